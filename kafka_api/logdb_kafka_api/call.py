@@ -34,17 +34,17 @@ class Call(RequestResources):
     Attributes:
         version: Of the request, and of its answer.
         client_id: The client's name for itself.
-        values: The request, decoded.
+        values: The request, once it is decoded.
         session: Of the principal that the connection was authenticated as.
     """
 
     door: "KafkaDoor"
 
-    def __init__(
-        self, door: "KafkaDoor", connection: "Connection", header: "RequestHeader", values: Values, session: "AuthorizedSession"
-    ) -> None:
+    values: Values
+
+    def __init__(self, door: "KafkaDoor", connection: "Connection", header: "RequestHeader", session: "AuthorizedSession") -> None:
         super().__init__(door, owner_of(session))
-        self.connection, self.session, self.values = connection, session, values
+        self.connection, self.session = connection, session
         self.version, self.client_id = header.version, header.client_id
 
     async def begin(self) -> None:

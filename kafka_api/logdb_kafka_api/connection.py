@@ -5,11 +5,11 @@
 A frame that came whole is copied out of the door's buffer; a longer one is received to where it is read.  Memory for more than
 64 KiB is taken from what all connections share, before it is received, and grows with what has come: a length costs nothing.
 
-Reading stops while the queue is full, the memory of a frame is waited for, or the client does not read its answers.
+Reading stops while the queue is full, the memory of a frame is waited for, or the client does not read its answers.  A frame that has
+taken memory waits for more only so long: two that wait for each other's would wait for ever.
 """
 
 import asyncio
-import contextlib
 import logging
 import struct
 from collections import deque
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 _SIZE_AND_KEY = struct.Struct(">ih")
 _SIZE = struct.Struct(">i")
-_STEP_BYTES = 1 << 20
+_GROWTH = 4  # a frame has so many times the memory of what has come of it
 _QUEUED_COUNT_MAX, _QUEUED_BYTES_MAX = 64, 1 << 20
 _JOINED_BYTES_MAX, _SLICE_BYTES = 64 << 10, 256 << 10
 _PROGRESS_BYTES = 64 << 10
@@ -70,6 +70,7 @@ class Connection(asyncio.BufferedProtocol):
     ``is_raw``           the same                 the next frame is a message of the exchange, without a header
     ``is_ending``        a handler                the connection is closed behind the answer
     ``_room``, ``_size`` ``_begin``, ``_grow``    while a frame is received whose end has not come; ``_filled`` of it has
+    ``_taken_bytes``     ``_grow``                always: what the frame that is received has of the memory that connections share
     ``_rest``            ``_parse``               the begin of a frame, shorter than its size and key
     ``_frames``          ``_put``, ``_run``       always: requests that were received and not begun
     ``_unsent``          ``_answered_at_once``    within one call of ``buffer_updated``: answers that are sent at its end
@@ -94,7 +95,8 @@ class Connection(asyncio.BufferedProtocol):
         self._writable: asyncio.Future[None] | None = None  # while no more fits into the buffer to the client
         self._running: asyncio.Task[None] | None = None
         self._reserving: asyncio.Task[None] | None = None
-        self._owner: Owner | None = None  # of the memory of the frame that is received
+        self._owner: Owner = None  # of the memory of the frame that is received
+        self._taken_bytes = 0
         self._began_s = self._since_s = self._loop.time()
         self._is_new, self._is_busy = True, False
         self._unsent: list[Buffer] = []
@@ -127,8 +129,7 @@ class Connection(asyncio.BufferedProtocol):
         for task in (self._running, self._reserving):
             if task is not None:
                 task.cancel()
-        if self._owner is not None:
-            self._door.memory.give_back(self._size, self._owner)
+        self._door.memory.give_back(self._taken_bytes, self._owner)
         while self._frames:
             self._give_back(self._frames.popleft())
         self._door.lost(self)
@@ -158,8 +159,9 @@ class Connection(asyncio.BufferedProtocol):
         if self._filled - self._progress >= _PROGRESS_BYTES:
             self._progress, self._since_s = self._filled, self._loop.time()
         if self._filled == self._size:
-            self._put(_Frame(self._room, self._owner))
-            self._room = self._owner = None
+            room, owner = self._room, self._owner if self._taken_bytes else None
+            self._room, self._taken_bytes = None, 0
+            self._put(_Frame(room, owner))
         elif self._filled == len(self._room):
             self._grow(self._room)
 
@@ -197,37 +199,49 @@ class Connection(asyncio.BufferedProtocol):
     def _begin(self, size: int, begun: memoryview) -> None:
         """Receive the rest of a frame."""
         self._size, self._filled, self._progress = size, len(begun), 0
-        if size <= SMALL_BYTES:
-            self._receive(size, begun)
-            self._begin_wait()
+        self._grow(begun)
+        self._begin_wait()
+
+    def _grow(self, come: Buffer) -> None:
+        """Have room for more of the frame than has come."""
+        room_bytes = min(self._size, max(SMALL_BYTES, _GROWTH * len(come)))
+        if room_bytes <= SMALL_BYTES:
+            self._receive(room_bytes, 0, come)
             return
-        identity = self._door.identity_of(self)
-        owner: Owner = network(self.host) if identity is None or identity.principal == ANONYMOUS else identity.principal
-        if self._door.memory.has_room(size, owner):
-            self._door.memory.take_now(size, owner)
-            self._owner = owner
-            self._receive(min(size, max(_STEP_BYTES, len(begun))), begun)
-            self._begin_wait()
+        more = room_bytes - self._taken_bytes
+        if not self._taken_bytes:
+            identity = self._door.identity_of(self)
+            self._owner = network(self.host) if identity is None or identity.principal == ANONYMOUS else identity.principal
+        if self._door.memory.has_room(more, self._owner, ahead=self._taken_bytes > 0):
+            self._door.memory.take_now(more, self._owner)
+            self._receive(room_bytes, more, come)
         else:
             self._pause()
-            self._reserving = self._loop.create_task(self._reserve(owner, bytes(begun)))
+            kept = come if come is self._room else bytes(come)  # the door's buffer is read to again
+            self._reserving = self._loop.create_task(self._reserve(room_bytes, more, kept))
 
-    def _receive(self, room_bytes: int, begun: Buffer) -> None:
+    def _receive(self, room_bytes: int, more: int, come: Buffer) -> None:
+        self._taken_bytes += more
         self._room = bytearray(room_bytes)
-        self._room[: len(begun)] = begun
+        self._room[: len(come)] = come
 
-    async def _reserve(self, owner: Owner, begun: bytes) -> None:
-        while self._owner is None:
-            with contextlib.suppress(NoRoom):  # a client of Kafka has its own timeout
-                await self._door.memory.take(self._size, owner)
-                self._owner = owner
+    async def _reserve(self, room_bytes: int, more: int, come: Buffer) -> None:
+        memory, is_more = self._door.memory, self._taken_bytes > 0
+        while True:
+            try:
+                await memory.take(more, self._owner, ahead=is_more)
+                break
+            except NoRoom as error:
+                if is_more and not memory.has_room(more, self._owner, ahead=True):  # another frame may wait for what this one has
+                    memory.give_back(self._taken_bytes, self._owner)
+                    self._taken_bytes = 0
+                    self._refuse(str(error))
+                    return
+                # a client of Kafka has its own timeout
         self._reserving = None
-        self._receive(min(self._size, max(_STEP_BYTES, len(begun))), begun)
+        self._receive(room_bytes, more, come)
         self._begin_wait()
         self._resume()
-
-    def _grow(self, room: bytearray) -> None:
-        self._receive(min(self._size, 2 * len(room)), room)
 
     def _put(self, frame: _Frame) -> None:
         self._frames.append(frame)
@@ -375,14 +389,14 @@ class Connection(asyncio.BufferedProtocol):
         self._door.watch(self)
 
     def deadline_s(self, limits: "Limits") -> float | None:
-        """The time of the loop until which the client has to send or read; None: the door works on its request."""
+        """The time of the loop until which the client has to send or read; None: the door works on its request, or reads no further."""
         if self._writable is not None:
             return self._since_s + limits.write_timeout_ms / 1000
-        if self._is_busy or self._reserving is not None:
-            return None
-        if self._is_new:
-            return self._began_s + limits.header_timeout_ms / 1000
         is_begun = self._rest or self._room is not None
+        if self._reserving is not None or (self._is_busy and (not is_begun or self._is_full())):
+            return None
+        if self._is_new and not self._is_busy:
+            return self._began_s + limits.header_timeout_ms / 1000
         return self._since_s + (limits.body_timeout_ms if is_begun else limits.keep_alive_ms) / 1000
 
     def _refuse(self, reason: str, level: int = logging.INFO) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 from logdb.access.access_control import AccessControl
 from logdb.access.authentication import Identity
 from logdb.access.certificates import PrincipalRule
-from logdb.errors import AuthenticationFailed
+from logdb.errors import AuthenticationFailed, InvalidMessage
 from logdb.model import PARTITION_COUNT_MAX, Buffer
 from logdb.requests.principals import ANONYMOUS
 from logdb.serving.connection_slots import ConnectionSlots
@@ -26,7 +26,7 @@ from logdb.serving.resources import DoorResources
 from logdb.serving.tls import Certificate, FilePath
 from logdb_kafka_api import frames
 from logdb_kafka_api.apis import APIS
-from logdb_kafka_api.call import Call, Values
+from logdb_kafka_api.call import Call
 from logdb_kafka_api.connection import Answer, Connection
 from logdb_kafka_api.frames import RequestHeader, UnsupportedApi
 from logdb_kafka_api.handlers import HANDLERS, UNAUTHENTICATED, produce
@@ -217,7 +217,7 @@ class KafkaDoor(DoorResources):
         """The response to a small Produce request, which is most of them in number; None: the request waits, or needs more of the door.
 
         Raises:
-            InvalidMessage, AuthenticationFailed, ConnectionError: as ``answer``.
+            AuthenticationFailed, ConnectionError: as ``answer``.
         """
         identity = self.identity_of(connection)
         if identity is None or self.access.quotas.limits(identity.principal):
@@ -226,17 +226,22 @@ class KafkaDoor(DoorResources):
             header, position = frames.read_header(frame)
         except UnsupportedApi:
             return None
-        request = frames.read_request(header, frame, position)
+        try:
+            request = frames.read_request(header, frame, position, frames.ON_LOOP_ELEMENTS_MAX)
+        except InvalidMessage:  # or it is large
+            return None
         appends = produce.appends_of(request)
         if produce.waits(self, request["transactional_id"], appends):
             return None
-        values = produce.append(self._call(connection, identity, header, request), appends)
+        call = self._call(connection, identity, header)
+        call.values = request
+        values = produce.append(call, appends)
         return () if values is None else frames.encode_response(header, values)
 
-    def _call(self, connection: Connection, identity: Identity, header: RequestHeader, values: Values) -> Call:
+    def _call(self, connection: Connection, identity: Identity, header: RequestHeader) -> Call:
         session = self.access.session(identity.principal, connection.host, identity.credential)
         session.check()
-        return Call(self, connection, header, values, session)
+        return Call(self, connection, header, session)
 
     async def answer(self, connection: Connection, frame: bytes | bytearray) -> Answer:
         """Answer one request.
@@ -255,12 +260,21 @@ class KafkaDoor(DoorResources):
         identity = self.identity_of(connection) or (_UNAUTHENTICATED if key in UNAUTHENTICATED else None)
         if identity is None:
             raise AuthenticationFailed(f"{header.api.name} before authentication")
-        call = self._call(connection, identity, header, frames.read_request(header, frame, position))
+        call = self._call(connection, identity, header)
         try:
             await call.begin()
+            is_large = False
+            try:
+                call.values = frames.read_request(header, frame, position, frames.ON_LOOP_ELEMENTS_MAX)
+            except InvalidMessage:  # or it is large
+                is_large = True
+                call.values = await call.call(frames.read_request, header, frame, position)
             values = await HANDLERS[key](call)
             delay_ms = call.session.take_throttle_ms()
-            parts = () if values is None else frames.encode_response(header, {**values, "throttle_time_ms": delay_ms})
+            parts: Sequence[Buffer] = ()
+            if values is not None:
+                values = {**values, "throttle_time_ms": delay_ms}
+                parts = await call.call(frames.encode_response, header, values) if is_large else frames.encode_response(header, values)
             await call.finish(sum(map(len, parts)))
         except BaseException:
             call.end()

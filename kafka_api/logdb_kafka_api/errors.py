@@ -121,6 +121,7 @@ CODES: dict[type[LogdbError], Code] = {
     errors.FencedInstance: Code.FENCED_INSTANCE_ID,
     errors.MemberIdRequired: Code.MEMBER_ID_REQUIRED,
     errors.GroupFull: Code.GROUP_MAX_SIZE_REACHED,
+    errors.MemberMemoryFull: Code.GROUP_MAX_SIZE_REACHED,
     errors.UnstableOffsets: Code.UNSTABLE_OFFSET_COMMIT,
     errors.InconsistentProtocol: Code.INCONSISTENT_GROUP_PROTOCOL,
     errors.NotLeaderOrFollower: Code.NOT_LEADER_OR_FOLLOWER,

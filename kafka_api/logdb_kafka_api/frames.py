@@ -25,6 +25,9 @@ from logdb_kafka_api.apis import API_VERSIONS, APIS, Api
 ELEMENTS_MAX = 100_000
 """The elements of all arrays of one request, and its unknown tagged fields."""
 
+ON_LOOP_ELEMENTS_MAX = 1_000
+"""Those of a request that is decoded on the loop, which takes some milliseconds; one of more is decoded in a thread."""
+
 _HEADER = struct.Struct(">hhih")  # up to the length of the client id, which is an int16 in flexible versions, too
 _NO_TAGGED_FIELDS = b"\0"
 _TAGGED_FIELDS = Message("tagged fields of a header", "2", "2")
@@ -88,15 +91,15 @@ def _text(client_id: bytes) -> str:
         raise InvalidMessage(_HEADER.size, f"a client id is not UTF-8: {error.reason}") from None
 
 
-def read_request(header: RequestHeader, frame: Buffer, position: int) -> dict[str, Any]:
+def read_request(header: RequestHeader, frame: Buffer, position: int, elements_max: int = ELEMENTS_MAX) -> dict[str, Any]:
     """The message behind the header; record batches are borrowed from ``frame``.
 
     Bytes behind the message are ignored, as a Kafka ignores them: librdkafka writes an int32 for the null array of Metadata 9 to 12.
 
     Raises:
-        InvalidMessage: The bytes are no such message, or it has more than ``ELEMENTS_MAX`` elements and unknown tagged fields.
+        InvalidMessage: The bytes are no such message, or it has more than ``elements_max`` elements and unknown tagged fields.
     """
-    return header.api.request.decode(frame, header.version, position, elements_max=ELEMENTS_MAX)[0]
+    return header.api.request.decode(frame, header.version, position, elements_max=elements_max)[0]
 
 
 def encode_response(header: RequestHeader, values: Mapping[str, Any]) -> list[Buffer]:

@@ -19,12 +19,15 @@ class KafkaLimits(Limits):
         body_bytes_max: The frame of a request with records; a longer one closes the connection.
         call_bytes_max: The frame of any other request.
         fetch_bytes_max: The records of an answer to Fetch.
+        session_timeout_ms_min, session_timeout_ms_max: What a member of a group may ask for; a member whose client has gone stays so long.
         keep_alive_ms: Kafka's ten minutes: its clients keep idle connections.
     """
 
     body_bytes_max: int = 100 << 20
     call_bytes_max: int = 1 << 20
     fetch_bytes_max: int = 16 << 20
+    session_timeout_ms_min: int = 6_000
+    session_timeout_ms_max: int = 1_800_000
     keep_alive_ms: int = 600_000
 
     def __post_init__(self) -> None:

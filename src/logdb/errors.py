@@ -384,6 +384,16 @@ class GroupFull(LogdbError):
         self.group_id, self.member_count, self.member_count_max = group_id, member_count, member_count_max
 
 
+class MemberMemoryFull(GroupFull):
+    """The members of all groups, or those of the client's host, have all the memory that they may."""
+
+    def __init__(self, group_id: str, size_bytes: int, bytes_max: int) -> None:
+        LogdbError.__init__(
+            self, f"group {group_id!r}: no room for {size_bytes} bytes of a member's metadata or assignment; all members have {bytes_max}"
+        )
+        self.group_id, self.size_bytes, self.bytes_max = group_id, size_bytes, bytes_max
+
+
 class UnstableOffsets(LogdbError):
     """Some offsets of the group belong to a transaction that has not ended yet: ask again."""
 

@@ -276,6 +276,30 @@ TOPIC_CONFIGS: Mapping[str, _Key] = {
 }
 
 
+LIST_CONFIGS = ("cleanup.policy",)
+"""Topic configs whose value is a list, written with commas."""
+
+
+class ListChange(NamedTuple):
+    """A change of a config that is a list: these names are added, or removed."""
+
+    names: tuple[str, ...]
+    removed: bool = False
+
+    def of(self, name: str, value: ConfigValue) -> str:
+        """The value after the change.
+
+        Raises:
+            InvalidConfig: The config is no list.
+        """
+        if name not in LIST_CONFIGS:
+            raise InvalidConfig(name, ",".join(self.names), "it is no list to append to or to subtract from")
+        parts = [part for part in str(value).split(",") if part]
+        if self.removed:
+            return ",".join(part for part in parts if part not in self.names)
+        return ",".join([*parts, *(part for part in self.names if part not in parts)])
+
+
 SERVED_TOPIC_DEFAULTS: Mapping[str, ConfigValue] = {"retention.ms": 604_800_000}
 """Configs of a topic that a server's client creates without naming them: Kafka's seven days.  Clients of this library
 send the request to use the server's own defaults instead (``Database.create_topic``)."""

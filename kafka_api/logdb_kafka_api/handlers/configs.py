@@ -1,11 +1,10 @@
 """Configs of topics, which can be changed, and of the one broker, which cannot."""
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
-from logdb.access.session import AuthorizedSession
-from logdb.errors import InvalidConfig, LogdbError
-from logdb.model import TOPIC_CONFIGS, ConfigValue
+from logdb.errors import LogdbError
+from logdb.model import LIST_CONFIGS, TOPIC_CONFIGS, ConfigValue, ListChange
 from logdb.requests.resources import CLUSTER
 from logdb_kafka_api.call import Call, Values, each_once
 from logdb_kafka_api.errors import Code, code_of
@@ -13,10 +12,9 @@ from logdb_kafka_api.errors import Code, code_of
 _TOPIC, _BROKER = 2, 4  # types of resources
 _OF_TOPIC, _OF_BROKER, _BY_DEFAULT = 1, 4, 5  # where a value comes from: DYNAMIC_TOPIC, STATIC_BROKER, DEFAULT
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
-_LISTS = ("cleanup.policy",)
 _LIST = 7
 _TYPES: Mapping[type, int] = {bool: 1, str: 2, int: 5, float: 6}
-Changes = Mapping[str, str | None]
+Changes = Mapping[str, str | ListChange | None]
 
 
 class _Refused(Exception):
@@ -45,7 +43,7 @@ class _Config(NamedTuple):
             "config_source": source,
             "is_default": source == _BY_DEFAULT,
             "is_sensitive": False,
-            "config_type": _LIST if self.name in _LISTS else _TYPES[type(value)],
+            "config_type": _LIST if self.name in LIST_CONFIGS else _TYPES[type(value)],
         }
 
     def synonyms(self) -> list[Values]:
@@ -135,11 +133,7 @@ def _answered(resource: Values, answer: Callable[[], Values]) -> Values:
 
 async def alter_configs(call: Call) -> Values:
     """Set these configs of a topic, and reset all others."""
-
-    def changes(session: AuthorizedSession, name: str, configs: Iterable[Values]) -> Changes:
-        return dict.fromkeys(session.describe_configs(name)) | {one["name"]: one["value"] for one in configs}
-
-    return await _alter(call, changes)
+    return await _alter(call, lambda configs: {one["name"]: one["value"] for one in configs}, replace=True)
 
 
 async def incremental_alter_configs(call: Call) -> Values:
@@ -147,46 +141,36 @@ async def incremental_alter_configs(call: Call) -> Values:
     return await _alter(call, _incremental)
 
 
-async def _alter(call: Call, changes: Callable[[AuthorizedSession, str, list[Values]], Changes]) -> Values:
-    return {"responses": [await call.change(_altered, call, one, changes) for one in call.values["resources"]]}
+async def _alter(call: Call, changes: Callable[[list[Values]], Changes], *, replace: bool = False) -> Values:
+    return {"responses": [await call.change(_altered, call, one, changes, replace=replace) for one in call.values["resources"]]}
 
 
-def _altered(call: Call, resource: Values, changes: Callable[[AuthorizedSession, str, list[Values]], Changes]) -> Values:
+def _altered(call: Call, resource: Values, changes: Callable[[list[Values]], Changes], *, replace: bool) -> Values:
     def alter() -> Values:
         session, name = call.session, resource["resource_name"]
         if resource["resource_type"] != _TOPIC:
             session.need("AlterConfigs", "Cluster", CLUSTER)
             _check_broker(call, resource["resource_type"], name)
             raise _Refused(Code.INVALID_REQUEST, "the configs of a broker are its options at the start")
-        session.need("AlterConfigs", "Topic", name)
-        change: Callable[..., Any] = session.check_topic_configs if call.values["validate_only"] else session.alter_topic
-        change(name, config=changes(session, name, resource["configs"]))
+        session.alter_configs(name, changes(resource["configs"]), replace=replace, validate_only=call.values["validate_only"])
         return {}
 
     return _answered(resource, alter)
 
 
-def _incremental(session: AuthorizedSession, topic: str, configs: list[Values]) -> Changes:
-    found, changes = session.describe_configs(topic), dict[str, str | None]()
+def _incremental(configs: list[Values]) -> Changes:
+    changes: dict[str, str | ListChange | None] = {}
     for one in configs:
         name, operation, value = one["name"], one["config_operation"], one["value"]
         if name in changes:
             raise _Refused(Code.INVALID_REQUEST, f"{name} is named twice")
         if operation in (_APPEND, _SUBTRACT):
-            value = _changed_list(name, _text(found.get(name, TOPIC_CONFIGS[name].default)) if name in _LISTS else "", operation, value)
+            names = tuple(part.strip() for part in (value or "").split(","))
+            changes[name] = ListChange(names, removed=operation == _SUBTRACT)
         elif operation == _DELETE:
-            value = None
-        elif operation != _SET or value is None:
+            changes[name] = None
+        elif operation == _SET and value is not None:
+            changes[name] = value
+        else:
             raise _Refused(Code.INVALID_REQUEST, f"{name}: operation {operation} with the value {value!r}")
-        changes[name] = value
     return changes
-
-
-def _changed_list(name: str, current: str, operation: int, value: str | None) -> str:
-    if name not in _LISTS:
-        raise InvalidConfig(name, value, "it is no list to append to or to subtract from")
-    parts = [part for part in current.split(",") if part]
-    given = [part.strip() for part in (value or "").split(",")]
-    if operation == _APPEND:
-        return ",".join([*parts, *(part for part in given if part not in parts)])
-    return ",".join(part for part in parts if part not in given)

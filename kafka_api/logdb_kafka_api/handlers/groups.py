@@ -24,8 +24,11 @@ async def join_group(call: Call) -> Values:
     A leader that has come back to an unchanged group assigns nothing (KIP-814).  A client of an earlier version than 9 does not know
     that: it is told that another member leads.
     """
-    values = call.values
+    values, limits = call.values, call.door.limits
     try:
+        if not limits.session_timeout_ms_min <= values["session_timeout_ms"] <= limits.session_timeout_ms_max:
+            allowed = f"[{limits.session_timeout_ms_min}, {limits.session_timeout_ms_max}]"
+            raise InvalidGroup(f"session_timeout_ms={values['session_timeout_ms']} is outside of {allowed}")
         joined = await call.call(
             call.session.join_group,
             values["group_id"],

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from logdb.access.credentials import credential_of_salted
-from logdb.errors import InvalidSecurity, LogdbError, UnknownCredential
+from logdb.errors import InvalidSecurity, LogdbError
 from logdb.requests.resources import CLUSTER
 from logdb.requests.users import Mechanism, Quota, ScramCredential, Users
 from logdb_kafka_api.call import Call, Values
@@ -71,7 +71,7 @@ def _altered(call: Call, user: str, changes: Sequence[Values]) -> Values:
     code, message = _refusal(user, changes)
     if not code:
         try:
-            code, message = _alter(call, user, changes)
+            call.session.security.alter_credentials(user, dict(map(_changed, changes)))
         except LogdbError as error:
             code, message = code_of(error), str(error)
             if isinstance(error, InvalidSecurity):
@@ -88,21 +88,12 @@ def _refusal(user: str, changes: Sequence[Values]) -> tuple[Code, str | None]:
     return Code.NONE, None
 
 
-def _alter(call: Call, user: str, changes: Sequence[Values]) -> tuple[Code, str | None]:
-    store, access = call.session.security, call.door.access
-    found = {one.name: one.mechanisms for one in store.users().users}
-    credentials: dict[Mechanism, ScramCredential] = {one: access.scram_credential(user, one) for one in found.get(user, ())}
-    for change in changes:
-        mechanism = _MECHANISMS[change["mechanism"]]
-        if "salt" in change:
-            credentials[mechanism] = credential_of_salted(mechanism, change["salted_password"], change["salt"], change["iterations"])
-        elif credentials.pop(mechanism, None) is None:
-            return Code.RESOURCE_NOT_FOUND, f"user {user!r} has no credential of {mechanism}"
-    try:
-        store.set_password(user, credentials)
-    except UnknownCredential:
-        store.add_user(user, credentials)
-    return Code.NONE, None
+def _changed(change: Values) -> tuple[Mechanism, ScramCredential | None]:
+    """What a mechanism gets; None: a deletion."""
+    mechanism = _MECHANISMS[change["mechanism"]]
+    if "salt" not in change:
+        return mechanism, None
+    return mechanism, credential_of_salted(mechanism, change["salted_password"], change["salt"], change["iterations"])
 
 
 # ---------------------------------------------------------------- quotas

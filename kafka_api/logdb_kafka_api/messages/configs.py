@@ -1,9 +1,9 @@
 """Configs of topics and brokers, and quotas of clients."""
 
-from logdb.codec.schema import BOOL, FLOAT64, INT8, INT16, INT32, STRING, Array, Field, Message, structs
+from logdb.codec.schema import BOOL, ERROR_MESSAGE, FLOAT64, INT8, INT16, INT32, STRING, Array, Field, Message, structs
 
 _RESOURCE = (Field("resource_type", INT8), Field("resource_name", STRING))
-_ERROR = (Field("error_code", INT16), Field("error_message", STRING, nullable="0+"))
+_ERROR = (Field("error_code", INT16), Field("error_message", ERROR_MESSAGE, nullable="0+"))
 _ENTITY = structs(Field("entity_type", STRING), Field("entity_name", STRING, nullable="0+"))
 
 DESCRIBE_CONFIGS_REQUEST = Message(

@@ -1,6 +1,6 @@
 """What a client asks first: versions, brokers and topics, coordinators."""
 
-from logdb.codec.schema import BOOL, INT8, INT16, INT32, INT64, STRING, UUID, Array, Field, Message, structs
+from logdb.codec.schema import BOOL, ERROR_MESSAGE, INT8, INT16, INT32, INT64, STRING, UUID, Array, Field, Message, structs
 
 API_VERSIONS_REQUEST = Message(
     "ApiVersionsRequest",
@@ -97,7 +97,7 @@ FIND_COORDINATOR_RESPONSE = Message(
     "3+",
     Field("throttle_time_ms", INT32, "1+"),
     Field("error_code", INT16, "0-3"),
-    Field("error_message", STRING, "1-3", nullable="1-3"),
+    Field("error_message", ERROR_MESSAGE, "1-3", nullable="1-3"),
     Field("node_id", INT32, "0-3"),
     Field("host", STRING, "0-3"),
     Field("port", INT32, "0-3"),
@@ -109,7 +109,7 @@ FIND_COORDINATOR_RESPONSE = Message(
             Field("host", STRING),
             Field("port", INT32),
             Field("error_code", INT16),
-            Field("error_message", STRING, nullable="0+"),
+            Field("error_message", ERROR_MESSAGE, nullable="0+"),
         ),
         "4+",
     ),
@@ -128,7 +128,7 @@ DESCRIBE_CLUSTER_RESPONSE = Message(
     "0+",
     Field("throttle_time_ms", INT32),
     Field("error_code", INT16),
-    Field("error_message", STRING, nullable="0+", default=None),
+    Field("error_message", ERROR_MESSAGE, nullable="0+", default=None),
     Field("endpoint_type", INT8, "1+", default=1),
     Field("cluster_id", STRING),
     Field("controller_id", INT32, default=-1),

@@ -1,6 +1,6 @@
 """Produce."""
 
-from logdb.codec.schema import INT16, INT32, INT64, RECORDS, STRING, Field, Message, Struct, structs
+from logdb.codec.schema import ERROR_MESSAGE, INT16, INT32, INT64, RECORDS, STRING, Field, Message, Struct, structs
 
 PRODUCE_REQUEST = Message(
     "ProduceRequest",
@@ -38,11 +38,11 @@ PRODUCE_RESPONSE = Message(
                         "record_errors",
                         structs(
                             Field("batch_index", INT32),
-                            Field("batch_index_error_message", STRING, nullable="0+", default=None),
+                            Field("batch_index_error_message", ERROR_MESSAGE, nullable="0+", default=None),
                         ),
                         "8+",
                     ),
-                    Field("error_message", STRING, "8+", nullable="8+", default=None),
+                    Field("error_message", ERROR_MESSAGE, "8+", nullable="8+", default=None),
                     Field("current_leader", _LEADER, "10+", tag=0),
                 ),
             ),

@@ -1,8 +1,8 @@
 """SASL, ACLs, and the credentials of users."""
 
-from logdb.codec.schema import BYTES, INT8, INT16, INT32, INT64, STRING, Array, Field, Message, structs
+from logdb.codec.schema import BYTES, ERROR_MESSAGE, INT8, INT16, INT32, INT64, STRING, Array, Field, Message, structs
 
-_ERROR = (Field("error_code", INT16), Field("error_message", STRING, nullable="0+"))
+_ERROR = (Field("error_code", INT16), Field("error_message", ERROR_MESSAGE, nullable="0+"))
 
 SASL_HANDSHAKE_REQUEST = Message("SaslHandshakeRequest", "0-1", "none", Field("mechanism", STRING))
 SASL_HANDSHAKE_RESPONSE = Message("SaslHandshakeResponse", "0-1", "none", Field("error_code", INT16), Field("mechanisms", Array(STRING)))

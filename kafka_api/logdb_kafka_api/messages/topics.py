@@ -1,6 +1,6 @@
 """Topics, their partitions and records, and where they lie."""
 
-from logdb.codec.schema import BOOL, INT8, INT16, INT32, INT64, STRING, UUID, Array, Field, Message, structs
+from logdb.codec.schema import BOOL, ERROR_MESSAGE, INT8, INT16, INT32, INT64, STRING, UUID, Array, Field, Message, structs
 
 CREATE_TOPICS_REQUEST = Message(
     "CreateTopicsRequest",
@@ -30,7 +30,7 @@ CREATE_TOPICS_RESPONSE = Message(
             Field("name", STRING),
             Field("topic_id", UUID, "7+"),
             Field("error_code", INT16),
-            Field("error_message", STRING, "1+", nullable="1+"),
+            Field("error_message", ERROR_MESSAGE, "1+", nullable="1+"),
             Field("topic_config_error_code", INT16, "5+", tag=0),
             Field("num_partitions", INT32, "5+", default=-1),
             Field("replication_factor", INT16, "5+", default=-1),
@@ -69,7 +69,7 @@ DELETE_TOPICS_RESPONSE = Message(
             Field("name", STRING, nullable="6+"),
             Field("topic_id", UUID, "6+"),
             Field("error_code", INT16),
-            Field("error_message", STRING, "5+", nullable="5+", default=None),
+            Field("error_message", ERROR_MESSAGE, "5+", nullable="5+", default=None),
         ),
     ),
 )
@@ -99,7 +99,7 @@ CREATE_PARTITIONS_RESPONSE = Message(
         structs(
             Field("name", STRING),
             Field("error_code", INT16),
-            Field("error_message", STRING, nullable="0+", default=None),
+            Field("error_message", ERROR_MESSAGE, nullable="0+", default=None),
         ),
     ),
 )

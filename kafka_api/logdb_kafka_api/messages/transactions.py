@@ -1,6 +1,6 @@
 """Producer ids and transactions."""
 
-from logdb.codec.schema import BOOL, INT16, INT32, INT64, STRING, Array, Field, Message, structs
+from logdb.codec.schema import BOOL, ERROR_MESSAGE, INT16, INT32, INT64, STRING, Array, Field, Message, structs
 
 _PARTITION_ERRORS = structs(Field("partition_index", INT32), Field("partition_error_code", INT16))
 _PRODUCER = (Field("producer_id", INT64), Field("producer_epoch", INT16))
@@ -110,7 +110,7 @@ DESCRIBE_PRODUCERS_RESPONSE = Message(
                 structs(
                     Field("partition_index", INT32),
                     Field("error_code", INT16),
-                    Field("error_message", STRING, nullable="0+", default=None),
+                    Field("error_message", ERROR_MESSAGE, nullable="0+", default=None),
                     Field(
                         "active_producers",
                         structs(

@@ -16,7 +16,7 @@ from logdb.access.security_document import Security, Token
 from logdb.errors import CredentialExists, InvalidSecurity, UnknownCredential
 from logdb.requests.acls import Acl, AclFilter
 from logdb.requests.principals import Principal
-from logdb.requests.users import Credentials, Quota, TokenInfo, UserInfo, Users
+from logdb.requests.users import Credentials, Mechanism, Quota, ScramCredential, TokenInfo, UserInfo, Users
 from logdb.store.protocols import SecurityDocument
 
 R = TypeVar("R")
@@ -73,6 +73,19 @@ class DocumentCredentialStore:
         def change(content: Security) -> tuple[Security, None]:
             _check_known("user", [name], content.users)
             return content._replace(users={**content.users, name: credentials}), None
+
+        self._change(change)
+
+    def alter_credentials(self, name: str, credentials: Mapping[Mechanism, ScramCredential | None]) -> None:
+        _check_name("user", name)
+        given = {mechanism: one for mechanism, one in credentials.items() if one is not None}
+        _check_credentials(given)
+
+        def change(content: Security) -> tuple[Security, None]:
+            known = content.users.get(name, {})
+            _check_known(f"credential of {name!r},", (one for one in credentials if one not in given), known)
+            kept = {mechanism: one for mechanism, one in known.items() if mechanism not in credentials}
+            return content._replace(users={**content.users, name: {**kept, **given}}), None
 
         self._change(change)
 

@@ -16,7 +16,7 @@ from logdb.errors import NotAuthorized, SecurityDisabled
 from logdb.requests.acls import Acl, AclFilter
 from logdb.requests.principals import Principal
 from logdb.requests.request import Request
-from logdb.requests.users import Credentials, TokenInfo, Users
+from logdb.requests.users import Credentials, Mechanism, ScramCredential, TokenInfo, Users
 
 if TYPE_CHECKING:
     from logdb.access.access_control import AccessControl
@@ -87,6 +87,10 @@ class SecurityChanges:
     def set_password(self, name: str, credentials: Credentials) -> None:
         self._changing([name]).set_password(name, credentials)
         self._changed("set_password", [name])
+
+    def alter_credentials(self, name: str, credentials: Mapping[Mechanism, ScramCredential | None]) -> None:
+        self._changing([name]).alter_credentials(name, credentials)
+        self._changed("alter_credentials", [name])
 
     def alter_user(self, name: str | None, *, quota: Mapping[str, int | None] | None = None, super_user: bool | None = None) -> None:
         store = self._changing([] if name is None else [name], super_user=bool(super_user))

@@ -23,7 +23,7 @@ from logdb.broker.broker import Broker
 from logdb.broker.metrics import Counts, Gauges, gauges
 from logdb.errors import AuthenticationFailed, Closed, NotAuthorized, UnknownTopic
 from logdb.io import IO
-from logdb.model import INTERNAL_TOPICS, Buffer, ConfigValue, Durability, ExpiredRecords, TopicInfo
+from logdb.model import INTERNAL_TOPICS, Buffer, ConfigValue, Durability, ExpiredRecords, ListChange, TopicInfo
 from logdb.requests.acls import ANY
 from logdb.requests.groups import JoinGroup
 from logdb.requests.principals import Principal
@@ -33,6 +33,7 @@ from logdb.requests.resources import AS_GOOD, CLUSTER, Operation, ResourceType, 
 from logdb.requests.security import SECURITY_REQUESTS, SubmittedCredentialStore
 from logdb.requests.session import Session
 from logdb.requests.topics import (
+    AlterConfigs,
     AlterTopic,
     Backup,
     CheckNewTopic,
@@ -241,6 +242,12 @@ class AuthorizedSession(Session):
     def check_topic_configs(self, name: str, config: Mapping[str, ConfigValue | None]) -> None:
         """Raise what ``alter_topic`` would, without doing it."""
         self.submit(CheckTopicConfigs(name, config))
+
+    def alter_configs(
+        self, name: str, config: Mapping[str, ConfigValue | ListChange | None], *, replace: bool = False, validate_only: bool = False
+    ) -> None:
+        """Change configs by what they are at that moment; ``replace``: those that are not named get their defaults."""
+        self.submit(AlterConfigs(name, config, replace, validate_only))
 
     def describe_configs(self, name: str) -> Mapping[str, ConfigValue]:
         """The configs of a topic that were set."""

@@ -48,6 +48,7 @@ from logdb.coordinator.events import (
 )
 from logdb.coordinator.group_coordinator import GroupCoordinator
 from logdb.coordinator.groups import GroupConfig
+from logdb.coordinator.member_memory import MemberMemory
 from logdb.coordinator.transaction_coordinator import TransactionCoordinator
 from logdb.coordinator.transactions import TransactionConfig
 from logdb.errors import (
@@ -123,6 +124,7 @@ class Broker:
         """
         self._store, self._metadata, self._owner = storage, metadata, os.getpid()
         self._group_config, self._transaction_config = group_config or GroupConfig(), transaction_config or TransactionConfig()
+        self._member_memory = MemberMemory(self._group_config.member_bytes_max)
         self._timers = Timers(storage.io, _fire)
         self._groups = Shards(storage, metadata, _OFFSETS, self._group_coordinator, timers=self._timers, execute=self._execute)
         self._transactions = Shards(
@@ -262,6 +264,13 @@ class Broker:
     def check_topic_configs(self, name: str, config: Mapping[str, object]) -> None:
         """Raise what ``alter_topic`` would raise; alters nothing."""
         self._metadata.check_topic_configs(name, config)
+
+    def alter_configs(self, name: str, config: Mapping[str, object], *, replace: bool = False, validate_only: bool = False) -> None:
+        """Alter configs, lists by a ``ListChange``; ``replace``: those that are not named get their defaults."""
+        if validate_only:
+            self._metadata.check_topic_configs(name, config, replace=replace)
+        else:
+            self._metadata.alter_topic(name, config=config, replace=replace)
 
     def alter_topic(
         self,
@@ -644,7 +653,7 @@ class Broker:
         return self._groups if partition.topic == _OFFSETS else self._transactions
 
     def _group_coordinator(self, _log: ReplicaLog, _epoch: int) -> GroupCoordinator:
-        return GroupCoordinator(self._group_config, lambda: str(uuid.uuid4()))
+        return GroupCoordinator(self._group_config, lambda: str(uuid.uuid4()), self._member_memory)
 
     def _transaction_coordinator(self, log: ReplicaLog, epoch: int) -> TransactionCoordinator:
         return TransactionCoordinator(self._transaction_config, self._new_producer_id, epoch, log.epoch_start_offset)

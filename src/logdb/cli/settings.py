@@ -98,6 +98,10 @@ SETTINGS = {
     ),
     "call_bytes_max": Setting("the largest body without records  [default: 1048576]", int),
     "fetch_bytes_max": Setting("records of an answer to a Kafka client  [default: 16777216]", int, "fetch.max.bytes"),
+    "session_timeout_ms_min": Setting(
+        "the shortest session of a Kafka client in a group  [default: 6000]", int, "group.min.session.timeout.ms"
+    ),
+    "session_timeout_ms_max": Setting("the longest one  [default: 1800000]", int, "group.max.session.timeout.ms"),
     "json_bytes_max": Setting("the largest JSON body of records  [default: 8388608]", int),
     "memory_bytes_max": Setting("memory of all bodies and answers together  [default: 268435456]", int, "queued.max.request.bytes"),
     "connections_max": Setting("connections  [default: 10000]", int, "max.connections"),

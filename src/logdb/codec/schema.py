@@ -137,6 +137,8 @@ class _Fixed:
 
 
 _SHORT = 127
+_STRING_BYTES_MAX = (1 << 15) - 1  # of one that is not compact; Kafka's clients read no longer one of either kind
+_CUT_LENGTH = _STRING_BYTES_MAX // 4
 
 
 @cache
@@ -202,6 +204,18 @@ class _String:
         return write, read
 
 
+class _ErrorMessage(_String):
+    def codec(self, form: Form) -> tuple[Write, Read]:
+        write_whole, read = super().codec(form)
+
+        def write(out: bytearray, value: str | None) -> None:
+            if value is not None and len(value) > _CUT_LENGTH:  # a character has four bytes at most
+                value = value.encode()[:_STRING_BYTES_MAX].decode(errors="ignore")
+            write_whole(out, value)
+
+        return write, read
+
+
 class _Bytes:
     default = b""
 
@@ -233,6 +247,8 @@ INT8, INT16, INT32, INT64 = _Fixed("b"), _Fixed("h"), _Fixed("i"), _Fixed("q")
 UINT16, UINT32, FLOAT64, BOOL = _Fixed("H"), _Fixed("I"), _Fixed("d", 0.0), _Fixed("?", False)
 UUID = _Fixed("16s", bytes(16))
 STRING = _String()
+ERROR_MESSAGE = _ErrorMessage()
+"""A string for people: what is written of it has 32,767 bytes at most, which every client reads in every version."""
 BYTES = _Bytes()
 RECORDS = _Bytes(borrowed=True)
 """Bytes as a memoryview of the decoded buffer; ``Scattered`` borrows them in its turn."""

@@ -26,7 +26,8 @@ from logdb.coordinator.events import (
     SyncGroup,
     TopicsDeleted,
 )
-from logdb.coordinator.groups import Group, GroupConfig, GroupState, Member, Step, session_timer, topics_of
+from logdb.coordinator.groups import Group, GroupConfig, GroupState, Member, Step, session_timer, size_of, topics_of
+from logdb.coordinator.member_memory import MemberMemory
 from logdb.coordinator.offsets import Offsets
 from logdb.coordinator.records import (
     GroupKey,
@@ -49,6 +50,7 @@ from logdb.errors import (
     InvalidMessage,
     LogdbError,
     MemberIdRequired,
+    MemberMemoryFull,
     RebalanceInProgress,
     UnknownGroup,
     UnknownMember,
@@ -65,12 +67,15 @@ class GroupCoordinator:
     Args:
         config: Limits and waits.
         new_id: Returns a new unique string (a UUID) for a member id.
+        memory: What the members of all coordinators of a broker share; None: this one has its own.
 
     Threading: none; see ``effects``.
     """
 
-    def __init__(self, config: GroupConfig, new_id: Callable[[], str]) -> None:
+    def __init__(self, config: GroupConfig, new_id: Callable[[], str], memory: MemberMemory | None = None) -> None:
         self._config, self._new_id = config, new_id
+        self._memory = memory or MemberMemory(config.member_bytes_max)
+        self._member_count = self._memory.count()
         self._groups: dict[str, Group] = {}
         self._offsets = Offsets()
         self._handlers: dict[type, Callable[[Any, int], Effects]] = {
@@ -104,21 +109,27 @@ class GroupCoordinator:
         else:
             for at, record in enumerate(effects.records, offset):
                 self.apply(record.key, record.value, offset=at, producer_id=producer_id)
-        self._groups.update(effects.changes)
+        for group_id, group in effects.changes.items():
+            self._put(group_id, group)
 
     def apply(self, key: bytes, value: bytes | None, *, offset: int, producer_id: int = -1) -> None:
         """One record of the partition; see ``effects.Coordinator``."""
         parsed = parse_group_key(key)
         if isinstance(parsed, GroupKey):
             if value is None:
+                self._member_count.replace(self._group(parsed.group_id), Group(group_id=parsed.group_id))
                 self._groups.pop(parsed.group_id, None)
             else:
-                self._groups[parsed.group_id] = Group.of(parsed.group_id, parse_group_value(value))
+                self._put(parsed.group_id, Group.of(parsed.group_id, parse_group_value(value)))
         elif parsed is not None:
             if value is None:
                 self._offsets.remove(parsed)
             else:
                 self._offsets.put(parsed, parse_offset_value(value), offset=offset, producer_id=producer_id)
+
+    def _put(self, group_id: str, group: Group) -> None:
+        self._member_count.replace(self._group(group_id), group)
+        self._groups[group_id] = group
 
     def apply_marker(self, producer_id: int, *, commit: bool) -> None:
         """A transaction ended: its offsets are committed, or dropped."""
@@ -219,6 +230,9 @@ class GroupCoordinator:
         replaces = event.group_instance_id is not None and group.holder(event.group_instance_id) is not None
         if full and event.member_id not in group.members and not replaces:
             raise GroupFull(event.group_id, len(group.members), config.member_count_max)
+        former, size_bytes = group.members.get(event.member_id), size_of(event.protocols)
+        more = size_bytes - size_of(former.protocols) if former else size_bytes + len(event.client_id)
+        self._check_memory(group, more, event.client_host)
         if not group.supports(event.protocol_type, event.protocols):
             supported = ", ".join(name for name, _ in event.protocols)
             raise InconsistentProtocol(
@@ -226,12 +240,16 @@ class GroupCoordinator:
                 f"the member of type {event.protocol_type!r} supports {supported or 'nothing'}"
             )
 
+    def _check_memory(self, group: Group, size_bytes: int, host: str) -> None:
+        if not self._memory.has_room(size_bytes, host):
+            raise MemberMemoryFull(group.group_id, size_bytes, self._memory.bytes_max)
+
     def _join_new(self, step: Step, event: JoinGroup) -> None:
         member_id = f"{event.client_id if event.group_instance_id is None else event.group_instance_id}-{self._new_id()}"
         if event.group_instance_id is not None and (holder := step.group.holder(event.group_instance_id)) is not None:
             _replace_static(step, event, holder, member_id)
         elif event.group_instance_id is None and event.require_member_id:
-            step.invite(member_id, event.session_timeout_ms)
+            step.invite(member_id, event.client_host, event.session_timeout_ms)
             step.reply(event.ticket, MemberIdRequired(event.group_id, member_id))
         else:
             step.add(_member(event, member_id), event.protocol_type)
@@ -244,6 +262,9 @@ class GroupCoordinator:
                 raise InconsistentProtocol(f"group {event.group_id!r} has chosen {chosen!r}, not {given!r}")
         if group.state is GroupState.PREPARING:
             raise RebalanceInProgress(event.group_id)
+        if member.member_id == group.leader_id:
+            more = sum(len(event.assignments.get(one.member_id, b"")) - len(one.assignment) for one in group.members.values())
+            self._check_memory(group, more, member.client_host)
         step = Step(group, self._config, now_ms)
         step.sync(member, event.ticket, event.assignments)
         return step.effects()

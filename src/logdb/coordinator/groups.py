@@ -60,6 +60,7 @@ class GroupConfig:
     initial_rebalance_delay_ms: int = 0  # (group.initial.rebalance.delay.ms)
     member_count_max: int = 2**31 - 1  # (group.max.size)
     new_member_timeout_ms: int = 300_000  # how long a new member may wait for the others
+    member_bytes_max: int = 128 << 20  # of all members of other processes, of all groups
     offset_metadata_bytes_max: int = 4_096  # (offset.metadata.max.bytes)
     offsets_retention_ms: int = -1  # (offsets.retention.minutes) -1: for ever
     sweep_interval_ms: int = 600_000  # (offsets.retention.check.interval.ms)
@@ -81,6 +82,11 @@ class Member:
     sync_ticket: int | None = None
     new: bool = False  # it has not been in a generation yet
 
+    @property
+    def size_bytes(self) -> int:
+        """What it takes of memory, about."""
+        return len(self.member_id) + len(self.client_id) + size_of(self.protocols) + len(self.assignment)
+
     def metadata(self, protocol: str | None) -> bytes:
         """The subscription for one protocol; empty if the member does not support it."""
         return dict(self.protocols).get(protocol or "", b"")
@@ -98,7 +104,7 @@ class Group:
     leader_id: str | None = None
     state_timestamp_ms: int = -1
     members: dict[str, Member] = field(default_factory=dict)
-    invited: frozenset[str] = frozenset()  # ids that have not joined yet (KIP-394)
+    invited: Mapping[str, str] = field(default_factory=dict)  # hosts by the ids that have not joined yet (KIP-394)
     unsynced: frozenset[str] = frozenset()  # members of the generation that have not synced yet
     delay_left_ms: int | None = None  # of the initial delay; None: not an initial rebalance
     grown: bool = False  # a member joined during the last initial delay
@@ -203,6 +209,10 @@ class Group:
         return not self.invited and all(member.join_ticket is not None for member in self.members.values())
 
 
+def size_of(protocols: Iterable[tuple[str, bytes]]) -> int:
+    return sum(len(name) + len(metadata) for name, metadata in protocols)
+
+
 def topics_of(metadata: bytes) -> tuple[str, ...]:
     """The topics of a consumer's subscription.  Raises: InvalidMessage."""
     return Subscription.decode(metadata).topics
@@ -246,20 +256,24 @@ class Step:
         """Restart the session timer of a member."""
         self._timers[session_timer(self.group.group_id, member.member_id)] = member.session_timeout_ms
 
-    def invite(self, member_id: str, session_timeout_ms: int) -> None:
+    def invite(self, member_id: str, host: str, session_timeout_ms: int) -> None:
         """Wait for a member that was given its id."""
-        self.group.invited |= {member_id}
+        self.group.invited = {**self.group.invited, member_id: host}
         self._timers[session_timer(self.group.group_id, member_id)] = session_timeout_ms
 
     def uninvite(self, member_id: str) -> None:
-        self.group.invited -= {member_id}
+        self._joined(member_id)
         self._timers[session_timer(self.group.group_id, member_id)] = None
+
+    def _joined(self, member_id: str) -> None:
+        """The id is waited for no more."""
+        self.group.invited = {other: host for other, host in self.group.invited.items() if other != member_id}
 
     def add(self, member: Member, protocol_type: str) -> None:
         """A new member joins: a rebalance begins, or the current one includes it."""
         group = self.group
         group.protocol_type = protocol_type
-        group.invited -= {member.member_id}
+        self._joined(member.member_id)
         group.leader_id = group.leader_id or member.member_id
         self.put(member, new=True)
         group.grown = group.delay_left_ms is not None

@@ -30,6 +30,12 @@ class SetPassword(Request[None], frozen=True):
     credentials: Mapping[Mechanism, ScramCredential]
 
 
+class AlterCredentials(Request[None], frozen=True):
+    needs = _ALTER
+    name: str
+    credentials: Mapping[Mechanism, ScramCredential | None]
+
+
 class AlterUser(Request[None], frozen=True):
     needs = _ALTER
     name: str | None
@@ -78,6 +84,7 @@ SECURITY_REQUESTS: tuple[type[Request[Any]], ...] = (
     Users,
     AddUser,
     SetPassword,
+    AlterCredentials,
     AlterUser,
     DeleteUsers,
     Tokens,
@@ -107,6 +114,9 @@ class SubmittedCredentialStore(CredentialStore):
 
     def set_password(self, name: str, credentials: Mapping[Mechanism, ScramCredential]) -> None:
         self._session.submit(SetPassword(name, credentials))
+
+    def alter_credentials(self, name: str, credentials: Mapping[Mechanism, ScramCredential | None]) -> None:
+        self._session.submit(AlterCredentials(name, credentials))
 
     def alter_user(self, name: str | None, *, quota: Mapping[str, int | None] | None = None, super_user: bool | None = None) -> None:
         self._session.submit(AlterUser(name, quota, super_user))

@@ -5,7 +5,7 @@ from typing import TypeAlias
 
 from logdb import model
 from logdb.log.isolation import IsolationLevel
-from logdb.model import ConfigValue, ExpiredRecords, TopicInfo, TopicPartition
+from logdb.model import ConfigValue, ExpiredRecords, ListChange, TopicInfo, TopicPartition
 from logdb.requests.request import May, Need, Request, cluster, each_topic, listed, named
 from logdb.store.check.report import Copied, Report
 
@@ -99,6 +99,17 @@ class CheckTopicConfigs(Request[None], frozen=True):
     needs = (named("AlterConfigs", "Topic", "name"),)
     name: str
     config: Config
+
+
+class AlterConfigs(Request[None], frozen=True):
+    """Change configs by what they are at that moment: lists by ``ListChange``, or all at once."""
+
+    local = True
+    needs = CheckTopicConfigs.needs
+    name: str
+    config: Mapping[str, ConfigValue | ListChange | None]
+    replace: bool = False
+    validate_only: bool = False
 
 
 class DeleteTopic(Request[None], frozen=True):

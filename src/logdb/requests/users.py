@@ -90,6 +90,17 @@ class CredentialStore(Protocol):
     def set_password(self, name: str, credentials: Mapping[Mechanism, ScramCredential]) -> None:
         """Set another password; raises UnknownCredential, InvalidSecurity."""
 
+    def alter_credentials(self, name: str, credentials: Mapping[Mechanism, ScramCredential | None]) -> None:
+        """Set or delete credentials of single mechanisms; those of the others stay.  A user that does not exist is added.
+
+        Args:
+            credentials: None: it is deleted.
+
+        Raises:
+            UnknownCredential: There is no credential that could be deleted.
+            InvalidSecurity: Nothing was changed.
+        """
+
     def alter_user(self, name: str | None, *, quota: Mapping[str, int | None] | None = None, super_user: bool | None = None) -> None:
         """Change quotas, or who is a super user.
 

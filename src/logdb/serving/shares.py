@@ -45,9 +45,9 @@ class Shares:
         self._of: dict[Owner, int] = {}
         self._waiting: dict[Owner, deque[tuple[int, asyncio.Future[None]]]] = {}
 
-    def has_room(self, count: int, owner: Owner) -> bool:
+    def has_room(self, count: int, owner: Owner, *, ahead: bool = False) -> bool:
         """Whether ``take`` would not wait."""
-        return owner not in self._waiting and self._fits(count, owner)
+        return (ahead or owner not in self._waiting) and self._fits(count, owner)
 
     def _fits(self, count: int, owner: Owner) -> bool:
         return not self.taken or self._of.get(owner, 0) + count <= self.total - self.taken
@@ -58,17 +58,21 @@ class Shares:
             self.taken += count
             self._of[owner] = self._of.get(owner, 0) + count
 
-    async def take(self, count: int, owner: Owner) -> None:
+    async def take(self, count: int, owner: Owner, *, ahead: bool = False) -> None:
         """Take an amount, until ``give_back``.
+
+        Args:
+            ahead: It is more of what the owner has taken a part of already, and comes before the owner's other amounts.
 
         Raises:
             NoRoom: There is no room, and none came in time.
         """
-        if self.has_room(count, owner):
+        if self.has_room(count, owner, ahead=ahead):
             self.take_now(count, owner)
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(owner, deque()).append((count, turn))
+        turns = self._waiting.setdefault(owner, deque())
+        (turns.appendleft if ahead else turns.append)((count, turn))
         try:
             async with asyncio.timeout(self._wait_s):
                 await turn

@@ -416,13 +416,24 @@ class Metadata(Protocol):
     def check_new_topic(self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None) -> TopicInfo:
         """The topic that ``create_topic`` would make, without an id; raises what that would, and changes nothing."""
 
-    def check_topic_configs(self, name: str, config: Mapping[str, object]) -> None:
+    def check_topic_configs(self, name: str, config: Mapping[str, object], *, replace: bool = False) -> None:
         """Raise what ``alter_topic`` would, and change nothing."""
 
     def alter_topic(
-        self, name: str, *, config: Mapping[str, object] | None = None, partitions: int | None = None, go_on: Callable[[], None] = always
+        self,
+        name: str,
+        *,
+        config: Mapping[str, object] | None = None,
+        partitions: int | None = None,
+        go_on: Callable[[], None] = always,
+        replace: bool = False,
     ) -> TopicInfo:
-        """Change configs (None: back to the default) or add partitions; see ``Database.alter_topic``."""
+        """Change configs (None: back to the default) or add partitions; see ``Database.alter_topic``.
+
+        Args:
+            config: A list may be changed by a ``ListChange``.
+            replace: Configs that are not named get their defaults.
+        """
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and all its records."""

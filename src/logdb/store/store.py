@@ -234,9 +234,9 @@ class Store:
         """The topic that ``create_topic`` would create, without an id; raises what it would raise."""
         return self.writer.check_new_topic(name, partitions, config or {})
 
-    def check_topic_configs(self, name: str, config: Mapping[str, object]) -> None:
+    def check_topic_configs(self, name: str, config: Mapping[str, object], *, replace: bool = False) -> None:
         """Raise what ``alter_topic`` would raise; changes nothing."""
-        self.writer.check_topic_configs(name, config)
+        self.writer.check_topic_configs(name, config, replace=replace)
 
     def alter_topic(
         self,
@@ -245,9 +245,15 @@ class Store:
         config: Mapping[str, object] | None = None,
         partitions: int | None = None,
         go_on: Callable[[], None] = always,
+        replace: bool = False,
     ) -> TopicInfo:
-        """Change configs (None: back to the default) or add partitions; see ``Database.alter_topic``, and ``create_topic``."""
-        return self.writer.alter_topic(name, config or {}, partitions, go_on)
+        """Change configs (None: back to the default) or add partitions; see ``Database.alter_topic``, and ``create_topic``.
+
+        Args:
+            config: A list may be changed by a ``ListChange``.
+            replace: Configs that are not named get their defaults.
+        """
+        return self.writer.alter_topic(name, config or {}, partitions, go_on, replace=replace)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and all its records, durably."""

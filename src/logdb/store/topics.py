@@ -22,6 +22,7 @@ from logdb.model import (
     TOPIC_CONFIGS,
     ConfigValue,
     EventKind,
+    ListChange,
     LogConfig,
     PartitionInfo,
     TopicEvent,
@@ -131,26 +132,34 @@ class TopicChanges:
                 raise TopicExists(name)
         return _info(TopicEntry(name, "", partitions, parsed))
 
-    def check_configs(self, name: str, config: Mapping[str, object]) -> None:
+    def check_configs(self, name: str, config: Mapping[str, object], *, replace: bool = False) -> None:
         """Raise what ``alter`` would."""
         with self._state.topics_lock:
             self._begin()
-            _changed(self._state.topic(name), config)
+            _changed(self._state.topic(name), config, replace=replace)
 
-    def alter(self, name: str, config: Mapping[str, object], partitions: int | None, go_on: Callable[[], None] = always) -> TopicInfo:
-        """Alter a topic; ``go_on``: as in ``create``."""
+    def alter(
+        self,
+        name: str,
+        config: Mapping[str, object],
+        partitions: int | None,
+        go_on: Callable[[], None] = always,
+        *,
+        replace: bool = False,
+    ) -> TopicInfo:
+        """Alter a topic; ``go_on``: as in ``create``; ``replace``: configs that are not named get their defaults."""
         with self._state.changes_lock:
             with self._state.topics_lock:
                 self._begin()
                 entry = self._state.topic(name)
-                changed = _changed(entry, config)
+                changed = _changed(entry, config, replace=replace)
                 self._prepare(changed)
             if partitions is not None and partitions != entry.partition_count:
                 _check_partition_count(name, partitions, entry.partition_count)
                 grown = entry._replace(partition_count=partitions)
                 self._make_partitions(grown, range(entry.partition_count, partitions), "grow", go_on)
                 entry = grown
-            if config:
+            if config or replace:
                 with self._state.topics_lock:
                     self._begin()
                     former, entry = entry, entry._replace(config=changed)
@@ -312,13 +321,17 @@ def _check_new(name: str, partition_count: int, config: Mapping[str, object]) ->
     return parsed
 
 
-def _changed(entry: TopicEntry, config: Mapping[str, object]) -> dict[str, ConfigValue]:
+def _changed(entry: TopicEntry, config: Mapping[str, object], *, replace: bool) -> dict[str, ConfigValue]:
     """The configs of a topic after a change."""
-    parsed = _given(config)
-    changed = {key: value for key, value in entry.config.items() if key not in config} | parsed
+    parsed = _given({key: _of_list(entry, key, value) if isinstance(value, ListChange) else value for key, value in config.items()})
+    changed = {key: value for key, value in entry.config.items() if key not in config and not replace} | parsed
     _check_policy(entry.name, changed)
     compression.check_installed(str(parsed.get("compression.type")))
     return changed
+
+
+def _of_list(entry: TopicEntry, key: str, change: ListChange) -> str:
+    return change.of(key, entry.config[key] if key in entry.config else TOPIC_CONFIGS[key].default if key in TOPIC_CONFIGS else "")
 
 
 def _given(config: Mapping[str, object]) -> dict[str, ConfigValue]:

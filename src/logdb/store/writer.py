@@ -170,11 +170,13 @@ class Writer:
     def check_new_topic(self, name: str, partitions: int, config: Mapping[str, object]) -> TopicInfo:
         return self._topics.check_new(name, partitions, config)
 
-    def check_topic_configs(self, name: str, config: Mapping[str, object]) -> None:
-        self._topics.check_configs(name, config)
+    def check_topic_configs(self, name: str, config: Mapping[str, object], *, replace: bool) -> None:
+        self._topics.check_configs(name, config, replace=replace)
 
-    def alter_topic(self, name: str, config: Mapping[str, object], partitions: int | None, go_on: Callable[[], None]) -> TopicInfo:
-        info = self._topics.alter(name, config, partitions, go_on)
+    def alter_topic(
+        self, name: str, config: Mapping[str, object], partitions: int | None, go_on: Callable[[], None], *, replace: bool
+    ) -> TopicInfo:
+        info = self._topics.alter(name, config, partitions, go_on, replace=replace)
         self._altered()
         return info
 

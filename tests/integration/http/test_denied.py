@@ -151,6 +151,7 @@ ASKS = {
     **call("users", {}),
     **call("add_user", {"name": "{topic}", "credentials": [], "super_user": True}),
     **call("set_password", {"name": "{topic}", "credentials": []}),
+    **call("alter_credentials", {"name": "{topic}", "credentials": []}),
     **call("alter_user", {"name": "mallory", "super_user": True}),
     **call("delete_users", {"names": ["root"]}),
     **call("tokens", {}),

@@ -51,6 +51,7 @@ NOT_PROVOKED = {
     **dict.fromkeys(("TargetNotEmpty", "TargetInside", "BackupDamaged"), "of files where the client is; a server is told 422 of a base"),
     **dict.fromkeys(("Forked", "UnsupportedPlatform"), "no server runs there"),
     **dict.fromkeys(("MemberIdRequired", "GroupFull", "CoordinatorFenced"), "of Kafka's wire, or of a coordinator that was replaced"),
+    "MemberMemoryFull": "of more memory than a test should take",
     **dict.fromkeys(("InvalidMessage", "ConcurrentTransactions", "CodecMissing", "ThreadUnavailable"), "of a moment, or what is not there"),
     **dict.fromkeys(("LogdbError", "CloseIncomplete", "Closed"), "never raised itself; at the end, when nobody is answered"),
     **dict.fromkeys(

@@ -187,7 +187,12 @@ def test_a_session_behind_a_url_carries_out_every_request_or_says_that_it_is_loc
         server.database.create_topic("u")
         (event,) = session.submit(topics.Changes(position=position, timeout_ms=60_000, count_max=10)).events
         assert event.topic.name == "u"
-        for request in topics.DescribeConfigs("t"), topics.CheckNewTopic("v"), topics.CheckTopicConfigs("t", {}):
+        for request in (
+            topics.DescribeConfigs("t"),
+            topics.CheckNewTopic("v"),
+            topics.CheckTopicConfigs("t", {}),
+            topics.AlterConfigs("t", {}),
+        ):
             with pytest.raises(NotImplementedError, match=request.method):
                 session.submit(request)
 

@@ -15,6 +15,7 @@ from logdb.access.access_control import AccessControl
 from logdb.codec import compression
 from logdb.codec.batch import HEADER_SIZE_BYTES as HEADER_BYTES
 from logdb.codec.batch import seal
+from logdb_kafka_api import frames
 from logdb_kafka_api.apis import APIS
 from logdb_kafka_api.door import KafkaDoor
 from logdb_kafka_api.errors import Code
@@ -130,6 +131,15 @@ def test_a_frame_that_breaks_off_ends_its_connection_alone(broker, wire, topic, 
 @pytest.mark.parametrize("begun", [b"", b"\0", b"\0\0\x10\0", b"\0\0\x10\0\0\0\0\x09"])
 def test_a_silent_connection_is_closed(wire, begun):
     wire.socket.sendall(begun)
+    began_s = time.monotonic()
+    assert wire.is_closed()
+    assert time.monotonic() - began_s < 5
+
+
+def test_a_frame_that_stops_coming_behind_a_long_poll_closes_the_connection(wire, topic):
+    poll = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20, "current_leader_epoch": -1}
+    wire.send("Fetch", 12, max_wait_ms=60_000, min_bytes=1, topics=[{"topic": topic, "partitions": [poll]}])
+    wire.socket.sendall(b"\0\0\x10\0\0\0\0\x09")
     began_s = time.monotonic()
     assert wire.is_closed()
     assert time.monotonic() - began_s < 5
@@ -258,6 +268,30 @@ def test_a_client_that_reads_no_answers_is_read_no_further(broker, wire, topic):
             wire.socket.sendall(request)
     with Wire(broker.bootstrap_servers) as other:
         assert other.ask("ApiVersions", 0)["error_code"] == Code.NONE
+
+
+@pytest.mark.parametrize(("count", "where"), [(900, "loop"), (20_000, "logdb-kafka")])
+def test_a_large_request_is_decoded_and_its_answer_encoded_off_the_loop(wire, topic, monkeypatch, count, where):
+    threads = []
+
+    def seen(function):
+        def call(*args):
+            result = function(*args)
+            threads.append(threading.current_thread().name)
+            return result
+
+        return call
+
+    for name in ("read_request", "encode_response"):
+        monkeypatch.setattr(frames, name, seen(getattr(frames, name)))
+    asked = [{"partition_index": n, "timestamp": -1, "current_leader_epoch": -1} for n in range(count)]
+    large = wire.send("ListOffsets", 6, replica_id=-1, topics=[{"name": topic, "partitions": asked}])
+    small = wire.send("ApiVersions", 0)
+    answer = wire.answer("ListOffsets", 6, large)
+    wire.answer("ApiVersions", 0, small)
+    assert len(answer["topics"][0]["partitions"]) == count
+    loop = threads[-1]
+    assert [name.replace(loop, "loop").rstrip("-_0123456789") for name in threads] == [where, where, "loop", "loop"]
 
 
 def test_a_request_for_very_many_partitions_is_answered_or_refused(broker, wire, topic):
@@ -494,6 +528,20 @@ def test_topics_are_created_and_deleted(broker, wire):
     topic_id = wire.ask("Metadata", 12, topics=[{"name": "e"}])["topics"][0]["topic_id"]
     assert wire.ask("DeleteTopics", 6, topics=[{"name": None, "topic_id": topic_id}])["responses"][0]["error_code"] == 0
     assert "e" not in [info.name for info in broker.database.topics()]
+
+
+def test_what_is_wrong_with_a_very_long_name_is_answered_in_part(wire):
+    name = "t" * 32_767
+    topic = {"name": name, "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
+    resource = {"resource_type": 2, "resource_name": name, "configuration_keys": None, "configs": [{"name": name, "value": "1"}]}
+    (made,) = wire.ask("CreateTopics", 4, topics=[topic], validate_only=False)["topics"]
+    assert (made["error_code"], len(made["error_message"])) == (Code.INVALID_TOPIC_EXCEPTION, 32_767)
+    (altered,) = wire.ask("AlterConfigs", 1, resources=[resource], validate_only=False)["responses"]
+    (described,) = wire.ask("DescribeConfigs", 3, resources=[resource])["results"]
+    assert {one["error_code"] for one in (altered, described)} == {Code.UNKNOWN_TOPIC_OR_PARTITION}
+    more = {"name": name, "count": 2, "assignments": None}
+    (added,) = wire.ask("CreatePartitions", 1, topics=[more], timeout_ms=1000, validate_only=False)["results"]
+    assert added["error_code"] == Code.UNKNOWN_TOPIC_OR_PARTITION
 
 
 # ---------------------------------------------------------------- producers and coordinators

@@ -1,19 +1,21 @@
 """Memory that clients of the Kafka door can make it hold: by requests that wait, and by answers that they do not read."""
 
+import contextlib
 import gc
 import socket
 import struct
 import time
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
 
 from logdb_kafka_api.door import KafkaDoor
-from logdb_kafka_api.handlers import produce
+from logdb_kafka_api.handlers import produce as handler
 from support.batches import Rec, encode_batch
 from support.kafka_door import kafka_door
-from support.kafka_wire import frame
+from support.kafka_wire import Wire, frame, produce
 
 LONG = "t" * 249
 
@@ -25,10 +27,14 @@ def served(tmp_path):
         yield served
 
 
-@pytest.fixture
-def door(served):
+def door_of():
     (found,) = (one for one in gc.get_objects() if isinstance(one, KafkaDoor) and not one.draining)
     return found
+
+
+@pytest.fixture
+def door(served):
+    return door_of()
 
 
 @pytest.fixture
@@ -51,6 +57,10 @@ def until(condition):
 def produce_request(*parts):
     data = [{"index": 7, "records": part} for part in parts]
     return frame("Produce", 9, 1, acks=-1, timeout_ms=1, topic_data=[{"name": LONG, "partition_data": data}])
+
+
+def data_of(topic, records):
+    return [{"name": topic, "partition_data": [{"index": 0, "records": records}]}]
 
 
 def test_a_request_is_let_go_of_while_its_answer_is_sent(door, silent):
@@ -83,9 +93,53 @@ def test_requests_wait_for_their_turn_in_the_buffers_of_the_client(door, silent)
     assert 40_000 <= connection._queued_bytes < 400_000  # one read, and what was there
 
 
+LARGE = encode_batch([Rec(None, bytes(250_000))])
+
+
+def connected(served, stack):
+    return stack.enter_context(Wire(served.address))
+
+
+def test_frames_that_are_announced_and_not_sent_take_no_memory(tmp_path):
+    with kafka_door(tmp_path / "db", memory_bytes_max=4 << 20) as served, contextlib.ExitStack() as stack:
+        served.db.create_topic("t")
+        for _ in range(20):
+            connected(served, stack).socket.sendall(struct.pack(">ihh", 2 << 20, 0, 9) + bytes(10))
+        honest = connected(served, stack)
+        honest.socket.settimeout(8)
+        assert produce(honest, LARGE)["error_code"] == 0
+
+
+def test_of_frames_that_wait_for_each_others_memory_one_is_cut(tmp_path):
+    with kafka_door(tmp_path / "db", memory_bytes_max=8 << 20) as served, contextlib.ExitStack() as stack:
+        served.db.create_topic("t", config={"max.message.bytes": 4 << 20})
+        door = door_of()
+        door.memory._wait_s = 0.3
+        wires = [connected(served, stack) for _ in range(3)]
+        request = frame("Produce", 9, 1, acks=-1, timeout_ms=1, topic_data=data_of("t", encode_batch([Rec(None, bytes(3_900_000))])))
+        with ThreadPoolExecutor(3) as threads:
+            ends = list(threads.map(lambda wire: ended(wire, request), wires))
+        assert "answered" in ends and served.db.log("t").end_offset == ends.count("answered")
+        for wire in wires:
+            wire.socket.close()
+        until(lambda: not door.memory.taken)
+
+
+def ended(wire, request):
+    """What becomes of a request that comes in pieces."""
+    try:
+        for at in range(0, len(request), 200_000):
+            wire.socket.sendall(request[at : at + 200_000])
+            time.sleep(0.01)
+        wire.receive()
+    except (EOFError, ConnectionError):
+        return "I was cut"
+    return "answered"
+
+
 @pytest.mark.parametrize(("count", "waits"), [(1, False), (64, False), (65, True)])
 def test_a_request_for_very_many_partitions_is_not_answered_on_the_loop(count, waits):
     fast = SimpleNamespace(appends_at_once=lambda *_: True)
     data = [{"index": n, "records": None} for n in range(count)]
-    appends = produce.appends_of({"topic_data": [{"name": "t", "partition_data": data}]})
-    assert produce.waits(fast, None, appends) == waits
+    appends = handler.appends_of({"topic_data": [{"name": "t", "partition_data": data}]})
+    assert handler.waits(fast, None, appends) == waits

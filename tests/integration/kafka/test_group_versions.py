@@ -65,10 +65,19 @@ def test_a_member_joins(wire, group, version):
 
 @pytest.mark.parametrize("version", [0, 6, 7, 9])
 def test_a_join_that_is_refused(wire, group, version):
-    assert join(wire, group, version, session_timeout_ms=0)["error_code"] == 26
+    for timeout_ms in (0, 5_999, 1_800_001, 2**31 - 1):
+        assert join(wire, group, version, session_timeout_ms=timeout_ms)["error_code"] == 26
     assert join(wire, "", version)["error_code"] == 24
     unknown = join(wire, group, version, member_id="nobody")
     assert (unknown["error_code"], unknown["member_id"], unknown["protocol_name"]) == (25, "nobody", None if version >= 7 else "")
+
+
+@pytest.mark.parametrize("version", versions("JoinGroup"))
+def test_members_have_only_so_much_memory(served, wire, group, version, monkeypatch):
+    monkeypatch.setattr(served.db._session._member_memory, "bytes_max", 20_000)
+    large = [{"name": "range", "metadata": bytes(15_000)}]
+    first = join(wire, group, version, protocols=large)
+    assert (first["error_code"], join(wire, group, version)["error_code"]) == (81, 79 if version >= 4 else 0)
 
 
 @pytest.mark.parametrize("version", [5, 8, 9])

@@ -27,7 +27,7 @@ REQUESTS_OF = {
     "read, wait for records": "read_batches aborted_transactions wait",
     "produce": "produce",
     "create a topic": "create_topic check_new_topic",
-    "alter configs; add partitions; compact": "alter_topic check_topic_configs compact",
+    "alter configs; add partitions; compact": "alter_topic check_topic_configs alter_configs compact",
     "delete a topic, delete records, enforce retention": "delete_topic delete_records enforce_retention",
     "get a producer id, flush everything": "init_producer_id flush",
     "add partitions to a transaction": "add_partitions",
@@ -40,7 +40,7 @@ REQUESTS_OF = {
     "describe, delete a group; delete offsets of it": "describe_group delete_group delete_offsets",
     "list ACLs": "acls",
     "list users and tokens; change users, tokens, ACLs, quotas": (
-        "users add_user set_password alter_user delete_users tokens add_token revoke_tokens add_acls delete_acls"
+        "users add_user set_password alter_credentials alter_user delete_users tokens add_token revoke_tokens add_acls delete_acls"
     ),
     "metrics, what recovery reported": "reports",
     "verify, backup, snapshot of everything": "verify backup",

@@ -23,7 +23,7 @@ from support.transactional import Writer
 ALICE, HOME = Principal("User", "alice"), "10.0.0.1"
 LISTS = {"topics", "changes", "groups", "transactions"}  # leave out instead of refusing
 OF_LOGS = {"read_batches", "aborted_transactions", "open_transactions", "offset_for_timestamp", "epoch_at"}  # submitted; a log's methods
-BEYOND = {"describe_configs", "check_new_topic", "check_topic_configs", "metrics"} | OF_LOGS  # what doors have, and sessions of clients not
+BEYOND = {"describe_configs", "check_new_topic", "check_topic_configs", "alter_configs", "metrics"} | OF_LOGS  # of doors, not of clients
 FREE = {"check_open", "close", "io", "clock", "closed", "look_interval_ms_max", "submit"}  # of the handle
 OFFSETS = {  # Describe was asked for by ``log``
     "start_offset", "end_offset", "last_stable_offset", "durability", "size_bytes", "offset_for_timestamp", "open_transactions",

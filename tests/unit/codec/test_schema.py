@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from logdb.codec.schema import (
     BOOL,
     BYTES,
+    ERROR_MESSAGE,
     FLOAT64,
     INT8,
     INT16,
@@ -198,6 +199,14 @@ def test_values_that_do_not_fit(kind: Type, value: Any, reason: str) -> None:
 def test_a_long_string_fits_where_lengths_are_compact() -> None:
     data = one(STRING).encode({"x": "x" * 32_768}, 1)
     assert one(STRING).decode(data, 1)[0] == {"x": "x" * 32_768}
+
+
+@pytest.mark.parametrize("version", [0, 1])
+@pytest.mark.parametrize(
+    ("given", "written"), [("x" * 32_767, "x" * 32_767), ("x" * 40_000, "x" * 32_767), ("é" * 20_000, "é" * 16_383), ("", "")]
+)
+def test_an_error_message_is_cut_to_what_every_client_reads(given: str, written: str, version: int) -> None:
+    assert one(STRING).decode(one(ERROR_MESSAGE).encode({"x": given}, version), version)[0] == {"x": written}
 
 
 def test_a_message_within_bytes() -> None:

@@ -14,6 +14,7 @@ from logdb.errors import (
     InconsistentProtocol,
     InvalidGroup,
     MemberIdRequired,
+    MemberMemoryFull,
     RebalanceInProgress,
     UnknownGroup,
     UnknownMember,
@@ -339,6 +340,45 @@ def test_a_full_group_takes_nobody_else() -> None:
         groups.join()
     groups.start_join(leader.member_id)
     assert groups.state == "PreparingRebalance"
+
+
+def test_members_of_one_host_have_half_of_the_memory_and_leave_it_with_their_sessions() -> None:
+    groups = Groups(member_bytes_max=100_000, new_member_timeout_ms=5_000)
+    large = (("range", bytes(20_000)),)
+    for name in ("a", "b"):
+        groups.join(group_id=name, protocols=large)
+    with pytest.raises(MemberMemoryFull):
+        groups.join(group_id="c", protocols=large)
+    groups.join(group_id="d", protocols=large, client_host="/10.0.0.8")
+    groups.join(group_id="e", protocols=large * 3, client_host="")  # in this process
+    groups.runner.advance(SESSION_MS)
+    groups.join(group_id="c", protocols=large)
+
+
+def test_ids_of_members_that_have_not_joined_are_counted() -> None:
+    groups = Groups(member_bytes_max=100_000)
+    with pytest.raises(MemberIdRequired) as first:
+        groups.join(client_id="c" * 30_000, require_member_id=True)
+    with pytest.raises(MemberMemoryFull):
+        groups.join(group_id="other", client_id="c" * 30_000, require_member_id=True)
+    groups.runner.call(LeaveGroup, group_id="g", members=(LeavingMember(first.value.member_id),))
+    with pytest.raises(MemberIdRequired):
+        groups.join(group_id="other", client_id="c" * 30_000, require_member_id=True)
+    groups.runner.advance(SESSION_MS)
+    assert groups.runner.coordinator._member_count.total == 0
+
+
+def test_assignments_are_counted_and_a_group_that_ends_gives_all_of_it_back() -> None:
+    groups = Groups(member_bytes_max=100_000)
+    for _ in range(5):
+        joined = groups.join()
+        with pytest.raises(MemberMemoryFull):
+            groups.sync(joined, {joined.member_id: bytes(60_000)})
+        groups.sync(joined, {joined.member_id: bytes(40_000)})
+        groups.runner.call(LeaveGroup, group_id="g", members=(LeavingMember(joined.member_id),))
+        groups.runner.call(DeleteGroup, group_id="g")
+    count = groups.runner.coordinator._member_count
+    assert (count.total, dict(count.of_host)) == (0, {})
 
 
 def test_the_protocol_most_like_is_chosen(groups: Groups) -> None:

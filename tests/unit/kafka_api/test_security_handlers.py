@@ -1,6 +1,7 @@
 """ACLs, SCRAM credentials and quotas by Kafka's requests, beside what the access control makes of them."""
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import SimpleNamespace
 
@@ -12,7 +13,7 @@ from logdb.access.credentials import salted_password
 from logdb.requests.principals import Principal
 from logdb.requests.users import Quota
 from logdb_kafka_api.apis import APIS
-from logdb_kafka_api.handlers import HANDLERS
+from logdb_kafka_api.handlers import HANDLERS, users
 from support.security import acl, secure
 
 KEYS = {api.name: key for key, api in APIS.items()}
@@ -30,7 +31,12 @@ def access(tmp_path):
         yield AccessControl(db._session)
 
 
-def asked_by(access, user):
+def run_in_thread(work):
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, work).result()
+
+
+def asked_by(access, user, run=asyncio.run):
     """A function that makes requests for a user."""
 
     def ask(name, version=None, **values):
@@ -47,7 +53,7 @@ def asked_by(access, user):
             door=SimpleNamespace(access=access),
             call=call,
         )
-        answer = asyncio.run(HANDLERS[api.key](request))
+        answer = run(HANDLERS[api.key](request))
         return api.response.decode(api.response.encode(answer, version), version)[0]
 
     return ask
@@ -166,6 +172,22 @@ def test_credentials_of_users(access, ask):
     assert [one["mechanism"] for one in bob["credential_infos"]] == [2]
     twice = ask("DescribeUserScramCredentials", users=[{"name": "bob"}] * 2)["results"]
     assert [one["error_code"] for one in twice] == [92]
+
+
+def test_changes_of_two_mechanisms_at_once_lose_neither(access, ask, monkeypatch):
+    """The second change comes while the first one is made."""
+    salted, interleaved = users.credential_of_salted, iter((None,))
+
+    def later(mechanism, *rest):
+        for _ in interleaved:
+            assert altered(ask_again, upsertion(mechanism=2)) == {"bob": 0}
+        return salted(mechanism, *rest)
+
+    ask_again = asked_by(access, "admin", run_in_thread)
+    monkeypatch.setattr(users, "credential_of_salted", later)
+    assert altered(ask, upsertion(mechanism=1)) == {"bob": 0}
+    (bob,) = ask("DescribeUserScramCredentials", users=[{"name": "bob"}])["results"]
+    assert [one["mechanism"] for one in bob["credential_infos"]] == [1, 2]
 
 
 def test_credentials_that_are_refused(access, ask):

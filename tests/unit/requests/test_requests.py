@@ -28,7 +28,7 @@ from logdb_http_api.door.calls import CALLS
 from support.session_needs import CALLS as USES
 from support.typed import values
 
-OF_DOORS = {"describe_configs", "check_new_topic", "check_topic_configs"}
+OF_DOORS = {"describe_configs", "check_new_topic", "check_topic_configs", "alter_configs"}
 OF_LOGS = {"read_batches", "aborted_transactions", "open_transactions", "offset_for_timestamp", "epoch_at"}
 WITH_BATCHES = {"log", "produce"} | OF_LOGS  # not behind a URL, where they have routes of their own
 NO_REQUESTS = {"check_open", "close", "io", "clock", "closed", "look_interval_ms_max", "submit"}

@@ -61,6 +61,30 @@ def test_whoever_finds_no_room_waits_for_it_in_turn():
     run(story)
 
 
+def test_more_of_what_is_taken_in_part_comes_before_the_owners_other_amounts():
+    async def story():
+        shares, order = Shares(100, "bytes"), []
+
+        async def take(count, name, *, ahead=False):
+            await shares.take(count, A, ahead=ahead)
+            order.append(name)
+
+        shares.take_now(30, A)
+        tasks = [asyncio.create_task(take(50, "other"))]
+        await asyncio.sleep(0)
+        assert not shares.has_room(5, A) and shares.has_room(5, A, ahead=True)
+        tasks.append(asyncio.create_task(take(45, "more", ahead=True)))
+        await asyncio.sleep(0)
+        assert order == []
+        shares.give_back(25, A)
+        await tasks[1]
+        assert order == ["more"]
+        shares.give_back(50, A)
+        await tasks[0]
+
+    run(story)
+
+
 def test_whoever_waits_for_much_does_not_hold_up_others():
     async def story():
         shares, order = Shares(3, "threads"), []
