@@ -221,7 +221,7 @@ def check_address(address: str, *, tls: bool, authentication: bool, insecure: bo
         hint = "".join(f"; {one} is one" for one in _address_meant(address))
         raise ValueError(f"address {address!r}: wanted is host:port, the port in [0, 65535]{hint}")
     lacking = [what for what, there in ((_TLS, tls), (_AUTHENTICATION, authentication)) if not there]
-    if lacking and not (insecure or _is_loopback(host)):
+    if lacking and not (insecure or is_loopback(host)):
         raise InsecureAddress(address, " and ".join(lacking))
 
 
@@ -238,7 +238,8 @@ def _address_meant(text: str) -> Sequence[str]:
     return (f"{rest}:8080",) if re.fullmatch(r"[\w.-]+|\[[0-9a-fA-F:]+\]", rest, re.ASCII) else ()
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches a host: by its name, or its address."""
     if host == "localhost":
         return True
     try:
