@@ -342,3 +342,13 @@ def test_clients_are_told_the_advertised_address():
 def test_an_option_that_no_client_could_use_is_refused_at_the_start(option, value):
     with pytest.raises(ValueError, match=f"{option}={value!r}: (allowed are 1 to 100000|wanted is host:port, the port in .1, 65535.)"):
         logdb.testing.broker(**{option: value}).__enter__()
+
+
+def test_http_at_the_address_of_the_kafka_door_is_as_secured(secured, authority):
+    with logdb.open(f"https://{secured.bootstrap_servers}", user="alice", password=PASSWORDS["alice"], ca_file=authority.file) as db:
+        assert [info.name for info in db.topics()] == ["t"]
+    with (
+        pytest.raises(logdb.errors.AuthenticationFailed),
+        logdb.open(f"https://{secured.bootstrap_servers}", ca_file=authority.file) as db,
+    ):
+        db.topics()
