@@ -226,6 +226,16 @@ def choose_format(
         raise click.BadParameter(str(error), param_hint="--property" if text is None else "--format") from None
 
 
+_ISOLATION_LEVELS: tuple["IsolationLevel", ...] = ("read_uncommitted", "read_committed")
+
+
+def _isolation_level(text: str) -> "IsolationLevel":
+    for level in _ISOLATION_LEVELS:
+        if level == text:
+            return level
+    raise click.UsageError(f"isolation.level={text}: allowed are {', '.join(_ISOLATION_LEVELS)}")
+
+
 LETTERS = """\b
 The letters of -f are kcat's: %t topic, %p partition, %o offset, %k key, %s value, %T timestamp in ms,
 %h headers, %K and %S sizes of key and value, %% a percent; \\n, \\t, \\xHH are understood.
@@ -257,8 +267,7 @@ Examples:
 @click.option("-g", "--group", "group_id", metavar="NAME", help="Read as a member of this group, from its committed offsets, and commit.")
 @click.option(
     "--isolation-level",
-    type=click.Choice(["read_uncommitted", "read_committed"]),
-    default="read_uncommitted",
+    type=click.Choice(_ISOLATION_LEVELS),
     help="read_committed: without records of open and aborted transactions.",
 )
 @click.option("-c", "--max-messages", metavar="N", type=click.IntRange(min=-1), help="End after so many records.")
@@ -281,7 +290,7 @@ def consume(
     places: Sequence[OffsetSpec],
     timestamp: int | None,
     group_id: str | None,
-    isolation_level: "IsolationLevel",
+    isolation_level: "IsolationLevel | None",
     max_messages: int | None,
     follow: bool | None,
     timeout_ms: int | None,
@@ -297,6 +306,10 @@ def consume(
     Partitions come one after the other; in each, records come in order.  With --group the directory must not be open for
     writing in another process: that process has the groups. If it is a server, use -b URL.
     """
+    client = session.servers.client_properties()
+    group_id = group_id or client.get("group.id")
+    from_beginning = from_beginning or (client.get("auto.offset.reset") == "earliest" and not places and timestamp is None)
+    isolation_level = isolation_level or _isolation_level(client.get("isolation.level", "read_uncommitted"))
     wanted = [name for name in (topic_argument, topic) if name is not None]
     if len(wanted) + (include is not None) != 1:
         raise click.UsageError("name a topic, or give --include REGEX")

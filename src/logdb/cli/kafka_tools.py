@@ -22,7 +22,11 @@ class Flags(NamedTuple):
 
 _TOOLS = {
     "kafka-console-producer": Flags(
-        renamed={"--broker-list": "--bootstrap-server"},
+        renamed={
+            "--broker-list": "--bootstrap-server",
+            "--producer.config": "--command-config",
+            "--producer-property": "--command-property",
+        },
         needless_values=frozenset(
             (
                 "--batch-size",
@@ -37,7 +41,10 @@ _TOOLS = {
             )
         ),
     ),
-    "kafka-console-consumer": Flags(needless=frozenset(("--enable-systest-events", "--skip-message-on-error"))),
+    "kafka-console-consumer": Flags(
+        renamed={"--consumer.config": "--command-config", "--consumer-property": "--command-property"},
+        needless=frozenset(("--enable-systest-events", "--skip-message-on-error")),
+    ),
     "kafka-consumer-groups": Flags(needless_values=frozenset(("--timeout",))),
     "kafka-get-offsets": Flags(renamed={"--broker-list": "--bootstrap-server"}),
     "kafka-log-dirs": Flags(needless_values=frozenset(("--broker-list",))),  # numbers of brokers, of which there is one

@@ -73,3 +73,12 @@ def test_the_docs_name_every_tool():
     rows = [line.split("|")[1:3] for line in lines if line.startswith("| `")]
     named = {tool.strip(" `"): (verb.strip(" `").split() or [tool.strip(" `")])[0] for tool, verb in rows}
     assert named == KAFKA_TOOLS
+
+
+def test_properties_of_a_consumer(filled, tmp_path):
+    (tmp_path / "client.properties").write_text("group.id=g\nauto.offset.reset=earliest\n")
+    flags = ("consume", "--topic", "one", "--command-config", str(tmp_path / "client.properties"), "--max-messages", "2")
+    assert filled.out(*flags, kafka=True) == "0\n1\n"
+    assert filled.out(*flags, kafka=True) == "2\n3\n"
+    assert filled.out(*flags, "--command-property", "group.id=other", kafka=True) == "0\n1\n"
+    assert "isolation.level=x" in filled(*flags, "--command-property", "isolation.level=x", kafka=True, code=2).stderr
