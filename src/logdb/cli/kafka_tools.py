@@ -3,20 +3,23 @@
 A tool's other flags are those of its verb (``cli.KAFKA_TOOLS``), which have Kafka's names.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 
 class Flags(NamedTuple):
     """The flags of one tool that its verb does not take.
 
-    ``renamed``: the flag of the verb.  ``needless``: without effect here, and without a value; ``needless_values``: with one.
+    ``renamed``: the flag of the verb; with the begin of its value, if that contains ``=``.
+    ``needless``: without effect here, and without a value; ``needless_values``: with one; ``needless_options``: with or without.
     ``argument``: the flag of the verb for what the tool takes without a flag.
     """
 
     renamed: Mapping[str, str] = {}
     needless: frozenset[str] = frozenset()
     needless_values: frozenset[str] = frozenset()
+    needless_options: frozenset[str] = frozenset()
     argument: str = ""
 
 
@@ -27,6 +30,7 @@ _TOOLS = {
             "--producer.config": "--command-config",
             "--producer-property": "--command-property",
         },
+        needless_options=frozenset(("--compression-codec",)),
         needless_values=frozenset(
             (
                 "--batch-size",
@@ -42,7 +46,12 @@ _TOOLS = {
         ),
     ),
     "kafka-console-consumer": Flags(
-        renamed={"--consumer.config": "--command-config", "--consumer-property": "--command-property"},
+        renamed={
+            "--consumer.config": "--command-config",
+            "--consumer-property": "--command-property",
+            "--key-deserializer": "--property=key.deserializer",
+            "--value-deserializer": "--property=value.deserializer",
+        },
         needless=frozenset(("--enable-systest-events", "--skip-message-on-error")),
     ),
     "kafka-consumer-groups": Flags(needless_values=frozenset(("--timeout",))),
@@ -58,16 +67,21 @@ def translated(tool: str, arguments: Sequence[str]) -> list[str]:
     if flags.argument:
         position = next((number for number, word in enumerate(words) if not word.startswith("-")), len(words))
         words[position : position + 1] = [f"{flags.argument}={word}" for word in words[position : position + 1]]
-    rest = iter(words)
-    return [word for argument in rest for word in _translated(flags, argument, rest)]
+    found, rest = [], deque(words)
+    while rest:
+        found += _translated(flags, rest.popleft(), rest)
+    return found
 
 
-def _translated(flags: Flags, argument: str, rest: Iterator[str]) -> list[str]:
+def _translated(flags: Flags, argument: str, rest: deque[str]) -> list[str]:
+    """The words of the verb for one of a tool; a value that belongs to it is taken from ``rest``."""
     name, equals, value = argument.partition("=")
-    if name in flags.renamed:
-        return [flags.renamed[name] + equals + value]
-    if name in flags.needless_values:
-        if not equals:
-            next(rest, None)
+    flag = flags.renamed.get(name)
+    if flag is None and argument in flags.needless:
         return []
-    return [] if argument in flags.needless else [argument]
+    takes = name in flags.needless_values or (flag is not None and "=" in flag)
+    if not equals and rest and (takes or (name in flags.needless_options and not rest[0].startswith("-"))):
+        value = rest.popleft()
+    if flag is not None:
+        return [f"{flag}={value}" if "=" in flag or equals else flag]
+    return [] if name in flags.needless_values | flags.needless_options else [argument]

@@ -23,6 +23,14 @@ def test_the_name_may_be_the_first_argument(tool, suffix):
         ("kafka-console-producer", "--broker-list h:1 --topic t --batch-size 5 --sync", "--bootstrap-server h:1 --topic t --sync"),
         ("kafka-console-producer", "--broker-list=h:1 --batch-size=5", "--bootstrap-server=h:1"),
         ("kafka-console-producer", "--topic t --timeout", "--topic t"),
+        ("kafka-console-producer", "--compression-codec --topic t", "--topic t"),
+        ("kafka-console-producer", "--compression-codec zstd --topic t", "--topic t"),
+        ("kafka-console-producer", "--topic t --compression-codec=gzip --producer.config f", "--topic t --command-config f"),
+        (
+            "kafka-console-consumer",
+            "--key-deserializer K --value-deserializer=V",
+            "--property=key.deserializer=K --property=value.deserializer=V",
+        ),
         ("kafka-console-consumer", "--skip-message-on-error --topic t", "--topic t"),
         ("kafka-consumer-groups", "--list --timeout 9000", "--list"),
         ("kafka-log-dirs", "--describe --broker-list 0,1", "--describe"),
@@ -82,3 +90,29 @@ def test_properties_of_a_consumer(filled, tmp_path):
     assert filled.out(*flags, kafka=True) == "2\n3\n"
     assert filled.out(*flags, "--command-property", "group.id=other", kafka=True) == "0\n1\n"
     assert "isolation.level=x" in filled(*flags, "--command-property", "isolation.level=x", kafka=True, code=2).stderr
+
+
+WORDS = "org.apache.kafka.common.serialization."
+
+
+def test_the_counts_of_kafka_s_word_count(logdb_command, tmp_path):
+    logdb_command("topics", "create", "counts")
+    with logdb_command.open() as db:
+        db.log("counts").append_many([(2).to_bytes(8, "big"), None], [b"kafka", b"streams"])
+    formatter = ("--formatter", "org.apache.kafka.tools.consumer.DefaultMessageFormatter")
+    (tmp_path / "formatter.properties").write_text(f"print.key=true\nvalue.deserializer={WORDS}LongDeserializer\n")
+    config = ("--formatter-config", str(tmp_path / "formatter.properties"))
+    flags = ("consume", "--topic", "counts", "--from-beginning", "--max-messages", "2", *formatter, *config)
+    assert logdb_command.out(*flags, "--property", f"key.deserializer={WORDS}StringDeserializer", kafka=True) == "kafka\t2\nstreams\tnull\n"
+    assert "wants 4" in logdb_command(*flags, "--property", f"value.deserializer={WORDS}IntegerDeserializer", kafka=True, code=1).stderr
+    assert "known are" in logdb_command(*flags, "--property", "key.deserializer=x.Y", kafka=True, code=2).stderr
+    assert "known is" in logdb_command(*flags, "--formatter", "x.Y", kafka=True, code=2).stderr
+
+
+def test_a_producer_s_reader(filled, tmp_path):
+    (tmp_path / "reader.properties").write_text("parse.key=true\nkey.separator=:\n")
+    reader = ("--line-reader", "org.apache.kafka.tools.LineMessageReader", "--reader-config", str(tmp_path / "reader.properties"))
+    filled("produce", "--topic", "one", *reader, stdin="k:v\n", kafka=True)
+    filled("produce", "--topic", "one", *reader, "--property", "key.separator=,", stdin="k,v\n", kafka=True)
+    assert filled.out("consume", "one", "-o", "-2", "-f", "%k=%s\\n") == "k=v\nk=v\n"
+    assert "known is" in filled("produce", "--topic", "one", "--line-reader", "x.Y", kafka=True, code=2).stderr
