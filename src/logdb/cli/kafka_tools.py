@@ -24,6 +24,10 @@ class Flags(NamedTuple):
 
 
 _TOOLS = {
+    "kafka-topics": Flags(
+        needless=frozenset(("--force",)),
+        needless_values=frozenset(("--partition-size-limit-per-response",)),
+    ),
     "kafka-console-producer": Flags(
         renamed={
             "--broker-list": "--bootstrap-server",
