@@ -12,6 +12,7 @@ from typing import IO
 import click
 
 import logdb
+from logdb.cli import groups_as_kafka
 from logdb.cli.actions import ActionFlags, names
 from logdb.cli.offsets import numbers
 from logdb.cli.output import counted, emit, say, table
@@ -107,14 +108,19 @@ def show_offsets(group_id: str, rows: Sequence[GroupOffset]) -> None:
     table(columns, cells)
 
 
-def describe_one(session: Session, db: "logdb.Database", group_id: str, what: str) -> dict[str, object]:
+def describe_one(session: Session, db: "logdb.Database", group_id: str, what: str, *, verbose: bool) -> dict[str, object]:
     """Show one group, and return it for JSON."""
     info, rows = db.describe_group(group_id), db.group_offsets(group_id)
-    assigned: dict[str, list[str]] = {member.member_id: [] for member in info.members}
+    partitions: dict[str, list[TopicPartition]] = {member.member_id: [] for member in info.members}
     for row in rows:
         if row.member is not None:
-            assigned[row.member.member_id].append(str(row.partition))
-    if not session.as_json and what == "offsets":
+            partitions[row.member.member_id].append(row.partition)
+    assigned = {member_id: [str(partition) for partition in found] for member_id, found in partitions.items()}
+    if session.kafka and not session.as_json and what == "members":
+        groups_as_kafka.show_members(info, partitions, verbose=verbose)
+    elif session.kafka and not session.as_json and what == "state":
+        groups_as_kafka.show_state(info, session.place.rpartition("://")[2], verbose=verbose)
+    elif not session.as_json and what == "offsets":
         if not info.members:
             say(f"group {group_id!r} has no active members")
         show_offsets(group_id, rows)
@@ -182,9 +188,9 @@ def list_all(session: Session, *, with_state: bool) -> None:
         say("no groups yet")
 
 
-def describe_all(session: Session, names: Sequence[str], what: str, *, every: bool) -> None:
+def describe_all(session: Session, names: Sequence[str], what: str, *, every: bool, verbose: bool = False) -> None:
     with session.read() as db:
-        described = [describe_one(session, db, name, what) for name in named_groups(db, names, every=every)]
+        described = [describe_one(session, db, name, what, verbose=verbose) for name in named_groups(db, names, every=every)]
     if session.as_json:
         emit(described)
 
@@ -216,6 +222,8 @@ def reset(
         emit({"executed": execute, "offsets": [dict(zip(names_of, row, strict=True)) for row in rows]})
     elif export:
         click.echo(written_offsets(plans), nl=False)
+    elif session.kafka:
+        groups_as_kafka.show_reset(rows)
     else:
         table(("GROUP", "TOPIC", "PARTITION", "NEW-OFFSET"), rows)
     if not session.as_json:
@@ -230,6 +238,9 @@ def delete_all(session: Session, names: Sequence[str], *, every: bool, execute: 
             db.delete_group(name)
     if session.as_json:
         emit({"executed": execute, "delete": [{"group": name, "offsets": offset_counts[name]} for name in doomed]})
+        return
+    if session.kafka:
+        groups_as_kafka.show_deleted(doomed)
         return
     for name in doomed:
         verb = "deleted" if execute else "would delete"
@@ -246,6 +257,8 @@ def delete_some(session: Session, group_id: str, patterns: Sequence[str], *, exe
             db.delete_group_offsets(group_id, partitions)
     if session.as_json:
         emit({"executed": execute, "group": group_id, "partitions": [str(partition) for partition in partitions]})
+    elif session.kafka:
+        groups_as_kafka.show_deleted_offsets(group_id, partitions)
     else:
         verb = "forgot" if execute else "would forget"
         say(f"{verb} the offsets of group {group_id} in {', '.join(map(str, partitions))}" + ("" if execute else "; --execute does it"))
@@ -356,7 +369,7 @@ def groups(
         case "list":
             list_all(session, with_state=state)
         case "describe":
-            describe_all(session, names, "members" if members else "state" if state else "offsets", every=all_groups)
+            describe_all(session, names, "members" if members else "state" if state else "offsets", every=all_groups, verbose=verbose)
         case "reset-offsets":
             target = target_of(**where)  # type: ignore[arg-type]  # click has made them what they are to be
             execute = execute and not dry_run

@@ -5,6 +5,7 @@ A tool's other flags are those of its verb (``cli.KAFKA_TOOLS``), which have Kaf
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 
@@ -17,16 +18,16 @@ class Flags(NamedTuple):
     """
 
     renamed: Mapping[str, str] = {}
-    needless: frozenset[str] = frozenset()
-    needless_values: frozenset[str] = frozenset()
-    needless_options: frozenset[str] = frozenset()
+    needless: AbstractSet[str] = frozenset()
+    needless_values: AbstractSet[str] = frozenset()
+    needless_options: AbstractSet[str] = frozenset()
     argument: str = ""
 
 
 _TOOLS = {
     "kafka-topics": Flags(
-        needless=frozenset(("--force",)),
-        needless_values=frozenset(("--partition-size-limit-per-response",)),
+        needless={"--force"},
+        needless_values={"--partition-size-limit-per-response"},
     ),
     "kafka-console-producer": Flags(
         renamed={
@@ -34,20 +35,18 @@ _TOOLS = {
             "--producer.config": "--command-config",
             "--producer-property": "--command-property",
         },
-        needless_options=frozenset(("--compression-codec",)),
-        needless_values=frozenset(
-            (
-                "--batch-size",
-                "--max-block-ms",
-                "--max-memory-bytes",
-                "--max-partition-memory-bytes",
-                "--message-send-max-retries",
-                "--metadata-expiry-ms",
-                "--retry-backoff-ms",
-                "--socket-buffer-size",
-                "--timeout",
-            )
-        ),
+        needless_options={"--compression-codec"},
+        needless_values={
+            "--batch-size",
+            "--max-block-ms",
+            "--max-memory-bytes",
+            "--max-partition-memory-bytes",
+            "--message-send-max-retries",
+            "--metadata-expiry-ms",
+            "--retry-backoff-ms",
+            "--socket-buffer-size",
+            "--timeout",
+        },
     ),
     "kafka-console-consumer": Flags(
         renamed={
@@ -56,11 +55,11 @@ _TOOLS = {
             "--key-deserializer": "--property=key.deserializer",
             "--value-deserializer": "--property=value.deserializer",
         },
-        needless=frozenset(("--enable-systest-events", "--skip-message-on-error")),
+        needless={"--enable-systest-events", "--skip-message-on-error"},
     ),
-    "kafka-consumer-groups": Flags(needless_values=frozenset(("--timeout",))),
+    "kafka-consumer-groups": Flags(needless_values={"--timeout"}),
     "kafka-get-offsets": Flags(renamed={"--broker-list": "--bootstrap-server"}),
-    "kafka-log-dirs": Flags(needless_values=frozenset(("--broker-list",))),  # numbers of brokers, of which there is one
+    "kafka-log-dirs": Flags(needless_values={"--broker-list"}),  # numbers of brokers, of which there is one
     "kafka-server-start": Flags(renamed={"-daemon": "--daemon"}, argument="--config"),
 }
 
