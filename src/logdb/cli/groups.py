@@ -25,6 +25,7 @@ from logdb.coordinator.events import GroupInfo, MemberInfo
 from logdb.errors import UnknownGroup
 from logdb.model import TopicPartition
 
+_TYPE = "Classic"  # of every group, as Kafka names it
 _FLAGS = ActionFlags(
     "kafka-consumer-groups",
     "list",
@@ -32,7 +33,7 @@ _FLAGS = ActionFlags(
     "reset-offsets",
     "delete",
     "delete-offsets",
-    describing=("names", "all_groups", "members", "state", "offsets", "verbose"),
+    describing=("names", "all_groups", "members", "states", "offsets", "verbose"),
 )
 
 
@@ -175,17 +176,29 @@ def group_fields(info: GroupInfo, rows: Sequence[GroupOffset], assigned: Mapping
     }
 
 
-def list_all(session: Session, *, with_state: bool) -> None:
+def list_all(session: Session, *, with_state: bool, with_type: bool = False, states: str = "", types: str = "") -> None:
+    """List groups.
+
+    Args:
+        states, types: Only these, with commas between; empty: all.
+    """
     with session.read() as db:
-        found = db.groups()
+        found = [group for group in db.groups() if is_among(group.state, states) and is_among(_TYPE, types)]
     if session.as_json:
         emit([{"group": group.group_id, "state": group.state, "protocol_type": group.protocol_type} for group in found])
+    elif session.kafka and with_type:
+        groups_as_kafka.show_types([(group.group_id, _TYPE, group.state) for group in found], with_state=with_state)
     elif session.kafka and not with_state:
         click.echo("".join(f"{group.group_id}\n" for group in found), nl=False)
     elif found:
         table(("GROUP", "STATE", "TYPE"), [(group.group_id, group.state, shown(group.protocol_type)) for group in found])
     else:
         say("no groups yet")
+
+
+def is_among(name: str, wanted: str) -> bool:
+    """Whether a name is among those with commas between, in upper or lower case; all are among none."""
+    return not wanted or name.lower() in {one.strip().lower() for one in wanted.split(",")}
 
 
 def describe_all(session: Session, names: Sequence[str], what: str, *, every: bool, verbose: bool = False) -> None:
@@ -333,7 +346,8 @@ def targets(*, hidden: bool = False) -> Callable[[Function], Function]:
 @click.option("--topic", "patterns", type=TOPIC, multiple=True, hidden=True)
 @click.option("--all-topics", is_flag=True, hidden=True)
 @click.option("--members", is_flag=True, hidden=True)
-@click.option("--state", is_flag=True, hidden=True)
+@click.option("--state", "states", is_flag=False, flag_value="", hidden=True)
+@click.option("--type", "types", is_flag=False, flag_value="", hidden=True)
 @click.option("--offsets", is_flag=True, hidden=True)
 @click.option("--verbose", is_flag=True, hidden=True)
 @click.option("--dry-run", is_flag=True, hidden=True)
@@ -351,7 +365,8 @@ def groups(
     patterns: Sequence[str],
     all_topics: bool,
     members: bool,
-    state: bool,
+    states: str | None,
+    types: str | None,
     offsets: bool,
     verbose: bool,
     dry_run: bool,
@@ -367,9 +382,11 @@ def groups(
         raise click.UsageError(f"--{action} needs --group, or --all-groups")
     match action:
         case "list":
-            list_all(session, with_state=state)
+            list_all(session, with_state=states is not None, with_type=types is not None, states=states or "", types=types or "")
         case "describe":
-            describe_all(session, names, "members" if members else "state" if state else "offsets", every=all_groups, verbose=verbose)
+            describe_all(
+                session, names, "members" if members else "state" if states is not None else "offsets", every=all_groups, verbose=verbose
+            )
         case "reset-offsets":
             target = target_of(**where)  # type: ignore[arg-type]  # click has made them what they are to be
             execute = execute and not dry_run

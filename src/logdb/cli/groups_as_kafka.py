@@ -28,6 +28,13 @@ def _print(lines: Iterable[str]) -> None:
     click.echo("\n" + "\n".join(lines))
 
 
+def show_types(groups: Sequence[tuple[str, str, str]], *, with_state: bool) -> None:
+    """``--list --type``: group, type and state."""
+    width = max([_WIDTH, *(len(name) for name, _, _ in groups)]) + 10
+    columns = {"GROUP": width, "TYPE": 20, **({"STATE": 20} if with_state else {})}
+    click.echo("\n".join(rows(columns, [row[: len(columns)] for row in groups])))
+
+
 def say_state(info: GroupInfo) -> None:
     """The message about a group without members, or in a rebalance."""
     if info.state == "Empty":

@@ -140,6 +140,17 @@ def test_kafka_s_resets_and_deletions(grouped):
     assert out("--delete", "--all-groups") == "Deletion of requested consumer groups ('a', 'b') was successful.\n"
 
 
+def test_kafka_s_list_by_state_and_type(grouped):
+    def out(*flags):
+        return [line.split() for line in grouped.out("groups", "--list", *flags, kafka=True).splitlines()]
+
+    assert out("--state", "stable,EMPTY")[1:] == [["a", "Empty", "-"], ["b", "Empty", "-"]]
+    assert out("--state", "stable")[1:] == []
+    assert out("--type") == [["GROUP", "TYPE"], ["a", "Classic"], ["b", "Classic"]]
+    assert out("--type", "classic", "--state") == [["GROUP", "TYPE", "STATE"], ["a", "Classic", "Empty"], ["b", "Classic", "Empty"]]
+    assert out("--type", "consumer") == [["GROUP", "TYPE"]]
+
+
 def test_kafka_s_members_and_state(grouped):
     def describe(*flags):
         return grouped("groups", "--describe", *flags, kafka=True)
