@@ -42,6 +42,8 @@ _QUEUED_COUNT_MAX, _QUEUED_BYTES_MAX = 64, 1 << 20
 _JOINED_BYTES_MAX, _SLICE_BYTES = 64 << 10, 256 << 10
 _PROGRESS_BYTES = 64 << 10
 _PRODUCE = APIS[0].key
+_HTTP = frozenset((b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"PATC", b"OPTI"))
+"""The begins of HTTP requests; as the size of a frame each is over a gigabyte."""
 
 
 class Answer(NamedTuple):
@@ -174,6 +176,9 @@ class Connection(asyncio.BufferedProtocol):
         while left >= _SIZE_AND_KEY.size:
             size, key = _SIZE_AND_KEY.unpack_from(data, position)
             if not 2 <= size <= (most := self._size_max(key)):
+                if self._is_first(position) and bytes(data[: len(b"POST")]) in _HTTP:
+                    self._hand_over("http", bytes(data))
+                    return
                 self._refuse(f"a frame of {size} bytes for the API {key}, allowed are {most}")
                 return
             begin = position + _SIZE.size
@@ -190,6 +195,10 @@ class Connection(asyncio.BufferedProtocol):
         self._rest = bytes(data[position:])
         if left:
             self._begin_wait()
+
+    def _is_first(self, position: int) -> bool:
+        """Whether the client has sent nothing before these bytes."""
+        return position == 0 and self._is_new and not (self._frames or self._is_busy or self.is_raw)
 
     def _size_max(self, key: int) -> int:
         if self._door.identity_of(self) is None:
@@ -294,7 +303,8 @@ class Connection(asyncio.BufferedProtocol):
         except Exception:
             logger.exception("%s: the connection is closed", self.host)
         finally:
-            transport.close()
+            if self._transport is not None:  # otherwise it is another door's
+                transport.close()
 
     def _answered_at_once(self, frame: bytes) -> bool:
         """Answer a request that waits for nothing, past the task: its turns of the loop take longer than a small append."""
@@ -398,6 +408,13 @@ class Connection(asyncio.BufferedProtocol):
         if self._is_new and not self._is_busy:
             return self._began_s + limits.header_timeout_ms / 1000
         return self._since_s + (limits.body_timeout_ms if is_begun else limits.keep_alive_ms) / 1000
+
+    def _hand_over(self, door: str, begun: bytes) -> None:
+        """Give the connection to the door whose protocol the client speaks."""
+        transport, self._transport = self._transport, None
+        assert transport is not None
+        self.connection_lost(None)
+        self._door.hand_over(door, transport, begun)
 
     def _refuse(self, reason: str, level: int = logging.INFO) -> None:
         logger.log(level, "%s: %s; the connection is closed", self.host, reason)

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 from logdb.access.access_control import AccessControl
@@ -19,7 +18,7 @@ from logdb.access.certificates import PrincipalRule
 from logdb.errors import AuthenticationFailed, InvalidMessage
 from logdb.model import PARTITION_COUNT_MAX, Buffer
 from logdb.requests.principals import ANONYMOUS
-from logdb.serving.connection_slots import ConnectionSlots
+from logdb.serving.connection_slots import ConnectionSlot, ConnectionSlots
 from logdb.serving.listener import Listener
 from logdb.serving.logins import UNASKED, Logins
 from logdb.serving.resources import DoorResources
@@ -101,9 +100,7 @@ class KafkaDoor(DoorResources):
         self._none_left = asyncio.Event()
         self._unsupported = set[int]()
         self._sweeping: asyncio.TimerHandle | None = None
-        self._listener = Listener(
-            address, self._certificate, self.slots, partial(Connection, self), handshake_timeout_ms=self.limits.header_timeout_ms
-        )
+        self._listener = Listener(address, self._certificate, self.slots, self.accept, handshake_timeout_ms=self.limits.header_timeout_ms)
 
     # ------------------------------------------------------------ its begin and end
 
@@ -124,6 +121,10 @@ class KafkaDoor(DoorResources):
         """
         self.begin_waits()
         return (await self._listener.open(),)
+
+    def accept(self, slot: ConnectionSlot | None = None) -> Connection:
+        """The protocol for a connection; None: it takes a slot itself."""
+        return Connection(self, slot)
 
     async def drain(self, timeout_ms: int) -> None:
         """Take nothing new, answer what is under way, then close; what waits for records is answered at once."""

@@ -22,6 +22,7 @@ from aiohttp import web
 from logdb.access.access_control import AccessControl
 from logdb.access.certificates import PrincipalRule
 from logdb.errors import LogdbError
+from logdb.serving.connection_slots import ConnectionSlot
 from logdb.serving.listener import Listener
 from logdb.serving.resources import DoorResources
 from logdb.serving.shares import Shares
@@ -129,7 +130,7 @@ class HttpDoor(DoorResources):
             self._certificate.reload()
 
     async def open(self) -> Sequence[str]:
-        """Listen; returns the URL.
+        """Listen, if there is an address; returns the URL.
 
         Raises:
             OSError: The system refuses the address.
@@ -143,11 +144,17 @@ class HttpDoor(DoorResources):
             self._address,
             self._certificate,
             self._connections.slots,
-            self._connections.accept,
+            self.accept,
             handshake_timeout_ms=self.limits.header_timeout_ms,
             answer_without_tls=ASK_TLS,
         )
+        if not self._address:
+            return ()
         return (f"{'http' if self._certificate is None else 'https'}://{await self._listener.open()}",)
+
+    def accept(self, slot: ConnectionSlot | None = None) -> Connection:
+        """The protocol for a connection; None: it takes a slot itself."""
+        return self._connections.accept(slot)
 
     async def drain(self, timeout_ms: int) -> None:
         """Take nothing new, answer what is under way, then close; what waits for records is answered at once."""

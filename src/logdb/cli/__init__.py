@@ -13,8 +13,8 @@ import sys
 
 _GC_COUNT = 50_000  # imports and records make many objects and few cycles: Python's own 700 costs a twelfth of the time
 
-# Called by the name of one of Kafka's tools (with or without .sh), the command
-# behaves as that tool does: the same flags, defaults and output.
+# Called by the name of one of Kafka's tools (with or without .sh), or with it as the first argument,
+# the command behaves as that tool does: the same flags, defaults and output.
 KAFKA_TOOLS = {
     "kafka-topics": "topics",
     "kafka-console-producer": "produce",
@@ -27,6 +27,9 @@ KAFKA_TOOLS = {
     "kafka-acls": "acls",
     "kafka-dump-log": "dump",
     "kafka-delete-records": "delete-records",
+    "kafka-server-start": "serve",
+    "kafka-storage": "kafka-storage",
+    "zookeeper-server-start": "zookeeper-server-start",
 }
 
 

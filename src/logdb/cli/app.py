@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from logdb.cli import KAFKA_TOOLS, logs
+from logdb.cli import KAFKA_TOOLS, kafka_tools, logs
 from logdb.cli.output import emit_error, warn
 from logdb.cli.session import Session, exit_code_of, root
 from logdb.errors import LogdbError, missing_package
@@ -56,9 +56,15 @@ SECTIONS: dict[str, dict[str, str]] = {
         "spark": "spark:spark",
         "bench": "bench:bench",
         "completion": "completion:completion",
+        "kafka-links": "kafka_links:kafka_links",
     },
 }
 VERBS = {verb: place for verbs in SECTIONS.values() for verb, place in verbs.items()}
+# Kafka's tools that have nothing to do here; the help does not name them.
+_NEEDLESS = {
+    "kafka-storage": "kafka_needless:kafka_storage",
+    "zookeeper-server-start": "kafka_needless:zookeeper_server_start",
+}
 
 # The feature that needs a package of an extra.
 _EXTRAS = {"aiohttp": "a server", "msgspec": "a server", "pyspark": "Spark"}
@@ -90,15 +96,16 @@ class Root(click.Group):
         return list(VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in VERBS:
+        place = VERBS.get(cmd_name) or _NEEDLESS.get(cmd_name)
+        if place is None:
             return None
-        module, _, name = VERBS[cmd_name].partition(":")
+        module, _, name = place.partition(":")
         command = getattr(importlib.import_module(f"logdb.cli.{module}"), name)
         assert isinstance(command, click.Command)
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in VERBS and not args[0].startswith("-") and not ctx.resilient_parsing:
+        if args[0] not in VERBS and args[0] not in _NEEDLESS and not args[0].startswith("-") and not ctx.resilient_parsing:
             near = difflib.get_close_matches(args[0], VERBS, n=1)
             hint = f"did you mean {near[0]!r}?" if near else "see 'logdb --help'."
             ctx.fail(f"No such command {args[0]!r}: {hint}")
@@ -203,11 +210,12 @@ def cli() -> None:
 def arguments(argv: Sequence[str]) -> tuple[list[str], bool]:
     """The arguments with the verb first, and whether the command was called by the name of one of Kafka's tools.
 
-    ``kafka-topics.sh --list`` becomes ``topics --list``, ``logdb -C -t t`` becomes ``consume -t t``.
+    ``kafka-topics.sh --list`` and ``logdb kafka-topics --list`` become ``topics --list``, ``logdb -C -t t`` becomes ``consume -t t``.
     """
-    name = os.path.basename(argv[0]).removesuffix(".sh")
-    if name in KAFKA_TOOLS:
-        return [KAFKA_TOOLS[name], *argv[1:]], True
+    for position, word in enumerate(argv[:2]):
+        name = os.path.basename(word).removesuffix(".sh")
+        if name in KAFKA_TOOLS:
+            return [KAFKA_TOOLS[name], *kafka_tools.translated(name, argv[position + 1 :])], True
     if len(argv) > 1 and argv[1] in MODES:
         return [*MODES[argv[1]], *argv[2:]], False
     return list(argv[1:]), False

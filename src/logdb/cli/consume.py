@@ -15,6 +15,7 @@ from logdb.cli import consume_group
 from logdb.cli.formats import Record, Render, console, envelope, kcat
 from logdb.cli.output import say
 from logdb.cli.params import OFFSET_SPEC, PAIR, TIME, TOPIC, OffsetSpec, matching_names
+from logdb.cli.properties import read as read_properties
 from logdb.cli.session import Session, common, pass_session
 from logdb.cli.topics import Pairs
 from logdb.cli.units import MILLISECONDS
@@ -226,6 +227,22 @@ def choose_format(
         raise click.BadParameter(str(error), param_hint="--property" if text is None else "--format") from None
 
 
+_ISOLATION_LEVELS: tuple["IsolationLevel", ...] = ("read_uncommitted", "read_committed")
+
+
+def _isolation_level(text: str) -> "IsolationLevel":
+    for level in _ISOLATION_LEVELS:
+        if level == text:
+            return level
+    raise click.UsageError(f"isolation.level={text}: allowed are {', '.join(_ISOLATION_LEVELS)}")
+
+
+def _check_formatter(_: click.Context, __: click.Parameter, name: str | None) -> None:
+    """Refuse a class of Java's other than Kafka's own default."""
+    if name is not None and not name.endswith(".DefaultMessageFormatter"):
+        raise click.BadParameter(f"{name}: known is org.apache.kafka.tools.consumer.DefaultMessageFormatter")
+
+
 LETTERS = """\b
 The letters of -f are kcat's: %t topic, %p partition, %o offset, %k key, %s value, %T timestamp in ms,
 %h headers, %K and %S sizes of key and value, %% a percent; \\n, \\t, \\xHH are understood.
@@ -257,8 +274,7 @@ Examples:
 @click.option("-g", "--group", "group_id", metavar="NAME", help="Read as a member of this group, from its committed offsets, and commit.")
 @click.option(
     "--isolation-level",
-    type=click.Choice(["read_uncommitted", "read_committed"]),
-    default="read_uncommitted",
+    type=click.Choice(_ISOLATION_LEVELS),
     help="read_committed: without records of open and aborted transactions.",
 )
 @click.option("-c", "--max-messages", metavar="N", type=click.IntRange(min=-1), help="End after so many records.")
@@ -270,6 +286,8 @@ Examples:
 @click.option("-D", "--delimiter", metavar="TEXT", default="\\n", help="Printed after each record instead of a newline.")
 @click.option("-Z", "null", is_flag=True, help="Print NULL for a null key or value.")
 @click.option("--property", "--formatter-property", "properties", type=PAIR, multiple=True, help="As of kafka-console-consumer.")
+@click.option("--formatter-config", "properties_file", type=click.Path(exists=True, dir_okay=False), hidden=True)
+@click.option("--formatter", hidden=True, expose_value=False, callback=_check_formatter)
 @pass_session
 def consume(
     session: Session,
@@ -281,7 +299,7 @@ def consume(
     places: Sequence[OffsetSpec],
     timestamp: int | None,
     group_id: str | None,
-    isolation_level: "IsolationLevel",
+    isolation_level: "IsolationLevel | None",
     max_messages: int | None,
     follow: bool | None,
     timeout_ms: int | None,
@@ -291,12 +309,17 @@ def consume(
     delimiter: str,
     null: bool,
     properties: Pairs,
+    properties_file: str | None,
 ) -> None:
     """Print the records of a topic, up to its present end or forever.
 
     Partitions come one after the other; in each, records come in order.  With --group the directory must not be open for
     writing in another process: that process has the groups. If it is a server, use -b URL.
     """
+    client = session.servers.client_properties()
+    group_id = group_id or client.get("group.id")
+    from_beginning = from_beginning or (client.get("auto.offset.reset") == "earliest" and not places and timestamp is None)
+    isolation_level = isolation_level or _isolation_level(client.get("isolation.level", "read_uncommitted"))
     wanted = [name for name in (topic_argument, topic) if name is not None]
     if len(wanted) + (include is not None) != 1:
         raise click.UsageError("name a topic, or give --include REGEX")
@@ -321,7 +344,7 @@ def consume(
             key_separator=key_separator,
             delimiter=delimiter,
             null=null,
-            properties=properties,
+            properties=(*(read_properties(properties_file).items() if properties_file else ()), *properties),
             timestamp_types={name: str(config.get("message.timestamp.type", default)) for name, config in types.items()},
         )
         count_max = None if max_messages == -1 else max_messages

@@ -7,8 +7,11 @@ Source: kcat's format.c; Kafka's DefaultMessageFormatter.
 
 import json
 import re
+import struct
 from collections.abc import Callable, Mapping
 from typing import Protocol, TypeAlias
+
+import click
 
 from logdb.cli.output import text_or_base64
 
@@ -134,7 +137,41 @@ PROPERTIES = {
     "line.separator": "\n",
     "headers.separator": ",",
     "null.literal": "null",
+    "key.deserializer": "",
+    "value.deserializer": "",
+    "headers.deserializer": "",
 }
+
+# Kafka's deserializers by the last part of their names -> how Java shows the value
+_DESERIALIZERS: dict[str, Callable[[bytes], str]] = {
+    "LongDeserializer": lambda data: str(_unpack(">q", data)),
+    "IntegerDeserializer": lambda data: str(_unpack(">i", data)),
+    "ShortDeserializer": lambda data: str(_unpack(">h", data)),
+    "BooleanDeserializer": lambda data: str(_unpack(">?", data)).lower(),
+}
+_PLAIN = ("", "StringDeserializer", "ByteArrayDeserializer", "BytesDeserializer", "ByteBufferDeserializer")
+
+
+def _unpack(form: str, data: bytes) -> object:
+    try:
+        return struct.unpack(form, data)[0]
+    except struct.error:
+        raise click.ClickException(f"{data!r} has {len(data)} bytes: its deserializer wants {struct.calcsize(form)}") from None
+
+
+def _deserialized(property_name: str, class_name: str) -> Callable[[bytes], bytes] | None:
+    """What a deserializer makes of a key, value or header; None: the bytes themselves.
+
+    Raises:
+        ValueError: An unknown deserializer.
+    """
+    name = class_name.rpartition(".")[2]
+    if name in _PLAIN:
+        return None
+    if name not in _DESERIALIZERS:
+        raise ValueError(f"{property_name}={class_name}: known are {', '.join([*_PLAIN[1:], *_DESERIALIZERS])}")
+    show = _DESERIALIZERS[name]
+    return lambda data: show(data).encode()
 
 
 def console(given: Mapping[str, str], timestamp_types: Mapping[str, str]) -> Render:
@@ -152,12 +189,20 @@ def console(given: Mapping[str, str], timestamp_types: Mapping[str, str]) -> Ren
             raise ValueError(f"unknown property {name!r}; known are {', '.join(PROPERTIES)}")
     properties = {**PROPERTIES, **given}
     separator, line_end = unescape(properties["key.separator"]), unescape(properties["line.separator"])
+    of_key, of_value, of_header = (
+        _deserialized(name, properties[name]) for name in ("key.deserializer", "value.deserializer", "headers.deserializer")
+    )
     null, between = unescape(properties["null.literal"]), unescape(properties["headers.separator"])
 
     def headers(record: Record) -> bytes:
         if not record.headers:
             return b"NO_HEADERS"
-        return between.join(name.encode() + b":" + (null if v is None else v) for name, v in record.headers)
+        return between.join(name.encode() + b":" + shown(v, of_header) for name, v in record.headers)
+
+    def shown(data: bytes | None, deserialize: Callable[[bytes], bytes] | None) -> bytes:
+        if data is None:
+            return null
+        return data if deserialize is None else deserialize(data)
 
     columns: dict[str, Render] = {  # in the order of printing
         "print.timestamp": lambda record: f"{timestamp_types[record.topic]}:{record.timestamp_ms}".encode(),
@@ -165,10 +210,10 @@ def console(given: Mapping[str, str], timestamp_types: Mapping[str, str]) -> Ren
         "print.offset": lambda record: b"Offset:%d" % record.offset,
         "print.epoch": lambda record: b"Epoch:%d" % record.leader_epoch,
         "print.headers": headers,
-        "print.key": lambda record: null if record.key is None else record.key,
-        "print.value": lambda record: null if record.value is None else record.value,
+        "print.key": lambda record: shown(record.key, of_key),
+        "print.value": lambda record: shown(record.value, of_value),
     }
     chosen = [column for name, column in columns.items() if properties[name].lower() == "true"]
-    if chosen == [columns["print.value"]]:
+    if chosen == [columns["print.value"]] and of_value is None:
         return lambda record: (null if (value := record.value) is None else value) + line_end
     return lambda record: separator.join([column(record) for column in chosen]) + line_end

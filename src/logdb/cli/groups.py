@@ -12,6 +12,7 @@ from typing import IO
 import click
 
 import logdb
+from logdb.cli import groups_as_kafka
 from logdb.cli.actions import ActionFlags, names
 from logdb.cli.offsets import numbers
 from logdb.cli.output import counted, emit, say, table
@@ -24,6 +25,7 @@ from logdb.coordinator.events import GroupInfo, MemberInfo
 from logdb.errors import UnknownGroup
 from logdb.model import TopicPartition
 
+_TYPE = "Classic"  # of every group, as Kafka names it
 _FLAGS = ActionFlags(
     "kafka-consumer-groups",
     "list",
@@ -31,7 +33,7 @@ _FLAGS = ActionFlags(
     "reset-offsets",
     "delete",
     "delete-offsets",
-    describing=("names", "all_groups", "members", "state", "offsets", "verbose"),
+    describing=("names", "all_groups", "members", "states", "offsets", "verbose"),
 )
 
 
@@ -107,14 +109,19 @@ def show_offsets(group_id: str, rows: Sequence[GroupOffset]) -> None:
     table(columns, cells)
 
 
-def describe_one(session: Session, db: "logdb.Database", group_id: str, what: str) -> dict[str, object]:
+def describe_one(session: Session, db: "logdb.Database", group_id: str, what: str, *, verbose: bool) -> dict[str, object]:
     """Show one group, and return it for JSON."""
     info, rows = db.describe_group(group_id), db.group_offsets(group_id)
-    assigned: dict[str, list[str]] = {member.member_id: [] for member in info.members}
+    partitions: dict[str, list[TopicPartition]] = {member.member_id: [] for member in info.members}
     for row in rows:
         if row.member is not None:
-            assigned[row.member.member_id].append(str(row.partition))
-    if not session.as_json and what == "offsets":
+            partitions[row.member.member_id].append(row.partition)
+    assigned = {member_id: [str(partition) for partition in found] for member_id, found in partitions.items()}
+    if session.kafka and not session.as_json and what == "members":
+        groups_as_kafka.show_members(info, partitions, verbose=verbose)
+    elif session.kafka and not session.as_json and what == "state":
+        groups_as_kafka.show_state(info, session.place.rpartition("://")[2], verbose=verbose)
+    elif not session.as_json and what == "offsets":
         if not info.members:
             say(f"group {group_id!r} has no active members")
         show_offsets(group_id, rows)
@@ -169,11 +176,18 @@ def group_fields(info: GroupInfo, rows: Sequence[GroupOffset], assigned: Mapping
     }
 
 
-def list_all(session: Session, *, with_state: bool) -> None:
+def list_all(session: Session, *, with_state: bool, with_type: bool = False, states: str = "", types: str = "") -> None:
+    """List groups.
+
+    Args:
+        states, types: Only these, with commas between; empty: all.
+    """
     with session.read() as db:
-        found = db.groups()
+        found = [group for group in db.groups() if is_among(group.state, states) and is_among(_TYPE, types)]
     if session.as_json:
         emit([{"group": group.group_id, "state": group.state, "protocol_type": group.protocol_type} for group in found])
+    elif session.kafka and with_type:
+        groups_as_kafka.show_types([(group.group_id, _TYPE, group.state) for group in found], with_state=with_state)
     elif session.kafka and not with_state:
         click.echo("".join(f"{group.group_id}\n" for group in found), nl=False)
     elif found:
@@ -182,9 +196,14 @@ def list_all(session: Session, *, with_state: bool) -> None:
         say("no groups yet")
 
 
-def describe_all(session: Session, names: Sequence[str], what: str, *, every: bool) -> None:
+def is_among(name: str, wanted: str) -> bool:
+    """Whether a name is among those with commas between, in upper or lower case; all are among none."""
+    return not wanted or name.lower() in {one.strip().lower() for one in wanted.split(",")}
+
+
+def describe_all(session: Session, names: Sequence[str], what: str, *, every: bool, verbose: bool = False) -> None:
     with session.read() as db:
-        described = [describe_one(session, db, name, what) for name in named_groups(db, names, every=every)]
+        described = [describe_one(session, db, name, what, verbose=verbose) for name in named_groups(db, names, every=every)]
     if session.as_json:
         emit(described)
 
@@ -216,6 +235,8 @@ def reset(
         emit({"executed": execute, "offsets": [dict(zip(names_of, row, strict=True)) for row in rows]})
     elif export:
         click.echo(written_offsets(plans), nl=False)
+    elif session.kafka:
+        groups_as_kafka.show_reset(rows)
     else:
         table(("GROUP", "TOPIC", "PARTITION", "NEW-OFFSET"), rows)
     if not session.as_json:
@@ -230,6 +251,9 @@ def delete_all(session: Session, names: Sequence[str], *, every: bool, execute: 
             db.delete_group(name)
     if session.as_json:
         emit({"executed": execute, "delete": [{"group": name, "offsets": offset_counts[name]} for name in doomed]})
+        return
+    if session.kafka:
+        groups_as_kafka.show_deleted(doomed)
         return
     for name in doomed:
         verb = "deleted" if execute else "would delete"
@@ -246,6 +270,8 @@ def delete_some(session: Session, group_id: str, patterns: Sequence[str], *, exe
             db.delete_group_offsets(group_id, partitions)
     if session.as_json:
         emit({"executed": execute, "group": group_id, "partitions": [str(partition) for partition in partitions]})
+    elif session.kafka:
+        groups_as_kafka.show_deleted_offsets(group_id, partitions)
     else:
         verb = "forgot" if execute else "would forget"
         say(f"{verb} the offsets of group {group_id} in {', '.join(map(str, partitions))}" + ("" if execute else "; --execute does it"))
@@ -320,7 +346,8 @@ def targets(*, hidden: bool = False) -> Callable[[Function], Function]:
 @click.option("--topic", "patterns", type=TOPIC, multiple=True, hidden=True)
 @click.option("--all-topics", is_flag=True, hidden=True)
 @click.option("--members", is_flag=True, hidden=True)
-@click.option("--state", is_flag=True, hidden=True)
+@click.option("--state", "states", is_flag=False, flag_value="", hidden=True)
+@click.option("--type", "types", is_flag=False, flag_value="", hidden=True)
 @click.option("--offsets", is_flag=True, hidden=True)
 @click.option("--verbose", is_flag=True, hidden=True)
 @click.option("--dry-run", is_flag=True, hidden=True)
@@ -338,7 +365,8 @@ def groups(
     patterns: Sequence[str],
     all_topics: bool,
     members: bool,
-    state: bool,
+    states: str | None,
+    types: str | None,
     offsets: bool,
     verbose: bool,
     dry_run: bool,
@@ -354,9 +382,11 @@ def groups(
         raise click.UsageError(f"--{action} needs --group, or --all-groups")
     match action:
         case "list":
-            list_all(session, with_state=state)
+            list_all(session, with_state=states is not None, with_type=types is not None, states=states or "", types=types or "")
         case "describe":
-            describe_all(session, names, "members" if members else "state" if state else "offsets", every=all_groups)
+            describe_all(
+                session, names, "members" if members else "state" if states is not None else "offsets", every=all_groups, verbose=verbose
+            )
         case "reset-offsets":
             target = target_of(**where)  # type: ignore[arg-type]  # click has made them what they are to be
             execute = execute and not dry_run

@@ -132,4 +132,6 @@ def offsets(
         table(("TOPIC", "PARTITION", "START", "END"), [tuple(found.values()) for found in answers])
     else:
         for found in answers:
+            if session.kafka and found["offset"] is None:  # kafka-get-offsets leaves out a partition without a record that late
+                continue
             click.echo(":".join("" if value is None else str(value) for value in found.values()))

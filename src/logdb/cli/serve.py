@@ -7,7 +7,7 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+KAFKA = "127.0.0.1:9092"
+"""Where kafka-server-start listens if its file does not say."""
 _AUTHORITIES = "SSL_CERT_FILE"
 _OF_THE_SERVER = frozenset(("insecure", "drain_ms", "authentication", "super_users", *PartitionLimits._fields))
 _OF_THE_DATABASE = ("durability", "linger_ms", "retention_check_interval_ms", "cleaner_bytes_per_second")
@@ -36,6 +38,11 @@ def _refuse_half(_: click.Context, __: click.Parameter, given: str | None) -> No
     if given is not None:
         host, port = ("127.0.0.1", given) if given.isdigit() else (given, "8080")
         raise click.UsageError(f"give the address in one option: --http {given if ':' in given else f'{host}:{port}'}")
+
+
+def _refuse_daemon(_: click.Context, __: click.Parameter, given: bool) -> None:
+    if given:
+        raise click.UsageError("-daemon: start it by systemd (deploy/ has a unit), or in the background by the shell's &")
 
 
 @click.command(short_help="Serve a database over HTTP and Kafka's protocol.")
@@ -53,10 +60,20 @@ def _refuse_half(_: click.Context, __: click.Parameter, given: str | None) -> No
     help=f"Default for topics that are created through the server; repeatable  [env: {settings.TOPIC_VARIABLE}]",
 )
 @click.option("--port", "--host", "--bind", "--listen", hidden=True, expose_value=False, callback=_refuse_half)
+@click.option("--override", "overrides", type=PAIR, multiple=True, hidden=True)
+@click.option("--daemon", is_flag=True, hidden=True, expose_value=False, callback=_refuse_daemon)
 @settings.options
 @here
 @pass_session
-def serve(session: Session, /, directory: str | None, config: str | None, topic_config: tuple[tuple[str, str], ...], **flags: Any) -> None:
+def serve(
+    session: Session,
+    /,
+    directory: str | None,
+    config: str | None,
+    topic_config: tuple[tuple[str, str], ...],
+    overrides: tuple[tuple[str, str], ...],
+    **flags: Any,
+) -> None:
     """Serve the database in DIR, created if missing, until SIGTERM or Ctrl-C.
 
     Prints the addresses, one per line, once they can be used. After the first signal running requests are answered, a second
@@ -65,20 +82,21 @@ def serve(session: Session, /, directory: str | None, config: str | None, topic_
     """
     session.refuse_servers("serve needs a directory")
     with logs.lines(as_json=session.as_json):
-        _serve(session, directory, config, dict(topic_config), flags)
+        _serve(session, directory, _settled(config, dict(overrides), dict(topic_config), flags))
 
 
-def _serve(session: Session, directory: str | None, config: str | None, topic_flags: dict[str, str], flags: dict[str, Any]) -> None:
+def _serve(session: Session, directory: str | None, settled: tuple[dict[str, Any], dict[str, Any]]) -> None:
     from logdb.client.serving import HTTP, make_server  # `logdb --help` needs nothing of the extra
     from logdb.serving.server import check_address
 
-    given, topics = _settled(config, topic_flags, flags)
+    given, topics = settled
     path = directory or session.data_dir_given or given.pop("data_dir", None)
     given.pop("data_dir", None)
     if not path:
         raise click.UsageError(f"name a database: give DIR, or set {DATA_DIR_VARIABLE}.")
     checked_directory(path)
-    doors: dict[str, str] = {name: given.pop(name) for name in ("http", "kafka") if name in given} or {"http": HTTP}
+    doors: dict[str, str] = {name: given.pop(name) for name in ("http", "kafka") if name in given}
+    doors = doors or ({"kafka": KAFKA} if session.kafka else {"http": HTTP})
     try:
         secure = "tls_cert" in given  # whether authentication is on is known only when the database is open
         for address in doors.values():
@@ -137,10 +155,16 @@ def _without_authorities() -> Iterator[None]:
             os.environ[_AUTHORITIES] = before
 
 
-def _settled(config: str | None, topic_flags: dict[str, str], flags: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """All settings from flags, variables and file, and the topic configs."""
+def _settled(
+    config: str | None, overrides: Mapping[str, str], topic_flags: dict[str, str], flags: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """All settings from flags, variables and file, and the topic configs.
+
+    Args:
+        overrides: Values that replace those of a ``server.properties``.
+    """
     path = settings.find_file(config, os.environ)
-    file = settings.read_file(path) if path else settings.File({}, {})
+    file = settings.read_file(path, overrides) if path else settings.File({}, {})
     if file.ignored:
         logger.warning("%s: no effect here: %s", path, ", ".join(file.ignored))
     variables = settings.read_variables(os.environ)

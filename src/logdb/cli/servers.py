@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import click
 
 import logdb
+from logdb.cli import client_security, properties
 from logdb.cli.units import Duration
 from logdb.client.addresses import url_meant
 from logdb.errors import AuthenticationFailed, ServerUnavailable
@@ -32,6 +33,8 @@ class Servers:
     key_file: str | None = None
     request_timeout_ms: int | None = None
     connect_timeout: int | None = None  # ms
+    client_file: str | None = None  # a property file of Kafka's clients
+    client_pairs: tuple[str, ...] = ()  # its lines, one by one
     asks: bool = True  # for a password, on a terminal
 
     @property
@@ -45,7 +48,8 @@ class Servers:
         Raises:
             click.UsageError: There is no URL.
         """
-        scheme = "https" if self.ca_file or self.cert_file else "http"
+        client = client_security.of_properties(self.client_properties())
+        scheme = "https" if self.ca_file or self.cert_file or client.tls else "http"
         found = [url if "://" in url else f"{scheme}://{_host_and_port(url)}" for url in map(str.strip, text.split(",")) if url]
         if not found:
             raise click.UsageError(f"{text!r} names no server: give http://HOST:PORT, several separated by commas")
@@ -59,7 +63,7 @@ class Servers:
             ServerUnavailable: No server answers, or none is trusted.
             AuthenticationFailed: The server refuses the credentials.
         """
-        urls = self.urls(text)
+        urls, client = self.urls(text), client_security.of_properties(self.client_properties())
         if self.key_file is not None and self.cert_file is None:
             raise click.UsageError("--key-file is the key of a certificate: give --cert-file, too")
         token = None if self.token_file is None else _first_line(self.token_file)
@@ -68,11 +72,11 @@ class Servers:
         try:
             return logdb.open(
                 urls,
-                user=self.user,
-                password=None if self.user is None else self._password(self.user),
+                user=self.user or client.user,
+                password=client.password if self.user is None else self._password(self.user),
                 token=token,
-                ca_file=self.ca_file,
-                cert_file=self.cert_file,
+                ca_file=self.ca_file or client.ca_file,
+                cert_file=self.cert_file or client.cert_file,
                 key_file=self.key_file,
                 timeout_ms=self.request_timeout_ms or REQUEST_TIMEOUT_MS,
                 connect_timeout_ms=self.connect_timeout,
@@ -91,6 +95,10 @@ class Servers:
             raise
         except ValueError as error:
             raise click.UsageError(str(error)) from None
+
+    def client_properties(self) -> dict[str, str]:
+        """The properties of one of Kafka's clients, from the file and one by one."""
+        return {**(properties.read(self.client_file) if self.client_file else {}), **properties.parse("\n".join(self.client_pairs))}
 
     def _password(self, user: str) -> str:
         password = os.environ.get(PASSWORD_VARIABLE)
@@ -145,6 +153,8 @@ def options(function: Function, note: Callable[..., None], *, hidden: bool, loca
         hidden: The help shows only ``-b``.
         local: It does not show ``-b`` either: the command needs files, and refuses a server.
     """
+    function = click.option("--command-config", "client_file", type=_FILE, expose_value=False, callback=note, hidden=True)(function)
+    function = click.option("--command-property", "client_pairs", multiple=True, expose_value=False, callback=note, hidden=True)(function)
     for name, (metavar, kind, meaning) in reversed(_OPTIONS.items()):
         function = click.option(name, metavar=metavar, type=kind, expose_value=False, callback=note, hidden=hidden, help=meaning)(function)
     return click.option(

@@ -172,7 +172,7 @@ def _set_json(context: click.Context, _: click.Parameter, wanted: bool) -> None:
 
 
 def _set_servers(context: click.Context, parameter: click.Parameter, value: object) -> None:
-    if value is not None:
+    if value not in {None, ()}:
         assert parameter.name is not None
         setattr(context.ensure_object(Session).servers, parameter.name, value)
 

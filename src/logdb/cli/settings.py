@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import click
 
 from logdb.access.certificates import PRINCIPAL_RULES
+from logdb.cli import properties
 from logdb.cli.units import MILLISECONDS, SIZE, parse_duration, parse_size
 from logdb.errors import InvalidConfig
 from logdb.model import DURABILITY_LEVELS, check_config
@@ -149,8 +150,11 @@ class File(NamedTuple):
     ignored: tuple[str, ...] = ()
 
 
-def read_file(path: str) -> File:
+def read_file(path: str, overrides: Mapping[str, str] = {}) -> File:
     """Read ``logdb.toml``, or Kafka's ``server.properties`` (by its ending).
+
+    Args:
+        overrides: Keys of Kafka's file with their values.
 
     Raises:
         click.UsageError: It cannot be read, or has an invalid value; the error names the key.
@@ -158,7 +162,11 @@ def read_file(path: str) -> File:
     try:
         with open(path, "rb") as file:
             content = file.read()
-        return _properties(path, content.decode()) if path.endswith(".properties") else _toml(path, tomllib.loads(content.decode()))
+        if path.endswith(".properties"):
+            return _properties(path, {**properties.parse(content.decode()), **overrides})
+        if overrides:
+            raise click.UsageError(f"{path}: --override goes with Kafka's server.properties")
+        return _toml(path, tomllib.loads(content.decode()))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise click.UsageError(f"{path}: {error}") from None
 
@@ -173,15 +181,12 @@ def _toml(path: str, document: dict[str, Any]) -> File:
     return File({name: _parse(path, name, name, value) for name, value in document.items()}, _check_topic(path, topic))
 
 
-def _properties(path: str, text: str) -> File:
-    pairs: dict[str, str] = {}
-    for line in text.splitlines():
-        key, equals, value = line.strip().partition("=")
-        if equals and not key.startswith(("#", "!")):
-            pairs[key.strip()] = value.strip()
-    for key in ("listeners", "advertised.listeners"):
-        if key in pairs:
-            pairs[key] = _address_of_clients(pairs[key])
+def _properties(path: str, pairs: dict[str, str]) -> File:
+    advertised = _address_of_clients(pairs.get("advertised.listeners", ""))
+    if advertised:
+        pairs["advertised.listeners"] = _listening(advertised, "")
+    if "listeners" in pairs:
+        pairs["listeners"] = _listening(_address_of_clients(pairs["listeners"]), advertised)
     settings: dict[str, Any] = {}
     if "log.dirs" in pairs or "log.dir" in pairs:
         settings["data_dir"] = (pairs.pop("log.dirs", "") or pairs.pop("log.dir", "")).split(",")[0]
@@ -197,10 +202,19 @@ def _properties(path: str, text: str) -> File:
 
 
 def _address_of_clients(listeners: str) -> str:
-    """``HOST:PORT`` of the first of Kafka's listeners that clients use; without a host it listens at all addresses."""
+    """``HOST:PORT`` of the first of Kafka's listeners that clients use."""
     named = dict(listener.strip().rpartition("://")[::2] for listener in listeners.split(","))
-    address = next((address for name, address in named.items() if name != "CONTROLLER"), listeners)
-    return f"0.0.0.0{address}" if address.startswith(":") else address  # noqa: S104 -- as Kafka has it; refused unless it is secure
+    return next((address for name, address in named.items() if name != "CONTROLLER"), listeners)
+
+
+def _listening(address: str, advertised: str) -> str:
+    """Where to listen: at all addresses if the listener has no host, but at loopback if clients are told to come there."""
+    if not address.startswith(":"):
+        return address
+    from logdb.serving.server import is_loopback  # help and completion need nothing of the extra
+
+    host = advertised.rpartition(":")[0]
+    return f"{host}{address}" if host and is_loopback(host) else f"0.0.0.0{address}"  # noqa: S104 -- refused unless it is secure
 
 
 def read_variables(environment: Mapping[str, str]) -> File:

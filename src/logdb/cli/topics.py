@@ -6,6 +6,7 @@ as kafka-topics does.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import click
 
@@ -18,6 +19,8 @@ from logdb.errors import UnknownTopic
 from logdb.model import TopicInfo
 
 Pairs = Sequence[tuple[str, str]]
+Lines = Literal["all", "partitions", "with overrides", "none"]
+"""What ``kafka-topics --describe`` prints: also the head of a topic, partitions alone, or heads of topics with configs alone."""
 
 
 # ---------------------------------------------------------------- what both ways do
@@ -107,13 +110,14 @@ def matching(db: "logdb.Database", pattern: str | None, *, internal: bool = True
     return found
 
 
-def print_as_kafka(topic: TopicInfo) -> None:
+def print_as_kafka(topic: TopicInfo, *, lines: Lines) -> None:
     """The lines of ``kafka-topics --describe``; broker 0 has the one copy."""
     configs = config_text(topic.config, ",")
     head = (topic.name, topic.topic_id, topic.partition_count, 1, configs)
     names = ("Topic", "TopicId", "PartitionCount", "ReplicationFactor", "Configs")
-    click.echo("\t".join(f"{name}: {value}" for name, value in zip(names, head, strict=True)))
-    for p in topic.partitions:
+    if lines != "partitions":
+        click.echo("\t".join(f"{name}: {value}" for name, value in zip(names, head, strict=True)))
+    for p in topic.partitions if lines != "with overrides" else ():
         click.echo(f"\tTopic: {topic.name}\tPartition: {p.partition}\tLeader: 0\tReplicas: 0\tIsr: 0\tElr: \tLastKnownElr: ")
 
 
@@ -122,6 +126,7 @@ def by_flags(
     action: str,
     topic: str | None,
     *,
+    lines: Lines,
     partitions: int | None,
     config: Pairs,
     dropped: Sequence[str],
@@ -132,18 +137,21 @@ def by_flags(
     """Run the flags of kafka-topics, and print as it does.
 
     Args:
+        lines: What is printed of a topic that is described.
         quiet: A topic that exists (create) or does not exist (the others) is no error.
     """
     if action in ("list", "describe"):
         with session.read() as db:
             names = _named(db, topic, quiet=quiet, internal=internal)
-            topics = [db.describe_topic(name) for name in names] if action == "describe" else []
+            topics = [db.describe_topic(name) for name in names] if action == "describe" and lines != "none" else []
+        if lines == "with overrides":
+            topics = [info for info in topics if info.config]
         if session.as_json:
             emit([described(info) for info in topics] if action == "describe" else names)
         elif action == "list":
             click.echo("".join(f"{name}\n" for name in names), nl=False)
         for info in () if session.as_json else topics:
-            print_as_kafka(info)
+            print_as_kafka(info, lines=lines)
         return
     if topic is None:
         raise click.UsageError(f"--{action} needs --topic")
@@ -159,6 +167,14 @@ def by_flags(
         with session.read() as db:
             names = _named(db, topic, quiet=quiet)
         delete_all(session, names, execute=execute or session.kafka)
+
+
+def _name_of(session: Session, topic_id: str) -> str:
+    with session.read() as db:
+        for topic in db.topics(internal=True):
+            if topic.topic_id == topic_id:
+                return topic.name
+    raise click.UsageError(f"no topic has the id {topic_id}")
 
 
 def _named(db: "logdb.Database", topic: str | None, *, quiet: bool, internal: bool = True) -> list[str]:
@@ -200,7 +216,12 @@ _FLAGS = ActionFlags("kafka-topics", "list", "create", "describe", "alter", "del
 @click.option("--if-exists", is_flag=True, hidden=True)
 @click.option("--if-not-exists", is_flag=True, hidden=True)
 @click.option("--exclude-internal", is_flag=True, hidden=True)
-@click.option("--under-replicated-partitions", is_flag=True, hidden=True)
+@click.option("--topic-id", hidden=True)
+@click.option("--at-min-isr-partitions", "lines", flag_value="partitions", hidden=True)  # all of them: a directory has the only copy
+@click.option("--topics-with-overrides", "lines", flag_value="with overrides", hidden=True)
+@click.option(
+    *("--under-replicated-partitions", "--unavailable-partitions", "--under-min-isr-partitions"), "lines", flag_value="none", hidden=True
+)
 @click.option("--yes", is_flag=True, hidden=True)
 @pass_session
 @click.pass_context
@@ -215,7 +236,8 @@ def topics(
     if_exists: bool,
     if_not_exists: bool,
     exclude_internal: bool,
-    under_replicated_partitions: bool,
+    topic_id: str | None,
+    lines: Lines | None,
     yes: bool,
 ) -> None:
     """Create, list, describe, alter and delete topics."""
@@ -225,11 +247,12 @@ def topics(
     check_replication(replication_factor)
     if action is None:
         context.invoke(list_topics)
-    elif not under_replicated_partitions:  # a directory has the only copy, so there is nothing to list
+    else:
         by_flags(
             session,
             action,
-            topic,
+            topic if topic_id is None else _name_of(session, topic_id),
+            lines=lines or "all",
             partitions=partitions,
             config=config,
             dropped=dropped,

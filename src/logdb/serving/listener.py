@@ -35,6 +35,7 @@ class Listener:
             handshake_timeout_ms, answer_without_tls: See ``PendingHandshakes``.
         """
         self._address, self._accept = address, accept
+        self._server: asyncio.Server | None = None
         self._handshakes: PendingHandshakes | None = None
         if certificate is not None:
             self._handshakes = PendingHandshakes(
@@ -55,12 +56,14 @@ class Listener:
         return host_and_port(*self._server.sockets[0].getsockname()[:2])
 
     async def stop(self) -> None:
-        """Accept no more connections; the door's protocols of all accepted ones have been made when this returns.
+        """Accept no more connections, if it was opened; the door's protocols of all accepted ones have been made when this returns.
 
         From its accept on, asyncio takes two rounds of the loop to make a connection, and loses it if the listener is closed
         meanwhile: nothing would close it, nor answer.
         """
         loop = asyncio.get_running_loop()
+        if self._server is None:
+            return
         try:
             for listening in self._server.sockets:
                 loop.remove_reader(listening.fileno())

@@ -48,12 +48,14 @@ class DoorResources:
     appending     appends in threads, by partition: an append on the loop        appending_to
                   would wait for them
     waits         waits for records                                              begin_waits, when the door opens
+    hand_over     gives a connection to another door                             the server, before the door opens
     draining      no request is to go on waiting                                 end_waits, for good
     ending        set when that begins                                           end_waits, for good
     _pending      futures of calls that wait for other clients                   drained_by
     """
 
     waits: Waits
+    hand_over: Callable[[str, asyncio.Transport, bytes], None]
 
     def __init__(self, access: AccessControl, limits: Limits, threads_name: str) -> None:
         self.access, self.limits = access, limits

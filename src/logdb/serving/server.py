@@ -6,20 +6,25 @@ announces the door by an entry point.
 
 import asyncio
 import ipaddress
+import logging
 import os
 import re
 import threading
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypeAlias
 
 from logdb.access.access_control import AccessControl
 from logdb.errors import InsecureAddress, InvalidCertificate, missing_package
+from logdb.serving.connection_slots import ConnectionSlot
 from logdb.serving.limits import Limits
 from logdb.serving.tls import TLS_OPTIONS
 from logdb.threads import started
 
+logger = logging.getLogger(__name__)
+
+HandOver: TypeAlias = Callable[[str, asyncio.Transport, bytes], None]
 DOORS = "logdb.doors"
 """Entry points of doors, each names a ``DoorType``."""
 DRAIN_MS = 10_000
@@ -28,10 +33,19 @@ _AUTHENTICATION = "authentication (on once there is a user: logdb users add NAME
 
 
 class Door(Protocol):
-    """One way in.  All methods are called on the loop of the server."""
+    """One way in.  All methods are called on the loop of the server.
+
+    Attributes:
+        hand_over: Set by the server before ``open``: gives a connection to the door of this name; with it, what has come of the client.
+    """
+
+    hand_over: HandOver
 
     async def open(self) -> Sequence[str]:
-        """Listen; returns the addresses, as a client writes them."""
+        """Listen, if the door has an address; returns the addresses, as a client writes them."""
+
+    def accept(self, slot: ConnectionSlot | None = None) -> asyncio.BaseProtocol:
+        """The protocol for a connection; None: the protocol takes a slot itself."""
 
     def reload(self) -> None:
         """Read certificates again, for connections from now on; any thread.  Raises InvalidCertificate, and goes on as before."""
@@ -52,11 +66,26 @@ class DoorType(Protocol):
     OPTIONS: frozenset[str]
 
     def __call__(self, access: AccessControl, address: str, **options: Any) -> Door:
-        """A door that is not open yet."""
+        """A door that is not open yet; ``address`` empty: it does not listen."""
 
 
 class Server:
-    """Doors of one database."""
+    """Doors of one database.
+
+    A client may come to any of its addresses: a door gives a connection on which another protocol is spoken to that one's door.
+    If there is none, it is made for the first such connection, without an address.
+
+    ================== ========================== ==================================================================
+    field              changed by                 to be trusted
+    ================== ========================== ==================================================================
+    ``addresses``      ``open``                   once it is open
+    ``_named``         ``_door``, in ``_making``  always: the doors that drain; none is added once draining has begun
+    ``_handing_over``  ``_hand_over``             always: connections that wait for a door to be made
+    ``_draining``      ``drain``                  always, for good
+    ================== ========================== ==================================================================
+
+    Threading: the event loop of the server; ``start``, ``reload`` and ``close`` any thread.
+    """
 
     def __init__(
         self, access: AccessControl, doors: Mapping[str, str], *, insecure: bool = False, drain_ms: int = DRAIN_MS, **options: Any
@@ -79,13 +108,12 @@ class Server:
             check_address(address, tls=options.get("tls_cert") is not None, authentication=access.authentication, insecure=insecure)
         made = _door_types(doors)
         _check_options(options.keys(), made.values())
+        self._access, self._options = access, options
         self._addresses = tuple(doors.values())
-        self._doors = tuple(
-            made[name](access, address, **{option: value for option, value in options.items() if option in _options(made[name])})
-            for name, address in doors.items()
-        )
+        self._named = {name: self._made(made[name], address) for name, address in doors.items()}
         self._drain_ms = drain_ms
-        self._access = access
+        self._handing_over: set[asyncio.Task[None]] = set()
+        self._draining = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self.addresses: tuple[str, ...] = ()
@@ -93,12 +121,23 @@ class Server:
     def __repr__(self) -> str:
         return f"<Server at {', '.join(self.addresses) or 'no address yet'}>"
 
+    @property
+    def _doors(self) -> tuple[Door, ...]:
+        return tuple(self._named.values())
+
+    def _made(self, door_type: DoorType, address: str) -> Door:
+        names = _options(door_type)
+        door = door_type(self._access, address, **{name: value for name, value in self._options.items() if name in names})
+        door.hand_over = self._hand_over
+        return door
+
     async def open(self) -> None:
         """Open all doors on the running loop, or none.
 
         Raises:
             OSError: One of the addresses cannot be listened at; the message names it.
         """
+        self._making = asyncio.Lock()
         opened: list[Door] = []
         addresses: list[str] = []
         try:
@@ -132,10 +171,53 @@ class Server:
 
     async def drain(self) -> None:
         """Answer what is under way, and close all doors; cancelled, it cuts off what is left."""
+        self._draining = True
         try:
+            await asyncio.gather(*self._handing_over)
             await asyncio.gather(*(door.drain(self._drain_ms) for door in self._doors))
         finally:
             self._access.close()
+
+    # ------------------------------------------------------------ a connection that speaks another door's protocol
+
+    def _hand_over(self, name: str, transport: asyncio.Transport, begun: bytes) -> None:
+        if self._draining:
+            transport.abort()
+            return
+        transport.pause_reading()
+        transport.set_protocol(asyncio.Protocol())
+        task = asyncio.get_running_loop().create_task(self._go_on(name, transport, begun))
+        self._handing_over.add(task)
+        task.add_done_callback(self._handing_over.discard)
+
+    async def _go_on(self, name: str, transport: asyncio.Transport, begun: bytes) -> None:
+        """Give the connection to the door, with what has come on it."""
+        try:
+            door = await self._door(name)
+        except (ModuleNotFoundError, ValueError) as error:
+            logger.info("a connection is closed: %s", error)
+            transport.abort()
+            return
+        transport.set_protocol(accepted := door.accept())
+        accepted.connection_made(transport)
+        current = transport.get_protocol()  # another one, if the connection is refused
+        assert isinstance(current, asyncio.Protocol)
+        current.data_received(begun)
+        transport.resume_reading()
+
+    async def _door(self, name: str) -> Door:
+        """The door of this name; made if there is none.
+
+        Raises:
+            ModuleNotFoundError, ValueError: as ``Server``.
+        """
+        async with self._making:
+            if name not in self._named:
+                door_type = (await asyncio.to_thread(_door_types, (name,)))[name]  # imports what it needs
+                door = self._made(door_type, "")
+                await door.open()
+                self._named[name] = door
+            return self._named[name]
 
     # ------------------------------------------------------------ in a thread
 
@@ -221,7 +303,7 @@ def check_address(address: str, *, tls: bool, authentication: bool, insecure: bo
         hint = "".join(f"; {one} is one" for one in _address_meant(address))
         raise ValueError(f"address {address!r}: wanted is host:port, the port in [0, 65535]{hint}")
     lacking = [what for what, there in ((_TLS, tls), (_AUTHENTICATION, authentication)) if not there]
-    if lacking and not (insecure or _is_loopback(host)):
+    if lacking and not (insecure or is_loopback(host)):
         raise InsecureAddress(address, " and ".join(lacking))
 
 
@@ -238,7 +320,8 @@ def _address_meant(text: str) -> Sequence[str]:
     return (f"{rest}:8080",) if re.fullmatch(r"[\w.-]+|\[[0-9a-fA-F:]+\]", rest, re.ASCII) else ()
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches a host: by its name, or its address."""
     if host == "localhost":
         return True
     try:

@@ -9,6 +9,7 @@ import shutil
 import ssl
 import struct
 import subprocess
+import sys
 import warnings
 
 import confluent_kafka
@@ -342,3 +343,22 @@ def test_clients_are_told_the_advertised_address():
 def test_an_option_that_no_client_could_use_is_refused_at_the_start(option, value):
     with pytest.raises(ValueError, match=f"{option}={value!r}: (allowed are 1 to 100000|wanted is host:port, the port in .1, 65535.)"):
         logdb.testing.broker(**{option: value}).__enter__()
+
+
+def test_http_at_the_address_of_the_kafka_door_is_as_secured(secured, authority):
+    with logdb.open(f"https://{secured.bootstrap_servers}", user="alice", password=PASSWORDS["alice"], ca_file=authority.file) as db:
+        assert [info.name for info in db.topics()] == ["t"]
+    with (
+        pytest.raises(logdb.errors.AuthenticationFailed),
+        logdb.open(f"https://{secured.bootstrap_servers}", ca_file=authority.file) as db,
+    ):
+        db.topics()
+
+
+def test_kafka_s_tools_take_the_properties_of_its_clients(secured, authority, tmp_path):
+    lines = ("security.protocol=SASL_SSL", "sasl.mechanism=PLAIN", "ssl.truststore.type=PEM", f"ssl.truststore.location={authority.file}")
+    login = f'sasl.jaas.config=PlainLoginModule required username="alice" password="{PASSWORDS["alice"]}";'
+    (tmp_path / "client.properties").write_text("\n".join([*lines, login]))
+    flags = ("--bootstrap-server", secured.bootstrap_servers, "--command-config", str(tmp_path / "client.properties"))
+    command = [sys.executable, "-m", "logdb.cli", "kafka-topics.sh", "--list", *flags]
+    assert subprocess.run(command, capture_output=True, text=True, timeout=60).stdout == "t\n"

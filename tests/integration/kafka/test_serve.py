@@ -83,3 +83,22 @@ def test_what_was_acknowledged_is_there_after_a_kill(tmp_path):
     with serving(*flags) as (_, addresses), Wire(*addresses) as wire:
         answer = fetch(wire)
         assert (answer["error_code"], answer["high_watermark"]) == (Code.NONE, 50)
+
+
+def test_the_file_of_kafka_s_own_distribution_starts_a_server(tmp_path):
+    lines = [
+        *("process.roles=broker,controller", "node.id=1", "controller.quorum.bootstrap.servers=localhost:9093"),
+        *("listeners=PLAINTEXT://:9092,CONTROLLER://:9093", "advertised.listeners=PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093"),
+        *("log.dirs=/tmp/kraft-combined-logs", "num.partitions=1", "log.retention.hours=168", "log.segment.bytes=1073741824"),
+    ]
+    (tmp_path / "server.properties").write_text("\n".join(lines))
+    overrides = ("--override", f"log.dirs={tmp_path / 'db'}", "--override", "listeners=PLAINTEXT://:0")
+    command = [*LOGDB, "kafka-server-start.sh", str(tmp_path / "server.properties"), *overrides]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with process:
+        address = process.stdout.readline().strip()
+        with Wire(address) as wire:
+            assert [(one["host"], one["port"]) for one in wire.ask("Metadata", 9, topics=[])["brokers"]] == [("localhost", 9092)]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+        assert "no effect here: controller.quorum.bootstrap.servers, node.id, process.roles" in process.stderr.read()

@@ -1,4 +1,5 @@
 import json
+import re
 
 import pytest
 
@@ -121,6 +122,54 @@ def test_as_kafka_resets(grouped):
         assert offsets(grouped, "a")["one", 0] == 40
     grouped("groups", *where, "--execute", kafka=True)
     assert offsets(grouped, "a")["one", 0] == 0
+
+
+def test_kafka_s_resets_and_deletions(grouped):
+    def out(*flags):
+        return grouped.out("groups", *flags, kafka=True)
+
+    header = "\nGROUP           TOPIC           PARTITION  NEW-OFFSET\n"
+    where = ("--group", "a", "--all-topics")
+    assert (
+        out("--reset-offsets", *where, "--to-earliest")
+        == f"{header}a               one             0          0\na               three           0          0\n"
+    )
+    assert out("--delete-offsets", "--group", "a", "--topic", "one") == (
+        "Request succeeded for deleting offsets from group a.\n\nTOPIC           PARTITION  STATUS\none             0          Successful\n"
+    )
+    assert out("--delete", "--all-groups") == "Deletion of requested consumer groups ('a', 'b') was successful.\n"
+
+
+def test_kafka_s_list_by_state_and_type(grouped):
+    def out(*flags):
+        return [line.split() for line in grouped.out("groups", "--list", *flags, kafka=True).splitlines()]
+
+    assert out("--state", "stable,EMPTY")[1:] == [["a", "Empty", "-"], ["b", "Empty", "-"]]
+    assert out("--state", "stable")[1:] == []
+    assert out("--type") == [["GROUP", "TYPE"], ["a", "Classic"], ["b", "Classic"]]
+    assert out("--type", "classic", "--state") == [["GROUP", "TYPE", "STATE"], ["a", "Classic", "Empty"], ["b", "Classic", "Empty"]]
+    assert out("--type", "consumer") == [["GROUP", "TYPE"]]
+
+
+def test_kafka_s_members_and_state(grouped):
+    def describe(*flags):
+        return grouped("groups", "--describe", *flags, kafka=True)
+
+    told = describe("--group", "a", "--state")
+    assert told.stderr == "\nConsumer group 'a' has no active members.\n"
+    assert told.stdout.splitlines()[:1] == [""]
+    assert re.split(" {2,}", told.stdout.splitlines()[1])[:1] == ["GROUP"]
+    assert told.stdout.splitlines()[2].split()[-4:] == ["(0)", "-", "Empty", "0"]
+    with grouped.open() as db, db.consumer("three", group_id="live", client_id="me") as consumer:
+        consumer.poll()
+        header, row = describe("--group", "live", "--members", "--verbose").stdout.splitlines()[1:]
+        assert header.split() == [
+            *("GROUP", "CONSUMER-ID", "HOST", "CLIENT-ID", "#PARTITIONS"),
+            *("CURRENT-EPOCH", "CURRENT-ASSIGNMENT", "TARGET-EPOCH", "TARGET-ASSIGNMENT"),
+        ]
+        assert row.split()[-6:] == ["me", "3", "-", "three:0,1,2", "-", "-"]
+        assert header.index("HOST") == row.index(row.split()[2], header.index("HOST"))
+        assert describe("--group", "live", "--state", "--verbose").stdout.splitlines()[2].split()[-3:] == ["1", "1", "1"]
 
 
 def test_delete_shows_first(grouped):

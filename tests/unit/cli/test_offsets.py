@@ -25,6 +25,7 @@ def test_at_a_time(logdb_command):
     assert logdb_command.out("offsets", "t", "--time", "1001") == "t:0:1\n"
     assert logdb_command.out("offsets", "t", "--time", "1970-01-01T00:00:01") == "t:0:0\n"
     assert logdb_command.out("offsets", "t", "--time", "2001") == "t:0:\n"
+    assert logdb_command.out("offsets", "--topic", "t", "--time", "2001", kafka=True) == ""
     assert logdb_command.json("offsets", "t", "--time", "2001") == [{"topic": "t", "partition": 0, "offset": None}]
     assert logdb_command.out("offsets", "-t", "t:0:1001") == "t:0:1\n", "kcat's query"
     assert logdb_command.out("offsets", "-t", "t:0:-1", "-t", "t:0:-2") == "t:0:0\n", "the last question about a partition counts"

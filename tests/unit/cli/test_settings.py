@@ -64,6 +64,36 @@ def test_the_smaller_unit_counts(tmp_path):
     assert settings.read_file(path).topic_config == {"retention.ms": -1}
 
 
+@pytest.mark.parametrize(
+    ("listeners", "advertised", "kafka", "kafka_advertised"),
+    [
+        (
+            "PLAINTEXT://:9092,CONTROLLER://:9093",
+            "PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093",
+            "localhost:9092",
+            "localhost:9092",
+        ),
+        ("PLAINTEXT://:9092", "PLAINTEXT://127.0.0.1:19092", "127.0.0.1:9092", "127.0.0.1:19092"),
+        ("PLAINTEXT://:9092", "PLAINTEXT://kafka.example:9092", "0.0.0.0:9092", "kafka.example:9092"),
+        ("PLAINTEXT://:9092", "PLAINTEXT://:9092", "0.0.0.0:9092", "0.0.0.0:9092"),
+        ("PLAINTEXT://h:9092", "PLAINTEXT://localhost:9092", "h:9092", "localhost:9092"),
+        ("PLAINTEXT://:9092", None, "0.0.0.0:9092", None),
+    ],
+)
+def test_where_kafka_s_file_listens(tmp_path, listeners, advertised, kafka, kafka_advertised):
+    lines = [f"listeners={listeners}", *([f"advertised.listeners={advertised}"] if advertised else [])]
+    found = settings.read_file(write(tmp_path, "server.properties", "\n".join(lines))).settings
+    assert (found["kafka"], found.get("kafka_advertised")) == (kafka, kafka_advertised)
+
+
+def test_overrides_of_kafka_s_file(tmp_path):
+    path = write(tmp_path, "server.properties", "log.dirs=a\nnum.partitions=1\nno.such=1\n")
+    file = settings.read_file(path, {"num.partitions": "3", "log.retention.ms": "5"})
+    assert file == ({"data_dir": "a", "num_partitions": 3}, {"retention.ms": 5}, ("no.such",))
+    with pytest.raises(click.UsageError, match="--override"):
+        settings.read_file(write(tmp_path, "logdb.toml", ""), {"num.partitions": "3"})
+
+
 def test_times_and_sizes_take_units(tmp_path):
     path = write(tmp_path, "logdb.toml", 'drain_ms = "10s"\nbody_bytes_max = "64MiB"\nwait_ms_max = "5m"\nrequests_max = 7\n')
     expected = {"drain_ms": 10_000, "body_bytes_max": 67_108_864, "wait_ms_max": 300_000, "requests_max": 7}

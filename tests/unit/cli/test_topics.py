@@ -91,6 +91,22 @@ def test_as_kafka_topics(logdb_command):
     assert "exactly one" in logdb_command("topics", code=2, kafka=True).stderr
 
 
+def test_what_kafka_topics_describes(filled):
+    def lines(*flags):
+        found = filled.out("topics", "--describe", *flags, kafka=True).splitlines()
+        return ["partition" if line.startswith("\t") else line.split("\t")[0] for line in found]
+
+    assert lines("--topic", "one") == ["Topic: one", "partition"]
+    assert lines("--at-min-isr-partitions") == ["partition"] * 4
+    assert lines("--topics-with-overrides") == ["Topic: three"]
+    for flag in ("--under-replicated-partitions", "--unavailable-partitions", "--under-min-isr-partitions"):
+        assert (lines(flag), filled.json("topics", "--describe", flag)) == ([], [])
+    with filled.open() as db:
+        topic_id = db.describe_topic("three").topic_id
+    assert lines("--topic-id", topic_id, "--topics-with-overrides") == ["Topic: three"]
+    assert "no topic has the id" in filled("topics", "--describe", "--topic-id", "x", kafka=True, code=2).stderr
+
+
 def test_flag_delete_shows_first_unless_called_as_kafka_topics(filled):
     assert "would delete" in filled("topics", "--delete", "--topic", "one,three").stderr
     filled("topics", "--delete", "--topic", "one,three", "--yes")
