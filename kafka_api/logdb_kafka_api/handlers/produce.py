@@ -7,6 +7,7 @@ from logdb.access.session import AuthorizedSession
 from logdb.codec.batch import CODEC_MASK, CRC_FROM, LOG_APPEND_TIME, attributes_at, magic_at
 from logdb.errors import LogdbError, ProducerFenced
 from logdb.model import TopicPartition
+from logdb.requests.records import Produce
 from logdb.serving.resources import ON_LOOP_COUNT_MAX, DoorResources
 from logdb_kafka_api.call import Call, Values
 from logdb_kafka_api.errors import Code, code_of
@@ -77,7 +78,7 @@ def _append(session: AuthorizedSession, one: Append, transactional_id: str | Non
     code = _refusal(one.records, version)
     try:
         if code is not None:
-            session.need("Write", "Topic", one.where.topic)
+            session.authorize(Produce(*one.where, transactional_id=transactional_id))
             return _refused(one, code)
         offsets = session.produce(*one.where, one.records, transactional_id=transactional_id)
         log = session.log(*one.where)
