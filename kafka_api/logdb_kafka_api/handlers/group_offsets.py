@@ -3,17 +3,18 @@
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 
-from logdb.errors import GroupNotEmpty, InvalidGroup, LogdbError, UnstableOffsets
+from logdb.errors import GroupNotEmpty, LogdbError, OffsetMetadataTooLarge, UnstableOffsets
 from logdb.model import OffsetAndMetadata, TopicPartition
 from logdb_kafka_api.call import Call, Values, each_once
-from logdb_kafka_api.errors import Code, coordinator_code_of
+from logdb_kafka_api.errors import Code, code_of, coordinator_code_of
 from logdb_kafka_api.handlers.partitions import by_topic, checked
 
+Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 _FIRST_OF_ERROR, _FIRST_OF_GROUPS = 2, 8  # versions of OffsetFetch
 _NO_OFFSET = -1
 
 
-def given(topics: Sequence[Values]) -> dict[TopicPartition, OffsetAndMetadata]:
+def given(topics: Sequence[Values]) -> Offsets:
     """The offsets of OffsetCommit and of TxnOffsetCommit."""
     return {
         TopicPartition(topic["name"], one["partition_index"]): OffsetAndMetadata(
@@ -40,25 +41,30 @@ def told(topics: Sequence[Values], codes: Mapping[TopicPartition, Code]) -> Valu
     }
 
 
-def refusal(error: LogdbError) -> Code:
-    """The code for offsets that were not committed: of a group that is refused, metadata are too long."""
-    return Code.OFFSET_METADATA_TOO_LARGE if isinstance(error, InvalidGroup) else coordinator_code_of(error)
-
-
 async def offset_commit(call: Call) -> Values:
-    """Commit offsets of the partitions that there are and that the principal may read."""
-    codes, offsets, committed = await call.call(_begin_commit, call)
+    return told(call.values["topics"], await _commit(call, given(call.values["topics"])))
+
+
+async def _commit(call: Call, offsets: Offsets) -> dict[TopicPartition, Code]:
+    """Commit offsets of the partitions that there are, that the principal may read, and whose metadata are not too large."""
+    codes, offsets, committed = await call.call(_begin_commit, call, offsets)
     try:
         await call.outcome(committed)
+    except OffsetMetadataTooLarge as error:  # none is committed: the others once more
+        codes |= dict.fromkeys(offsets, code_of(error)) | await _commit(call, without(offsets, error))
     except LogdbError as error:
-        codes |= dict.fromkeys(offsets, refusal(error))
-    return told(call.values["topics"], codes)
+        codes |= dict.fromkeys(offsets, coordinator_code_of(error))
+    return codes
 
 
-def _begin_commit(call: Call) -> "tuple[dict[TopicPartition, Code], Mapping[TopicPartition, OffsetAndMetadata], Future[None]]":
+def without(offsets: Offsets, error: OffsetMetadataTooLarge) -> Offsets:
+    """The offsets whose metadata are not too large."""
+    return {partition: offset for partition, offset in offsets.items() if partition not in error.partitions}
+
+
+def _begin_commit(call: Call, offsets: Offsets) -> "tuple[dict[TopicPartition, Code], Offsets, Future[None]]":
     """The codes of partitions, the offsets that are committed of the others, and what that comes to."""
     values, committed = call.values, Future[None]()
-    offsets = given(values["topics"])
     codes = dict.fromkeys(offsets, Code.NONE)
     try:
         call.session.need("Read", "Group", values["group_id"])

@@ -5,7 +5,7 @@ then ends transactions by EndTxn 5, whose answer has the epoch, and adds no part
 epoch stays.
 """
 
-from logdb.errors import InvalidProducer, LogdbError, ProducerFenced
+from logdb.errors import InvalidProducer, LogdbError, OffsetMetadataTooLarge, ProducerFenced
 from logdb.model import ProducerIdAndEpoch, TopicPartition
 from logdb_kafka_api.call import Call, Values, each_once
 from logdb_kafka_api.errors import Code, code_of, coordinator_code_of
@@ -90,13 +90,12 @@ async def add_offsets_to_txn(call: Call) -> Values:
 
 async def txn_offset_commit(call: Call) -> Values:
     """Offsets of the partitions that there are count once the transaction is committed."""
-    codes = await call.call(_commit_offsets, call)
+    codes = await call.call(_commit_offsets, call, group_offsets.given(call.values["topics"]))
     return group_offsets.told(call.values["topics"], codes)
 
 
-def _commit_offsets(call: Call) -> dict[TopicPartition, Code]:
+def _commit_offsets(call: Call, offsets: group_offsets.Offsets) -> dict[TopicPartition, Code]:
     values, session = call.values, call.session
-    offsets = group_offsets.given(values["topics"])
     codes = dict.fromkeys(offsets, Code.NONE)
     try:
         session.need("Write", "TransactionalId", values["transactional_id"])
@@ -114,8 +113,10 @@ def _commit_offsets(call: Call) -> dict[TopicPartition, Code]:
         )
     except ProducerFenced:
         codes |= dict.fromkeys(offsets, Code.INVALID_PRODUCER_EPOCH)
+    except OffsetMetadataTooLarge as error:  # none is committed: the others once more
+        codes |= dict.fromkeys(offsets, code_of(error)) | _commit_offsets(call, group_offsets.without(offsets, error))
     except LogdbError as error:
-        codes |= dict.fromkeys(offsets, group_offsets.refusal(error))
+        codes |= dict.fromkeys(offsets, coordinator_code_of(error))
     return codes
 
 
