@@ -248,6 +248,9 @@ class ReplicaLog(PartitionLog, Protocol):
     def append_time_ms(self, offset: int) -> int:
         """When the batch at ``offset`` was appended, in ms since 1970; -1 unless the log gives records that time (LogAppendTime)."""
 
+    def open_transaction(self, producer_id: int) -> OpenTransaction | None:
+        """The transaction that a producer has begun on this partition and not ended."""
+
     def append_marker(self, producer: ProducerIdAndEpoch, *, commit: bool, coordinator_epoch: int) -> int:
         """End a producer's transaction on this partition; returns the offset of the marker.
 
