@@ -1,13 +1,13 @@
 """Committed offsets of consumer groups."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 
-from logdb.errors import GroupNotEmpty, InvalidGroup, LogdbError, UnstableOffsets
+from logdb.errors import GroupNotEmpty, LogdbError, OffsetMetadataTooLarge, UnstableOffsets
 from logdb.model import OffsetAndMetadata, TopicPartition
 from logdb.requests.groups import CommitOffsets, DeleteOffsets, FetchOffsets
 from logdb_kafka_api.call import Call, Values, each_once
-from logdb_kafka_api.errors import Code, coordinator_code_of
+from logdb_kafka_api.errors import Code, code_of, coordinator_code_of
 from logdb_kafka_api.handlers.partitions import by_topic, possible
 
 _FIRST_OF_ERROR, _FIRST_OF_GROUPS = 2, 8  # versions of OffsetFetch
@@ -44,26 +44,35 @@ def told(topics: Sequence[Values], codes: Mapping[TopicPartition, Code]) -> Valu
     }
 
 
-def refusal(error: LogdbError) -> Code:
-    """The code for offsets that were not committed: of a group that is refused, metadata are too long."""
-    return Code.OFFSET_METADATA_TOO_LARGE if isinstance(error, InvalidGroup) else coordinator_code_of(error)
-
-
 async def offset_commit(call: Call) -> Values:
-    """Commit offsets of the partitions that there are and that the principal may read."""
-    request, codes, committed = await call.call(_begin_commit, call)
-    try:
-        await call.outcome(committed)
-    except LogdbError as error:
-        codes |= dict.fromkeys(request.offsets, refusal(error))
-    return told(call.values["topics"], codes)
-
-
-def _begin_commit(call: Call) -> "tuple[CommitOffsets, dict[TopicPartition, Code], Future[None]]":
-    """The request for the partitions whose offsets are committed, the codes of the others, and what becomes of it."""
-    values, codes, committed = call.values, dict[TopicPartition, Code](), Future[None]()
+    """Commit offsets of the partitions that there are, that the principal may read, and whose metadata are not too large."""
+    values = call.values
     member = (values["member_id"], values["generation_id_or_member_epoch"], values["group_instance_id"])
     request = CommitOffsets(values["group_id"], given(values["topics"]), *member)
+    return told(values["topics"], await _commit(call, request))
+
+
+async def _commit(call: Call, request: CommitOffsets) -> dict[TopicPartition, Code]:
+    """Commit the offsets of a request; the codes of partitions whose offsets were not committed."""
+    request, codes, committed = await call.call(_begin_commit, call, request)
+    try:
+        await call.outcome(committed)
+    except OffsetMetadataTooLarge as error:  # none is committed: the others once more
+        refused = too_large(request.offsets, error)
+        codes |= refused | await _commit(call, request.without(refused))
+    except LogdbError as error:
+        codes |= dict.fromkeys(request.offsets, coordinator_code_of(error))
+    return codes
+
+
+def too_large(offsets: Iterable[TopicPartition], error: OffsetMetadataTooLarge) -> dict[TopicPartition, Code]:
+    """The codes of partitions whose metadata are too large."""
+    return {one: code_of(error) for one in offsets if one in error.partitions}
+
+
+def _begin_commit(call: Call, request: CommitOffsets) -> "tuple[CommitOffsets, dict[TopicPartition, Code], Future[None]]":
+    """The request for the partitions whose offsets are committed, the codes of the others, and what becomes of it."""
+    codes, committed = dict[TopicPartition, Code](), Future[None]()
     try:
         request, codes = possible(call.session, request)
         committed = call.session.submit(request)

@@ -5,7 +5,7 @@ then ends transactions by EndTxn 5, whose answer has the epoch, and adds no part
 epoch stays.
 """
 
-from logdb.errors import InvalidProducer, LogdbError, ProducerFenced
+from logdb.errors import InvalidProducer, LogdbError, OffsetMetadataTooLarge, ProducerFenced
 from logdb.model import ProducerIdAndEpoch, TopicPartition
 from logdb.requests.records import Producers
 from logdb.requests.transactions import AddPartitions, CommitTransactionOffsets
@@ -92,23 +92,26 @@ async def add_offsets_to_txn(call: Call) -> Values:
 
 async def txn_offset_commit(call: Call) -> Values:
     """Offsets of the partitions that there are count once the transaction is committed."""
-    codes = await call.call(_commit_offsets, call)
-    return group_offsets.told(call.values["topics"], codes)
-
-
-def _commit_offsets(call: Call) -> dict[TopicPartition, Code]:
-    """The codes of partitions whose offsets were not committed."""
-    values, codes = call.values, dict[TopicPartition, Code]()
+    values = call.values
     member = (values["member_id"], values["generation_id"], values["group_instance_id"])
     offsets = group_offsets.given(values["topics"])
     request = CommitTransactionOffsets(values["transactional_id"], _producer(values), values["group_id"], offsets, *member)
+    return group_offsets.told(values["topics"], await call.call(_commit_offsets, call, request))
+
+
+def _commit_offsets(call: Call, request: CommitTransactionOffsets) -> dict[TopicPartition, Code]:
+    """Commit the offsets of a request; the codes of partitions whose offsets were not committed."""
+    codes = dict[TopicPartition, Code]()
     try:
         request, codes = possible(call.session, request)
         call.session.submit(request)
     except ProducerFenced:
         codes |= dict.fromkeys(request.offsets, Code.INVALID_PRODUCER_EPOCH)
+    except OffsetMetadataTooLarge as error:  # none is committed: the others once more
+        refused = group_offsets.too_large(request.offsets, error)
+        codes |= refused | _commit_offsets(call, request.without(refused))
     except LogdbError as error:
-        codes |= dict.fromkeys(request.offsets, group_offsets.refusal(error))
+        codes |= dict.fromkeys(request.offsets, coordinator_code_of(error))
     return codes
 
 

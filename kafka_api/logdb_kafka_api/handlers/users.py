@@ -26,7 +26,8 @@ _RATES = {"producer_byte_rate": "produce_bytes", "consumer_byte_rate": "fetch_by
 async def describe_user_scram_credentials(call: Call) -> Values:
     """Mechanisms and iterations of users; without names, of all.
 
-    A refusal is told of each user that is named: librdkafka 2.16 crashes where the answer as a whole has an error.
+    A refusal is told of each user that is named: librdkafka up to 2.16 frees a string on its stack where the answer as a whole has an error
+    (rd_kafka_DescribeUserScramCredentialsResponse_parse).
     """
     named = call.values["users"] and [one["name"] for one in call.values["users"]]
     try:

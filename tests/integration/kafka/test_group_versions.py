@@ -177,6 +177,10 @@ def test_offsets_are_committed(wire, served, group, version):
     partitions[0]["committed_metadata"] = "x" * 5000
     answer = wire.ask("OffsetCommit", version, group_id=group, topics=[{"name": "t", "partitions": partitions[:1]}])
     assert answer["topics"][0]["partitions"][0]["error_code"] == 12
+    partitions[1]["committed_offset"] = 6  # what is too large refuses its partition alone
+    answer = wire.ask("OffsetCommit", version, group_id=group, topics=[{"name": "t", "partitions": partitions}])
+    assert [one["error_code"] for one in answer["topics"][0]["partitions"]] == [12, 0, 3]
+    assert served.db._session.fetch_offsets(group) == {("t", 0): (5, -1, "note"), ("t", 1): (6, -1, "")}
     if version >= 1:
         stranger = {"member_id": "nobody", "generation_id_or_member_epoch": 1}
         answer = wire.ask("OffsetCommit", version, group_id=group, topics=[{"name": "t", "partitions": partitions[1:2]}], **stranger)
