@@ -448,4 +448,64 @@ ROWS = (
         goal=0.9,
         count=_SPARK,
     ),
+    *(
+        Row(
+            name=f"kafka-{name}{limit}",
+            work=f"{work}{'; a broker that does nothing' if limit else '; Kafka'}",
+            side="kafka_door",
+            ours=operation,
+            peer=("kafka_nothing" if limit else "kafka_broker", operation),
+            goal=0.9 if limit else 1.0,
+            count={100: count},
+        )
+        for name, operation, work, count in (
+            ("produce", "produce", "confluent-kafka's produce()", 2_000_000),
+            ("consume", "consume", "confluent-kafka's consume(1000), tuned", 2_000_000),
+            ("perf-produce", "perf_produce", "kafka-producer-perf-test", 2_000_000),
+            ("perf-produce-tuned", "perf_produce_tuned", "kafka-producer-perf-test, batches of 256 KiB", 2_000_000),
+            ("perf-consume", "perf_consume", "kafka-consumer-perf-test", 2_000_000),
+            ("send", "send_each", "confluent-kafka: one record, acknowledged", 5_000),
+            ("follow", "follow", "confluent-kafka: produce, and follow in another process", 2_000_000),
+            ("follow-latency", "follow_latency", "… at 10,000 a second: from produce() to the follower, median", 40_000),
+            ("several", "produce_several", "four producers (confluent-kafka) at once", 2_000_000),
+            ("several-ready", "produce_ready", "… of ready-made batches of 1,000", 4_000_000),
+        )
+        for limit in ("", "-limit")
+        if not (limit and operation.startswith("follow"))
+    ),
+    Row(
+        name="kafka-start",
+        work="Kafka's protocol: start to first answer; Kafka",
+        side="kafka_door",
+        ours="start",
+        peer=("kafka_broker", "start"),
+        limit=300,
+        count={100: 8_000},
+    ),
+    Row(
+        name="kafka-start-testing",
+        work="… of logdb.testing.broker()",
+        side="kafka_door",
+        ours="start_testing",
+        limit=300,
+        count={100: 8_000},
+    ),
+    Row(
+        name="kafka-restart",
+        work="… serving again after kill -9 with 2 M records; Kafka",
+        side="kafka_door",
+        ours="restart",
+        peer=("kafka_broker", "restart"),
+        limit=500,
+        count={100: 2_000_000},
+    ),
+    Row(
+        name="kafka-resident",
+        work="… resident memory after 2 M records in and out; Kafka",
+        side="kafka_door",
+        ours="resident",
+        peer=("kafka_broker", "resident"),
+        limit=100,
+        count={100: 2_000_000},
+    ),
 )

@@ -35,8 +35,10 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def running(command: Sequence[str], port: int, output: Path, environment: Mapping[str, str] | None = None) -> Iterator[None]:
-    """A server from when it listens on ``port``; what it prints goes to ``output``.
+def running(
+    command: Sequence[str], port: int, output: Path, environment: Mapping[str, str] | None = None
+) -> "Iterator[subprocess.Popen[bytes]]":
+    """A server's process from when it listens on ``port``; what it prints goes to ``output``.
 
     Raises:
         Wrong: it ended, or did not listen in time.
@@ -47,7 +49,7 @@ def running(command: Sequence[str], port: int, output: Path, environment: Mappin
     ):
         try:
             _await_listening(process, port, output)
-            yield
+            yield process
         finally:
             process.terminate()
             try:
