@@ -481,7 +481,7 @@ ROWS = (
         peer=("rabbitmq_queue", "produce"),
         goal=1.0,
         count={100: 2_000_000},
-        peer_count=50_000,
+        peer_count=30_000,
     ),
     Row(
         name="kafka-consume-rabbitmq",
@@ -491,7 +491,7 @@ ROWS = (
         peer=("rabbitmq_queue", "consume"),
         goal=1.0,
         count={100: 2_000_000},
-        peer_count=50_000,
+        peer_count=30_000,
     ),
     Row(
         name="kafka-send-rabbitmq",

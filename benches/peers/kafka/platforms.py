@@ -5,6 +5,7 @@ Knows processes, and how long they take to answer.  Does not know what they are.
 
 import contextlib
 import functools
+import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -77,8 +78,9 @@ def _warm(work: Work, address: str) -> None:
 
 @contextlib.contextmanager
 def _process(command: Sequence[str]) -> "Iterator[subprocess.Popen[bytes]]":
-    """A process that is killed in the end; what it prints is kept nowhere."""
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+    """A process that is killed in the end; what it prints is kept nowhere.  A Python may keep compiled files."""
+    nowhere = subprocess.DEVNULL
+    with subprocess.Popen(command, stdin=nowhere, stdout=nowhere, stderr=nowhere, env=compiling()) as process:
         try:
             yield process
         finally:
@@ -99,14 +101,22 @@ def _until(is_there: Callable[[], bool], process: "subprocess.Popen[bytes]") -> 
     return time.perf_counter() - began
 
 
+def compiling() -> dict[str, str]:
+    """The environment, but for what forbids Python to keep compiled files."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+
 def _start(prepare: Prepare, work: Work) -> Measure:
-    """From the start of the process on an empty directory to its answers to ApiVersions and Metadata: ms."""
-    directory, port = work.directory / "broker", free_port()
-    directory.mkdir()
-    command = prepare(directory, port)
-    work.start()
-    with _process(command) as process:
-        return Measure(_until(lambda: clients.answers(f"{HOST}:{port}"), process) * 1e3, "ms")
+    """From the start of the process on an empty directory to its answers to ApiVersions and Metadata: ms.  The second of two."""
+    seconds = 0.0
+    for name in ("before", "measured"):
+        directory, port = work.directory / name, free_port()
+        directory.mkdir()
+        command = prepare(directory, port)
+        work.start()
+        with _process(command) as process:
+            seconds = _until(functools.partial(clients.answers, f"{HOST}:{port}"), process)
+    return Measure(seconds * 1e3, "ms")
 
 
 def _restart(prepare: Prepare, work: Work) -> Measure:
