@@ -324,6 +324,19 @@ class InvalidGroup(LogdbError):
     """The name, or a number, is invalid for a group."""
 
 
+class OffsetMetadataTooLarge(InvalidGroup):
+    """Metadata of offsets are over ``offset.metadata.max.bytes``; no offset of the call was committed.
+
+    Attributes:
+        partitions: Those with such metadata.
+        size_bytes: Of the first one's.
+    """
+
+    def __init__(self, partitions: tuple[tuple[str, int], ...], size_bytes: int, size_bytes_max: int) -> None:
+        super().__init__(f"the metadata of {partitions[0]} has {size_bytes} bytes, the limit is offset.metadata.max.bytes={size_bytes_max}")
+        self.partitions, self.size_bytes, self.size_bytes_max = partitions, size_bytes, size_bytes_max
+
+
 class GroupNotEmpty(LogdbError):
     """The call needs a group without members."""
 

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     import pyarrow
 
     from logdb.access.session import AuthorizedSession
-    from logdb.log.producers import Producer
 
 _READ_SIZE_BYTES = 1 << 20
 _Headers = Iterable[tuple[str, Buffer | None]]
@@ -67,11 +66,6 @@ class AuthorizedLog:
 
     def open_transactions(self) -> list[OpenTransaction]:
         return self._log.open_transactions()
-
-    def producers(self) -> "list[Producer]":
-        """The producers that have appended lately; needs Read, as Kafka's DescribeProducers does."""
-        self._session.need("Read", "Topic", self.topic)
-        return self._log.producers()
 
     def readable_end_offset(self, isolation_level: IsolationLevel = "read_uncommitted") -> int:
         return self._log.readable_end_offset(isolation_level)
