@@ -114,6 +114,7 @@ CODES: dict[type[LogdbError], Code] = {
     errors.ThreadUnavailable: Code.KAFKA_STORAGE_ERROR,
     errors.UnknownGroup: Code.GROUP_ID_NOT_FOUND,
     errors.InvalidGroup: Code.INVALID_GROUP_ID,
+    errors.OffsetMetadataTooLarge: Code.OFFSET_METADATA_TOO_LARGE,
     errors.GroupNotEmpty: Code.NON_EMPTY_GROUP,
     errors.UnknownMember: Code.UNKNOWN_MEMBER_ID,
     errors.IllegalGeneration: Code.ILLEGAL_GENERATION,

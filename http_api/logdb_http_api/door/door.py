@@ -110,7 +110,6 @@ class HttpDoor(DoorResources):
             *v3_groups.routes.all,
             *v3_acls.routes.all,
         )
-        self.instances = Instances(self.limits, self.memory)
         self.backups = KeptBackups()
 
     @cached_property
@@ -134,6 +133,7 @@ class HttpDoor(DoorResources):
             OSError: The system refuses the address.
         """
         self.begin_waits()
+        self.instances = Instances(self.limits, self.memory)
         self._router = Router(self.routes)
         server = web.Server(self._serve, handler_cancellation=True)
         self._connections = Connections(server, self.limits, asyncio.get_running_loop())

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from typing import NamedTuple, cast
 
 from logdb.access.session import AuthorizedSession
-from logdb.codec.batch import CODEC_MASK, CRC_FROM, LOG_APPEND_TIME, attributes_at, magic_at
+from logdb.codec.batch import CODEC_MASK, CRC_FROM, LOG_APPEND_TIME, attributes_at, check, magic_at, size_at
 from logdb.errors import LogdbError, ProducerFenced
 from logdb.model import DURABILITY_LEVELS, Durability, TopicPartition
 from logdb.requests.error_document import document
+from logdb.requests.records import Produce
 from logdb.serving.resources import ON_LOOP_COUNT_MAX, DoorResources
 from logdb_kafka_api.call import Call, Values
 from logdb_kafka_api.errors import Code, code_of
@@ -91,7 +92,7 @@ def _append(session: AuthorizedSession, one: Append, values: Values, version: in
     code = None if values["detailed"] else _refusal(one.records, version)
     try:
         if code is not None:
-            session.need("Write", "Topic", one.where.topic)
+            session.authorize(Produce(*one.where, transactional_id=values["transactional_id"]))
             return _refused(one, code)
         offsets = session.produce(
             *one.where,
@@ -117,7 +118,7 @@ def _append(session: AuthorizedSession, one: Append, values: Values, version: in
 
 
 def _refusal(records: memoryview, version: int) -> Code | None:
-    """Why the first batch is none that a client may send in that version; None: it is one.
+    """Why the records are no batch that a client may send in that version, by its header; None: they are one, or are damaged.
 
     Source: Kafka's ``ProduceRequest.validateRecords`` and ``LogValidator.validateTimestamp``.
     """
@@ -128,9 +129,10 @@ def _refusal(records: memoryview, version: int) -> Code | None:
     attributes = attributes_at(records, 0)
     if version < _FIRST_OF_ZSTD and attributes & CODEC_MASK == _ZSTD:
         return Code.UNSUPPORTED_COMPRESSION_TYPE
-    if attributes & LOG_APPEND_TIME:
-        return Code.INVALID_TIMESTAMP
-    return None
+    are_more, is_stamped = size_at(records, 0) < len(records), attributes & LOG_APPEND_TIME
+    if not (are_more or is_stamped) or check(records)[0]:  # a damaged header may say anything: the log tells the client to try again
+        return None
+    return Code.INVALID_RECORD if are_more else Code.INVALID_TIMESTAMP
 
 
 def _refused(one: Append, code: Code, message: str | None = None) -> Values:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from logdb.access.credentials import credential_of_salted
 from logdb.errors import InvalidSecurity, LogdbError
-from logdb.requests.resources import CLUSTER
+from logdb.requests.security import AlterUser
 from logdb.requests.users import Mechanism, Quota, ScramCredential, Users
 from logdb_kafka_api.call import Call, Values
 from logdb_kafka_api.errors import Code, code_of
@@ -26,7 +26,8 @@ _RATES = {"producer_byte_rate": "produce_bytes", "consumer_byte_rate": "fetch_by
 async def describe_user_scram_credentials(call: Call) -> Values:
     """Mechanisms and iterations of users; without names, of all.
 
-    A refusal is told of each user that is named: librdkafka 2.16 crashes where the answer as a whole has an error.
+    A refusal is told of each user that is named: librdkafka up to 2.16 frees a string on its stack where the answer as a whole has an error
+    (rd_kafka_DescribeUserScramCredentialsResponse_parse).
     """
     named = call.values["users"] and [one["name"] for one in call.values["users"]]
     try:
@@ -145,7 +146,7 @@ async def alter_client_quotas(call: Call) -> Values:
 def _altered_quota(call: Call, entry: Values) -> Values:
     answer = {"entity": entry["entity"], "error_code": Code.NONE, "error_message": None}
     try:
-        call.session.need("Alter", "Cluster", CLUSTER)
+        call.session.authorize(AlterUser(None))
         user, quota = _change_of_quota(entry)
         if not call.values["validate_only"]:
             call.session.security.alter_user(user, quota=quota)

@@ -28,6 +28,7 @@ logger = logging.getLogger(__name__)
 
 KAFKA = "127.0.0.1:9092"
 """Where kafka-server-start listens if its file does not say."""
+_PORTS = (("http", 8080), ("kafka", 9092))
 _AUTHORITIES = "SSL_CERT_FILE"
 _OF_THE_SERVER = frozenset(("insecure", "drain_ms", "authentication", "super_users", *PartitionLimits._fields))
 _OF_THE_DATABASE = ("durability", "linger_ms", "retention_check_interval_ms", "cleaner_bytes_per_second")
@@ -36,8 +37,10 @@ _OF_THE_DATABASE = ("durability", "linger_ms", "retention_check_interval_ms", "c
 def _refuse_half(_: click.Context, __: click.Parameter, given: str | None) -> None:
     """Refuse an address split over two options, and show the right one."""
     if given is not None:
-        host, port = ("127.0.0.1", given) if given.isdigit() else (given, "8080")
-        raise click.UsageError(f"give the address in one option: --http {given if ':' in given else f'{host}:{port}'}")
+        ways = [
+            f"--{door} {given if ':' in given else f'127.0.0.1:{given}' if given.isdigit() else f'{given}:{port}'}" for door, port in _PORTS
+        ]
+        raise click.UsageError(f"give the address in one option: {' or '.join(ways)}")
 
 
 def _refuse_daemon(_: click.Context, __: click.Parameter, given: bool) -> None:

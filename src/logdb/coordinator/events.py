@@ -97,7 +97,7 @@ class CommitOffsets:
 
     Raises:
         UnknownMember, FencedInstance, IllegalGeneration, RebalanceInProgress (the assignment is not known yet),
-        InvalidGroup (metadata over the limit).
+        OffsetMetadataTooLarge, InvalidGroup (an offset below 0).
     """
 
     ticket: int

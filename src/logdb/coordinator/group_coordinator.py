@@ -51,6 +51,7 @@ from logdb.errors import (
     LogdbError,
     MemberIdRequired,
     MemberMemoryFull,
+    OffsetMetadataTooLarge,
     RebalanceInProgress,
     UnknownGroup,
     UnknownMember,
@@ -331,13 +332,11 @@ class GroupCoordinator:
         self, event: CommitOffsets | CommitTransactionOffsets, now_ms: int
     ) -> tuple[tuple[StateRecord, ...], tuple[tuple[OffsetKey, OffsetValue], ...]]:
         """The records of a commit, and their parsed form."""
-        records, parsed = [], []
+        records, parsed, size_bytes_max = [], [], self._config.offset_metadata_bytes_max
+        sizes = {partition: len(committed.metadata.encode()) for partition, committed in event.offsets.items()}
+        if too_large := tuple(partition for partition, size_bytes in sizes.items() if size_bytes > size_bytes_max):
+            raise OffsetMetadataTooLarge(too_large, sizes[too_large[0]], size_bytes_max)
         for partition, (offset, leader_epoch, metadata) in event.offsets.items():
-            if len(metadata.encode()) > self._config.offset_metadata_bytes_max:
-                raise InvalidGroup(
-                    f"the metadata of {partition} has {len(metadata.encode())} bytes, "
-                    f"the limit is offset.metadata.max.bytes={self._config.offset_metadata_bytes_max}"
-                )
             if offset < 0:
                 raise InvalidGroup(f"group {event.group_id!r} cannot commit offset {offset} of {partition}")
             encoded = offset_value(OffsetValue(offset, leader_epoch, metadata, now_ms))

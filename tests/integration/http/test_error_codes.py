@@ -207,6 +207,7 @@ ASKS = {
     "InvalidTransactionTimeout": lambda s: call(s, "init_producer_id", transactional_id="x", transaction_timeout_ms=0),
     "UnknownGroup": lambda s: call(s, "describe_group", group_id="none"),
     "InvalidGroup": lambda s: call(s, "join_group", group_id="", **JOINING),
+    "OffsetMetadataTooLarge": lambda s: call(s, "commit_offsets", group_id="g", offsets=[[T0, {"offset": 1, "metadata": "x" * 5_000}]]),
     "GroupNotEmpty": a_group_with_members,
     "UnknownMember": lambda s: call(s, "heartbeat", group_id="g", generation=1, member_id="m"),
     "IllegalGeneration": a_member_of_an_old_generation,

@@ -89,6 +89,7 @@ def test_a_flag_goes_before_a_variable_before_the_file(tmp_path, monkeypatch):
         (("db",), {"LOGDB_HTTP": ":8081"}, "127.0.0.1:8081"),
         (("db", "--port", "8081"), {}, "--http 127.0.0.1:8081"),
         (("db", "--host", "0.0.0.0"), {}, "--http 0.0.0.0:8080"),
+        (("db", "--host", "0.0.0.0"), {}, "or --kafka 0.0.0.0:9092"),
         (("db", "--listen", "localhost:9"), {}, "--http localhost:9"),
         (("db", "--drain-ms", "x"), {}, "drain-ms"),
         (("db", "--body-bytes-max", "0"), {}, "body_bytes_max=0"),

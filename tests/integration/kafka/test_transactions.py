@@ -190,6 +190,16 @@ def test_offsets_of_a_transaction(served, wire, version):
     assert served.db._session.fetch_offsets("g") == {("t", 0): (5, -1, "note")}
 
 
+def test_metadata_of_an_offset_that_are_too_large_refuse_that_partition_alone(served, wire):
+    tx = {"transactional_id": "w"} | init(wire)
+    wire.ask(ADD_OFFSETS, 3, **tx, group_id="g")
+    partitions = [{"partition_index": at, "committed_offset": 5, "committed_metadata": "x" * 5000 * (1 - at)} for at in (0, 1)]
+    answer = wire.ask(COMMIT, 2, **tx, group_id="g", topics=[{"name": "t", "partitions": partitions}])
+    assert [one["error_code"] for one in answer["topics"][0]["partitions"]] == [12, 0]
+    assert wire.ask(END, 1, **tx, committed=True)["error_code"] == 0
+    assert served.db._session.fetch_offsets("g") == {("t", 1): (5, -1, "")}
+
+
 def test_an_unknown_transactional_id(wire):
     unknown = {"transactional_id": "none", "producer_id": 1, "producer_epoch": 0}
     assert wire.ask(END, 3, **unknown, committed=True)["error_code"] == 49
