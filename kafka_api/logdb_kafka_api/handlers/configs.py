@@ -175,7 +175,8 @@ def _incremental(configs: list[Values]) -> Changes:
             names = tuple(part.strip() for part in (value or "").split(","))
             changes[name] = ListChange(names, removed=operation == _SUBTRACT)
         elif operation == _DELETE:
-            changes[name] = None
+            if name in TOPIC_CONFIGS:  # of a config of Kafka's that is none here nothing was set
+                changes[name] = None
         elif operation == _SET and value is not None:
             changes[name] = value
         else:
