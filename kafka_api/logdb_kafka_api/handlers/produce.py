@@ -81,7 +81,7 @@ def _append(session: AuthorizedSession, one: Append, transactional_id: str | Non
             session.authorize(Produce(*one.where, transactional_id=transactional_id))
             return _refused(one, code)
         offsets = session.produce(*one.where, one.records, transactional_id=transactional_id)
-        log = session.log(*one.where)
+        log = session.appended_to(*one.where)
         return {
             "index": one.where.partition,
             "error_code": Code.NONE,
