@@ -49,6 +49,7 @@ CODES: dict[type[LogdbError], tuple[int, int]] = {
     errors.SerializationError: (422, 42215),
     errors.UnknownGroup: (404, 40405),
     errors.InvalidGroup: BAD_REQUEST,
+    errors.OffsetMetadataTooLarge: BAD_REQUEST,
     errors.GroupNotEmpty: (409, 40921),
     errors.UnknownMember: (404, 40403),
     errors.IllegalGeneration: (409, 40922),
