@@ -63,25 +63,24 @@ class Worker:
         command = java("org.apache.kafka.connect.cli.ConnectDistributed", file)
         self.program = stack.enter_context(running(command, directory / f"log-{self.name}"))
 
-    def ask(self, path, config=None):
-        """What a path says; with a config, it is put there first.  None: not yet."""
+    def ask(self, method, path, config=None):
+        """The answer to a request, which may have the config of a connector; None: there is none yet."""
         body = None if config is None else json.dumps({name.replace("_", "."): str(value) for name, value in config.items()}).encode()
-        request = urllib.request.Request(f"http://{self.name}{path}", body, {"Content-Type": "application/json"})
-        request.method = "GET" if body is None else "PUT"
+        request = urllib.request.Request(f"http://{self.name}/connectors{path}", body, {"Content-Type": "application/json"}, method=method)
         try:
             with urllib.request.urlopen(request, timeout=90) as answer:
-                return json.load(answer)
-        except (OSError, ValueError):
+                return json.loads(answer.read() or b"true")
+        except OSError:
             return None
 
     def task_of(self, connector):
         """The worker that runs the task of a connector; None: none does."""
-        status = self.ask(f"/connectors/{connector}/status") or {"tasks": []}
+        status = self.ask("GET", f"/{connector}/status") or {"tasks": []}
         return next((task["worker_id"] for task in status["tasks"] if task["state"] == "RUNNING"), None)
 
 
 def test_distributed_workers(tmp_path, record_property):
-    """The worker that reads a file is killed; the other one goes on, and each line comes once."""
+    """The worker that reads a file is killed; the other one goes on, and each line comes once.  Offsets are told and reset at last."""
     source, sink = tmp_path / "test.txt", tmp_path / "test.sink.txt"
     lines = []
     with testing.broker() as (address, database), contextlib.ExitStack() as stack, source.open("a", buffering=1) as file:
@@ -92,9 +91,9 @@ def test_distributed_workers(tmp_path, record_property):
 
         workers = [Worker(address, tmp_path, stack) for _ in range(2)]
         for worker in workers:
-            worker.program.until(lambda asked=worker: asked.ask("/connectors") == [])
-        workers[0].program.until(lambda: workers[0].ask("/connectors/local-file-sink/config", {"file": sink, **SINK}))
-        workers[1].program.until(lambda: workers[1].ask("/connectors/local-file-source/config", {"file": source, **SOURCE}))
+            worker.program.until(lambda asked=worker: asked.ask("GET", "") == [])
+        workers[0].program.until(lambda: workers[0].ask("PUT", "/local-file-sink/config", {"file": sink, **SINK}))
+        workers[1].program.until(lambda: workers[1].ask("PUT", "/local-file-source/config", {"file": source, **SOURCE}))
         with fed(write):
             name = workers[0].program.until(lambda: workers[0].task_of("local-file-source"))
             lost, left = sorted(workers, key=lambda worker: worker.name != name)
@@ -108,3 +107,12 @@ def test_distributed_workers(tmp_path, record_property):
         assert values(database) == lines
         dropped = len(values(database, "read_uncommitted")) - len(lines)
         record_property("told", f"Connect: {len(lines)} lines, {dropped} of aborted transactions")
+        for name in ("local-file-source", "local-file-sink"):
+            left.program.until(lambda path=f"/{name}/stop": left.ask("PUT", path))
+            told = left.program.until(lambda path=f"/{name}/offsets": left.ask("GET", path))
+            assert [one["offset"] for one in told["offsets"]] in (
+                [{"position": source.stat().st_size}],
+                [{"kafka_offset": log.end_offset - 1}],
+            )
+            left.program.until(lambda path=f"/{name}/offsets": left.ask("DELETE", path))
+            assert left.ask("GET", f"/{name}/offsets") == {"offsets": []}

@@ -18,6 +18,7 @@ PROGRAMS = {
     "bin/kafka-console-producer.sh": ["org.apache.kafka.tools.ConsoleProducer"],
     "bin/kafka-console-consumer.sh": ["org.apache.kafka.tools.consumer.ConsoleConsumer"],
     "bin/connect-standalone.sh": ["org.apache.kafka.connect.cli.ConnectStandalone"],
+    "bin/kafka-streams-application-reset.sh": ["org.apache.kafka.tools.StreamsResetter"],
     "bin/kafka-run-class.sh": [],
 }
 """The class that each script runs."""
@@ -27,7 +28,7 @@ class Session:
     """A shell in a directory of its own, whose lines call the broker localhost:9092."""
 
     def __init__(self, broker, directory):
-        self.address, self.directory = broker.bootstrap_servers, directory
+        self.address, self.database, self.directory = broker.bootstrap_servers, broker.database, directory
 
     def command(self, line):
         script, *arguments = shlex.split(line.replace("localhost:9092", self.address))
@@ -128,3 +129,9 @@ def test_streams(session):
         *("hello\t1", "kafka\t2", "streams\t2"),
         *("join\t1", "kafka\t3", "summit\t1"),
     ]
+    internal = {f"streams-wordcount-KSTREAM-AGGREGATE-STATE-STORE-0000000003-{kind}" for kind in ("changelog", "repartition")}
+    assert internal <= set(session.run("bin/kafka-topics.sh --bootstrap-server localhost:9092 --list").split())
+    resets = "bin/kafka-streams-application-reset.sh --bootstrap-server localhost:9092 --application-id streams-wordcount --force"
+    told = session.run(f"{resets} --input-topics streams-plaintext-input")
+    assert "Topic: streams-plaintext-input Partition: 0 Offset: 0" in told
+    assert not internal & {info.name for info in session.database.topics()}
