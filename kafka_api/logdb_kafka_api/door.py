@@ -238,7 +238,7 @@ class KafkaDoor(DoorResources):
         except InvalidMessage:  # or it is large
             return None
         appends = produce.appends_of(request)
-        if produce.waits(self, request, appends):
+        if produce.waits(self, request["transactional_id"], appends, produce.durability_of(request)):
             return None
         call = self._call(connection, identity, header)
         call.values = request
