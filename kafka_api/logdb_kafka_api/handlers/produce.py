@@ -101,7 +101,7 @@ def _append(session: AuthorizedSession, one: Append, values: Values, version: in
             transactional_id=values["transactional_id"],
             expected_offset=one.expected_offset,
         )
-        log = session.log(*one.where)
+        log = session.appended_to(*one.where)
         return {
             "index": one.where.partition,
             "error_code": Code.NONE,
