@@ -57,6 +57,7 @@ CODES: dict[type[LogdbError], tuple[int, int]] = {
     errors.FencedInstance: (409, 40924),
     errors.MemberIdRequired: (409, 40925),
     errors.GroupFull: (409, 40926),
+    errors.MemberMemoryFull: (409, 40926),
     errors.UnstableOffsets: (409, 40927),
     errors.InconsistentProtocol: (409, 40928),
     errors.NotAssigned: (409, 40903),

@@ -90,9 +90,11 @@ class Partition:
 
 
 class TransactionMachine(RuleBasedStateMachine):
+    outlives_kills = True  # open transactions do
+
     def __init__(self) -> None:
         super().__init__()
-        self.runner = transaction_runner(abort_on_recovery=False)
+        self.runner = transaction_runner(abort_on_recovery=False) if self.outlives_kills else transaction_runner(defer_additions=True)
         self.partitions = {partition: Partition() for partition in PARTITIONS}
         self.given: list[tuple[str, ProducerIdAndEpoch]] = []  # every identity that anybody ever got
         self.count = 0
@@ -296,7 +298,8 @@ class TransactionMachine(RuleBasedStateMachine):
             for partition, part in zip(self.partitions.values(), survives, strict=False):
                 del partition.entries[partition.synced + round(part * (len(partition.entries) - partition.synced)) :]
             del self.runner.log[self.runner.synced + round(survives[-1] * (len(self.runner.log) - self.runner.synced)) :]
-        self.runner.config["abort_on_recovery"] = survives is not None  # what was open may have lost records
+        if self.outlives_kills:
+            self.runner.config["abort_on_recovery"] = survives is not None  # what was open may have lost records
         self.runner.reopen()
         for partition in self.partitions.values():
             partition.synced = min(partition.synced, len(partition.entries))
@@ -357,5 +360,17 @@ class TransactionMachine(RuleBasedStateMachine):
         assert not self.waiting
 
 
+class DeferringMachine(TransactionMachine):
+    """As on a single node: a kill takes the deferred records, and its recovery aborts what was open."""
+
+    outlives_kills = False
+
+    def add_as(self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: set[TopicPartition]) -> None:
+        for partition in sorted(partitions):
+            super().add_as(transactional_id, producer, {partition})
+
+
 TestTransactions = TransactionMachine.TestCase
 TestTransactions.settings = settings(max_examples=60 * SCALE, stateful_step_count=40)
+TestDeferredAdditions = DeferringMachine.TestCase
+TestDeferredAdditions.settings = TestTransactions.settings

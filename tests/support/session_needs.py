@@ -2,7 +2,8 @@
 
 from logdb.model import OffsetAndMetadata, ProducerIdAndEpoch, TopicPartition
 from logdb.requests.acls import AclFilter
-from logdb.requests.records import AbortedTransactions, EpochAt, OffsetForTimestamp, OpenTransactions, ReadBatches
+from logdb.requests.records import AbortedTransactions, EpochAt, OffsetForTimestamp, OpenTransactions, Producers, ReadBatches
+from logdb.requests.topics import AlterConfigs, PartitionSizes
 from support.produced import batch
 
 ORDERS = TopicPartition("orders", 0)
@@ -28,6 +29,10 @@ CALLS = {
     "flush": (lambda s: s.flush(), ["IdempotentWrite Cluster kafka-cluster"], ["Write Topic other"]),
     "describe_topic": (lambda s: s.describe_topic("orders"), ["Describe Topic orders"]),
     "describe_configs": (lambda s: s.describe_configs("orders"), ["DescribeConfigs Topic orders"]),
+    "describe_configs, of the node": (lambda s: s.describe_configs(None), ["DescribeConfigs Cluster kafka-cluster"]),
+    "alter_configs, of the node": (lambda s: s.submit(AlterConfigs(None, {})), ["AlterConfigs Cluster kafka-cluster"]),
+    "partition_sizes": (lambda s: s.submit(PartitionSizes()), ["Describe Cluster kafka-cluster"]),
+    "producers": (lambda s: s.submit(Producers("orders", 0)), ["Read Topic orders"]),
     "partition_count": (lambda s: s.partition_count("orders"), ["Describe Topic orders"]),
     "log": (lambda s: s.log("orders"), ["Describe Topic orders"]),
     "read_batches": (lambda s: s.submit(ReadBatches("orders", 0, 0)), ["Read Topic orders"]),

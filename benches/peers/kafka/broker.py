@@ -7,13 +7,15 @@ import base64
 import contextlib
 import subprocess
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benches.peers._server import HOST, free_port, running
 from benches.peers.kafka.jars import BROKER
 
 _HEAP = ("-Xms512m", "-Xmx1g", "-XX:+UseG1GC")  # the most that Kafka's own scripts give it
+SMALL_HEAP = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+"""For tests, which ask little of it."""
 
 
 def missing() -> str | None:
@@ -22,15 +24,20 @@ def missing() -> str | None:
 
 
 @contextlib.contextmanager
-def broker(directory: Path) -> Iterator[str]:
+def broker(directory: Path, heap: Sequence[str] = _HEAP) -> Iterator[str]:
     """Start one on an empty directory; yields its address, ``host:port``."""
-    port, controller_port = free_port(), free_port()
-    config = directory / "server.properties"
+    port = free_port()
     directory.mkdir(parents=True, exist_ok=True)
-    config.write_text("".join(f"{key}={value}\n" for key, value in _config(directory, port, controller_port).items()))
-    subprocess.run(_java("kafka.tools.StorageTool", "format", "-t", _cluster_id(), "-c", config), check=True, capture_output=True)
-    with running(_java("kafka.Kafka", config), port, directory / "broker.log"):
+    with running(prepare(directory, port, heap), port, directory / "broker.log"):
         yield f"{HOST}:{port}"
+
+
+def prepare(directory: Path, port: int, heap: Sequence[str] = _HEAP) -> list[str]:
+    """Format an empty directory; returns the command of a broker that listens on ``port``."""
+    config = directory / "server.properties"
+    config.write_text("".join(f"{key}={value}\n" for key, value in _config(directory, port, free_port()).items()))
+    subprocess.run(_java(heap, "kafka.tools.StorageTool", "format", "-t", _cluster_id(), "-c", config), check=True, capture_output=True)
+    return _java(heap, "kafka.Kafka", config)
 
 
 def _config(directory: Path, port: int, controller_port: int) -> dict[str, object]:
@@ -55,8 +62,8 @@ def _config(directory: Path, port: int, controller_port: int) -> dict[str, objec
     }
 
 
-def _java(program: str, *arguments: object) -> list[str]:
-    return ["java", *_HEAP, "-cp", f"{BROKER.directory}/*", program, *map(str, arguments)]
+def _java(heap: Sequence[str], program: str, *arguments: object) -> list[str]:
+    return ["java", *heap, "-cp", f"{BROKER.directory}/*", program, *map(str, arguments)]
 
 
 def _cluster_id() -> str:

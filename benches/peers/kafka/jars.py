@@ -1,4 +1,4 @@
-"""Java programs of other people, fetched from Maven Central once, for the benches and for tests/compat.
+"""Java programs of other people, fetched from Maven Central once, for the benches and the tests.
 
 Knows java, javac, mvn and the poms beside it.  Does not know what the jars are for.
 """
@@ -52,5 +52,7 @@ TOOLS = Jars("tools")
 """Kafka's storage engine and its command-line tools."""
 BROKER = Jars("broker")
 """A whole Kafka."""
+PLATFORM = Jars("platform")
+"""Kafka Streams with its examples, Connect with the file connectors, MirrorMaker, and the command-line tools."""
 SPARK_SOURCE = Jars("spark_source")
 """Spark's Kafka source, for the Spark of ``benches.peers.spark``."""

@@ -71,7 +71,7 @@ async def _append(request: Request, where: TopicPartition, batches: Buffer, expe
     )
     if transactional_id is None and request.door.appends_at_once(where, durability, len(batches)):
         return append()
-    return await request.door.append_in_thread(where, append)
+    return await request.append_in_thread(where, append)
 
 
 # ---------------------------------------------------------------- out

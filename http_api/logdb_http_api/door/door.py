@@ -112,7 +112,6 @@ class HttpDoor(DoorResources):
             *v3_groups.routes.all,
             *v3_acls.routes.all,
         )
-        self.instances = Instances(self.limits, self.memory)
         self.backups = KeptBackups()
 
     @cached_property
@@ -136,6 +135,7 @@ class HttpDoor(DoorResources):
             OSError: The system refuses the address.
         """
         self.begin_waits()
+        self.instances = Instances(self.limits, self.memory)
         self._router = Router(self.routes)
         express = None if self._access_log else Express(self, self._authenticator).take
         server = web.Server(self._serve, handler_cancellation=True)

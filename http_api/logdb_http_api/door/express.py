@@ -33,7 +33,7 @@ from logdb.log.isolation import IsolationLevel
 from logdb.model import DURABILITY_LEVELS, OFFSET_MAX, Buffer, Durability, TopicPartition
 from logdb.requests.records import Produce
 from logdb.serving.fetch import Wanted, held_bytes
-from logdb.serving.resources import owner_of
+from logdb.serving.resources import RequestResources, owner_of
 from logdb.serving.shares import Owner
 from logdb_http_api.door import batches
 from logdb_http_api.door.authentication import Authenticator, host_name, is_at_loopback, is_of_internet
@@ -320,7 +320,9 @@ class Express:
                 at = max(at, taken_bytes)
             with self._slot(owner):
                 appending = partial(self._append_in_turn, connection, session, asked, buffer, self._pipelined(connection))
-                answer = await door.append_in_thread(asked.where, appending)
+                request = RequestResources(door, owner)
+                request.session = session
+                answer = await request.append_in_thread(asked.where, appending)
             if len(buffer) <= _SPARE_BYTES_MAX:
                 self._spare = buffer
             return answer

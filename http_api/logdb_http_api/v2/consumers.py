@@ -19,6 +19,8 @@ from aiohttp import web
 from logdb.errors import NotAuthorized
 from logdb.model import OFFSET_MAX, OffsetAndMetadata, TopicPartition
 from logdb.requests import coding
+from logdb.requests.groups import LeaveGroup
+from logdb.requests.topics import DescribeTopic
 from logdb_http_api.door import documents
 from logdb_http_api.door.request import Request, no_content
 from logdb_http_api.door.routing import Routes
@@ -160,9 +162,15 @@ async def _used_partitions(request: Request) -> tuple[Instance, list[TopicPartit
     return await _used(request, *partitions), partitions
 
 
-async def _need(request: Request, topics: Iterable[str]) -> None:
-    await request.call(request.session.need, "Read", "Group", request.path("group"))
-    await request.call(request.session.need, "Describe", "Topic", *topics)
+async def _need(request: Request, topics: Iterable[str] = ()) -> None:
+    """Go on if the principal may be a member of the group, and describe the topics; raises NotAuthorized."""
+
+    def authorize() -> None:
+        request.session.authorize(LeaveGroup(request.path("group")))
+        for topic in topics:
+            request.session.authorize(DescribeTopic(topic))
+
+    await request.call(authorize)
 
 
 def _origin(request: Request) -> str:
@@ -181,7 +189,7 @@ def _origin(request: Request) -> str:
 @telling
 async def create(request: Request) -> web.StreamResponse:
     group_id = request.path("group")
-    await request.call(request.session.need, "Read", "Group", group_id)
+    await _need(request)
     name, config, reading = v2_options.parse(await _body(request, *v2_options.ALL), group_id)
     path = f"/consumers/{quote(group_id, safe='')}/instances/{quote(name, safe='')}"
     made = _told(request, {"instance_id": name, "base_uri": f"{_origin(request)}{path}"})

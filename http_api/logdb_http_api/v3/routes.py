@@ -15,7 +15,7 @@ from aiohttp import web
 from logdb.errors import InvalidPartitions, UnknownPartition
 from logdb.model import TOPIC_CONFIGS, ConfigValue, PartitionInfo, TopicInfo
 from logdb.requests.acls import spelled
-from logdb.requests.resources import OPERATIONS
+from logdb.requests.topics import DescribeConfigs
 from logdb_http_api.door.request import Request, answer, no_content
 from logdb_http_api.door.routing import Routes
 from logdb_http_api.door.schemas import Parameter
@@ -269,8 +269,7 @@ def _topic(request: Request, info: TopicInfo) -> dict[str, Any]:
 
 def _authorized_operations(request: Request, name: str) -> list[str]:
     """The operations that the principal may perform on a topic, in Kafka's spelling."""
-    allowed = [operation for operation in OPERATIONS["Topic"] if operation != "All" and request.session.may(operation, "Topic", name)]
-    return [spelled(one) for one in allowed]
+    return [spelled(one) for one in request.session.operations("Topic", name)]
 
 
 # ---------------------------------------------------------------- configs of topics
@@ -284,7 +283,7 @@ async def all_configs(request: Request) -> web.StreamResponse:
 
 def _all_configs(request: Request) -> web.Response:
     session = request.session
-    found = [info for info in session.topics(internal=True) if session.may("DescribeConfigs", "Topic", info.name)]
+    found = [info for info in session.topics(internal=True) if session.allows(DescribeConfigs(info.name))]
     data = (_config(request, info.name, name, dict(info.config)) for info in found for name in TOPIC_CONFIGS)
     return collection(request, "KafkaTopicConfigList", ("topics", "-", "configs"), data)
 

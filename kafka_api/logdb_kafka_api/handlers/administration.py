@@ -1,12 +1,11 @@
 """The cluster, which is one broker; partitions are added, records deleted, sizes told."""
 
-import contextlib
-
-from logdb.errors import InvalidPartitions, LogdbError, UnknownTopic
-from logdb.model import TopicInfo
-from logdb.requests.resources import CLUSTER
+from logdb.errors import InvalidPartitions, LogdbError
+from logdb.model import TopicPartition
+from logdb.requests.topics import AlterTopic, PartitionSizes
 from logdb_kafka_api.call import Call, Values
 from logdb_kafka_api.errors import Code, code_of
+from logdb_kafka_api.handlers.partitions import by_topic
 from logdb_kafka_api.handlers.rights import operations
 
 _BROKERS = 1  # the type of endpoint: brokers, not controllers
@@ -22,7 +21,7 @@ async def describe_cluster(call: Call) -> Values:
         "controller_id": access.node_id,
         "brokers": [{"broker_id": access.node_id, "host": host, "port": port}],
     }
-    if call.values["include_cluster_authorized_operations"] and call.session.may("Describe", "Cluster"):
+    if call.values["include_cluster_authorized_operations"]:
         answer["cluster_authorized_operations"] = operations(call.session, "Cluster")
     return answer
 
@@ -39,7 +38,8 @@ def _add_partitions(call: Call, topic: Values) -> Values:
     name, count, assignments = topic["name"], topic["count"], topic["assignments"]
     answer: Values = {"name": name, "error_code": Code.NONE}
     try:
-        call.session.need("Alter", "Topic", name)
+        request = AlterTopic(name, partitions=count)
+        call.session.authorize(request)
         present = call.session.partition_count(name)
         if count <= present:
             raise InvalidPartitions(name, count, f"it has {present}, and can have more alone")
@@ -48,7 +48,7 @@ def _add_partitions(call: Call, topic: Values) -> Values:
             message = f"wanted is the broker {node} for each of {count - present} partitions"
             return {**answer, "error_code": Code.INVALID_REPLICA_ASSIGNMENT, "error_message": message}
         if not call.values["validate_only"]:
-            call.session.alter_topic(name, partitions=count)
+            call.session.submit(request)
     except LogdbError as error:
         return {**answer, "error_code": code_of(error), "error_message": str(error)}
     return answer
@@ -80,29 +80,21 @@ def _delete_before(call: Call, topic: str, asked: Values) -> Values:
 
 async def describe_log_dirs(call: Call) -> Values:
     """The size of each partition, in the one directory that there is."""
-    try:
-        call.session.need("Describe", "Cluster", CLUSTER)
-    except LogdbError as error:
-        return {"error_code": code_of(error)}
-    return {"error_code": Code.NONE, "results": await call.call(_log_dirs, call)}
-
-
-def _log_dirs(call: Call) -> list[Values]:
     asked = call.values["topics"]
     wanted = None if asked is None else {topic["topic"]: set(topic["partitions"]) for topic in asked}
-    topics = []
-    for name in [info.name for info in call.session.topics(internal=True) if wanted is None or info.name in wanted]:
-        with contextlib.suppress(UnknownTopic):  # it was deleted meanwhile
-            topics.append(_sizes(call.session.describe_topic(name), None if wanted is None else wanted[name]))
-    return [{"error_code": Code.NONE, "log_dir": call.door.access.directory, "topics": topics}]
-
-
-def _sizes(info: TopicInfo, wanted: set[int] | None) -> Values:
-    return {
-        "name": info.name,
-        "partitions": [
-            {"partition_index": one.partition, "partition_size": one.size_bytes, "offset_lag": 0, "is_future_key": False}
-            for one in info.partitions
-            if wanted is None or one.partition in wanted
-        ],
-    }
+    try:
+        sizes = await call.call(call.session.submit, PartitionSizes(None if wanted is None else tuple(wanted)))
+    except LogdbError as error:
+        return {"error_code": code_of(error)}
+    found = by_topic(one for one in sizes if wanted is None or one.partition in wanted[one.topic])
+    topics = [
+        {
+            "name": name,
+            "partitions": [
+                {"partition_index": one, "partition_size": sizes[TopicPartition(name, one)], "offset_lag": 0, "is_future_key": False}
+                for one in partitions
+            ],
+        }
+        for name, partitions in found.items()
+    ]
+    return {"error_code": Code.NONE, "results": [{"error_code": Code.NONE, "log_dir": call.door.access.directory, "topics": topics}]}

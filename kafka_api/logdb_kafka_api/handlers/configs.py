@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from logdb.errors import LogdbError
 from logdb.model import LIST_CONFIGS, TOPIC_CONFIGS, ConfigValue, ListChange
-from logdb.requests.resources import CLUSTER
+from logdb.requests.topics import AlterConfigs
 from logdb_kafka_api.call import Call, Values, each_once
 from logdb_kafka_api.errors import Code, code_of
 
@@ -63,15 +63,22 @@ def of_topic(found: Mapping[str, ConfigValue]) -> list[_Config]:
     return configs
 
 
+_MEANINGS = {
+    "auto.create.topics.enable": "Metadata creates a topic that it names",
+    "broker.id": "the number of the broker",
+    "default.replication.factor": "there is one broker",
+    "log.dirs": "the directory of the database",
+    "num.partitions": "of topics that are created without a number",
+}
+
+
 def _of_broker(call: Call) -> list[_Config]:
-    known: dict[str, tuple[ConfigValue, str]] = {
-        "auto.create.topics.enable": (call.door.auto_create_topics, "Metadata creates a topic that it names"),
-        "broker.id": (call.door.access.node_id, "the number of the broker"),
-        "default.replication.factor": (1, "there is one broker"),
-        "log.dirs": (call.door.access.directory, "the directory of the database"),
-        "num.partitions": (call.door.num_partitions, "of topics that are created without a number"),
+    of_door: Mapping[str, ConfigValue] = {
+        "auto.create.topics.enable": call.door.auto_create_topics,
+        "num.partitions": call.door.num_partitions,
     }
-    return [_Config(name, ((_OF_BROKER, value),), meaning, read_only=True) for name, (value, meaning) in known.items()]
+    found = {**call.session.describe_configs(None), **of_door}
+    return [_Config(name, ((_OF_BROKER, found[name]),), meaning, read_only=True) for name, meaning in _MEANINGS.items()]
 
 
 # ---------------------------------------------------------------- reading
@@ -106,8 +113,8 @@ def _configs(call: Call, resource_type: int, name: str) -> list[_Config]:
     if resource_type == _TOPIC:
         return of_topic(call.session.describe_configs(name))
     _check_broker(call, resource_type, name)
-    call.session.need("DescribeConfigs", "Cluster", CLUSTER)
-    return _of_broker(call) if name else []  # without a name: what all brokers have in common
+    found = _of_broker(call)
+    return found if name else []  # without a name: what all brokers have in common
 
 
 def _check_broker(call: Call, resource_type: int, name: str) -> None:
@@ -149,7 +156,7 @@ def _altered(call: Call, resource: Values, changes: Callable[[list[Values]], Cha
     def alter() -> Values:
         session, name = call.session, resource["resource_name"]
         if resource["resource_type"] != _TOPIC:
-            session.need("AlterConfigs", "Cluster", CLUSTER)
+            session.authorize(AlterConfigs(None, {}))
             _check_broker(call, resource["resource_type"], name)
             raise _Refused(Code.INVALID_REQUEST, "the configs of a broker are its options at the start")
         session.alter_configs(name, changes(resource["configs"]), replace=replace, validate_only=call.values["validate_only"])
@@ -168,7 +175,8 @@ def _incremental(configs: list[Values]) -> Changes:
             names = tuple(part.strip() for part in (value or "").split(","))
             changes[name] = ListChange(names, removed=operation == _SUBTRACT)
         elif operation == _DELETE:
-            changes[name] = None
+            if name in TOPIC_CONFIGS:  # of a config of Kafka's that is none here nothing was set
+                changes[name] = None
         elif operation == _SET and value is not None:
             changes[name] = value
         else:

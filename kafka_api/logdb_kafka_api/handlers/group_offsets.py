@@ -1,20 +1,20 @@
 """Committed offsets of consumer groups."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 
 from logdb.errors import GroupNotEmpty, LogdbError, OffsetMetadataTooLarge, UnstableOffsets
 from logdb.model import OffsetAndMetadata, TopicPartition
+from logdb.requests.groups import CommitOffsets, DeleteOffsets, FetchOffsets
 from logdb_kafka_api.call import Call, Values, each_once
 from logdb_kafka_api.errors import Code, code_of, coordinator_code_of
-from logdb_kafka_api.handlers.partitions import by_topic, checked
+from logdb_kafka_api.handlers.partitions import by_topic, possible
 
-Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 _FIRST_OF_ERROR, _FIRST_OF_GROUPS = 2, 8  # versions of OffsetFetch
 _NO_OFFSET = -1
 
 
-def given(topics: Sequence[Values]) -> Offsets:
+def given(topics: Sequence[Values]) -> dict[TopicPartition, OffsetAndMetadata]:
     """The offsets of OffsetCommit and of TxnOffsetCommit."""
     return {
         TopicPartition(topic["name"], one["partition_index"]): OffsetAndMetadata(
@@ -26,13 +26,16 @@ def given(topics: Sequence[Values]) -> Offsets:
 
 
 def told(topics: Sequence[Values], codes: Mapping[TopicPartition, Code]) -> Values:
-    """The answer to either."""
+    """The answer to either; ``codes``: of partitions whose offsets were not committed."""
     return {
         "topics": [
             {
                 "name": topic["name"],
                 "partitions": [
-                    {"partition_index": one["partition_index"], "error_code": codes[TopicPartition(topic["name"], one["partition_index"])]}
+                    {
+                        "partition_index": one["partition_index"],
+                        "error_code": codes.get(TopicPartition(topic["name"], one["partition_index"]), Code.NONE),
+                    }
                     for one in topic["partitions"]
                 ],
             }
@@ -42,44 +45,40 @@ def told(topics: Sequence[Values], codes: Mapping[TopicPartition, Code]) -> Valu
 
 
 async def offset_commit(call: Call) -> Values:
-    return told(call.values["topics"], await _commit(call, given(call.values["topics"])))
-
-
-async def _commit(call: Call, offsets: Offsets) -> dict[TopicPartition, Code]:
     """Commit offsets of the partitions that there are, that the principal may read, and whose metadata are not too large."""
-    codes, offsets, committed = await call.call(_begin_commit, call, offsets)
+    values = call.values
+    member = (values["member_id"], values["generation_id_or_member_epoch"], values["group_instance_id"])
+    request = CommitOffsets(values["group_id"], given(values["topics"]), *member)
+    return told(values["topics"], await _commit(call, request))
+
+
+async def _commit(call: Call, request: CommitOffsets) -> dict[TopicPartition, Code]:
+    """Commit the offsets of a request; the codes of partitions whose offsets were not committed."""
+    request, codes, committed = await call.call(_begin_commit, call, request)
     try:
         await call.outcome(committed)
     except OffsetMetadataTooLarge as error:  # none is committed: the others once more
-        codes |= dict.fromkeys(offsets, code_of(error)) | await _commit(call, without(offsets, error))
+        refused = too_large(request.offsets, error)
+        codes |= refused | await _commit(call, request.without(refused))
     except LogdbError as error:
-        codes |= dict.fromkeys(offsets, coordinator_code_of(error))
+        codes |= dict.fromkeys(request.offsets, coordinator_code_of(error))
     return codes
 
 
-def without(offsets: Offsets, error: OffsetMetadataTooLarge) -> Offsets:
-    """The offsets whose metadata are not too large."""
-    return {partition: offset for partition, offset in offsets.items() if partition not in error.partitions}
+def too_large(offsets: Iterable[TopicPartition], error: OffsetMetadataTooLarge) -> dict[TopicPartition, Code]:
+    """The codes of partitions whose metadata are too large."""
+    return {one: code_of(error) for one in offsets if one in error.partitions}
 
 
-def _begin_commit(call: Call, offsets: Offsets) -> "tuple[dict[TopicPartition, Code], Offsets, Future[None]]":
-    """The codes of partitions, the offsets that are committed of the others, and what that comes to."""
-    values, committed = call.values, Future[None]()
-    codes = dict.fromkeys(offsets, Code.NONE)
+def _begin_commit(call: Call, request: CommitOffsets) -> "tuple[CommitOffsets, dict[TopicPartition, Code], Future[None]]":
+    """The request for the partitions whose offsets are committed, the codes of the others, and what becomes of it."""
+    codes, committed = dict[TopicPartition, Code](), Future[None]()
     try:
-        call.session.need("Read", "Group", values["group_id"])
-        codes = checked(call.session, "Read", offsets)
-        offsets = {partition: offset for partition, offset in offsets.items() if not codes[partition]}
-        committed = call.session.commit_offsets(
-            values["group_id"],
-            offsets,
-            member_id=values["member_id"],
-            generation=values["generation_id_or_member_epoch"],
-            group_instance_id=values["group_instance_id"],
-        )
+        request, codes = possible(call.session, request)
+        committed = call.session.submit(request)
     except LogdbError as error:
         committed.set_exception(error)
-    return codes, offsets, committed
+    return request, codes, committed
 
 
 # ---------------------------------------------------------------- reading
@@ -100,38 +99,28 @@ def _fetched(call: Call, asked: Values) -> Values:
     """The offsets of one group; all of them if no topics are named."""
     group_id, topics = asked["group_id"], asked["topics"]
     named = [TopicPartition(topic["name"], one) for topic in topics or () for one in topic["partition_indexes"]]
-    wanted = None if topics is None else by_topic(named)
     answer = {"group_id": group_id, "error_code": Code.NONE}
+    request = FetchOffsets(group_id, None if topics is None else tuple(named), call.values["require_stable"])
     try:
-        call.session.need("Describe", "Group", group_id)
-        codes = {} if wanted is None else {name: _code(call, name) for name in wanted}
-        partitions = None if wanted is None else [one for one in named if not codes[one.topic]]
+        request, refused = call.session.permitted(request)
         try:
-            offsets = call.session.fetch_offsets(group_id, partitions, require_stable=call.values["require_stable"])
-            code = Code.NONE
+            offsets, code = call.session.submit(request), Code.NONE
         except UnstableOffsets:
-            offsets, code = call.session.fetch_offsets(group_id, partitions), Code.UNSTABLE_OFFSET_COMMIT
+            offsets, code = call.session.fetch_offsets(group_id, request.partitions), Code.UNSTABLE_OFFSET_COMMIT
     except LogdbError as error:
         return {**answer, "error_code": coordinator_code_of(error), "topics": []}
+    codes = {one: coordinator_code_of(error) for one, error in refused.items()}
+
+    def found(partition: TopicPartition) -> Values:
+        return _offset(partition.partition, offsets.get(partition), codes.get(partition, code))
+
+    by_name = by_topic(offsets if topics is None else named)
     return {
         **answer,
         "topics": [
-            {
-                "name": name,
-                "partitions": [_offset(one, offsets.get(TopicPartition(name, one)), codes.get(name) or code) for one in partitions],
-            }
-            for name, partitions in (by_topic(offsets) if wanted is None else wanted).items()
+            {"name": name, "partitions": [found(TopicPartition(name, one)) for one in partitions]} for name, partitions in by_name.items()
         ],
     }
-
-
-def _code(call: Call, topic: str) -> Code:
-    """Whether the principal may know of a topic; one that there is not has no offsets."""
-    try:
-        call.session.need("Describe", "Topic", topic)
-    except LogdbError as error:
-        return coordinator_code_of(error)
-    return Code.NONE
 
 
 def _offset(partition: int, committed: OffsetAndMetadata | None, code: Code) -> Values:
@@ -157,13 +146,14 @@ def _each(topics: Sequence[Values], code: Code) -> list[Values]:
 async def offset_delete(call: Call) -> Values:
     """Delete offsets topic by topic; those of a topic that a member subscribes to stay."""
     group_id, topics = call.values["group_id"], call.values["topics"]
+    asked = (TopicPartition(topic["name"], one["partition_index"]) for topic in topics for one in topic["partitions"])
+    request = DeleteOffsets(group_id, tuple(asked))
     try:
         await call.call(call.session.delete_offsets, group_id, ())
+        request, codes = await call.call(possible, call.session, request)
     except LogdbError as error:
         return {"error_code": coordinator_code_of(error)}
-    asked = [TopicPartition(topic["name"], one["partition_index"]) for topic in topics for one in topic["partitions"]]
-    codes = await call.call(checked, call.session, "Read", asked)
-    for name, partitions in by_topic(one for one in asked if not codes[one]).items():
+    for name, partitions in by_topic(request.partitions).items():
         there = [TopicPartition(name, partition) for partition in partitions]
         try:
             await call.call(call.session.delete_offsets, group_id, there)

@@ -1,11 +1,13 @@
 """What a client asks first: APIs, brokers and topics, coordinators."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from logdb.errors import LogdbError, NotAuthorized
 from logdb.model import INTERNAL_TOPICS, TopicInfo, check_topic_name
-from logdb.requests.resources import Operation, ResourceType
+from logdb.requests.groups import DescribeGroup
+from logdb.requests.request import Request
+from logdb.requests.transactions import DescribeTransaction
 from logdb_kafka_api.apis import API_VERSIONS, APIS
 from logdb_kafka_api.call import Call, Values, each_once
 from logdb_kafka_api.errors import Code, code_of
@@ -13,7 +15,8 @@ from logdb_kafka_api.handlers.rights import operations
 
 _NO_ID = bytes(16)
 _GROUP, _TRANSACTION = 0, 1
-_COORDINATED: dict[int, tuple[ResourceType, str]] = {_GROUP: ("Group", "group"), _TRANSACTION: ("TransactionalId", "transactional id")}
+_COORDINATED: "Mapping[int, Callable[[str], Request[Any]]]" = {_GROUP: DescribeGroup, _TRANSACTION: DescribeTransaction}
+"""To find a coordinator needs what to describe its group or transaction does."""
 
 
 # ---------------------------------------------------------------- APIs
@@ -65,7 +68,7 @@ async def metadata(call: Call) -> Values:
         "controller_id": node,
         "topics": found,
     }
-    if call.values["include_cluster_authorized_operations"] and call.session.may("Describe", "Cluster"):
+    if call.values["include_cluster_authorized_operations"]:
         answer["cluster_authorized_operations"] = operations(call.session, "Cluster")
     return answer
 
@@ -143,9 +146,8 @@ def _coordinator(call: Call, kind: int, key: str) -> dict[str, Any]:
     nowhere = {"node_id": -1, "host": "", "port": -1}
     if kind not in _COORDINATED:
         return {"error_code": Code.INVALID_REQUEST, "error_message": f"key type {kind}", **nowhere}
-    operation: Operation = "Describe"
     try:
-        call.session.need(operation, _COORDINATED[kind][0], key)
+        call.session.authorize(_COORDINATED[kind](key))
     except NotAuthorized as error:
         return {"error_code": code_of(error), "error_message": str(error), **nowhere}
     host, port = call.door.address_for(call.connection)

@@ -1,12 +1,15 @@
-"""Partitions that a request names: whether there is one, and whether the principal may do with it what was asked."""
+"""Partitions that a request names: some are refused, and the rest of the request is made."""
 
 from collections.abc import Iterable
+from typing import Any, TypeVar
 
 from logdb.access.session import AuthorizedSession
 from logdb.errors import LogdbError
 from logdb.model import TopicPartition
-from logdb.requests.resources import Operation
+from logdb.requests.request import Request
 from logdb_kafka_api.errors import Code, code_of
+
+Q = TypeVar("Q", bound=Request[Any])
 
 
 def by_topic(asked: Iterable[TopicPartition]) -> dict[str, list[int]]:
@@ -17,17 +20,20 @@ def by_topic(asked: Iterable[TopicPartition]) -> dict[str, list[int]]:
     return topics
 
 
-def checked(session: AuthorizedSession, operation: Operation, asked: Iterable[TopicPartition]) -> dict[TopicPartition, Code]:
-    """The code of each partition: NONE where the request may go on with it."""
-    found: dict[TopicPartition, Code] = {}
-    for topic, partitions in by_topic(asked).items():
-        code, count = Code.NONE, 0
+def possible(session: AuthorizedSession, request: Q) -> tuple[Q, dict[TopicPartition, Code]]:
+    """The request for those of its partitions that there are and that the principal may name, and the codes of the others.
+
+    Raises:
+        NotAuthorized: The principal may make no part of it.
+    """
+    request, refused = session.permitted(request)
+    codes = {one: code_of(error) for one, error in refused.items()}
+    unknown: dict[TopicPartition, Code] = {}
+    for topic, partitions in by_topic(request.named_partitions).items():
+        code, count = Code.UNKNOWN_TOPIC_OR_PARTITION, 0
         try:
-            session.need(operation, "Topic", topic)
             count = session.partition_count(topic)
         except LogdbError as error:
             code = code_of(error)
-        for partition in partitions:
-            there = code if code or 0 <= partition < count else Code.UNKNOWN_TOPIC_OR_PARTITION
-            found[TopicPartition(topic, partition)] = there
-    return found
+        unknown |= {TopicPartition(topic, one): code for one in partitions if not 0 <= one < count}
+    return request.without(unknown), codes | unknown

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from logdb.access.session import AuthorizedSession
-from logdb.codec.batch import CODEC_MASK, CRC_FROM, LOG_APPEND_TIME, attributes_at, magic_at
+from logdb.codec.batch import CODEC_MASK, CRC_FROM, LOG_APPEND_TIME, attributes_at, check, magic_at, size_at
 from logdb.errors import LogdbError, ProducerFenced
 from logdb.model import TopicPartition
+from logdb.requests.records import Produce
 from logdb.serving.resources import ON_LOOP_COUNT_MAX, DoorResources
 from logdb_kafka_api.call import Call, Values
 from logdb_kafka_api.errors import Code, code_of
@@ -77,7 +78,7 @@ def _append(session: AuthorizedSession, one: Append, transactional_id: str | Non
     code = _refusal(one.records, version)
     try:
         if code is not None:
-            session.need("Write", "Topic", one.where.topic)
+            session.authorize(Produce(*one.where, transactional_id=transactional_id))
             return _refused(one, code)
         offsets = session.produce(*one.where, one.records, transactional_id=transactional_id)
         log = session.log(*one.where)
@@ -95,7 +96,7 @@ def _append(session: AuthorizedSession, one: Append, transactional_id: str | Non
 
 
 def _refusal(records: memoryview, version: int) -> Code | None:
-    """Why the first batch is none that a client may send in that version; None: it is one.
+    """Why the records are no batch that a client may send in that version, by its header; None: they are one, or are damaged.
 
     Source: Kafka's ``ProduceRequest.validateRecords`` and ``LogValidator.validateTimestamp``.
     """
@@ -106,9 +107,10 @@ def _refusal(records: memoryview, version: int) -> Code | None:
     attributes = attributes_at(records, 0)
     if version < _FIRST_OF_ZSTD and attributes & CODEC_MASK == _ZSTD:
         return Code.UNSUPPORTED_COMPRESSION_TYPE
-    if attributes & LOG_APPEND_TIME:
-        return Code.INVALID_TIMESTAMP
-    return None
+    are_more, is_stamped = size_at(records, 0) < len(records), attributes & LOG_APPEND_TIME
+    if not (are_more or is_stamped) or check(records)[0]:  # a damaged header may say anything: the log tells the client to try again
+        return None
+    return Code.INVALID_RECORD if are_more else Code.INVALID_TIMESTAMP
 
 
 def _refused(one: Append, code: Code, message: str | None = None) -> Values:

@@ -1,7 +1,7 @@
 """What a principal may do with a resource, as the bits that Kafka's clients read."""
 
 from logdb.access.session import AuthorizedSession
-from logdb.requests.resources import CLUSTER, OPERATIONS, Operation, ResourceType
+from logdb.requests.resources import CLUSTER, Operation, ResourceType
 
 CODES: dict[Operation, int] = {
     "All": 2,
@@ -21,5 +21,4 @@ CODES: dict[Operation, int] = {
 
 def operations(session: AuthorizedSession, resource_type: ResourceType, name: str = CLUSTER) -> int:
     """A bit for each operation that the principal may do."""
-    allowed = (one for one in OPERATIONS[resource_type] if one != "All" and session.may(one, resource_type, name))
-    return sum(1 << CODES[one] for one in allowed)
+    return sum(1 << CODES[one] for one in session.operations(resource_type, name))

@@ -3,6 +3,7 @@
 from collections import Counter
 
 from logdb.errors import LogdbError
+from logdb.requests.topics import DescribeConfigs
 from logdb_kafka_api.call import Call, Values
 from logdb_kafka_api.errors import Code, code_of
 from logdb_kafka_api.handlers import configs
@@ -29,7 +30,7 @@ async def _create(call: Call, topic: Values, *, is_twice: bool) -> Values:
     except LogdbError as error:
         return {"name": name, "error_code": code_of(error), "error_message": str(error), "configs": None}
     made = {"name": name, "error_code": Code.NONE, "error_message": None, "topic_id": info.uuid}
-    if not call.session.may("DescribeConfigs", "Topic", name):
+    if not call.session.allows(DescribeConfigs(name)):
         return {**made, "topic_config_error_code": Code.TOPIC_AUTHORIZATION_FAILED, "configs": None}
     return {
         **made,

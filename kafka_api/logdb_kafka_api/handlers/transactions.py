@@ -7,10 +7,12 @@ epoch stays.
 
 from logdb.errors import InvalidProducer, LogdbError, OffsetMetadataTooLarge, ProducerFenced
 from logdb.model import ProducerIdAndEpoch, TopicPartition
+from logdb.requests.records import Producers
+from logdb.requests.transactions import AddPartitions, CommitTransactionOffsets
 from logdb_kafka_api.call import Call, Values, each_once
 from logdb_kafka_api.errors import Code, code_of, coordinator_code_of
 from logdb_kafka_api.handlers import group_offsets
-from logdb_kafka_api.handlers.partitions import by_topic, checked
+from logdb_kafka_api.handlers.partitions import by_topic, possible
 
 _FIRST_OF_FENCED = {"init": 4, "add": 2, "end": 2}  # versions whose clients know PRODUCER_FENCED
 _FIRST_OF_EPOCH = 5  # version of EndTxn whose answer has the epoch to go on with
@@ -55,7 +57,7 @@ async def add_partitions_to_txn(call: Call) -> Values:
             {
                 "name": topic["name"],
                 "results_by_partition": [
-                    {"partition_index": one, "partition_error_code": codes[TopicPartition(topic["name"], one)]}
+                    {"partition_index": one, "partition_error_code": codes.get(TopicPartition(topic["name"], one), Code.NONE)}
                     for one in topic["partitions"]
                 ],
             }
@@ -65,17 +67,17 @@ async def add_partitions_to_txn(call: Call) -> Values:
 
 
 def _add_partitions(call: Call) -> dict[TopicPartition, Code]:
-    values, session = call.values, call.session
-    asked = [TopicPartition(topic["name"], partition) for topic in values["topics"] for partition in topic["partitions"]]
-    codes = dict.fromkeys(asked, Code.NONE)
+    """The codes of partitions that were not added."""
+    values = call.values
+    asked = (TopicPartition(topic["name"], partition) for topic in values["topics"] for partition in topic["partitions"])
+    request = AddPartitions(values["transactional_id"], _producer(values), tuple(asked))
     try:
-        session.need("Write", "TransactionalId", values["transactional_id"])
-        codes = checked(session, "Write", asked)
-        if any(codes.values()):
-            return {partition: code or Code.OPERATION_NOT_ATTEMPTED for partition, code in codes.items()}
-        session.add_partitions(values["transactional_id"], _producer(values), codes)
+        request, codes = possible(call.session, request)
+        if codes:
+            return codes | dict.fromkeys(request.partitions, Code.OPERATION_NOT_ATTEMPTED)
+        call.session.submit(request)
     except LogdbError as error:
-        return dict.fromkeys(codes, _code(error, knows_fenced=call.version >= _FIRST_OF_FENCED["add"]))
+        return dict.fromkeys(request.partitions, _code(error, knows_fenced=call.version >= _FIRST_OF_FENCED["add"]))
     return codes
 
 
@@ -90,33 +92,26 @@ async def add_offsets_to_txn(call: Call) -> Values:
 
 async def txn_offset_commit(call: Call) -> Values:
     """Offsets of the partitions that there are count once the transaction is committed."""
-    codes = await call.call(_commit_offsets, call, group_offsets.given(call.values["topics"]))
-    return group_offsets.told(call.values["topics"], codes)
+    values = call.values
+    member = (values["member_id"], values["generation_id"], values["group_instance_id"])
+    offsets = group_offsets.given(values["topics"])
+    request = CommitTransactionOffsets(values["transactional_id"], _producer(values), values["group_id"], offsets, *member)
+    return group_offsets.told(values["topics"], await call.call(_commit_offsets, call, request))
 
 
-def _commit_offsets(call: Call, offsets: group_offsets.Offsets) -> dict[TopicPartition, Code]:
-    values, session = call.values, call.session
-    codes = dict.fromkeys(offsets, Code.NONE)
+def _commit_offsets(call: Call, request: CommitTransactionOffsets) -> dict[TopicPartition, Code]:
+    """Commit the offsets of a request; the codes of partitions whose offsets were not committed."""
+    codes = dict[TopicPartition, Code]()
     try:
-        session.need("Write", "TransactionalId", values["transactional_id"])
-        session.need("Read", "Group", values["group_id"])
-        codes = checked(session, "Read", offsets)
-        offsets = {partition: offset for partition, offset in offsets.items() if not codes[partition]}
-        session.commit_transaction_offsets(
-            values["transactional_id"],
-            _producer(values),
-            values["group_id"],
-            offsets,
-            member_id=values["member_id"],
-            generation=values["generation_id"],
-            group_instance_id=values["group_instance_id"],
-        )
+        request, codes = possible(call.session, request)
+        call.session.submit(request)
     except ProducerFenced:
-        codes |= dict.fromkeys(offsets, Code.INVALID_PRODUCER_EPOCH)
+        codes |= dict.fromkeys(request.offsets, Code.INVALID_PRODUCER_EPOCH)
     except OffsetMetadataTooLarge as error:  # none is committed: the others once more
-        codes |= dict.fromkeys(offsets, code_of(error)) | _commit_offsets(call, group_offsets.without(offsets, error))
+        refused = group_offsets.too_large(request.offsets, error)
+        codes |= refused | _commit_offsets(call, request.without(refused))
     except LogdbError as error:
-        codes |= dict.fromkeys(offsets, coordinator_code_of(error))
+        codes |= dict.fromkeys(request.offsets, coordinator_code_of(error))
     return codes
 
 
@@ -197,7 +192,7 @@ async def describe_producers(call: Call) -> Values:
 def _producers(call: Call, topic: str, partition: int) -> Values:
     answer: Values = {"partition_index": partition, "error_code": Code.NONE}
     try:
-        found = call.session.log(topic, partition).producers()
+        found = call.session.submit(Producers(topic, partition))
     except LogdbError as error:
         return {**answer, "error_code": code_of(error), "error_message": str(error)}
     answer["active_producers"] = [

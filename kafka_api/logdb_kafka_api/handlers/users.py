@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from logdb.access.credentials import credential_of_salted
 from logdb.errors import InvalidSecurity, LogdbError
-from logdb.requests.resources import CLUSTER
+from logdb.requests.security import AlterUser
 from logdb.requests.users import Mechanism, Quota, ScramCredential, Users
 from logdb_kafka_api.call import Call, Values
 from logdb_kafka_api.errors import Code, code_of
@@ -146,7 +146,7 @@ async def alter_client_quotas(call: Call) -> Values:
 def _altered_quota(call: Call, entry: Values) -> Values:
     answer = {"entity": entry["entity"], "error_code": Code.NONE, "error_message": None}
     try:
-        call.session.need("Alter", "Cluster", CLUSTER)
+        call.session.authorize(AlterUser(None))
         user, quota = _change_of_quota(entry)
         if not call.values["validate_only"]:
             call.session.security.alter_user(user, quota=quota)

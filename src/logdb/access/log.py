@@ -1,13 +1,13 @@
 """The log of a partition for a principal that may describe its topic (``requests.records.Log``).
 
 An append needs what ``Produce`` needs, a read what ``ReadBatches`` needs.  A read is counted and authorized again for each chunk of about
-1 MiB: a principal whose right is taken away reads no further.
+1 MiB: a principal whose right is taken away reads no further.  The chunks of a read are of one lineage of the log.
 
 Threading: any number of threads.
 """
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, cast
 
 from logdb.codec import Record, RecordIterator, arrow, convert, split
@@ -15,6 +15,7 @@ from logdb.codec.batch import BATCH_SIZE_BYTES_MAX, CODEC_MASK
 from logdb.errors import InvalidTopic
 from logdb.log.epochs import EpochEnd
 from logdb.log.isolation import IsolationLevel, is_committed, without_aborted
+from logdb.log.reading import Lineage
 from logdb.model import INTERNAL_TOPICS, AbortedTransaction, Buffer, Durability, OpenTransaction, Signal
 from logdb.requests.records import AbortedTransactions, Produce, ReadBatches
 from logdb.store.protocols import ReplicaLog
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     import pyarrow
 
     from logdb.access.session import AuthorizedSession
-    from logdb.log.producers import Producer
 
 _READ_SIZE_BYTES = 1 << 20
 _Headers = Iterable[tuple[str, Buffer | None]]
@@ -67,11 +67,6 @@ class AuthorizedLog:
 
     def open_transactions(self) -> list[OpenTransaction]:
         return self._log.open_transactions()
-
-    def producers(self) -> "list[Producer]":
-        """The producers that have appended lately; needs Read, as Kafka's DescribeProducers does."""
-        self._session.need("Read", "Topic", self.topic)
-        return self._log.producers()
 
     def readable_end_offset(self, isolation_level: IsolationLevel = "read_uncommitted") -> int:
         return self._log.readable_end_offset(isolation_level)
@@ -176,8 +171,15 @@ class AuthorizedLog:
     def read_batches(
         self, offset: int, size_bytes_max: int = _READ_SIZE_BYTES, *, isolation_level: IsolationLevel = "read_uncommitted"
     ) -> tuple[memoryview, int]:
+        return self._page(offset, size_bytes_max, isolation_level=isolation_level)
+
+    def _page(
+        self, offset: int, size_bytes_max: int, *, isolation_level: IsolationLevel = "read_uncommitted", lineage: Lineage | None = None
+    ) -> tuple[memoryview, int]:
         self._session.authorize(ReadBatches(self.topic, self.partition, offset, size_bytes_max, isolation_level))
-        batches, next_offset = self._session.call(self._log.read_batches, offset, size_bytes_max, isolation_level=isolation_level)
+        batches, next_offset = self._session.call(
+            self._log.read_batches, offset, size_bytes_max, isolation_level=isolation_level, lineage=lineage
+        )
         self._session.fetched(self.topic, len(batches))
         return batches, next_offset
 
@@ -189,24 +191,32 @@ class AuthorizedLog:
         leader_epoch: int | None = None,
         isolation_level: IsolationLevel = "read_uncommitted",
     ) -> RecordIterator:
+        end, chunks = self._begin(offset, end_offset, isolation_level, leader_epoch)
+        return RecordIterator(chunks, offset, end, self.topic, self.partition)
+
+    def _begin(
+        self, offset: int, end_offset: int | None, isolation_level: IsolationLevel, leader_epoch: int | None = None
+    ) -> "tuple[int, Callable[[int, int], Iterator[Buffer]]]":
+        """Where a read from ``offset`` ends, and its chunks: of the log in which the aborted transactions were looked up."""
         self._session.authorize(ReadBatches(self.topic, self.partition, offset))
-        self._log.read(offset, end_offset=offset, leader_epoch=leader_epoch)  # raises where it is none to read from
-        end = self._end(end_offset, isolation_level)
-        aborted = self._log.aborted_transactions(offset, end) if is_committed(isolation_level) else []
+        while True:
+            lineage = self._log.lineage
+            self._log.read(offset, end_offset=offset, leader_epoch=leader_epoch)  # raises where it is none to read from
+            end = self._log.readable_end_offset(isolation_level)
+            end = end if end_offset is None else min(end, end_offset)
+            aborted = self._log.aborted_transactions(offset, end) if is_committed(isolation_level) else []
+            if lineage is self._log.lineage:  # else the log was cut off meanwhile
+                break
 
-        def source(offset: int, end_offset: int) -> Iterator[Buffer]:
-            chunks = self._chunks(offset, end_offset)
-            return without_aborted(chunks, aborted) if aborted else chunks
+        def chunks(offset: int, end_offset: int) -> Iterator[Buffer]:
+            found = self._chunks(lineage, offset, end_offset)
+            return without_aborted(found, aborted) if aborted else found
 
-        return RecordIterator(source, offset, end, self.topic, self.partition)
+        return end, chunks
 
-    def _end(self, end_offset: int | None, isolation_level: IsolationLevel) -> int:
-        end = self._log.readable_end_offset(isolation_level)
-        return end if end_offset is None else min(end, end_offset)
-
-    def _chunks(self, offset: int, end_offset: int) -> Iterator[Buffer]:
+    def _chunks(self, lineage: Lineage, offset: int, end_offset: int) -> Iterator[Buffer]:
         while offset < end_offset:
-            batches, offset = self.read_batches(offset)
+            batches, offset = self._page(offset, _READ_SIZE_BYTES, lineage=lineage)
             if not batches:
                 return
             compressed = any(batch.attributes & CODEC_MASK for _, batch in convert.headers(batches))
@@ -222,12 +232,8 @@ class AuthorizedLog:
         isolation_level: IsolationLevel = "read_uncommitted",
     ) -> "Iterator[pyarrow.RecordBatch]":
         offset = self.start_offset if offset is None else offset
-        self._session.authorize(ReadBatches(self.topic, self.partition, offset))
-        self._log.read(offset, end_offset=offset)  # raises where it is none to read from
-        end = self._end(end_offset, isolation_level)
-        aborted = self._log.aborted_transactions(offset, end) if is_committed(isolation_level) else []
-        chunks = self._chunks(offset, end)
-        return arrow.record_batches(without_aborted(chunks, aborted) if aborted else chunks, offset, end, columns)
+        end, chunks = self._begin(offset, end_offset, isolation_level)
+        return arrow.record_batches(chunks(offset, end), offset, end, columns)
 
     def follow(
         self,

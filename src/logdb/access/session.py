@@ -2,7 +2,7 @@
 
 Every request goes one way, ``submit``: what its class says that it needs is allowed, or it is refused; the broker carries it out, and it
 is counted under its name; what the principal may not describe is left out of the answer.  A request that takes more than that of the
-principal has its step in ``_STEPS``.
+principal has its step in ``_STEPS``.  A door whose protocol refuses partitions one by one submits the part that is ``permitted``.
 
 Batches of records go beside a request: ``produce``, and the log of a partition (``access.log``), authorize it and carry it out themselves.
 
@@ -23,13 +23,13 @@ from logdb.broker.broker import Broker
 from logdb.broker.metrics import Counts, Gauges, gauges
 from logdb.errors import AuthenticationFailed, Closed, NotAuthorized, UnknownTopic
 from logdb.io import IO
-from logdb.model import INTERNAL_TOPICS, Buffer, ConfigValue, Durability, ExpiredRecords, ListChange, TopicInfo
+from logdb.model import INTERNAL_TOPICS, Buffer, ConfigValue, Durability, ExpiredRecords, ListChange, TopicInfo, TopicPartition
 from logdb.requests.acls import ANY
 from logdb.requests.groups import JoinGroup
 from logdb.requests.principals import Principal
 from logdb.requests.records import OF_LOGS, Log, Produce, ReadBatches
 from logdb.requests.request import Request
-from logdb.requests.resources import AS_GOOD, CLUSTER, Operation, ResourceType, Right
+from logdb.requests.resources import AS_GOOD, CLUSTER, OPERATIONS, Operation, ResourceType, Right
 from logdb.requests.security import SECURITY_REQUESTS, SubmittedCredentialStore
 from logdb.requests.session import Session
 from logdb.requests.topics import (
@@ -42,6 +42,7 @@ from logdb.requests.topics import (
     DeleteTopic,
     DescribeConfigs,
     EnforceRetention,
+    Reports,
 )
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ _KNOWN_COUNT = 6  # of those that an error shows five
 P = ParamSpec("P")
 R = TypeVar("R")
 A = TypeVar("A")
+Q = TypeVar("Q", bound=Request[Any])
 
 
 class Measurements(NamedTuple):
@@ -113,32 +115,49 @@ class AuthorizedSession(Session):
             self.check()
             self._seen_count = seen_count
 
-    def may(self, operation: Operation, resource_type: ResourceType, name: str = CLUSTER) -> bool:
-        """Whether the principal may do this."""
-        allowed = self._access.allows(self.principal, self.host, operation, resource_type, name)
-        self._look()
-        return allowed
-
-    def need(self, operation: Operation, resource_type: ResourceType, *names: str) -> None:
-        """Go on if the principal may do this with all of the resources.
+    def authorize(self, request: Request[Any]) -> None:
+        """Go on if the principal may make a request.
 
         Raises:
-            NotAuthorized: Not with one of them; there is a line of it in the audit log.
+            NotAuthorized: It may not; there is a line in the audit log of the first right that it lacks.
             AuthenticationFailed: as ``check``.
         """
-        for name in names:
-            allowed = self._access.allows(self.principal, self.host, operation, resource_type, name)
-            self._look()
-            if not allowed and not ((other := AS_GOOD.get((operation, resource_type))) and self._has(*other)):
-                self.refuse(operation, resource_type, name)
-
-    def authorize(self, request: Request[Any]) -> None:
-        """Go on if the principal may make a request: raises as ``need``."""
-        for operation, resource_type, names, listed in request.needs:
+        for operation, resource_type, names, listed, _ in request.needs:
             if listed:
                 self.check()
-            if found := names(request):
-                self.need(operation, resource_type, *found)
+            for name in names(request):
+                if not self._may(operation, resource_type, name) and not self._has_as_good(operation, resource_type):
+                    raise self._refusal(operation, resource_type, name)
+
+    def permitted(self, request: Q) -> tuple[Q, dict[TopicPartition, NotAuthorized]]:
+        """The request without the partitions whose topics are refused, and why each is; the audit log has a line of each topic.
+
+        Raises:
+            NotAuthorized: The principal may make no part of it.
+            AuthenticationFailed: as ``check``.
+        """
+        refused: dict[TopicPartition, NotAuthorized] = {}
+        for operation, resource_type, names, _, each in request.needs:
+            lacking = [name for name in names(request) if not self._may(operation, resource_type, name)]
+            if lacking and not self._has_as_good(operation, resource_type):
+                errors = {name: self._refusal(operation, resource_type, name) for name in lacking}
+                if each is None:
+                    raise errors[lacking[0]]
+                refused |= {one: errors[one.topic] for one in request.named_partitions if one.topic in errors}
+        return request.without(refused), refused
+
+    def allows(self, request: Request[Any]) -> bool:
+        """Whether the principal may make a request, without a line in the audit log."""
+        return all(
+            self._may(operation, resource_type, name) or self._has_as_good(operation, resource_type)
+            for operation, resource_type, names, _, _ in request.needs
+            for name in names(request)
+        )
+
+    def operations(self, resource_type: ResourceType, name: str = CLUSTER) -> list[Operation]:
+        """What the principal may do with a resource; nothing where it may not describe it."""
+        allowed: list[Operation] = [one for one in OPERATIONS[resource_type] if one != "All" and self._may(one, resource_type, name)]
+        return allowed if "Describe" in allowed else []
 
     def need_any(self, needs: Sequence[Right]) -> None:
         """Go on if the principal has one of these rights, or if there are none: what a request needs is asked again once it is known.
@@ -146,26 +165,35 @@ class AuthorizedSession(Session):
         Raises:
             NotAuthorized: It may do none; there is a line of the first in the audit log.
         """
-        if needs and not any(self._has(*one) or self._has(*AS_GOOD.get(one[:2], one)) for one in needs):
+        if needs and not any(self._has(*one) or self._has_as_good(*one[:2]) for one in needs):
             operation, resource_type, name = needs[0]
-            self.refuse(operation, resource_type, name or (CLUSTER if resource_type == "Cluster" else ANY))
+            raise self._refusal(operation, resource_type, name or (CLUSTER if resource_type == "Cluster" else ANY))
+
+    def _may(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+        allowed = self._access.allows(self.principal, self.host, operation, resource_type, name)
+        self._look()
+        return allowed
+
+    def _has_as_good(self, operation: Operation, resource_type: ResourceType) -> bool:
+        other = AS_GOOD.get((operation, resource_type))
+        return other is not None and self._has(*other)
 
     def _has(self, operation: Operation, resource_type: ResourceType, name: str | None) -> bool:
         if name is not None:
-            return self.may(operation, resource_type, name)
+            return self._may(operation, resource_type, name)
         allowed = self._access.allows_some(self.principal, self.host, operation, resource_type)
         self._look()
         return allowed
 
-    def refuse(self, operation: Operation, resource_type: ResourceType, name: str) -> None:
+    def _refusal(self, operation: Operation, resource_type: ResourceType, name: str) -> NotAuthorized:
         self._access.refused(self.principal, self.host, operation, resource_type, name)
-        raise NotAuthorized(str(self.principal), operation, f"{resource_type} {name!r}")
+        return NotAuthorized(str(self.principal), operation, f"{resource_type} {name!r}")
 
     def submit(self, request: Request[A]) -> A:
         """Carry a request out, as far as the principal may make it."""
         self.authorize(request)
         step: Callable[[AuthorizedSession, Any], Any] = _STEPS.get(type(request), AuthorizedSession.carry_out)
-        answer: A = request.visible(step(self, request), self.may)
+        answer: A = request.visible(step(self, request), self._may)
         return answer
 
     def carry_out(self, request: Request[A], **caller: Any) -> A:
@@ -187,7 +215,7 @@ class AuthorizedSession(Session):
     def _unknown(self, error: UnknownTopic) -> UnknownTopic:
         """The error that names no topics but those that the principal may describe."""
         names = (name for name in self._broker.topic_names() if name not in INTERNAL_TOPICS)
-        known = (name for name in names if self.may("Describe", "Topic", name))
+        known = (name for name in names if self._may("Describe", "Topic", name))
         return UnknownTopic(error.topic, known=tuple(islice(known, _KNOWN_COUNT)) or None)
 
     def charge(self, resource: Resource, amount: int) -> None:
@@ -249,8 +277,8 @@ class AuthorizedSession(Session):
         """Change configs by what they are at that moment; ``replace``: those that are not named get their defaults."""
         self.submit(AlterConfigs(name, config, replace, validate_only))
 
-    def describe_configs(self, name: str) -> Mapping[str, ConfigValue]:
-        """The configs of a topic that were set."""
+    def describe_configs(self, name: str | None) -> Mapping[str, ConfigValue]:
+        """The configs of a topic that were set, or those of the node."""
         return self.submit(DescribeConfigs(name))
 
     def need_backup(self) -> None:
@@ -279,7 +307,7 @@ class AuthorizedSession(Session):
     def _enforce_retention(self, request: EnforceRetention) -> list[ExpiredRecords]:
         if request.topic is not None:
             return self.carry_out(request)
-        names = [name for name in self._broker.topic_names() if self.may("Delete", "Topic", name)]
+        names = [name for name in self._broker.topic_names() if self._may("Delete", "Topic", name)]
         return [gone for name in names for gone in self.carry_out(EnforceRetention(name, request.dry_run))]
 
     def _join(self, request: JoinGroup) -> Any:
@@ -363,7 +391,7 @@ class AuthorizedSession(Session):
 
     def metrics(self) -> Measurements:
         """What was counted so far, and how topics and groups are now."""
-        self.need("Describe", "Cluster", CLUSTER)
+        self.authorize(Reports())
         return Measurements(self._access.metrics.counts(), gauges(self._broker))
 
 

@@ -7,6 +7,7 @@ Threading: all methods, from any thread.  An event is handled in the thread that
 which starts with the first timer.
 """
 
+import contextlib
 import os
 import threading
 import uuid
@@ -57,6 +58,7 @@ from logdb.errors import (
     InvalidTopic,
     InvalidTransactionState,
     LogdbError,
+    PolicyViolation,
     UnknownGroup,
     UnknownPartition,
     UnknownTopic,
@@ -123,7 +125,8 @@ class Broker:
             metadata: The topics; on a single node those of the same store.
         """
         self._store, self._metadata, self._owner = storage, metadata, os.getpid()
-        self._group_config, self._transaction_config = group_config or GroupConfig(), transaction_config or TransactionConfig()
+        self._group_config = group_config or GroupConfig()
+        self._transaction_config = transaction_config or TransactionConfig(defer_additions=True)
         self._member_memory = MemberMemory(self._group_config.member_bytes_max)
         self._timers = Timers(storage.io, _fire)
         self._groups = Shards(storage, metadata, _OFFSETS, self._group_coordinator, timers=self._timers, execute=self._execute)
@@ -265,8 +268,10 @@ class Broker:
         """Raise what ``alter_topic`` would raise; alters nothing."""
         self._metadata.check_topic_configs(name, config)
 
-    def alter_configs(self, name: str, config: Mapping[str, object], *, replace: bool = False, validate_only: bool = False) -> None:
+    def alter_configs(self, name: str | None, config: Mapping[str, object], *, replace: bool = False, validate_only: bool = False) -> None:
         """Alter configs, lists by a ``ListChange``; ``replace``: those that are not named get their defaults."""
+        if name is None:
+            raise PolicyViolation("the configs of the node are its options at the start")
         if validate_only:
             self._metadata.check_topic_configs(name, config, replace=replace)
         else:
@@ -306,9 +311,19 @@ class Broker:
     def describe_topic(self, name: str) -> TopicInfo:
         return self._store.describe_topic(name)
 
-    def describe_configs(self, name: str) -> Mapping[str, ConfigValue]:
-        """The configs that were set of a topic."""
+    def describe_configs(self, name: str | None) -> Mapping[str, ConfigValue]:
+        """The configs of a topic that were set, or those of the node."""
+        if name is None:
+            return {"broker.id": self.node_id, "default.replication.factor": 1, "log.dirs": self.directory}
         return self._store.describe_topic(name).config
+
+    def partition_sizes(self, topics: tuple[str, ...] | None = None) -> dict[TopicPartition, int]:
+        """The bytes of each partition of some topics, or of all."""
+        sizes: dict[TopicPartition, int] = {}
+        for name in self.topic_names() if topics is None else topics:
+            with contextlib.suppress(UnknownTopic):  # it was deleted meanwhile
+                sizes |= {TopicPartition(name, one.partition): one.size_bytes for one in self.describe_topic(name).partitions}
+        return sizes
 
     def partition_count(self, topic: str) -> int:
         return self._metadata.partition_count(topic)

@@ -32,7 +32,8 @@ class DanglingTransactions:
     ================ =============== ========== ===========================================================
     field            changed by      under      to be trusted
     ================ =============== ========== ===========================================================
-    ``ended``        end             ``_lock``  a log in it has no dangling transaction, and never will
+    ``ended``        end             no lock    a log in it has no dangling transaction, and never will
+    ``_ending``      end             ``_lock``  the markers of a log in it are on their way
     ``_all_ended``   end_all         no lock    once True
     ================ =============== ========== ===========================================================
     """
@@ -40,21 +41,32 @@ class DanglingTransactions:
     def __init__(self, storage: Storage, peers: TransactionPeers, markers: MarkerWriter) -> None:
         self._storage, self._peers, self._markers = storage, peers, markers
         self.ended: set[TopicPartition] = set()
+        self._ending: set[TopicPartition] = set()
         self._all_ended = False
         self._lock = renewed(threading.RLock())
         self._thread: threading.Thread | None = None
 
     def end(self, log: ReplicaLog) -> None:
-        """End the dangling transactions of ``log``, once; a damaged log stays as it is, and can be read."""
+        """End the dangling transactions of ``log``, once; a damaged log stays as it is, and can be read.
+
+        A log that has none waits for no other log's markers.
+        """
         name = TopicPartition(log.topic, log.partition)
         if name in self.ended or log.read_only_reason is not None:
+            return
+        if not log.open_transactions() and name not in self._ending:  # in this order: its markers may be written, and not durable
+            self.ended.add(name)
             return
         with self._lock:
             if name in self.ended:
                 return
-            for left in log.open_transactions():
-                self._end_transaction(name, log, left)
-            self.ended.add(name)
+            self._ending.add(name)
+            try:
+                for left in log.open_transactions():
+                    self._end_transaction(name, log, left)
+                self.ended.add(name)
+            finally:
+                self._ending.discard(name)
 
     def _end_transaction(self, partition: TopicPartition, log: ReplicaLog, left: OpenTransaction) -> None:
         producer = ProducerIdAndEpoch(left.producer_id, left.producer_epoch)

@@ -84,13 +84,11 @@ class MarkerWriter:
         if log is None:
             return
         try:
-            for left in log.open_transactions():
-                if left.producer_id != producer.producer_id:
-                    continue
-                if left.producer_epoch > markers.last_epoch:
-                    return  # the producer's next transaction: this marker was written before a crash
-                if left.producer_epoch < producer.producer_epoch - 1:  # an earlier transaction, whose marker a power cut has taken
-                    self.end_as_decided(where, log, ProducerIdAndEpoch(left.producer_id, left.producer_epoch))
+            left = log.open_transaction(producer.producer_id)
+            if left is not None and left.producer_epoch > markers.last_epoch:
+                return  # the producer's next transaction: this marker was written before a crash
+            if left is not None and left.producer_epoch < producer.producer_epoch - 1:  # earlier, and a power cut has taken its marker
+                self.end_as_decided(where, log, ProducerIdAndEpoch(left.producer_id, left.producer_epoch))
             self._end(where, log, Decision(producer, markers.commit, markers.coordinator_epoch))
         except ProducerFenced:
             pass  # the marker is there, and a later one

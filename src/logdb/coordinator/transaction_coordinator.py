@@ -154,7 +154,7 @@ class TransactionCoordinator:
     def _add_partitions(self, step: Step, event: AddPartitions) -> None:
         transaction = self._known(event.transactional_id)
         transaction.check(event.producer)
-        step.add(transaction, event.partitions)
+        step.add(transaction, event.partitions, deferred=self._config.defer_additions)
         step.reply(event.ticket, None)
 
     def _end(self, step: Step, event: EndTransaction) -> None:

@@ -72,6 +72,7 @@ class TransactionConfig:
     expiration_ms: int = 604_800_000  # (transactional.id.expiration.ms)
     sweep_interval_ms: int = 3_600_000  # (transaction.remove.expired.transaction.cleanup.interval.ms)
     abort_on_recovery: bool = True  # open transactions; a server whose machine did not stop leaves them to their producers, which still run
+    defer_additions: bool = False  # partitions after the first are recorded with the next record, or soon; only with abort_on_recovery
 
 
 class PendingCommit(NamedTuple):
@@ -286,9 +287,13 @@ class Step:
 
     # ------------------------------------------------------------ begin
 
-    def add(self, transaction: Transaction, partitions: frozenset[TopicPartition]) -> None:
+    def add(self, transaction: Transaction, partitions: frozenset[TopicPartition], *, deferred: bool) -> None:
         """Partitions take part; the first ones begin the transaction, unless it may have begun before a crash: then its
         records were aborted, and later ones must not be committed alone.
+
+        Args:
+            deferred: The record of partitions after the first may wait.  A crash that takes it aborts the transaction: its begin is
+                recorded, and the logs of the other partitions have it open.
         """
         if transaction.ends:
             raise ConcurrentTransactions(f"the last transaction of {transaction.transactional_id!r} is {transaction.state.title}")
@@ -301,6 +306,7 @@ class Step:
             self.timer(("transaction", transaction.transactional_id), transaction.timeout_ms)
             transaction = transaction._replace(partitions=frozenset(), start_ms=self._now_ms, state=TransactionState.ONGOING)
         self.record(transaction, sync=False, partitions=transaction.partitions | partitions)
+        self._deferred = deferred and not begins
 
     # ------------------------------------------------------------ end
 

@@ -213,6 +213,10 @@ class Log(BatchBuilder, ReadableLog):
     def open_transactions(self) -> list[OpenTransaction]:
         return [] if self._transactions is None else self._transactions.accepted.open_transactions()
 
+    def open_transaction(self, producer_id: int) -> OpenTransaction | None:
+        """The open transaction of a producer on this partition; None without one."""
+        return None if self._transactions is None else self._transactions.accepted.open_transaction(producer_id)
+
     @property
     def had_producers(self) -> bool:
         """Whether a batch of a producer was ever accepted."""

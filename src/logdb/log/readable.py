@@ -187,6 +187,11 @@ class ReadableLog:
     def epochs(self) -> LeaderEpochs:
         return self.view.epochs
 
+    @property
+    def lineage(self) -> Lineage:
+        """The log as it is until the next truncation; for calls that read one after the other."""
+        return self._lineage
+
     @checked_call
     def epoch_at(self, offset: int) -> int:
         """The leader epoch of the record at ``offset``; -1: unknown."""
@@ -249,6 +254,7 @@ class ReadableLog:
         *,
         isolation_level: IsolationLevel = "read_uncommitted",
         replica: bool = False,
+        lineage: Lineage | None = None,
     ) -> tuple[memoryview, int]:
         """Read whole record batches, as stored, from the one that holds ``offset``.
 
@@ -261,6 +267,7 @@ class ReadableLog:
             isolation_level: ``"read_committed"`` ends at the last stable offset; ``aborted_transactions`` lists the
                 transactions to leave out.
             replica: For a follower: read past the high watermark, up to what is written.
+            lineage: ``lineage`` before the first of several calls: together they give records of one log.
 
         Returns:
             Batches (compressed as they are, CRC checked) and the offset to go on from.
@@ -268,6 +275,7 @@ class ReadableLog:
 
         Raises:
             OffsetOutOfRange, CorruptionError: as ``read``.
+            LogTruncated: The records of ``lineage`` from ``offset`` on were cut off.
 
         Source: KIP-74 for the "at least one batch" rule.
         """
@@ -284,6 +292,8 @@ class ReadableLog:
                 known, view = view, self._view_from(offset)
                 if view is not known:  # it may be of a log that was cut off since, and has grown again
                     limit = min(limit, view.written_offset if replica else view.limit(committed))
+                if lineage is not None:
+                    limit = min(limit, self._cut(lineage, offset))
                 try:
                     batches, next_offset, self._cursor = reading.batches(view, offset, limit, size_bytes_max, self._cursor)
                     return batches, next_offset
@@ -473,9 +483,7 @@ class ReadableLog:
         """``read_chunks``; where segments were removed or replaced under it, goes on with the current ones."""
         while True:
             view = self._view_from(offset)
-            cut_offset = lineage.cut_offset
-            if cut_offset <= offset < end_offset:
-                raise self._truncated(lineage, offset, cut_offset)
+            cut_offset = lineage.cut_offset if offset >= end_offset else self._cut(lineage, offset)
             limit = min(end_offset, view.written_offset, cut_offset)
             try:
                 yield from read_chunks(view.segments, offset, limit, view.epochs.entries or None, positions=positions)
@@ -489,6 +497,13 @@ class ReadableLog:
                 if cut_offset < end_offset:
                     raise self._truncated(lineage, cut_offset, cut_offset)
                 return
+
+    def _cut(self, lineage: Lineage, offset: int) -> int:
+        """Up to where the log has the records of ``lineage``, asked after a view was taken; raises unless that is past ``offset``."""
+        cut_offset = lineage.cut_offset
+        if cut_offset <= offset:
+            raise self._truncated(lineage, offset, cut_offset)
+        return cut_offset
 
     def _truncated(self, lineage: Lineage, offset: int, cut_offset: int) -> LogTruncated:
         return LogTruncated(self.topic, self.partition, offset, lineage.epoch_before(offset), cut_offset, self._next_offset)

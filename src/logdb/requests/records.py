@@ -7,6 +7,7 @@ needs what ``ReadBatches`` needs; each append, and a flush of the log, what ``Pr
 from typing import Any
 
 from logdb.log.isolation import IsolationLevel
+from logdb.log.producers import Producer
 from logdb.model import AbortedTransaction, Durability, OpenTransaction
 from logdb.requests.request import Request, named
 from logdb.store.protocols import PartitionLog
@@ -53,6 +54,15 @@ class AbortedTransactions(Request[list[AbortedTransaction]], frozen=True):
     end_offset: int
 
 
+class Producers(Request[list[Producer]], frozen=True):
+    """The producers that have appended lately."""
+
+    local = True
+    needs = (_READ,)
+    topic: str
+    partition: int
+
+
 class OpenTransactions(Request[list[OpenTransaction]], frozen=True):
     local = True
     needs = (_DESCRIBE,)
@@ -76,5 +86,5 @@ class EpochAt(Request[int], frozen=True):
     offset: int
 
 
-OF_LOGS: tuple[type[Request[Any]], ...] = (AbortedTransactions, OpenTransactions, OffsetForTimestamp, EpochAt)
+OF_LOGS: tuple[type[Request[Any]], ...] = (AbortedTransactions, Producers, OpenTransactions, OffsetForTimestamp, EpochAt)
 """Requests that a partition's log carries out, by its method of that name."""

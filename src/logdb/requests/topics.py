@@ -28,16 +28,24 @@ class DescribeTopic(Request[TopicInfo], frozen=True):
 
 
 class DescribeConfigs(Request[Mapping[str, ConfigValue]], frozen=True):
-    """The configs of a topic that were set."""
+    """The configs of a topic that were set; ``name`` None: those of the node."""
 
     local = True
-    needs = (named("DescribeConfigs", "Topic", "name"),)
-    name: str
+    needs = (named("DescribeConfigs", "Topic", "name"), cluster("DescribeConfigs", unless="name"))
+    name: str | None
 
 
 class PartitionCount(Request[int], frozen=True):
     needs = (named("Describe", "Topic", "topic"),)
     topic: str
+
+
+class PartitionSizes(Request[dict[TopicPartition, int]], frozen=True):
+    """The bytes of each partition, of internal topics, too; ``topics`` None: of all."""
+
+    local = True
+    needs = (cluster("Describe"),)
+    topics: tuple[str, ...] | None = None
 
 
 class Changes(Request[model.Changes], frozen=True):
@@ -102,11 +110,11 @@ class CheckTopicConfigs(Request[None], frozen=True):
 
 
 class AlterConfigs(Request[None], frozen=True):
-    """Change configs by what they are at that moment: lists by ``ListChange``, or all at once."""
+    """Change configs by what they are at that moment: lists by ``ListChange``, or all at once; ``name`` None: those of the node."""
 
     local = True
-    needs = CheckTopicConfigs.needs
-    name: str
+    needs = (named("AlterConfigs", "Topic", "name"), cluster("AlterConfigs", unless="name"))
+    name: str | None
     config: Mapping[str, ConfigValue | ListChange | None]
     replace: bool = False
     validate_only: bool = False

@@ -4,15 +4,14 @@ from collections.abc import Mapping
 
 from logdb.coordinator.events import TransactionInfo
 from logdb.model import OffsetAndMetadata, ProducerIdAndEpoch, TopicPartition
-from logdb.requests.request import May, Need, Request, each_topic, listed, named
-from logdb.requests.resources import CLUSTER
+from logdb.requests.request import May, Request, cluster, each_topic, listed, named
 
 _WRITE = named("Write", "TransactionalId", "transactional_id")
 
 
 class InitProducerId(Request[ProducerIdAndEpoch], frozen=True):
     needs = (
-        Need("IdempotentWrite", "Cluster", lambda request: (CLUSTER,) if request.transactional_id is None else ()),
+        cluster("IdempotentWrite", unless="transactional_id"),
         _WRITE,
     )
     transactional_id: str | None = None

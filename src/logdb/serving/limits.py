@@ -8,7 +8,8 @@ from dataclasses import dataclass, fields
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:
-    """Bounds of a door; each is an option of ``logdb.serve``, and whole numbers from 1 on are allowed.
+    """Bounds of a door, those of memory and requests of all doors of a server together; each is an option of ``logdb.serve``, and
+    whole numbers from 1 on are allowed.
 
     Attributes:
         memory_bytes_max: All requests and answers in progress together; a principal, or an address where authentication is off, takes at

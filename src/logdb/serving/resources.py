@@ -1,4 +1,4 @@
-"""What the requests of one door share, and what one request has of it: threads, memory, slots, and waits without a thread.
+"""What the requests of a server share, and what one request has of it: threads, memory, slots, and waits without a thread.
 
 A request counts as one in progress (``requests``) while it is worked on.  It gives its slot back while it waits: for its body, for
 records, for other members of a group, for its answer to be sent.  What a request has taken is counted for its ``owner``.
@@ -31,9 +31,29 @@ MEMORY_WAIT_S = 5.0
 """How long a request waits for memory before it is refused."""
 ON_LOOP_COUNT_MAX = 64
 """Partitions that one request reads or appends to on the loop; more of them hold up all other clients."""
-_THREAD_COUNT = 64  # of which one owner has half
+_THREAD_COUNT = 64  # of all doors; one owner has half
 _CHANGING_COUNT = 2
 _APPENDED_ON_LOOP_BYTES_MAX = 64 << 10  # an append of that size takes less than the way to a thread and back
+
+
+class ServerShares:
+    """What the requests of all doors of a server share: a client that comes to two of them has no more than by one.
+
+    field         meaning                                                        changed by
+    requests      requests in progress                                           RequestResources
+    memory        bytes of requests and answers                                  RequestResources, the doors
+    threads       threads of the doors                                           RequestResources
+    changing      changes of topics                                              RequestResources.change
+    appending     appends in threads, by partition: an append on the loop        DoorResources.appending_to
+                  would wait for them
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self.requests = Shares(limits.requests_max, "requests")
+        self.memory = Shares(limits.memory_bytes_max, "bytes of memory", wait_s=MEMORY_WAIT_S)
+        self.threads = Shares(_THREAD_COUNT, "threads")
+        self.changing = Shares(_CHANGING_COUNT, "changes of topics")
+        self.appending: Counter[TopicPartition] = Counter()
 
 
 class DoorResources:
@@ -41,12 +61,7 @@ class DoorResources:
 
     field         meaning                                                        changed by
     executor      threads for calls that may wait for a disk or a lock
-    requests      requests in progress                                           RequestResources
-    memory        bytes of requests and answers                                  RequestResources, the door
-    threads       threads of ``executor``                                        RequestResources
-    changing      changes of topics                                              RequestResources.change
-    appending     appends in threads, by partition: an append on the loop        appending_to
-                  would wait for them
+    shares        what all doors have together; its fields are the door's        the server, before the door opens
     waits         waits for records                                              begin_waits, when the door opens
     hand_over     gives a connection to another door                             the server, before the door opens
     draining      no request is to go on waiting                                 end_waits, for good
@@ -60,14 +75,20 @@ class DoorResources:
     def __init__(self, access: AccessControl, limits: Limits, threads_name: str) -> None:
         self.access, self.limits = access, limits
         self.executor = Pool(_THREAD_COUNT, threads_name)
-        self.requests = Shares(limits.requests_max, "requests")
-        self.memory = Shares(limits.memory_bytes_max, "bytes of memory", wait_s=MEMORY_WAIT_S)
-        self.threads = Shares(_THREAD_COUNT, "threads")
-        self.changing = Shares(_CHANGING_COUNT, "changes of topics")
-        self.appending: Counter[TopicPartition] = Counter()
+        self.shares = ServerShares(limits)
         self.draining = False
         self.ending = asyncio.Event()
         self._pending: set[asyncio.Future[Any]] = set()
+
+    @property
+    def shares(self) -> ServerShares:
+        return self._shares
+
+    @shares.setter
+    def shares(self, shares: ServerShares) -> None:
+        self._shares = shares
+        self.requests, self.memory, self.threads, self.changing = shares.requests, shares.memory, shares.threads, shares.changing
+        self.appending = shares.appending
 
     def begin_waits(self) -> None:
         """The running event loop is the door's."""
@@ -101,11 +122,6 @@ class DoorResources:
     def is_at_end(self, where: TopicPartition, offset: int) -> bool:
         """Whether nothing is to be read from ``offset`` on, so that a read waits for no disk."""
         return not self.appending[where] and self.access.is_at_end(*where, offset)
-
-    async def append_in_thread(self, where: TopicPartition, append: Callable[[], R]) -> R:
-        """Append off the loop."""
-        with self.appending_to((where,)):
-            return await asyncio.get_running_loop().run_in_executor(self.executor, append)
 
     @contextlib.contextmanager
     def appending_to(self, partitions: Collection[TopicPartition]) -> Iterator[None]:
@@ -183,6 +199,11 @@ class RequestResources:
     async def call(self, function: Callable[..., R], *args: Any, **kwargs: Any) -> R:
         """Call what may wait for a disk, off the loop."""
         return await self._in_thread(partial(function, *args, **kwargs), self.door.threads)
+
+    async def append_in_thread(self, where: TopicPartition, append: Callable[[], R]) -> R:
+        """Append off the loop."""
+        with self.door.appending_to((where,)):
+            return await self.call(append)
 
     async def change(self, function: Callable[..., R], *args: Any, **kwargs: Any) -> R:
         """As ``call``, of what changes topics: one change runs at a time, others would only wait for it in threads."""

@@ -19,6 +19,7 @@ from logdb.access.access_control import AccessControl
 from logdb.errors import InsecureAddress, InvalidCertificate, missing_package
 from logdb.serving.connection_slots import ConnectionSlot
 from logdb.serving.limits import Limits
+from logdb.serving.resources import ServerShares
 from logdb.serving.tls import TLS_OPTIONS
 from logdb.threads import started
 
@@ -37,9 +38,11 @@ class Door(Protocol):
 
     Attributes:
         hand_over: Set by the server before ``open``: gives a connection to the door of this name; with it, what has come of the client.
+        shares: Set by the server before ``open``: what all its doors have together.
     """
 
     hand_over: HandOver
+    shares: ServerShares
 
     async def open(self) -> Sequence[str]:
         """Listen, if the door has an address; returns the addresses, as a client writes them."""
@@ -109,6 +112,7 @@ class Server:
         made = _door_types(doors)
         _check_options(options.keys(), made.values())
         self._access, self._options = access, options
+        self._shares = ServerShares(Limits(**{name: options[name] for name in Limits.names() & options.keys()}))
         self._addresses = tuple(doors.values())
         self._named = {name: self._made(made[name], address) for name, address in doors.items()}
         self._drain_ms = drain_ms
@@ -128,7 +132,7 @@ class Server:
     def _made(self, door_type: DoorType, address: str) -> Door:
         names = _options(door_type)
         door = door_type(self._access, address, **{name: value for name, value in self._options.items() if name in names})
-        door.hand_over = self._hand_over
+        door.hand_over, door.shares = self._hand_over, self._shares
         return door
 
     async def open(self) -> None:

@@ -1,4 +1,4 @@
-"""The limited resources that the clients of a door share: bytes of memory, requests in progress, threads.
+"""The limited resources that the clients of a server share: bytes of memory, requests in progress, threads.
 
     field      meaning                                                    changed by
     total      how much there is                                          nothing

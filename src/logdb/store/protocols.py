@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from logdb.log.epochs import EpochEnd
     from logdb.log.isolation import IsolationLevel
     from logdb.log.producers import Producer
+    from logdb.log.reading import Lineage
     from logdb.meta.reader_writer_lock import ReaderWriterLock
     from logdb.store.check.report import Copied
 
@@ -238,15 +239,33 @@ class ReplicaLog(PartitionLog, Protocol):
         """As ``PartitionLog.append_batches``; ``internal``: they are a coordinator's own, without sequences."""
 
     def read_batches(
-        self, offset: int, size_bytes_max: int = ..., *, isolation_level: "IsolationLevel" = "read_uncommitted", replica: bool = False
+        self,
+        offset: int,
+        size_bytes_max: int = ...,
+        *,
+        isolation_level: "IsolationLevel" = "read_uncommitted",
+        replica: bool = False,
+        lineage: "Lineage | None" = None,
     ) -> tuple[memoryview, int]:
-        """As ``PartitionLog.read_batches``; ``replica``: past the high watermark, up to what is written."""
+        """As ``PartitionLog.read_batches``.
+
+        Args:
+            replica: Past the high watermark, up to what is written.
+            lineage: Read before the first of several calls: together they give records of one log, or raise LogTruncated.
+        """
+
+    @property
+    def lineage(self) -> "Lineage":
+        """The log as it is until the next truncation."""
 
     def record_since(self, timestamp_ms: int) -> tuple[int, int] | None:
         """Offset and timestamp of the first record that is as old as ``timestamp_ms`` or younger; None if there is none."""
 
     def append_time_ms(self, offset: int) -> int:
         """When the batch at ``offset`` was appended, in ms since 1970; -1 unless the log gives records that time (LogAppendTime)."""
+
+    def open_transaction(self, producer_id: int) -> OpenTransaction | None:
+        """The transaction that a producer has begun on this partition and not ended."""
 
     def append_marker(self, producer: ProducerIdAndEpoch, *, commit: bool, coordinator_epoch: int) -> int:
         """End a producer's transaction on this partition; returns the offset of the marker.

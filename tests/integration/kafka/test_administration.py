@@ -99,6 +99,20 @@ def test_configs_are_changed_one_by_one(admin, served):
             change(entry)
 
 
+def test_a_config_that_is_not_there_is_reset(admin, served):
+    """As in Kafka, where MirrorMaker resets all that the source has not set, its own version's configs among them."""
+    resource = ConfigResource(
+        ResourceType.TOPIC,
+        "t",
+        incremental_configs=[
+            ConfigEntry("remote.storage.enable", None, incremental_operation=AlterConfigOpType.DELETE),
+            ConfigEntry("segment.ms", "7000", incremental_operation=AlterConfigOpType.SET),
+        ],
+    )
+    admin.incremental_alter_configs([resource])[resource].result(10)
+    assert served.db.describe_topic("t").config["segment.ms"] == 7000
+
+
 def test_configs_are_replaced(admin, served, wire):
     resource = ConfigResource(ResourceType.TOPIC, "t", set_config={"segment.ms": "9000"})
     with pytest.warns(DeprecationWarning, match="incremental"):

@@ -237,6 +237,13 @@ def changed(data, at, byte):
         (encode_batch([Rec(b"k", b"v")], attributes=1), Code.INVALID_RECORD),  # no gzip behind that
         (encode_batch([Rec(b"k", b"v")], attributes=32), Code.INVALID_RECORD),  # control
         (encode_batch([Rec(b"k", b"v")], attributes=16), Code.INVALID_TXN_STATE),  # transactional
+        (encode_batch([Rec(b"k", b"v")], attributes=8), Code.INVALID_TIMESTAMP),  # LogAppendTime
+        (changed(BATCH, 22, 8), Code.CORRUPT_MESSAGE),  # the same, by a flipped bit
+        (BATCH + BATCH, Code.INVALID_RECORD),  # one is allowed
+        (BATCH + encode_batch([Rec(b"k", b"v")], attributes=8), Code.INVALID_RECORD),
+        (BATCH + b"\0", Code.INVALID_RECORD),
+        (changed(BATCH, 11, BATCH[11] - 1), Code.CORRUPT_MESSAGE),  # its length
+        (changed(BATCH, 11, 1), Code.CORRUPT_MESSAGE),
     ],
 )
 def test_what_is_no_batch_is_refused_and_the_connection_stays(broker, wire, topic, records, code):

@@ -1,5 +1,7 @@
 """The APIs of groups in each of their versions, request by request."""
 
+import time
+
 import pytest
 
 from logdb.model import OffsetAndMetadata, TopicPartition
@@ -78,6 +80,44 @@ def test_members_have_only_so_much_memory(served, wire, group, version, monkeypa
     large = [{"name": "range", "metadata": bytes(15_000)}]
     first = join(wire, group, version, protocols=large)
     assert (first["error_code"], join(wire, group, version)["error_code"]) == (81, 79 if version >= 4 else 0)
+
+
+def vanish(served, group, version):
+    """Be one more member, and be gone without having read an answer."""
+
+    def member_count():
+        there = any(one.group_id == group for one in served.db._session.groups())
+        return len(served.db._session.describe_group(group).members) if there else 0
+
+    with Wire(served.address) as gone:
+        before_count = member_count()
+        values = {"protocol_type": "consumer", "protocols": [{"name": "range", "metadata": b"gone"}]}
+        gone.send("JoinGroup", version, group_id=group, session_timeout_ms=500, rebalance_timeout_ms=60_000, **values)
+        until(lambda: member_count() > before_count)
+
+
+def until(condition):
+    end_s = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end_s
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("version", [0, 3])
+def test_a_member_that_vanished_before_its_first_answer_is_gone_with_its_session(tmp_path, version):
+    """From version 4 on it would have been given its id first (KIP-394)."""
+    with kafka_door(tmp_path / "db", session_timeout_ms_min=1) as served, Wire(served.address) as wire:
+        vanish(served, "g", version)
+        joined = join(wire, "g", version)  # waits for the one that is gone, until its session ends
+        assert [one["member_id"] for one in joined["members"]] == [joined["member_id"]] == [joined["leader"]]
+        me = {"group_id": "g", "member_id": joined["member_id"]}
+        wire.ask("SyncGroup", 0, **me, generation_id=joined["generation_id"])
+        vanish(served, "g", version)  # while the other one has not joined again yet
+        again = join(wire, "g", version, member_id=me["member_id"])
+        assert len(again["members"]) == 2
+        wire.ask("SyncGroup", 0, **me, generation_id=again["generation_id"])
+        until(lambda: wire.ask("Heartbeat", 0, **me, generation_id=again["generation_id"])["error_code"] == 27)
+        assert len(join(wire, "g", version, member_id=me["member_id"])["members"]) == 1
 
 
 @pytest.mark.parametrize("version", [5, 8, 9])

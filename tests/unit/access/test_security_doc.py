@@ -24,7 +24,7 @@ REQUESTS_OF = {
     "list groups": "groups",
     "describe a topic, its partitions and offsets": "describe_topic partition_count log open_transactions offset_for_timestamp epoch_at",
     "describe configs": "describe_configs",
-    "read, wait for records": "read_batches aborted_transactions wait",
+    "read, wait for records; describe the producers of a partition": "read_batches aborted_transactions wait producers",
     "produce": "produce",
     "create a topic": "create_topic check_new_topic",
     "alter configs; add partitions; compact": "alter_topic check_topic_configs alter_configs compact",
@@ -42,7 +42,7 @@ REQUESTS_OF = {
     "list users and tokens; change users, tokens, ACLs, quotas": (
         "users add_user set_password alter_credentials alter_user delete_users tokens add_token revoke_tokens add_acls delete_acls"
     ),
-    "metrics, what recovery reported": "reports",
+    "metrics, what recovery reported, sizes of all partitions": "reports partition_sizes",
     "verify, backup, snapshot of everything": "verify backup",
 }
 SHOWS_ALL = {"list groups": {("Describe", "Cluster")}}  # ``visible`` of the request

@@ -11,8 +11,11 @@ from logdb.access.access_control import AccessControl
 from logdb.access.authentication import AuthenticationOff, ClientCertificate
 from logdb.errors import AuthenticationFailed, InvalidTopic, InvalidTransactionState, LogdbError, NotAuthorized, UnknownTopic
 from logdb.model import OffsetAndMetadata, TopicPartition
+from logdb.requests.groups import CommitOffsets, FetchOffsets
 from logdb.requests.principals import ANONYMOUS, Principal
+from logdb.requests.records import ReadBatches
 from logdb.requests.session import PartitionLog, Session
+from logdb.requests.topics import CreateTopic, DeleteTopic
 from logdb.requests.users import CredentialStore, Quota
 from logdb.store.housekeeping import Housekeeping
 from support.produced import batch
@@ -23,7 +26,15 @@ from support.transactional import Writer
 ALICE, HOME = Principal("User", "alice"), "10.0.0.1"
 LISTS = {"topics", "changes", "groups", "transactions"}  # leave out instead of refusing
 OF_LOGS = {"read_batches", "aborted_transactions", "open_transactions", "offset_for_timestamp", "epoch_at"}  # submitted; a log's methods
-BEYOND = {"describe_configs", "check_new_topic", "check_topic_configs", "alter_configs", "metrics"} | OF_LOGS  # of doors, not of clients
+BEYOND = {
+    "describe_configs",
+    "check_new_topic",
+    "check_topic_configs",
+    "alter_configs",
+    "metrics",
+    "partition_sizes",
+    "producers",
+} | OF_LOGS
 FREE = {"check_open", "close", "io", "clock", "closed", "look_interval_ms_max", "submit"}  # of the handle
 OFFSETS = {  # Describe was asked for by ``log``
     "start_offset", "end_offset", "last_stable_offset", "durability", "size_bytes", "offset_for_timestamp", "latest_record",
@@ -133,6 +144,28 @@ def test_with_a_file_who_is_allowed_nothing_may_do_nothing(opened):
     assert session.topics() == session.groups() == session.transactions() == []
     with pytest.raises(NotAuthorized, match=r"^User:alice is not allowed to Describe Topic 'orders'$"):
         session.describe_topic("orders")
+
+
+def test_of_a_request_in_part_only_what_is_permitted_is_left(opened):
+    asked = {TopicPartition(topic, n): OffsetAndMetadata(1) for topic in ("orders", "secret") for n in (0, 1)}
+    session = opened("Read Group readers", "Read Topic orders")
+    request, refused = session.permitted(CommitOffsets("readers", asked, "m"))
+    assert request == CommitOffsets("readers", {one: offset for one, offset in asked.items() if one.topic == "orders"}, "m")
+    assert {one: error.resource for one, error in refused.items()} == {TopicPartition("secret", n): "Topic 'secret'" for n in (0, 1)}
+    assert session._access.metrics.counts().refusals == 1  # for both partitions of the topic
+    request, refused = session.permitted(FetchOffsets("readers", (TopicPartition("secret", 0), ORDERS)))
+    assert (request.partitions, set(refused)) == ((ORDERS,), {TopicPartition("secret", 0)})
+    with pytest.raises(NotAuthorized, match="Read Group 'others'"):
+        session.permitted(CommitOffsets("others", asked))
+
+
+def test_what_is_allowed_can_be_asked_without_being_refused(opened):
+    session = opened("Create Cluster kafka-cluster", "Read Topic orders")
+    wanted = [CreateTopic("new"), ReadBatches("orders", 0, 0), DeleteTopic("orders"), ReadBatches("secret", 0, 0)]
+    assert [session.allows(one) for one in wanted] == [True, True, False, False]
+    assert session.operations("Topic", "orders") == ["Read", "Describe"]
+    assert session.operations("Topic", "secret") == session.operations("Cluster") == []  # Describe is needed to know
+    assert session._access.metrics.counts().refusals == 0
 
 
 def test_a_change_of_the_file_counts_from_the_next_call_on(opened, db):
@@ -258,7 +291,9 @@ SESSIONS_CALLS = [
     lambda session: session.topics(),
     lambda session: session.flush(),
     lambda session: session.log("orders"),
-    lambda session: session.may("Read", "Topic", "orders"),
+    lambda session: session.allows(ReadBatches("orders", 0, 0)),
+    lambda session: session.permitted(CommitOffsets("readers", {ORDERS: OffsetAndMetadata(1)})),
+    lambda session: session.operations("Topic", "orders"),
     lambda session: session.security.users(),
     lambda session: session.need_backup(),
 ]
@@ -266,7 +301,7 @@ SESSIONS_CALLS = [
 
 @pytest.mark.parametrize("call", SESSIONS_CALLS)
 def test_a_session_is_of_no_use_once_what_was_shown_is_revoked(db, broker, call):
-    grants = ["Allow alice@* All Topic *", "Allow alice@* All Cluster kafka-cluster"]
+    grants = ["Allow alice@* All Topic *", "Allow alice@* All Group *", "Allow alice@* All Cluster kafka-cluster"]
     secure(db.path, *grants, users={"alice": "secret", "bob": "hidden"})
     access = AccessControl(broker)
     session = access.session(ALICE, HOME, access.authenticate_password("alice", "secret", HOME).credential)

@@ -4,11 +4,14 @@ import contextlib
 import logging
 import os
 import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
 
 import logdb
 from logdb.broker.broker import Broker
+from logdb.broker.marker_writer import MarkerWriter
 from logdb.broker.runner import transactional_batches
 from logdb.errors import Closed, ProducerFenced
 from logdb.model import OffsetAndMetadata, ProducerIdAndEpoch, TopicPartition
@@ -50,6 +53,27 @@ def test_a_log_is_settled_before_it_is_read(path, caplog):
 def test_offsets_are_settled_before_they_are_fetched(path):
     with logdb.open(path) as db:
         assert db._session.fetch_offsets("g", require_stable=True) == {}
+
+
+def test_a_log_without_dangling_transactions_waits_for_no_other(path, monkeypatch):
+    """The marker of another one is stuck, as on a disk that does not answer."""
+    begun, go_on, end_as_decided = threading.Event(), threading.Event(), MarkerWriter.end_as_decided
+
+    def stuck(*args):
+        begun.set()
+        go_on.wait(30)
+        end_as_decided(*args)
+
+    monkeypatch.setattr(MarkerWriter, "end_as_decided", stuck)
+    with logdb.open(path) as db, ThreadPoolExecutor(2) as threads:
+        try:
+            assert begun.wait(30)
+            assert threads.submit(lambda: db.log("t", 1).end_offset).result(10) == 1
+            waiting = threads.submit(db.log, "t", 0)
+            assert not wait([waiting], 0.1).done
+        finally:
+            go_on.set()
+        assert waiting.result(30).open_transactions() == []
 
 
 def test_all_logs_are_settled_in_the_background(path):

@@ -271,6 +271,30 @@ def test_who_is_not_the_instance_begins_nothing(x: Transactions) -> None:
     assert x.state == "Empty"
 
 
+def test_partitions_after_the_first_are_recorded_with_the_decision() -> None:
+    x = Transactions(defer_additions=True)
+    producer = x.begin(A0)
+    recorded = len(x.runner.log)
+    x.add(producer, A1)
+    x.add(producer, B0)
+    assert (len(x.runner.log), x.info.partitions) == (recorded, (A0, A1, B0))
+    x.end(producer)
+    values = [parse_transaction_value(entry.record.value) for entry in x.runner.log[recorded:]]
+    assert [(value.status, len(value.partitions)) for value in values[:3]] == [(1, 2), (1, 3), (2, 3)]
+
+
+def test_a_crash_that_takes_an_added_partition_aborts_the_whole_transaction() -> None:
+    x = Transactions(defer_additions=True)
+    producer = x.begin(A0)
+    x.add(producer, A1)
+    x.runner.reopen()
+    assert not x.runner.coordinator.is_open(producer, A1), "its log is told so, and aborts its part"
+    marker = x.runner.act()
+    assert (marker.partitions, marker.commit) == (frozenset((A0,)), False)
+    with pytest.raises(ProducerFenced):
+        x.end(producer)
+
+
 def test_a_refused_append_begins_nothing(x: Transactions) -> None:
     producer = x.init()
     x.runner.refuses = True

@@ -16,6 +16,7 @@ from logdb.access.security_changes import SecurityChanges
 from logdb.broker.broker import Broker
 from logdb.coordinator import events
 from logdb.log import isolation
+from logdb.log.producers import Producer
 from logdb.model import OffsetAndMetadata, TopicPartition
 from logdb.requests import coding, groups, records, topics, transactions
 from logdb.requests.request import REQUESTS, Request
@@ -24,15 +25,16 @@ from logdb.requests.security import SECURITY_REQUESTS, SubmittedCredentialStore
 from logdb.requests.session import PartitionLog, Session
 from logdb.requests.users import CredentialStore
 from logdb.store.check import report
+from logdb.store.protocols import ReplicaLog
 from logdb_http_api.door.calls import CALLS
 from support.session_needs import CALLS as USES
 from support.typed import values
 
-OF_DOORS = {"describe_configs", "check_new_topic", "check_topic_configs", "alter_configs"}
-OF_LOGS = {"read_batches", "aborted_transactions", "open_transactions", "offset_for_timestamp", "epoch_at"}
+OF_DOORS = {"describe_configs", "check_new_topic", "check_topic_configs", "alter_configs", "partition_sizes"}
+OF_LOGS = {"read_batches", "aborted_transactions", "open_transactions", "offset_for_timestamp", "epoch_at", "producers"}
 WITH_BATCHES = {"log", "produce"} | OF_LOGS  # not behind a URL, where they have routes of their own
 NO_REQUESTS = {"check_open", "close", "io", "clock", "closed", "look_interval_ms_max", "submit"}
-KNOWN = {**vars(events), **vars(report), "Future": Future, "IsolationLevel": isolation.IsolationLevel}
+KNOWN = {**vars(events), **vars(report), "Future": Future, "IsolationLevel": isolation.IsolationLevel, "Producer": Producer}
 JSON = st.recursive(
     st.one_of(
         st.none(), st.booleans(), st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False, allow_infinity=False), st.text(max_size=6)
@@ -68,7 +70,7 @@ def test_a_request_says_what_it_needs_and_answers(name):
     kind = REQUESTS[name]
     assert kind.needs and all(need.operation in OPERATIONS[need.resource_type] for need in kind.needs)
     assert not any(need.listed for need in kind.needs) or kind.visible is not Request.visible
-    others = {CredentialStore: methods(CredentialStore), Broker: OF_DOORS, PartitionLog: OF_LOGS}
+    others = {CredentialStore: methods(CredentialStore), Broker: OF_DOORS, PartitionLog: OF_LOGS - {"producers"}, ReplicaLog: {"producers"}}
     of = next((kind for kind, names in others.items() if name in names), Session)
     _, hints = signature(getattr(of, name))
     wanted = Future[kind.answer] if kind.waits else kind.answer
@@ -83,7 +85,8 @@ def test_fields_parameters_and_handlers_agree(name):
         field.name: inspect.Parameter.empty if field.default is msgspec.NODEFAULT else field.default
         for field in msgspec.structs.fields(kind)
     }
-    handler = getattr(SecurityChanges if kind in SECURITY_REQUESTS else PartitionLog if name in OF_LOGS else Broker, name)
+    log = ReplicaLog if name == "producers" else PartitionLog
+    handler = getattr(SecurityChanges if kind in SECURITY_REQUESTS else log if name in OF_LOGS else Broker, name)
     carried, _ = signature(handler)
     carried.pop("go_on", None)
     carried.pop("batches", None)

@@ -167,13 +167,14 @@ def test_draining_ends_a_delay_by_quotas() -> None:
 
 
 def test_a_small_append_is_made_on_the_loop_unless_a_thread_appends_to_the_same_partition() -> None:
-    async def story(door: DoorResources, _request: RequestResources) -> None:
+    async def story(door: DoorResources, request: RequestResources) -> None:
         where, go_on = TopicPartition("t", 0), threading.Event()
         assert door.appends_at_once(where, None, 64 << 10)
         assert not door.appends_at_once(where, None, (64 << 10) + 1)
-        appending = asyncio.create_task(door.append_in_thread(where, lambda: go_on.wait(30)))
+        appending = asyncio.create_task(request.append_in_thread(where, lambda: go_on.wait(30)))
         await asyncio.sleep(0)
         assert not door.appends_at_once(where, None, 1)
+        assert door.threads.taken == 1
         assert door.appends_at_once(TopicPartition("t", 1), None, 1)
         go_on.set()
         assert await appending

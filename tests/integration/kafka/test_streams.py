@@ -1,0 +1,167 @@
+"""Kafka Streams on the Kafka door: its programs, unchanged, with their changelog and repartition topics in logdb.
+
+Skipped, with the reason, where Java or Maven are missing.
+"""
+
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import confluent_kafka
+import pytest
+
+import logdb
+from benches.peers._server import free_port
+from benches.peers.kafka.jars import PLATFORM
+from logdb import testing
+from support.feeding import fed
+from support.java import compiled, java, properties, running
+
+pytestmark = [pytest.mark.foreign, pytest.mark.timeout(300)]
+STRING = "org.apache.kafka.common.serialization.Serdes$StringSerde"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def jars():
+    if (reason := PLATFORM.missing()) is not None:
+        pytest.skip(reason)
+
+
+def records(database, topic, isolation_level="read_committed"):
+    """What consumers find, partition by partition."""
+    partitions = range(database.describe_topic(topic).partition_count)
+    return [record for one in partitions for record in database.log(topic, one).read(0, isolation_level=isolation_level)]
+
+
+def test_the_word_count_demo(tmp_path):
+    with testing.broker() as (address, database):
+        database.create_topic("streams-plaintext-input")
+        database.create_topic("streams-wordcount-output", config={"cleanup.policy": "compact"})
+        database.log("streams-plaintext-input").append_many([b"all streams lead to kafka", b"hello kafka streams", b"join kafka summit"])
+        file = properties(tmp_path / "streams.properties", bootstrap_servers=address)
+        command = java("org.apache.kafka.streams.examples.wordcount.WordCountDemo", file)
+        with running(command, tmp_path / "log") as demo:
+            demo.until(lambda: len(records(database, "streams-wordcount-output")) == 11)
+        told = [(one.key.decode(), int.from_bytes(one.value, "big")) for one in records(database, "streams-wordcount-output")]
+    assert told == [
+        *(("all", 1), ("streams", 1), ("lead", 1), ("to", 1), ("kafka", 1)),
+        *(("hello", 1), ("kafka", 2), ("streams", 2)),
+        *(("join", 1), ("kafka", 3), ("summit", 1)),
+    ]
+
+
+# ---------------------------------------------------------------- exactly once
+
+
+@pytest.fixture(scope="module")
+def classes(tmp_path_factory):
+    return compiled(Path(__file__).with_name("WordCounts.java"), tmp_path_factory.mktemp("classes"))
+
+
+def exactly_once(address, directory, state="state"):
+    """The property file of WordCounts."""
+    return properties(
+        directory / "word-counts.properties",
+        bootstrap_servers=address,
+        application_id="word-counts",
+        processing_guarantee="exactly_once_v2",
+        default_key_serde=STRING,
+        default_value_serde=STRING,
+        statestore_cache_max_bytes=0,  # each count is told
+        commit_interval_ms=50,
+        # what is waited for after a kill
+        session_timeout_ms=1_500,
+        heartbeat_interval_ms=300,
+        transaction_timeout_ms=3_000,
+        state_dir=directory / state,
+    )
+
+
+def word_of(number):
+    return chr(ord("a") + number * number % 23)
+
+
+def check(told, sent):
+    """Each word has been counted from one to how often it was sent, in this order."""
+    counts = defaultdict(list)
+    for word, count in told:
+        counts[word].append(count)
+    assert counts == {word: list(range(1, count + 1)) for word, count in Counter(sent).items()}
+
+
+def test_a_stateful_program_is_killed(classes, tmp_path, record_property):
+    """Once it comes back to its directory, once to an empty one, where its changelog is all that there is."""
+    with testing.broker(session_timeout_ms_min=1000) as (address, database):
+        for name in ("words", "counts"):
+            database.create_topic(name, partitions=3)
+        logs, counts = [[database.log(name, one) for one in range(3)] for name in ("words", "counts")]
+        sent = []
+
+        def written():
+            return sum(log.end_offset for log in counts)
+
+        def send(number):
+            logs[number % 3].append(word_of(number).encode(), b"%d" % number)
+            sent.append(word_of(number))
+
+        with fed(send):
+            for number in (1, 1, 2):
+                file = exactly_once(address, tmp_path, f"state-{number}")
+                with running(java("WordCounts", file, classes=classes), tmp_path / "log") as program:
+                    enough = written() + 1_000
+                    program.until(lambda least=enough: written() >= least)  # in the middle of a transaction
+                    program.kill()
+        with running(java("WordCounts", file, classes=classes), tmp_path / "log") as program:
+            program.until(lambda: len(records(database, "counts")) >= len(sent))
+        found, all_records = (records(database, "counts", level) for level in ("read_committed", "read_uncommitted"))
+        check([(one.key.decode(), int(one.value)) for one in found], sent)
+        assert len(all_records) > len(found)  # transactions were open
+        internal = {f"word-counts-KSTREAM-AGGREGATE-STATE-STORE-0000000002-{kind}" for kind in ("changelog", "repartition")}
+        assert internal <= {info.name for info in database.topics()}
+        record_property("told", f"Streams: {len(sent)} words, {len(all_records) - len(found)} counts of aborted transactions")
+
+
+def test_the_server_is_killed_under_it(classes, tmp_path):
+    """The program and the clients go on where the directory is served again."""
+    with logdb.open(tmp_path / "db") as database:
+        for name in ("words", "counts"):
+            database.create_topic(name, partitions=3)
+    address, sent, told = f"127.0.0.1:{free_port()}", [], []
+    options = {"bootstrap.servers": address, "log_level": 0}
+    producer = confluent_kafka.Producer(options | {"enable.idempotence": True, "linger.ms": 1})
+    consumer = confluent_kafka.Consumer(options | {"group.id": "g", "isolation.level": "read_committed", "reconnect.backoff.max.ms": 500})
+    consumer.assign([confluent_kafka.TopicPartition("counts", one, 0) for one in range(3)])
+
+    def serve():
+        flags = ("--kafka", address, "--session-timeout-ms-min", "1000")
+        command = [sys.executable, "-m", "logdb.cli", "serve", str(tmp_path / "db"), *flags]
+        return subprocess.Popen(command, stdout=subprocess.DEVNULL)
+
+    def send(number):
+        producer.produce("words", word_of(number).encode(), b"%d" % number, partition=number % 3)
+        producer.poll(0)
+        sent.append(word_of(number))
+
+    def read():
+        told.extend((one.key().decode(), int(one.value())) for one in consumer.consume(1_000, 0.05) if one.error() is None)
+        return len(told)
+
+    file = exactly_once(address, tmp_path)
+    server = serve()
+    try:
+        with running(java("WordCounts", file, classes=classes), tmp_path / "log") as program:
+            with fed(send):
+                for _ in range(3):
+                    wanted = read() + 1_000
+                    program.until(lambda least=wanted: read() >= least)
+                    server.kill()
+                    server.wait(30)
+                    server = serve()
+            assert producer.flush(60) == 0
+            program.until(lambda: read() >= len(sent))
+        check(told, sent)
+    finally:
+        consumer.close()
+        server.terminate()
+        assert server.wait(30) == 0

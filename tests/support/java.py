@@ -1,0 +1,71 @@
+"""Kafka's Java programs as processes of their own, with small heaps."""
+
+import contextlib
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+from benches.peers.kafka.jars import PLATFORM
+
+Found = TypeVar("Found")
+_FLAGS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.apache.logging.log4j.level=WARN")
+_POLL_S = 0.05
+
+
+def java(program: str, *arguments: object, classes: Path | None = None) -> list[str]:
+    """The command that runs a program of Kafka, or of ``classes``."""
+    jars = [one for one in PLATFORM.directory.iterdir() if not one.name.startswith("connect-file")]  # as Kafka's own scripts
+    return ["java", *_FLAGS, "-cp", ":".join(map(str, [*jars, classes or ""])), program, *map(str, arguments)]
+
+
+def compiled(source: Path, classes: Path) -> Path:
+    """Compile a program; returns ``classes``."""
+    subprocess.run(["javac", "-d", classes, "-cp", f"{PLATFORM.directory}/*", source], check=True, timeout=120)
+    return classes
+
+
+class JavaProgram:
+    """A program that runs; what it prints is in ``log``."""
+
+    def __init__(self, command: list[str], log: Path, **options: object) -> None:
+        self._log = log
+        with log.open("ab") as output:
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, **options)
+
+    def until(self, what: Callable[[], Found], seconds_max: float = 60) -> Found:
+        """Wait until there is something, while the program runs; returns it."""
+        end_s = time.monotonic() + seconds_max
+        while not (found := what()):
+            if self.process.poll() is not None or time.monotonic() > end_s:
+                raise AssertionError(f"exit {self.process.returncode}, found {found!r}: {self._log.read_text(errors='replace')[-6000:]}")
+            time.sleep(_POLL_S)
+        return found
+
+    def kill(self) -> None:
+        """As a crash would."""
+        self.process.kill()
+        self.process.wait(30)
+
+    def end(self) -> None:
+        """Ask it to end, and wait for that."""
+        self.process.terminate()
+        self.process.wait(60)
+
+
+@contextlib.contextmanager
+def running(command: list[str], log: Path, **options: object) -> Iterator[JavaProgram]:
+    """A program that is asked to end with the block, unless it was killed."""
+    program = JavaProgram(command, log, **options)
+    try:
+        yield program
+        program.end()
+    finally:
+        program.kill()
+
+
+def properties(path: Path, **values: object) -> Path:
+    """Write a property file; ``_`` in a name stands for a dot."""
+    path.write_text("".join(f"{name.replace('_', '.')}={value}\n" for name, value in values.items()))
+    return path
