@@ -8,6 +8,7 @@ import contextlib
 import json
 import re
 import shlex
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -336,3 +337,28 @@ kafka-configs --describe --entity-type ips --entity-name 127.0.0.1
         str(path),
         served=guarded,
     )
+
+
+def test_dumps(differences, filled, tmp_path):
+    """The flags, on a log whose index is empty; tests/compat has whole indexes."""
+    db = filled.db
+    db.create_topic("dumped")
+    with db.transaction("t") as transaction:
+        transaction.send("dumped", (7).to_bytes(8, "big"), b"k")
+    for number in range(4):
+        db.log("dumped").append_many([b"\0" * 7 + bytes([65 + number])] * 3, timestamps_ms=[1_700_000_000_000 + number] * 3)
+        db.flush()
+    log = f"{0:020d}.log"
+    shutil.copy(f"{db.path}/dumped-0/{log}", tmp_path)
+    (tmp_path / log).with_suffix(".index").touch()
+    assert not differences(f"""
+kafka-dump-log --files {{dir}}/{log}
+kafka-dump-log --files {{dir}}/{log},{{dir}}/{0:020d}.index
+kafka-dump-log --files {{dir}}/{0:020d}.index --index-sanity-check
+kafka-dump-log --files {{dir}}/{log} --deep-iteration
+kafka-dump-log --files {{dir}}/{log} --print-data-log
+kafka-dump-log --files {{dir}}/{log} --print-data-log --skip-record-metadata
+kafka-dump-log --files {{dir}}/{log} --max-bytes 300
+kafka-dump-log --files {{dir}}/{log} --value-decoder-class org.apache.kafka.tools.api.LongDecoder
+kafka-dump-log --files {{dir}}/{log} --key-decoder-class
+""")
