@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from logdb.errors import LogdbError
-from logdb.log.isolation import IsolationLevel
+from logdb.log.isolation import IsolationLevel, without_aborted
 from logdb.model import Buffer, TopicPartition
 from logdb.serving.resources import ON_LOOP_COUNT_MAX, DoorResources, RequestResources
 
@@ -112,6 +112,16 @@ class PartitionRead:
     def is_over(self) -> bool:
         """Whether to wait for more makes no sense: an error, no room, or all was left out, so that the client learns where to go on."""
         return self.error is not None or self.is_full or (self.next_offset > self.wanted.offset and not self.size_bytes)
+
+
+class UnabortedRead(PartitionRead):
+    """As ``PartitionRead``; at ``read_committed`` without the batches of aborted transactions."""
+
+    def selected(self, log: "AuthorizedLog", view: memoryview, begin: int, isolation_level: IsolationLevel) -> Iterable[memoryview]:
+        if isolation_level == "read_uncommitted" or begin == self.next_offset:
+            return (view,)
+        aborted = log.aborted_transactions(begin, self.next_offset)
+        return without_aborted((view,), aborted) if aborted else (view,)
 
 
 async def fetch(
