@@ -27,7 +27,7 @@ from logdb.model import (
     TopicPartition,
 )
 from logdb.threads import renewed
-from logdb_http_api.door.partitions import Epoch, Found, PartitionState, Transactions
+from logdb_http_api.door.partitions import Epoch, Found, Latest, PartitionState, Transactions
 from logdb_http_api.remote.answers import Answer
 from logdb_http_api.remote.reading import DECOMPRESSED_SIZE_BYTES_MAX, FIRST_SIZE_BYTES, SIZE_BYTES, Chunk, Source
 from logdb_http_api.remote.writing import REQUEST_BATCHES_MAX, Identity, Memory, Upload
@@ -124,6 +124,11 @@ class RemoteLog:
     def offset_for_timestamp(self, timestamp_ms: int) -> int | None:
         found: Found = self._get(f"timestamps/{max(0, timestamp_ms)}").decoded(Found)
         return found.offset
+
+    @checked_call
+    def latest_record(self) -> tuple[int, int] | None:
+        found: Latest = self._get("timestamps/latest").decoded(Latest)
+        return None if found.offset is None or found.timestamp_ms is None else (found.offset, found.timestamp_ms)
 
     def _get(self, path: str) -> Answer:
         return self._session.connections.request("GET", f"{self._path}/{path}")

@@ -114,6 +114,7 @@ ASKS = {
     ("POST", "/logdb/v1/topics/{topic}/partitions/{partition}/batches"): Ask(OF_TOPIC + "/batches", batch([b"x"], 1, 0, 0), BATCHES),
     ("GET", "/logdb/v1/topics/{topic}/partitions/{partition}/batches"): Ask(OF_TOPIC + "/batches?offset=0"),
     ("POST", "/logdb/v1/partitions"): Ask("/logdb/v1/partitions", {"positions": [[PARTITION, 0]]}, found=[None]),
+    ("GET", "/logdb/v1/topics/{topic}/partitions/{partition}/timestamps/latest"): Ask(OF_TOPIC + "/timestamps/latest"),
     ("GET", "/logdb/v1/topics/{topic}/partitions/{partition}/timestamps/{timestamp_ms}"): Ask(OF_TOPIC + "/timestamps/0"),
     ("GET", "/logdb/v1/topics/{topic}/partitions/{partition}/epochs/{offset}"): Ask(OF_TOPIC + "/epochs/0"),
     ("GET", "/logdb/v1/topics/{topic}/partitions/{partition}/transactions"): Ask(OF_TOPIC + "/transactions"),
