@@ -5,6 +5,7 @@ Knows where servers are installed, when one listens, and how it ends.  Does not 
 
 import contextlib
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -17,6 +18,7 @@ from benches.workload import Wrong
 HOST = "127.0.0.1"
 _DIRECTORIES = (os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin")  # where servers are, which not every user searches
 _START_S, _END_S = 90, 30
+_PORTS = 20_000, 32_000
 
 
 def program(name: str, *directories: str) -> str | None:
@@ -30,13 +32,17 @@ def not_installed(name: str, *directories: str) -> str | None:
 
 
 def free_port() -> int:
-    with socket.create_server((HOST, 0)) as listener:
-        return int(listener.getsockname()[1])
+    """A free port below those that the system gives to clients: one of those may be taken before the server listens."""
+    while True:
+        with contextlib.suppress(OSError), socket.create_server((HOST, random.randrange(*_PORTS))) as listener:
+            return int(listener.getsockname()[1])
 
 
 @contextlib.contextmanager
-def running(command: Sequence[str], port: int, output: Path, environment: Mapping[str, str] | None = None) -> Iterator[None]:
-    """A server from when it listens on ``port``; what it prints goes to ``output``.
+def running(
+    command: Sequence[str], port: int, output: Path, environment: Mapping[str, str] | None = None
+) -> "Iterator[subprocess.Popen[bytes]]":
+    """A server's process from when it listens on ``port``; what it prints goes to ``output``.
 
     Raises:
         Wrong: it ended, or did not listen in time.
@@ -47,7 +53,7 @@ def running(command: Sequence[str], port: int, output: Path, environment: Mappin
     ):
         try:
             _await_listening(process, port, output)
-            yield
+            yield process
         finally:
             process.terminate()
             try:

@@ -311,7 +311,7 @@ def offset_commits(work: Work) -> Measure:
 # ---------------------------------------------------------------- ready-made batches
 
 
-def _ready(work: Work) -> list[bytes]:
+def ready_batches(work: Work) -> list[bytes]:
     """Batches of BATCH_COUNT records, as a door would get them: built by another maker."""
     from kafka.record.default_records import DefaultRecordBatchBuilder as Builder  # type: ignore[import-untyped]  # no stubs
 
@@ -326,7 +326,7 @@ def _ready(work: Work) -> list[bytes]:
 
 def append_ready(work: Work) -> Measure:
     """What a door does: batches of other makers are checked, placed and written."""
-    ready = _ready(work)
+    ready = ready_batches(work)
     with _log(work, config={"max.message.bytes": 4 << 20}) as log:  # a batch of 1,000 records of 1 KiB is over the default
         began = work.start()
         for number in range(work.count // BATCH_COUNT):

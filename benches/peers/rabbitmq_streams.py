@@ -5,13 +5,13 @@ A record is one message of raw bytes, key and value joined; it is confirmed once
 
 import asyncio
 import contextlib
-import os
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from benches.peers import not_importable
-from benches.peers._server import HOST, free_port, not_installed, program, running
+from benches.peers._rabbitmq import no_node, node
+from benches.peers._server import HOST, free_port
 from benches.workload import BATCH_COUNT, KEY_SIZE_BYTES, Measure, Work, rate
 
 if TYPE_CHECKING:
@@ -20,45 +20,21 @@ if TYPE_CHECKING:
     Send = Callable[[Producer, list[bytes]], Awaitable[None]]
 
 _STREAM = "t"
-_SCRIPTS = "/usr/lib/rabbitmq/bin"  # Debian's /usr/sbin/rabbitmq-server asks for root, then becomes another user
 _LOGIN: dict[str, Any] = {"username": "guest", "password": "guest", "host": HOST}
 _ENTRY_COUNT = 100  # messages a sub-entry: faster here than 20, 50, 200 or 500
 
 
 def missing() -> str | None:
-    return not_installed("epmd") or not_installed("rabbitmq-server", _SCRIPTS) or not_importable("rstream")
+    return no_node() or not_importable("rstream")
 
 
 @contextlib.contextmanager
 def _node(work: Work) -> Iterator[tuple[asyncio.Runner, int]]:
-    """A node with its own name, cookie, data and port mapper; yields an event loop and the port of its stream plugin."""
-    place, port, mapper = work.directory, free_port(), free_port()
-    (place / "plugins").write_text("[rabbitmq_stream].\n")
-    (place / "node.conf").write_text(
-        f"listeners.tcp = none\nstream.listeners.tcp.1 = {HOST}:{port}\nstream.advertised_host = {HOST}\nstream.advertised_port = {port}\n"
-    )
-    settings = {
-        "RUNNING_UNDER_SYSTEMD": "true",  # lets the script become the node, so that the process we end is the node itself
-        "HOME": place,
-        "ERL_EPMD_PORT": mapper,
-        "ERL_EPMD_ADDRESS": HOST,
-        "RABBITMQ_NODENAME": f"bench-{os.getpid()}@localhost",
-        "RABBITMQ_DIST_PORT": free_port(),
-        "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
-        "RABBITMQ_CONF_ENV_FILE": place / "none",
-        "RABBITMQ_CONFIG_FILE": place / "node.conf",
-        "RABBITMQ_ENABLED_PLUGINS_FILE": place / "plugins",
-        "RABBITMQ_MNESIA_BASE": place / "data",
-        "RABBITMQ_LOG_BASE": place / "log",
-    }
-    environment = os.environ | {name: str(value) for name, value in settings.items()}
-    server = program("rabbitmq-server", _SCRIPTS) or ""
-    # The port mapper is started beforehand, as a child: the node would start one that stays when it ends.
-    with (
-        running([program("epmd") or "", "-port", str(mapper), "-address", HOST], mapper, place / "mapper-output"),
-        running([server], port, place / "output", environment),
-        asyncio.Runner() as loop,
-    ):
+    """A node; yields an event loop and the port of its stream plugin."""
+    port = free_port()
+    config = f"listeners.tcp = none\nstream.listeners.tcp.1 = {HOST}:{port}\n"
+    config += f"stream.advertised_host = {HOST}\nstream.advertised_port = {port}\n"
+    with node(work, port, config, "rabbitmq_stream"), asyncio.Runner() as loop:
         yield loop, port
 
 

@@ -30,6 +30,7 @@ from logdb_kafka_api.limits import SMALL_BYTES
 from logdb_kafka_api.sasl import Exchange
 
 if TYPE_CHECKING:
+    from logdb.serving.server import Given
     from logdb_kafka_api.call import Call
     from logdb_kafka_api.door import KafkaDoor
 
@@ -67,7 +68,8 @@ class Connection(asyncio.BufferedProtocol):
     ==================== ======================== ==============================================================
     field                changed by               to be trusted
     ==================== ======================== ==============================================================
-    ``identity``         authentication           while the access control calls its credential valid
+    ``identity``         authentication, or the   while the access control calls its credential valid
+                         door that gave it
     ``exchange``         SaslHandshake, ``go_on`` from the handshake until the client is authenticated
     ``is_raw``           the same                 the next frame is a message of the exchange, without a header
     ``is_ending``        a handler                the connection is closed behind the answer
@@ -82,9 +84,9 @@ class Connection(asyncio.BufferedProtocol):
     Threading: the event loop of the door.
     """
 
-    def __init__(self, door: "KafkaDoor", slot: ConnectionSlot | None = None) -> None:
-        self._door, self._slot = door, slot
-        self.identity: Identity | None = None
+    def __init__(self, door: "KafkaDoor", slot: ConnectionSlot | None = None, given: "Given | None" = None) -> None:
+        self._door, self._slot, self._given = door, slot, given
+        self.identity: Identity | None = None if given is None else given.identity
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self.host = ""
@@ -100,7 +102,7 @@ class Connection(asyncio.BufferedProtocol):
         self._owner: Owner = None  # of the memory of the frame that is received
         self._taken_bytes = 0
         self._began_s = self._since_s = self._loop.time()
-        self._is_new, self._is_busy = True, False
+        self._is_new, self._is_busy = given is None, False
         self._unsent: list[Buffer] = []
         self.exchange: Exchange | None = None
         self.is_raw = self.is_ending = False
@@ -110,24 +112,26 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport, self.host = transport, host_of(transport)
-        self._slot = self._slot or self._door.slots.take(self.host)
-        if self._slot is None or self._door.slots.is_overfull:
-            logger.info("%s: too many connections; this one is closed", self.host)
-            transport.abort()
-            return
+        if self._given is None:
+            self._slot = self._slot or self._door.slots.take(self.host)
+            if self._slot is None or self._door.slots.is_overfull:
+                logger.info("%s: too many connections; this one is closed", self.host)
+                transport.abort()
+                return
         self._door.connections.add(self)
         self._door.watch(self)
         try:
-            self.identity = self._door.certified(transport)
+            self.identity = self.identity or self._door.certified(transport)
         except AuthenticationFailed as error:
             self._refuse(str(error))
             return
         self._running = self._loop.create_task(self._run(transport))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        del exc
         if self._slot is not None:
             self._slot.give_back()
+        if self._given is not None:
+            self._given.lost(exc)
         for task in (self._running, self._reserving):
             if task is not None:
                 task.cancel()

@@ -1,5 +1,6 @@
 """Values that all layers share: topic partitions, metadata, topic configs with their ranges and defaults."""
 
+import contextlib
 import re
 from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple, Protocol, TypeAlias, TypeVar
@@ -397,6 +398,18 @@ class TopicInfo(NamedTuple):
     config: Mapping[str, ConfigValue]
     internal: bool = False
     partitions: tuple[PartitionInfo, ...] = ()
+
+    @property
+    def uuid(self) -> bytes:
+        """Kafka's 16 bytes of the id: those that its 22 characters spell, or else a hash."""
+        import base64
+        import hashlib
+
+        with contextlib.suppress(ValueError):
+            spelled = base64.urlsafe_b64decode(self.topic_id + "==")
+            if len(spelled) == 16 and len(self.topic_id) == 22:
+                return spelled
+        return hashlib.sha256(self.topic_id.encode()).digest()[:16]
 
     def __repr__(self) -> str:
         shown = [f"{name}={value!r}" for name, value in self._asdict().items() if name != "partitions" or value]

@@ -26,13 +26,18 @@ def missing() -> str | None:
 @contextlib.contextmanager
 def broker(directory: Path, heap: Sequence[str] = _HEAP) -> Iterator[str]:
     """Start one on an empty directory; yields its address, ``host:port``."""
-    port, controller_port = free_port(), free_port()
-    config = directory / "server.properties"
+    port = free_port()
     directory.mkdir(parents=True, exist_ok=True)
-    config.write_text("".join(f"{key}={value}\n" for key, value in _config(directory, port, controller_port).items()))
-    subprocess.run(_java(heap, "kafka.tools.StorageTool", "format", "-t", _cluster_id(), "-c", config), check=True, capture_output=True)
-    with running(_java(heap, "kafka.Kafka", config), port, directory / "broker.log"):
+    with running(prepare(directory, port, heap), port, directory / "broker.log"):
         yield f"{HOST}:{port}"
+
+
+def prepare(directory: Path, port: int, heap: Sequence[str] = _HEAP) -> list[str]:
+    """Format an empty directory; returns the command of a broker that listens on ``port``."""
+    config = directory / "server.properties"
+    config.write_text("".join(f"{key}={value}\n" for key, value in _config(directory, port, free_port()).items()))
+    subprocess.run(_java(heap, "kafka.tools.StorageTool", "format", "-t", _cluster_id(), "-c", config), check=True, capture_output=True)
+    return _java(heap, "kafka.Kafka", config)
 
 
 def _config(directory: Path, port: int, controller_port: int) -> dict[str, object]:

@@ -58,6 +58,13 @@ class Found(NamedTuple):
     offset: int | None
 
 
+class Latest(NamedTuple):
+    """The record with the latest timestamp; None: there is no record."""
+
+    offset: int | None
+    timestamp_ms: int | None
+
+
 class Epoch(NamedTuple):
     """The leader epoch of a record; -1: unknown."""
 
@@ -95,6 +102,19 @@ def _state(session: Session, partition: TopicPartition, isolation_level: Isolati
         return PartitionState(log.start_offset, log.end_offset, readable, log.last_stable_offset, log.size_bytes, log.durability)
     except (UnknownTopic, UnknownPartition, NotAuthorized):
         return None
+
+
+@routes.get(
+    f"{_PATH}/timestamps/latest", "The record with the latest timestamp", needs=("Describe Topic",), gives={"application/json": Latest}
+)
+async def latest_record(request: Request) -> web.StreamResponse:
+    """The first record with the largest timestamp, or a transaction's marker; null if there is neither."""
+    found = await request.call(_latest, request.session, TopicPartition(request.path("topic"), request.partition()))
+    return encoded(Latest(*(found or (None, None))))
+
+
+def _latest(session: AuthorizedSession, partition: TopicPartition) -> tuple[int, int] | None:
+    return session.log(*partition).latest_record()
 
 
 @routes.get(

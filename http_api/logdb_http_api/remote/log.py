@@ -27,7 +27,7 @@ from logdb.model import (
     TopicPartition,
 )
 from logdb.threads import renewed
-from logdb_http_api.door.partitions import Epoch, Found, PartitionState, Transactions
+from logdb_http_api.door.partitions import Epoch, Found, Latest, PartitionState, Transactions
 from logdb_http_api.remote.answers import Answer
 from logdb_http_api.remote.reading import DECOMPRESSED_SIZE_BYTES_MAX, FIRST_SIZE_BYTES, SIZE_BYTES, Chunk, Source
 from logdb_http_api.remote.writing import REQUEST_BATCHES_MAX, Identity, Memory, Upload
@@ -125,6 +125,11 @@ class RemoteLog:
         found: Found = self._get(f"timestamps/{max(0, timestamp_ms)}").decoded(Found)
         return found.offset
 
+    @checked_call
+    def latest_record(self) -> tuple[int, int] | None:
+        found: Latest = self._get("timestamps/latest").decoded(Latest)
+        return None if found.offset is None or found.timestamp_ms is None else (found.offset, found.timestamp_ms)
+
     def _get(self, path: str) -> Answer:
         return self._session.connections.request("GET", f"{self._path}/{path}")
 
@@ -156,7 +161,7 @@ class RemoteLog:
         expected_offset: int | None = None,
         durability: str | None = None,
     ) -> range:
-        """As ``PartitionLog.append_many``.  More than two batches are sent in several requests.
+        """As ``PartitionLog.append_many``.  Each batch is a request.
 
         Raises:
             UnexpectedOffset: Also if another session appended between two requests; ``offsets`` are those that the call
@@ -178,7 +183,7 @@ class RemoteLog:
         with self._turn:
             upload = Upload(
                 self._session.connections,
-                f"{self._path}/batches",
+                self._where,
                 self._identity,
                 self._config,
                 self._memory,
@@ -234,7 +239,7 @@ class RemoteLog:
             state = self._state()
             raise OffsetOutOfRange(self.topic, self.partition, offset, state.start_offset, state.end_offset)
         decompressed_size_bytes_max = max(DECOMPRESSED_SIZE_BYTES_MAX, self._config.max_message_bytes)
-        source = Source(self._session.connections, f"{self._path}/batches", isolation_level, decompressed_size_bytes_max)
+        source = Source(self._session.connections, self._where, isolation_level, decompressed_size_bytes_max)
         return source, source.fetch(offset, size_bytes_max, leader_epoch=leader_epoch)
 
     @checked_call

@@ -1,8 +1,5 @@
 """What a client asks first: APIs, brokers and topics, coordinators."""
 
-import base64
-import contextlib
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -77,11 +74,11 @@ async def metadata(call: Call) -> Values:
 
 
 def _named(call: Call, wanted: Sequence[Values]) -> list[Values]:
-    is_by_id = any(one["name"] is None for one in wanted)
-    names = {uuid_of(info.topic_id): info.name for info in call.session.topics()} if is_by_id else {}
+    is_by_id = any(one["topic_id"] != _NO_ID for one in wanted)
+    names = {info.uuid: info.name for info in call.session.topics()} if is_by_id else {}
     found = []
     for one in wanted:
-        name = one["name"] if one["name"] is not None else names.get(one["topic_id"])
+        name = one["name"] if one["topic_id"] == _NO_ID else names.get(one["topic_id"])  # Java's clients leave the name empty beside an id
         if name is None:
             found.append(_unknown(None, Code.UNKNOWN_TOPIC_ID, one["topic_id"]))
             continue
@@ -110,7 +107,7 @@ def _topic(call: Call, info: TopicInfo) -> Values:
     topic: Values = {
         "error_code": Code.NONE,
         "name": info.name,
-        "topic_id": uuid_of(info.topic_id),
+        "topic_id": info.uuid,
         "is_internal": info.internal,
         "partitions": [
             {
@@ -131,15 +128,6 @@ def _topic(call: Call, info: TopicInfo) -> Values:
 
 def _unknown(name: str | None, code: Code, topic_id: bytes = _NO_ID) -> Values:
     return {"error_code": code, "name": name, "topic_id": topic_id}
-
-
-def uuid_of(topic_id: str) -> bytes:
-    """Kafka's 16 bytes of a topic id: those that its 22 characters spell, or else a hash."""
-    with contextlib.suppress(ValueError):
-        spelled = base64.urlsafe_b64decode(topic_id + "==")
-        if len(spelled) == len(_NO_ID) and len(topic_id) == 22:
-            return spelled
-    return hashlib.sha256(topic_id.encode()).digest()[: len(_NO_ID)]
 
 
 # ---------------------------------------------------------------- coordinators

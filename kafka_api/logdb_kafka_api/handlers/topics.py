@@ -7,7 +7,6 @@ from logdb.requests.topics import DescribeConfigs
 from logdb_kafka_api.call import Call, Values
 from logdb_kafka_api.errors import Code, code_of
 from logdb_kafka_api.handlers import configs
-from logdb_kafka_api.handlers.metadata import uuid_of
 
 
 async def create_topics(call: Call) -> Values:
@@ -30,7 +29,7 @@ async def _create(call: Call, topic: Values, *, is_twice: bool) -> Values:
         info = await call.change(create, name, partitions=partitions, config=config)
     except LogdbError as error:
         return {"name": name, "error_code": code_of(error), "error_message": str(error), "configs": None}
-    made = {"name": name, "error_code": Code.NONE, "error_message": None, "topic_id": uuid_of(info.topic_id)}
+    made = {"name": name, "error_code": Code.NONE, "error_message": None, "topic_id": info.uuid}
     if not call.session.allows(DescribeConfigs(name)):
         return {**made, "topic_config_error_code": Code.TOPIC_AUTHORIZATION_FAILED, "configs": None}
     return {
@@ -62,7 +61,7 @@ async def delete_topics(call: Call) -> Values:
     wanted = call.values["topics"] or [{"name": name, "topic_id": bytes(16)} for name in call.values["topic_names"]]
     names: dict[bytes, str] = {}
     if any(one["name"] is None for one in wanted):
-        names = {uuid_of(info.topic_id): info.name for info in await call.call(call.session.topics)}
+        names = {info.uuid: info.name for info in await call.call(call.session.topics)}
     return {"responses": [await _delete(call, one["name"] or names.get(one["topic_id"]), one["topic_id"]) for one in wanted]}
 
 

@@ -190,8 +190,9 @@ def _told(token: Token) -> TokenInfo:
 
 def _described(content: Security, name: str) -> UserInfo:
     principal = Principal("User", name)
-    mechanisms = tuple(sorted(content.users.get(name, ())))
-    return UserInfo(name, mechanisms, principal in content.super_users, content.quotas.get(principal))
+    credentials = dict(sorted(content.users.get(name, {}).items()))
+    iterations = tuple(one.iterations for one in credentials.values())
+    return UserInfo(name, tuple(credentials), principal in content.super_users, content.quotas.get(principal), iterations)
 
 
 def _found(acls: Iterable[Acl], filters: Sequence[AclFilter]) -> Iterable[Acl]:

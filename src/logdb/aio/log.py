@@ -22,6 +22,7 @@ class Log(Mirror[PartitionLog]):
     flush = in_thread(PartitionLog.flush)
     read_batches = in_thread(PartitionLog.read_batches)
     offset_for_timestamp = in_thread(PartitionLog.offset_for_timestamp)
+    latest_record = in_thread(PartitionLog.latest_record)
     aborted_transactions = in_thread(PartitionLog.aborted_transactions)
     open_transactions = in_thread(PartitionLog.open_transactions)
 

@@ -125,10 +125,8 @@ class Broker:
             metadata: The topics; on a single node those of the same store.
         """
         self._store, self._metadata, self._owner = storage, metadata, os.getpid()
-        self._group_config, self._transaction_config = (
-            group_config or GroupConfig(),
-            transaction_config or TransactionConfig(defer_additions=True),
-        )
+        self._group_config = group_config or GroupConfig()
+        self._transaction_config = transaction_config or TransactionConfig(defer_additions=True)
         self._member_memory = MemberMemory(self._group_config.member_bytes_max)
         self._timers = Timers(storage.io, _fire)
         self._groups = Shards(storage, metadata, _OFFSETS, self._group_coordinator, timers=self._timers, execute=self._execute)

@@ -1,6 +1,6 @@
 """``logdb configs``: the configs of topics.
 
-Verbs, and the flags of kafka-configs, which also print as it does.
+Verbs, and the flags of kafka-configs, which also print as it does; those of what is no topic are in ``configs_as_kafka``.
 """
 
 import re
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import click
 
+from logdb.cli import configs_as_kafka, properties
 from logdb.cli.actions import ActionFlags, names
 from logdb.cli.output import emit, say, table
 from logdb.cli.params import CONFIG_KEY, PAIR, TOPIC
@@ -15,7 +16,7 @@ from logdb.cli.session import Session, common, pass_session
 from logdb.cli.topics import Pairs, changes, config_text
 from logdb.model import TOPIC_CONFIGS, TopicInfo
 
-_FLAGS = ActionFlags("kafka-configs", "describe", "alter", describing=("name", "entity_type", "every"))
+_FLAGS = ActionFlags("kafka-configs", "describe", "alter", describing=("names", "entity_types", "topics", "every"))
 
 
 def entries(topic: TopicInfo, *, every: bool) -> list[dict[str, object]]:
@@ -80,39 +81,70 @@ def alter_topics(session: Session, names: Sequence[str], pairs: Pairs, dropped: 
 @common
 @_FLAGS.options
 @click.option("--all", "every", is_flag=True, hidden=True)
-@click.option("--entity-type", type=click.Choice(["topics"]), hidden=True)
-@click.option("--entity-name", "--topic", "name", type=TOPIC, hidden=True)
+@click.option("--entity-type", "entity_types", type=click.Choice(configs_as_kafka.TYPES), multiple=True, hidden=True)
+@click.option("--entity-name", "names", multiple=True, hidden=True)
+@click.option("--entity-default", is_flag=True, hidden=True)
+@click.option("--topic", "topics", hidden=True)
+@click.option("--entity-user", "users", hidden=True)
+@click.option("--user-defaults", "users", flag_value="", hidden=True)
+@click.option("--client", "clients", hidden=True)
+@click.option("--client-defaults", "clients", flag_value="", hidden=True)
+@click.option("--broker", "brokers", hidden=True)
+@click.option("--broker-defaults", "brokers", flag_value="", hidden=True)
+@click.option("--ip", "ips", hidden=True)
+@click.option("--ip-defaults", "ips", flag_value="", hidden=True)
 @click.option("--add-config", hidden=True)
+@click.option("--add-config-file", "file", type=click.Path(exists=True, dir_okay=False), hidden=True)
 @click.option("--delete-config", hidden=True)
 @pass_session
 @click.pass_context
 def configs(
     context: click.Context,
     session: Session,
+    /,
     every: bool,
-    entity_type: str | None,
-    name: str | None,
+    entity_types: Sequence[str],
+    names: Sequence[str],
+    entity_default: bool,
     add_config: str | None,
+    file: str | None,
     delete_config: str | None,
+    **flags: str | None,
 ) -> None:
     """Show and change configs of topics; list all keys."""
     action = _FLAGS.given(context, required=session.kafka)
     if context.invoked_subcommand is not None:
         return
+    kinds = entity_types or (["topics"] if names else [])
+    entity = configs_as_kafka.entity_of(kinds, names, flags, default=entity_default) or configs_as_kafka.Entity("topics", None)
     if action == "alter":
-        if name is None:
-            raise click.UsageError("--alter needs --entity-name TOPIC")
+        added = [*(properties.read(file).items() if file else ()), *parse_added(add_config or "")]
         dropped = [key.strip() for key in delete_config.split(",")] if delete_config else []
-        alter_topics(session, [name], parse_added(add_config or ""), dropped)
+        if entity.kind != "topics":
+            configs_as_kafka.alter(session, entity, dict(added), dropped)
+        elif not entity.name:
+            raise click.UsageError("--alter needs --entity-name TOPIC")
+        else:
+            alter_topics(session, [entity.name], added, dropped)
+    elif action == "describe" and entity.kind != "topics":
+        configs_as_kafka.describe(session, entity, every=every)
     elif action == "describe":
-        with session.read() as db:
-            found = [db.describe_topic(topic) for topic in ([name] if name else [topic.name for topic in db.topics()])]
-        if session.as_json:
-            emit({topic.name: entries(topic, every=every) for topic in found})
-        for topic in () if session.as_json else found:
-            print_as_kafka(topic, every=every)
+        describe_topics(session, entity.name, every=every)
     else:
         context.invoke(list_keys)
+
+
+def describe_topics(session: Session, name: str | None, *, every: bool) -> None:
+    with session.read() as db:
+        known = [topic.name for topic in db.topics(internal=session.kafka)]
+        if session.kafka and not every and name and name not in known:
+            click.echo(f"The topic '{name}' doesn't exist and doesn't have dynamic config.")
+            return
+        found = [db.describe_topic(topic) for topic in ([name] if name else known)]
+    if session.as_json:
+        emit({topic.name: entries(topic, every=every) for topic in found})
+    for topic in () if session.as_json else found:
+        print_as_kafka(topic, every=every)
 
 
 @configs.command("list")

@@ -129,6 +129,7 @@ PROPERTIES = {
     "print.timestamp": "false",
     "print.partition": "false",
     "print.offset": "false",
+    "print.delivery": "false",
     "print.epoch": "false",
     "print.headers": "false",
     "print.key": "false",
@@ -208,6 +209,7 @@ def console(given: Mapping[str, str], timestamp_types: Mapping[str, str]) -> Ren
         "print.timestamp": lambda record: f"{timestamp_types[record.topic]}:{record.timestamp_ms}".encode(),
         "print.partition": lambda record: b"Partition:%d" % record.partition,
         "print.offset": lambda record: b"Offset:%d" % record.offset,
+        "print.delivery": lambda _: b"Delivery:NOT_PRESENT",  # share groups alone count deliveries
         "print.epoch": lambda record: b"Epoch:%d" % record.leader_epoch,
         "print.headers": headers,
         "print.key": lambda record: shown(record.key, of_key),

@@ -121,6 +121,8 @@ def describe_one(session: Session, db: "logdb.Database", group_id: str, what: st
         groups_as_kafka.show_members(info, partitions, verbose=verbose)
     elif session.kafka and not session.as_json and what == "state":
         groups_as_kafka.show_state(info, session.place.rpartition("://")[2], verbose=verbose)
+    elif session.kafka and not session.as_json:
+        groups_as_kafka.show_offsets(info, rows, verbose=verbose)
     elif not session.as_json and what == "offsets":
         if not info.members:
             say(f"group {group_id!r} has no active members")
@@ -186,10 +188,9 @@ def list_all(session: Session, *, with_state: bool, with_type: bool = False, sta
         found = [group for group in db.groups() if is_among(group.state, states) and is_among(_TYPE, types)]
     if session.as_json:
         emit([{"group": group.group_id, "state": group.state, "protocol_type": group.protocol_type} for group in found])
-    elif session.kafka and with_type:
-        groups_as_kafka.show_types([(group.group_id, _TYPE, group.state) for group in found], with_state=with_state)
-    elif session.kafka and not with_state:
-        click.echo("".join(f"{group.group_id}\n" for group in found), nl=False)
+    elif session.kafka:
+        columns = [name for name, is_wanted in (("TYPE", with_type), ("STATE", with_state)) if is_wanted]
+        groups_as_kafka.show_list([{"GROUP": group.group_id, "TYPE": _TYPE, "STATE": group.state} for group in found], columns)
     elif found:
         table(("GROUP", "STATE", "TYPE"), [(group.group_id, group.state, shown(group.protocol_type)) for group in found])
     else:
@@ -234,7 +235,7 @@ def reset(
         names_of = ("group", "topic", "partition", "new_offset")
         emit({"executed": execute, "offsets": [dict(zip(names_of, row, strict=True)) for row in rows]})
     elif export:
-        click.echo(written_offsets(plans), nl=False)
+        click.echo(written_offsets(plans), nl=session.kafka)  # kafka-consumer-groups ends it by an empty line
     elif session.kafka:
         groups_as_kafka.show_reset(rows)
     else:

@@ -1,4 +1,4 @@
-"""What kafka-consumer-groups prints of members, states, resets and deletions.
+"""What kafka-consumer-groups prints of groups, offsets, members, states, resets and deletions.
 
 Source: Kafka's ConsumerGroupCommand and GroupOffsetsResetter, 4.3.
 """
@@ -9,7 +9,8 @@ from itertools import groupby
 import click
 
 from logdb.cli.output import say
-from logdb.coordinator.events import GroupInfo
+from logdb.client.administration import GroupOffset
+from logdb.coordinator.events import GroupInfo, MemberInfo
 from logdb.model import TopicPartition
 
 _MISSING = "-"
@@ -17,22 +18,26 @@ _WIDTH = 15  # of a column at least
 
 
 def rows(columns: Mapping[str, int], cells: Sequence[Sequence[object]]) -> list[str]:
-    """Lines of columns; each but the last is as wide as it has to be, and at least as wide as ``columns`` says."""
+    """Lines of columns; each is as wide as it has to be, and at least as wide as ``columns`` says; one of 0 is not filled."""
     names = list(columns)
     texts = [[_MISSING if cell in {None, ""} else str(cell) for cell in row] for row in cells]
-    widths = [max(columns[name], *(len(row[number]) for row in texts), 0) for number, name in enumerate(names)]
-    return [" ".join(text.ljust(width) for text, width in zip(row[:-1], widths, strict=False)) + f" {row[-1]}" for row in [names, *texts]]
+    widths = [columns[name] and max([columns[name], *(len(row[number]) for row in texts)]) for number, name in enumerate(names)]
+    return [" ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)) for row in [names, *texts]]
 
 
 def _print(lines: Iterable[str]) -> None:
     click.echo("\n" + "\n".join(lines))
 
 
-def show_types(groups: Sequence[tuple[str, str, str]], *, with_state: bool) -> None:
-    """``--list --type``: group, type and state."""
-    width = max([_WIDTH, *(len(name) for name, _, _ in groups)]) + 10
-    columns = {"GROUP": width, "TYPE": 20, **({"STATE": 20} if with_state else {})}
-    click.echo("\n".join(rows(columns, [row[: len(columns)] for row in groups])))
+def show_list(groups: Sequence[Mapping[str, str]], columns: Sequence[str]) -> None:
+    """``--list``: groups alone, or with ``TYPE`` and ``STATE``."""
+    if not columns:
+        click.echo("".join(f"{group['GROUP']}\n" for group in groups), nl=False)
+        return
+    width = max([_WIDTH, *(len(group["GROUP"]) for group in groups)]) + 10
+    click.echo(
+        "\n".join(rows({"GROUP": width, **dict.fromkeys(columns, 20)}, [[group[name] for name in ("GROUP", *columns)] for group in groups]))
+    )
 
 
 def say_state(info: GroupInfo) -> None:
@@ -41,6 +46,27 @@ def say_state(info: GroupInfo) -> None:
         say(f"\nConsumer group '{info.group_id}' has no active members.")
     elif info.state != "Stable":
         say(f"\nWarning: Consumer group '{info.group_id}' is rebalancing.")
+
+
+def _host(member: MemberInfo) -> str:
+    """As Kafka writes an address; a member in the process of the database has none."""
+    return f"/{member.client_host}" if member.client_host else _MISSING
+
+
+def show_offsets(info: GroupInfo, offsets: Sequence[GroupOffset], *, verbose: bool) -> None:
+    """``--describe``, ``--describe --offsets``."""
+    say_state(info)
+    columns = {"GROUP": _WIDTH, "TOPIC": _WIDTH, "PARTITION": 10, **({"LEADER-EPOCH": _WIDTH} if verbose else {})}
+    columns |= {"CURRENT-OFFSET": _WIDTH, "LOG-END-OFFSET": _WIDTH, "LAG": _WIDTH, "CONSUMER-ID": _WIDTH, "HOST": _WIDTH, "CLIENT-ID": 0}
+    cells = []
+    for row in offsets:
+        committed, member = row.committed, row.member
+        epoch = committed.leader_epoch if committed is not None and committed.leader_epoch >= 0 else None
+        who = (None, None, None) if member is None else (member.member_id, _host(member), member.client_id)
+        progress = (None if committed is None else committed.offset, row.end_offset, row.lag)
+        cells.append([info.group_id, *row.partition, *([epoch] if verbose else []), *progress, *who])
+    if cells:
+        _print(rows(columns, cells))
 
 
 def show_members(info: GroupInfo, assigned: Mapping[str, Sequence[TopicPartition]], *, verbose: bool) -> None:
@@ -54,7 +80,7 @@ def show_members(info: GroupInfo, assigned: Mapping[str, Sequence[TopicPartition
             "GROUP": info.group_id,
             "CONSUMER-ID": member.member_id,
             "GROUP-INSTANCE-ID": member.group_instance_id,
-            "HOST": member.client_host,
+            "HOST": _host(member),
             "CLIENT-ID": member.client_id,
             "#PARTITIONS": len(assigned[member.member_id]),
             "CURRENT-ASSIGNMENT": _assignment(assigned[member.member_id]),
@@ -63,7 +89,8 @@ def show_members(info: GroupInfo, assigned: Mapping[str, Sequence[TopicPartition
     ]
     if not static:
         del columns["GROUP-INSTANCE-ID"]
-    _print(rows(columns, [[row.get(name) for name in columns] for row in cells]))
+    end = "" if verbose else " "  # where Kafka's tool leaves room for the columns of --verbose
+    _print(line + end for line in rows(columns, [[row.get(name) for name in columns] for row in cells]))
 
 
 def _assignment(partitions: Sequence[TopicPartition]) -> str:
@@ -77,7 +104,7 @@ def show_state(info: GroupInfo, coordinator: str, *, verbose: bool) -> None:
     say_state(info)
     columns = {"GROUP": _WIDTH, "COORDINATOR (ID)": 25, "ASSIGNMENT-STRATEGY": 20, "STATE": 20}
     columns |= {"GROUP-EPOCH": _WIDTH, "TARGET-ASSIGNMENT-EPOCH": 25} if verbose else {}
-    epochs = [info.generation, info.generation] if verbose else []
+    epochs = [None, None] if verbose else []  # groups are of Kafka's type classic, which has none
     cells = [info.group_id, f"{coordinator}  (0)", info.protocol, info.state, *epochs, len(info.members)]
     _print(rows({**columns, "#MEMBERS": 0}, [cells]))
 
@@ -96,4 +123,4 @@ def show_deleted(names: Sequence[str]) -> None:
 def show_deleted_offsets(group_id: str, partitions: Sequence[TopicPartition]) -> None:
     """``--delete-offsets``."""
     click.echo(f"Request succeeded for deleting offsets from group {group_id}.")
-    _print(rows({"TOPIC": _WIDTH, "PARTITION": 10, "STATUS": 0}, [(*one, "Successful") for one in partitions]))
+    _print(rows({"TOPIC": _WIDTH, "PARTITION": 10, "STATUS": _WIDTH}, [(*one, "Successful") for one in partitions]))

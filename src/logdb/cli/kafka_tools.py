@@ -58,6 +58,7 @@ _TOOLS = {
         needless={"--enable-systest-events", "--skip-message-on-error"},
     ),
     "kafka-consumer-groups": Flags(needless_values={"--timeout"}),
+    "kafka-configs": Flags(renamed={"--user": "--entity-user"}),  # of the verb it is who asks
     "kafka-dump-log": Flags(needless_values={"--max-message-size"}),
     "kafka-get-offsets": Flags(renamed={"--broker-list": "--bootstrap-server"}),
     "kafka-log-dirs": Flags(needless_values={"--broker-list"}),  # numbers of brokers, of which there is one

@@ -1,5 +1,6 @@
 """``logdb log-dirs``: the size of each partition on the disk.  JSON as kafka-log-dirs writes it."""
 
+import json
 import os
 from collections.abc import Sequence
 
@@ -9,6 +10,8 @@ from logdb.cli.output import counted, emit, say, size_text, table
 from logdb.cli.params import TOPIC
 from logdb.cli.session import Session, common, pass_session
 from logdb.model import TopicInfo
+
+_QUERYING = "Querying brokers for log directories information\nReceived log directory information from brokers 0"
 
 
 def document(place: str, topics: Sequence[TopicInfo]) -> dict[str, object]:
@@ -33,9 +36,16 @@ def log_dirs(session: Session, names: Sequence[str], describe: bool, topic_list:
     wanted = [*names, *(topic_list.split(",") if topic_list else ())]
     place = session.place if session.bootstrap else os.path.abspath(session.place)
     with session.read() as db:
-        found = [db.describe_topic(name) for name in wanted or [topic.name for topic in db.topics(internal=True)]]
-    if session.as_json or session.kafka:
+        known = [topic.name for topic in db.topics(internal=True)]
+        if session.kafka and wanted:  # kafka-log-dirs leaves out unknown topics
+            wanted = [name for name in wanted if name in known]
+            known = []
+        found = [db.describe_topic(name) for name in wanted or known]
+    if session.as_json:
         emit(document(place, found))
+        return
+    if session.kafka:
+        click.echo(f"{_QUERYING}\n{json.dumps(document(place, found), separators=(',', ':'))}")
         return
     rows = [
         (f"{topic.name}-{p.partition}", size_text(p.size_bytes), p.segment_count, p.start_offset, p.end_offset)

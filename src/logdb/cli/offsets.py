@@ -16,22 +16,27 @@ from logdb.cli.units import Kind
 from logdb.errors import UnknownTopic
 from logdb.model import TopicPartition
 
+_SPECS = {
+    **dict.fromkeys(("-1", "latest"), OffsetSpec("end")),
+    **dict.fromkeys(("-2", "earliest", "-4", "earliest-local"), OffsetSpec("beginning")),
+    **dict.fromkeys(("-3", "max-timestamp"), OffsetSpec("latest-time")),
+    **dict.fromkeys(("-5", "latest-tiered", "-6", "earliest-pending-upload"), OffsetSpec("none")),  # nothing lies in other storage
+}
+
 
 class OffsetTime(Kind):
-    """latest (-1), earliest (-2), or a time."""
+    """latest (-1), earliest (-2), max-timestamp (-3), or a time."""
 
     name = "time"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> OffsetSpec:
         if isinstance(value, OffsetSpec):
             return value
-        if value in ("latest", "-1"):
-            return OffsetSpec("end")
-        if value in ("earliest", "-2"):
-            return OffsetSpec("beginning")
+        if value in _SPECS:
+            return _SPECS[str(value)]
         moment = TIME.convert(value, param, ctx)
         if moment < 0:
-            self.fail(f"{value!r} is none of -1 (latest), -2 (earliest), and no time", param, ctx)
+            self.fail(f"{value!r} is none of -1 (latest), -2 (earliest), -3 (max-timestamp), and no time", param, ctx)
         return OffsetSpec("from-time", moment)
 
 
@@ -44,33 +49,36 @@ def numbers(text: str) -> set[int]:
     Raises:
         ValueError: It is not of this form.
     """
-    found: set[int] = set()
-    for part in text.split(","):
-        first, dash, beyond = part.partition("-")
-        found.update(range(int(first or 0), int(beyond)) if dash else [int(part)])
-    return found
+    return set().union(*(range(*_bounds(part)) for part in text.split(",")))
+
+
+def _bounds(part: str, count: int | None = None) -> tuple[int, int]:
+    """The first partition of ``2``, ``1-3``, ``-3`` or ``1-``, and that beyond the last; ``count``: of partitions."""
+    first, dash, beyond = part.partition("-")
+    if not dash:
+        return int(part), int(part) + 1
+    return int(first or 0), count if count is not None and not beyond else int(beyond)
 
 
 def selected(db: "logdb.Database", pattern: str, known: Sequence[str]) -> list[TopicPartition]:
-    """Partitions that ``topic``, ``topic:partition`` or ``topic:first-beyond`` names; the topic may be a regular expression.
+    """Partitions that ``topic``, ``topic:partition`` or ``topic:first-beyond`` names.
+
+    The topic may be a regular expression; of ``:partition`` it is any, and of ``topic:first-`` the last partition is the topic's.
 
     Raises:
         click.BadParameter: The partition is not a number, or the topic neither a name nor a regular expression.
         UnknownTopic: No topic matches.
     """
     topic, _, partitions = pattern.partition(":")
-    try:
-        wanted = numbers(partitions) if partitions else None
-    except ValueError:
-        raise click.BadParameter(f"{partitions!r} is no partition; write TOPIC:0 or TOPIC:0-3", param_hint=repr(pattern)) from None
-    names = [topic] if topic in known else matching_names(topic, known)
+    names = [topic] if topic in known else list(known) if not topic else matching_names(topic, known)
     if not names:
         raise UnknownTopic(topic, known=tuple(known))
-    return [
-        TopicPartition(name, partition)
-        for name in names
-        for partition in (range(db.describe_topic(name).partition_count) if wanted is None else sorted(wanted))
-    ]
+    counts = {name: db.describe_topic(name).partition_count for name in names}
+    try:
+        wanted = {name: range(*_bounds(partitions, count) if partitions else (count,)) for name, count in counts.items()}
+    except ValueError:
+        raise click.BadParameter(f"{partitions!r} is no partition; write TOPIC:0 or TOPIC:0-3", param_hint=repr(pattern)) from None
+    return [TopicPartition(name, partition) for name, found in wanted.items() for partition in found if topic or partition < counts[name]]
 
 
 def queries(
@@ -92,7 +100,15 @@ def answer(log: "logdb.Log", moment: OffsetSpec | None) -> dict[str, object]:
     where: dict[str, object] = {"topic": log.topic, "partition": log.partition}
     if moment is None:
         return {**where, "start_offset": log.start_offset, "end_offset": log.end_offset}
-    offset = log.offset_for_timestamp(moment.number) if moment.kind == "from-time" else offset_of(log, moment)
+    match moment.kind:
+        case "from-time":
+            offset = log.offset_for_timestamp(moment.number)
+        case "latest-time":
+            offset = (log.latest_record() or (None,))[0]
+        case "none":
+            offset = None
+        case _:
+            offset = offset_of(log, moment)
     return {**where, "offset": offset}
 
 
@@ -102,7 +118,9 @@ def answer(log: "logdb.Log", moment: OffsetSpec | None) -> dict[str, object]:
 @click.option("-t", "--topic", "patterns", multiple=True, type=TOPIC, help="A topic, or a regular expression of them.")
 @click.option("--partitions", metavar="N,...", help="Only these partitions.")
 @click.option("--topic-partitions", metavar="TOPIC:N,...", help="Only these: TOPIC, TOPIC:0 or TOPIC:0-3, with commas between.")
-@click.option("--time", "moment", type=OFFSET_TIME, help="latest (-1), earliest (-2), or a time: ms, 2013-07-04T12:00:00 (UTC).")
+@click.option(
+    "--time", "moment", type=OFFSET_TIME, help="latest (-1), earliest (-2), max-timestamp (-3), or a time: ms, 2013-07-04T12:00:00 (UTC)."
+)
 @click.option("--exclude-internal-topics", is_flag=True, hidden=True)
 @pass_session
 def offsets(
@@ -125,6 +143,8 @@ def offsets(
     with session.read() as db:
         known = [topic.name for topic in db.topics(internal=not exclude_internal_topics)]
         asked = queries(db, wanted or known, known, moment)
+        if session.kafka:
+            asked = dict(sorted(asked.items()))
         answers = [answer(db.log(*one), when) for one, when in asked.items() if only is None or one.partition in only]
     if session.as_json:
         emit(answers)

@@ -89,10 +89,11 @@ def parse_time(text: str) -> int:
 class OffsetSpec:
     """A begin or an end of reading, as in kcat and in Kafka's OffsetSpec.
 
-    ``number``, by ``kind``: the offset, the number of records before the end, or the time in milliseconds.
+    ``number``, by ``kind``: the offset, the number of records before the end, or the time in milliseconds.  ``latest-time``: the record
+    with the latest timestamp; ``none``: what no partition has.
     """
 
-    kind: Literal["beginning", "end", "offset", "tail", "from-time", "to-time"]
+    kind: Literal["beginning", "end", "offset", "tail", "from-time", "to-time", "latest-time", "none"]
     number: int = 0
 
 

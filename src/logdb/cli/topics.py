@@ -5,6 +5,7 @@ kafka-topics (``topics --create --topic t --partitions 3``), which also print
 as kafka-topics does.
 """
 
+import base64
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
@@ -110,10 +111,15 @@ def matching(db: "logdb.Database", pattern: str | None, *, internal: bool = True
     return found
 
 
+def kafka_id(topic: TopicInfo) -> str:
+    """The topic's id as Kafka spells it."""
+    return base64.urlsafe_b64encode(topic.uuid).decode().rstrip("=")
+
+
 def print_as_kafka(topic: TopicInfo, *, lines: Lines) -> None:
     """The lines of ``kafka-topics --describe``; broker 0 has the one copy."""
     configs = config_text(topic.config, ",")
-    head = (topic.name, topic.topic_id, topic.partition_count, 1, configs)
+    head = (topic.name, kafka_id(topic), topic.partition_count, 1, configs)
     names = ("Topic", "TopicId", "PartitionCount", "ReplicationFactor", "Configs")
     if lines != "partitions":
         click.echo("\t".join(f"{name}: {value}" for name, value in zip(names, head, strict=True)))
@@ -157,8 +163,12 @@ def by_flags(
         raise click.UsageError(f"--{action} needs --topic")
     if action == "create":
         with session.write(create=True) as db:
+            is_there = session.kafka and quiet and topic in [one.name for one in db.topics(internal=True)]
             info = db.create_topic(topic, partitions=partitions or 1, config=dict(config), if_not_exists=quiet)
-        say_created(session, info, config)
+        if session.kafka and not is_there and {".", "_"} & set(topic):
+            click.echo(_COLLIDING)
+        if not is_there:
+            say_created(session, info, config)
     elif action == "alter":
         with session.write() as db:
             for name in _named(db, topic, quiet=quiet):
@@ -172,7 +182,7 @@ def by_flags(
 def _name_of(session: Session, topic_id: str) -> str:
     with session.read() as db:
         for topic in db.topics(internal=True):
-            if topic.topic_id == topic_id:
+            if topic_id in (topic.topic_id, kafka_id(topic)):
                 return topic.name
     raise click.UsageError(f"no topic has the id {topic_id}")
 
@@ -197,6 +207,10 @@ def say_created(session: Session, topic: TopicInfo, given: Pairs) -> None:
         say(f"created topic {topic.name}" + (f", with other configs: {more}" if more else ""))
 
 
+_COLLIDING = (
+    "WARNING: Due to limitations in metric names, topics with a period ('.') or underscore ('_') could collide. "
+    "To avoid issues it is best to use either, but not both."
+)
 _FLAGS = ActionFlags("kafka-topics", "list", "create", "describe", "alter", "delete", describing=("topic", "exclude_internal"))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from logdb.access.credentials import ITERATION_COUNT, MECHANISMS, new_token, scram_credential, token_hash
 from logdb.errors import InsecureConnection, InvalidSecurity
 from logdb.requests.acls import Acl, AclFilter
-from logdb.requests.users import Credentials, CredentialStore, TokenInfo, Users
+from logdb.requests.users import Credentials, CredentialStore, Mechanism, ScramCredential, TokenInfo, Users
 
 TOKEN_EXPIRES_IN_MS = 90 * 86_400_000
 
@@ -70,12 +70,29 @@ class SecurityAdmin:
     def _credentials(self, password: str | None, iterations: int, insecure: bool) -> Credentials:
         if password is None:
             return {}
+        return {mechanism: self._credential(mechanism, password, iterations, insecure) for mechanism in MECHANISMS}
+
+    def _credential(self, mechanism: Mechanism, password: str, iterations: int, insecure: bool) -> ScramCredential:
         if self._open_url is not None and not insecure:
             raise InsecureConnection(self._open_url)
         try:
-            return {mechanism: scram_credential(mechanism, password, iterations=iterations) for mechanism in MECHANISMS}
+            return scram_credential(mechanism, password, iterations=iterations)
         except ValueError as error:
             raise InvalidSecurity(str(error)) from None
+
+    def alter_credentials(self, name: str, passwords: Mapping[Mechanism, tuple[str, int] | None], *, insecure: bool = False) -> None:
+        """Set the passwords of single mechanisms, with their iterations, or delete them; a user that does not exist is added.
+
+        Args:
+            passwords: None: the mechanism has no password any more.
+            insecure: as ``add_user``.
+
+        Raises:
+            UnknownCredential: The user has no password of a mechanism whose password is deleted.
+            InvalidSecurity, InsecureConnection: as ``add_user``.
+        """
+        credentials = {one: given and self._credential(one, *given, insecure) for one, given in passwords.items()}
+        self._store.alter_credentials(name, credentials)
 
     def alter_user(self, name: str | None, *, quota: Mapping[str, int | None] | None = None, super_user: bool | None = None) -> None:
         """Change a user's quotas, or whether it is a super user; the name may also be the principal of a certificate.

@@ -397,6 +397,7 @@ class ReadableLog:
                 if not self._replaced(view):
                     raise
 
+    @checked_call
     def latest_record(self) -> tuple[int, int] | None:
         """Offset and timestamp of the first record with the largest timestamp, or of a transaction's marker; None if there is neither."""
         timestamp_ms = max((segment.max_timestamp for segment in self.catch_up().segments), default=-1)

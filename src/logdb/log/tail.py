@@ -114,9 +114,8 @@ class TailLog(ReadableLog):
         """A method of writers: raises why this log cannot carry it out."""
         raise self._host.refusal(self)
 
-    append = append_many = append_batches = append_marker = open_transaction = follow_append = begin_epoch = move_high_watermark = flush = (
-        roll
-    ) = _refuse
+    append = append_many = append_batches = append_marker = open_transaction = _refuse
+    follow_append = begin_epoch = move_high_watermark = flush = roll = _refuse
 
     def commit_to(
         self, offset: int, *, sync: bool = False, leader_epoch: int | None = None, go_on: Callable[[], None] | None = None

@@ -47,6 +47,8 @@ class UserInfo(NamedTuple):
     mechanisms: tuple[Mechanism, ...]
     super_user: bool
     quota: Quota | None
+    iterations: tuple[int, ...] = ()
+    """Of the password, by mechanism."""
 
 
 class Users(NamedTuple):

@@ -178,6 +178,9 @@ class PartitionLog(Protocol):
     def offset_for_timestamp(self, timestamp_ms: int) -> int | None:
         """The first offset whose record is as old as that, or younger; None if there is none."""
 
+    def latest_record(self) -> tuple[int, int] | None:
+        """Offset and timestamp of the first record with the largest timestamp; None if there is no record."""
+
     def open_transactions(self) -> list[OpenTransaction]:
         """The transactions that were begun on this partition and not ended, by their first offsets."""
 
@@ -257,9 +260,6 @@ class ReplicaLog(PartitionLog, Protocol):
 
     def record_since(self, timestamp_ms: int) -> tuple[int, int] | None:
         """Offset and timestamp of the first record that is as old as ``timestamp_ms`` or younger; None if there is none."""
-
-    def latest_record(self) -> tuple[int, int] | None:
-        """Offset and timestamp of the first record with the largest timestamp; None if there is no record."""
 
     def append_time_ms(self, offset: int) -> int:
         """When the batch at ``offset`` was appended, in ms since 1970; -1 unless the log gives records that time (LogAppendTime)."""

@@ -501,6 +501,8 @@ def test_metadata_creates_what_it_names(broker, wire):
     assert [(one["host"], one["port"]) for one in answer["brokers"]] == [(host, int(port))]
     by_id = wire.ask("Metadata", 12, topics=[{"name": None, "topic_id": answer["topics"][0]["topic_id"]}])
     assert by_id["topics"][0]["name"] == "made"
+    with_empty_name = wire.ask("Metadata", 12, topics=[{"name": "", "topic_id": answer["topics"][0]["topic_id"]}])  # of Java's clients
+    assert with_empty_name["topics"] == by_id["topics"]
     assert wire.ask("Metadata", 12, topics=[{"name": None, "topic_id": b"x" * 16}])["topics"][0]["error_code"] == Code.UNKNOWN_TOPIC_ID
     denied = wire.ask("Metadata", 12, topics=[{"name": "unmade"}], allow_auto_topic_creation=False)
     assert denied["topics"][0]["error_code"] == Code.UNKNOWN_TOPIC_OR_PARTITION

@@ -37,8 +37,8 @@ BEYOND = {
 } | OF_LOGS
 FREE = {"check_open", "close", "io", "clock", "closed", "look_interval_ms_max", "submit"}  # of the handle
 OFFSETS = {  # Describe was asked for by ``log``
-    "start_offset", "end_offset", "last_stable_offset", "durability", "size_bytes", "offset_for_timestamp", "open_transactions",
-    "readable_end_offset", "epoch_at", "watch", "unwatch",
+    "start_offset", "end_offset", "last_stable_offset", "durability", "size_bytes", "offset_for_timestamp", "latest_record",
+    "open_transactions", "readable_end_offset", "epoch_at", "watch", "unwatch",
 }  # fmt: skip
 COUNTED_AS = {
     "log.append_batches": "produce",

@@ -32,7 +32,7 @@ def test_list(grouped):
     assert grouped.json("groups", "list") == [{"group": name, "state": "Empty", "protocol_type": ""} for name in ("a", "b")]
     assert grouped.out("groups").splitlines()[1].split() == ["a", "Empty", "-"]
     assert grouped.out("groups", "--list", kafka=True) == "a\nb\n"
-    assert grouped.out("groups", "--list", "--state", kafka=True).splitlines()[0].split() == ["GROUP", "STATE", "TYPE"]
+    assert grouped.out("groups", "--list", "--state", kafka=True).splitlines()[0].split() == ["GROUP", "STATE"]
 
 
 def test_describe_with_lag(grouped):
@@ -43,7 +43,7 @@ def test_describe_with_lag(grouped):
     lines = grouped.out("groups", "describe").splitlines()
     assert lines[0].split()[:6] == ["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG"]
     assert lines[1].split()[:6] == ["a", "one", "0", "40", "100", "60"]
-    line = grouped.out("groups", "--describe", "--group", "b", kafka=True).splitlines()[1]
+    line = grouped.out("groups", "--describe", "--group", "b", kafka=True).splitlines()[2]
     assert line.split()[:6] == ["b", "one", "0", "100", "100", "0"]
     assert grouped.out("groups", "describe", "b", "--state").splitlines()[1].split() == ["b", "-", "Empty", "0", "0"]
 
@@ -110,7 +110,7 @@ def test_reset_by_a_file(grouped, tmp_path):
     grouped("groups", "reset-offsets", "a", "--from-file", str(path), "--execute")
     assert offsets(grouped, "a") == {("one", 0): 41, ("three", 0): 0}
     both = grouped.out("groups", "--reset-offsets", "--all-groups", "--all-topics", "--to-current", "--export", kafka=True)
-    assert both == "a,one,0,41\na,three,0,0\nb,one,0,100\n"
+    assert both == "a,one,0,41\na,three,0,0\nb,one,0,100\n\n"
     path.write_text("one,0\n")
     assert "line 1" in grouped("groups", "reset-offsets", "a", "--from-file", str(path), code=2).stderr
 
@@ -135,7 +135,9 @@ def test_kafka_s_resets_and_deletions(grouped):
         == f"{header}a               one             0          0\na               three           0          0\n"
     )
     assert out("--delete-offsets", "--group", "a", "--topic", "one") == (
-        "Request succeeded for deleting offsets from group a.\n\nTOPIC           PARTITION  STATUS\none             0          Successful\n"
+        "Request succeeded for deleting offsets from group a.\n\n"
+        "TOPIC           PARTITION  STATUS         \n"
+        "one             0          Successful     \n"
     )
     assert out("--delete", "--all-groups") == "Deletion of requested consumer groups ('a', 'b') was successful.\n"
 
@@ -144,7 +146,7 @@ def test_kafka_s_list_by_state_and_type(grouped):
     def out(*flags):
         return [line.split() for line in grouped.out("groups", "--list", *flags, kafka=True).splitlines()]
 
-    assert out("--state", "stable,EMPTY")[1:] == [["a", "Empty", "-"], ["b", "Empty", "-"]]
+    assert out("--state", "stable,EMPTY")[1:] == [["a", "Empty"], ["b", "Empty"]]
     assert out("--state", "stable")[1:] == []
     assert out("--type") == [["GROUP", "TYPE"], ["a", "Classic"], ["b", "Classic"]]
     assert out("--type", "classic", "--state") == [["GROUP", "TYPE", "STATE"], ["a", "Classic", "Empty"], ["b", "Classic", "Empty"]]
@@ -169,7 +171,7 @@ def test_kafka_s_members_and_state(grouped):
         ]
         assert row.split()[-6:] == ["me", "3", "-", "three:0,1,2", "-", "-"]
         assert header.index("HOST") == row.index(row.split()[2], header.index("HOST"))
-        assert describe("--group", "live", "--state", "--verbose").stdout.splitlines()[2].split()[-3:] == ["1", "1", "1"]
+        assert describe("--group", "live", "--state", "--verbose").stdout.splitlines()[2].split()[-3:] == ["-", "-", "1"]
 
 
 def test_delete_shows_first(grouped):

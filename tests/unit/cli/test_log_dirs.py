@@ -19,5 +19,9 @@ def test_table_and_total(filled):
 
 def test_as_kafka_log_dirs(filled):
     result = filled("log-dirs", "--describe", "--topic-list", "one,three", kafka=True)
-    assert result.stdout.startswith('{"version": 1, "brokers": [{"broker": 0, "logDirs"')
+    *told, line = result.stdout.splitlines()
+    assert told == ["Querying brokers for log directories information", "Received log directory information from brokers 0"]
+    assert line.startswith('{"version":1,"brokers":[{"broker":0,"logDirs"')
+    unknown = filled.out("log-dirs", "--describe", "--topic-list", "nosuch", kafka=True)
+    assert '"partitions":[]' in unknown
     assert "nosuch" in filled("log-dirs", "--topic-list", "nosuch", code=2).stderr

@@ -13,7 +13,7 @@ def test_as_kafka_get_offsets(filled):
     assert filled.out("offsets", "--topic", "one", kafka=True) == "one:0:100\n"
     assert filled.out("offsets", "--topic", "o.*", "--time", "-2", kafka=True) == "one:0:0\n"
     some = ("--topic-partitions", "three:0-2,one:0", "--time", "earliest")
-    assert filled.out("offsets", *some, kafka=True) == "three:0:0\nthree:1:0\none:0:0\n"
+    assert filled.out("offsets", *some, kafka=True) == "one:0:0\nthree:0:0\nthree:1:0\n"
     assert filled.out("offsets", "--topic", "three", "--partitions", "2", "--time", "-2", kafka=True) == "three:2:0\n"
     assert len(filled.out("offsets", kafka=True).splitlines()) == 4
 

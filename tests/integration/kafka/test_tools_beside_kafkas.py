@@ -1,0 +1,338 @@
+"""Kafka's own command-line tools and ours of the same names, called with the same flags on the same broker: they print the same.
+
+Skipped, with the reason, where Java or Maven are missing.
+"""
+
+import base64
+import contextlib
+import json
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import confluent_kafka
+import pytest
+from click.testing import CliRunner
+
+from benches.peers.kafka.jars import BROKER, TOOLS
+from logdb.cli.app import arguments, cli
+from logdb.cli.session import Session
+from support.kafka_door import kafka_door
+
+pytestmark = pytest.mark.foreign
+MAIN = {
+    "kafka-topics": "org.apache.kafka.tools.TopicCommand",
+    "kafka-console-producer": "org.apache.kafka.tools.ConsoleProducer",
+    "kafka-console-consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
+    "kafka-consumer-groups": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+    "kafka-configs": "kafka.admin.ConfigCommand",
+    "kafka-get-offsets": "org.apache.kafka.tools.GetOffsetShell",
+    "kafka-log-dirs": "org.apache.kafka.tools.LogDirsCommand",
+    "kafka-dump-log": "org.apache.kafka.tools.DumpLogSegments",
+    "kafka-delete-records": "org.apache.kafka.tools.DeleteRecordsCommand",
+    "kafka-transactions": "org.apache.kafka.tools.TransactionsCommand",
+    "kafka-acls": "org.apache.kafka.tools.AclCommand",
+}
+SIDES = ("java", "ours")
+
+
+class Java:
+    """Kafka's tools in one process of Java."""
+
+    def __init__(self):
+        command = ["java", "-XX:TieredStopAtLevel=1", "-cp", f"{TOOLS.directory}/*:{BROKER.directory}/*"]
+        program = Path(__file__).with_name("KafkaTools.java")
+        self._process = subprocess.Popen(
+            [*command, program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+
+    def __call__(self, tool, *flags, stdin=""):
+        words = (MAIN[tool], stdin, *flags)
+        self._process.stdin.write("\t".join(base64.b64encode(word.encode()).decode() for word in words) + "\n")
+        self._process.stdin.flush()
+        code, *texts = self._process.stdout.readline().split("\t")
+        return int(code), *(base64.b64decode(text).decode() for text in texts)
+
+    def close(self):
+        self._process.stdin.close()
+        self._process.wait(20)
+        self._process.stdout.close()
+
+
+def ours(tool, *flags, stdin=""):
+    words, kafka = arguments(["logdb", tool, *flags])
+    done = CliRunner().invoke(cli, words, input=stdin, obj=Session(kafka=kafka), catch_exceptions=False)
+    return done.exit_code, done.stdout, done.stderr
+
+
+@pytest.fixture(scope="module")
+def java():
+    for jars in (TOOLS, BROKER):
+        if (reason := jars.missing()) is not None:
+            pytest.skip(reason)
+    with contextlib.closing(Java()) as java:
+        yield java
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    with kafka_door(tmp_path_factory.mktemp("tools") / "db") as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def filled(served):
+    """Topics ``one`` and ``three``; for each side ``p-…`` and ``c-…``; a group with a member."""
+    db = served.db
+    db.create_topic("one")
+    db.create_topic("three", partitions=3, config={"segment.bytes": 4096})
+    for name in (f"{kind}-{side}" for kind in "pc" for side in SIDES):
+        db.create_topic(name)
+    db.log("one").append_many([b"%d" % number for number in range(100)])
+    for partition in range(3):
+        for number in range(10):
+            stamp = 1_700_000_000_000 + partition * 10 + number
+            headers = [("h", b"%d" % number)]
+            db.log("three", partition).append(b"v%d" % number, key=b"k%d" % number, headers=headers, timestamp_ms=stamp)
+    member = confluent_kafka.Consumer({
+        "bootstrap.servers": served.address,
+        "group.id": "live",
+        "client.id": "member",
+        "auto.offset.reset": "earliest",
+    })  # fmt: skip
+    member.subscribe(["three"])
+    while member.poll(20) is None:
+        pass
+    member.commit(asynchronous=False)
+    yield served
+    member.close()
+
+
+def told(output):
+    """What both print: without what has a reason to be different.
+
+    These are: names of the sides; the order of lines, which is that of a hash map; ``Elr``, which a broker tells that answers
+    DescribeTopicPartitions; that ``--property`` is deprecated, which it is not here; the seven days that Kafka's clients give a topic;
+    ids of topics that a side made.
+    """
+    for side in SIDES:
+        output = output.replace(side, "SIDE")
+    output = output.replace("N/A", "").replace("Configs: retention.ms=604800000", "Configs: ")
+    output = re.sub(r"Configs: (.*)", lambda found: f"Configs: {sorted(found[1].split(','))}", output)
+    output = re.sub(r"(Topic: \S*SIDE\S*\tTopicId: )\S+", r"\1", output)
+    return sorted(line for line in output.splitlines() if "is deprecated and will be removed" not in line)
+
+
+@pytest.fixture
+def differences(java, filled, tmp_path):
+    """Call both sides, line by line; what they print and end with where that differs."""
+
+    def differences(story, *more, served=filled):
+        found = []
+        for line in story.strip().splitlines():
+            call, _, stdin = line.partition(" <<< ")
+            outcomes = []
+            for side, run in zip(SIDES, (java, ours), strict=True):
+                tool, *flags = shlex.split(call.replace("{us}", side).replace("{dir}", str(tmp_path)))
+                where = [] if tool == "kafka-dump-log" else ["--bootstrap-server", served.address, *more]
+                code, out, _ = run(tool, *where, *flags, stdin=stdin.encode().decode("unicode_escape"))
+                outcomes.append((code == 0, told(out)))
+            theirs, own = outcomes
+            if theirs != own:
+                found.append((line, theirs, own))
+        return found
+
+    return differences
+
+
+def test_topics(differences):
+    assert not differences("""
+kafka-topics --list
+kafka-topics --create --topic made-{us}
+kafka-topics --create --topic dots.{us}_x --partitions 2 --replication-factor 1 --config retention.ms=5000
+kafka-topics --create --topic made-{us} --if-not-exists
+kafka-topics --list --exclude-internal
+kafka-topics --describe --topic three
+kafka-topics --describe
+kafka-topics --describe --topic none --if-exists
+kafka-topics --describe --topic thr.*
+kafka-topics --describe --under-replicated-partitions
+kafka-topics --describe --at-min-isr-partitions
+kafka-topics --describe --unavailable-partitions --topic three
+kafka-topics --describe --topics-with-overrides --topic three
+kafka-topics --alter --topic made-{us} --partitions 3
+kafka-topics --describe --topic made-{us}
+kafka-topics --alter --topic none --partitions 3 --if-exists
+kafka-topics --delete --topic made-{us}
+kafka-topics --delete --topic dots.{us}_x
+kafka-topics --delete --topic none --if-exists
+kafka-topics --list --topic three
+""")
+
+
+def test_topics_by_id(java, filled):
+    described = ours("kafka-topics", "--bootstrap-server", filled.address, "--describe", "--topic", "three")[1]
+    topic_id = re.search(r"TopicId: (\S+)", described)[1]
+    assert ours("kafka-topics", "--bootstrap-server", filled.address, "--describe", "--topic-id", topic_id)[1] == described
+    theirs = java("kafka-topics", "--bootstrap-server", filled.address, "--describe", "--topic-id", topic_id)
+    assert told(theirs[1]) == told(described)
+
+
+def test_offsets(differences):
+    assert not differences("""
+kafka-get-offsets --topic three
+kafka-get-offsets --topic three --time -1
+kafka-get-offsets --topic three --time -2
+kafka-get-offsets --topic three --time -3
+kafka-get-offsets --topic three --time -4
+kafka-get-offsets --topic three --time -5
+kafka-get-offsets --topic three --time latest
+kafka-get-offsets --topic three --time earliest
+kafka-get-offsets --topic three --time max-timestamp
+kafka-get-offsets --topic three --time earliest-local
+kafka-get-offsets --topic three --time latest-tiered
+kafka-get-offsets --topic three --time 1700000000005
+kafka-get-offsets --topic three --time 9999999999999
+kafka-get-offsets --topic three --partitions 0,2
+kafka-get-offsets --topic-partitions three:0-2,one
+kafka-get-offsets --topic-partitions three:1-
+kafka-get-offsets --topic-partitions three:-2
+kafka-get-offsets --topic-partitions :0,three:2
+kafka-get-offsets --topic th.*
+kafka-get-offsets --topic none
+kafka-get-offsets --exclude-internal-topics
+""")
+
+
+def test_the_order_of_offsets(java, filled):
+    flags = "--bootstrap-server", filled.address, "--topic-partitions", "three:0-2,one"
+    assert ours("kafka-get-offsets", *flags)[1] == java("kafka-get-offsets", *flags)[1] == "one:0:100\nthree:0:10\nthree:1:10\n"
+
+
+def test_sizes(java, filled):
+    for more in ([], ["--topic-list", "three"], ["--topic-list", "three,one", "--broker-list", "0"], ["--topic-list", "none"]):
+        found = []
+        for run in (java, ours):
+            code, out, _ = run("kafka-log-dirs", "--bootstrap-server", filled.address, "--describe", *more)
+            *head, line = out.splitlines()
+            document = json.loads(line)
+            (place,) = document["brokers"][0]["logDirs"]
+            place["partitions"].sort(key=lambda one: one["partition"])
+            assert place.pop("logDir")  # HTTP tells an address
+            found.append((code, head, document))
+        assert found[0] == found[1]
+
+
+def test_console(differences):
+    assert not differences(r"""
+kafka-console-producer --topic p-{us} <<< a\nb\n
+kafka-console-consumer --topic p-{us} --from-beginning --max-messages 2
+kafka-console-consumer --topic three --partition 0 --offset 2 --max-messages 3
+kafka-console-consumer --topic three --partition 0 --offset earliest --max-messages 3 --property print.key=true --property print.timestamp=true --property print.headers=true --property print.offset=true --property print.partition=true
+kafka-console-consumer --topic three --partition 0 --offset earliest --max-messages 2 --formatter-property print.value=false --formatter-property print.key=true
+kafka-console-consumer --topic three --partition 0 --offset earliest --max-messages 2 --formatter-property print.key=true --formatter-property key.separator=: --formatter-property line.separator=;
+kafka-console-producer --topic p-{us} --reader-property parse.key=true --reader-property key.separator=: --reader-property null.marker=NIL <<< k:v\nk:NIL\n
+kafka-console-producer --topic p-{us} --property parse.key=true --property parse.headers=true <<< h:1,i:2\tk\tv\n
+kafka-console-consumer --topic p-{us} --from-beginning --max-messages 5 --property print.key=true --property print.headers=true --property null.literal=NIL
+kafka-console-producer --topic p-{us} --property parse.key=true <<< nokey\n
+kafka-console-producer --topic p-{us} --compression-codec zstd --sync --batch-size 5 --request-required-acks all <<< z\n
+kafka-console-consumer --topic p-{us} --group g-{us} --from-beginning --max-messages 3
+kafka-console-consumer --topic p-{us} --group g-{us} --max-messages 1
+kafka-console-consumer --include p-{us} --from-beginning --max-messages 2
+kafka-console-consumer --topic three --partition 0 --offset latest --timeout-ms 100
+kafka-consumer-groups --describe --group g-{us}
+""")  # noqa: E501 - a line is a call
+
+
+def test_groups(differences):
+    assert not differences("""
+kafka-console-consumer --topic p-{us} --group h-{us} --from-beginning --max-messages 1
+kafka-consumer-groups --list --state stable
+kafka-consumer-groups --list --type classic --state Stable
+kafka-consumer-groups --list --type consumer
+kafka-consumer-groups --describe --group h-{us}
+kafka-consumer-groups --describe --group live --offsets --verbose
+kafka-consumer-groups --describe --group h-{us} --state
+kafka-consumer-groups --describe --group h-{us} --state --verbose
+kafka-consumer-groups --describe --group h-{us} --members
+kafka-consumer-groups --describe --group h-{us} --members --verbose
+kafka-consumer-groups --describe --group live --offsets
+kafka-consumer-groups --describe --group live --members
+kafka-consumer-groups --describe --group live --members --verbose
+kafka-consumer-groups --describe --group live --state
+kafka-consumer-groups --describe --group live --state --verbose
+kafka-consumer-groups --reset-offsets --group h-{us} --topic p-{us} --to-earliest
+kafka-consumer-groups --reset-offsets --group h-{us} --topic p-{us} --to-earliest --execute
+kafka-consumer-groups --reset-offsets --group h-{us} --topic p-{us} --shift-by 2 --execute
+kafka-consumer-groups --reset-offsets --group h-{us} --all-topics --to-latest --execute
+kafka-consumer-groups --reset-offsets --group h-{us} --topic p-{us} --to-offset 1 --execute --export
+kafka-consumer-groups --reset-offsets --group h-{us} --topic p-{us} --by-duration P1D --dry-run
+kafka-consumer-groups --reset-offsets --group h-{us} --topic p-{us} --to-current --dry-run
+kafka-consumer-groups --reset-offsets --group h-{us} --topic p-{us}:0 --to-offset 99 --dry-run
+kafka-consumer-groups --delete-offsets --group h-{us} --topic three
+kafka-consumer-groups --delete --group h-{us}
+""")
+
+
+def test_configs_of_topics(differences):
+    assert not differences("""
+kafka-configs --describe --entity-type topics --entity-name three
+kafka-configs --describe --topic three --all
+kafka-configs --describe --entity-type topics
+kafka-configs --describe --topic none
+kafka-configs --alter --topic c-{us} --add-config retention.ms=7000,cleanup.policy=[compact,delete]
+kafka-configs --describe --topic c-{us}
+kafka-configs --alter --topic c-{us} --delete-config retention.ms
+kafka-configs --describe --topic c-{us}
+kafka-configs --alter --topic none --add-config retention.ms=7
+kafka-configs --alter --topic c-{us} --add-config nonsense=7
+kafka-configs --alter --topic c-{us}
+""")
+
+
+@pytest.fixture
+def guarded(tmp_path):
+    with kafka_door(tmp_path / "guarded") as served:
+        served.db.security.add_user("admin", "admin-secret", super_user=True)
+        yield served
+
+
+def test_configs_of_brokers_and_users(differences, guarded, tmp_path):
+    jaas = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="admin" password="admin-secret";'
+    path = tmp_path / "client.properties"
+    path.write_text(f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-512\nsasl.jaas.config={jaas}\n")
+    (tmp_path / "quota.properties").write_text("producer_byte_rate=4096\n")
+    assert not differences(
+        """
+kafka-configs --describe --entity-type brokers --entity-name 0
+kafka-configs --describe --broker 0
+kafka-configs --describe --entity-type brokers
+kafka-configs --describe --entity-type brokers --entity-default
+kafka-configs --describe --broker-defaults
+kafka-configs --describe --entity-type brokers --entity-name 7
+kafka-configs --alter --entity-type brokers --entity-name 0 --add-config log.cleaner.threads=2
+kafka-configs --alter --entity-type users --entity-name u-{us} --add-config producer_byte_rate=1024,consumer_byte_rate=2048
+kafka-configs --describe --entity-type users --entity-name u-{us}
+kafka-configs --describe --user u-{us}
+kafka-configs --alter --entity-type users --entity-name u-{us} --delete-config consumer_byte_rate
+kafka-configs --alter --user u-{us} --delete-config consumer_byte_rate
+kafka-configs --alter --user u-{us} --add-config-file {dir}/quota.properties
+kafka-configs --describe --entity-type users
+kafka-configs --alter --entity-type users --entity-default --add-config producer_byte_rate=1000
+kafka-configs --describe --entity-type users --entity-default
+kafka-configs --describe --user-defaults
+kafka-configs --alter --user s-{us} --add-config SCRAM-SHA-256=[iterations=8192,password=secret],SCRAM-SHA-512=[password=secret]
+kafka-configs --describe --entity-type users --entity-name s-{us}
+kafka-configs --alter --user s-{us} --delete-config SCRAM-SHA-256
+kafka-configs --describe --user s-{us}
+kafka-configs --alter --user s-{us} --add-config nonsense=1
+kafka-configs --describe --entity-type clients --entity-name c1
+kafka-configs --describe --client c1
+kafka-configs --alter --entity-type clients --entity-name c1 --add-config producer_byte_rate=1024
+kafka-configs --describe --entity-type ips --entity-name 127.0.0.1
+""",
+        "--command-config",
+        str(path),
+        served=guarded,
+    )
