@@ -3,6 +3,7 @@
 Skipped, with the reason, where Java or Maven are missing.
 """
 
+import json
 import re
 import subprocess
 
@@ -83,3 +84,11 @@ def test_topics(served, run):
     assert run("ClusterTool", "cluster-id", *where).strip().endswith(served.db._session.database_id)
     run("TopicCommand", *where, "--delete", "--topic", "made")
     assert "made" not in [info.name for info in served.db.topics()]
+
+
+def test_the_verifiable_producer(served, run):
+    served.db.create_topic("verified")
+    flags = "--bootstrap-server", served.address, "--topic", "verified", "--max-messages", "50"
+    events = [json.loads(line) for line in run("VerifiableProducer", *flags).splitlines()]
+    assert [event["offset"] for event in events if event["name"] == "producer_send_success"] == list(range(50))
+    assert (events[-1]["sent"], events[-1]["acked"]) == (50, 50)
