@@ -244,6 +244,27 @@ ROWS = (
         goal=0.4,
     ),
     Row(
+        name="url-many-secured",
+        work="… over TLS, by a password: append_many, 64,000 a call",
+        side="served",
+        ours="append_many_secured",
+        peer=("logdb", "append_many_64k"),
+    ),
+    Row(
+        name="url-scan-secured",
+        work="… scan to Record",
+        side="served",
+        ours="scan_values_secured",
+        peer=("logdb", "scan_values"),
+    ),
+    Row(
+        name="url-arrow-secured",
+        work="… scan to Arrow",
+        side="served",
+        ours="arrow_value_secured",
+        peer=("logdb", "arrow_value"),
+    ),
+    Row(
         name="url-append",
         work="over HTTP: one record, acknowledged; an empty aiohttp handler",
         side="served",
@@ -459,19 +480,35 @@ ROWS = (
             count={100: count},
         )
         for name, operation, work, count in (
-            ("produce", "produce", "confluent-kafka's produce()", 2_000_000),
-            ("consume", "consume", "confluent-kafka's consume(1000), tuned", 2_000_000),
+            ("produce", "produce", "confluent-kafka's produce()", 1_000_000),
+            ("consume", "consume", "confluent-kafka's consume(1000), tuned", 1_000_000),
             ("perf-produce", "perf_produce", "kafka-producer-perf-test", 2_000_000),
             ("perf-produce-tuned", "perf_produce_tuned", "kafka-producer-perf-test, batches of 256 KiB", 2_000_000),
-            ("perf-consume", "perf_consume", "kafka-consumer-perf-test", 2_000_000),
+            ("perf-consume", "perf_consume", "kafka-consumer-perf-test", 1_000_000),
             ("send", "send_each", "confluent-kafka: one record, acknowledged", 5_000),
-            ("follow", "follow", "confluent-kafka: produce, and follow in another process", 2_000_000),
+            ("follow", "follow", "confluent-kafka: produce, and follow in another process", 1_000_000),
             ("follow-latency", "follow_latency", "… at 10,000 a second: from produce() to the follower, median", 40_000),
-            ("several", "produce_several", "four producers (confluent-kafka) at once", 2_000_000),
-            ("several-ready", "produce_ready", "… of ready-made batches of 1,000", 4_000_000),
         )
         for limit in ("", "-limit")
-        if not (limit and operation.startswith("follow"))
+        if not (limit and name.startswith("follow"))
+    ),
+    Row(
+        name="kafka-several",
+        work="four producers (confluent-kafka) at once, into one partition; Kafka",
+        side="kafka_door",
+        ours="produce_several",
+        peer=("kafka_broker", "produce_several"),
+        limit=2,
+        count={100: 1_000_000},
+    ),
+    Row(
+        name="kafka-several-ready",
+        work="… four connections with ready-made batches of 1,000; Kafka",
+        side="kafka_door",
+        ours="produce_ready",
+        peer=("kafka_broker", "produce_ready"),
+        limit=2,
+        count={100: 3_000_000},
     ),
     Row(
         name="kafka-produce-rabbitmq",
@@ -480,8 +517,8 @@ ROWS = (
         ours="produce",
         peer=("rabbitmq_queue", "produce"),
         goal=1.0,
-        count={100: 2_000_000},
-        peer_count=30_000,
+        count={100: 1_000_000},
+        peer_count=10_000,
     ),
     Row(
         name="kafka-consume-rabbitmq",
@@ -490,8 +527,8 @@ ROWS = (
         ours="consume",
         peer=("rabbitmq_queue", "consume"),
         goal=1.0,
-        count={100: 2_000_000},
-        peer_count=30_000,
+        count={100: 1_000_000},
+        peer_count=10_000,
     ),
     Row(
         name="kafka-send-rabbitmq",

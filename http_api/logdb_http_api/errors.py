@@ -1,4 +1,4 @@
-"""Errors over HTTP: their statuses, Kafka REST's error codes, and their JSON, from which the remote session raises them again.
+"""Errors over HTTP: their statuses, Kafka REST's error codes, and their JSON.
 
 The code of the door's own error is its status, as in Kafka's REST proxy, or has five digits where a client must distinguish it from
 others of that status; the code of another error has five digits.  The first three of five digits are the status.
@@ -9,6 +9,7 @@ from typing import Any
 
 from logdb import errors
 from logdb.errors import LogdbError
+from logdb.requests.error_document import document
 from logdb.serving.shares import NoRoom
 
 BAD_REQUEST = (400, 40002)  # the answer of Kafka's REST proxy if the broker refuses names and configs
@@ -101,7 +102,6 @@ CODES: dict[type[LogdbError], tuple[int, int]] = {
     errors.NotADatabase: (500, 50020),
 }
 _RETRY_S = "1"
-_PLAIN = (str, int, float, type(None))
 
 DRAINING = 50302  # the server is about to stop, and has not begun the request
 
@@ -134,10 +134,7 @@ def describe(error: Exception) -> tuple[int, dict[str, Any]]:
         return 503, {"error_code": 503, "message": str(error)}
     if isinstance(error, LogdbError):
         status, code = code_of(error)
-        fields = {name: _plain(value) for name, value in vars(error).items() if not name.startswith("_")}
-        body = {"error_code": code, "message": str(error), "error": type(error).__name__, "fields": fields}
-        notes = getattr(error, "__notes__", None)
-        return status, body | {"notes": list(map(str, notes))} if notes else body
+        return status, {"error_code": code, **document(error)}
     return 500, {"error_code": 500, "message": "internal error"}
 
 
@@ -147,38 +144,3 @@ def headers_of(error: Exception) -> dict[str, str]:
     if describe(error)[0] == 503:
         headers["Retry-After"] = _RETRY_S
     return headers
-
-
-def _plain(value: object) -> Any:
-    if isinstance(value, tuple | list):
-        return [_plain(part) for part in value]
-    return value if isinstance(value, _PLAIN) else str(value)
-
-
-def rebuild(body: object) -> LogdbError | None:
-    """The error that ``describe`` was given; None if it was not one of logdb's.
-
-    Args:
-        body: Any JSON.
-    """
-    if not isinstance(body, dict):
-        return None
-    kind = getattr(errors, str(body.get("error")), None)
-    if not (isinstance(kind, type) and issubclass(kind, LogdbError)):
-        return None
-    error = kind.__new__(kind)
-    error.args = (str(body.get("message")),)
-    fields, notes = body.get("fields"), body.get("notes")
-    if isinstance(fields, dict):
-        vars(error).update({name: _tupled(value) for name, value in fields.items() if _is_field(kind, name)})
-    for note in notes if isinstance(notes, list) else ():
-        error.add_note(str(note))
-    return error
-
-
-def _is_field(kind: type[LogdbError], name: str) -> bool:
-    return name.isidentifier() and not name.startswith("_") and not hasattr(kind, name)
-
-
-def _tupled(value: object) -> object:
-    return tuple(map(_tupled, value)) if isinstance(value, list) else value

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+from logdb.codec import messages as batch_messages
 from logdb.codec.schema import Message
-from logdb_kafka_api.messages import configs, fetch, group_offsets, groups, metadata, offsets, produce, security, topics, transactions
+from logdb_kafka_api.messages import configs, group_offsets, groups, metadata, offsets, security, topics, transactions
 
 
 class Api(NamedTuple):
@@ -22,8 +23,8 @@ def _api(key: int, request: Message, response: Message) -> Api:
 
 
 _ALL = (
-    _api(0, produce.PRODUCE_REQUEST, produce.PRODUCE_RESPONSE),
-    _api(1, fetch.FETCH_REQUEST, fetch.FETCH_RESPONSE),
+    _api(batch_messages.PRODUCE, batch_messages.PRODUCE_REQUEST, batch_messages.PRODUCE_RESPONSE),
+    _api(batch_messages.FETCH, batch_messages.FETCH_REQUEST, batch_messages.FETCH_RESPONSE),
     _api(2, offsets.LIST_OFFSETS_REQUEST, offsets.LIST_OFFSETS_RESPONSE),
     _api(3, metadata.METADATA_REQUEST, metadata.METADATA_RESPONSE),
     _api(8, group_offsets.OFFSET_COMMIT_REQUEST, group_offsets.OFFSET_COMMIT_RESPONSE),

@@ -22,6 +22,7 @@ from logdb.serving.connection_slots import ConnectionSlot, ConnectionSlots
 from logdb.serving.listener import Listener
 from logdb.serving.logins import UNASKED, Logins
 from logdb.serving.resources import DoorResources
+from logdb.serving.server import Given
 from logdb.serving.tls import Certificate, FilePath
 from logdb_kafka_api import frames
 from logdb_kafka_api.apis import APIS
@@ -31,6 +32,7 @@ from logdb_kafka_api.frames import RequestHeader, UnsupportedApi
 from logdb_kafka_api.handlers import HANDLERS, UNAUTHENTICATED, produce
 from logdb_kafka_api.handlers.metadata import advertised, unsupported_version
 from logdb_kafka_api.limits import KafkaLimits
+from logdb_kafka_api.rooms import Rooms
 
 logger = logging.getLogger(__name__)
 
@@ -89,6 +91,7 @@ class KafkaDoor(DoorResources):
         super().__init__(access, KafkaLimits(**limits), "logdb-kafka")
         if num_partitions not in range(1, PARTITION_COUNT_MAX + 1):
             raise ValueError(f"num_partitions={num_partitions!r}: allowed are 1 to {PARTITION_COUNT_MAX}")
+        self._address = address
         self._client_address = None if kafka_advertised is None else _host_and_port(kafka_advertised)
         self.auto_create_topics, self.num_partitions = auto_create_topics, num_partitions
         self._certificate = Certificate.of_options(tls_cert, tls_key, tls_client_ca)
@@ -96,6 +99,7 @@ class KafkaDoor(DoorResources):
         self.slots = ConnectionSlots(self.limits.connections_max, self.limits.connections_per_address_max)
         self.connections = set[Connection]()
         self.scratch = memoryview(bytearray(_SCRATCH_BYTES))
+        self.rooms = Rooms()
         self.advertised = [advertised(key) for key in sorted(HANDLERS)]
         self._none_left = asyncio.Event()
         self._unsupported = set[int]()
@@ -114,17 +118,21 @@ class KafkaDoor(DoorResources):
             self._certificate.reload()
 
     async def open(self) -> Sequence[str]:
-        """Listen; returns the address, as ``bootstrap.servers`` has it.
+        """Listen, if there is an address; returns it, as ``bootstrap.servers`` has it.
 
         Raises:
             OSError: The address cannot be listened at.
         """
         self.begin_waits()
-        return (await self._listener.open(),)
+        return (await self._listener.open(),) if self._address else ()
 
     def accept(self, slot: ConnectionSlot | None = None) -> Connection:
         """The protocol for a connection; None: it takes a slot itself."""
         return Connection(self, slot)
+
+    def take_over(self, given: Given) -> Connection:
+        """The protocol for a connection of another door, whose client is known."""
+        return Connection(self, given=given)
 
     async def drain(self, timeout_ms: int) -> None:
         """Take nothing new, answer what is under way, then close; what waits for records is answered at once."""
@@ -232,7 +240,7 @@ class KafkaDoor(DoorResources):
         except InvalidMessage:  # or it is large
             return None
         appends = produce.appends_of(request)
-        if produce.waits(self, request["transactional_id"], appends):
+        if produce.waits(self, request["transactional_id"], appends, produce.durability_of(request)):
             return None
         call = self._call(connection, identity, header)
         call.values = request
@@ -244,7 +252,7 @@ class KafkaDoor(DoorResources):
         session.check()
         return Call(self, connection, header, session)
 
-    async def answer(self, connection: Connection, frame: bytes | bytearray) -> Answer:
+    async def answer(self, connection: Connection, frame: Buffer) -> Answer:
         """Answer one request.
 
         Raises:

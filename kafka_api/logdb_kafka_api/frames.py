@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from logdb.codec.messages import RESPONSE_HEADER
 from logdb.codec.schema import Message, Scattered
 from logdb.errors import InvalidMessage
 from logdb.model import Buffer
@@ -112,7 +113,10 @@ def encode_response(header: RequestHeader, values: Mapping[str, Any]) -> list[Bu
     out += _SIZE_AND_CORRELATION_ID.pack(0, header.correlation_id)
     response = header.api.response
     if response.is_flexible(header.version) and header.api is not API_VERSIONS:
-        out.append(0)
+        if "next_offset" in values:
+            RESPONSE_HEADER.write(out, values, 1)
+        else:
+            out += _NO_TAGGED_FIELDS
     response.write(out, values, header.version)
     size_bytes = out.size_bytes - _SIZE.size
     if size_bytes >= 1 << 31:

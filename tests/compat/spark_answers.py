@@ -42,7 +42,7 @@ def main() -> None:
 
 def answer(spark: SparkSession, source: dict[str, Any], case: dict[str, Any]) -> dict[str, Any]:
     """What one source says to one case."""
-    ask = {"batch": batch, "stream": stream, "write": write}[case["kind"]]
+    ask = {"batch": batch, "stream": stream, "write": write, "copy": copy}[case["kind"]]
     try:
         return {"rows": ask(spark, source, case)}
     except Exception as error:  # noqa: BLE001 - whatever it is, it is the answer
@@ -70,10 +70,25 @@ def stream(spark: SparkSession, source: dict[str, Any], case: dict[str, Any]) ->
     return sorted(found, key=lambda row: [row[name] for name in ORDER])
 
 
-def write(spark: SparkSession, source: dict[str, Any], case: dict[str, Any]) -> Any:
-    """Rows that were written to the topic, read back."""
+def copy(spark: SparkSession, source: dict[str, Any], case: dict[str, Any]) -> Any:
+    """A topic that a stream copies to another one: it ends, there is more, and it goes on from its checkpoint."""
+    frame = spark.readStream.format(source["format"]).options(**source["options"], **case["options"]).load()
+    begun = frame.writeStream.format(source["format"]).options(**source["options"], topic=case["copied_to"]).trigger(availableNow=True)
+    with tempfile.TemporaryDirectory() as checkpoint:
+        for _ in range(2):
+            save(spark, source, case)
+            begun.option("checkpointLocation", checkpoint).start().awaitTermination(120)
+    return rows(spark.read.format(source["format"]).options(**source["options"], subscribe=case["copied_to"]).load().drop("timestamp"))
+
+
+def save(spark: SparkSession, source: dict[str, Any], case: dict[str, Any]) -> None:
     frame = spark.createDataFrame([tuple(row) for row in case["rows"]], case["schema"]).coalesce(1)
     frame.write.format(source["format"]).mode("append").options(**source["options"], **case["options"]).save()
+
+
+def write(spark: SparkSession, source: dict[str, Any], case: dict[str, Any]) -> Any:
+    """Rows that were written to the topic, read back."""
+    save(spark, source, case)
     read = spark.read.format(source["format"]).options(**source["options"], includeHeaders="true", subscribe=case["topic"]).load()
     return rows(read.drop("timestamp"))
 

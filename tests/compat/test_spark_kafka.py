@@ -1,4 +1,5 @@
-"""Spark's Kafka source over a real Kafka, and ours over a directory and over a server: the same options, the same answers.
+"""Spark's Kafka source over a real Kafka and over our Kafka door, and our source over a directory and over a server: the same options,
+the same answers.
 
 One broker and one Spark for all cases; the Spark is the one that Spark's Kafka source is published for.
 """
@@ -21,7 +22,7 @@ from benches.peers.spark import environment
 pytestmark = [pytest.mark.foreign, pytest.mark.timeout(900)]
 
 EPOCH_MS = 1_700_000_000_000
-PARTITION_COUNTS = {"t": 3, "u": 2, "u-other": 1, "committed": 1, "cut": 1, "written": 3}
+PARTITION_COUNTS = {"t": 3, "u": 2, "u-other": 1, "committed": 1, "cut": 1, "written": 3, "sunk": 3, "copied": 1, "copy": 1}
 CUT_OFFSET = 4  # records of "cut" before it are deleted
 
 
@@ -108,6 +109,24 @@ EQUAL = [
         "schema": "topic string, partition int, key string, value string, headers array<struct<key:string,value:binary>>",
         "rows": [["written", n % 3, f"k{n}", f"v{n}", []] for n in range(9)],
     },
+    {
+        "name": "write by Kafka's sink",
+        "kind": "write",
+        "sources": ["kafka", "door"],
+        "options": {},
+        "topic": "sunk",
+        "schema": "topic string, partition int, key string, value string, headers array<struct<key:string,value:binary>>",
+        "rows": [["sunk", n % 3, f"k{n}", f"v{n}", []] for n in range(9)],
+    },
+    {
+        "name": "copy by Kafka's source and sink",
+        "kind": "copy",
+        "sources": ["kafka", "door"],
+        "options": {"subscribe": "copied", "startingOffsets": "earliest"},
+        "schema": "topic string, key string, value string",
+        "rows": [["copied", f"k{n}", f"v{n}"] for n in range(9)],
+        "copied_to": "copy",
+    },
 ]
 
 REFUSED = [
@@ -137,13 +156,15 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]
     with broker.broker(directory / "kafka") as address, logdb.open(directory / "db") as database:
         fill_kafka(address)
         fill(database)
-        with logdb.serve(database, http="127.0.0.1:0") as server:
-            yield ask(directory / "db", server.addresses[0], address)
+        with logdb.serve(database, http="127.0.0.1:0", kafka="127.0.0.1:0") as server:
+            yield ask(directory / "db", server.addresses, address)
 
 
-def ask(path: Path, url: str, address: str) -> dict[str, Any]:
+def ask(path: Path, addresses: Sequence[str], address: str) -> dict[str, Any]:
+    url, door = addresses
     sources = {
         "kafka": {"format": "kafka", "options": {"kafka.bootstrap.servers": address}},
+        "door": {"format": "kafka", "options": {"kafka.bootstrap.servers": door}},
         "path": {"format": "logdb", "options": {"path": str(path)}},
         "url": {"format": "logdb", "options": {"url": url}},
     }

@@ -236,7 +236,7 @@ def test_without_aiohttp_the_message_says_what_to_install(tmp_path, args):
     assert (result.returncode, result.stdout) == (1, "")
     assert (
         result.stderr
-        == "logdb: a server needs the package 'aiohttp': pip install 'aiohttp>=3.14,<3.15' 'google-re2>=1.1' 'msgspec>=0.20'\n"
+        == "logdb: a server needs the package 'aiohttp': pip install 'aiohttp>=3.14' 'google-re2>=1.1' 'h11>=0.16' 'msgspec>=0.20'\n"
     )
 
 

@@ -4,6 +4,7 @@ import socket
 import struct
 from typing import Any, Self
 
+from logdb.codec.messages import RESPONSE_HEADER
 from logdb_kafka_api.apis import APIS
 
 KEYS = {api.name: key for key, api in APIS.items()}
@@ -37,7 +38,7 @@ class Wire:
         """The next answer, which has to be that of the request."""
         api, body = APIS[KEYS[name]], self.receive()
         assert struct.unpack_from(">i", body) == (correlation_id,)
-        position = 4 + (api.response.is_flexible(version) and name != "ApiVersions")
+        position = RESPONSE_HEADER.decode(body, 1, 4)[1] if api.response.is_flexible(version) and name != "ApiVersions" else 4
         values, end = api.response.decode(body, version, position)
         assert end == len(body)
         return values

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -19,12 +20,15 @@ with logdb.open(sys.argv[1]) as db, logdb.serve(db, http=sys.argv[2]) as server:
 """
 
 _HOLD_S_MAX = 20
+PRODUCE, FETCH = (re.compile(rb"\0%b\0\x0c(.{4})\0\x05logdb\0" % key, re.DOTALL) for key in (b"\0", b"\x01"))
+"""Marks frames of a client of logdb's."""
+_ANNOUNCED_BYTES = 15  # of an answer: its id, and what its header announces
 
 
 class Proxy:
     """Passes bytes on to a server and back.
 
-    ``cut_answers``: of that many requests to come whose bytes hold ``marked``, the answer is kept back and the connection
+    ``cut_answers``: of that many requests to come whose bytes hold ``marked``, or match it, the answer is kept back and the connection
     cut once it has come: the server has carried them out, and the client does not know.
 
     ``hold_answers``: of that many marked requests to come, the answer's headers pass, but its body only once the client has
@@ -36,7 +40,9 @@ class Proxy:
         self._target = (parts.hostname, parts.port)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        self.cut_answers, self.marked, self.cut_count = 0, b"POST ", 0
+        self.cut_answers, self.cut_count = 0, 0
+        self.marked: bytes | re.Pattern[bytes] = re.compile(rb"POST |" + PRODUCE.pattern, re.DOTALL)
+        self._id = b""  # of a marked frame
         self.hold_answers = self.held_count = 0
         self.meanwhile: Callable[[], bool] = lambda: False
         self._asked, self._asked_count = threading.Condition(), 0
@@ -67,11 +73,10 @@ class Proxy:
     def _pass(self, source: socket.socket, target: socket.socket, doomed: threading.Event, held: threading.Event, requests: bool) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(1 << 16):
-                if requests and self.marked in data:
+                if requests and (found := re.search(self.marked if isinstance(self.marked, re.Pattern) else re.escape(self.marked), data)):
+                    self._id = found[1] if found.re.groups else b""
                     self._look(doomed, held)
-                if not requests and held.is_set() and (begin := data.find(b"HTTP/1.1 ")) >= 0:  # behind another answer, perhaps
-                    while (end := data.find(b"\r\n\r\n", begin) + 4) < 4:
-                        data += source.recv(1 << 16)
+                if not requests and held.is_set() and (end := _end_of_begin(data, self._id)):  # behind another answer, perhaps
                     asked_count = self._asked_count
                     held.clear()
                     target.sendall(data[:end])
@@ -115,6 +120,14 @@ class Proxy:
             thread.join()
         for each in self._sockets:
             each.close()
+
+
+def _end_of_begin(data: bytes, frame_id: bytes) -> int:
+    """Where the begin of an answer ends: the headers of HTTP, or what the header of a frame announces; 0: it is not there."""
+    if not frame_id:
+        return data.find(b"\r\n\r\n", data.find(b"HTTP/1.1 ")) + 4 if b"HTTP/1.1 " in data else 0
+    begin = data.find(frame_id + b"\x01d\x08")
+    return begin + _ANNOUNCED_BYTES if begin >= 0 else 0
 
 
 class ServerProcess:

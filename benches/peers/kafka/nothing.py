@@ -24,10 +24,11 @@ from logdb_kafka_api.apis import APIS
 from logdb_kafka_api.frames import RequestHeader
 
 _HEAD = struct.Struct(">ihhi")
-_PRODUCE, _FETCH = 0, 1
+_PRODUCE = 0
 _DROPPED_BYTES = 1 << 20  # at a time
 _SERVED = (0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 18, 22)
 _LOG_OVERHEAD_BYTES = 12
+_EARLIEST = -2
 
 
 class Nothing:
@@ -72,13 +73,14 @@ class Nothing:
             case 1:
                 return self._fetch(asked)
             case 2:
-                return self._of_partition({"offset": self._offsets[-1], "timestamp": -1}, "partition_index")
+                is_earliest = asked["topics"][0]["partitions"][0]["timestamp"] == _EARLIEST
+                return _of_partition({"offset": 0 if is_earliest else self._offsets[-1]})
             case 3:
                 partition = {"partition_index": 0, "leader_id": 1, "leader_epoch": 0, "replica_nodes": [1], "isr_nodes": [1]}
                 topic = {"name": TOPIC, "topic_id": bytes(15) + b"\1", "partitions": [partition]}
                 return {"brokers": [self._here() | {"node_id": 1}], "cluster_id": "none", "controller_id": 1, "topics": [topic]}
             case 8:
-                return self._of_partition({}, "partition_index")
+                return _of_partition({})
             case 9:
                 of_topic = {"name": TOPIC, "partitions": [{"partition_index": 0, "committed_offset": -1, "metadata": ""}]}
                 return {"topics": [of_topic], "groups": [{"group_id": one["group_id"], "topics": [of_topic]} for one in asked["groups"]]}
@@ -92,9 +94,8 @@ class Nothing:
                 named = {"protocol_type": asked["protocol_type"], "protocol_name": protocol["name"], "leader": member, "member_id": member}
                 return {"generation_id": 1, "members": [joined], **named}
             case 14:
-                return {"assignment": bytes(asked["assignments"][0]["assignment"]), "protocol_type": asked["protocol_type"]} | {
-                    "protocol_name": asked["protocol_name"]
-                }
+                named = {name: asked[name] for name in ("protocol_type", "protocol_name")}
+                return {"assignment": bytes(asked["assignments"][0]["assignment"]), **named}
             case 18:
                 return {"api_keys": _versions()}
             case 22:
@@ -104,9 +105,6 @@ class Nothing:
 
     def _here(self) -> dict[str, Any]:
         return {"host": HOST, "port": self._port}
-
-    def _of_partition(self, values: dict[str, Any], index: str) -> dict[str, Any]:
-        return {"topics": [{"name": TOPIC, "partitions": [{index: 0, **values}]}]}
 
     def _fetch(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Whole batches from the one that has the offset on, at least one."""
@@ -120,6 +118,10 @@ class Nothing:
         most = min(asked["max_bytes"], wanted[0]["partition_max_bytes"])
         last = max(bisect.bisect_right(self._positions, begin + most) - 1, first + 1)
         return {"responses": [_partition(end, self._log[begin : self._positions[last]])]}
+
+
+def _of_partition(values: dict[str, Any]) -> dict[str, Any]:
+    return {"topics": [{"name": TOPIC, "partitions": [{"partition_index": 0, **values}]}]}
 
 
 def _partition(end: int, records: "bytes | memoryview") -> dict[str, Any]:

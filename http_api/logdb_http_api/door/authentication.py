@@ -51,7 +51,7 @@ _RETRY_S = "1"
 class Authenticator:
     """Authenticates the requests of one door.
 
-    Threading: one event loop; ``recognized`` in any thread.
+    Threading: one event loop.
     """
 
     def __init__(self, access: AccessControl, certificate_rule: PrincipalRule) -> None:
@@ -78,7 +78,7 @@ class Authenticator:
         if route.path in OPEN_PATHS:
             return UNASKED
         given, host = http.headers.get("Authorization"), http.remote or ""
-        if (known := self.recognized(given, http.get_extra_info("peercert"))) is not None:
+        if (known := self._recognized(given, http.get_extra_info("peercert"))) is not None:
             return known
         scheme, _, credentials = (given or "").partition(" ")
         if scheme.lower() == "bearer":
@@ -95,7 +95,7 @@ class Authenticator:
         except NoRoom as error:
             raise ApiError(429, 429, str(error), headers={"Retry-After": _RETRY_S}) from None
 
-    def recognized(self, given: str | None, certificate: Mapping[str, Any] | None) -> Identity | None:
+    def _recognized(self, given: str | None, certificate: Mapping[str, Any] | None) -> Identity | None:
         """As ``identity``, without a wait; None if that needs one, or fails, without a line in the audit log.
 
         Args:

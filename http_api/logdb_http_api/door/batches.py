@@ -3,24 +3,21 @@
 The log checks the batches, on their way in and out.
 """
 
-from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from aiohttp import web
 
-from logdb.log.isolation import IsolationLevel, without_aborted
+from logdb.log.isolation import IsolationLevel
 from logdb.model import Buffer, Durability, TopicPartition
-from logdb.serving.fetch import FETCH_BYTES, PartitionRead, Wanted
+from logdb.serving.fetch import FETCH_BYTES, UnabortedRead, Wanted
 from logdb.serving.fetch import fetch as fetch_partitions
 from logdb_http_api.door.request import Request, answer
 from logdb_http_api.door.routing import Routes
 from logdb_http_api.door.schemas import Body, Number, Parameter
 from logdb_http_api.door.sending import Parts
 
-if TYPE_CHECKING:
-    from logdb.access.log import AuthorizedLog
-
+PATH = "/logdb/v1/topics/{topic}/partitions/{partition}/batches"
 BATCHES = "application/vnd.logdb.batches"
 FETCH_BYTES_MAX = 64 << 20
 
@@ -42,11 +39,17 @@ _READING = (
 )
 _OFFSETS = {"base_offset": int, "next_offset": int}
 
+
+def path_of(where: TopicPartition) -> str:
+    """The path of a partition's batches."""
+    return PATH.format(topic=quote(where.topic, safe=""), partition=where.partition)
+
+
 # ---------------------------------------------------------------- in
 
 
 @routes.post(
-    "/logdb/v1/topics/{topic}/partitions/{partition}/batches",
+    PATH,
     "Append record batches",
     needs=("Write Topic",),
     takes=_APPENDING,
@@ -77,22 +80,8 @@ async def _append(request: Request, where: TopicPartition, batches: Buffer, expe
 # ---------------------------------------------------------------- out
 
 
-class Reading(PartitionRead):
-    """What an answer of this door has of a partition: at ``read_committed`` without the batches of aborted transactions."""
-
-    def selected(self, log: "AuthorizedLog", view: memoryview, begin: int, isolation_level: IsolationLevel) -> Iterable[memoryview]:
-        if isolation_level == "read_uncommitted" or begin == self.next_offset:
-            return (view,)
-        aborted = log.aborted_transactions(begin, self.next_offset)
-        return without_aborted((view,), aborted) if aborted else (view,)
-
-    def headers(self) -> dict[str, str]:
-        """The headers of the next offset and of the log's ends."""
-        return {f"Logdb-{name.replace('_', '-').title()}": str(value) for name, value in self.marks.items()}
-
-
 @routes.get(
-    "/logdb/v1/topics/{topic}/partitions/{partition}/batches",
+    PATH,
     "Read record batches",
     needs=("Read Topic",),
     takes=_READING,
@@ -112,7 +101,7 @@ async def fetch(request: Request) -> web.StreamResponse:
         request.number("max_bytes", FETCH_BYTES, 1, FETCH_BYTES_MAX),
         leader_epoch,
     )
-    read = Reading(wanted)
+    read = UnabortedRead(wanted)
     await fetch_partitions(
         request,
         (read,),
@@ -123,4 +112,5 @@ async def fetch(request: Request) -> web.StreamResponse:
     )
     if read.error is not None:
         raise read.error
-    return web.Response(body=Parts(read.parts, BATCHES), headers=read.headers())
+    headers = {f"Logdb-{name.replace('_', '-').title()}": str(value) for name, value in read.marks.items()}
+    return web.Response(body=Parts(read.parts, BATCHES), headers=headers)

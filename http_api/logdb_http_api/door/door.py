@@ -5,14 +5,12 @@ authentication.py  the principal of a request
 routing.py         method and path -> route
 request.py         the argument of a handler; the body within bounds
 sending.py         its response, sent as fast as the client reads
-express.py         record batches in and out, without routing, request and sending
-pipelined.py       requests that a client pipelines behind them
+upgrade.py         connections that go on in Kafka's protocol
 """
 
 import asyncio
 import json
 import logging
-import time
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
@@ -27,10 +25,9 @@ from logdb.serving.listener import Listener
 from logdb.serving.resources import DoorResources
 from logdb.serving.shares import Shares
 from logdb.serving.tls import Certificate, FilePath
-from logdb_http_api.door import access_log, batches, calls, downloads, events, health, metrics_page, openapi, partitions, sending
+from logdb_http_api.door import access_log, batches, calls, downloads, events, health, metrics_page, openapi, partitions, sending, upgrade
 from logdb_http_api.door.authentication import CHALLENGE, OPEN_PATHS, Authenticator
 from logdb_http_api.door.connections import ASK_TLS, Connection, Connections
-from logdb_http_api.door.express import Express
 from logdb_http_api.door.kept_backups import KeptBackups
 from logdb_http_api.door.limits import HttpLimits
 from logdb_http_api.door.request import Request
@@ -101,6 +98,7 @@ class HttpDoor(DoorResources):
             *metrics_page.routes.all,
             *openapi.routes.all,
             *batches.routes.all,
+            *upgrade.routes.all,
             *partitions.routes.all,
             *calls.routes.all,
             *events.routes.all,
@@ -137,9 +135,8 @@ class HttpDoor(DoorResources):
         self.begin_waits()
         self.instances = Instances(self.limits, self.memory)
         self._router = Router(self.routes)
-        express = None if self._access_log else Express(self, self._authenticator).take
         server = web.Server(self._serve, handler_cancellation=True)
-        self._connections = Connections(server, self.limits, asyncio.get_running_loop(), express)
+        self._connections = Connections(server, self.limits, asyncio.get_running_loop())
         self._listener = Listener(
             self._address,
             self._certificate,
@@ -179,10 +176,8 @@ class HttpDoor(DoorResources):
 
     async def _serve(self, http: web.BaseRequest) -> web.StreamResponse:
         """Answer one request; called by aiohttp."""
-        connection, began_s = http.protocol, time.perf_counter()
-        assert isinstance(connection, Connection)
-        connection.begin()
         request = Request(http, self)
+        request.connection.begin(http)
         try:
             response = await self._answer(request)
             if (delay_ms := await request.hold_back()) and not response.prepared:
@@ -193,10 +188,14 @@ class HttpDoor(DoorResources):
                 sent = await sending.send(http, response)
         finally:
             request.end()
-            connection.end()
-        if self._access_log:
-            access_log.write(request, response, time.perf_counter() - began_s)
+            request.connection.end()
+        self.log(request, response)
         return sent
+
+    def log(self, request: Request, response: web.StreamResponse) -> None:
+        """Write a line of an answered request, if that is an option."""
+        if self._access_log:
+            access_log.write(request, response)
 
     async def _answer(self, request: Request) -> web.StreamResponse:
         """The response to a request, or to its error; raises ConnectionError if the client is gone."""

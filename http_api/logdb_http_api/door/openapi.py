@@ -38,7 +38,7 @@ _IN_PATHS = {
 _RECORDS = "Records as JSON: keys and values embedded as base64, text or JSON."
 _TAGS = {
     "Health": ("Whether the server lives and takes requests, and its numbers for Prometheus.", ("health", "metrics_page", "openapi")),
-    "Raw batches": ("Record batches as they lie in the log: Kafka's RecordBatch v2.", ("batches", "partitions")),
+    "Raw batches": ("Record batches as they lie in the log: Kafka's RecordBatch v2.", ("batches", "partitions", "upgrade")),
     "Calls": ("What `logdb.open(url)` asks: methods of a session, their arguments and results as JSON.", ("calls",)),
     "Events": ("Records and changes of topics as server-sent events.", ("events",)),
     "Database": ("The database as a whole: recovery, verification, backups.", ("downloads",)),
@@ -66,6 +66,7 @@ _ERROR = {
     "required": ["error_code", "message"],
 }
 _REASONS = {
+    101: "The protocol is switched",
     200: "Done",
     201: "Made",
     204: "Done",
@@ -84,6 +85,7 @@ _REASONS = {
     415: "The body is of another type",
     416: "The offset is out of range",
     422: "A value is not allowed",
+    426: "Another protocol is wanted",
     503: "Not now",
 }
 

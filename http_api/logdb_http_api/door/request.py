@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -18,6 +19,7 @@ from logdb.requests.request import Request as SessionRequest
 from logdb.serving.listener import host_and_port
 from logdb.serving.resources import RequestResources, owner_of
 from logdb_http_api.door import documents, encoding
+from logdb_http_api.door.connections import Connection
 from logdb_http_api.errors import ApiError
 
 if TYPE_CHECKING:
@@ -45,7 +47,7 @@ class Request(RequestResources):
     def __init__(self, http: web.BaseRequest, door: "HttpDoor") -> None:
         """Before authentication and routing; the door then calls ``begin``."""
         super().__init__(door, http.remote or "")
-        self.http = http
+        self.http, self.began_s = http, time.perf_counter()
         self.error_type = "application/json"  # content type of an error
         self._parameters: Mapping[str, str] = {}
         self._needs: Sequence[str] = ()
@@ -60,6 +62,12 @@ class Request(RequestResources):
         """
         self.session, self.principal, self._parameters, self._needs = session, session.principal, parameters, needs
         self.owner = owner_of(session)
+
+    @property
+    def connection(self) -> Connection:
+        protocol = self.http.protocol
+        assert isinstance(protocol, Connection)
+        return protocol
 
     @property
     def is_head(self) -> bool:

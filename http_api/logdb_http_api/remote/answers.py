@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from logdb.errors import AuthenticationFailed, Closed, InvalidAnswer, LogdbError
 from logdb.requests import coding
-from logdb_http_api.errors import rebuild
+from logdb.requests.error_document import rebuild
 
 
 class Answer(NamedTuple):
@@ -51,7 +51,27 @@ class Answer(NamedTuple):
         return int(given)
 
 
-def refusal(answer: Answer) -> LogdbError:
+class RefusedUnread(Exception):
+    """The server was full, or about to stop, and has not begun the request.
+
+    Attributes:
+        error: What it said.
+    """
+
+    def __init__(self, error: LogdbError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def check(answer: Answer) -> None:
+    """Raise the error of an answer with a status of 400 or more; RefusedUnread: see there."""
+    if answer.status < 400:
+        return
+    error = _refusal(answer)
+    raise RefusedUnread(error) if _is_refused_unread(answer) else error
+
+
+def _refusal(answer: Answer) -> LogdbError:
     """The error of an answer with a status of 400 or more."""
     try:
         body = json.loads(bytes(answer.body))
@@ -69,8 +89,7 @@ def refusal(answer: Answer) -> LogdbError:
     return LogdbError(f"the server refused the request ({answer.status}): {message}")
 
 
-def is_refused_unread(answer: Answer) -> bool:
-    """Whether the server was full, or about to stop, and has not begun the request."""
+def _is_refused_unread(answer: Answer) -> bool:
     if answer.status != 503:
         return False
     try:

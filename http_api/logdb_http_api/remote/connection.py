@@ -1,4 +1,7 @@
-"""Requests to servers: pooled connections with TLS and credentials, failover, retries.  ``http_socket`` has the bytes of HTTP.
+"""Requests to servers: pooled connections with TLS and credentials, failover, retries.  ``wires`` has the bytes.
+
+Requests of record batches are frames of Kafka's protocol, on connections of their own, which were upgraded; from a server that lets no
+connection be upgraded they are HTTP for the next ``_PLAIN_S``.
 
 A request goes to the server that answered last.  If the connection breaks, the request is sent again, to the next server, with growing
 pauses, until an answer comes or the time is over.  A request that must not be carried out twice is sent again only if no server can
@@ -22,15 +25,14 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from http import HTTPStatus
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 from urllib.parse import unquote, urlsplit
 
 from logdb.access.attempts import is_loopback
-from logdb.errors import Closed, Forked, InvalidAnswer, ServerUnavailable
+from logdb.errors import Closed, Forked, ServerUnavailable
 from logdb.threads import renewed
-from logdb_http_api.remote.answers import Answer, is_refused_unread, refusal
-from logdb_http_api.remote.http_socket import Head, HttpSocket, TooLong
+from logdb_http_api.remote.answers import Answer, RefusedUnread, check
+from logdb_http_api.remote.wires import FrameRequest, FrameWire, HttpRequest, HttpWire, Request
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +47,9 @@ _FINAL_ALERTS = (
 _PAUSE_S_MIN, _PAUSE_S_MAX = 0.02, 1.0
 _IDLE_COUNT_MAX = 8  # idle connections in the pool
 _AHEAD_COUNT_MAX = 8
-ANSWER_SIZE_BYTES_MAX = 64 << 20
+_PLAIN_S = 60.0
+
+R = TypeVar("R")
 
 
 class Security(NamedTuple):
@@ -113,14 +117,13 @@ def credentials_of(url: str) -> tuple[str | None, str | None]:
 
 
 class Connection:
-    """One connection to one server, for one request at a time."""
+    """One connection to one server, for one request at a time, or for several behind one another."""
 
     def __init__(self, address: Address, security: Security, timeout_s: float) -> None:
         """Connect.
 
         Raises:
             OSError: The connection failed.
-            ValueError: HTTP cannot carry the credentials.
         """
         self.address = address
         sock = socket.create_connection((address.host, address.port or address.default_port), timeout_s)
@@ -129,55 +132,77 @@ class Connection:
             if address.tls:
                 context = security.context or ssl.create_default_context()
                 sock = context.wrap_socket(sock, server_hostname=address.host)
-            self._http = HttpSocket(sock, {"Host": address.authority, "Accept-Encoding": "identity", **security.headers()})
+            headers = {"Host": address.authority, "Accept-Encoding": "identity", **security.headers()}
+            self._wire: HttpWire | FrameWire = HttpWire(sock, address.url, headers)
         except BaseException:
             sock.close()
             raise
 
+    @property
+    def pipelines(self) -> bool:
+        """Whether it carries frames, so that a request may be sent before those ahead of it are answered."""
+        return self._wire.pipelines
+
+    @property
+    def lasts(self) -> bool:
+        """Whether another request may follow."""
+        return self._wire.lasts
+
     def is_usable(self) -> bool:
         """Whether it is open, without unread bytes."""
-        if not self._http.lasts or self._http.has_more:
+        if not self._wire.lasts or self._wire.has_more or self._wire.sock.fileno() < 0:
             return False
         waiting = select.poll()  # select() takes no descriptor from 1024 on
-        waiting.register(self._http, select.POLLIN)
+        waiting.register(self._wire.sock, select.POLLIN)
         return not waiting.poll(0)
 
-    def send(self, method: str, path: str, body: Any, headers: Mapping[str, str], timeout_s: float) -> None:
-        self._http.send(method, self.address.prefix + path, body, headers, timeout_s)
+    def upgrade(self, timeout_s: float) -> bool:
+        """Carry frames from now on, if the server lets it."""
+        assert isinstance(self._wire, HttpWire)
+        self._wire.sock.settimeout(timeout_s)
+        upgraded = self._wire.upgrade(self.address.prefix)
+        self._wire = upgraded or self._wire
+        return upgraded is not None
 
-    def begin(self, on_waiting: Callable[[], object]) -> Head:
-        """Status and headers of the answer.
+    def send(self, request: Request[Any], timeout_s: float) -> None:
+        """Send a request; raises OSError, and ValueError if HTTP cannot carry it."""
+        self._wire.sock.settimeout(timeout_s)
+        if isinstance(self._wire, HttpWire):
+            self._wire.send(request.http(), self.address.prefix)
+        else:
+            self._wire.send(cast("FrameRequest[Any]", request))
+
+    def begin(self, on_waiting: Callable[[], object]) -> int | None:
+        """Wait for the begin of the answer; returns the offset that it announces, if it does.
 
         Args:
             on_waiting: Called when the server reports that the answer waits for other members.
         """
-        return self._http.head(on_waiting)
+        if isinstance(self._wire, FrameWire):
+            return self._wire.begin()
+        self._wire.begin(on_waiting)
+        return None
 
-    def receive(self, head: Head, size_bytes_max: int, into: "bytearray | None") -> Answer:
-        """The whole answer that begins with ``head``.
+    def receive(self, request: Request[Any]) -> Answer | dict[str, Any]:
+        """The whole answer that has begun; see ``result``."""
+        if isinstance(self._wire, HttpWire):
+            return self._wire.receive(request.http())
+        return self._wire.receive(cast("FrameRequest[Any]", request))
 
-        Args:
-            into: Receives the body if it fits; the answer's body is then a view of it.
-
-        Raises:
-            InvalidAnswer: The body is longer than ``size_bytes_max``.
-        """
-        try:
-            body = self._http.body(head, size_bytes_max, into)
-        except TooLong as error:
-            self.close()
-            raise InvalidAnswer(self.address.url, f"{error}, at most {size_bytes_max} bytes are taken") from None
-        if not self._http.lasts:
-            self.close()
-        return Answer(self.address.url, head.status, head.headers, body)
+    def result(self, request: Request[R], answer: Answer | dict[str, Any]) -> R:
+        """What an answer means; raises the server's refusal."""
+        if isinstance(answer, Answer):
+            check(answer)
+            return request.of_http(answer)
+        return cast("FrameRequest[R]", request).of_frame(answer, self.address.url)
 
     def cut(self) -> None:
         """Wake the thread that waits for an answer: none comes."""
         with contextlib.suppress(OSError):
-            self._http.cut()
+            self._wire.sock.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        self._http.close()
+        self._wire.sock.close()
 
     def __del__(self) -> None:
         """Close a connection that Ctrl-C dropped between two steps."""
@@ -195,6 +220,7 @@ class Connections:
         self.connect_until = time.monotonic() + self._connect_timeout_s  # 0 once a server has answered
         self._told = False  # whether the log says that no server answers
         self._at = 0
+        self._plain_until: dict[Address, float] = {}  # servers that let no connection be upgraded
         self._idle: list[Connection] = []
         self._busy = weakref.WeakSet[Connection]()
         self._lock = renewed(threading.Lock())
@@ -250,22 +276,49 @@ class Connections:
             ServerUnavailable: No server answered in time.
             LogdbError: The server's refusal.
         """
-        return Exchange(self, method, path, body, headers, safe=safe, patience_ms=patience_ms).answer()
+        return Exchange(self, HttpRequest(method, path, body, headers or {}), safe=safe, patience_ms=patience_ms).answer()
 
-    def take(self, timeout_s: float) -> Connection:
-        """A connection for one request."""
+    def take(self, timeout_s: float, *, frames: bool = False) -> Connection:
+        """A connection for one request; ``frames``: one that carries frames, if the server lets it."""
         self.check_open()
+        address = self._addresses[self._at % len(self._addresses)]
+        frames = frames and time.monotonic() >= self._plain_until.get(address, 0.0)
+        if frames and (connection := self._pooled(pipelines=True)) is not None:
+            return self._lent(connection)
+        if is_pooled := (connection := self._pooled(pipelines=False)) is not None:
+            connection = self._lent(connection)
+        else:
+            connect_timeout_s = self._connect_timeout_s / len(self._addresses) if self.connect_until else self.timeout_s
+            connection = self._lent(Connection(address, self._security, min(timeout_s, connect_timeout_s)))
+        if not frames or self._is_upgraded(connection, timeout_s, is_pooled=is_pooled):
+            return connection
+        self.give_back(connection)
+        return self.take(timeout_s)
+
+    def _is_upgraded(self, connection: Connection, timeout_s: float, *, is_pooled: bool) -> bool:
+        """Upgrade a connection; False: its server does not let it, and is not asked again for a while."""
+        try:
+            if connection.upgrade(timeout_s):
+                return True
+        except BaseException:
+            self.drop(connection)
+            if not is_pooled:  # the server, or a proxy, may close it for this request
+                self._plain_until[connection.address] = time.monotonic() + _PLAIN_S
+            raise
+        self._plain_until[connection.address] = time.monotonic() + _PLAIN_S
+        return False
+
+    def _pooled(self, *, pipelines: bool) -> Connection | None:
+        """The idle connection that was used last, and is usable."""
         while True:
             with self._lock:
-                connection = self._idle.pop() if self._idle else None
-            if connection is None:
-                break
+                at = next((at for at in range(len(self._idle) - 1, -1, -1) if self._idle[at].pipelines == pipelines), None)
+                if at is None:
+                    return None
+                connection = self._idle.pop(at)
             if connection.is_usable():
-                return self._lent(connection)
+                return connection
             connection.close()
-        address = self._addresses[self._at % len(self._addresses)]
-        connect_timeout_s = self._connect_timeout_s / len(self._addresses) if self.connect_until else self.timeout_s
-        return self._lent(Connection(address, self._security, min(timeout_s, connect_timeout_s)))
 
     def _lent(self, connection: Connection) -> Connection:
         with self._lock:
@@ -279,7 +332,7 @@ class Connections:
         """Return a connection whose answer was read to its end."""
         with self._lock:
             self._busy.discard(connection)
-            if not self.closed and len(self._idle) < _IDLE_COUNT_MAX:
+            if not self.closed and connection.lasts and len(self._idle) < _IDLE_COUNT_MAX:
                 self._idle.append(connection)
                 return
         connection.close()
@@ -319,7 +372,7 @@ class Connections:
                 connection.cut()
 
 
-class Exchange:
+class Exchange(Generic[R]):
     """One request, which is sent at once, and its answer, which may be read later.
 
     The caller calls ``answer`` or ``abandon``.
@@ -328,36 +381,30 @@ class Exchange:
     def __init__(
         self,
         connections: Connections,
-        method: str,
-        path: str,
-        body: Any = None,
-        headers: Mapping[str, str] | None = None,
+        request: Request[R],
         *,
         safe: bool = True,
         patience_ms: int = 0,
-        size_bytes_max: int = ANSWER_SIZE_BYTES_MAX,
-        into: "bytearray | None" = None,
         on_waiting: Callable[[], object] = lambda: None,
-        behind: "Exchange | None" = None,
+        behind: "Exchange[Any] | None" = None,
     ) -> None:
         """Send the request.
 
         Args:
             safe, patience_ms: See ``Connections.request``.
-            size_bytes_max: The most bytes of the answer's body.
-            into, on_waiting: See ``Connection.receive`` and ``begin``.
-            behind: An earlier exchange, which is answered first, over the same connection if it lasts.
+            on_waiting: See ``Connection.begin``.
+            behind: An earlier exchange, which is answered first, over the same connection if it lasts; see ``may_be_followed``.
         """
-        self._connections, self._method, self._path, self._body = connections, method, path, body
-        self._headers = headers or {}
-        self._safe, self._size_bytes_max, self._into, self._on_waiting = safe, size_bytes_max, into, on_waiting
+        self._connections, self._request = connections, request
+        self._safe, self._on_waiting = safe, on_waiting
         self._patience_s = connections.timeout_s + patience_ms / 1000
         self._until, self._waited_for = self._deadline(), False
         self._connection: Connection | None = None
         self._behind = behind
         self._followed: Connection | None = None  # another request was sent on it meanwhile
-        self._response: Head | None = None
         self._failure: Exception | None = None
+        self._is_begun = False  # whether the answer is
+        self._announced: int | None = None
         self._sent = False  # True: a server may have received it
         self.repeated = False  # an earlier try may have been carried out
         self._pause_s, self._failure_count = _PAUSE_S_MIN, 0
@@ -372,32 +419,12 @@ class Exchange:
     def _deadline(self) -> float:
         return max(time.monotonic() + self._patience_s, self._connections.connect_until)
 
-    def begun(self) -> Answer | None:
-        """Wait for the answer's head, without its body; None after a failure: see ``answer``."""
-        try:
-            response = self._begin()
-        except OSError as error:
-            self._failure = error
-            return None
-        assert self._connection is not None
-        url = self._connection.address.url
-        return Answer(url, response.status, response.headers, b"") if response.status == HTTPStatus.OK else None
+    @property
+    def may_be_followed(self) -> bool:
+        """Whether a request that is sent behind this one arrives behind it."""
+        return self._failure is None and self._connection is not None and self._connection.pipelines
 
-    def _begin(self) -> Head:
-        if self._failure is not None:
-            error, self._failure = self._failure, None
-            raise error
-        if not self._waited_for:
-            self._until, self._waited_for = self._deadline(), True
-        if self._connection is None:
-            self._send()
-        if self._response is None:
-            assert self._connection is not None
-            self._response = self._connection.begin(self._on_waiting)
-            self._connections.answered()
-        return self._response
-
-    def answer(self) -> Answer:
+    def answer(self) -> R:
         """Wait for the answer; sends the request again if needed.
 
         Raises:
@@ -406,54 +433,74 @@ class Exchange:
             LogdbError: The server's refusal.
         """
         while True:
-            answer = self._try()
-            if answer is None:
+            try:
+                connection = self._begin()
+                answer = connection.receive(self._request)
+            except OSError as error:
+                self._lost(error)
                 continue
-            if answer.status >= 400:
-                raise refusal(answer)
-            return answer
+            except BaseException:  # also from outside (Ctrl-C)
+                self.abandon()
+                raise
+            self._connection = None
+            try:
+                result = connection.result(self._request, answer)
+            except RefusedUnread as refused:
+                self._connections.drop(connection, broken=True)
+                self._failure_count += 1
+                self._wait(refused.error, None)
+                continue
+            except BaseException:
+                self._give_back(connection)
+                raise
+            self._give_back(connection)
+            return result
 
-    def _try(self) -> Answer | None:
-        try:
-            response = self._begin()
-            connection = self._connection
-            assert connection is not None
-            answer = connection.receive(response, self._size_bytes_max, self._into)
-        except OSError as error:
-            self._lost(error)
-            return None
-        except BaseException:  # also from outside (Ctrl-C)
-            self.abandon()
-            raise
-        self._connection = self._response = None
-        if is_refused_unread(answer):
-            self._connections.drop(connection, broken=True)
-            self._failure_count += 1
-            self._wait(refusal(answer), None)
-            return None
+    def _give_back(self, connection: Connection) -> None:
         if connection is not self._followed:
             self._connections.give_back(connection)
-        return answer
+
+    def announced(self) -> int | None:
+        """Wait for the begin of the answer; returns the offset that it announces.  None: it announces none, or failed: see ``answer``."""
+        try:
+            self._begin()
+        except OSError as error:
+            self._failure = error
+            return None
+        return self._announced
+
+    def _begin(self) -> Connection:
+        if self._failure is not None:
+            error, self._failure = self._failure, None
+            raise error
+        if not self._waited_for:
+            self._until, self._waited_for = self._deadline(), True
+        if self._connection is None:
+            self._send()
+        connection = self._connection
+        assert connection is not None
+        if not self._is_begun:
+            self._announced = connection.begin(self._on_waiting)
+            self._is_begun = True
+            self._connections.answered()
+        return connection
 
     def _send(self) -> None:
         left_s = max(0.001, self._until - time.monotonic())
-        self._sent = False
+        self._sent = self._is_begun = False
         behind, self._behind = self._behind, None
-        connection = None if behind is None else behind._follow()
-        self._connection = connection = connection or self._connections.take(left_s)
+        if behind is not None and behind.may_be_followed:
+            connection = behind._followed = behind._connection
+        else:
+            connection = None
+        frames = not isinstance(self._request, HttpRequest)
+        self._connection = connection = connection or self._connections.take(left_s, frames=frames)
         self._sent = True
-        connection.send(self._method, self._path, self._body, self._headers, left_s)
-
-    def _follow(self) -> Connection | None:
-        """Hand the connection to the request behind this one; None: it is absent, or broke."""
-        if self._failure is not None:
-            return None
-        self._followed = self._connection
-        return self._connection
+        connection.send(self._request, left_s)
 
     def _lost(self, error: Exception) -> None:
         """The connection broke: wait before the next try, or give up."""
-        connection, self._connection, self._response = self._connection, None, None
+        connection, self._connection = self._connection, None
         if connection is not None:
             self._connections.drop(connection, broken=True)
         else:

@@ -17,7 +17,9 @@ from logdb.store.copy.backup import new_file
 from logdb.store.copy.backup_file import BackupReader
 from logdb.store.directories import check_empty
 from logdb_http_api.door.downloads import BACKUP, Offer
+from logdb_http_api.remote.answers import Answer
 from logdb_http_api.remote.connection import Exchange
+from logdb_http_api.remote.wires import HttpRequest
 
 if TYPE_CHECKING:
     from logdb_http_api.remote.connection import Connections
@@ -69,9 +71,9 @@ def _download(connections: "Connections", file: File, path: str, offer: Offer, p
             progress(stop, size_bytes, os.path.basename(path))
 
 
-def _piece(connections: "Connections", offer: Offer, start: int) -> Exchange:
+def _piece(connections: "Connections", offer: Offer, start: int) -> Exchange[Answer]:
     headers = {"Range": f"bytes={start}-{start + _PIECE_SIZE_BYTES - 1}"}
-    return Exchange(connections, "GET", f"{_PATH}/{offer.id}", headers=headers)
+    return Exchange(connections, HttpRequest("GET", f"{_PATH}/{offer.id}", headers=headers))
 
 
 def snapshot(connections: "Connections", io: IO, path: str, progress: Progress | None) -> Copied:

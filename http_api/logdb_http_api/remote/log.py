@@ -161,7 +161,7 @@ class RemoteLog:
         expected_offset: int | None = None,
         durability: str | None = None,
     ) -> range:
-        """As ``PartitionLog.append_many``.  More than two batches are sent in several requests.
+        """As ``PartitionLog.append_many``.  Each batch is a request.
 
         Raises:
             UnexpectedOffset: Also if another session appended between two requests; ``offsets`` are those that the call
@@ -183,7 +183,7 @@ class RemoteLog:
         with self._turn:
             upload = Upload(
                 self._session.connections,
-                f"{self._path}/batches",
+                self._where,
                 self._identity,
                 self._config,
                 self._memory,
@@ -239,7 +239,7 @@ class RemoteLog:
             state = self._state()
             raise OffsetOutOfRange(self.topic, self.partition, offset, state.start_offset, state.end_offset)
         decompressed_size_bytes_max = max(DECOMPRESSED_SIZE_BYTES_MAX, self._config.max_message_bytes)
-        source = Source(self._session.connections, f"{self._path}/batches", isolation_level, decompressed_size_bytes_max)
+        source = Source(self._session.connections, self._where, isolation_level, decompressed_size_bytes_max)
         return source, source.fetch(offset, size_bytes_max, leader_epoch=leader_epoch)
 
     @checked_call

@@ -1,4 +1,4 @@
-"""Fetches record batches of one partition from a server, chunk by chunk; the next chunk is requested while one is received and decoded.
+"""Fetches record batches of one partition from a server, chunk by chunk; the next chunk is requested before one is decoded.
 
 Every part of an answer may be wrong: batches are checked as those on a disk are.
 
@@ -11,17 +11,16 @@ from typing import TYPE_CHECKING, NamedTuple
 from logdb.codec import Header, Scanner, convert, explain, header, split
 from logdb.errors import InvalidAnswer
 from logdb.log.isolation import IsolationLevel, is_committed
-from logdb.model import Buffer
+from logdb.model import Buffer, TopicPartition
+from logdb_http_api.remote.batch_requests import Fetched, FetchRequest
 from logdb_http_api.remote.connection import Exchange
 
 if TYPE_CHECKING:
-    from logdb_http_api.remote.answers import Answer
     from logdb_http_api.remote.connection import Connections
 
 FIRST_SIZE_BYTES = 64 << 10  # of a read that may end after one record
 SIZE_BYTES = 1 << 20
 _MEMORY_SIZE_BYTES = 2 * SIZE_BYTES  # an answer may exceed the soft limit by a batch
-ANSWER_SIZE_BYTES_MAX = 2**31 - 1  # a batch of any size comes whole
 DECOMPRESSED_SIZE_BYTES_MAX = 64 << 20  # of one batch; or max.message.bytes, if that is more
 
 
@@ -37,8 +36,10 @@ class Chunk(NamedTuple):
 class Source:
     """The batches of one partition of a server."""
 
-    def __init__(self, connections: "Connections", path: str, isolation_level: IsolationLevel, decompressed_size_bytes_max: int) -> None:
-        self._connections, self._path = connections, path
+    def __init__(
+        self, connections: "Connections", where: TopicPartition, isolation_level: IsolationLevel, decompressed_size_bytes_max: int
+    ) -> None:
+        self._connections, self._where = connections, where
         self._committed, self._decompressed_size_bytes_max = is_committed(isolation_level), decompressed_size_bytes_max
 
     def fetch(self, offset: int, size_bytes_max: int, *, leader_epoch: int | None = None) -> Chunk:
@@ -69,32 +70,29 @@ class Source:
             del chunk
 
     def _ahead(self, offset: int, end_offset: int) -> Iterator[Buffer]:
-        """As ``chunks``; a chunk is requested once its first offset is announced, before the chunk below it has come."""
+        """As ``chunks``; a chunk is requested once its first offset is known: announced, before the chunk below it has come, or by that."""
         memory = bytearray(_MEMORY_SIZE_BYTES)
         exchange, following = self._begin(offset, SIZE_BYTES, memory), None
         try:
             while True:
-                next_offset = self._announced(exchange)
-                if offset < next_offset < end_offset:
+                next_offset = exchange.announced()
+                if next_offset is not None and offset < next_offset < end_offset and exchange.may_be_followed:
                     following = self._begin(next_offset, SIZE_BYTES, memory, behind=exchange)
                 chunk = self._checked(exchange.answer(), offset)
-                yield from self._uncompressed(chunk)
                 offset = chunk.next_offset
-                if offset >= end_offset:
-                    return
                 if following is not None and offset != next_offset:  # the answer broke off, and its retry has another end
                     following.abandon()
                     following = None
-                exchange, following = following or self._begin(offset, SIZE_BYTES, memory), None
+                if following is None and offset < end_offset:
+                    following = self._begin(offset, SIZE_BYTES, memory)
+                yield from self._uncompressed(chunk)
+                if following is None:
+                    return
+                exchange, following = following, None
         finally:
             exchange.abandon()
             if following is not None:
                 following.abandon()
-
-    def _announced(self, exchange: Exchange) -> int:
-        """The announced end of the coming chunk; 0: unknown yet."""
-        begun = exchange.begun()
-        return 0 if begun is None else begun.number("Logdb-Next-Offset")
 
     def _begin(
         self,
@@ -103,14 +101,10 @@ class Source:
         into: bytearray | None = None,
         *,
         leader_epoch: int | None = None,
-        behind: Exchange | None = None,
-    ) -> Exchange:
-        path = f"{self._path}?offset={offset}&max_bytes={size_bytes_max}"
-        if self._committed:
-            path += "&isolation_level=read_committed"
-        if leader_epoch is not None:
-            path += f"&leader_epoch={leader_epoch}"
-        return Exchange(self._connections, "GET", path, size_bytes_max=ANSWER_SIZE_BYTES_MAX, into=into, behind=behind)
+        behind: Exchange[Fetched] | None = None,
+    ) -> Exchange[Fetched]:
+        request = FetchRequest(self._where, offset, size_bytes_max, committed=self._committed, leader_epoch=leader_epoch, into=into)
+        return Exchange(self._connections, request, behind=behind)
 
     def _uncompressed(self, chunk: Chunk) -> Iterator[Buffer]:
         if not chunk.codecs & ~1:
@@ -120,10 +114,10 @@ class Source:
         for batch in split(chunk.batches, 1):  # one at a time: the bound is that of a batch
             yield convert.decompress_batches(batch, self._decompressed_size_bytes_max)
 
-    def _checked(self, answer: "Answer", offset: int) -> Chunk:
+    def _checked(self, answer: Fetched, offset: int) -> Chunk:
         """The chunk of an answer to a fetch from ``offset``; raises unless its batches are valid and the expected ones."""
-        next_offset, end_offset = answer.number("Logdb-Next-Offset"), answer.number("Logdb-Readable-End-Offset")
-        batches = memoryview(answer.body)
+        next_offset, end_offset = answer.next_offset, answer.readable_end_offset
+        batches = memoryview(answer.batches)
         if next_offset < offset or (next_offset == offset) != (offset >= end_offset):
             raise InvalidAnswer(answer.url, f"offsets {offset} to {next_offset}, where reading ends at {end_offset}")
         head = header(batches)[1]

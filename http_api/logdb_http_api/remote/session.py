@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any, TypeVar
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 from logdb import codec
 from logdb.client.consumer.subscription import CHECK_INTERVAL_MS_MAX
@@ -34,16 +34,16 @@ from logdb.requests.security import DeleteUsers, RevokeTokens
 from logdb.requests.session import Session
 from logdb.store.check.report import Copied, Progress, Report
 from logdb.threads import started
-from logdb_http_api.door.batches import BATCHES
 from logdb_http_api.door.calls import PATH
 from logdb_http_api.door.downloads import Verified
 from logdb_http_api.door.events import COUNT_MAX, WATCH
 from logdb_http_api.remote import downloading
+from logdb_http_api.remote.batch_requests import ProduceRequest
 from logdb_http_api.remote.connection import Connections, Exchange
 from logdb_http_api.remote.end_offsets import EndOffsets
 from logdb_http_api.remote.log import RemoteLog
 from logdb_http_api.remote.watching import Watching
-from logdb_http_api.remote.writing import Appended
+from logdb_http_api.remote.wires import HttpRequest
 
 A = TypeVar("A")
 
@@ -120,7 +120,8 @@ class RemoteSession(Session):
         """
         body, safe = coding.encode(request), request.is_repeatable
         path = PATH + request.method
-        exchange = Exchange(self.connections, "POST", path, body, _JSON, safe=safe, patience_ms=patience_ms, on_waiting=on_waiting)
+        asked = HttpRequest("POST", path, body, _JSON)
+        exchange = Exchange(self.connections, asked, safe=safe, patience_ms=patience_ms, on_waiting=on_waiting)
         try:
             answer = exchange.answer()
         except LogdbError as error:
@@ -273,11 +274,15 @@ class RemoteSession(Session):
         transactional_id: str | None = None,
         expected_offset: int | None = None,
     ) -> range:
-        query = {"durability": durability, "transactional_id": transactional_id, "expected_offset": expected_offset}
-        path = f"/logdb/v1/topics/{quote(topic, safe='')}/partitions/{partition}/batches"
-        path = f"{path}?{urlencode({name: value for name, value in query.items() if value is not None})}"
+        request = ProduceRequest(
+            TopicPartition(topic, partition),
+            batches,
+            durability=durability,
+            transactional_id=transactional_id,
+            expected_offset=expected_offset,
+        )
         head = codec.header(batches)[1] if memoryview(batches) else None
         safe = head is None or head.producer_id >= 0  # the log recognizes repeated batches of a producer
-        said: Appended = self.connections.request("POST", path, batches, {"Content-Type": BATCHES}, safe=safe).decoded(Appended)
+        said = Exchange(self.connections, request, safe=safe).answer()
         self.ends.appended()
         return range(said.base_offset, said.next_offset)

@@ -1,36 +1,24 @@
 """Appends to one partition of a server.  Each batch has a producer's sequence, so that a retry appends no record twice.
 
-The log remembers the last five batches of a producer, so at most five are in flight, in two requests.  After an error that leaves open
+The log remembers the last five batches of a producer, so at most five are in flight, each a request.  After an error that leaves open
 whether the batches are in the log, the producer is given up: the sequences of the next one begin at 0.
 """
 
-import re
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
-from urllib.parse import urlencode
 
 from logdb.client.batches import BATCHES_MAX
 from logdb.codec import convert
-from logdb.errors import InvalidAnswer, LogdbError, OutOfOrderSequence, UnexpectedOffset
-from logdb.model import COMPRESSION_TYPES, Buffer, LogConfig, ProducerIdAndEpoch
-from logdb_http_api.door.batches import BATCHES
+from logdb.errors import LogdbError, UnexpectedOffset
+from logdb.model import COMPRESSION_TYPES, Buffer, Durability, LogConfig, ProducerIdAndEpoch, TopicPartition
+from logdb_http_api.remote.batch_requests import Appended, ProduceRequest
 from logdb_http_api.remote.connection import Connections, Exchange
 
-_REQUESTS_MAX = 2
+_REQUESTS_MAX = BATCHES_MAX
 REQUEST_BATCHES_MAX = BATCHES_MAX // _REQUESTS_MAX
 _MEMORY_COUNT = _REQUESTS_MAX + 1
-_FOLLOWED_BYTES_MIN = 256 << 10  # a smaller request may reach the server together with the next, which is slower for both (``express``)
 _SEQUENCE_MASK = 2**31 - 1
-_HEADERS = {"Content-Type": BATCHES}
-_ANSWER = re.compile(rb'\{"base_offset":([0-9]{1,18}),"next_offset":([0-9]{1,18})\}')  # exactly as logdb's server writes it
-
-
-class Appended(NamedTuple):
-    """The answer to batches: their offsets."""
-
-    base_offset: int
-    next_offset: int
 
 
 class Identity:
@@ -64,7 +52,7 @@ class Memory:
         self._rooms = deque(bytearray() for _ in range(_MEMORY_COUNT))
 
     def copy(self, batches: memoryview) -> memoryview:
-        """A copy, valid until two more were made."""
+        """A copy, valid until five more were made."""
         self._rooms.rotate()
         if len(self._rooms[0]) < len(batches):
             self._rooms[0] = bytearray(len(batches))  # a new one: the traceback of an error may have a view of the old one
@@ -76,7 +64,7 @@ class Memory:
 class UnderWay(NamedTuple):
     """A request without an answer yet."""
 
-    exchange: Exchange
+    exchange: Exchange[Appended]
     record_count: int
     body: Buffer
 
@@ -93,15 +81,15 @@ class Upload:
     def __init__(
         self,
         connections: Connections,
-        path: str,
+        where: TopicPartition,
         identity: Identity,
         config: LogConfig,
         memory: Memory,
         *,
         expected_offset: int | None,
-        durability: str | None,
+        durability: Durability | None,
     ) -> None:
-        self._connections, self._path, self._identity = connections, path, identity
+        self._connections, self._where, self._identity = connections, where, identity
         self._codec, self._message_bytes_max = COMPRESSION_TYPES.index(config.compression_type), config.max_message_bytes
         self._expected_offset, self._durability = expected_offset, durability
         self._under_way: deque[UnderWay] = deque()
@@ -125,25 +113,22 @@ class Upload:
 
     def _may_follow(self) -> bool:
         """Whether a request may be sent before those in flight are answered."""
-        last = self._under_way[-1]
-        return self.offsets is not None and len(self._under_way) < _REQUESTS_MAX and len(last.body) >= _FOLLOWED_BYTES_MIN
+        return self.offsets is not None and len(self._under_way) < _REQUESTS_MAX and self._under_way[-1].exchange.may_be_followed
 
     def _send(self, body: Buffer, record_count: int) -> None:
         behind = self._under_way[-1].exchange if self._under_way else None
         try:
-            exchange = self._exchange(body, behind)
+            exchange = self._exchange(body, record_count, behind)
             self._under_way.append(UnderWay(exchange, record_count, body))
         except BaseException:  # from outside (Ctrl-C): all of it may have been sent
             self._identity.end()
             raise
 
-    def _exchange(self, body: Buffer, behind: Exchange | None = None) -> Exchange:
+    def _exchange(self, body: Buffer, record_count: int, behind: Exchange[Appended] | None = None) -> Exchange[Appended]:
         under_way_count = 0 if behind is None else self._under_way_count
         expected_offset = self._expected_offset if self.offsets is None else self.offsets.stop + under_way_count
-        given = {"expected_offset": expected_offset, "durability": self._durability}
-        query = {name: value for name, value in given.items() if value is not None}
-        path = f"{self._path}?{urlencode(query)}" if query else self._path
-        return Exchange(self._connections, "POST", path, body, _HEADERS, behind=behind)
+        request = ProduceRequest(self._where, body, record_count, durability=self._durability, expected_offset=expected_offset)
+        return Exchange(self._connections, request, behind=behind)
 
     def finish(self) -> None:
         """Wait until all sent batches are acknowledged.
@@ -155,30 +140,16 @@ class Upload:
             self._finish_one()
 
     def _finish_one(self) -> None:
-        exchange, record_count, body = self._under_way[0]  # it stays until its result is known: see abandon
+        exchange, record_count, _ = self._under_way[0]  # it stays until its result is known: see abandon
         try:
-            try:
-                self._acknowledge(exchange, record_count)
-            except OutOfOrderSequence:
-                if not exchange.repeated:
-                    raise
-                self._finish_apart(body)
+            self._acknowledge(exchange, record_count)
         except UnexpectedOffset:
             self._under_way.popleft()  # the log has no unacknowledged batch of it
             raise
         self._under_way.popleft()
 
-    def _finish_apart(self, body: Buffer) -> None:
-        """Send the batches of a request one by one: a crash has kept the first of them, and others may have appended since."""
-        for image, head in convert.headers(memoryview(body)):
-            self._acknowledge(self._exchange(image), head.record_count)
-
-    def _acknowledge(self, exchange: Exchange, record_count: int) -> None:
-        answer = exchange.answer()
-        usual = _ANSWER.fullmatch(answer.body)
-        said: Appended = answer.decoded(Appended) if usual is None else Appended(int(usual[1]), int(usual[2]))
-        if said.next_offset - said.base_offset != record_count:
-            raise InvalidAnswer(answer.url, f"offsets {tuple(said)} for {record_count} records")
+    def _acknowledge(self, exchange: Exchange[Appended], record_count: int) -> None:
+        said = exchange.answer()
         self._identity.advance(record_count)
         self.offsets = range(said.base_offset if self.offsets is None else self.offsets.start, said.next_offset)
 

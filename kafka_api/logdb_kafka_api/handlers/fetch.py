@@ -4,11 +4,13 @@ Every answer is a full one: session id 0 tells the client that there is no fetch
 """
 
 import contextlib
+import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from logdb.errors import UnknownPartition, UnknownTopic
 from logdb.log.isolation import ISOLATION_LEVELS, IsolationLevel, is_committed
+from logdb.requests.error_document import document
 from logdb.serving import fetch as serving
 from logdb_kafka_api.call import Call, Values
 from logdb_kafka_api.errors import Code, code_of
@@ -59,6 +61,31 @@ class Read(serving.PartitionRead):
         }
 
 
+class DetailedRead(serving.UnabortedRead):
+    """What is read of one partition for a request that is ``detailed``: as a fetch over HTTP has it, without aborted batches."""
+
+    def __init__(self, topic: str, asked: Values) -> None:
+        epoch = asked["last_fetched_epoch"]
+        super().__init__(
+            serving.Wanted(topic, asked["partition"], asked["fetch_offset"], asked["partition_max_bytes"], None if epoch < 0 else epoch)
+        )
+
+    def values(self) -> Values:
+        """As the response has it."""
+        return {
+            "high_watermark": -1,
+            "last_stable_offset": self.marks.get("last_stable_offset", -1),
+            "log_start_offset": self.marks.get("start_offset", -1),
+            "partition_index": self.wanted.partition,
+            "error_code": Code.NONE if self.error is None else code_of(self.error),
+            "aborted_transactions": (),
+            "records": self.parts[0] if len(self.parts) == 1 else b"".join(self.parts),
+            "next_offset": self.next_offset,
+            "error": b"" if self.error is None else json.dumps(document(self.error)).encode(),
+            "readable_end_offset": self.marks.get("readable_end_offset", -1),
+        }
+
+
 async def fetch(call: Call) -> Values:
     """Read until there are ``min_bytes``, a partition has an error, or the time is over."""
     values = call.values
@@ -66,7 +93,8 @@ async def fetch(call: Call) -> Values:
         return {"error_code": Code.FETCH_SESSION_ID_NOT_FOUND, "responses": []}
     if values["session_epoch"] not in _FIRST_EPOCHS:
         return {"error_code": Code.INVALID_FETCH_SESSION_EPOCH, "responses": []}
-    reads = [Read(topic["topic"], one) for topic in values["topics"] for one in topic["partitions"]]
+    make: type[DetailedRead | Read] = DetailedRead if values["detailed"] else Read
+    reads = [make(topic["topic"], one) for topic in values["topics"] for one in topic["partitions"]]
     if reads:
         with contextlib.suppress(UnknownTopic, UnknownPartition):  # it went during the wait: the next fetch says so
             await serving.fetch(
@@ -78,9 +106,8 @@ async def fetch(call: Call) -> Values:
                 isolation_level=ISOLATION_LEVELS[values["isolation_level"] == 1],
             )
     answers = iter(reads)
-    return {
-        "error_code": Code.NONE,
-        "responses": [
-            {"topic": topic["topic"], "partitions": [next(answers).values() for _ in topic["partitions"]]} for topic in values["topics"]
-        ],
-    }
+    responses = [
+        {"topic": topic["topic"], "partitions": [next(answers).values() for _ in topic["partitions"]]} for topic in values["topics"]
+    ]
+    announced = {"next_offset": reads[0].next_offset} if values["detailed"] and len(reads) == 1 else {}
+    return {"error_code": Code.NONE, "responses": responses, **announced}

@@ -1,12 +1,14 @@
 """Produce: the batches of each partition go to the log as they came."""
 
+import json
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from logdb.access.session import AuthorizedSession
 from logdb.codec.batch import CODEC_MASK, CRC_FROM, LOG_APPEND_TIME, attributes_at, check, magic_at, size_at
 from logdb.errors import LogdbError, ProducerFenced
-from logdb.model import TopicPartition
+from logdb.model import DURABILITY_LEVELS, Durability, TopicPartition
+from logdb.requests.error_document import document
 from logdb.requests.records import Produce
 from logdb.serving.resources import ON_LOOP_COUNT_MAX, DoorResources
 from logdb_kafka_api.call import Call, Values
@@ -18,33 +20,43 @@ _ZSTD = 4  # the codec's number
 
 
 class Append(NamedTuple):
-    """The batches for one partition."""
+    """The batches for one partition; ``expected_offset``: where the log has to end, or nothing is appended."""
 
     where: TopicPartition
     records: memoryview
+    expected_offset: int | None
 
 
 def appends_of(values: Values) -> Sequence[Append]:
     """What a request appends, in its order."""
     return [
-        Append(TopicPartition(topic["name"], one["index"]), one["records"] or memoryview(b""))
+        Append(
+            TopicPartition(topic["name"], one["index"]),
+            one["records"] or memoryview(b""),
+            None if one["expected_offset"] < 0 else one["expected_offset"],
+        )
         for topic in values["topic_data"]
         for one in topic["partition_data"]
     ]
 
 
-def waits(door: DoorResources, transactional_id: str | None, appends: Sequence[Append]) -> bool:
+def waits(door: DoorResources, transactional_id: str | None, appends: Sequence[Append], durability: Durability | None = None) -> bool:
     """Whether appends may wait for a disk, for a thread that is at a larger append, or for a coordinator; or are many."""
     if transactional_id is not None or len(appends) > ON_LOOP_COUNT_MAX:
         return True
     size_bytes = sum(len(one.records) for one in appends)
-    return not all(door.appends_at_once(one.where, None, size_bytes) for one in appends)
+    return not all(door.appends_at_once(one.where, durability, size_bytes) for one in appends)
+
+
+def durability_of(values: Values) -> Durability | None:
+    """The level that the request names; None: the topic's."""
+    return cast("Durability | None", values["durability"] or None)
 
 
 async def produce(call: Call) -> Values | None:
     """Append; all partitions in one thread, unless the request waits for nothing."""
     appends = appends_of(call.values)
-    if not waits(call.door, call.values["transactional_id"], appends):
+    if not waits(call.door, call.values["transactional_id"], appends, durability_of(call.values)):
         return append(call, appends)
     with call.door.appending_to([one.where for one in appends]):
         return await call.call(append, call, appends)
@@ -57,10 +69,12 @@ def append(call: Call, appends: Sequence[Append]) -> Values | None:
         ConnectionError: An append failed whose client wants no answer: it learns of that by the end of its connection.
     """
     values = call.values
-    if values["acks"] in _ACKS:
-        answers = [_append(call.session, one, values["transactional_id"], call.version) for one in appends]
-    else:
+    if values["acks"] not in _ACKS:
         answers = [_refused(one, Code.INVALID_REQUIRED_ACKS) for one in appends]
+    elif values["durability"] not in ("", *DURABILITY_LEVELS):
+        answers = [_refused(one, Code.INVALID_REQUEST) for one in appends]
+    else:
+        answers = [_append(call.session, one, values, call.version) for one in appends]
     if values["acks"] == _NO_ACKNOWLEDGEMENT:
         failed = next((one for one in answers if one["error_code"]), None)
         if failed is not None:
@@ -74,25 +88,33 @@ def append(call: Call, appends: Sequence[Append]) -> Values | None:
     }
 
 
-def _append(session: AuthorizedSession, one: Append, transactional_id: str | None, version: int) -> Values:
-    code = _refusal(one.records, version)
+def _append(session: AuthorizedSession, one: Append, values: Values, version: int) -> Values:
+    code = None if values["detailed"] else _refusal(one.records, version)
     try:
         if code is not None:
-            session.authorize(Produce(*one.where, transactional_id=transactional_id))
+            session.authorize(Produce(*one.where, transactional_id=values["transactional_id"]))
             return _refused(one, code)
-        offsets = session.produce(*one.where, one.records, transactional_id=transactional_id)
-        log = session.log(*one.where)
+        offsets = session.produce(
+            *one.where,
+            one.records,
+            durability=durability_of(values),
+            transactional_id=values["transactional_id"],
+            expected_offset=one.expected_offset,
+        )
+        log = session.appended_to(*one.where)
         return {
             "index": one.where.partition,
             "error_code": Code.NONE,
             "base_offset": offsets.start,
             "log_append_time_ms": log.append_time_ms(offsets.start),
             "log_start_offset": log.start_offset,
+            "next_offset": offsets.stop if values["detailed"] else -1,
         }
-    except ProducerFenced as error:
-        return _refused(one, Code.INVALID_PRODUCER_EPOCH, str(error))  # the producer learns from its coordinator that it is fenced
     except LogdbError as error:
-        return _refused(one, code_of(error), str(error))
+        # of a fenced one, the producer learns from its coordinator
+        code = Code.INVALID_PRODUCER_EPOCH if isinstance(error, ProducerFenced) else code_of(error)
+        refused = _refused(one, code, str(error))
+        return refused | {"error": json.dumps(document(error)).encode()} if values["detailed"] else refused
 
 
 def _refusal(records: memoryview, version: int) -> Code | None:

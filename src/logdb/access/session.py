@@ -44,6 +44,7 @@ from logdb.requests.topics import (
     EnforceRetention,
     Reports,
 )
+from logdb.store.protocols import ReplicaLog
 
 if TYPE_CHECKING:
     from logdb.access.access_control import AccessControl
@@ -72,7 +73,7 @@ class AuthorizedSession(Session):
         principal           nothing
         host, credential    ``go_on_for``: a consumer instance that     by the one request that goes on
                             goes on for another request
-        _seen_count         ``_look``: the access control's changes     until the access control changes, or the credential
+        _seen_count         ``check``: the access control's changes     until the access control changes, or the credential
                             when the credential was last valid          expires
         _throttle_ms        ``charge``, ``take_throttle_ms``            by the door's one answer to the request
         _given_up           ``give_up``, any thread                     for good: what is not done ends and is undone
@@ -105,15 +106,17 @@ class AuthorizedSession(Session):
         Raises:
             AuthenticationFailed: It was revoked, changed or deleted, or has expired.
         """
+        seen_count = self._access.change_count
         if self.credential is not None and not self._access.is_valid(self.principal, self.credential):
             raise AuthenticationFailed(f"what {self.principal} has shown counts no more: it was revoked or changed, or has expired")
+        self._seen_count = seen_count
 
     def _look(self) -> None:
         """As ``check``, after the access control was asked something else: at once, unless it has changed, or the credential expires."""
-        seen_count = self._access.change_count
-        if seen_count != self._seen_count or (self._expires_ms is not None and self._expires_ms <= self._broker.io.clock_ms()):
+        if self._access.change_count != self._seen_count or (
+            self._expires_ms is not None and self._expires_ms <= self._broker.io.clock_ms()
+        ):
             self.check()
-            self._seen_count = seen_count
 
     def authorize(self, request: Request[Any]) -> None:
         """Go on if the principal may make a request.
@@ -376,6 +379,10 @@ class AuthorizedSession(Session):
         )
         self.appended(topic, len(offsets), len(batches))
         return offsets
+
+    def appended_to(self, topic: str, partition: int) -> ReplicaLog:
+        """The log that ``produce`` has just appended to: who may write to it may know its ends."""
+        return self._broker.log(topic, partition)
 
     def appended(self, topic: str, record_count: int, size_bytes: int) -> None:
         """Count what went into a topic."""

@@ -51,6 +51,9 @@ class Reader:
     def uvarint(self) -> int:
         """An unsigned varint of at most 32 bits."""
         begin, number = self.position, 0
+        if begin < len(self.data) and (byte := self.data[begin]) < 128:  # most are
+            self.position = begin + 1
+            return byte
         for shift, byte in enumerate(self.data[begin : begin + 5]):
             number |= (byte & 127) << 7 * shift
             if byte < 128:
@@ -365,8 +368,8 @@ class Struct:
             values = defaults.copy()
             for name, _, _, read_field in plain:
                 values[name] = read_field(reader)
-            if flexible:
-                _read_tagged(reader, tagged, values)
+            if flexible and (count := reader.uvarint()):
+                _read_tagged(reader, count, tagged, values)
             return values
 
         return _nullable(write, read) if nullable else (write, read)
@@ -446,9 +449,9 @@ def _write_tagged(out: bytearray, tagged: _Tagged, packs: Mapping[int, Callable[
     out += fields
 
 
-def _read_tagged(reader: Reader, tagged: _Tagged, values: dict[str, Any]) -> None:
+def _read_tagged(reader: Reader, count: int, tagged: _Tagged, values: dict[str, Any]) -> None:
     last = -1
-    for _ in range(reader.uvarint()):
+    for _ in range(count):
         begin = reader.position
         tag = reader.uvarint()
         if tag <= last:

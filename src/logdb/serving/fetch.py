@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from logdb.errors import LogdbError
-from logdb.log.isolation import IsolationLevel
+from logdb.log.isolation import IsolationLevel, without_aborted
 from logdb.model import Buffer, TopicPartition
 from logdb.serving.resources import ON_LOOP_COUNT_MAX, DoorResources, RequestResources
 
@@ -114,6 +114,16 @@ class PartitionRead:
         return self.error is not None or self.is_full or (self.next_offset > self.wanted.offset and not self.size_bytes)
 
 
+class UnabortedRead(PartitionRead):
+    """As ``PartitionRead``; at ``read_committed`` without the batches of aborted transactions."""
+
+    def selected(self, log: "AuthorizedLog", view: memoryview, begin: int, isolation_level: IsolationLevel) -> Iterable[memoryview]:
+        if isolation_level == "read_uncommitted" or begin == self.next_offset:
+            return (view,)
+        aborted = log.aborted_transactions(begin, self.next_offset)
+        return without_aborted((view,), aborted) if aborted else (view,)
+
+
 async def fetch(
     request: RequestResources,
     reads: Sequence[PartitionRead],
@@ -136,23 +146,26 @@ async def fetch(
         UnknownTopic, UnknownPartition, Closed: A partition went while the fetch waited for it.
     """
     loop, door = asyncio.get_running_loop(), request.door
-    until = loop.time() + min(wait_ms, door.limits.wait_ms_max) / 1000
+    until, size_bytes = loop.time() + min(wait_ms, door.limits.wait_ms_max) / 1000, 0
     room_bytes = min(max_bytes, door.memory.total // 2)
-    on_loop = _is_on_loop(door, reads)
+    on_loop, due = _is_on_loop(door, reads), reads
     while True:
         step_bytes = min(room_bytes, _READ_ON_LOOP_BYTES_MAX) if on_loop else room_bytes
         await request.keep_memory(max(step_bytes, held_bytes(part for read in reads for part in read.parts)))
         if on_loop:
-            _read_all(request.session, reads, step_bytes, isolation_level)
+            _read_all(request.session, due, size_bytes, step_bytes, isolation_level)
         else:
-            await request.call(_read_all, request.session, reads, step_bytes, isolation_level)
+            await request.call(_read_all, request.session, due, size_bytes, step_bytes, isolation_level)
         await request.keep_memory(held_bytes(part for read in reads for part in read.parts))
         left_ms = round((until - loop.time()) * 1000)
-        is_enough = sum(read.size_bytes for read in reads) >= min(min_bytes, room_bytes)
+        size_bytes = sum(read.size_bytes for read in reads)
+        is_enough = size_bytes >= min(min_bytes, room_bytes)
         if is_enough or left_ms <= 0 or door.draining or any(read.is_over for read in reads):
             return
         on_loop = _is_on_loop(door, reads)
-        await request.wait({read.where: read.next_offset for read in reads}, left_ms, isolation_level=isolation_level)
+        if not await request.wait({read.where: read.next_offset for read in reads}, left_ms, isolation_level=isolation_level):
+            return
+        due = [read for read in reads if not door.is_at_end(read.where, read.next_offset)]  # of many, few have grown
 
 
 def _is_on_loop(door: DoorResources, reads: Sequence[PartitionRead]) -> bool:
@@ -163,8 +176,10 @@ def _is_on_loop(door: DoorResources, reads: Sequence[PartitionRead]) -> bool:
     return len(reads) <= ON_LOOP_COUNT_MAX and all(door.is_at_end(read.where, read.next_offset) for read in reads)
 
 
-def _read_all(session: "AuthorizedSession", reads: Sequence[PartitionRead], room_bytes: int, isolation_level: IsolationLevel) -> None:
-    size_bytes = sum(read.size_bytes for read in reads)
+def _read_all(
+    session: "AuthorizedSession", reads: Sequence[PartitionRead], size_bytes: int, room_bytes: int, isolation_level: IsolationLevel
+) -> None:
+    """Read some partitions of a fetch, which has ``size_bytes`` already."""
     for read in reads:
         before_bytes = read.size_bytes
         read.read(session, room_bytes - size_bytes, isolation_level, at_least_one=not size_bytes)

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from logdb.access.access_control import AccessControl
 from logdb.access.attempts import network
@@ -24,6 +24,9 @@ from logdb.pools import Pool
 from logdb.requests.principals import ANONYMOUS
 from logdb.serving.limits import Limits
 from logdb.serving.shares import NoRoom, Owner, Shares
+
+if TYPE_CHECKING:
+    from logdb.serving.server import Upgrade
 
 R = TypeVar("R")
 
@@ -64,6 +67,7 @@ class DoorResources:
     shares        what all doors have together; its fields are the door's        the server, before the door opens
     waits         waits for records                                              begin_waits, when the door opens
     hand_over     gives a connection to another door                             the server, before the door opens
+    upgrade       makes another door's protocol for a connection                 the same
     draining      no request is to go on waiting                                 end_waits, for good
     ending        set when that begins                                           end_waits, for good
     _pending      futures of calls that wait for other clients                   drained_by
@@ -71,6 +75,7 @@ class DoorResources:
 
     waits: Waits
     hand_over: Callable[[str, asyncio.Transport, bytes], None]
+    upgrade: "Upgrade"
 
     def __init__(self, access: AccessControl, limits: Limits, threads_name: str) -> None:
         self.access, self.limits = access, limits

@@ -10,22 +10,25 @@ import logging
 import os
 import re
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeAlias
+from typing import Any, NamedTuple, Protocol, Self, TypeAlias, runtime_checkable
 
 from logdb.access.access_control import AccessControl
+from logdb.access.authentication import Identity
 from logdb.errors import InsecureAddress, InvalidCertificate, missing_package
 from logdb.serving.connection_slots import ConnectionSlot
 from logdb.serving.limits import Limits
 from logdb.serving.resources import ServerShares
+from logdb.serving.shares import NoRoom
 from logdb.serving.tls import TLS_OPTIONS
 from logdb.threads import started
 
 logger = logging.getLogger(__name__)
 
 HandOver: TypeAlias = Callable[[str, asyncio.Transport, bytes], None]
+Upgrade: TypeAlias = "Callable[[str, Given], Awaitable[asyncio.BaseProtocol]]"
 DOORS = "logdb.doors"
 """Entry points of doors, each names a ``DoorType``."""
 DRAIN_MS = 10_000
@@ -33,15 +36,32 @@ _TLS = "TLS (--tls-cert)"
 _AUTHENTICATION = "authentication (on once there is a user: logdb users add NAME --super-user)"
 
 
+class Given(NamedTuple):
+    """What a door gives away with a connection that goes on in another protocol.
+
+    The connection keeps its slot with the door that accepted it.
+
+    Attributes:
+        identity: Who the client is.
+        lost: To be called with the end of the connection.
+    """
+
+    identity: Identity
+    lost: Callable[[Exception | None], None]
+
+
 class Door(Protocol):
     """One way in.  All methods are called on the loop of the server.
 
-    Attributes:
-        hand_over: Set by the server before ``open``: gives a connection to the door of this name; with it, what has come of the client.
-        shares: Set by the server before ``open``: what all its doors have together.
+    Attributes, which the server sets before ``open``:
+        hand_over: Gives a connection to the door of this name; with it, what has come of the client.
+        upgrade: Makes the protocol, of the door of this name, in which a connection goes on.  Raises NoRoom while the server drains,
+            and as ``Server``.
+        shares: What all its doors have together.
     """
 
     hand_over: HandOver
+    upgrade: Upgrade
     shares: ServerShares
 
     async def open(self) -> Sequence[str]:
@@ -55,6 +75,14 @@ class Door(Protocol):
 
     async def drain(self, timeout_ms: int) -> None:
         """Take no new work, answer what waits, and close; what is not done after ``timeout_ms``, or when this is cancelled, is cut off."""
+
+
+@runtime_checkable
+class Upgradable(Protocol):
+    """A door in whose protocol connections of other doors may go on."""
+
+    def take_over(self, given: Given) -> asyncio.BaseProtocol:
+        """The protocol for such a connection."""
 
 
 class DoorType(Protocol):
@@ -75,8 +103,8 @@ class DoorType(Protocol):
 class Server:
     """Doors of one database.
 
-    A client may come to any of its addresses: a door gives a connection on which another protocol is spoken to that one's door.
-    If there is none, it is made for the first such connection, without an address.
+    A client may come to any of its addresses: a door gives a connection on which another protocol is spoken to that one's door, at its
+    begin (``hand_over``) or later (``upgrade``).  If there is none, it is made for the first such connection, without an address.
 
     ================== ========================== ==================================================================
     field              changed by                 to be trusted
@@ -132,7 +160,7 @@ class Server:
     def _made(self, door_type: DoorType, address: str) -> Door:
         names = _options(door_type)
         door = door_type(self._access, address, **{name: value for name, value in self._options.items() if name in names})
-        door.hand_over, door.shares = self._hand_over, self._shares
+        door.hand_over, door.upgrade, door.shares = self._hand_over, self._upgrade, self._shares
         return door
 
     async def open(self) -> None:
@@ -177,6 +205,8 @@ class Server:
         """Answer what is under way, and close all doors; cancelled, it cuts off what is left."""
         self._draining = True
         try:
+            async with self._making:  # a door that is made is drained, too
+                pass
             await asyncio.gather(*self._handing_over)
             await asyncio.gather(*(door.drain(self._drain_ms) for door in self._doors))
         finally:
@@ -198,7 +228,7 @@ class Server:
         """Give the connection to the door, with what has come on it."""
         try:
             door = await self._door(name)
-        except (ModuleNotFoundError, ValueError) as error:
+        except (ModuleNotFoundError, ValueError, NoRoom) as error:
             logger.info("a connection is closed: %s", error)
             transport.abort()
             return
@@ -209,13 +239,22 @@ class Server:
         current.data_received(begun)
         transport.resume_reading()
 
+    async def _upgrade(self, name: str, given: Given) -> asyncio.BaseProtocol:
+        door = await self._door(name)
+        if not isinstance(door, Upgradable):
+            raise ValueError(f"no connection goes on in the protocol of the door {name!r}")
+        return door.take_over(given)
+
     async def _door(self, name: str) -> Door:
         """The door of this name; made if there is none.
 
         Raises:
             ModuleNotFoundError, ValueError: as ``Server``.
+            NoRoom: The server drains.
         """
         async with self._making:
+            if self._draining:
+                raise NoRoom("the server is draining")
             if name not in self._named:
                 door_type = (await asyncio.to_thread(_door_types, (name,)))[name]  # imports what it needs
                 door = self._made(door_type, "")

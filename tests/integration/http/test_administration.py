@@ -223,9 +223,9 @@ def spy(sent):
 
     send = Connection.send
 
-    def sending(self, method, path, body, *rest):
-        sent.append(bytes(body or b""))
-        send(self, method, path, body, *rest)
+    def sending(self, request, *rest):
+        sent.append(bytes(request.http().body or b""))
+        send(self, request, *rest)
 
     return sending
 

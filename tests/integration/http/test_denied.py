@@ -107,6 +107,7 @@ ASKS = {
     ("POST", "/logdb/v1/backups"): Ask("/logdb/v1/backups", {}),
     ("GET", "/logdb/v1/backups/{id}"): Ask("/logdb/v1/backups/x"),
     ("DELETE", "/logdb/v1/backups/{id}"): Ask("/logdb/v1/backups/x"),
+    ("GET", "/logdb/v1/kafka"): Ask("/logdb/v1/kafka", statuses=(426,)),
     ("GET", "/logdb/v1/watch"): Ask("/logdb/v1/watch", found={"events": [], "position": "{position}", "complete": True}),
     ("GET", "/logdb/v1/topics/{topic}/events"): Ask("/logdb/v1/topics/{topic}/events?offset=earliest"),
     ("GET", "/logdb/v1/topics/{topic}/partitions/{partition}/events"): Ask(OF_TOPIC + "/events?offset=0"),

@@ -138,29 +138,6 @@ def test_empty_lines_are_no_way_to_stay(server):
         assert line.is_closed()
 
 
-def test_requests_behind_each_other_go_past_aiohttp_again(server, monkeypatch):
-    """Whatever came before: where a request ends is known, so the next append is as fast as ever."""
-    served_paths = []
-    serve = type(door_of(server))._serve
-    door = door_of(server)
-
-    async def counted(http):
-        served_paths.append(http.path)
-        return await serve(door, http)
-
-    monkeypatch.setattr(door._connections._server, "request_handler", counted)
-    with wire(server.url) as line:
-        for before in (PLAIN + CALL, CHUNKED, HIDDEN, CALL + CALL + PLAIN, CALL[:20]):
-            line.send(before)
-            if before == CALL[:20]:
-                line.send(CALL[20:])
-            for _ in range(max(1, count_of(before))):
-                line.read()
-            line.send(APPEND)
-            assert line.read().status == 200
-    assert PATH not in served_paths
-
-
 @pytest.mark.parametrize("packets", [1, 2])
 def test_chunks_that_are_none_are_refused_at_once_however_they_come(server, packets, caplog):
     whole = CHUNKED.replace(b"5\r\n:", b"xyz\r\n:")

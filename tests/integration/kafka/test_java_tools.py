@@ -86,9 +86,12 @@ def test_topics(served, run):
     assert "made" not in [info.name for info in served.db.topics()]
 
 
-def test_the_verifiable_producer(served, run):
+def test_verifiable_clients(served, run):
+    """What Kafka's own system tests run."""
     served.db.create_topic("verified")
-    flags = "--bootstrap-server", served.address, "--topic", "verified", "--max-messages", "50"
-    events = [json.loads(line) for line in run("VerifiableProducer", *flags).splitlines()]
-    assert [event["offset"] for event in events if event["name"] == "producer_send_success"] == list(range(50))
-    assert (events[-1]["sent"], events[-1]["acked"]) == (50, 50)
+    where = "--bootstrap-server", served.address, "--topic", "verified", "--max-messages", "100"
+    told = [json.loads(line) for line in run("VerifiableProducer", *where).splitlines()]
+    assert [one["offset"] for one in told if one["name"] == "producer_send_success"] == list(range(100))
+    told = run("VerifiableConsumer", *where, "--group-id", "verified", "--reset-policy", "earliest").splitlines()
+    found = [one for one in map(json.loads, told) if one["name"] == "offsets_committed"]
+    assert found[-1] == {**found[-1], "offsets": [{"topic": "verified", "partition": 0, "offset": 100}], "success": True}

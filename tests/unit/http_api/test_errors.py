@@ -7,8 +7,9 @@ import pytest
 
 from logdb import errors
 from logdb.errors import LogdbError
+from logdb.requests.error_document import rebuild
 from logdb.serving.shares import NoRoom
-from logdb_http_api.errors import CODES, ApiError, describe, headers_of, rebuild
+from logdb_http_api.errors import CODES, ApiError, describe, headers_of
 
 KINDS = [kind for kind in vars(errors).values() if inspect.isclass(kind) and issubclass(kind, LogdbError)]
 

@@ -27,7 +27,8 @@ class Liar:
     """Answers each request with what it was told to say for that path; ``None``: cuts the connection."""
 
     def __init__(self):
-        self.answers = {"/logdb/v1/partitions": said([]), "describe_topic": said(TOPIC)}
+        refused = said({"error_code": 426, "message": "no"}, "426 Upgrade Required")  # so that batches are HTTP, too
+        self.answers = {"/logdb/v1/kafka": refused, "/logdb/v1/partitions": said([]), "describe_topic": said(TOPIC)}
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         self._thread = threading.Thread(target=self._run, daemon=True)

@@ -105,6 +105,31 @@ def test_it_waits_for_enough_of_any_partition(db):
     run(db, story)
 
 
+def test_after_a_wait_the_partitions_that_have_grown_are_read_alone(db):
+    fill(db, 10, 10, 10)
+
+    class Counted(PartitionRead):
+        count = 0
+
+        def read(self, *args, **kwargs):
+            self.count += 1
+            super().read(*args, **kwargs)
+
+    async def story(request):
+        reads = [Counted(Wanted("t", partition, 1)) for partition in range(3)]
+        await fetch(request, reads, **bounds(wait_ms=50))
+        assert [read.count for read in reads] == [1, 1, 1], "nothing has come: nothing is read again"
+        fetching = asyncio.create_task(fetch(request, reads, **bounds(wait_ms=30_000)))
+        await asyncio.sleep(0.1)
+        db.log("t", 1).append(b"new")
+        db.log("t", 1).flush()
+        await fetching
+        assert [read.count for read in reads] == [2, 3, 2]
+        assert [read.next_offset for read in reads] == [1, 2, 1]
+
+    run(db, story)
+
+
 def test_the_end_of_a_log_in_use_is_read_on_the_loop(db):
     fill(db, 500)
 

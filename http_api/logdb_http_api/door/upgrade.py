@@ -1,0 +1,44 @@
+"""The upgrade of a connection to Kafka's wire protocol (RFC 9110, section 7.8): from its answer on, the Kafka door has the connection.
+
+aiohttp's handler waits until the connection ends, as that of a WebSocket does: so aiohttp neither reads nor closes it.
+"""
+
+import asyncio
+
+from aiohttp import HttpVersion11, web
+
+from logdb.access.authentication import Identity
+from logdb.serving.server import Given
+from logdb_http_api.door.request import Request
+from logdb_http_api.door.routing import Routes
+from logdb_http_api.errors import ApiError
+
+PATH, PROTOCOL = "/logdb/v1/kafka", "kafka"
+
+routes = Routes()
+
+
+@routes.get(PATH, "Go on in Kafka's wire protocol", needs=(), status=101, refuses=(400, 401, 426))
+async def upgrade(request: Request) -> web.StreamResponse:
+    """``Upgrade: kafka`` (HTTP/1.1): answered with 101, then the connection speaks Kafka's protocol, as the principal of this request."""
+    http, connection = request.http, request.connection
+    if not _is_asked(http) or request.is_head:
+        raise ApiError(
+            426, 426, f"wanted is Upgrade: {PROTOCOL}, by GET of HTTP/1.1", headers={"Upgrade": PROTOCOL, "Connection": "Upgrade"}
+        )
+    given = Given(Identity(request.session.principal, request.session.credential), connection.connection_lost)
+    protocol = await request.door.upgrade("kafka", given)
+    if connection.has_more:
+        raise ApiError(400, 400, "bytes came before the answer to the upgrade")
+    response = web.StreamResponse(status=101, headers={"Upgrade": PROTOCOL, "Connection": "Upgrade"})
+    await response.prepare(http)
+    connection.give_to(protocol)
+    request.door.log(request, response)
+    with request.waiting():
+        await asyncio.get_running_loop().create_future()  # cancelled by the end of the connection
+    return response
+
+
+def _is_asked(http: web.BaseRequest) -> bool:
+    tokens = {token.strip().lower() for value in http.headers.getall("Connection", ()) for token in value.split(",")}
+    return http.version >= HttpVersion11 and "upgrade" in tokens and http.headers.get("Upgrade", "").strip().lower() == PROTOCOL

@@ -1,0 +1,278 @@
+"""What a connection to a server carries: HTTP's requests, or Kafka's frames after an upgrade (docs/http.md).
+
+Threading: one thread at a time for one wire.
+"""
+
+import itertools
+import socket
+import ssl
+import struct
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import h11
+
+from logdb.codec.schema import Message
+from logdb.errors import InvalidAnswer, InvalidMessage
+from logdb.model import Buffer
+from logdb_http_api.door.upgrade import PATH, PROTOCOL
+from logdb_http_api.remote.answers import Answer
+
+R_co = TypeVar("R_co", covariant=True)
+
+ANSWER_SIZE_BYTES_MAX = 64 << 20
+_HEAD_BYTES_MAX, _HEADER_COUNT_MAX = 64 << 10, 100
+_PIECE_BYTES = 1 << 20
+_BELIEVED_BYTES_MAX = 8 << 20  # the most memory that is taken for an announced length before the bytes have come
+_SMALL_BYTES = 16 << 10  # up to this size what is sent is copied together
+_ELEMENTS_MAX = 1_000
+_HEADER = struct.Struct(">iib")  # size, correlation id, count of tagged fields
+_ANNOUNCED = struct.Struct(">bbq")
+_NEXT_OFFSET = (100, 8)  # the tag and the size of the field that announces it
+
+
+class Broken(ConnectionError):
+    """The bytes are no answer, or end too soon."""
+
+
+class Request(Protocol[R_co]):
+    """What an exchange asks."""
+
+    def http(self) -> "HttpRequest":
+        """As a request of HTTP."""
+
+    def of_http(self, answer: Answer) -> R_co:
+        """The result of the answer to that; raises InvalidAnswer."""
+
+
+class HttpRequest(NamedTuple):
+    """A request of HTTP; ``size_bytes_max``: of the answer's body."""
+
+    method: str
+    path: str
+    body: Any = None
+    headers: Mapping[str, str] = {}
+    size_bytes_max: int = ANSWER_SIZE_BYTES_MAX
+
+    def http(self) -> "HttpRequest":
+        return self
+
+    def of_http(self, answer: Answer) -> Answer:
+        return answer
+
+
+class FrameRequest(Request[R_co], Protocol[R_co]):
+    """A request that is a frame of Kafka's where the server lets it."""
+
+    @property
+    def response(self) -> Message:
+        """The table of the answer."""
+
+    @property
+    def version(self) -> int: ...
+
+    @property
+    def into(self) -> bytearray | None:
+        """Receives the answer if it fits; None: memory of its own."""
+
+    def frame(self, correlation_id: int) -> Sequence[Buffer]: ...
+
+    def of_frame(self, values: dict[str, Any], url: str) -> R_co:
+        """The result of the answer; raises the server's refusal, and InvalidAnswer."""
+
+
+class HttpWire:
+    """HTTP/1.1: one request at a time.
+
+    Attributes:
+        lasts: Whether another request may follow.
+    """
+
+    pipelines = False
+
+    def __init__(self, sock: socket.socket, url: str, headers: Mapping[str, str]) -> None:
+        """On a connected socket; ``headers`` are sent with every request."""
+        self.sock, self._url, self._headers = sock, url, list(headers.items())
+        self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_HEAD_BYTES_MAX)
+        self._response: h11.Response | None = None
+        self.lasts = True
+
+    @property
+    def has_more(self) -> bool:
+        """Whether unread bytes have come."""
+        return bool(self._http.trailing_data[0])
+
+    # ------------------------------------------------------------ out
+
+    def send(self, request: HttpRequest, prefix: str) -> None:
+        """Send a request; ``prefix``: of its path.
+
+        Raises:
+            ValueError: HTTP cannot carry the path or a header.
+            OSError: The request could not be sent.
+        """
+        body = request.body
+        headers = [*self._headers, *request.headers.items()]
+        if body is not None or request.method != "GET":
+            headers.append(("Content-Length", str(0 if body is None else len(body))))
+        try:
+            parts = [self._http.send(h11.Request(method=request.method, target=prefix + request.path, headers=headers)) or b""]
+        except (h11.LocalProtocolError, UnicodeEncodeError):
+            raise ValueError(f"{request.method} {request.path!r}: its path, or a header, cannot be sent") from None
+        if body:
+            parts += self._http.send_with_data_passthrough(h11.Data(data=body)) or ()
+        self._http.send(h11.EndOfMessage())
+        _send(self.sock, parts)
+
+    # ------------------------------------------------------------ in
+
+    def begin(self, on_waiting: Callable[[], object]) -> None:
+        """Wait for the head of the answer; ``on_waiting`` is called when the server reports (102) that the answer takes a while."""
+        while True:
+            event = self._event()
+            if isinstance(event, h11.InformationalResponse) and event.status_code == HTTPStatus.PROCESSING:
+                on_waiting()
+            if isinstance(event, h11.Response):
+                size_bytes = sum(len(name) + len(value) for name, value in event.headers)
+                if len(event.headers) > _HEADER_COUNT_MAX or size_bytes > _HEAD_BYTES_MAX:
+                    raise Broken(f"an answer with {len(event.headers)} headers of {size_bytes} bytes")
+                self._response = event
+                return
+
+    def _event(self) -> Any:
+        try:
+            while (event := self._http.next_event()) is h11.NEED_DATA:
+                self._http.receive_data(self.sock.recv(_PIECE_BYTES))
+        except h11.RemoteProtocolError as error:
+            raise Broken(f"no answer of HTTP: {error}") from None
+        if isinstance(event, h11.ConnectionClosed):
+            raise Broken("the server has closed the connection")
+        return event
+
+    def receive(self, request: HttpRequest) -> Answer:
+        """The whole answer.
+
+        Raises:
+            InvalidAnswer: The body is too long.
+        """
+        response, self._response = self._response, None
+        assert response is not None
+        headers: dict[str, str] = {}
+        for raw_name, raw_value in response.headers:
+            name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
+            headers[name] = f"{headers[name]}, {value}" if name in headers else value
+        self._check_size(int(headers.get("content-length", 0)), request)
+        body = bytearray()
+        while isinstance(event := self._event(), h11.Data):
+            body += event.data
+            self._check_size(len(body), request)
+        self.lasts = self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
+        if self.lasts:
+            self._http.start_next_cycle()
+        return Answer(self._url, response.status_code, headers, memoryview(body))
+
+    def _check_size(self, size_bytes: int, request: HttpRequest) -> None:
+        if size_bytes > request.size_bytes_max:
+            self.lasts = False
+            raise InvalidAnswer(self._url, f"an answer of {size_bytes} bytes, at most {request.size_bytes_max} bytes are taken")
+
+    def upgrade(self, prefix: str) -> "FrameWire | None":
+        """Ask the server to go on in Kafka's protocol; None: it does not."""
+        request = HttpRequest("GET", PATH, headers={"Connection": "Upgrade", "Upgrade": PROTOCOL})
+        self.send(request, prefix)
+        while not isinstance(event := self._event(), h11.Response):
+            if event.status_code == HTTPStatus.SWITCHING_PROTOCOLS:
+                return FrameWire(self.sock, self._url)
+        self._response = event
+        self.receive(request)
+        return None
+
+
+class FrameWire:
+    """Kafka's protocol: the answers to requests come in the order of the requests.
+
+    Attributes:
+        lasts: Always: a server that cannot go on closes the connection.
+    """
+
+    pipelines, lasts, has_more = True, True, False
+
+    def __init__(self, sock: socket.socket, url: str) -> None:
+        self.sock, self._url = sock, url
+        self._ids, self._awaited = itertools.cycle(range(1 << 31)), deque[int]()
+        self._size = 0  # of the answer that has begun, behind its header
+
+    def send(self, request: FrameRequest[Any]) -> None:
+        """Send a request; raises OSError if it could not be sent."""
+        correlation_id = next(self._ids)
+        _send(self.sock, request.frame(correlation_id))
+        self._awaited.append(correlation_id)
+
+    def begin(self) -> int | None:
+        """Wait for the header of the next answer; returns the offset that it announces, if it does."""
+        size, correlation_id, count = _HEADER.unpack(self._filled(bytearray(_HEADER.size)))
+        self._size = size + 4 - _HEADER.size - count * _ANNOUNCED.size
+        if self._size <= 0 or count not in (0, 1) or correlation_id != self._awaited.popleft():
+            raise Broken(f"an answer of {size} bytes with the id {correlation_id}")
+        if not count:
+            return None
+        *field, offset = _ANNOUNCED.unpack(self._filled(bytearray(_ANNOUNCED.size)))
+        if tuple(field) != _NEXT_OFFSET:
+            raise Broken("an answer with another tagged field")
+        return int(offset)
+
+    def receive(self, request: FrameRequest[Any]) -> dict[str, Any]:
+        """The whole answer; its records are a view of ``request.into``, if it fits there.
+
+        Raises:
+            InvalidAnswer: The answer is none to this request.
+        """
+        size, into = self._size, request.into
+        if into is not None and size <= len(into):
+            room = self._filled(memoryview(into)[:size])
+        elif size <= _BELIEVED_BYTES_MAX:
+            room = self._filled(memoryview(bytearray(size)))
+        else:
+            room = self._grown(size)
+        try:
+            values, _ = request.response.decode(room, request.version, elements_max=_ELEMENTS_MAX)
+        except InvalidMessage as error:
+            raise InvalidAnswer(self._url, str(error)) from None
+        return values
+
+    def _filled(self, room: Any) -> Any:
+        view = memoryview(room)
+        while view:
+            count = self.sock.recv_into(view)
+            if not count:
+                raise Broken("the server has closed the connection")
+            view = view[count:]
+        return room
+
+    def _grown(self, size_bytes: int) -> memoryview:
+        room = bytearray()
+        while len(room) < size_bytes:
+            piece = self.sock.recv(min(_PIECE_BYTES, size_bytes - len(room)))
+            if not piece:
+                raise Broken("the server has closed the connection")
+            room += piece
+        return memoryview(room)
+
+
+def _send(sock: socket.socket, parts: Sequence[Buffer]) -> None:
+    """Send buffers, few in number."""
+    if sum(map(len, parts)) <= _SMALL_BYTES:
+        sock.sendall(b"".join(parts))
+    elif isinstance(sock, ssl.SSLSocket):
+        for part in parts:
+            sock.sendall(part)
+    else:
+        left = [memoryview(part) for part in parts]
+        while left:
+            sent_bytes = sock.sendmsg(left)
+            while left and sent_bytes >= len(left[0]):
+                sent_bytes -= len(left.pop(0))
+            if left:
+                left[0] = left[0][sent_bytes:]

@@ -1,0 +1,169 @@
+"""Kafka's messages that carry record batches, Produce and Fetch: the Kafka door answers them, the remote session asks them.
+
+The tagged fields from 100 on are logdb's own.  A request that is ``detailed`` gets an answer with ``next_offset``, ``readable_end_offset``
+and, as JSON, ``error`` (``requests.error_document``); so Kafka's clients never see them.
+"""
+
+from logdb.codec.schema import (
+    BOOL,
+    BYTES,
+    ERROR_MESSAGE,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    RECORDS,
+    STRING,
+    Array,
+    Field,
+    Message,
+    Struct,
+    structs,
+)
+
+PRODUCE, FETCH = 0, 1
+"""The keys of the APIs."""
+RESPONSE_HEADER = Message("ResponseHeader", "1", "1", Field("next_offset", INT64, "1", default=-1, tag=100))
+"""The tagged fields of a response's header; that of a detailed Fetch announces where the next one goes on."""
+_LEADER = Struct(Field("leader_id", INT32, default=-1), Field("leader_epoch", INT32, default=-1))
+PRODUCE_REQUEST = Message(
+    "ProduceRequest",
+    "0-12",  # 0 to 2 are refused; librdkafka up to 2.0 compresses nothing unless they are offered
+    "9+",
+    Field("transactional_id", STRING, "3+", nullable="3+", default=None),
+    Field("acks", INT16),
+    Field("timeout_ms", INT32),
+    Field(
+        "topic_data",
+        structs(
+            Field("name", STRING),
+            Field(
+                "partition_data",
+                structs(
+                    Field("index", INT32),
+                    Field("records", RECORDS, nullable="0+", default=None),
+                    Field("expected_offset", INT64, "9+", default=-1, tag=100),
+                ),
+            ),
+        ),
+    ),
+    Field("durability", STRING, "9+", tag=100),
+    Field("detailed", BOOL, "9+", tag=101),
+)
+PRODUCE_RESPONSE = Message(
+    "ProduceResponse",
+    "0-12",
+    "9+",
+    Field(
+        "responses",
+        structs(
+            Field("name", STRING),
+            Field(
+                "partition_responses",
+                structs(
+                    Field("index", INT32),
+                    Field("error_code", INT16),
+                    Field("base_offset", INT64),
+                    Field("log_append_time_ms", INT64, "2+", default=-1),
+                    Field("log_start_offset", INT64, "5+", default=-1),
+                    Field(
+                        "record_errors",
+                        structs(
+                            Field("batch_index", INT32),
+                            Field("batch_index_error_message", ERROR_MESSAGE, nullable="0+", default=None),
+                        ),
+                        "8+",
+                    ),
+                    Field("error_message", ERROR_MESSAGE, "8+", nullable="8+", default=None),
+                    Field("current_leader", _LEADER, "10+", tag=0),
+                    Field("next_offset", INT64, "9+", default=-1, tag=100),
+                    Field("error", BYTES, "9+", tag=101),
+                ),
+            ),
+        ),
+    ),
+    Field("throttle_time_ms", INT32, "1+"),
+    Field(
+        "node_endpoints",
+        structs(
+            Field("node_id", INT32),
+            Field("host", STRING),
+            Field("port", INT32),
+            Field("rack", STRING, nullable="0+", default=None),
+        ),
+        "10+",
+        tag=0,
+    ),
+)
+FETCH_REQUEST = Message(
+    "FetchRequest",
+    "4-12",
+    "12+",
+    Field("cluster_id", STRING, "12+", nullable="12+", default=None, tag=0),
+    Field("replica_id", INT32, default=-1),
+    Field("max_wait_ms", INT32),
+    Field("min_bytes", INT32),
+    Field("max_bytes", INT32, default=0x7FFFFFFF),
+    Field("isolation_level", INT8),
+    Field("session_id", INT32, "7+"),
+    Field("session_epoch", INT32, "7+", default=-1),
+    Field(
+        "topics",
+        structs(
+            Field("topic", STRING),
+            Field(
+                "partitions",
+                structs(
+                    Field("partition", INT32),
+                    Field("current_leader_epoch", INT32, "9+", default=-1),
+                    Field("fetch_offset", INT64),
+                    Field("last_fetched_epoch", INT32, "12+", default=-1),
+                    Field("log_start_offset", INT64, "5+", default=-1),
+                    Field("partition_max_bytes", INT32),
+                ),
+            ),
+        ),
+    ),
+    Field("forgotten_topics_data", structs(Field("topic", STRING), Field("partitions", Array(INT32))), "7+"),
+    Field("rack_id", STRING, "11+"),
+    Field("detailed", BOOL, "12+", tag=101),
+)
+_EPOCH_END_OFFSET = Struct(Field("epoch", INT32, default=-1), Field("end_offset", INT64, default=-1))
+_SNAPSHOT = Struct(Field("end_offset", INT64, default=-1), Field("epoch", INT32, default=-1))
+FETCH_RESPONSE = Message(
+    "FetchResponse",
+    "4-12",
+    "12+",
+    Field("throttle_time_ms", INT32),
+    Field("error_code", INT16, "7+"),
+    Field("session_id", INT32, "7+"),
+    Field(
+        "responses",
+        structs(
+            Field("topic", STRING),
+            Field(
+                "partitions",
+                structs(
+                    Field("partition_index", INT32),
+                    Field("error_code", INT16),
+                    Field("high_watermark", INT64),
+                    Field("last_stable_offset", INT64, default=-1),
+                    Field("log_start_offset", INT64, "5+", default=-1),
+                    Field("diverging_epoch", _EPOCH_END_OFFSET, "12+", tag=0),
+                    Field("current_leader", _LEADER, "12+", tag=1),
+                    Field("snapshot_id", _SNAPSHOT, "12+", tag=2),
+                    Field("next_offset", INT64, "12+", default=-1, tag=100),
+                    Field("error", BYTES, "12+", tag=101),
+                    Field("readable_end_offset", INT64, "12+", default=-1, tag=102),
+                    Field(
+                        "aborted_transactions",
+                        structs(Field("producer_id", INT64), Field("first_offset", INT64)),
+                        nullable="0+",
+                    ),
+                    Field("preferred_read_replica", INT32, "11+", default=-1),
+                    Field("records", RECORDS, nullable="0+"),
+                ),
+            ),
+        ),
+    ),
+)
