@@ -151,6 +151,24 @@ def test_a_quota_holds_back_frames(server, monkeypatch):
     assert min(delays) > 1_000
 
 
+@pytest.mark.parametrize("expected_offset", [-1, -5, 1 << 63])
+def test_an_expected_offset_that_is_none_appends_nothing(server, expected_offset):
+    with logdb.open(server.url) as db:
+        db.create_topic("t")
+        log = db.log("t")
+        log.append(b"x")
+        batches = bytes(log.read_batches(0)[0])
+        for one in (server.database.log("t"), log):
+            error = ValueError if expected_offset < 0 else OverflowError
+            with pytest.raises(error, match=f"expected_offset={expected_offset} is "):
+                one.append(b"y", expected_offset=expected_offset)
+            with pytest.raises(error, match=f"expected_offset={expected_offset} is "):
+                one.append_many([b"y"], expected_offset=expected_offset)
+            with pytest.raises(error, match=f"expected_offset={expected_offset} is "):
+                one.append_batches(batches, expected_offset=expected_offset)
+        assert log.end_offset == 1
+
+
 # ---------------------------------------------------------------- where no upgrade is let through
 
 
