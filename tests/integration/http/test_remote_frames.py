@@ -169,6 +169,16 @@ def test_an_expected_offset_that_is_none_appends_nothing(server, expected_offset
         assert log.end_offset == 1
 
 
+def test_a_body_that_is_too_large_is_refused_as_over_http(tmp_path):
+    with served(tmp_path / "db", body_bytes_max=100_000) as server, logdb.open(server.url) as db:
+        db.create_topic("t")
+        log = db.log("t")
+        log.append(b"x")
+        with pytest.raises(LogdbError, match="413"):
+            log.append(bytes(200_000))
+        assert log.append(b"y") == 1
+
+
 # ---------------------------------------------------------------- where no upgrade is let through
 
 
