@@ -150,6 +150,34 @@ def test_a_quota_holds_back_frames(server, monkeypatch):
     assert delays[0] > 0
 
 
+@pytest.mark.parametrize("expected_offset", [-1, -5, 1 << 63])
+def test_an_expected_offset_that_is_none_appends_nothing(server, expected_offset):
+    with logdb.open(server.url) as db:
+        db.create_topic("t")
+        log = db.log("t")
+        log.append(b"x")
+        batches = bytes(log.read_batches(0)[0])
+        for one in (server.database.log("t"), log):
+            error = ValueError if expected_offset < 0 else OverflowError
+            with pytest.raises(error, match=f"expected_offset={expected_offset} is "):
+                one.append(b"y", expected_offset=expected_offset)
+            with pytest.raises(error, match=f"expected_offset={expected_offset} is "):
+                one.append_many([b"y"], expected_offset=expected_offset)
+            with pytest.raises(error, match=f"expected_offset={expected_offset} is "):
+                one.append_batches(batches, expected_offset=expected_offset)
+        assert log.end_offset == 1
+
+
+def test_a_body_that_is_too_large_is_refused_as_over_http(tmp_path):
+    with served(tmp_path / "db", body_bytes_max=100_000) as server, logdb.open(server.url) as db:
+        db.create_topic("t")
+        log = db.log("t")
+        log.append(b"x")
+        with pytest.raises(LogdbError, match="413"):
+            log.append(bytes(200_000))
+        assert log.append(b"y") == 1
+
+
 # ---------------------------------------------------------------- where no upgrade is let through
 
 
