@@ -340,7 +340,7 @@ class Connections:
         connection.close()
 
     def drop(self, connection: Connection, *, broken: bool = False) -> None:
-        """Close a connection; ``broken``: idle ones to the same server, too, which may be broken as well."""
+        """Close a connection; ``broken``: the next server is used from now on."""
         with self._lock:
             self._busy.discard(connection)
         connection.close()
