@@ -244,6 +244,27 @@ ROWS = (
         goal=0.4,
     ),
     Row(
+        name="url-many-secured",
+        work="… over TLS, by a password: append_many, 64,000 a call",
+        side="served",
+        ours="append_many_secured",
+        peer=("logdb", "append_many_64k"),
+    ),
+    Row(
+        name="url-scan-secured",
+        work="… scan to Record",
+        side="served",
+        ours="scan_values_secured",
+        peer=("logdb", "scan_values"),
+    ),
+    Row(
+        name="url-arrow-secured",
+        work="… scan to Arrow",
+        side="served",
+        ours="arrow_value_secured",
+        peer=("logdb", "arrow_value"),
+    ),
+    Row(
         name="url-append",
         work="over HTTP: one record, acknowledged; an empty aiohttp handler",
         side="served",

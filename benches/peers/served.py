@@ -4,6 +4,7 @@ import contextlib
 import http.client
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -17,8 +18,9 @@ from benches.peers.logdb import fill, scan_arrow, scan_records
 from benches.workload import LARGE_BATCH_COUNT, Measure, Work, Wrong, rate
 
 if TYPE_CHECKING:
-    from logdb import Log
+    from logdb import Database, Log
 
+_USER, _PASSWORD = "bench", "a long password"
 _EMPTY = """
 import asyncio, sys
 from aiohttp import web
@@ -53,16 +55,38 @@ def _process(*command: str) -> "Iterator[tuple[str, int]]":
             process.terminate()
 
 
-def _served(work: Work) -> "contextlib.AbstractContextManager[tuple[str, int]]":
-    return _process("-m", "logdb.cli", "serve", str(work.directory / "db"), "--durability", "os", "--http", "127.0.0.1:0")
+def _served(work: Work, *flags: str) -> "contextlib.AbstractContextManager[tuple[str, int]]":
+    return _process("-m", "logdb.cli", "serve", str(work.directory / "db"), "--durability", "os", "--http", "127.0.0.1:0", *flags)
 
 
 @contextlib.contextmanager
-def _log(work: Work) -> "Iterator[Log]":
-    """The one partition of a new database; on leaving, everything appended is read back and counted."""
+def _opened(work: Work, *, secured: bool) -> "Iterator[Database]":
+    """The database behind a URL; ``secured``: over TLS, by a password."""
     import logdb
 
-    with _served(work) as (url, _), logdb.open(url) as db:
+    if not secured:
+        with _served(work) as (url, _), logdb.open(url) as db:
+            yield db
+        return
+    import trustme
+
+    authority = trustme.CA()
+    files = {name: str(work.directory / f"{name}.pem") for name in ("ca", "server")}
+    authority.cert_pem.write_to_path(files["ca"])
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(files["server"])
+    with logdb.open(work.directory / "db") as local:
+        local.security.add_user(_USER, _PASSWORD, super_user=True)
+    with (
+        _served(work, "--tls-cert", files["server"]) as (url, _),
+        logdb.open(url, user=_USER, password=_PASSWORD, ca_file=files["ca"]) as db,
+    ):
+        yield db
+
+
+@contextlib.contextmanager
+def _log(work: Work, *, secured: bool = False) -> "Iterator[Log]":
+    """The one partition of a new database; on leaving, everything appended is read back and counted."""
+    with _opened(work, secured=secured) as db:
         db.create_topic("t")
         log = db.log("t")
         yield log
@@ -70,33 +94,43 @@ def _log(work: Work) -> "Iterator[Log]":
 
 
 @contextlib.contextmanager
-def _filled(work: Work) -> "Iterator[Log]":
+def _filled(work: Work, *, secured: bool = False) -> "Iterator[Log]":
     """A log with all records, written by the library beforehand: the same files as those that are read in the process."""
-    import logdb
-
     fill(work, str(work.directory / "db"))
-    with _served(work) as (url, _), logdb.open(url) as db:
+    with _opened(work, secured=secured) as db:
         yield db.log("t")
 
 
-def append_many(work: Work) -> Measure:
+def append_many(work: Work, *, secured: bool = False) -> Measure:
     """In calls of 64,000 records."""
     batches = list(work.batches(LARGE_BATCH_COUNT))
-    with _log(work) as log:
+    with _log(work, secured=secured) as log:
         began = work.start()
         for keys, values in batches:
             log.append_many(values, keys=keys)
         return rate(work.count, time.perf_counter() - began)
 
 
-def scan_values(work: Work) -> Measure:
-    with _filled(work) as log:
+def append_many_secured(work: Work) -> Measure:
+    return append_many(work, secured=True)
+
+
+def scan_values(work: Work, *, secured: bool = False) -> Measure:
+    with _filled(work, secured=secured) as log:
         return work.passes(lambda: scan_records(log))
 
 
-def arrow_value(work: Work) -> Measure:
-    with _filled(work) as log:
+def scan_values_secured(work: Work) -> Measure:
+    return scan_values(work, secured=True)
+
+
+def arrow_value(work: Work, *, secured: bool = False) -> Measure:
+    with _filled(work, secured=secured) as log:
         return work.passes(lambda: scan_arrow(log, ["value"]))
+
+
+def arrow_value_secured(work: Work) -> Measure:
+    return arrow_value(work, secured=True)
 
 
 def append(work: Work) -> Measure:
@@ -111,17 +145,22 @@ def append(work: Work) -> Measure:
 
 
 def empty_handler(work: Work) -> Measure:
-    """The same client with a handler that reads the body and does nothing: ms."""
-    from logdb_http_api.remote.connection import Connections, Security
-
+    """A client that does no more than send the same bytes, and a handler that reads the body and does nothing: ms."""
+    body = bytes(work.value_size + 80)
+    request = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Type: application/vnd.logdb.batches\r\nContent-Length: %d\r\n\r\n" % len(body) + body
     with _process("-c", _EMPTY) as (url, _):
-        connections = Connections((url,), Security(), timeout_ms=30_000, connect_timeout_ms=3_000)
-        body, headers = bytes(work.value_size + 80), {"Content-Type": "application/vnd.logdb.batches"}
-        connections.request("POST", "/", body, headers)
-        began = work.start()
-        for _ in range(work.count):
-            connections.request("POST", "/", body, headers)
-        return Measure((time.perf_counter() - began) / work.count * 1e3, "ms")
+        host, _, port = url.removeprefix("http://").rpartition(":")
+        with socket.create_connection((host, int(port)), 30) as client:
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            began = work.start()
+            for _ in range(work.count):
+                client.sendall(request)
+                answer = b""
+                while not answer.endswith(b"\r\n\r\n{}"):
+                    if not (piece := client.recv(4096)):
+                        raise Wrong("the handler has closed the connection")
+                    answer += piece
+            return Measure((time.perf_counter() - began) / work.count * 1e3, "ms")
 
 
 def stream_json(work: Work) -> Measure:
@@ -162,5 +201,16 @@ def idle(work: Work) -> Measure:
             return Measure(int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6, "MB")
 
 
-_ALL = (append_many, scan_values, arrow_value, append, empty_handler, stream_json, idle)
+_ALL = (
+    append_many,
+    append_many_secured,
+    scan_values,
+    scan_values_secured,
+    arrow_value,
+    arrow_value_secured,
+    append,
+    empty_handler,
+    stream_json,
+    idle,
+)
 OPERATIONS = {operation.__name__: operation for operation in _ALL}

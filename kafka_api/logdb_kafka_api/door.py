@@ -32,6 +32,7 @@ from logdb_kafka_api.frames import RequestHeader, UnsupportedApi
 from logdb_kafka_api.handlers import HANDLERS, UNAUTHENTICATED, produce
 from logdb_kafka_api.handlers.metadata import advertised, unsupported_version
 from logdb_kafka_api.limits import KafkaLimits
+from logdb_kafka_api.rooms import Rooms
 
 logger = logging.getLogger(__name__)
 
@@ -98,6 +99,7 @@ class KafkaDoor(DoorResources):
         self.slots = ConnectionSlots(self.limits.connections_max, self.limits.connections_per_address_max)
         self.connections = set[Connection]()
         self.scratch = memoryview(bytearray(_SCRATCH_BYTES))
+        self.rooms = Rooms()
         self.advertised = [advertised(key) for key in sorted(HANDLERS)]
         self._none_left = asyncio.Event()
         self._unsupported = set[int]()
@@ -238,7 +240,7 @@ class KafkaDoor(DoorResources):
         except InvalidMessage:  # or it is large
             return None
         appends = produce.appends_of(request)
-        if produce.waits(self, request, appends):
+        if produce.waits(self, request["transactional_id"], appends, produce.durability_of(request)):
             return None
         call = self._call(connection, identity, header)
         call.values = request
@@ -250,7 +252,7 @@ class KafkaDoor(DoorResources):
         session.check()
         return Call(self, connection, header, session)
 
-    async def answer(self, connection: Connection, frame: bytes | bytearray) -> Answer:
+    async def answer(self, connection: Connection, frame: Buffer) -> Answer:
         """Answer one request.
 
         Raises:

@@ -190,7 +190,7 @@ def test_a_backup_cut_short_at_every_64th_byte(template, tmp_path):
 
 
 def test_flips_in_the_files_of_a_snapshot_are_found(template, tmp_path):
-    """By verify, or by whoever reads or restores it; nothing else is ever read."""
+    """By verify, by a read or by a restore; nothing else is ever read."""
     with logdb.open(template / "db", mode="r") as db:
         db.snapshot(tmp_path / "snapshot")
     wanted, rng = content(tmp_path / "snapshot"), random.Random(5)

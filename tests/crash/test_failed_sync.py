@@ -289,7 +289,7 @@ def test_index_sync(tmp_path, io):
 
 @pytest.mark.parametrize("work", ["flush", "compact"])
 def test_close_leaves_no_file_open(tmp_path, io, work):
-    """Not the error that every later call repeats either, whose traceback goes through whoever held files."""
+    """The error that every later call repeats has a traceback, too: it must not keep the frames that held files."""
     db = logdb.open(tmp_path / "db", io=io)
     db.create_topic("t", config={"segment.bytes": 1024, "cleanup.policy": "compact"})
     log = db.log("t")

@@ -1,4 +1,4 @@
-"""Kill a writer at each I/O call of a story with producers; whoever sends again what was not acknowledged has all of it once."""
+"""Kill a writer at each I/O call of a story with producers; what was not acknowledged is sent again, and is there once."""
 
 import os
 import random

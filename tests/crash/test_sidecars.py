@@ -1,6 +1,6 @@
 """Kill the process, and cut the power, at each I/O call of a story in which Parquet sidecars are made, and go.
 
-After each, whoever reads, and whoever opens to write, finds by the dataset what the logs hold; no file is left that the
+After each, a reader and the next writer find by the dataset what the logs hold; no file is left that the
 catalogue does not name; and what is missing is made again.
 """
 

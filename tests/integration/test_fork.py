@@ -276,8 +276,9 @@ def all_locks(db: logdb.Database) -> list:
 
 
 def vars_of(log: logdb.Log) -> list:
-    transactions = getattr(log, "_transactions", None)  # a tail has none
-    return [*vars(log).values(), *(vars(transactions).values() if transactions is not None else ())]
+    writer = getattr(log, "writer", None)  # a tail has none
+    transactions = None if writer is None else writer.transactions
+    return [value for each in (log, writer, transactions) if each is not None for value in vars(each).values()]
 
 
 @pytest.mark.parametrize("mode", ["a", "r"])

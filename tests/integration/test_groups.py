@@ -416,7 +416,7 @@ def test_a_commit_for_what_is_not_assigned(db):
 
 
 def test_a_commit_while_the_group_is_rebalanced(db):
-    """All have joined a new generation; whoever has not polled since belongs to it all the same."""
+    """All have joined a new generation; a member that has not polled since belongs to it, too."""
     fill(db, 30)
     options = {"group_id": "g", "auto_offset_reset": "earliest", "partition_assignment_strategy": "cooperative-sticky"}
     first, second, third = (db.consumer("t", **options) for _ in range(3))

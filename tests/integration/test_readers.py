@@ -133,7 +133,7 @@ def test_a_topic_deleted_beside_a_reader(tmp_path):
             rest = []
             with pytest.raises(UnknownTopic):
                 rest.extend(half)
-            assert len(rest) == 99, "whoever reads goes on, and is told where the log ended"
+            assert len(rest) == 99, "the read goes on, and says where the log ended"
             with pytest.raises(UnknownTopic):
                 log.end_offset  # noqa: B018
             with pytest.raises(UnknownTopic):

@@ -233,7 +233,7 @@ def test_groups_and_transactions_through_the_broker(tmp_path):
 
 
 def test_a_copy_has_the_completion_of_what_was_committed_before(tmp_path, monkeypatch):
-    """Or it would say for ever that the transaction is being committed, and be completed anew by whoever opens it."""
+    """Or it would say for ever that the transaction is being committed, and be completed anew at each opening."""
     monkeypatch.setattr("logdb.broker.runner._DEFER_MS", 3_600_000)
     with logdb.open(tmp_path / "db") as db:
         db.create_topic("t")

@@ -342,7 +342,7 @@ class GroupMachine(RuleBasedStateMachine):
             assert shadow.coordinator.describe("g") == self.info
 
     def teardown(self) -> None:
-        """In the end whoever takes part gets everything."""
+        """In the end the members have all partitions."""
         self.runner.refuses = False
         self.clients = [client for client in self.clients if "range" in client.protocols and client.instance is None][:3]
         for _ in range(30):

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
+from benches.peers._server import free_port
 from benches.peers.kafka.jars import PLATFORM
 
 Found = TypeVar("Found")
-_FLAGS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.apache.logging.log4j.level=WARN")
+_FLAGS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.apache.logging.log4j.level=ERROR")
 _POLL_S = 0.05
 
 
@@ -32,7 +33,8 @@ class JavaProgram:
     def __init__(self, command: list[str], log: Path, **options: object) -> None:
         self._log = log
         with log.open("ab") as output:
-            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, **options)
+            streams = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": output}
+            self.process = subprocess.Popen(command, **streams | options)
 
     def until(self, what: Callable[[], Found], seconds_max: float = 60) -> Found:
         """Wait until there is something, while the program runs; returns it."""
@@ -69,3 +71,18 @@ def properties(path: Path, **values: object) -> Path:
     """Write a property file; ``_`` in a name stands for a dot."""
     path.write_text("".join(f"{name.replace('_', '.')}={value}\n" for name, value in values.items()))
     return path
+
+
+def worker_settings() -> dict[str, object]:
+    """What the property files of both kinds of Connect's workers have; a worker has a port of its own."""
+    converter = "org.apache.kafka.connect.json.JsonConverter"
+    return {
+        "key_converter": converter,
+        "value_converter": converter,
+        "key_converter_schemas_enable": "true",
+        "value_converter_schemas_enable": "true",
+        "offset_flush_interval_ms": 10_000,
+        "plugin_path": next(PLATFORM.directory.glob("connect-file-*.jar")),
+        "plugin_discovery": "service_load",  # to look for plugins in all jars takes seconds
+        "listeners": f"http://127.0.0.1:{free_port()}",
+    }

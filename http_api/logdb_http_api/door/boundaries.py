@@ -10,6 +10,7 @@ from typing import Protocol
 HEAD_END = b"\r\n\r\n"
 _KEPT_BYTES_MAX = 64 << 10
 _SIZE_LINE_BYTES_MAX = 4 << 10
+_HEX_DIGITS = b"0123456789abcdefABCDEF"
 
 
 class Boundaries:
@@ -105,7 +106,7 @@ class _Chunks:
             line, newline, data = data.partition(b"\n")
             self._line += line + newline
             if len(self._line) > _SIZE_LINE_BYTES_MAX:
-                raise ValueError("a line without end")
+                raise ValueError("the size of a chunk without end")
             if newline:
                 self._end_line(self._line.rstrip(b"\r\n"))
                 self._line = b""
@@ -115,6 +116,9 @@ class _Chunks:
         if self._is_last:
             self.is_over = not line  # others are trailers
             return
-        size_bytes = int(line.partition(b";")[0], 16)
+        digits = line.partition(b";")[0].strip()
+        if not digits or digits.strip(_HEX_DIGITS):
+            raise ValueError(f"{line[:20]!r} is no size of a chunk")
+        size_bytes = int(digits, 16)
         self._is_last = not size_bytes
         self._left_bytes = size_bytes + len(b"\r\n") if size_bytes else 0

@@ -40,15 +40,15 @@ def appends_of(values: Values) -> Sequence[Append]:
     ]
 
 
-def waits(door: DoorResources, values: Values, appends: Sequence[Append]) -> bool:
+def waits(door: DoorResources, transactional_id: str | None, appends: Sequence[Append], durability: Durability | None = None) -> bool:
     """Whether appends may wait for a disk, for a thread that is at a larger append, or for a coordinator; or are many."""
-    if values["transactional_id"] is not None or len(appends) > ON_LOOP_COUNT_MAX:
+    if transactional_id is not None or len(appends) > ON_LOOP_COUNT_MAX:
         return True
-    size_bytes, durability = sum(len(one.records) for one in appends), _durability(values)
+    size_bytes = sum(len(one.records) for one in appends)
     return not all(door.appends_at_once(one.where, durability, size_bytes) for one in appends)
 
 
-def _durability(values: Values) -> Durability | None:
+def durability_of(values: Values) -> Durability | None:
     """The level that the request names; None: the topic's."""
     return cast("Durability | None", values["durability"] or None)
 
@@ -56,7 +56,7 @@ def _durability(values: Values) -> Durability | None:
 async def produce(call: Call) -> Values | None:
     """Append; all partitions in one thread, unless the request waits for nothing."""
     appends = appends_of(call.values)
-    if not waits(call.door, call.values, appends):
+    if not waits(call.door, call.values["transactional_id"], appends, durability_of(call.values)):
         return append(call, appends)
     with call.door.appending_to([one.where for one in appends]):
         return await call.call(append, call, appends)
@@ -97,10 +97,12 @@ def _append(session: AuthorizedSession, one: Append, values: Values, version: in
         offsets = session.produce(
             *one.where,
             one.records,
-            durability=_durability(values),
+            durability=durability_of(values),
             transactional_id=values["transactional_id"],
             expected_offset=one.expected_offset,
         )
+        if values["detailed"]:
+            return {"index": one.where.partition, "error_code": Code.NONE, "base_offset": offsets.start, "next_offset": offsets.stop}
         log = session.appended_to(*one.where)
         return {
             "index": one.where.partition,
@@ -108,7 +110,6 @@ def _append(session: AuthorizedSession, one: Append, values: Values, version: in
             "base_offset": offsets.start,
             "log_append_time_ms": log.append_time_ms(offsets.start),
             "log_start_offset": log.start_offset,
-            "next_offset": offsets.stop if values["detailed"] else -1,
         }
     except LogdbError as error:
         # of a fenced one, the producer learns from its coordinator

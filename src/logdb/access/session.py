@@ -1,10 +1,10 @@
-"""A session of one principal: a broker's, but for what the principal may not do.
+"""A session of one principal: what the principal may not do is refused, the rest goes to the broker.
 
-Every request goes one way, ``submit``: what its class says that it needs is allowed, or it is refused; the broker carries it out, and it
-is counted under its name; what the principal may not describe is left out of the answer.  A request that takes more than that of the
-principal has its step in ``_STEPS``.  A door whose protocol refuses partitions one by one submits the part that is ``permitted``.
+Every request goes one way, ``submit``: the rights that its class needs are checked; the broker carries it out, and it is counted under its
+name; the answer leaves out what the principal may not describe.  A request that takes more than the rights of the principal has its step
+in ``_STEPS``.  A door whose protocol refuses partitions one by one submits the part that is ``permitted``.
 
-Batches of records go beside a request: ``produce``, and the log of a partition (``access.log``), authorize it and carry it out themselves.
+``produce``, and the log of a partition (``access.log``), carry batches of records: they authorize the request and carry it out themselves.
 
 Threading: as the broker.
 """
@@ -58,7 +58,7 @@ Q = TypeVar("Q", bound=Request[Any])
 
 
 class Measurements(NamedTuple):
-    """What a scraper wants to know."""
+    """Counters and gauges for a page of metrics."""
 
     counts: Counts
     gauges: Gauges
@@ -67,7 +67,7 @@ class Measurements(NamedTuple):
 class AuthorizedSession(Session):
     """``requests.session.Session`` for one principal that calls from one address; a door makes one for each request.
 
-    The credential of the principal has to stay valid for as long as the request takes, or its calls are refused.
+    If the credential of the principal becomes invalid while the request is under way, its further calls are refused.
 
         field               changed by                                  trusted
         principal           nothing
@@ -96,12 +96,12 @@ class AuthorizedSession(Session):
         self._seen_count = -1  # changes of the access control when it was looked at last
 
     def go_on_for(self, asking: "AuthorizedSession") -> None:
-        """Be a session for another request of the same principal, perhaps from another address, or by another credential."""
+        """Serve another request of the same principal, which may come from another address, or with another credential."""
         self.host = asking.host
         self._present(asking.credential)
 
     def check(self) -> None:
-        """Go on if the credential is still valid.
+        """Return if the credential is still valid.
 
         Raises:
             AuthenticationFailed: It was revoked, changed or deleted, or has expired.
@@ -112,17 +112,17 @@ class AuthorizedSession(Session):
         self._seen_count = seen_count
 
     def _look(self) -> None:
-        """As ``check``, after the access control was asked something else: at once, unless it has changed, or the credential expires."""
+        """As ``check``; asks the access control only if it has changed, or if the credential expires."""
         if self._access.change_count != self._seen_count or (
             self._expires_ms is not None and self._expires_ms <= self._broker.io.clock_ms()
         ):
             self.check()
 
     def authorize(self, request: Request[Any]) -> None:
-        """Go on if the principal may make a request.
+        """Return if the principal may make a request.
 
         Raises:
-            NotAuthorized: It may not; there is a line in the audit log of the first right that it lacks.
+            NotAuthorized: It may not; the audit log names the first right that it lacks.
             AuthenticationFailed: as ``check``.
         """
         for operation, resource_type, names, listed, _ in request.needs:
@@ -133,7 +133,7 @@ class AuthorizedSession(Session):
                     raise self._refusal(operation, resource_type, name)
 
     def permitted(self, request: Q) -> tuple[Q, dict[TopicPartition, NotAuthorized]]:
-        """The request without the partitions whose topics are refused, and why each is; the audit log has a line of each topic.
+        """The request without the partitions of refused topics, and the error of each of these; the audit log has a line for each topic.
 
         Raises:
             NotAuthorized: The principal may make no part of it.
@@ -163,10 +163,10 @@ class AuthorizedSession(Session):
         return allowed if "Describe" in allowed else []
 
     def need_any(self, needs: Sequence[Right]) -> None:
-        """Go on if the principal has one of these rights, or if there are none: what a request needs is asked again once it is known.
+        """Return if the principal has one of these rights, or if none is given; once the request is known, ``authorize`` decides.
 
         Raises:
-            NotAuthorized: It may do none; there is a line of the first in the audit log.
+            NotAuthorized: It has none; the audit log names the first.
         """
         if needs and not any(self._has(*one) or self._has_as_good(*one[:2]) for one in needs):
             operation, resource_type, name = needs[0]
@@ -208,7 +208,7 @@ class AuthorizedSession(Session):
             raise self._unknown(error) from None
 
     def call(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Let the broker, or a log of its, do what is no request, and count it."""
+        """Call a method of the broker or of a log that is not a request, and count it."""
         self._access.metrics.called(function.__name__)
         try:
             return function(*args, **kwargs)
@@ -216,18 +216,18 @@ class AuthorizedSession(Session):
             raise self._unknown(error) from None
 
     def _unknown(self, error: UnknownTopic) -> UnknownTopic:
-        """The error that names no topics but those that the principal may describe."""
+        """The error with only the topics that the principal may describe."""
         names = (name for name in self._broker.topic_names() if name not in INTERNAL_TOPICS)
         known = (name for name in names if self._may("Describe", "Topic", name))
         return UnknownTopic(error.topic, known=tuple(islice(known, _KNOWN_COUNT)) or None)
 
     def charge(self, resource: Resource, amount: int) -> None:
-        """Count what is under a quota."""
+        """Count against a quota."""
         delay_ms = self._access.quotas.charge(self.principal, resource, amount)
         self._throttle_ms = max(self._throttle_ms, delay_ms)
 
     def take_throttle_ms(self) -> int:
-        """For how long to hold back the answer to what was done since this was asked last: 0 unless a quota was exceeded."""
+        """How long to delay the answer, because of what was done since the last call; 0: no quota was exceeded."""
         delay_ms, self._throttle_ms = self._throttle_ms, 0
         if delay_ms:
             self._access.metrics.throttled(delay_ms)
@@ -235,7 +235,7 @@ class AuthorizedSession(Session):
 
     @property
     def security(self) -> SubmittedCredentialStore:
-        """Users, tokens, ACLs and quotas, as far as the principal may know and change them."""
+        """Users, tokens, ACLs and quotas: those that the principal may describe and alter."""
         return SubmittedCredentialStore(self)
 
     @property
@@ -258,26 +258,26 @@ class AuthorizedSession(Session):
         self._broker.check_open(writable=writable)
 
     def close(self) -> None:
-        """The broker stays open: it is not this session's."""
+        """Nothing to do: other sessions use the broker."""
 
     def give_up(self) -> None:
-        """The client is gone: what takes long, and is not done, ends and is undone."""
+        """The client is gone: long operations that are not done end, and are undone."""
         self._given_up = True
 
     # ------------------------------------------------------------ requests that doors alone make
 
     def check_new_topic(self, name: str, *, partitions: int = 1, config: Mapping[str, ConfigValue | None] | None = None) -> TopicInfo:
-        """What ``create_topic`` would make, or raise, without doing it."""
+        """The topic that ``create_topic`` would create; raises what it would raise."""
         return self.submit(CheckNewTopic(name, partitions, config))
 
     def check_topic_configs(self, name: str, config: Mapping[str, ConfigValue | None]) -> None:
-        """Raise what ``alter_topic`` would, without doing it."""
+        """Raise what ``alter_topic`` would raise; changes nothing."""
         self.submit(CheckTopicConfigs(name, config))
 
     def alter_configs(
         self, name: str, config: Mapping[str, ConfigValue | ListChange | None], *, replace: bool = False, validate_only: bool = False
     ) -> None:
-        """Change configs by what they are at that moment; ``replace``: those that are not named get their defaults."""
+        """Change configs, from their values at that moment; ``replace``: configs that are not named get their defaults."""
         self.submit(AlterConfigs(name, config, replace, validate_only))
 
     def describe_configs(self, name: str | None) -> Mapping[str, ConfigValue]:
@@ -285,7 +285,7 @@ class AuthorizedSession(Session):
         return self.submit(DescribeConfigs(name))
 
     def need_backup(self) -> None:
-        """Go on if the principal may have a backup, which holds everything."""
+        """Return if the principal may have a backup, which contains everything."""
         self.authorize(Backup(""))
 
     # ------------------------------------------------------------ steps of some requests
@@ -314,7 +314,7 @@ class AuthorizedSession(Session):
         return [gone for name in names for gone in self.carry_out(EnforceRetention(name, request.dry_run))]
 
     def _join(self, request: JoinGroup) -> Any:
-        """The member's host is the session's, whatever the request says."""
+        """The member's host is that of the session; the request's is ignored."""
         return self.carry_out(request, client_host=self.host)
 
     def _change_security(self, request: Request[A]) -> A:
@@ -322,7 +322,7 @@ class AuthorizedSession(Session):
         return SecurityChanges(self, self._access).carry_out(request)
 
     def _adding(self, topic: str, count: int) -> AbstractContextManager[None]:
-        """While a topic comes to have so many partitions; raises InvalidPartitions where they are too many."""
+        """A block in which a topic gets so many partitions; raises InvalidPartitions if they are too many."""
         return self._access.partitions.adding(self.principal, topic, count, self._partition_counts, bounded=self._is_bounded())
 
     def _partition_counts(self) -> dict[str, int]:

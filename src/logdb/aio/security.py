@@ -10,6 +10,7 @@ class SecurityAdmin(Mirror[security_admin.SecurityAdmin]):
     users = in_thread(security_admin.SecurityAdmin.users)
     add_user = in_thread(security_admin.SecurityAdmin.add_user)
     set_password = in_thread(security_admin.SecurityAdmin.set_password)
+    alter_credentials = in_thread(security_admin.SecurityAdmin.alter_credentials)
     alter_user = in_thread(security_admin.SecurityAdmin.alter_user)
     delete_users = in_thread(security_admin.SecurityAdmin.delete_users)
     tokens = in_thread(security_admin.SecurityAdmin.tokens)

@@ -1,11 +1,12 @@
 """``logdb dump``: the content of a partition's files, batch by batch, as kafka-dump-log prints it."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import click
 
-from logdb.cli import dump_producers, offline
+from logdb.cli import dump_producers, formats, offline
 from logdb.cli.offline import Batch, Gap
 from logdb.cli.output import emit_line, text_or_base64
 from logdb.cli.session import Session, here, pass_session
@@ -108,7 +109,22 @@ def record_document(path: str, batch: Batch, record: Record, *, print_data: bool
     return document
 
 
-def record_line(batch: Batch, record: Record, *, print_data: bool) -> bytes:
+class Contents(NamedTuple):
+    """What is printed of a log's batches: of the ``deep`` ones the records, and of those their data and metadata.
+
+    ``size_bytes_max``: of the batches together; the next one is not read.
+    """
+
+    deep: bool = False
+    data: bool = False
+    metadata: bool = True
+    key: Callable[[bytes], bytes] = bytes
+    value: Callable[[bytes], bytes] = bytes
+    size_bytes_max: int | None = None
+    as_kafka: bool = False
+
+
+def record_line(batch: Batch, record: Record, contents: Contents) -> bytes:
     """One record, as kafka-dump-log prints it."""
     d = record_document("", batch, record, print_data=False)
     stamped = "LogAppendTime" if batch.header.attributes & LOG_APPEND_TIME else "CreateTime"
@@ -116,10 +132,22 @@ def record_line(batch: Batch, record: Record, *, print_data: bool) -> bytes:
         f"| offset: {record.offset} {stamped}: {record.timestamp_ms} keySize: {d['key_size_bytes']} "
         f"valueSize: {d['value_size_bytes']} sequence: {d['sequence']} headerKeys: [{','.join(name for name, _ in record.headers)}]"
     ).encode()
-    if print_data:
-        line += b"" if record.key is None else b" key: " + record.key
-        line += b"" if record.value is None else b" payload: " + record.value
+    if not contents.metadata:
+        line = b"|"
+    if contents.data:
+        line += b"" if record.key is None else b" key: " + contents.key(record.key)
+        line += b"" if record.value is None else b" payload: " + contents.value(record.value)
     return line
+
+
+def control_line(batch: Batch, marker: Mapping[str, object], contents: Contents) -> str:
+    """The record of a control batch; kafka-dump-log prints its metadata too, or an empty line without."""
+    if not contents.metadata:
+        return ""
+    line = f"| offset: {marker['offset']}"
+    if contents.as_kafka:
+        line += f" CreateTime: {batch.header.base_timestamp} keySize: 4 valueSize: 6 sequence: -1 headerKeys: []"
+    return f"{line} endTxnMarker: {marker['type']} coordinatorEpoch: {marker['coordinator_epoch']}"
 
 
 def control_document(path: str, batch: Batch) -> dict[str, object]:
@@ -130,7 +158,7 @@ def control_document(path: str, batch: Batch) -> dict[str, object]:
     return {"file": path, "kind": "control", "offset": offset, "type": name, "coordinator_epoch": epoch}
 
 
-def dump_records(path: str, batch: Batch, *, as_json: bool, print_data: bool) -> bool:
+def dump_records(path: str, batch: Batch, contents: Contents, *, as_json: bool) -> bool:
     """Print the records of a batch; False if they cannot be read."""
     is_control = batch.header.attributes & CONTROL
     try:
@@ -146,12 +174,12 @@ def dump_records(path: str, batch: Batch, *, as_json: bool, print_data: bool) ->
         if as_json:
             emit_line(marker)
         else:
-            click.echo(f"| offset: {marker['offset']} endTxnMarker: {marker['type']} coordinatorEpoch: {marker['coordinator_epoch']}")
+            click.echo(control_line(batch, marker, contents))
     for record in records:
         if as_json:
-            emit_line(record_document(path, batch, record, print_data=print_data))
+            emit_line(record_document(path, batch, record, print_data=contents.data))
         else:
-            click.echo(record_line(batch, record, print_data=print_data))
+            click.echo(record_line(batch, record, contents))
     return True
 
 
@@ -169,7 +197,7 @@ def dump_gap(path: str, gap: Gap, *, as_json: bool) -> bool:
     return reserved
 
 
-def dump_log(path: str, *, as_json: bool, deep: bool, print_data: bool) -> bool:
+def dump_log(path: str, contents: Contents, *, as_json: bool) -> bool:
     """Print a ``.log`` file; False if it is damaged."""
     good = True
     if not as_json:
@@ -178,13 +206,15 @@ def dump_log(path: str, *, as_json: bool, deep: bool, print_data: bool) -> bool:
         if isinstance(found, Gap):
             good &= dump_gap(path, found, as_json=as_json)
             continue
+        if contents.size_bytes_max is not None and found.position + found.header.size_bytes > contents.size_bytes_max:
+            break
         if as_json:
             emit_line(batch_document(path, found))
         else:
             click.echo(batch_line(found))
         good &= found.status is Status.OK
-        if deep and found.status is Status.OK:
-            good &= dump_records(path, found, as_json=as_json, print_data=print_data)
+        if contents.deep and found.status is Status.OK:
+            good &= dump_records(path, found, contents, as_json=as_json)
     return good
 
 
@@ -200,7 +230,7 @@ def index_lines(path: str) -> Iterator[dict[str, object]]:
             yield {"offset": offset, "position": position}
 
 
-def dump_index(path: str, *, as_json: bool, sanity_only: bool, verify_only: bool) -> bool:
+def dump_index(path: str, *, as_json: bool, sanity_only: bool, verify_only: bool, as_kafka: bool = False) -> bool:
     """Print an index file and its problems; False if there are any.
 
     Args:
@@ -208,6 +238,9 @@ def dump_index(path: str, *, as_json: bool, sanity_only: bool, verify_only: bool
         verify_only: Compare with the log, and print no entries.
     """
     problems = offline.check_sanity(path)
+    if as_kafka and not problems and next(index_lines(path), None) is None:
+        click.echo(f"{path} is empty.")
+        return True
     if not sanity_only:
         if not verify_only:
             for entry in index_lines(path):
@@ -237,9 +270,23 @@ def dump_index(path: str, *, as_json: bool, sanity_only: bool, verify_only: bool
 @click.option("--print-data-log", "print_data", is_flag=True, help="Also the records with their keys and values.")
 @click.option("--index-sanity-check", "sanity_only", is_flag=True, help="Only check that index files are whole and in order.")
 @click.option("--verify-index-only", "verify_only", is_flag=True, help="Only compare index files with their logs.")
+@click.option("--skip-record-metadata", "skips", is_flag=True, hidden=True)
+@click.option("--max-bytes", type=click.IntRange(min=0), hidden=True)
+@click.option("--key-decoder-class", "key_class", is_flag=False, flag_value="", hidden=True)
+@click.option("--value-decoder-class", "value_class", is_flag=False, flag_value="", hidden=True)
 @pass_session
 def dump(
-    session: Session, paths: Sequence[str], files: str | None, deep: bool, print_data: bool, sanity_only: bool, verify_only: bool
+    session: Session,
+    paths: Sequence[str],
+    files: str | None,
+    deep: bool,
+    print_data: bool,
+    sanity_only: bool,
+    verify_only: bool,
+    skips: bool,
+    max_bytes: int | None,
+    key_class: str | None,
+    value_class: str | None,
 ) -> None:
     """Print the content of segment files: batches, records, index entries, aborted transactions, producers.
 
@@ -251,6 +298,12 @@ def dump(
     wanted = [*paths, *(files.split(",") if files else ())]
     if not wanted:
         raise click.UsageError("name a file, or a partition's directory")
+    data = print_data or key_class is not None or value_class is not None
+    try:
+        key, value = formats.decoded("--key-decoder-class", key_class), formats.decoded("--value-decoder-class", value_class)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    contents = Contents(deep or data, data, not skips, key, value, max_bytes, session.kafka and not session.as_json)
     for path in [file for one in wanted for file in files_of(one)]:
         is_log = path.endswith(".log")
         if is_log and (sanity_only or verify_only):
@@ -261,9 +314,11 @@ def dump(
             if path.endswith(dump_producers.SUFFIXES):
                 good = dump_producers.dump_producers(path, as_json=session.as_json, quiet=sanity_only or verify_only)
             elif is_log:
-                good = dump_log(path, as_json=session.as_json, deep=deep or print_data, print_data=print_data)
+                good = dump_log(path, contents, as_json=session.as_json)
             else:
-                good = dump_index(path, as_json=session.as_json, sanity_only=sanity_only, verify_only=verify_only)
+                good = dump_index(
+                    path, as_json=session.as_json, sanity_only=sanity_only, verify_only=verify_only, as_kafka=contents.as_kafka
+                )
         except ValueError as error:
             raise click.UsageError(str(error)) from None
         if not good:

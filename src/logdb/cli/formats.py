@@ -175,6 +175,16 @@ def _deserialized(property_name: str, class_name: str) -> Callable[[bytes], byte
     return lambda data: show(data).encode()
 
 
+def decoded(option: str, class_name: str | None) -> Callable[[bytes], bytes]:
+    """What a decoder of kafka-dump-log makes of a key or value: StringDecoder, LongDecoder and so on; empty: StringDecoder.
+
+    Raises:
+        ValueError: An unknown decoder.
+    """
+    name = re.sub("Decoder$", "Deserializer", class_name or "StringDecoder")
+    return _deserialized(option, "" if name.endswith("DefaultDeserializer") else name) or bytes
+
+
 def console(given: Mapping[str, str], timestamp_types: Mapping[str, str]) -> Render:
     """The console consumer's format from its properties; without any, the value and a newline.
 

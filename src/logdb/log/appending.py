@@ -68,14 +68,14 @@ def _append_rest(log: "Log", batches: memoryview, begun: Begun, durability: str 
 
 def begun_transactions(log: "Log") -> Transactions:
     """The log's ``Transactions``; before the first is created, the catalogue notes durably that the log has producers."""
-    if log._transactions is None:
+    if log.writer.transactions is None:
         with log._sync_lock:
-            if log._transactions is None:
+            if log.writer.transactions is None:
                 offset = log.view.flushed.offset
                 producer_snapshot.save(log._io, log.directory, offset, ProducerStates(), {})
                 log._host.note_producers(log, offset)
-                log._transactions = Transactions(TopicPartition(log.topic, log.partition), ProducerStates(), (offset,), offset)
-    return log._transactions
+                log.writer.transactions = Transactions(TopicPartition(log.topic, log.partition), ProducerStates(), (offset,), offset)
+    return log.writer.transactions
 
 
 def _append_admitted(

@@ -22,7 +22,7 @@ CHECKPOINT_INTERVALS = 10  # of flush.ms, from one to the next: each writes five
 
 def sync_due_ms(log: "Log") -> int | None:
     """When unsynced records must be synced; None: never by a timer."""
-    since, view = log._unsynced_since_ms, log.view
+    since, view = log.writer.unsynced_since_ms, log.view
     if not since:
         return None
     if view.segments and _unsynced_bytes(view) >= CHECKPOINT_SIZE_BYTES:
@@ -42,7 +42,7 @@ def _unsynced_bytes(view: "LogView") -> int:
 def checkpoint_due_ms(log: "Log") -> int | None:
     """When the next checkpoint is due; None: the catalogue is up to date."""
     point = log.view.flushed
-    if log._sealing or point.position - log.checkpointed.position >= CHECKPOINT_SIZE_BYTES:
+    if log.writer.sealing or point.position - log.checkpointed.position >= CHECKPOINT_SIZE_BYTES:
         return log._checkpointed_ms
     if point.offset <= log.checkpointed.offset:
         return None
@@ -51,8 +51,8 @@ def checkpoint_due_ms(log: "Log") -> int | None:
 
 def save_active_indexes(log: "Log") -> "Point":
     """Sync the active segment's indexes, and a producer snapshot; returns the recovery point that they cover at least."""
-    if log._transactions is not None:
-        _save_producers(log, log._transactions)
+    if log.writer.transactions is not None:
+        _save_producers(log, log.writer.transactions)
     point, segment = log.view.flushed, log.view.active
     if segment is not None and segment.scanner is not None:
         segment.save_indexes()
@@ -69,7 +69,7 @@ def _save_producers(log: "Log", transactions: "Transactions") -> None:
     if log.view.flushed.offset < offset:
         log.sync()
     active = log.view.segments[-1:]  # before the others: if it is rolled meanwhile, it is one of them
-    unsealed = {segment.base_offset: segment for segment in (*active, *log._sealing)}
+    unsealed = {segment.base_offset: segment for segment in (*active, *log.writer.sealing)}
     for segment in unsealed.values():
         segment.save_transactions()
     aborted = {base: transaction_index.summary(segment.transactions.below(offset)) for base, segment in unsealed.items()}

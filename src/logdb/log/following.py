@@ -6,7 +6,7 @@ and aborted transactions follow from the batches, by the code of a replay.
 A leader epoch is durable in ``leader-epoch-checkpoint`` before the first batch under it is written.
 
 Threading: any number of threads; the append lock of the batch builder is held while an epoch begins, then ``_sync_lock``,
-then ``_segments_lock``.
+then ``SegmentWriter.lock``.
 """
 
 import operator
@@ -41,7 +41,7 @@ def begin_epoch(log: "Log", epoch: int) -> int:
             raise FencedLeaderEpoch(log.topic, log.partition, epoch, known.latest)
         log.flush(sync=False)  # records accepted so far belong to the former epoch
         _extend(log, [(epoch, start_offset)])
-        log._following = False
+        log.writer.following = False
         return start_offset
 
     return log._alone(begin)
@@ -70,7 +70,7 @@ def follow_append(log: "Log", batches: Buffer, durability: str | None) -> range:
         if transactions is not None and transactions.superseded:
             raise Superseded
         _follow_epochs(log, followed.epochs)
-        log._following = True
+        log.writer.following = True
         if admission is not None:
             admission(first_offset)
 
@@ -112,7 +112,7 @@ def _follow_epochs(log: "Log", epochs: Sequence[tuple[int, int]]) -> None:
 
 def forget_epochs(log: "Log", offset: int) -> None:
     """See ``Log.forget_epochs``."""
-    with log._sync_lock, log._segments_lock:
+    with log._sync_lock, log.writer.lock:
         epochs = log.view.epochs.before(offset)
         if epochs.entries != log.view.epochs.entries:
             _save(log, epochs)
@@ -120,15 +120,15 @@ def forget_epochs(log: "Log", offset: int) -> None:
 
 def _save(log: "Log", epochs: LeaderEpochs) -> None:
     epochs_file.save(log._io, os.path.join(log.directory, epochs_file.FILE_NAME), epochs)
-    log._epochs_unsynced = False
-    log._publish(epochs=epochs)
+    log.writer.epochs_unsynced = False
+    log.writer.publish(epochs=epochs)
     log.leader_epoch = epochs.latest
-    log.wake()  # who waits for a commit under an epoch that has ended
+    log.wake()  # waits for a commit in an epoch that has ended
 
 
 def _extend(log: "Log", begun: Sequence[tuple[int, int]]) -> None:
     """Let epochs begin, durably; with the append lock held."""
-    with log._sync_lock, log._segments_lock:
+    with log._sync_lock, log.writer.lock:
         if log._closed:
             raise log._host.refusal(log)
         epochs = log.view.epochs

@@ -116,7 +116,7 @@ def forget(io: IO, directory: str) -> None:
 
 def move(log: "Log", offset: int, leader_epoch: int) -> int:
     """See ``Log.move_high_watermark``."""
-    with log._segments_lock:
+    with log.writer.lock:
         view, known = log.view, log._high_watermark_epoch
         offset = max(min(offset, view.written_offset), view.start_offset)
         if leader_epoch < known or (leader_epoch == known and offset <= view.high_watermark):

@@ -4,7 +4,8 @@ The catalogue, and the threads that flush, belong to its ``Host``.
 
     BatchBuilder    C: append, append_many; hands full buffers of batches to ``_write`` below
     ReadableLog     where it ends, and reading it (readable.py)
-      Log             writing, segments, what is durable; batches that come ready-made (appending.py)
+      Log             what is durable, truncation; batches that come ready-made (appending.py)
+        SegmentWriter   writes the buffers into segments (segment_writer.py)
 
 At level fsync an append waits in ``_commit``.
 
@@ -15,12 +16,11 @@ by one assignment, after which readers may see it.  ``log.view`` says which lock
 
 import contextlib
 import logging
-import os
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from logdb.codec import FSYNC, OS, BatchBuilder, Positions, compression, convert, last_offset, split
+from logdb.codec import FSYNC, OS, BatchBuilder, Positions, compression
 from logdb.codec.control import ControlType
 from logdb.disk import sync_directory, write_error
 from logdb.errors import (
@@ -28,7 +28,6 @@ from logdb.errors import (
     DiskFull,
     InvalidRecord,
     InvalidTimestamp,
-    LogdbError,
     RecordTooLarge,
     SyncFailed,
     UnexpectedOffset,
@@ -36,7 +35,6 @@ from logdb.errors import (
 )
 from logdb.io import IO
 from logdb.log import appending, checkpointing, following, high_watermark, producer_snapshot
-from logdb.log import epochs as epochs_file
 from logdb.log.appending import GROUP_SIZE_BYTES
 from logdb.log.epochs import LeaderEpochs
 from logdb.log.group_commit import GroupCommit
@@ -45,8 +43,8 @@ from logdb.log.host import Captured, Host
 from logdb.log.producers import Producer
 from logdb.log.readable import ReadableLog
 from logdb.log.recovery_point import Point, RecoveryPointFile
-from logdb.log.retention import born_ms
 from logdb.log.segment_reader import segment_slot
+from logdb.log.segment_writer import SegmentWriter, unstable_offset
 from logdb.log.transactions import Transactions
 from logdb.log.view import LogView
 from logdb.mistakes import explained
@@ -71,8 +69,7 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 WRITE_SIZE_BYTES = 128 << 10  # one write(2) for each 16 KiB would halve the speed
-APPENDS_REFUSED, WRITES_REFUSED = 1, 2  # accepts no records; and writes none of those it has accepted
-NOTE_SIZE_BYTES = 8 << 20  # written, and so to be checked after a crash of the process, at most
+APPENDS_REFUSED, WRITES_REFUSED = 1, 2  # new records; accepted ones that are not written, too
 
 
 class Log(BatchBuilder, ReadableLog):
@@ -87,16 +84,10 @@ class Log(BatchBuilder, ReadableLog):
     | ``_refusing``          | ``refuse``, ``interrupt``; ``restart``    | none                   | each append and each write asks     |
     |                        | sets it back to ``_refused``              |                        |                                     |
     | ``interrupted``        | ``interrupt``; ``restart``                | the append lock        | true: the files are not the log's   |
+    | ``writer``             | never; what it has: its own table         | see there              | see there                           |
     | ``_is_held``           | ``alone``                                 | ``_sync_lock`` to set  | true: ``roll`` does nothing         |
-    | ``_tried``             | a write                                   | the builder's write    | until its buffer is written         |
-    | ``_transactions``      | the first batch of a producer;            | ``_sync_lock``         | under the append lock; before,      |
-    |                        | ``restart``                               |                        | until it is ``superseded``          |
-    | ``_sealing``           | a roll; a checkpoint                      | ``_segments_lock``;    | sealed segments that the catalogue  |
-    |                        |                                           | the store's checkpoint | does not name yet                   |
-    | ``_epochs_unsynced``   | a roll of an empty log; a sync            | ``_sync_lock``         | false: the file is durable          |
     | ``checkpointed``       | a checkpoint                              | the store's checkpoint | the catalogue's recovery point      |
     | ``_high_watermark_file``| never; what it says: its own table       | see there              | None: the log is not replicated     |
-    | ``_unsynced_since_ms`` | a write; a sync                           | none                   | a hint for the flusher              |
     """
 
     def __init__(
@@ -138,7 +129,7 @@ class Log(BatchBuilder, ReadableLog):
             written_position=segments[-1].size_bytes if segments else 0,
             flushed=point.point,
             epochs=epochs,
-            unstable_offset=_unstable_offset(transactions),
+            unstable_offset=unstable_offset(transactions),
             high_watermark=OFFSET_MAX if high_watermark_file is None else high_watermark_file.offset,
         )
         ReadableLog.__init__(
@@ -154,22 +145,15 @@ class Log(BatchBuilder, ReadableLog):
         self.fsync_only = fsync_only
         self._io, self._clock, self._batch_size = io, clock or io.clock_ms, batch_size
         self._high_watermark_file = high_watermark_file
-        self._high_watermark_epoch = -1  # of the leader that has moved it last; under ``_segments_lock``
-        self._segments_lock = threading.Lock()
+        self._high_watermark_epoch = -1  # of the leader that has moved it last; under ``SegmentWriter.lock``
         self._replacing = threading.Lock()  # held while files are renamed: a reader that misses a file waits
-        self._epochs_unsynced = False
-        self._point = point
-        self._noted_position = view.written_position
-        # Of the buffer that is written: base offset; when it came, codec, max.message.bytes, and room in the segment.
-        self._tried = (-1, 0, 0, 0)
+        self.writer = SegmentWriter(
+            self, io=io, clock=self._clock, host=host, config=config, point=point, unsealed=unsealed, transactions=transactions
+        )
         self.interrupted = False  # a truncation was committed, and its files are not in place
-        self._following = False  # the batches are a leader's: they are written as they came
         self._is_held = False  # by ``alone``: the active segment stays; under ``_sync_lock``
         self._below_fsync_count = 0  # of calls under way whose batches may come in below level fsync, or be more than a group
-        self._transactions: Transactions | None = transactions  # None until the first batch of a producer comes
-        self._unsynced_since_ms = 0
         self._interval_wanted = False
-        self._sealing: list[Segment] = list(unsealed)
         self.checkpointed, self._checkpointed_ms = checkpointed, io.monotonic_ms()
         self._sync_lock = threading.Lock()
         self._group_commit = GroupCommit(self._write_and_sync)
@@ -177,10 +161,6 @@ class Log(BatchBuilder, ReadableLog):
         self.configure(config)
 
     # ------------------------------------------------------------ the view
-
-    def _publish(self, **changes: Any) -> None:
-        """Let readers see a view that differs from the latest one by ``changes``; under ``_segments_lock``."""
-        self.view = self.view._replace(**changes)
 
     def catch_up(self) -> LogView:
         """The latest view, once all records appended so far are written.
@@ -205,26 +185,26 @@ class Log(BatchBuilder, ReadableLog):
 
     @property
     def last_stable_offset(self) -> int:
-        end, transactions = self._next_offset, self._transactions  # the end first: all open transactions below it are then known
+        end, transactions = self._next_offset, self.writer.transactions  # the end first: all open transactions below it are then known
         first, view = None if transactions is None else transactions.accepted.first_unstable, self.view
         end = min(end, view.high_watermark)
         return end if first is None else min(max(first, view.start_offset), end)
 
     def open_transactions(self) -> list[OpenTransaction]:
-        return [] if self._transactions is None else self._transactions.accepted.open_transactions()
+        return [] if self.writer.transactions is None else self.writer.transactions.accepted.open_transactions()
 
     def open_transaction(self, producer_id: int) -> OpenTransaction | None:
         """The open transaction of a producer on this partition; None without one."""
-        return None if self._transactions is None else self._transactions.accepted.open_transaction(producer_id)
+        return None if self.writer.transactions is None else self.writer.transactions.accepted.open_transaction(producer_id)
 
     @property
     def had_producers(self) -> bool:
         """Whether a batch of a producer was ever accepted."""
-        return self._transactions is not None
+        return self.writer.transactions is not None
 
     def producers(self) -> list[Producer]:
         """The producers as of the written end, without expired ones."""
-        transactions = self._transactions
+        transactions = self.writer.transactions
         if transactions is None:
             return []
         with transactions.lock:
@@ -232,7 +212,7 @@ class Log(BatchBuilder, ReadableLog):
             return list(transactions.written.producers.values())
 
     def capture(self) -> Captured:
-        view, transactions = self.catch_up(), self._transactions
+        view, transactions = self.catch_up(), self.writer.transactions
         if transactions is None:  # read after the end: no batch below the end has a producer
             return Captured(view, None, b"")
         with transactions.lock:
@@ -366,7 +346,7 @@ class Log(BatchBuilder, ReadableLog):
         """Use other configs from the next batch on."""
         self._config = config
         self._level = DURABILITY_LEVELS.index(config.durability)
-        self._codec = COMPRESSION_TYPES.index(config.compression_type)
+        self.writer.config, self.writer.codec = config, COMPRESSION_TYPES.index(config.compression_type)
         self._codec_missing = None if self._refusing else _missing_codec(config)
         self._configure(
             level=self._level,
@@ -445,81 +425,10 @@ class Log(BatchBuilder, ReadableLog):
         """Write a buffer of batches; under the builder's write lock.  Tried again with the same bytes if it raises."""
         if self.refuses_writes:
             raise self._host.refusal(self)
-        with self._segments_lock:
-            self._write_batches(batches, base_offset, next_offset)
-
-    def _write_batches(self, batches: memoryview, base_offset: int, next_offset: int) -> None:
-        if base_offset != self._tried[0]:
-            codec = 0 if self._following else self._codec
-            self._tried = (base_offset, codec, self._config.max_message_bytes, self._room())
-        # A retry writes the same bytes and rolls at the same places, even if the config has changed.
-        _, codec, size_bytes_max, room = self._tried
-        if codec:
-            batches = self._compressed(batches, codec, size_bytes_max)
-        parts = [batches] if len(batches) <= room else split(batches, room)
-        for part in parts:
-            part_next = next_offset if part is parts[-1] else last_offset(part) + 1
-            view, now_ms = self.view, self._clock()
-            if part_next <= view.written_offset:  # an earlier try has written it
-                continue
-            segment = view.segments[-1] if view.segments else None
-            try:
-                if segment is not None:
-                    self._make_whole(segment)
-                if segment is None or self._must_roll(segment, len(part), part_next, now_ms):
-                    segment = self._roll(now_ms)
-                segment.append_ms = now_ms  # first: retention may look at any moment, and must not find new records in an old segment
-                segment.append(part, part_next, preallocate=self._level == FSYNC)
-            except OSError as error:
-                raise write_error(segment.path if segment else self.directory, len(part), error) from error
-            if not self._unsynced_since_ms:
-                self._unsynced_since_ms = self._io.monotonic_ms()
-                self._host.wake_syncer(self)
-            if self._transactions is not None and self._transactions.pending:
-                with self._transactions.lock:
-                    self._transactions.advance(part_next, segment.transactions)
-                    self._publish(
-                        written_offset=part_next,
-                        written_position=segment.size_bytes,
-                        unstable_offset=_unstable_offset(self._transactions),
-                    )
-            else:
-                view = self.view  # no ``_publish``: it takes three times as long
-                self.view = LogView(
-                    view.segments,
-                    view.start_offset,
-                    part_next,
-                    segment.size_bytes,
-                    view.flushed,
-                    view.epochs,
-                    view.unstable_offset,
-                    view.high_watermark,
-                )
-            if segment.size_bytes - self._noted_position >= NOTE_SIZE_BYTES:
-                self._noted_position = segment.size_bytes
-                segment.note_indexes()
-                self._point.note(written=Point(segment.base_offset, part_next, segment.size_bytes))
-                self._host.wake_syncer(self)  # it sleeps until a time; much data is due at once
+        with self.writer.lock:
+            self.writer.write(batches, base_offset, next_offset)
         if self._watchers:
             self.wake()
-
-    def _compressed(self, batches: memoryview, codec: int, size_bytes_max: int) -> memoryview:
-        """Compress batches; if the codec fails, return them as they are, because their records were accepted."""
-        try:
-            return memoryview(convert.compress_batches(batches, codec, size_bytes_max=size_bytes_max))
-        except Exception as error:  # any error of a package, or no memory
-            base_offset = self._tried[0]
-            if self.view.written_offset > base_offset:  # an earlier try has written some of them compressed
-                raise
-            self._tried = (base_offset, 0, 0, self._tried[3])
-            logger.warning("%s-%d: batches are written uncompressed: %s", self.topic, self.partition, str(error) or type(error).__name__)
-            return batches
-
-    def _make_whole(self, segment: Segment) -> None:
-        """Repair the end of a segment after an exception from outside interrupted a write."""
-        view = self.view
-        if not segment.whole or segment.size_bytes != view.written_position:
-            segment.restore(view.written_position, view.written_offset)
 
     def _woken(self) -> None:
         self._host.wake_writer(self)
@@ -565,46 +474,6 @@ class Log(BatchBuilder, ReadableLog):
 
     # ------------------------------------------------------------ segments
 
-    def _must_roll(self, segment: Segment, size_bytes: int, next_offset: int, now_ms: int) -> bool:
-        config = self._config
-        scanner = segment.scanner
-        return segment.size_bytes > 0 and (
-            segment.size_bytes + size_bytes > config.segment_bytes
-            or now_ms - segment.created_ms >= config.segment_ms
-            or 0 <= config.retention_ms < now_ms - born_ms(segment)  # retention may remove all of it, unless this record makes it younger
-            or next_offset - segment.base_offset > 2**31 - 1
-            or (scanner is not None and len(scanner.index) + 8 > config.segment_index_bytes)
-        )
-
-    def _room(self) -> int:
-        """Bytes that still fit into the active segment, or all of a new one."""
-        room = self._config.segment_bytes - self.view.written_position
-        return room if room > 0 else self._config.segment_bytes
-
-    def _roll(self, now_ms: int) -> Segment:
-        """Begin a new active segment where the log was written to; the old one is sealed in the background.  Under ``_segments_lock``."""
-        view, base_offset = self.view, self.view.written_offset
-        if not view.epochs.entries:
-            self._publish(epochs=view.epochs.begun(self.leader_epoch, base_offset))
-            try:
-                self._save_epochs(sync=False)
-            except LogdbError:
-                self._publish(epochs=view.epochs)  # the next try begins the epoch
-                raise
-        if view.segments:
-            view.segments[-1].trim()
-        segment = Segment(self._io, self.directory, base_offset, writable=True, index_interval_bytes=self._config.index_interval_bytes)
-        segment.create(now_ms)
-        older = view.segments
-        while older and older[-1].base_offset >= base_offset:  # of an interrupted roll
-            older = older[:-1]
-        if older and older[-1] not in self._sealing:
-            self._sealing.append(older[-1])
-            self._host.wake_syncer(self)
-        self._noted_position = 0
-        self._publish(segments=(*older, segment), written_position=0)
-        return segment
-
     def created_ms(self, base_offset: int) -> int:
         """When the active segment was begun, milliseconds since 1970, if that is its base offset; else 0."""
         segment = self.view.active
@@ -625,14 +494,14 @@ class Log(BatchBuilder, ReadableLog):
             Whether the segment was rolled; it and the new one are then durable.  A log that is being truncated is not rolled.
         """
         with self._sync_lock:
-            with self._segments_lock:
+            with self.writer.lock:
                 active, offset = self.view.active, self.view.written_offset
                 is_held = self._closed or self.interrupted or self._is_held
                 if is_held or active is None or not self.view.written_position or end_offset not in (None, offset):
                     return False
                 try:
-                    self._make_whole(active)
-                    segment = self._roll(self._clock())
+                    self.writer.make_whole(active)
+                    segment = self.writer.roll(self._clock())
                 except OSError as error:
                     raise write_error(self.directory, 0, error) from error
             self._sync()
@@ -641,9 +510,9 @@ class Log(BatchBuilder, ReadableLog):
                 segment.new = False
             if self.view.flushed.offset == offset:
                 point = Point(offset, offset, 0)
-                with self._segments_lock:
-                    self._publish(flushed=point)
-                self._point.note(point=point)
+                with self.writer.lock:
+                    self.writer.publish(flushed=point)
+                self.writer.point.note(point=point)
             return True
 
     def begin_at(self, start_offset: int) -> list[Segment]:
@@ -652,12 +521,12 @@ class Log(BatchBuilder, ReadableLog):
         Returns:
             The sealed segments wholly below it: the log has them no more, but readers of them may go on.
         """
-        with self._segments_lock:
+        with self.writer.lock:
             segments = self.view.segments
             gone = [segment for segment in segments[:-1] if segment.next_offset <= start_offset]
             limit = max(self.view.high_watermark, start_offset)
-            self._publish(start_offset=start_offset, segments=segments[len(gone) :], high_watermark=limit)
-            self._sealing = [segment for segment in self._sealing if segment not in gone]
+            self.writer.publish(start_offset=start_offset, segments=segments[len(gone) :], high_watermark=limit)
+            self.writer.sealing = [segment for segment in self.writer.sealing if segment not in gone]
         self._remove_old_snapshots()
         self._positions.clear()
         self._cursor = None
@@ -672,10 +541,10 @@ class Log(BatchBuilder, ReadableLog):
         """
         with self._replacing:
             made = make()
-            with self._segments_lock:
+            with self.writer.lock:
                 segments = self.view.segments
                 first = segments.index(old[0])
-                self._publish(segments=(*segments[:first], *made, *segments[first + len(old) :]))
+                self.writer.publish(segments=(*segments[:first], *made, *segments[first + len(old) :]))
         self._positions.clear()
         self._cursor = None
 
@@ -707,37 +576,33 @@ class Log(BatchBuilder, ReadableLog):
         with self._sync_lock:
             with self._replacing:
                 found = recover()
-                with self._segments_lock:
+                with self.writer.lock:
                     self._take(found, start_offset)
-            self._point.note(point=found.point.point)
+            self.writer.point.note(point=found.point.point)
         self.wake()
         self._host.wake_syncer(self)  # the high watermark may have moved
 
     def _take(self, found: "Recovered", start_offset: int) -> None:
         kept = {(segment.base_offset, segment.next_offset): segment for segment in self.view.segments if segment.scanner is None}
         segments = [kept.get((new.base_offset, new.next_offset), new) if new.scanner is None else new for new in found.segments]
-        if self._transactions is not None:
-            self._transactions.superseded = True
-        self._point.retire()
-        self._point, self._transactions, self._sealing = found.point, found.transactions, list(found.unsealed)
-        self.checkpointed, self._checkpointed_ms = found.point.point, self._io.monotonic_ms()
-        self._tried, self._unsynced_since_ms, self._interval_wanted, self._epochs_unsynced = (-1, 0, 0, 0), 0, False, False
-        self._noted_position = segments[-1].size_bytes if segments else 0
-        self._next_offset, self.leader_epoch = found.next_offset, found.epochs.latest
         limit = self.view.high_watermark
         if limit < OFFSET_MAX:
             limit = max(start_offset, min(limit, found.next_offset))
-        self._begin_lineage(self._lineage.end(found.next_offset, self.view.epochs))
-        self._publish(
+        view = LogView(
             segments=tuple(segments),
             start_offset=start_offset,
             written_offset=found.next_offset,
-            written_position=self._noted_position,
+            written_position=segments[-1].size_bytes if segments else 0,
             flushed=found.point.point,
             epochs=found.epochs,
-            unstable_offset=_unstable_offset(found.transactions),
+            unstable_offset=unstable_offset(found.transactions),
             high_watermark=limit,
         )
+        self.writer.restart(view, found.point, found.unsealed, found.transactions)
+        self.checkpointed, self._checkpointed_ms, self._interval_wanted = found.point.point, self._io.monotonic_ms(), False
+        self._next_offset, self.leader_epoch = found.next_offset, found.epochs.latest
+        self._begin_lineage(self._lineage.end(found.next_offset, self.view.epochs))
+        self.view = view
         self._positions, self._cursor = Positions(), None  # a running read may still add to the old ones
         if self.interrupted or found.read_only_reason is not None:
             self.interrupted, self.read_only_reason = False, found.read_only_reason
@@ -756,8 +621,8 @@ class Log(BatchBuilder, ReadableLog):
         """Note the recovery point in a new file: a truncation removed the old one, and was not committed.  The caller is ``alone``."""
         with self._sync_lock:
             point = RecoveryPointFile(self._io, self.directory, writable=True)
-            self._point.retire()
-            self._point = point
+            self.writer.point.retire()
+            self.writer.point = point
             point.note(point=self.view.flushed)
         self._host.wake_syncer(self)  # the file of the high watermark may say less than it could
 
@@ -773,33 +638,28 @@ class Log(BatchBuilder, ReadableLog):
         if self._closed or self.refuses_writes:  # a sync failed during the wait for the lock: another sync would prove nothing
             raise self._host.refusal(self)
         view = self.view
-        if not view.segments or (view.written_offset == view.flushed.offset and not self._epochs_unsynced):
+        if not view.segments or (view.written_offset == view.flushed.offset and not self.writer.epochs_unsynced):
             return
         now_ms = self._io.monotonic_ms()
         tail = view.segments[segment_slot(view.segments, view.flushed.offset) :]
         for segment in tail:
             if segment.dirty:
                 segment.sync()
-        if self._epochs_unsynced:
-            self._save_epochs(sync=True)
+        if self.writer.epochs_unsynced:
+            self.writer.save_epochs(sync=True)
         if any(segment.new for segment in tail):
             sync_directory(self._io, self.directory)
             for segment in tail:
                 segment.new = False
         written_since = self.view.written_offset != view.written_offset
-        self._unsynced_since_ms = now_ms if written_since else 0
+        self.writer.unsynced_since_ms = now_ms if written_since else 0
         self._interval_wanted = self._interval_wanted and (written_since or self._pending_count > 0)
         point = Point(tail[-1].base_offset, view.written_offset, view.written_position)
-        with self._segments_lock:
+        with self.writer.lock:
             self.view = self.view._replace(flushed=point)
-        self._point.note(point=point)
+        self.writer.point.note(point=point)
         if self._watchers:
             self.wake()
-
-    def _save_epochs(self, *, sync: bool) -> None:
-        path = os.path.join(self.directory, epochs_file.FILE_NAME)
-        epochs_file.save(self._io, path, self.view.epochs, sync=sync)
-        self._epochs_unsynced = not sync
 
     # ------------------------------------------------------------ what the store's threads call
 
@@ -842,27 +702,27 @@ class Log(BatchBuilder, ReadableLog):
         """The catalogue has ``point`` and the ``sealed`` segments."""
         self.checkpointed, self._checkpointed_ms = point, self._io.monotonic_ms()
         for segment in sealed:
-            self._sealing.remove(segment)
+            self.writer.sealing.remove(segment)
         self._remove_old_snapshots()
 
     def _remove_old_snapshots(self) -> None:
-        if self._transactions is not None:
+        if self.writer.transactions is not None:
             bases = () if self._high_watermark_file is None else [segment.base_offset for segment in self.view.segments]
-            producer_snapshot.remove_old(self._io, self.directory, self._transactions.snapshots, bases)
+            producer_snapshot.remove_old(self._io, self.directory, self.writer.transactions.snapshots, bases)
 
     def take_sealing(self) -> list[Segment]:
         """Take the rolled segments that wait to be sealed."""
-        return list(self._sealing)
+        return list(self.writer.sealing)
 
     @property
     def producers_offset(self) -> int:
         """Offset of the newest snapshot of the producers; -1: the log never had any."""
-        return -1 if self._transactions is None else self._transactions.snapshot_offset
+        return -1 if self.writer.transactions is None else self.writer.transactions.snapshot_offset
 
     @property
     def producers_unsaved(self) -> bool:
         """Whether the newest snapshot of the producers is older than the log."""
-        transactions = self._transactions
+        transactions = self.writer.transactions
         return transactions is not None and (transactions.stale or transactions.snapshot_offset != self.end_offset)
 
     def refuse(self, refusing: int) -> None:
@@ -871,7 +731,7 @@ class Log(BatchBuilder, ReadableLog):
         self._refusing = WRITES_REFUSED if self.interrupted else self._refused
         self.configure(self._config)
         if not self._closed:
-            self.wake()  # who waits for a commit
+            self.wake()  # the threads that wait for a commit
 
     @property
     def refuses_writes(self) -> bool:
@@ -883,16 +743,16 @@ class Log(BatchBuilder, ReadableLog):
 
     def forked(self) -> None:
         """In a forked child: the parent writes the records that wait."""
-        renew((self._segments_lock, self._replacing, self._sync_lock, self._watch_lock))
-        if self._transactions is not None:
-            renew((self._transactions.lock,))
+        renew((self.writer.lock, self._replacing, self._sync_lock, self._watch_lock))
+        if self.writer.transactions is not None:
+            renew((self.writer.transactions.lock,))
         self._closed = True
         self.refuse(WRITES_REFUSED)
 
     def note_unsynced(self) -> None:
         """A recovery found records past the recovery point: let them be synced in time."""
         if self.view.written_offset > self.view.flushed.offset:
-            self._unsynced_since_ms = self._io.monotonic_ms()
+            self.writer.unsynced_since_ms = self._io.monotonic_ms()
 
     def finish(self) -> str | None:
         """Accept no more records, write and sync everything, and prepare the files for a clean open.
@@ -909,7 +769,7 @@ class Log(BatchBuilder, ReadableLog):
                     self._drain()
                     self._sync()
                     self._finish_active()
-                    self._point.sync_slots()
+                    self.writer.point.sync_slots()
                     high_watermark.note(self, sync=True)
         except Exception as error:  # noqa: BLE001 -- no error may keep the other logs from closing
             return str(error)
@@ -932,20 +792,14 @@ class Log(BatchBuilder, ReadableLog):
             self._closed = True
         lost = self._next_offset - self.view.written_offset
         self._discard()  # without the lock: a running append may wait for it
-        if self._transactions is not None:
-            self._transactions.discard()
+        if self.writer.transactions is not None:
+            self.writer.transactions.discard()
         self._positions.clear()
         for segment in self.view.segments:
             segment.retire()
-        self._point.retire()
+        self.writer.point.retire()
         self.wake()
         return lost
-
-
-def _unstable_offset(transactions: Transactions | None) -> int:
-    """The first offset of the oldest open transaction, as written; OFFSET_MAX without one."""
-    first = None if transactions is None else transactions.written.first_unstable
-    return OFFSET_MAX if first is None else first
 
 
 def _missing_codec(config: LogConfig) -> CodecMissing | None:

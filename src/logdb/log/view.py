@@ -15,7 +15,7 @@ Two of these ends may lie in any order: the flushed end moves with each sync, th
 |----------------------|--------------------------------------------|----------------------------|-----------------------------------|
 | log end (C:          | appends, in the builder                    | the GIL, the builder's own | at once; its records are in no    |
 | ``_next_offset``)    |                                            |                            | file below ``written_offset``     |
-| ``Log.view``         | all below, by one assignment               | ``_segments_lock``, and    | without a lock: it is one value   |
+| ``Log.view``         | all below, by one assignment               | ``writer.lock``, and       | without a lock: it is one value   |
 | ``.segments``        | a roll; a new log start; a replacement;    |                            | a file of it may be removed: its  |
 |                      | a truncation, ``.start_offset``, too       |                            | reader then takes a later view    |
 | ``.start_offset``    | retention, ``delete_records``              |                            | before the segments below it go   |
@@ -34,8 +34,8 @@ Two of these ends may lie in any order: the flushed end moves with each sync, th
 A truncation holds the append lock of the builder throughout, so that no record is accepted; it has all of the log written and synced
 first.
 
-Locks are taken in this order: the builder's append lock, ``_sync_lock``, ``_replacing``, the builder's write lock, ``_segments_lock``,
-that of the producers.
+Locks are taken in this order: the builder's append lock, ``_sync_lock``, ``_replacing``, the builder's write lock, that of the segment
+writer, that of the producers.
 Beside a writer (``log.tail``) all of it changes under the tail's one lock.
 """
 

@@ -1,4 +1,4 @@
-"""What producers, consumers and transactions talk through: a broker in the process, or one behind a URL.
+"""The interface of producers, consumers and transactions to a broker in the process, or behind a URL.
 
 A session carries out requests.  Here are the methods that make them, what each takes and what it raises; records go in and out by
 ``produce`` and ``log``.  A local session is ``broker.Broker``, which has the same methods, and makes no request of a call; a session
@@ -44,9 +44,9 @@ class Session(Protocol):
     A class that inherits from it carries requests out by ``submit``; the methods make them.
 
     Attributes:
-        io: What touches files and clock.
+        io: Files and clock.
         clock: Milliseconds since 1970, for records without a timestamp; None: the machine's.
-        look_interval_ms_max: How far apart a consumer's looks may come to be while nothing changes: more where each is a request.
+        look_interval_ms_max: The longest interval between two checks of a consumer while nothing changes; longer where each is a request.
     """
 
     def submit(self, request: "Request[A]") -> A:
@@ -96,7 +96,7 @@ class Session(Protocol):
         """How many partitions a topic has.
 
         Raises:
-            UnknownTopic: There is none of that name.
+            UnknownTopic: No topic has that name.
         """
         return self.submit(requests.topics.PartitionCount(topic=topic))
 
@@ -120,13 +120,13 @@ class Session(Protocol):
         self.submit(requests.topics.Flush(sync=sync))
 
     def close(self) -> None:
-        """Let go of what it holds."""
+        """Release connections, files and threads."""
 
     @property
     def look_interval_ms_max(self) -> int: ...
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic, and what groups have committed of it."""
+        """Delete a topic, and the offsets that groups have committed for it."""
         self.submit(requests.topics.DeleteTopic(name=name))
 
     def wait(
@@ -135,7 +135,7 @@ class Session(Protocol):
         """Wait until one of the partitions has a record at its position, for ``timeout_ms`` at most.
 
         Returns:
-            Whether one has.  What lies there may be a control record, which no read returns.
+            Whether one has.  The record may be a control record, which reads leave out.
 
         Raises:
             UnknownTopic, UnknownPartition, Closed: see ``logdb.errors``.
@@ -143,7 +143,7 @@ class Session(Protocol):
         return self.submit(requests.topics.Wait(positions=dict(positions), timeout_ms=timeout_ms, isolation_level=isolation_level))
 
     def changes(self, position: str | None, timeout_ms: int, *, count_max: int = CHANGE_COUNT_MAX) -> Changes:
-        """What became of topics, the internal ones too, since ``position``, at most so many changes; None: since now.
+        """The changes of topics, internal ones too, since ``position``, at most so many changes; None: since now.
 
         Waits for the first change, for ``timeout_ms`` at most, but may return earlier without one.
         """
@@ -185,7 +185,7 @@ class Session(Protocol):
 
         Raises:
             ProducerFenced, OutOfOrderSequence, InvalidProducer, InvalidTransactionState: Nothing was appended.
-            and whatever ``Log.append_batches`` raises.
+            and the errors of ``Log.append_batches``.
         """
 
     def init_producer_id(
@@ -197,7 +197,7 @@ class Session(Protocol):
 
         Args:
             transaction_timeout_ms: How long a transaction may stay open before it is aborted.
-            producer: What this very producer had, to go on after an error.
+            producer: The former id and epoch of the same producer, which goes on after an error.
 
         Raises:
             InvalidTransactionTimeout, ProducerFenced: see ``logdb.errors``.
@@ -239,7 +239,7 @@ class Session(Protocol):
 
         Raises:
             UnknownMember, IllegalGeneration, FencedInstance, UnknownTopic, UnknownPartition: and nothing was changed.
-            whatever ``add_partitions`` raises.
+            and the errors of ``add_partitions``.
         """
         self.submit(
             requests.transactions.CommitTransactionOffsets(
@@ -259,7 +259,7 @@ class Session(Protocol):
         """Commit or abort; when this returns, readers of committed records see all of it, or none.
 
         Args:
-            bump_epoch: False for a producer that does not look at the epoch that it is given.
+            bump_epoch: False for a producer that ignores the epoch in the answer.
 
         Returns:
             The producer to go on with: its epoch is another one (KIP-890), unless ``bump_epoch`` is False.
@@ -287,7 +287,7 @@ class Session(Protocol):
         client_host: str = "",
         require_member_id: bool = False,
     ) -> "Future[JoinResult]":
-        """Join a group, or join it again; done when all members have, or were given up on.
+        """Join a group, or join it again; done when all members have joined or timed out.
 
         Args:
             member_id: Empty for a new member, which is given one.
@@ -329,7 +329,7 @@ class Session(Protocol):
         """Fetch this member's assignment; done when the leader has given ``assignments`` (empty from all others).
 
         Args:
-            protocol_type, protocol: What the member takes for those of the group (KIP-559); None: they are not compared.
+            protocol_type, protocol: Those that the member expects the group to have (KIP-559); None: they are not compared.
 
         Raises:
             UnknownMember, IllegalGeneration, RebalanceInProgress, FencedInstance, InconsistentProtocol: here or by the future.
@@ -350,7 +350,7 @@ class Session(Protocol):
         """Say that a member is alive.
 
         Raises:
-            RebalanceInProgress: It is to join again.
+            RebalanceInProgress: It has to join again.
             UnknownMember, IllegalGeneration, FencedInstance: It is not a member any more.
         """
         self.submit(
@@ -380,7 +380,7 @@ class Session(Protocol):
 
         Raises:
             UnknownMember, IllegalGeneration, RebalanceInProgress, FencedInstance: by the future; nothing was committed.
-            UnknownTopic, UnknownPartition: by the future; offsets of partitions that there are were committed, as in Kafka.
+            UnknownTopic, UnknownPartition: by the future; the offsets of existing partitions were committed, as in Kafka.
         """
         return self.submit(
             requests.groups.CommitOffsets(

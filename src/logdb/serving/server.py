@@ -51,13 +51,13 @@ class Given(NamedTuple):
 
 
 class Door(Protocol):
-    """One way in.  All methods are called on the loop of the server.
+    """Serves one protocol at one address, or at none.  All methods are called on the loop of the server.
 
     Attributes, which the server sets before ``open``:
-        hand_over: Gives a connection to the door of this name; with it, what has come of the client.
+        hand_over: Gives a connection to the door of this name, with the bytes read so far.
         upgrade: Makes the protocol, of the door of this name, in which a connection goes on.  Raises NoRoom while the server drains,
             and as ``Server``.
-        shares: What all its doors have together.
+        shares: Memory and threads that its doors share.
     """
 
     hand_over: HandOver
@@ -71,10 +71,10 @@ class Door(Protocol):
         """The protocol for a connection; None: the protocol takes a slot itself."""
 
     def reload(self) -> None:
-        """Read certificates again, for connections from now on; any thread.  Raises InvalidCertificate, and goes on as before."""
+        """Read certificates again, for later connections; any thread.  After InvalidCertificate the former ones stay in use."""
 
     async def drain(self, timeout_ms: int) -> None:
-        """Take no new work, answer what waits, and close; what is not done after ``timeout_ms``, or when this is cancelled, is cut off."""
+        """Take no new requests, answer those that wait, and close; after ``timeout_ms``, or when cancelled, cut off the rest."""
 
 
 @runtime_checkable
@@ -86,7 +86,7 @@ class Upgradable(Protocol):
 
 
 class DoorType(Protocol):
-    """Makes doors of one protocol, and says which options it takes beside those of TLS.
+    """Makes doors of one protocol, and names the options that they take beside those of TLS.
 
     Attributes:
         LIMITS: Each of its fields is an option.
@@ -104,7 +104,7 @@ class Server:
     """Doors of one database.
 
     A client may come to any of its addresses: a door gives a connection on which another protocol is spoken to that one's door, at its
-    begin (``hand_over``) or later (``upgrade``).  If there is none, it is made for the first such connection, without an address.
+    begin (``hand_over``) or later (``upgrade``).  A missing door is made for the first such connection, without an address.
 
     ================== ========================== ==================================================================
     field              changed by                 to be trusted
@@ -126,7 +126,7 @@ class Server:
         Args:
             doors: Address (``host:port``) by name of the door.
             insecure: Serve other addresses than loopback without TLS and authentication, too.
-            drain_ms: How long closing waits for what is under way.
+            drain_ms: How long closing waits for requests under way.
             options: Each is given to the doors that take it.
 
         Raises:
@@ -187,10 +187,10 @@ class Server:
         self.addresses = tuple(addresses)
 
     def reload(self) -> None:
-        """Read the certificates of all doors again, for connections from now on; any thread.
+        """Read the certificates of all doors again, for later connections; any thread.
 
         Raises:
-            InvalidCertificate: One cannot be used; its door goes on with what it had, and the others have read theirs.
+            InvalidCertificate: One cannot be used: its door keeps the former one, the other doors use the new ones.
         """
         failure: InvalidCertificate | None = None
         for door in self._doors:
@@ -202,7 +202,7 @@ class Server:
             raise failure
 
     async def drain(self) -> None:
-        """Answer what is under way, and close all doors; cancelled, it cuts off what is left."""
+        """Answer the requests under way, and close all doors; cancelled, cut off the rest."""
         self._draining = True
         try:
             async with self._making:  # a door that is made is drained, too
@@ -225,7 +225,7 @@ class Server:
         task.add_done_callback(self._handing_over.discard)
 
     async def _go_on(self, name: str, transport: asyncio.Transport, begun: bytes) -> None:
-        """Give the connection to the door, with what has come on it."""
+        """Give the connection to the door, with the bytes that have been read from it."""
         try:
             door = await self._door(name)
         except (ModuleNotFoundError, ValueError, NoRoom) as error:
@@ -246,7 +246,7 @@ class Server:
         return door.take_over(given)
 
     async def _door(self, name: str) -> Door:
-        """The door of this name; made if there is none.
+        """The door of this name; a missing one is made.
 
         Raises:
             ModuleNotFoundError, ValueError: as ``Server``.
@@ -339,7 +339,7 @@ def check_address(address: str, *, tls: bool, authentication: bool, insecure: bo
 
     Raises:
         InsecureAddress: Others can reach it, it lacks TLS or authentication, and ``insecure`` is False.
-        ValueError: It is none.
+        ValueError: It is not an address.
     """
     host, _, port = address.rpartition(":")
     if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535 or (":" in host and not host.startswith("[")):
@@ -351,7 +351,7 @@ def check_address(address: str, *, tls: bool, authentication: bool, insecure: bo
 
 
 def _address_meant(text: str) -> Sequence[str]:
-    """Addresses that a text which is no ``host:port`` may mean."""
+    """Suggestions for a text that is not ``host:port``."""
     rest = text.strip().partition("://")[2].partition("/")[0] or text.strip()
     host, _, port = rest.rpartition(":")
     if port.isdigit() and int(port) > 65535:

@@ -70,7 +70,7 @@ def test_a_flush_waits_for_the_disk_unless_it_is_told_not_to(server):
 
 
 def test_a_small_append_beside_large_ones(server):
-    """Those on the loop and those in threads keep the order of one client, whoever is first."""
+    """Those on the loop and those in threads keep the order of one client, in either order."""
     large, done = batch(*[b"L" * 1000] * 900), []
     thread = threading.Thread(target=lambda: done.extend(server.call(path(), large, content_type=TYPE)[0] for _ in range(10)))
     thread.start()

@@ -114,7 +114,7 @@ def test_a_page_makes_nobody_super_user(server):
     assert server.call("/topics")[0] == 200, "nobody has to say who they are"
 
 
-def test_whoever_names_no_origin_is_no_browser(server):
+def test_a_request_without_an_origin_comes_from_no_browser(server):
     assert ask(server, "POST", "/logdb/v1/calls/topics", b"{}", JSON).status == 200
     assert ask(server, "POST", "/consumers/g").status == 200
     assert ask(server, "DELETE", "/consumers/g/instances/none").status == 404

@@ -129,7 +129,7 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read(line):
     refused(line.read(), 413)
 
 
-def test_whoever_asks_before_sending_is_told(line):
+def test_a_client_that_asks_before_it_sends_gets_an_answer(line):
     head = b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n"
     line.send(head % (CALL.encode(), 2))
     assert line.read().status == 100

@@ -144,7 +144,7 @@ def test_a_quota_holds_back_frames(server, monkeypatch):
     secure(server.database.path, users={"ann": PASSWORD}, super_users=["ann"], quotas=quotas)
     with logdb.open(server.url, user="ann", password=PASSWORD, timeout_ms=60_000) as db:
         log = db.log("t")
-        log.append(bytes(30_000))
+        log.append(bytes(300_000))
         log.append(b"x")
     assert server.database.log("t").end_offset == 2
     until(lambda: len(delays) == 2, "the second delay, which begins behind the answer")

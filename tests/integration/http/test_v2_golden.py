@@ -1,4 +1,4 @@
-"""REST v2 answers in the shapes of Confluent's documentation, whoever asks: exchanges in ``golden/``, checked by hand against it."""
+"""REST v2 answers in the shapes of Confluent's documentation, for any client: exchanges in ``golden/``, checked by hand against it."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""REST v3 answers in the shapes of Confluent's ``openapi.yaml``, whoever asks: exchanges in ``golden/``, checked by hand against it.
+"""REST v3 answers in the shapes of Confluent's ``openapi.yaml``, for any client: exchanges in ``golden/``, checked by hand against it.
 
 ``<cluster>`` stands for the id of the cluster, ``<root>`` for the authorization of the super user, where authentication is on.
 """

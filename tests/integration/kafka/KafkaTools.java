@@ -3,8 +3,10 @@ import java.io.ByteArrayInputStream;
 import java.io.ByteArrayOutputStream;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Base64;
+import java.util.List;
 
 import org.apache.kafka.common.utils.Exit;
 
@@ -26,6 +28,8 @@ public class KafkaTools {
         };
         Exit.setExitProcedure(exit);
         Exit.setHaltProcedure(exit);
+        List<Runnable> hooks = new ArrayList<>(); // at the end of the process; a producer is closed there
+        Exit.setShutdownHookAdder((name, hook) -> hooks.add(hook));
         for (String line; (line = in.readLine()) != null; ) {
             byte[][] words = Arrays.stream(line.split("\t", -1)).map(Base64.getDecoder()::decode).toArray(byte[][]::new);
             String[] arguments = Arrays.stream(words).skip(2).map(String::new).toArray(String[]::new);
@@ -34,6 +38,7 @@ public class KafkaTools {
             System.setOut(new PrintStream(said, true));
             System.setErr(new PrintStream(warned, true));
             code = null;
+            hooks.clear();
             try {
                 Class.forName(new String(words[0])).getMethod("main", String[].class).invoke(null, (Object) arguments);
             } catch (java.lang.reflect.InvocationTargetException error) {
@@ -42,9 +47,11 @@ public class KafkaTools {
                     code = code == null ? 1 : code;
                 }
             }
+            hooks.forEach(Runnable::run);
             Base64.Encoder encoder = Base64.getEncoder();
             out.println((code == null ? 0 : code) + "\t" + encoder.encodeToString(said.toByteArray()) + "\t" + encoder.encodeToString(warned.toByteArray()));
             out.flush();
         }
+        Runtime.getRuntime().halt(0); // some tools leave threads behind
     }
 }

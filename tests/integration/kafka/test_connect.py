@@ -9,16 +9,19 @@ import urllib.request
 
 import pytest
 
-from benches.peers._server import free_port
 from benches.peers.kafka.jars import PLATFORM
 from logdb import testing
 from support.feeding import fed
-from support.java import java, properties, running
+from support.java import java, properties, running, worker_settings
 
 pytestmark = [pytest.mark.foreign, pytest.mark.timeout(300)]
-JSON = "org.apache.kafka.connect.json.JsonConverter"
-CONVERTERS = {"key_converter": JSON, "value_converter": JSON, "key_converter_schemas_enable": True, "value_converter_schemas_enable": True}
-SOURCE = {"connector_class": "FileStreamSource", "tasks_max": 1, "topic": "connect-test"}
+SOURCE = {
+    "connector_class": "FileStreamSource",
+    "tasks_max": 1,
+    "topic": "connect-test",
+    "transaction_boundary": "interval",  # a transaction is open at nearly every time
+    "transaction_boundary_interval_ms": 500,
+}
 SINK = {"connector_class": "FileStreamSink", "tasks_max": 1, "topics": "connect-test"}
 STORAGE = {
     f"{kind}_storage_{name}": value
@@ -33,65 +36,23 @@ def jars():
         pytest.skip(reason)
 
 
-def plugins():
-    """Where the file connectors are; a scan of all jars for others takes seconds."""
-    return {"plugin_path": next(PLATFORM.directory.glob("connect-file-*.jar")), "plugin_discovery": "service_load"}
-
-
 def values(database, isolation_level="read_committed"):
     """The payloads of the topic, in its order."""
     return [json.loads(one.value)["payload"] for one in database.log("connect-test").read(0, isolation_level=isolation_level)]
-
-
-def test_the_standalone_worker(tmp_path):
-    """A file goes to a topic and from it to a file; a second worker goes on where the first one ended."""
-    source, sink = tmp_path / "test.txt", tmp_path / "test.sink.txt"
-    source.write_text("foo\nbar\n")
-    with testing.broker() as (address, database):
-        worker = properties(
-            tmp_path / "connect-standalone.properties",
-            bootstrap_servers=address,
-            **CONVERTERS,
-            offset_storage_file_filename=tmp_path / "connect.offsets",
-            offset_flush_interval_ms=10_000,
-            **plugins(),
-            listeners=f"http://127.0.0.1:{free_port()}",
-        )
-        connectors = [
-            properties(tmp_path / "connect-file-source.properties", name="local-file-source", file=source, **SOURCE),
-            properties(tmp_path / "connect-file-sink.properties", name="local-file-sink", file=sink, **SINK),
-        ]
-        command = java("org.apache.kafka.connect.cli.ConnectStandalone", worker, *connectors)
-        lines = ["foo", "bar"]
-        for line in ("Another line", "and one more"):
-            with running(command, tmp_path / "log") as connect:
-                connect.until(lambda: sink.exists() and sink.read_text().splitlines() == lines)
-                with source.open("a") as file:
-                    file.write(f"{line}\n")
-                lines.append(line)
-                connect.until(lambda: sink.read_text().splitlines() == lines)
-        assert values(database) == lines
-        first = next(database.log("connect-test").read(0))
-        assert first.value == b'{"schema":{"type":"string","optional":false},"payload":"foo"}'
-
-
-# ---------------------------------------------------------------- distributed
 
 
 class Worker:
     """A distributed worker, with the address of its REST API."""
 
     def __init__(self, address, directory, stack):
-        self.name = f"127.0.0.1:{free_port()}"
+        settings = worker_settings()
+        self.name = settings["listeners"].removeprefix("http://")
         file = properties(
             directory / f"connect-distributed-{self.name}.properties",
             bootstrap_servers=address,
             group_id="connect-cluster",
-            **CONVERTERS,
+            **settings,
             **STORAGE,
-            offset_flush_interval_ms=10_000,
-            **plugins(),
-            listeners=f"http://{self.name}",
             # of its own accord it waits minutes for a worker that does not come back
             scheduled_rebalance_max_delay_ms=0,
             session_timeout_ms=6_000,
@@ -102,25 +63,24 @@ class Worker:
         command = java("org.apache.kafka.connect.cli.ConnectDistributed", file)
         self.program = stack.enter_context(running(command, directory / f"log-{self.name}"))
 
-    def ask(self, path, config=None):
-        """What a path says; with a config, it is put there first.  None: not yet."""
+    def ask(self, method, path, config=None):
+        """The answer to a request, which may have the config of a connector; None: there is none yet."""
         body = None if config is None else json.dumps({name.replace("_", "."): str(value) for name, value in config.items()}).encode()
-        request = urllib.request.Request(f"http://{self.name}{path}", body, {"Content-Type": "application/json"})
-        request.method = "GET" if body is None else "PUT"
+        request = urllib.request.Request(f"http://{self.name}/connectors{path}", body, {"Content-Type": "application/json"}, method=method)
         try:
             with urllib.request.urlopen(request, timeout=90) as answer:
-                return json.load(answer)
-        except (OSError, ValueError):
+                return json.loads(answer.read() or b"true")
+        except OSError:
             return None
 
     def task_of(self, connector):
         """The worker that runs the task of a connector; None: none does."""
-        status = self.ask(f"/connectors/{connector}/status") or {"tasks": []}
+        status = self.ask("GET", f"/{connector}/status") or {"tasks": []}
         return next((task["worker_id"] for task in status["tasks"] if task["state"] == "RUNNING"), None)
 
 
 def test_distributed_workers(tmp_path, record_property):
-    """The worker that reads a file is killed; the other one goes on, and each line comes once."""
+    """The worker that reads a file is killed; the other one goes on, and each line comes once.  Offsets are told and reset at last."""
     source, sink = tmp_path / "test.txt", tmp_path / "test.sink.txt"
     lines = []
     with testing.broker() as (address, database), contextlib.ExitStack() as stack, source.open("a", buffering=1) as file:
@@ -131,18 +91,28 @@ def test_distributed_workers(tmp_path, record_property):
 
         workers = [Worker(address, tmp_path, stack) for _ in range(2)]
         for worker in workers:
-            worker.program.until(lambda asked=worker: asked.ask("/connectors") == [])
-        workers[0].program.until(lambda: workers[0].ask("/connectors/local-file-sink/config", {"file": sink, **SINK}))
-        workers[1].program.until(lambda: workers[1].ask("/connectors/local-file-source/config", {"file": source, **SOURCE}))
+            worker.program.until(lambda asked=worker: asked.ask("GET", "") == [])
+        workers[0].program.until(lambda: workers[0].ask("PUT", "/local-file-sink/config", {"file": sink, **SINK}))
+        workers[1].program.until(lambda: workers[1].ask("PUT", "/local-file-source/config", {"file": source, **SOURCE}))
         with fed(write):
             name = workers[0].program.until(lambda: workers[0].task_of("local-file-source"))
             lost, left = sorted(workers, key=lambda worker: worker.name != name)
-            lost.program.until(lambda: len(values(database)) > 1_000)
+            log = database.log("connect-test")
+            lost.program.until(lambda: 1_000 < log.last_stable_offset < log.end_offset)
             lost.program.kill()
-            wanted = len(values(database)) + 1_000
-            left.program.until(lambda: len(values(database)) >= wanted)
+            wanted = log.end_offset + 1_000
+            left.program.until(lambda: log.last_stable_offset > wanted)
         left.program.until(lambda: len(values(database)) >= len(lines))
         left.program.until(lambda: len(set(sink.read_text().splitlines()) & set(lines)) == len(lines))
         assert values(database) == lines
         dropped = len(values(database, "read_uncommitted")) - len(lines)
         record_property("told", f"Connect: {len(lines)} lines, {dropped} of aborted transactions")
+        for name in ("local-file-source", "local-file-sink"):
+            left.program.until(lambda path=f"/{name}/stop": left.ask("PUT", path))
+            told = left.program.until(lambda path=f"/{name}/offsets": left.ask("GET", path))
+            assert [one["offset"] for one in told["offsets"]] in (
+                [{"position": source.stat().st_size}],
+                [{"kafka_offset": log.end_offset - 1}],
+            )
+            left.program.until(lambda path=f"/{name}/offsets": left.ask("DELETE", path))
+            assert left.ask("GET", f"/{name}/offsets") == {"offsets": []}

@@ -3,6 +3,7 @@
 Skipped, with the reason, where Java or Maven are missing.
 """
 
+import json
 import re
 import subprocess
 
@@ -83,3 +84,14 @@ def test_topics(served, run):
     assert run("ClusterTool", "cluster-id", *where).strip().endswith(served.db._session.database_id)
     run("TopicCommand", *where, "--delete", "--topic", "made")
     assert "made" not in [info.name for info in served.db.topics()]
+
+
+def test_verifiable_clients(served, run):
+    """What Kafka's own system tests run."""
+    served.db.create_topic("verified")
+    where = "--bootstrap-server", served.address, "--topic", "verified", "--max-messages", "100"
+    told = [json.loads(line) for line in run("VerifiableProducer", *where).splitlines()]
+    assert [one["offset"] for one in told if one["name"] == "producer_send_success"] == list(range(100))
+    told = run("VerifiableConsumer", *where, "--group-id", "verified", "--reset-policy", "earliest").splitlines()
+    found = [one for one in map(json.loads, told) if one["name"] == "offsets_committed"]
+    assert found[-1] == {**found[-1], "offsets": [{"topic": "verified", "partition": 0, "offset": 100}], "success": True}

@@ -8,6 +8,7 @@ import contextlib
 import json
 import re
 import shlex
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -18,6 +19,9 @@ from click.testing import CliRunner
 from benches.peers.kafka.jars import BROKER, TOOLS
 from logdb.cli.app import arguments, cli
 from logdb.cli.session import Session
+from logdb.codec import convert
+from logdb.codec.batch import CODEC_MASK
+from logdb.model import COMPRESSION_TYPES
 from support.kafka_door import kafka_door
 
 pytestmark = pytest.mark.foreign
@@ -29,10 +33,8 @@ MAIN = {
     "kafka-configs": "kafka.admin.ConfigCommand",
     "kafka-get-offsets": "org.apache.kafka.tools.GetOffsetShell",
     "kafka-log-dirs": "org.apache.kafka.tools.LogDirsCommand",
+    "kafka-producer-perf-test": "org.apache.kafka.tools.ProducerPerformance",
     "kafka-dump-log": "org.apache.kafka.tools.DumpLogSegments",
-    "kafka-delete-records": "org.apache.kafka.tools.DeleteRecordsCommand",
-    "kafka-transactions": "org.apache.kafka.tools.TransactionsCommand",
-    "kafka-acls": "org.apache.kafka.tools.AclCommand",
 }
 SIDES = ("java", "ours")
 
@@ -336,3 +338,56 @@ kafka-configs --describe --entity-type ips --entity-name 127.0.0.1
         str(path),
         served=guarded,
     )
+
+
+def test_dumps(differences, filled, tmp_path):
+    """The flags, on a log whose index is empty; tests/compat has whole indexes."""
+    db = filled.db
+    db.create_topic("dumped")
+    with db.transaction("t") as transaction:
+        transaction.send("dumped", (7).to_bytes(8, "big"), b"k")
+    for number in range(4):
+        db.log("dumped").append_many([b"\0" * 7 + bytes([65 + number])] * 3, timestamps_ms=[1_700_000_000_000 + number] * 3)
+        db.flush()
+    log = f"{0:020d}.log"
+    shutil.copy(f"{db.path}/dumped-0/{log}", tmp_path)
+    (tmp_path / log).with_suffix(".index").touch()
+    assert not differences(f"""
+kafka-dump-log --files {{dir}}/{log}
+kafka-dump-log --files {{dir}}/{log},{{dir}}/{0:020d}.index
+kafka-dump-log --files {{dir}}/{0:020d}.index --index-sanity-check
+kafka-dump-log --files {{dir}}/{log} --deep-iteration
+kafka-dump-log --files {{dir}}/{log} --print-data-log
+kafka-dump-log --files {{dir}}/{log} --print-data-log --skip-record-metadata
+kafka-dump-log --files {{dir}}/{log} --max-bytes 300
+kafka-dump-log --files {{dir}}/{log} --value-decoder-class org.apache.kafka.tools.api.LongDecoder
+kafka-dump-log --files {{dir}}/{log} --key-decoder-class
+""")
+
+
+@pytest.mark.parametrize("codec", COMPRESSION_TYPES)
+def test_records_of_java_in_each_codec(java, filled, codec):
+    topic, where = f"java-{codec}", ("--bootstrap-server", filled.address)
+    filled.db.create_topic(topic)
+    reader = [f"--reader-property={one}" for one in ("parse.key=true", "parse.headers=true", "null.marker=NIL")]
+    lines = "h:1,i:2\tk\tv\nh:3\tk\tNIL\n" + "".join(f"h:4\tk{number}\t{'x' * 100}\n" for number in range(100))
+    assert java("kafka-console-producer", *where, "--topic", topic, "--compression-codec", codec, *reader, stdin=lines)[0] == 0
+    log = filled.db.log(topic)
+    records = list(log.read(0))
+    assert [(one.key, one.value, list(one.headers)) for one in records[:2]] == [
+        (b"k", b"v", [("h", b"1"), ("i", b"2")]),
+        (b"k", None, [("h", b"3")]),
+    ]
+    assert {COMPRESSION_TYPES[header.attributes & CODEC_MASK] for _, header in convert.headers(log.read_batches(0)[0])} == {codec}
+    shown = [f"--formatter-property={one}" for one in ("print.key=true", "print.headers=true", "print.timestamp=true", "null.literal=NIL")]
+    _, out, _ = java("kafka-console-consumer", *where, "--topic", topic, "--from-beginning", "--max-messages", "102", *shown)
+    stamps = (f"CreateTime:{one.timestamp_ms}\t" for one in records)
+    assert out.splitlines() == [stamp + line for stamp, line in zip(stamps, lines.splitlines(), strict=True)]
+
+
+def test_kafka_producer_perf_test(java, filled):
+    filled.db.create_topic("load")
+    load = "--num-records", "1000", "--record-size", "100", "--throughput", "-1"
+    code, out, _ = java("kafka-producer-perf-test", "--bootstrap-server", filled.address, "--topic", "load", *load)
+    assert (code, out.startswith("1000 records sent, ")) == (0, True)
+    assert filled.db.log("load").end_offset == 1000

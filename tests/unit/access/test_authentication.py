@@ -138,7 +138,7 @@ def kept(iterations, *mechanisms):
         {},
     ],
 )
-def test_a_login_costs_the_same_whoever_there_is(who, users, worked):
+def test_a_login_takes_the_same_work_for_each_user(who, users, worked):
     """Else its time tells names, where one user has more iterations than others, or other hashes."""
     who.configure(Security(users=users))
     costs = []

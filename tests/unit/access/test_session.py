@@ -129,7 +129,7 @@ def test_nobody_appends_to_what_groups_are_kept_in(broker, append):
     assert [session.log("__consumer_offsets", partition).end_offset for partition in range(len(ends))] == ends
 
 
-def test_without_a_file_whoever_comes_may_do_anything(broker):
+def test_without_a_file_every_principal_may_do_anything(broker):
     access = AccessControl(broker)
     assert not access.authentication
     session = access.session(ANONYMOUS, HOME)

@@ -103,7 +103,7 @@ def test_time_goes_by(db):
     run(db, story)
 
 
-def test_whoever_goes_away_leaves_nothing_behind(db):
+def test_a_cancelled_wait_leaves_nothing_behind(db):
     async def story(waits):
         gone, stays = wait(waits, {T[0]: 0, T[1]: 0}), wait(waits, {T[0]: 0})
         await begun()
@@ -117,7 +117,7 @@ def test_whoever_goes_away_leaves_nothing_behind(db):
     run(db, story)
 
 
-def test_release_lets_all_go_and_whoever_comes(db):
+def test_release_ends_all_waits_and_later_ones(db):
     async def story(waits):
         waiting = [wait(waits, {where: 0}) for where in T]
         await begun()

@@ -77,7 +77,7 @@ def test_nothing_is_committed_for_partitions_that_there_are_not(db, broker):
         future = broker.commit_offsets("g", {partition: OffsetAndMetadata(2), T0: OffsetAndMetadata(1)})
         with pytest.raises(error) as refused:
             future.result()
-        assert "'t'" not in str(refused.value) or partition.topic == "t", "whoever asks may not know of other topics"
+        assert "'t'" not in str(refused.value) or partition.topic == "t", "the client may not know of other topics"
     assert broker.fetch_offsets("g") == {T0: OffsetAndMetadata(1)}
     db.create_topic("u")
     assert broker.fetch_offsets("g") == {T0: OffsetAndMetadata(1)}, "a new topic has no offsets from before its time"
@@ -174,7 +174,7 @@ def test_groups_are_listed_described_and_deleted(broker):
     assert broker.fetch_offsets("a") == {}
 
 
-def test_a_closed_database_answers_whoever_waits(db, broker):
+def test_a_closed_database_answers_waiting_requests(db, broker):
     join(broker).result(10)
     waiting = join(broker)
     db.close()

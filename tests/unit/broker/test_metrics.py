@@ -3,7 +3,7 @@ import threading
 from logdb.broker.metrics import Metrics, TopicCounts
 
 
-def test_counters_are_exact_whoever_counts():
+def test_counters_of_many_threads_are_exact():
     metrics = Metrics()
 
     def work():

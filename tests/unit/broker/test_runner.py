@@ -256,7 +256,7 @@ def test_many_threads_are_one_after_the_other(bench):
     assert bench.keeper.state == {b"%d" % number: b"49" for number in range(4)}
 
 
-def test_cancel_answers_whoever_waits(bench):
+def test_cancel_answers_waiting_requests(bench):
     future = bench.shard.submit(Later(ticket=next(tickets)))
     assert isinstance(future, Future)
     bench.shard.cancel(errors.Closed("closed"))
@@ -264,7 +264,7 @@ def test_cancel_answers_whoever_waits(bench):
         future.result()
 
 
-def test_what_ctrl_c_interrupts_is_done_by_whoever_comes_next(bench):
+def test_the_next_thread_does_what_ctrl_c_has_interrupted(bench):
     bench.act_fails = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
         bench.shard.call(Do(ticket=next(tickets), action=Note("it")))

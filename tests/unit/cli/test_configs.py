@@ -59,3 +59,50 @@ def test_as_kafka_configs(filled):
 def test_add_config_with_lists():
     assert parse_added("a=1,b=[x,y], c=") == [("a", "1"), ("b", "x,y"), ("c", "")]
     assert parse_added("") == []
+
+
+def test_kafka_s_configs_of_brokers(filled):
+    def out(*flags):
+        return filled.out("configs", "--describe", *flags, kafka=True).splitlines()
+
+    broker, default = "Dynamic configs for broker 0 are:", "Default configs for brokers in the cluster are:"
+    assert out("--entity-type", "brokers") == [broker, default]
+    assert out("--broker", "0") == [broker]
+    assert out("--broker-defaults") == out("--entity-type", "brokers", "--entity-default") == [default]
+    assert out("--broker", "7") == ["The broker '7' doesn't exist and doesn't have dynamic config."]
+    assert out("--topic", "none") == ["The topic 'none' doesn't exist and doesn't have dynamic config."]
+    change = ("configs", "--alter", "--add-config", "a=1")
+    assert "options at the start" in filled(*change, "--broker", "0", kafka=True, code=2).stderr
+    assert "have no quotas" in filled(*change, "--client", "c", kafka=True, code=2).stderr
+    assert "give one entity" in filled(*change, "--client", "c", "--broker", "0", kafka=True, code=2).stderr
+
+
+@pytest.mark.local  # a server with users: tests/integration/kafka/test_tools_beside_kafkas.py
+def test_kafka_s_configs_of_users(filled, tmp_path):
+    filled("users", "add", "admin", "--super-user", "--password-stdin", stdin="secret\n")
+
+    def alter(*flags, **options):
+        return filled("configs", "--alter", *flags, kafka=True, **options)
+
+    def described(*flags):
+        return filled.out("configs", "--describe", *flags, kafka=True).splitlines()
+
+    (tmp_path / "quota.properties").write_text("consumer_byte_rate=5\n")
+    done = alter("--entity-user", "u", "--add-config", "producer_byte_rate=10", "--add-config-file", str(tmp_path / "quota.properties"))
+    assert done.stdout == "Completed updating config for user u.\n"
+    quotas = "Quota configs for user-principal 'u' are"
+    assert described("--entity-type", "users", "--entity-name", "u") == [f"{quotas} consumer_byte_rate=5.0, producer_byte_rate=10.0"]
+    alter("--entity-user", "u", "--delete-config", "consumer_byte_rate")
+    assert described("--entity-user", "u") == [f"{quotas} producer_byte_rate=10.0"]
+    assert "Invalid config(s): consumer_byte_rate" in alter("--entity-user", "u", "--delete-config", "consumer_byte_rate", code=2).stderr
+    done = alter("--user-defaults", "--add-config", "producer_byte_rate=7")
+    assert done.stdout == "Completed updating default config for users in the cluster.\n"
+    assert described("--user-defaults") == ["Quota configs for the default user-principal are producer_byte_rate=7.0"]
+    alter("--entity-user", "s", "--add-config", "SCRAM-SHA-256=[iterations=8192,password=x],SCRAM-SHA-512=[password=y]")
+    credentials = "SCRAM credential configs for user-principal 's' are"
+    assert described("--entity-user", "s") == [f"{credentials} SCRAM-SHA-256=iterations=8192, SCRAM-SHA-512=iterations=4096"]
+    alter("--entity-user", "s", "--delete-config", "SCRAM-SHA-256")
+    assert described("--entity-user", "s") == [f"{credentials} SCRAM-SHA-512=iterations=4096"]
+    assert "wanted is [password=" in alter("--entity-user", "s", "--add-config", "SCRAM-SHA-256=x", code=2).stderr
+    for wrong in ("producer_byte_rate=0.5", "nonsense=1"):
+        assert alter("--entity-user", "u", "--add-config", wrong, code=2).stderr

@@ -50,6 +50,24 @@ def test_batch_as_kafka_prints_it(logdb_command, log):
     assert logdb_command.out("dump", "--files", path, "--print-data-log", kafka=True).splitlines() == printed
 
 
+def test_flags_of_kafka_dump_log(logdb_command, log):
+    first = encode_batch([Rec(b"k", (7).to_bytes(8, "big"))])
+    marker = encode_batch([Rec(b"\0\0\0\1", b"\0\0\0\0\0\5")], base_offset=1, attributes=48, producer_id=1, producer_epoch=0)
+    path = log(first + marker)
+
+    def records(*flags):
+        lines = logdb_command.out("dump", "--files", path, *flags, kafka=True).splitlines()[2:]
+        return [line for line in lines if not line.startswith("baseOffset")]
+
+    *_, record, control = records("--value-decoder-class", "org.apache.kafka.tools.api.LongDecoder")
+    assert record.endswith(" key: k payload: 7")
+    metadata = f"CreateTime: {BASE_TIMESTAMP} keySize: 4 valueSize: 6 sequence: -1 headerKeys: []"
+    assert control == f"| offset: 1 {metadata} endTxnMarker: COMMIT coordinatorEpoch: 5"
+    assert records("--key-decoder-class", "--skip-record-metadata")[1:] == [""]
+    assert len(records("--deep-iteration", "--max-bytes", str(len(first)))) == 1
+    assert "known are" in logdb_command("dump", "--files", path, "--key-decoder-class", "x.Y", kafka=True, code=2).stderr
+
+
 @pytest.mark.parametrize(("attributes", "words"), [(8, "LogAppendTime: "), (64, f"deleteHorizonMs: OptionalLong[{BASE_TIMESTAMP}]")])
 def test_attributes(logdb_command, log, attributes, words):
     assert words in logdb_command.out("dump", log(encode_batch([b"v"], attributes=attributes)))

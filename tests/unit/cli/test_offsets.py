@@ -16,6 +16,9 @@ def test_as_kafka_get_offsets(filled):
     assert filled.out("offsets", *some, kafka=True) == "one:0:0\nthree:0:0\nthree:1:0\n"
     assert filled.out("offsets", "--topic", "three", "--partitions", "2", "--time", "-2", kafka=True) == "three:2:0\n"
     assert len(filled.out("offsets", kafka=True).splitlines()) == 4
+    assert filled.out("offsets", "--topic-partitions", "three:1-", "--time", "-4", kafka=True) == "three:1:0\nthree:2:0\n"
+    assert filled.out("offsets", "--topic-partitions", ":1", "--time", "-2", kafka=True) == "three:1:0\n"
+    assert filled.out("offsets", "--time", "latest-tiered", kafka=True) == filled.out("offsets", "--time", "-6", kafka=True) == ""
 
 
 def test_at_a_time(logdb_command):
@@ -50,3 +53,13 @@ def test_refused(filled, args, words):
 def test_partition_numbers():
     assert numbers("0,2,4-6") == {0, 2, 4, 5}
     assert numbers("-2") == {0, 1}
+
+
+def test_the_latest_timestamp(logdb_command):
+    logdb_command("topics", "create", "t")
+    with logdb_command.open() as db:
+        db.log("t").append_many([b"a", b"b", b"c"], timestamps_ms=[1, 3, 2])
+    assert logdb_command.out("offsets", "t", "--time", "max-timestamp") == "t:0:1\n"
+    assert logdb_command.out("offsets", "--topic", "t", "--time", "-3", kafka=True) == "t:0:1\n"
+    logdb_command("topics", "create", "empty")
+    assert logdb_command.out("offsets", "--topic", "empty", "--time", "-3", kafka=True) == ""

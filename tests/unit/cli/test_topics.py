@@ -1,3 +1,5 @@
+import re
+
 import pytest
 
 
@@ -45,7 +47,7 @@ def test_refused(filled, args, words):
 
 def test_if_not_exists(filled):
     filled("topics", "create", "one", "--if-not-exists")
-    filled("topics", "--create", "--topic", "one", "--if-not-exists", kafka=True)
+    assert filled.out("topics", "--create", "--topic", "one", "--if-not-exists", kafka=True) == ""
 
 
 def test_alter(filled):
@@ -111,3 +113,11 @@ def test_flag_delete_shows_first_unless_called_as_kafka_topics(filled):
     assert "would delete" in filled("topics", "--delete", "--topic", "one,three").stderr
     filled("topics", "--delete", "--topic", "one,three", "--yes")
     assert filled.out("topics", "--list") == ""
+
+
+def test_names_that_kafka_warns_of_and_ids_as_it_spells_them(logdb_command):
+    told = logdb_command.out("topics", "--create", "--topic", "a.b", kafka=True).splitlines()
+    assert (told[0][:32], told[1]) == ("WARNING: Due to limitations in m", "Created topic a.b.")
+    head = logdb_command.out("topics", "--describe", "--topic", "a.b", kafka=True).splitlines()[0]
+    topic_id = re.search(r"TopicId: ([\w-]{22})\t", head)[1]
+    assert logdb_command.out("topics", "--describe", "--topic-id", topic_id, kafka=True).splitlines()[0] == head

@@ -240,7 +240,7 @@ def test_an_interrupted_append_is_forgotten(log, monkeypatch):
 
     first, second = Sender(log), Sender(log, 8, transactional=True)
     first.send(b"a")
-    transactions = log._transactions
+    transactions = log.writer.transactions
     with monkeypatch.context() as patch:
         patch.setattr(transactions, "pending", Interrupted())
         for sender in (first, second):

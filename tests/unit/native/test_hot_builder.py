@@ -1,4 +1,4 @@
-"""hot_builder.c, hot_buffer.c: batches written in order, whatever fails and whoever calls in between."""
+"""hot_builder.c, hot_buffer.c: batches written in order, whatever fails and whichever threads call in between."""
 
 import contextlib
 import gc
@@ -489,7 +489,7 @@ def test_threads_that_expect_an_offset() -> None:
 
 @pytest.mark.usefixtures("switching")
 def test_threads_and_groups() -> None:
-    """At level fsync with fsync_only set, what is written between two syncs stays within a group, whoever appends."""
+    """At level fsync with fsync_only set, what is written between two syncs stays within a group, for appends of any thread."""
     lock = threading.Lock()
 
     class Synced(Sink):

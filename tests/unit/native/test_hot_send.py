@@ -284,7 +284,7 @@ def test_hooks_that_return_something_else_are_caught() -> None:
         Wrong().send("t", b"v")
 
 
-def test_a_topic_has_one_route_whoever_comes_first() -> None:
+def test_a_topic_has_one_route_for_all_threads() -> None:
     class Slow(Topic):
         overtaken = False
 

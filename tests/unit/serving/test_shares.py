@@ -39,7 +39,7 @@ def test_owners_that_come_together_get_the_same():
     assert of(shares, A, B) == (33, 33)
 
 
-def test_whoever_finds_no_room_waits_for_it_in_turn():
+def test_requests_without_room_wait_for_it_in_turn():
     async def story():
         shares, order = Shares(100, "bytes"), []
 
@@ -85,7 +85,7 @@ def test_more_of_what_is_taken_in_part_comes_before_the_owners_other_amounts():
     run(story)
 
 
-def test_whoever_waits_for_much_does_not_hold_up_others():
+def test_a_wait_for_much_does_not_hold_up_others():
     async def story():
         shares, order = Shares(3, "threads"), []
 
@@ -116,7 +116,7 @@ def test_what_is_larger_than_all_there_is_is_taken_alone():
     run(story)
 
 
-def test_whoever_waits_too_long_is_refused_and_leaves_nothing_behind():
+def test_a_wait_that_takes_too_long_is_refused_and_leaves_nothing_behind():
     async def story():
         shares = Shares(100, "bytes", wait_s=0.01)
         await shares.take(40, A)
@@ -129,7 +129,7 @@ def test_whoever_waits_too_long_is_refused_and_leaves_nothing_behind():
     run(story)
 
 
-def test_whoever_goes_while_waiting_takes_nothing():
+def test_a_client_that_goes_while_it_waits_takes_nothing():
     async def story():
         shares = Shares(100, "bytes")
         await shares.take(100, A)

@@ -121,7 +121,7 @@ def test_a_zombie_with_an_older_batch_does_nothing(database, tmp_path):
     assert found(database) == [4]
 
 
-def test_whoever_is_fenced_again_and_again_says_so(database, tmp_path):
+def test_a_commit_that_is_fenced_again_and_again_says_so(database, tmp_path):
     broken = Breaking(database._session, "end_transaction", ProducerFenced(1, 1, 2, transactional_id="q"), after=False, times=99)
     with pytest.raises(ProducerFenced):
         commit(broken, "q", 0, [task(database, tmp_path, 1)])

@@ -6,7 +6,7 @@ import logdb
 from logdb.errors import DiskFull, SyncFailed
 from logdb.io import IO
 from logdb.log.checkpointing import CHECKPOINT_INTERVALS, CHECKPOINT_SIZE_BYTES
-from logdb.log.log import NOTE_SIZE_BYTES
+from logdb.log.segment_writer import NOTE_SIZE_BYTES
 from logdb.store.flusher import Flusher
 from support.batches import encode_log
 from support.builders import until

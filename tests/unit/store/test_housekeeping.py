@@ -78,7 +78,7 @@ def test_a_task_with_nothing_to_do_sleeps_until_it_is_asked():
     keeping.stop()
 
 
-def test_whoever_asks_waits_for_the_interval_since_the_last_round():
+def test_a_request_waits_for_the_interval_since_the_last_round():
     io, chore = StillIO(), Chore(rest_ms=UNTIL_ASKED)
     keeping = Housekeeping(io)
     keeping.add("rare", chore.work, interval_ms=500, first_ms=UNTIL_ASKED, needed=needs("a"))

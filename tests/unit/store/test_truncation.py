@@ -633,7 +633,7 @@ def test_the_recovery_point_is_noted_on_where_nothing_was_committed(tmp_path, io
     log.append_many([b"new"])
     log.flush()
     assert recovery_point.load(io, os.path.join(log.directory, recovery_point.FILE_NAME)).durable == log.view.flushed
-    log._point.file = None  # as after other files were used
+    log.writer.point.file = None  # as after other files were used
     log.append_many([b"new"])
     log.flush()
     db.close()

@@ -104,7 +104,7 @@ def test_a_replica_equals_the_original(spark, shop, tmp_path):
         some_changes(shop, rng, 60)
 
 
-def test_whoever_is_killed_brings_each_change_once(shop, tmp_path):
+def test_a_killed_query_brings_each_change_once(shop, tmp_path):
     rng, path = random.Random(4), tmp_path / "db"
     deaths = captured_over_kills(path, lambda: Postgres(shop, TABLE), lambda: some_changes(shop, rng, 3), rng, runs=30)
     assert 5 < deaths < 30

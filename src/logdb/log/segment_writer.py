@@ -1,0 +1,217 @@
+"""Writes buffers of batches into the segments of a log, and begins new segments.
+
+Each step is published as a new view of the log, by one assignment.
+
+Threading: ``write`` runs under the builder's write lock, too.  ``lock`` is held wherever a view is published.
+"""
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from logdb.codec import convert, last_offset, split
+from logdb.disk import write_error
+from logdb.errors import LogdbError
+from logdb.io import IO
+from logdb.log import epochs as epochs_file
+from logdb.log.host import Host
+from logdb.log.recovery_point import Point, RecoveryPointFile
+from logdb.log.retention import born_ms
+from logdb.log.transactions import Transactions
+from logdb.log.view import LogView
+from logdb.model import OFFSET_MAX, LogConfig
+from logdb.segment.segment import Segment
+
+if TYPE_CHECKING:
+    from logdb.log.log import Log
+
+logger = logging.getLogger(__name__)
+
+NOTE_SIZE_BYTES = 8 << 20  # written, and so to be checked after a crash of the process, at most
+
+
+class SegmentWriter:
+    """The writing side of a log's files; beside it ``Log`` decides when they are synced.
+
+    | field                 | who changes it                     | under which lock         | when it may be trusted                     |
+    |-----------------------|------------------------------------|--------------------------|--------------------------------------------|
+    | ``Log.view``          | see ``log.view``                   | ``lock``                 | always: it is one value                    |
+    | ``config``, ``codec`` | ``Log.configure``                  | none                     | from the next batch on                     |
+    | ``following``         | a leader's batch; a new epoch      | the append lock          | true: batches are written as they came     |
+    | ``transactions``      | the first batch of a producer; a   | ``_sync_lock``           | under the append lock; before, until it is |
+    |                       | truncation                         |                          | ``superseded``; None: there was no batch   |
+    | ``sealing``           | a roll; a checkpoint               | ``lock``; the store's    | sealed segments that the catalogue does    |
+    |                       |                                    | checkpoint               | not name yet                               |
+    | ``point``             | a truncation                       | ``_sync_lock``           | always: the file of the recovery point     |
+    | ``epochs_unsynced``   | a roll of an empty log; a sync     | ``_sync_lock``, ``lock`` | false: the file is durable                 |
+    | ``unsynced_since_ms`` | a write; a sync                    | none                     | a hint for the flusher                     |
+    | ``_tried``            | a write; a truncation              | the builder's write lock | until its buffer is written                |
+    | ``_noted_position``   | a write, a roll; a truncation      | ``lock``                 | under it                                   |
+    """
+
+    def __init__(
+        self,
+        log: "Log",
+        *,
+        io: IO,
+        clock: Callable[[], int],
+        host: Host,
+        config: LogConfig,
+        point: RecoveryPointFile,
+        unsealed: Sequence[Segment],
+        transactions: Transactions | None,
+    ) -> None:
+        self._log, self._io, self._clock, self._host, self._directory = log, io, clock, host, log.directory
+        self.config, self.codec, self.following = config, 0, False
+        self.lock = threading.Lock()
+        self._begin(log.view, point, unsealed, transactions)
+
+    def _begin(self, view: LogView, point: RecoveryPointFile, unsealed: Sequence[Segment], transactions: Transactions | None) -> None:
+        self.point, self.transactions, self.sealing = point, transactions, list(unsealed)
+        self.epochs_unsynced = False
+        self.unsynced_since_ms = 0
+        self._noted_position = view.written_position
+        # Of the buffer that is written: base offset, codec, max.message.bytes, and room in the segment.
+        self._tried = (-1, 0, 0, 0)
+
+    def publish(self, **changes: Any) -> None:
+        """Let readers see a view that differs from the latest one by ``changes``; under ``lock``."""
+        self._log.view = self._log.view._replace(**changes)
+
+    def restart(self, view: LogView, point: RecoveryPointFile, unsealed: Sequence[Segment], transactions: Transactions | None) -> None:
+        """Go on with what a truncation has left, before its view is published; under the append lock, ``_sync_lock`` and ``lock``."""
+        if self.transactions is not None:
+            self.transactions.superseded = True
+        self.point.retire()
+        self._begin(view, point, unsealed, transactions)
+
+    # ------------------------------------------------------------ writing
+
+    def write(self, batches: memoryview, base_offset: int, next_offset: int) -> None:
+        """Write a buffer of batches; tried again with the same bytes if it raises.  Under ``lock``."""
+        if base_offset != self._tried[0]:
+            codec = 0 if self.following else self.codec
+            self._tried = (base_offset, codec, self.config.max_message_bytes, self._room())
+        # A retry writes the same bytes and rolls at the same places, even if the config has changed.
+        _, codec, size_bytes_max, room = self._tried
+        if codec:
+            batches = self._compressed(batches, codec, size_bytes_max)
+        parts = [batches] if len(batches) <= room else split(batches, room)
+        for part in parts:
+            part_next = next_offset if part is parts[-1] else last_offset(part) + 1
+            view, now_ms = self._log.view, self._clock()
+            if part_next <= view.written_offset:  # an earlier try has written it
+                continue
+            segment = view.segments[-1] if view.segments else None
+            try:
+                if segment is not None:
+                    self.make_whole(segment)
+                if segment is None or self._must_roll(segment, len(part), part_next, now_ms):
+                    segment = self.roll(now_ms)
+                segment.append_ms = now_ms  # first: retention may look at any moment, and must not find new records in an old segment
+                segment.append(part, part_next, preallocate=self.config.durability == "fsync")
+            except OSError as error:
+                raise write_error(segment.path if segment else self._directory, len(part), error) from error
+            if not self.unsynced_since_ms:
+                self.unsynced_since_ms = self._io.monotonic_ms()
+                self._host.wake_syncer(self._log)
+            if self.transactions is not None and self.transactions.pending:
+                with self.transactions.lock:
+                    self.transactions.advance(part_next, segment.transactions)
+                    self.publish(
+                        written_offset=part_next,
+                        written_position=segment.size_bytes,
+                        unstable_offset=unstable_offset(self.transactions),
+                    )
+            else:
+                view = self._log.view  # no ``_publish``: it takes three times as long
+                self._log.view = LogView(
+                    view.segments,
+                    view.start_offset,
+                    part_next,
+                    segment.size_bytes,
+                    view.flushed,
+                    view.epochs,
+                    view.unstable_offset,
+                    view.high_watermark,
+                )
+            if segment.size_bytes - self._noted_position >= NOTE_SIZE_BYTES:
+                self._noted_position = segment.size_bytes
+                segment.note_indexes()
+                self.point.note(written=Point(segment.base_offset, part_next, segment.size_bytes))
+                self._host.wake_syncer(self._log)  # it sleeps until a time; much data is due at once
+
+    def _compressed(self, batches: memoryview, codec: int, size_bytes_max: int) -> memoryview:
+        """Compress batches; if the codec fails, return them as they are, because their records were accepted."""
+        try:
+            return memoryview(convert.compress_batches(batches, codec, size_bytes_max=size_bytes_max))
+        except Exception as error:  # any error of a package, or no memory
+            base_offset = self._tried[0]
+            if self._log.view.written_offset > base_offset:  # an earlier try has written some of them compressed
+                raise
+            self._tried = (base_offset, 0, 0, self._tried[3])
+            logger.warning(
+                "%s-%d: batches are written uncompressed: %s", self._log.topic, self._log.partition, str(error) or type(error).__name__
+            )
+            return batches
+
+    def make_whole(self, segment: Segment) -> None:
+        """Repair the end of a segment after an exception from outside interrupted a write."""
+        view = self._log.view
+        if not segment.whole or segment.size_bytes != view.written_position:
+            segment.restore(view.written_position, view.written_offset)
+
+    # ------------------------------------------------------------ segments
+
+    def _must_roll(self, segment: Segment, size_bytes: int, next_offset: int, now_ms: int) -> bool:
+        config = self.config
+        scanner = segment.scanner
+        return segment.size_bytes > 0 and (
+            segment.size_bytes + size_bytes > config.segment_bytes
+            or now_ms - segment.created_ms >= config.segment_ms
+            or 0 <= config.retention_ms < now_ms - born_ms(segment)  # retention may remove all of it, unless this record makes it younger
+            or next_offset - segment.base_offset > 2**31 - 1
+            or (scanner is not None and len(scanner.index) + 8 > config.segment_index_bytes)
+        )
+
+    def _room(self) -> int:
+        """Bytes that still fit into the active segment, or all of a new one."""
+        room = self.config.segment_bytes - self._log.view.written_position
+        return room if room > 0 else self.config.segment_bytes
+
+    def roll(self, now_ms: int) -> Segment:
+        """Begin a new active segment where the log was written to; the old one is sealed in the background.  Under ``lock``."""
+        view, base_offset = self._log.view, self._log.view.written_offset
+        if not view.epochs.entries:
+            self.publish(epochs=view.epochs.begun(self._log.leader_epoch, base_offset))
+            try:
+                self.save_epochs(sync=False)
+            except LogdbError:
+                self.publish(epochs=view.epochs)  # the next try begins the epoch
+                raise
+        if view.segments:
+            view.segments[-1].trim()
+        segment = Segment(self._io, self._directory, base_offset, writable=True, index_interval_bytes=self.config.index_interval_bytes)
+        segment.create(now_ms)
+        older = view.segments
+        while older and older[-1].base_offset >= base_offset:  # of an interrupted roll
+            older = older[:-1]
+        if older and older[-1] not in self.sealing:
+            self.sealing.append(older[-1])
+            self._host.wake_syncer(self._log)
+        self._noted_position = 0
+        self.publish(segments=(*older, segment), written_position=0)
+        return segment
+
+    def save_epochs(self, *, sync: bool) -> None:
+        path = os.path.join(self._directory, epochs_file.FILE_NAME)
+        epochs_file.save(self._io, path, self._log.view.epochs, sync=sync)
+        self.epochs_unsynced = not sync
+
+
+def unstable_offset(transactions: Transactions | None) -> int:
+    """The first offset of the oldest open transaction, as written; OFFSET_MAX without one."""
+    first = None if transactions is None else transactions.written.first_unstable
+    return OFFSET_MAX if first is None else first
