@@ -300,7 +300,7 @@ class Connections:
     def _is_upgraded(self, connection: Connection, timeout_s: float, *, is_pooled: bool) -> bool:
         """Upgrade a connection; False: its server does not let it, and is not asked again for a while."""
         try:
-            if connection.upgrade(timeout_s):
+            if connection.upgrade(timeout_s / 2):  # the rest is for the request, should a proxy never answer this one
                 return True
         except BaseException:
             self.drop(connection)

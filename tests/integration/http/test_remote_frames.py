@@ -201,16 +201,39 @@ class Stripping:
                     threading.Thread(target=self._pass, args=(source, target), daemon=True).start()
 
     @staticmethod
-    def _pass(source, target):
+    def passed(data):
+        return data.replace(b"Upgrade: kafka\r\n", b"").replace(b"Connection: Upgrade\r\n", b"")
+
+    def _pass(self, source, target):
         with contextlib.suppress(OSError):
             while data := source.recv(1 << 16):
-                target.sendall(data.replace(b"Upgrade: kafka\r\n", b"").replace(b"Connection: Upgrade\r\n", b""))
+                target.sendall(self.passed(data))
         with contextlib.suppress(OSError):
             target.shutdown(socket.SHUT_RDWR)
 
     def close(self):
         for one in (self._listener, *self._sockets):
             one.close()
+
+
+class Swallowing(Stripping):
+    """A proxy that never answers a request for an upgrade."""
+
+    @staticmethod
+    def passed(data):
+        return b"" if b"Upgrade: kafka" in data else data
+
+
+def test_a_proxy_that_answers_no_upgrade_leaves_time_for_the_request(server, paths):
+    proxy = Swallowing(server.url)
+    try:
+        with logdb.open(proxy.url, timeout_ms=2_000) as db:
+            db.create_topic("t")
+            log = db.log("t")
+            assert [log.append(b"x"), log.append(b"y")] == [0, 1]
+    finally:
+        proxy.close()
+    assert len([path for path in paths if path.endswith("/batches")]) == 2
 
 
 def test_a_proxy_that_lets_no_upgrade_through(server, paths):
