@@ -181,7 +181,8 @@ class Connection(asyncio.BufferedProtocol):
         self._rest = b""
         while left >= _SIZE_AND_KEY.size:
             size, key = _SIZE_AND_KEY.unpack_from(data, position)
-            if not 2 <= size <= (most := self._size_max(key)):
+            most = self._size_max(key)
+            if not 2 <= size <= most:
                 if self._is_first(position) and bytes(data[: len(b"POST")]) in _HTTP:
                     self._hand_over("http", bytes(data))
                     return

@@ -35,11 +35,11 @@ def run(place, tmp_path, story, **options):
 
     take, held_up = connection.Connections.take, []
 
-    def off_the_loop(self, timeout_s):
+    def off_the_loop(self, timeout_s, **options):
         with contextlib.suppress(RuntimeError):
             asyncio.get_running_loop()
             held_up.append("".join(traceback.format_stack(limit=8)))
-        return take(self, timeout_s)
+        return take(self, timeout_s, **options)
 
     if place == "path":
         asyncio.run(main(tmp_path / "db", **options))

@@ -172,7 +172,7 @@ def test_every_public_call_with_arguments_is_tried() -> None:
     tried = {re.match(r"(?:list\()?(\w+)\.(\w+)", call).groups() for call in CALLS | LOCAL_CALLS}
     untried = {
         "db": {"flush", "topics", "groups", "transactions", "close", "delete_group", "enforce_retention"},
-        "log": {"flush", "watch", "unwatch", "open_transactions", "readable_end_offset"},
+        "log": {"flush", "watch", "unwatch", "open_transactions", "readable_end_offset", "latest_record"},
         "producer": {"close", "refresh", "would_wait"},
         "consumer": {
             "close", "unsubscribe", "group_metadata", "hand_out", "give_back", "watch", "positions", "seek_to_beginning", "seek_to_end",

@@ -21,6 +21,7 @@ ELSEWHERE = {  # what is not renewed by itself, and why a child does not wait fo
     "src/logdb/threads.py": "the type of one",
     "src/logdb/log/log.py": PER_LOG,
     "src/logdb/log/readable.py": PER_LOG,
+    "src/logdb/log/segment_writer.py": PER_LOG,
     "src/logdb/log/tail.py": PER_LOG,
     "src/logdb/log/transactions.py": PER_LOG,
     "src/logdb/log/group_commit.py": "a child's commits are refused before",

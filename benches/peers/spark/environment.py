@@ -27,7 +27,8 @@ _PACKAGES = (
     "cffi>=1.17",
     "lmdb>=1.6",
     "zstandard>=0.23",
-    "aiohttp<3.15",
+    "aiohttp>=3.14",
+    "h11>=0.16",
     "msgspec>=0.20",
 )
 _SOURCES = ("logdb", "logdb_http_api", "logdb_spark_source")

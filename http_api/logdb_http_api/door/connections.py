@@ -132,6 +132,9 @@ class Connection(web.RequestHandler):
         assert self._wire is not None
         self._wire.set_protocol(protocol)
         protocol.connection_made(self._wire)
+        if self.full_s:  # the transport tells it once
+            self.full_s = 0.0
+            protocol.pause_writing()
 
     # ------------------------------------------------------------ its end
 

@@ -28,8 +28,8 @@ async def upgrade(request: Request) -> web.StreamResponse:
         )
     given = Given(Identity(request.session.principal, request.session.credential), connection.connection_lost)
     protocol = await request.door.upgrade("kafka", given)
-    if connection.has_more:
-        raise ApiError(400, 400, "bytes came before the answer to the upgrade")
+    if connection.has_more or http.body_exists:
+        raise ApiError(400, 400, "a body, or bytes before the answer to the upgrade, would be taken for frames")
     response = web.StreamResponse(status=101, headers={"Upgrade": PROTOCOL, "Connection": "Upgrade"})
     await response.prepare(http)
     connection.give_to(protocol)

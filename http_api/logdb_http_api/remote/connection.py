@@ -1,7 +1,8 @@
 """Requests to servers: pooled connections with TLS and credentials, failover, retries.  ``wires`` has the bytes.
 
 Requests of record batches are frames of Kafka's protocol, on connections of their own, which were upgraded; from a server that lets no
-connection be upgraded they are HTTP for the next ``_PLAIN_S``.
+connection be upgraded they are HTTP for the next ``_PLAIN_S``.  A request that has got no answer as a frame ``_FRAME_TRIES_MAX`` times is
+sent as HTTP: a server that refuses a frame for its size closes the connection, over HTTP it says why.
 
 A request goes to the server that answered last.  If the connection breaks, the request is sent again, to the next server, with growing
 pauses, until an answer comes or the time is over.  A request that must not be carried out twice is sent again only if no server can
@@ -48,6 +49,7 @@ _PAUSE_S_MIN, _PAUSE_S_MAX = 0.02, 1.0
 _IDLE_COUNT_MAX = 8  # idle connections in the pool
 _AHEAD_COUNT_MAX = 8
 _PLAIN_S = 60.0
+_FRAME_TRIES_MAX = 5
 
 R = TypeVar("R")
 
@@ -298,7 +300,7 @@ class Connections:
     def _is_upgraded(self, connection: Connection, timeout_s: float, *, is_pooled: bool) -> bool:
         """Upgrade a connection; False: its server does not let it, and is not asked again for a while."""
         try:
-            if connection.upgrade(timeout_s):
+            if connection.upgrade(timeout_s / 2):  # the rest is for the request, should a proxy never answer this one
                 return True
         except BaseException:
             self.drop(connection)
@@ -338,7 +340,7 @@ class Connections:
         connection.close()
 
     def drop(self, connection: Connection, *, broken: bool = False) -> None:
-        """Close a connection; ``broken``: idle ones to the same server, too, which may be broken as well."""
+        """Close a connection; ``broken``: the next server is used from now on."""
         with self._lock:
             self._busy.discard(connection)
         connection.close()
@@ -406,6 +408,7 @@ class Exchange(Generic[R]):
         self._is_begun = False  # whether the answer is
         self._announced: int | None = None
         self._sent = False  # True: a server may have received it
+        self._sent_count = 0
         self.repeated = False  # an earlier try may have been carried out
         self._pause_s, self._failure_count = _PAUSE_S_MIN, 0
         try:
@@ -493,9 +496,10 @@ class Exchange(Generic[R]):
             connection = behind._followed = behind._connection
         else:
             connection = None
-        frames = not isinstance(self._request, HttpRequest)
+        frames = self._sent_count < _FRAME_TRIES_MAX and not isinstance(self._request, HttpRequest)
         self._connection = connection = connection or self._connections.take(left_s, frames=frames)
         self._sent = True
+        self._sent_count += 1
         connection.send(self._request, left_s)
 
     def _lost(self, error: Exception) -> None:

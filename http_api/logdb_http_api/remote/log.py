@@ -176,8 +176,7 @@ class RemoteLog:
     def _upload(self, build: Callable[[], None], expected_offset: int | None, durability: str | None) -> range:
         """Build records, and send their batches."""
         level = _level(durability)
-        if expected_offset is not None and not isinstance(expected_offset, int):
-            raise wrong_type("expected_offset", expected_offset, (int,))
+        _check_expected(expected_offset)
         self._check()
         self._session.check_open()  # before the lock: in a forked child a thread of the parent may hold it
         with self._turn:
@@ -210,6 +209,7 @@ class RemoteLog:
     @checked_call
     def append_batches(self, batches: Buffer, *, expected_offset: int | None = None, durability: str | None = None) -> range:
         """As ``PartitionLog.append_batches``; batches without a producer are not sent again if the connection breaks."""
+        _check_expected(expected_offset)
         return self._session.produce(self.topic, self.partition, batches, durability=_level(durability), expected_offset=expected_offset)
 
     def flush(self, sync: bool = True) -> None:
@@ -301,6 +301,18 @@ class RemoteLog:
 
     def unwatch(self, grown: Signal) -> None:
         self._session.watching.unwatch(self._where, grown)
+
+
+def _check_expected(offset: int | None) -> None:
+    """Raise as a log in the process does, unless it is an offset or None: a frame has -1 for None."""
+    if offset is None:
+        return
+    if not isinstance(offset, int):
+        raise wrong_type("expected_offset", offset, (int,))
+    if offset < 0:
+        raise ValueError(f"expected_offset={offset} is negative")
+    if offset > OFFSET_MAX:
+        raise OverflowError(f"expected_offset={offset} is outside of 64 bits")
 
 
 def _level(durability: str | None) -> Durability | None:

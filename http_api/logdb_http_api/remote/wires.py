@@ -144,7 +144,10 @@ class HttpWire:
     def _event(self) -> Any:
         try:
             while (event := self._http.next_event()) is h11.NEED_DATA:
-                self._http.receive_data(self.sock.recv(_PIECE_BYTES))
+                data = self.sock.recv(_PIECE_BYTES)
+                if not data and self._http.their_state is h11.SEND_RESPONSE:
+                    raise Broken("the server has closed the connection")
+                self._http.receive_data(data)
         except h11.RemoteProtocolError as error:
             raise Broken(f"no answer of HTTP: {error}") from None
         if isinstance(event, h11.ConnectionClosed):

@@ -101,6 +101,8 @@ def _append(session: AuthorizedSession, one: Append, values: Values, version: in
             transactional_id=values["transactional_id"],
             expected_offset=one.expected_offset,
         )
+        if values["detailed"]:
+            return {"index": one.where.partition, "error_code": Code.NONE, "base_offset": offsets.start, "next_offset": offsets.stop}
         log = session.appended_to(*one.where)
         return {
             "index": one.where.partition,
@@ -108,7 +110,6 @@ def _append(session: AuthorizedSession, one: Append, values: Values, version: in
             "base_offset": offsets.start,
             "log_append_time_ms": log.append_time_ms(offsets.start),
             "log_start_offset": log.start_offset,
-            "next_offset": offsets.stop if values["detailed"] else -1,
         }
     except LogdbError as error:
         # of a fenced one, the producer learns from its coordinator

@@ -1,4 +1,6 @@
-"""Java's property files, as far as Kafka's users write them: ``key=value`` lines and comments."""
+"""Java's property files, as far as Kafka's users write them: ``key=value`` lines, which go on behind a backslash, and comments."""
+
+from collections.abc import Iterator
 
 import click
 
@@ -6,11 +8,27 @@ import click
 def parse(text: str) -> dict[str, str]:
     """The values by key; a line that is none is left out."""
     pairs = {}
-    for line in text.splitlines():
-        key, equals, value = line.strip().partition("=")
-        if equals and not key.startswith(("#", "!")):
+    for line in _lines(text):
+        key, equals, value = line.partition("=")
+        if equals:
             pairs[key.strip()] = value.strip()
     return pairs
+
+
+def _lines(text: str) -> Iterator[str]:
+    """The lines without comments; one that ends in an odd number of backslashes goes on in the next."""
+    begun = ""
+    for raw in text.splitlines():
+        line = raw.strip()
+        if not begun and line.startswith(("#", "!")):
+            continue
+        goes_on = (len(line) - len(line.rstrip("\\"))) % 2
+        line, begun = begun + line.removesuffix("\\" * goes_on), ""
+        if goes_on:
+            begun = line
+        else:
+            yield line
+    yield begun
 
 
 def read(path: str) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """What a client does when the server, or the way to it, fails: nothing is lost, nothing is there twice."""
 
+import contextlib
 import gc
 import os
 import signal
@@ -414,6 +415,26 @@ def test_no_server():
     assert raised.value.urls == tuple(urls)
     assert all(url in str(raised.value) for url in urls)
     assert raised.value.retriable
+
+
+def test_a_server_that_closes_every_connection(caplog):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def close_all():
+            with contextlib.suppress(OSError):
+                while True:
+                    client = listener.accept()[0]
+                    client.recv(1 << 16)
+                    client.close()
+
+        thread = threading.Thread(target=close_all)
+        thread.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        with pytest.raises(ServerUnavailable, match=f"no server answers at {url}: the server has closed the connection"):
+            logdb.open(url, timeout_ms=200, connect_timeout_ms=200)
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
+    assert "ConnectionClosed" not in caplog.text
 
 
 def test_a_server_that_does_not_answer():

@@ -147,7 +147,36 @@ def test_a_quota_holds_back_frames(server, monkeypatch):
         log.append(bytes(300_000))
         log.append(b"x")
     assert server.database.log("t").end_offset == 2
-    assert delays[0] > 0
+    until(lambda: len(delays) == 2, "the second delay, which begins behind the answer")
+    assert min(delays) > 1_000
+
+
+@pytest.mark.parametrize("expected_offset", [-1, -5, 1 << 63])
+def test_an_expected_offset_that_is_none_appends_nothing(server, expected_offset):
+    with logdb.open(server.url) as db:
+        db.create_topic("t")
+        log = db.log("t")
+        log.append(b"x")
+        batches = bytes(log.read_batches(0)[0])
+        for one in (server.database.log("t"), log):
+            error = ValueError if expected_offset < 0 else OverflowError
+            with pytest.raises(error, match=f"expected_offset={expected_offset} is "):
+                one.append(b"y", expected_offset=expected_offset)
+            with pytest.raises(error, match=f"expected_offset={expected_offset} is "):
+                one.append_many([b"y"], expected_offset=expected_offset)
+            with pytest.raises(error, match=f"expected_offset={expected_offset} is "):
+                one.append_batches(batches, expected_offset=expected_offset)
+        assert log.end_offset == 1
+
+
+def test_a_body_that_is_too_large_is_refused_as_over_http(tmp_path):
+    with served(tmp_path / "db", body_bytes_max=100_000) as server, logdb.open(server.url) as db:
+        db.create_topic("t")
+        log = db.log("t")
+        log.append(b"x")
+        with pytest.raises(LogdbError, match="413"):
+            log.append(bytes(200_000))
+        assert log.append(b"y") == 1
 
 
 # ---------------------------------------------------------------- where no upgrade is let through
@@ -172,16 +201,39 @@ class Stripping:
                     threading.Thread(target=self._pass, args=(source, target), daemon=True).start()
 
     @staticmethod
-    def _pass(source, target):
+    def passed(data):
+        return data.replace(b"Upgrade: kafka\r\n", b"").replace(b"Connection: Upgrade\r\n", b"")
+
+    def _pass(self, source, target):
         with contextlib.suppress(OSError):
             while data := source.recv(1 << 16):
-                target.sendall(data.replace(b"Upgrade: kafka\r\n", b"").replace(b"Connection: Upgrade\r\n", b""))
+                target.sendall(self.passed(data))
         with contextlib.suppress(OSError):
             target.shutdown(socket.SHUT_RDWR)
 
     def close(self):
         for one in (self._listener, *self._sockets):
             one.close()
+
+
+class Swallowing(Stripping):
+    """A proxy that never answers a request for an upgrade."""
+
+    @staticmethod
+    def passed(data):
+        return b"" if b"Upgrade: kafka" in data else data
+
+
+def test_a_proxy_that_answers_no_upgrade_leaves_time_for_the_request(server, paths):
+    proxy = Swallowing(server.url)
+    try:
+        with logdb.open(proxy.url, timeout_ms=2_000) as db:
+            db.create_topic("t")
+            log = db.log("t")
+            assert [log.append(b"x"), log.append(b"y")] == [0, 1]
+    finally:
+        proxy.close()
+    assert len([path for path in paths if path.endswith("/batches")]) == 2
 
 
 def test_a_proxy_that_lets_no_upgrade_through(server, paths):

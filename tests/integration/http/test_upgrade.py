@@ -168,12 +168,26 @@ def test_bytes_before_the_answer_are_no_frames(server, early):
             assert line.read().status == 200
 
 
-@pytest.mark.parametrize("bytes_", [b"\x7f\xff\xff\xff\0\0", b"GET / HTTP/1.1\r\n\r\n", b"\0\0\0\x08\x7f\xff\0\0\0\0\0\0"])
-def test_what_is_no_frame_closes_the_connection(server, bytes_):
+@pytest.mark.parametrize(
+    "framing", [b"Content-Length: 5\r\n\r\n", b"Content-Length: 5\r\n\r\nhello", b"Transfer-Encoding: chunked\r\n\r\n"]
+)
+def test_a_body_is_no_frame(server, framing):
+    with wire(server.url) as line:
+        asked = b"GET /logdb/v1/kafka HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: kafka\r\nContent-Type: application/json\r\n"
+        line.send(asked + framing)
+        assert line.read().status == 400
+
+
+@pytest.mark.parametrize(
+    "bytes_",
+    [b"\xff\xff\xff\xff\0\0", b"\0\0\0\1\0\0", b"\x7f\xff\xff\xff\0\0", b"GET / HTTP/1.1\r\n\r\n", b"\0\0\0\x08\x7f\xff\0\0\0\0\0\0"],
+)
+def test_what_is_no_frame_closes_the_connection(server, bytes_, caplog):
     with upgraded(server) as line:
         line.socket.sendall(bytes_)
         assert line.is_closed()
     until(lambda: not doors(server)["http"]._connections.slots.count, "the slot to be free")
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
 def test_a_connection_keeps_its_slot(tmp_path):

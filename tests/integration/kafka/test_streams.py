@@ -79,8 +79,9 @@ def test_a_stateful_program_is_killed(classes, tmp_path, record_property):
         logs, counts = [[database.log(name, one) for one in range(3)] for name in ("words", "counts")]
         sent = []
 
-        def written():
-            return sum(log.end_offset for log in counts)
+        def is_amid(least):
+            """Whether so much is written, and the end of a transaction is not."""
+            return sum(log.end_offset for log in counts) >= least and any(log.last_stable_offset < log.end_offset for log in counts)
 
         def send(number):
             logs[number % 3].append(word_of(number).encode(), b"%d" % number)
@@ -90,8 +91,8 @@ def test_a_stateful_program_is_killed(classes, tmp_path, record_property):
             for number in (1, 1, 2):
                 file = exactly_once(address, tmp_path, f"state-{number}")
                 with running(java("WordCounts", file, classes=classes), tmp_path / "log") as program:
-                    enough = written() + 1_000
-                    program.until(lambda least=enough: written() >= least)  # in the middle of a transaction
+                    enough = sum(log.end_offset for log in counts) + 1_000
+                    program.until(lambda least=enough: is_amid(least))
                     program.kill()
         with running(java("WordCounts", file, classes=classes), tmp_path / "log") as program:
             program.until(lambda: len(records(database, "counts")) >= len(sent))

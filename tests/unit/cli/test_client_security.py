@@ -34,3 +34,15 @@ def test_properties(lines, expected):
 def test_what_properties_may_not_say(lines, said):
     with pytest.raises(click.UsageError, match=said):
         of_properties(properties.parse(lines))
+
+
+def test_a_value_of_several_lines():
+    text = """
+# a comment does not go on \\
+security.protocol=SASL_PLAINTEXT
+sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \\
+    username="ann" \\
+    password="secret";
+"""
+    assert of_properties(properties.parse(text)) == ClientSecurity(user="ann", password="secret")
+    assert properties.parse("path=C:\\\\\nkey=value\nlast=x\\") == {"path": "C:\\\\", "key": "value", "last": "x"}
