@@ -45,7 +45,7 @@ def waits(door: DoorResources, transactional_id: str | None, appends: Sequence[A
     """Whether appends may wait for a disk, for a thread that is at a larger append, or for a coordinator; or are many."""
     if transactional_id is not None or len(appends) > ON_LOOP_COUNT_MAX:
         return True
-    size_bytes = sum(len(one.records) for one in appends)
+    size_bytes = sum(door.append_size(one.records) for one in appends)
     return not all(door.appends_at_once(one.where, durability, size_bytes) for one in appends)
 
 
