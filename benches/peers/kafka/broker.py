@@ -67,4 +67,5 @@ def _java(heap: Sequence[str], program: str, *arguments: object) -> list[str]:
 
 
 def _cluster_id() -> str:
-    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    return text.replace("-", "_", 1) if text.startswith("-") else text  # the tool would take it for an option

@@ -72,7 +72,7 @@ async def _append(request: Request, where: TopicPartition, batches: Buffer, expe
     append = partial(
         request.session.produce, *where, batches, durability=durability, transactional_id=transactional_id, expected_offset=expected_offset
     )
-    if transactional_id is None and request.door.appends_at_once(where, durability, len(batches)):
+    if transactional_id is None and request.door.appends_at_once(where, durability, request.door.append_size(batches)):
         return append()
     return await request.append_in_thread(where, append)
 

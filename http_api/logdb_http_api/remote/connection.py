@@ -284,7 +284,7 @@ class Connections:
         """A connection for one request; ``frames``: one that carries frames, if the server lets it."""
         self.check_open()
         address = self._addresses[self._at % len(self._addresses)]
-        frames = frames and time.monotonic() >= self._plain_until.get(address, 0.0)
+        frames = frames and self._may_upgrade(address)
         if frames and (connection := self._pooled(pipelines=True)) is not None:
             return self._lent(connection)
         if is_pooled := (connection := self._pooled(pipelines=False)) is not None:
@@ -292,10 +292,13 @@ class Connections:
         else:
             connect_timeout_s = self._connect_timeout_s / len(self._addresses) if self.connect_until else self.timeout_s
             connection = self._lent(Connection(address, self._security, min(timeout_s, connect_timeout_s)))
-        if not frames or self._is_upgraded(connection, timeout_s, is_pooled=is_pooled):
+        if not frames or not self._may_upgrade(connection.address) or self._is_upgraded(connection, timeout_s, is_pooled=is_pooled):
             return connection
         self.give_back(connection)
         return self.take(timeout_s)
+
+    def _may_upgrade(self, address: Address) -> bool:
+        return time.monotonic() >= self._plain_until.get(address, 0.0)
 
     def _is_upgraded(self, connection: Connection, timeout_s: float, *, is_pooled: bool) -> bool:
         """Upgrade a connection; False: its server does not let it, and is not asked again for a while."""

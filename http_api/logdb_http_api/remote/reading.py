@@ -21,16 +21,23 @@ if TYPE_CHECKING:
 FIRST_SIZE_BYTES = 64 << 10  # of a read that may end after one record
 SIZE_BYTES = 1 << 20
 _MEMORY_SIZE_BYTES = 2 * SIZE_BYTES  # an answer may exceed the soft limit by a batch
+_NO_BATCHES = memoryview(b"")
 DECOMPRESSED_SIZE_BYTES_MAX = 64 << 20  # of one batch; or max.message.bytes, if that is more
 
 
 class Chunk(NamedTuple):
-    """Checked batches, the offset to go on from, and the end of reading."""
+    """Checked batches, the offset to go on from, and the end of reading.
+
+    ``first_epoch``, ``last_epoch``: the leader epochs of the first and of the last batch, -1 without one; ``read_offset``: where that ends.
+    """
 
     batches: memoryview
     next_offset: int
     end_offset: int
     codecs: int
+    first_epoch: int = -1
+    last_epoch: int = -1
+    read_offset: int = -1
 
 
 class Source:
@@ -54,32 +61,47 @@ class Source:
     def chunks(self, first: Chunk, end_offset: int) -> Iterator[Buffer]:
         """Batches, uncompressed, from those of ``first`` on to ``end_offset``; each is borrowed until the next."""
         yield from self._uncompressed(first)
-        offset = first.next_offset
+        last, offset = first._replace(batches=_NO_BATCHES), first.next_offset
         if offset >= end_offset:  # a read of one record ends here
             return
         if self._connections.ahead.acquire(blocking=False):
             try:
-                yield from self._ahead(offset, end_offset)
+                yield from self._ahead(last, end_offset)
             finally:
                 self._connections.ahead.release()
             return
         while offset < end_offset:
-            chunk = self.fetch(offset, SIZE_BYTES)
+            chunk = self._followed(last, self.fetch(offset, SIZE_BYTES))
             yield from self._uncompressed(chunk)
-            offset = chunk.next_offset
+            last, offset = chunk._replace(batches=_NO_BATCHES), chunk.next_offset
             del chunk
 
-    def _ahead(self, offset: int, end_offset: int) -> Iterator[Buffer]:
-        """As ``chunks``; a chunk is requested once its first offset is known: announced, before the chunk below it has come, or by that."""
-        memory = bytearray(_MEMORY_SIZE_BYTES)
+    def _followed(self, last: Chunk, chunk: Chunk) -> Chunk:
+        """A chunk that was read behind ``last``.  Where two histories of a log differ, another leader epoch begins.
+
+        Raises:
+            LogTruncated: The log was cut off below the end of ``last`` meanwhile.
+        """
+        if chunk.first_epoch < 0:
+            return chunk._replace(last_epoch=last.last_epoch, read_offset=last.read_offset)
+        if last.last_epoch not in {-1, chunk.first_epoch}:
+            self.fetch(last.read_offset, 1, leader_epoch=last.last_epoch)
+        return chunk
+
+    def _ahead(self, last: Chunk, end_offset: int) -> Iterator[Buffer]:
+        """As ``chunks``, behind ``last``.
+
+        A chunk is requested once its first offset is known: announced, before the chunk below it has come, or by that.
+        """
+        memory, offset = bytearray(_MEMORY_SIZE_BYTES), last.next_offset
         exchange, following = self._begin(offset, SIZE_BYTES, memory), None
         try:
             while True:
                 next_offset = exchange.announced()
                 if next_offset is not None and offset < next_offset < end_offset and exchange.may_be_followed:
                     following = self._begin(next_offset, SIZE_BYTES, memory, behind=exchange)
-                chunk = self._checked(exchange.answer(), offset)
-                offset = chunk.next_offset
+                chunk = self._followed(last, self._checked(exchange.answer(), offset))
+                last, offset = chunk._replace(batches=_NO_BATCHES), chunk.next_offset
                 if following is not None and offset != next_offset:  # the answer broke off, and its retry has another end
                     following.abandon()
                     following = None
@@ -128,7 +150,11 @@ class Source:
         if not self._are_wanted(head, scanner.next_offset, offset, next_offset):
             found = f"batches up to offset {scanner.next_offset}"
             raise InvalidAnswer(answer.url, f"{found}, where those from {offset} to {next_offset} were announced")
-        return Chunk(batches, next_offset, end_offset, scanner.codecs)
+        if head is None:
+            return Chunk(batches, next_offset, end_offset, scanner.codecs)
+        last = header(batches[scanner.used - scanner.last_size_bytes :])[1]
+        assert last is not None
+        return Chunk(batches, next_offset, end_offset, scanner.codecs, head.leader_epoch, last.leader_epoch, scanner.next_offset)
 
     def _are_wanted(self, first: Header | None, end_offset: int, offset: int, next_offset: int) -> bool:
         """Whether batches that end at ``end_offset`` are those of [``offset``, ``next_offset``) without aborted ones."""

@@ -187,6 +187,8 @@ class HttpWire:
         self.send(request, prefix)
         while not isinstance(event := self._event(), h11.Response):
             if event.status_code == HTTPStatus.SWITCHING_PROTOCOLS:
+                if (b"upgrade", PROTOCOL.encode()) not in event.headers:
+                    raise Broken(f"the connection goes on in another protocol than {PROTOCOL}")
                 return FrameWire(self.sock, self._url)
         self._response = event
         self.receive(request)

@@ -17,6 +17,7 @@ from logdb_kafka_api.errors import Code, code_of
 _NO_ACKNOWLEDGEMENT, _ACKS = 0, (-1, 0, 1)
 _FIRST_OF_V2, _FIRST_OF_ZSTD = 3, 7  # versions whose batches have magic 2, or may be compressed by zstd
 _ZSTD = 4  # the codec's number
+_ANY_OFFSET = -1
 
 
 class Append(NamedTuple):
@@ -33,7 +34,7 @@ def appends_of(values: Values) -> Sequence[Append]:
         Append(
             TopicPartition(topic["name"], one["index"]),
             one["records"] or memoryview(b""),
-            None if one["expected_offset"] < 0 else one["expected_offset"],
+            None if one["expected_offset"] == _ANY_OFFSET else one["expected_offset"],
         )
         for topic in values["topic_data"]
         for one in topic["partition_data"]
@@ -44,7 +45,7 @@ def waits(door: DoorResources, transactional_id: str | None, appends: Sequence[A
     """Whether appends may wait for a disk, for a thread that is at a larger append, or for a coordinator; or are many."""
     if transactional_id is not None or len(appends) > ON_LOOP_COUNT_MAX:
         return True
-    size_bytes = sum(len(one.records) for one in appends)
+    size_bytes = sum(door.append_size(one.records) for one in appends)
     return not all(door.appends_at_once(one.where, durability, size_bytes) for one in appends)
 
 
@@ -89,7 +90,7 @@ def append(call: Call, appends: Sequence[Append]) -> Values | None:
 
 
 def _append(session: AuthorizedSession, one: Append, values: Values, version: int) -> Values:
-    code = None if values["detailed"] else _refusal(one.records, version)
+    code = _refusal(one, version, detailed=values["detailed"])
     try:
         if code is not None:
             session.authorize(Produce(*one.where, transactional_id=values["transactional_id"]))
@@ -118,11 +119,18 @@ def _append(session: AuthorizedSession, one: Append, values: Values, version: in
         return refused | {"error": json.dumps(document(error)).encode()} if values["detailed"] else refused
 
 
-def _refusal(records: memoryview, version: int) -> Code | None:
+def _refusal(one: Append, version: int, *, detailed: bool) -> Code | None:
     """Why the records are no batch that a client may send in that version, by its header; None: they are one, or are damaged.
+
+    A ``detailed`` request may bring several batches, as one over HTTP.
 
     Source: Kafka's ``ProduceRequest.validateRecords`` and ``LogValidator.validateTimestamp``.
     """
+    records = one.records
+    if one.expected_offset is not None and one.expected_offset < 0:
+        return Code.INVALID_REQUEST
+    if detailed:
+        return None
     if version < _FIRST_OF_V2:
         return Code.UNSUPPORTED_VERSION
     if len(records) < CRC_FROM + 2 or magic_at(records, 0) != 2:

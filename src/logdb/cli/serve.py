@@ -7,13 +7,12 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
 import logdb
-from logdb.access.partition_limits import PartitionLimits
 from logdb.cli import logs, settings
 from logdb.cli.output import emit
 from logdb.cli.params import PAIR
@@ -30,7 +29,6 @@ KAFKA = "127.0.0.1:9092"
 """Where kafka-server-start listens if its file does not say."""
 _PORTS = (("http", 8080), ("kafka", 9092))
 _AUTHORITIES = "SSL_CERT_FILE"
-_OF_THE_SERVER = frozenset(("insecure", "drain_ms", "authentication", "super_users", *PartitionLimits._fields))
 _OF_THE_DATABASE = ("durability", "linger_ms", "retention_check_interval_ms", "cleaner_bytes_per_second")
 
 
@@ -115,22 +113,10 @@ def _serve(session: Session, directory: str | None, settled: tuple[dict[str, Any
         assert isinstance(db, LocalDatabase)
         try:
             with _without_authorities():
-                _leave_out_idle(doors, given)
                 server = make_server(db, doors, topic_config=topics, **given)
         except ValueError as error:
             raise click.UsageError(str(error)) from None
         session.exit_code = asyncio.run(_run(server, as_json=session.as_json))
-
-
-def _leave_out_idle(doors: Iterable[str], given: dict[str, Any]) -> None:
-    """Leave out settings of doors that are not opened: a file may have them all."""
-    from logdb.serving.server import options_of
-
-    idle = sorted(given.keys() - options_of(doors) - _OF_THE_SERVER)
-    for name in idle:
-        del given[name]
-    if idle:
-        logger.warning("no effect without the door that takes it: %s", ", ".join(idle))
 
 
 def _take_descriptors() -> None:

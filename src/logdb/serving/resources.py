@@ -18,8 +18,9 @@ from logdb.access.access_control import AccessControl
 from logdb.access.attempts import network
 from logdb.access.session import AuthorizedSession
 from logdb.broker.async_waiting import Waits
+from logdb.codec.batch import CODEC_MASK, header_fields
 from logdb.log.isolation import IsolationLevel
-from logdb.model import Durability, TopicPartition
+from logdb.model import Buffer, Durability, TopicPartition
 from logdb.pools import Pool
 from logdb.requests.principals import ANONYMOUS
 from logdb.serving.limits import Limits
@@ -37,6 +38,7 @@ ON_LOOP_COUNT_MAX = 64
 _THREAD_COUNT = 64  # of all doors; one owner has half
 _CHANGING_COUNT = 2
 _APPENDED_ON_LOOP_BYTES_MAX = 64 << 10  # an append of that size takes less than the way to a thread and back
+_EXPANSION = 16  # a compressed batch of 4 KiB may take as long: it expands to 4 MiB at most
 
 
 class ServerShares:
@@ -127,6 +129,14 @@ class DoorResources:
     def is_at_end(self, where: TopicPartition, offset: int) -> bool:
         """Whether nothing is to be read from ``offset`` on, so that a read waits for no disk."""
         return not self.appending[where] and self.access.is_at_end(*where, offset)
+
+    @staticmethod
+    def append_size(batches: Buffer) -> int:
+        """The size in bytes by which an append counts: that of compressed batches is a multiple, since they are expanded to be checked."""
+        size_bytes = len(batches)
+        if size_bytes > _APPENDED_ON_LOOP_BYTES_MAX or not any(one.attributes & CODEC_MASK for one in header_fields(batches)):
+            return size_bytes
+        return _EXPANSION * size_bytes
 
     @contextlib.contextmanager
     def appending_to(self, partitions: Collection[TopicPartition]) -> Iterator[None]:

@@ -127,7 +127,7 @@ class Server:
             doors: Address (``host:port``) by name of the door.
             insecure: Serve other addresses than loopback without TLS and authentication, too.
             drain_ms: How long closing waits for requests under way.
-            options: Each is given to the doors that take it.
+            options: Each is given to the doors that take it, also to one that is made for a connection.
 
         Raises:
             InsecureAddress: Others could reach one of the addresses.
@@ -138,7 +138,7 @@ class Server:
         for address in doors.values():
             check_address(address, tls=options.get("tls_cert") is not None, authentication=access.authentication, insecure=insecure)
         made = _door_types(doors)
-        _check_options(options.keys(), made.values())
+        _check_options(options, made.values())
         self._access, self._options = access, options
         self._shares = ServerShares(Limits(**{name: options[name] for name in Limits.names() & options.keys()}))
         self._addresses = tuple(doors.values())
@@ -303,11 +303,6 @@ class Server:
         self.close()
 
 
-def options_of(doors: Iterable[str]) -> frozenset[str]:
-    """The options that doors take, by their names; raises as ``Server``."""
-    return frozenset().union(*map(_options, _door_types(doors).values()))
-
-
 def _door_types(doors: Iterable[str]) -> dict[str, DoorType]:
     known = {point.name: point for point in entry_points(group=DOORS)}
     if unknown := set(doors) - known.keys():
@@ -319,11 +314,20 @@ def _options(door: DoorType) -> frozenset[str]:
     return TLS_OPTIONS | door.OPTIONS | door.LIMITS.names()
 
 
-def _check_options(given: Iterable[str], doors: Collection[DoorType]) -> None:
-    unknown = set(given).difference(*map(_options, doors))
-    if unknown:
-        limits = sorted(set().union(*(door.LIMITS.names() for door in doors)))
+def _check_options(given: Mapping[str, Any], doors: Collection[DoorType]) -> None:
+    """Look for options that no door takes, among the doors of a server and those that are made for a connection.
+
+    Raises:
+        TypeError, ValueError, ModuleNotFoundError: as ``Server``.
+    """
+    if not given.keys() - set().union(*map(_options, doors)):
+        return
+    others = _door_types([point.name for point in entry_points(group=DOORS)]).values()
+    if unknown := given.keys() - set().union(*map(_options, others)):
+        limits = sorted(set().union(*(door.LIMITS.names() for door in others)))
         raise TypeError(f"a server has no option {', '.join(sorted(unknown))}; its limits are {', '.join(limits)}")
+    for door in others:  # a wrong value is told now, not to a later client
+        door.LIMITS(**{name: given[name] for name in door.LIMITS.names() & given.keys()})
 
 
 def _door_type(point: EntryPoint) -> DoorType:

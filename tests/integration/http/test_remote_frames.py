@@ -236,6 +236,26 @@ def test_a_proxy_that_answers_no_upgrade_leaves_time_for_the_request(server, pat
     assert len([path for path in paths if path.endswith("/batches")]) == 2
 
 
+class Misleading(Stripping):
+    """A proxy that says that the connection goes on in another protocol."""
+
+    @staticmethod
+    def passed(data):
+        return data.replace(b"Upgrade: kafka", b"Upgrade: websocket") if data.startswith(b"HTTP/1.1 101 ") else data
+
+
+def test_a_connection_that_goes_on_in_another_protocol_is_not_used(server, paths):
+    proxy = Misleading(server.url)
+    try:
+        with logdb.open(proxy.url, timeout_ms=5_000) as db:
+            db.create_topic("t")
+            log = db.log("t")
+            assert [log.append(b"x"), log.append(b"y")] == [0, 1]
+    finally:
+        proxy.close()
+    assert len([path for path in paths if path.endswith("/batches")]) == 2
+
+
 def test_a_proxy_that_lets_no_upgrade_through(server, paths):
     proxy = Stripping(server.url)
     try:

@@ -338,6 +338,15 @@ def test_other_acks_are_refused(wire, topic):
     assert produce(wire, BATCH, topic=topic, acks=2)["error_code"] == Code.INVALID_REQUIRED_ACKS
 
 
+@pytest.mark.parametrize(
+    ("expected_offset", "code"), [(-2, Code.INVALID_REQUEST), (-1, Code.NONE), (0, Code.NONE), (1, Code.UNKNOWN_SERVER_ERROR)]
+)
+def test_an_expected_offset_is_the_log_end_or_none(wire, topic, expected_offset, code):
+    data = [{"name": topic, "partition_data": [{"index": 0, "records": BATCH, "expected_offset": expected_offset}]}]
+    answer = wire.ask("Produce", 9, acks=-1, timeout_ms=1000, topic_data=data, detailed=True)
+    assert answer["responses"][0]["partition_responses"][0]["error_code"] == code
+
+
 def test_without_acknowledgement_nothing_is_answered(broker, wire, topic):
     data = [{"name": topic, "partition_data": [{"index": 0, "records": BATCH}]}]
     wire.send("Produce", 9, acks=0, timeout_ms=1, topic_data=data)

@@ -1,6 +1,7 @@
 """``logdb serve --kafka`` as a shell sees it."""
 
 import contextlib
+import http.client
 import json
 import signal
 import subprocess
@@ -57,10 +58,17 @@ def test_kafka_s_file_opens_the_door(tmp_path):
         assert answer["topics"][0]["error_code"] == Code.NONE
 
 
-def test_settings_of_a_door_that_is_not_opened_have_no_effect(tmp_path):
-    (tmp_path / "logdb.toml").write_text("instances_max = 3\nauto_create_topics = true\n")
-    with serving(str(tmp_path / "db"), "--kafka", "127.0.0.1:0", cwd=tmp_path) as (process, _):
-        assert "no effect without the door that takes it: instances_max" in process.stderr.readline()
+def test_settings_of_http_are_those_of_the_door_that_is_made_for_a_connection(tmp_path):
+    (tmp_path / "logdb.toml").write_text("instances_max = 1\nauto_create_topics = true\n")
+    with serving(str(tmp_path / "db"), "--kafka", "127.0.0.1:0", cwd=tmp_path) as (_, (address,)):
+        answers = []
+        for _ in range(2):
+            connection = http.client.HTTPConnection(address, timeout=30)
+            connection.request("POST", "/consumers/g", b"{}", {"Content-Type": "application/vnd.kafka.v2+json"})
+            answers.append(connection.getresponse())
+            answers[-1].read()
+            connection.close()
+    assert [one.status for one in answers] == [200, 503]
 
 
 @pytest.mark.parametrize("flags", [("--kafka", "0.0.0.0:0"), ("--kafka", "9092"), ("--kafka", "127.0.0.1:0", "--kafka-advertised", "x")])

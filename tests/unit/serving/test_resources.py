@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from logdb.codec.batch import HEADER_SIZE_BYTES, build_batch
 from logdb.model import TopicPartition
 from logdb.requests.principals import ANONYMOUS, Principal
 from logdb.serving.limits import Limits
@@ -164,6 +165,20 @@ def test_draining_ends_a_delay_by_quotas() -> None:
         assert await held == 60_000
 
     drained(story, take_throttle_ms=lambda: 60_000)
+
+
+def of_codec(codec: int, size_bytes: int) -> bytes:
+    """A batch of a size, which says that it is compressed unless ``codec`` is 0."""
+    fields = {"base_offset": 0, "last_offset": 0, "leader_epoch": 0, "timestamp": 0, "record_count": 1}
+    return build_batch(bytes(size_bytes - HEADER_SIZE_BYTES), attributes=codec, **fields)
+
+
+def test_compressed_batches_count_as_larger_ones() -> None:
+    """64 KiB that expand to 64 MiB would hold up the loop."""
+    plain, compressed = of_codec(0, 3_000), of_codec(2, 3_000)
+    size = DoorResources.append_size
+    assert [size(b""), size(plain), size(compressed), size(plain + compressed)] == [0, 3_000, 16 * 3_000, 16 * 6_000]
+    assert size(of_codec(2, 70_000)) == 70_000
 
 
 def test_a_small_append_is_made_on_the_loop_unless_a_thread_appends_to_the_same_partition() -> None:

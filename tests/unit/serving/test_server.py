@@ -49,10 +49,17 @@ def test_each_door_is_given_what_it_takes(access):
 
 
 def test_an_option_that_no_door_takes_is_named(access):
-    with pytest.raises(TypeError, match="no option frame_bytes_max; its limits are body_timeout_ms, connections_max, "):
-        Server(access, {"Words": "127.0.0.1:0"}, frame_bytes_max=5)
     with pytest.raises(TypeError, match=r"no option nonsense; its limits are body_timeout_ms, .*, frame_bytes_max, "):
         Server(access, {"Words": "127.0.0.1:0", "Frames": "127.0.0.1:0"}, nonsense=1)
+
+
+def test_options_of_a_door_that_is_made_for_a_connection(access):
+    access_server = Server(access, {"Words": "127.0.0.1:0"}, frame_bytes_max=5)
+    (words,) = access_server._doors
+    assert words.options == {}
+    assert access_server._made(Frames, "").options == {"frame_bytes_max": 5}
+    with pytest.raises(ValueError, match="frame_bytes_max=0: wanted is a whole number from 1 on"):
+        Server(access, {"Words": "127.0.0.1:0"}, frame_bytes_max=0)
 
 
 def test_a_limit_is_a_whole_number_from_1_on():
