@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import logdb
@@ -31,6 +32,29 @@ def open_replica(path: str | os.PathLike[str], *, limited: bool = False, **optio
         limited: Readers see it up to the high watermark, which has to be moved.
     """
     return (Bare if limited else Unlimited)(Store.open(path, replicated=True, **options))
+
+
+HISTORY_VALUE_SIZE_BYTES = 100 << 10  # some ten records are a page of a read
+
+
+def write_history(log: logdb.Log, epoch: int, end_offset: int) -> None:
+    """Begin a leader epoch, and append up to an offset; each value begins with ``OFFSET of epoch EPOCH``."""
+    log.begin_epoch(epoch)
+    for offset in range(log.end_offset, end_offset):
+        log.append_many([b"%d of epoch %d " % (offset, epoch) * (HISTORY_VALUE_SIZE_BYTES // 16)])
+    log.flush()
+
+
+def _values(batches: Iterable[Any]) -> Iterator[bytes]:
+    for batch in batches:
+        yield from batch["value"].to_pylist()
+
+
+WAYS_TO_READ: dict[str, Callable[..., Iterator[bytes | None]]] = {
+    "records": lambda log, **options: (record.value for record in log.read(0, **options)),
+    "columns": lambda log, **options: _values(log.read_arrow(0, **options)),
+}
+"""The values of a log, page by page."""
 
 
 def fetch(leader: logdb.Log, follower: logdb.Log, size_bytes: int = 1 << 20, **options: Any) -> bool:

@@ -5,18 +5,17 @@ import pytest
 from logdb.access.access_control import AccessControl
 from logdb.errors import LogTruncated
 from logdb.requests.principals import ANONYMOUS
-from support.followers import open_replica
+from support.followers import WAYS_TO_READ, open_replica, write_history
 from support.produced import Sender
 
 COUNT, CUT = 30, 20
-VALUE_SIZE_BYTES = 100 << 10  # some ten records are a page
 
 
 @pytest.fixture
 def db(tmp_path):
     with open_replica(tmp_path / "db") as db:
         db.create_topic("t")
-        fill(db, 1, 0)
+        write_history(db.log("t"), 1, COUNT)
         yield db
 
 
@@ -25,34 +24,15 @@ def log(db):
     return AccessControl(db._session).session(ANONYMOUS, "10.0.0.1").log("t")
 
 
-def fill(db, epoch, start):
-    log = db.log("t")
-    log.begin_epoch(epoch)
-    for number in range(start, COUNT):
-        log.append_many([b"%d of epoch %d " % (number, epoch) * (VALUE_SIZE_BYTES // 16)])
-    log.flush()
-
-
 def cut(db):
     """Cut the log off, and let it grow again to the same end."""
     assert db._store.truncate_to("t", 0, CUT) == CUT
-    fill(db, db.log("t").leader_epoch + 1, CUT)
+    write_history(db.log("t"), db.log("t").leader_epoch + 1, COUNT)
 
 
-def values(batches):
-    for batch in batches:
-        yield from batch["value"].to_pylist()
-
-
-WAYS = {
-    "records": lambda log, **options: (record.value for record in log.read(0, **options)),
-    "columns": lambda log, **options: values(log.read_arrow(0, **options)),
-}
-
-
-@pytest.fixture(params=WAYS)
+@pytest.fixture(params=WAYS_TO_READ)
 def read(request):
-    return WAYS[request.param]
+    return WAYS_TO_READ[request.param]
 
 
 @pytest.mark.parametrize("level", ["read_uncommitted", "read_committed"])
