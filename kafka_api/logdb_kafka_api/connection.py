@@ -58,7 +58,7 @@ class Answer(NamedTuple):
 class _Frame(NamedTuple):
     """A request without its size; ``owner``: for whom its memory is counted, None: it is not."""
 
-    data: Buffer
+    data: bytes | bytearray
     owner: Owner | None
 
 
@@ -74,7 +74,6 @@ class Connection(asyncio.BufferedProtocol):
     ``is_raw``           the same                 the next frame is a message of the exchange, without a header
     ``is_ending``        a handler                the connection is closed behind the answer
     ``_room``, ``_size`` ``_begin``, ``_grow``    while a frame is received whose end has not come; ``_filled`` of it has
-    ``_room_bytes``      ``_receive``             the same: how much of the room the frame may fill
     ``_taken_bytes``     ``_grow``                always: what the frame that is received has of the memory that connections share
     ``_rest``            ``_parse``               the begin of a frame, shorter than its size and key
     ``_frames``          ``_put``, ``_run``       always: requests that were received and not begun
@@ -92,7 +91,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self.host = ""
         self._room: bytearray | None = None
-        self._room_bytes = self._size = self._filled = self._progress = 0
+        self._size = self._filled = self._progress = 0
         self._rest = b""
         self._frames: deque[_Frame] = deque()
         self._queued_bytes = self._small_bytes = 0  # of queued requests, and of those of them that are not counted elsewhere
@@ -137,7 +136,6 @@ class Connection(asyncio.BufferedProtocol):
             if task is not None:
                 task.cancel()
         self._door.memory.give_back(self._taken_bytes, self._owner)
-        self._room = None
         while self._frames:
             self._give_back(self._frames.popleft())
         self._door.lost(self)
@@ -153,7 +151,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         del sizehint
-        return self._door.scratch if self._room is None else memoryview(self._room)[self._filled : self._room_bytes]
+        return self._door.scratch if self._room is None else memoryview(self._room)[self._filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
         if self._is_closing():
@@ -169,9 +167,9 @@ class Connection(asyncio.BufferedProtocol):
         if self._filled == self._size:
             room, owner = self._room, self._owner if self._taken_bytes else None
             self._room, self._taken_bytes = None, 0
-            self._put(_Frame(memoryview(room)[: self._size], owner))
-        elif self._filled == self._room_bytes:
-            self._grow(memoryview(self._room)[: self._filled])
+            self._put(_Frame(room, owner))
+        elif self._filled == len(self._room):
+            self._grow(self._room)
 
     # ------------------------------------------------------------ frames
 
@@ -233,14 +231,13 @@ class Connection(asyncio.BufferedProtocol):
             self._receive(room_bytes, more, come)
         else:
             self._pause()
-            kept = bytes(come) if self._room is None else come  # the door's buffer is read to again
+            kept = come if come is self._room else bytes(come)  # the door's buffer is read to again
             self._reserving = self._loop.create_task(self._reserve(room_bytes, more, kept))
 
     def _receive(self, room_bytes: int, more: int, come: Buffer) -> None:
         self._taken_bytes += more
-        room = self._door.rooms.take(room_bytes) if room_bytes > SMALL_BYTES else bytearray(room_bytes)
-        room[: len(come)] = come
-        self._room, self._room_bytes = room, room_bytes
+        self._room = bytearray(room_bytes)
+        self._room[: len(come)] = come
 
     async def _reserve(self, room_bytes: int, more: int, come: Buffer) -> None:
         memory, is_more = self._door.memory, self._taken_bytes > 0

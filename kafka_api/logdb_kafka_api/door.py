@@ -32,7 +32,6 @@ from logdb_kafka_api.frames import RequestHeader, UnsupportedApi
 from logdb_kafka_api.handlers import HANDLERS, UNAUTHENTICATED, produce
 from logdb_kafka_api.handlers.metadata import advertised, unsupported_version
 from logdb_kafka_api.limits import KafkaLimits
-from logdb_kafka_api.rooms import Rooms
 
 logger = logging.getLogger(__name__)
 
@@ -99,7 +98,6 @@ class KafkaDoor(DoorResources):
         self.slots = ConnectionSlots(self.limits.connections_max, self.limits.connections_per_address_max)
         self.connections = set[Connection]()
         self.scratch = memoryview(bytearray(_SCRATCH_BYTES))
-        self.rooms = Rooms()
         self.advertised = [advertised(key) for key in sorted(HANDLERS)]
         self._none_left = asyncio.Event()
         self._unsupported = set[int]()
@@ -252,7 +250,7 @@ class KafkaDoor(DoorResources):
         session.check()
         return Call(self, connection, header, session)
 
-    async def answer(self, connection: Connection, frame: Buffer) -> Answer:
+    async def answer(self, connection: Connection, frame: bytes | bytearray) -> Answer:
         """Answer one request.
 
         Raises:
