@@ -143,7 +143,8 @@ def describe_topics(session: Session, name: str | None, *, every: bool) -> None:
         found = [db.describe_topic(topic) for topic in ([name] if name else known)]
     if session.as_json:
         emit({topic.name: entries(topic, every=every) for topic in found})
-    for topic in () if session.as_json else found:
+        return
+    for topic in found:
         print_as_kafka(topic, every=every)
 
 
