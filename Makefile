@@ -1,20 +1,25 @@
 # make demo    the main job, on 336,776 flights                make bench   logdb beside its peers
-# make demo-spark   their delays, hour by hour, by Spark
+# make demo-spark   their delays, hour by hour, by Spark        make demo-cluster   three nodes, whose leader is killed under load
+# make cluster DIR=nodes   three nodes on this machine, until Ctrl-C; without DIR in a scratch directory
 # make test    what a contributor runs, a quarter of an hour   make fuzz    SECONDS=60 of random bytes against C; 1,000 kills
 # make check   linters, types, sanitizers, longer runs         make wheel   sdist and wheel in dist/
+# make test-aarch64   the C core, the files and a cluster on an emulated Arm machine; as root
 # make clean   forget everything that was built              make fault   SECONDS=60 of faults at libc's calls; 50 kills on Spark
+#                                                              DURATION=3600 SEED=7: so long of faults of a cluster
 #
 # Needs Python 3.11 or newer with venv and headers (PYTHON=… chooses it), gcc and make.
 # Everything else goes into .venv, once; a stamp there says what it was made from.
 
 PYTHON   ?= python3
 SECONDS  ?= 60
+DURATION ?= $(SECONDS)
 CONTRACT ?= ../shared/contract
 
 BIN   := .venv/bin
+ON_THREE := tests/integration/test_groups.py tests/integration/test_transactions.py tests/integration/http/test_batches.py tests/integration/kafka/test_clients.py
 BUILT := pyproject.toml setup.py $(filter-out %/_core.c,$(wildcard src/logdb/_native/*.c src/logdb/_native/*.h src/logdb/_native/*.py))
 
-.PHONY: demo demo-spark test check lint contract bench fuzz fault wheel clean
+.PHONY: demo demo-spark demo-cluster cluster test test-aarch64 check lint contract bench fuzz fault wheel clean
 .DELETE_ON_ERROR:
 
 demo: .venv/demo
@@ -23,13 +28,24 @@ demo: .venv/demo
 demo-spark: .venv/demo-spark
 	$(BIN)/python demo/flights_spark.py
 
+demo-cluster: .venv/demo-cluster
+	$(BIN)/python demo/cluster.py
+
+cluster: .venv/demo-cluster
+	$(BIN)/python demo/cluster.py --serve $(addprefix --path ,$(DIR))
+
 test: .venv/dev
 	$(BIN)/pytest -n auto --dist loadgroup
+	$(BIN)/pytest --brokers 3 $(ON_THREE)
+
+test-aarch64:
+	tests/aarch64/run
 
 check: .venv/dev lint
 	$(MAKE) -C tests/fuzz sanitize hot PYTHON=$(CURDIR)/$(BIN)/python
 	LOGDB_TEST_SCALE=2 $(BIN)/pytest -n auto tests/property tests/crash
 	$(BIN)/pytest -m foreign -n auto --dist loadfile
+	$(BIN)/pytest --brokers 3
 	$(MAKE) contract
 
 lint: .venv/dev
@@ -40,7 +56,7 @@ lint: .venv/dev
 # Programs against the public interface that are kept outside of this repository.
 contract: .venv/dev
 	@if [ -d $(CONTRACT) ]; then \
-	    for program in api kafka_format kill delivery http_door kafka_clients spark; do \
+	    for program in api kafka_format kill delivery http_door kafka_clients leader_kill spark; do \
 	        PYTHONDONTWRITEBYTECODE=1 $(BIN)/python $(CONTRACT)/$$program.py || exit 1; \
 	    done; \
 	else echo "contract programs: none at $(CONTRACT)"; fi
@@ -55,8 +71,11 @@ fuzz: .venv/dev
 	LOGDB_TEST_SCALE=100 $(BIN)/pytest -o faulthandler_timeout=0 -n auto tests/fuzz/test_kafka_frames.py
 
 fault: .venv/dev
+	LOGDB_STORM_SECONDS=$(DURATION) LOGDB_STORM_SEED=$(SEED) $(BIN)/pytest -s -o faulthandler_timeout=0 tests/integration/cluster/test_storm.py
 	LOGDB_FAULT_SECONDS=$(SECONDS) $(BIN)/pytest -o faulthandler_timeout=0 -n auto --dist loadgroup tests/crash/test_faulty_libc.py
 	LOGDB_TEST_SCALE=3 $(BIN)/pytest -o faulthandler_timeout=0 -n auto tests/crash/test_following.py tests/crash/test_sidecars.py tests/crash/test_compaction.py
+	LOGDB_TEST_SCALE=20 $(BIN)/pytest -o faulthandler_timeout=0 -n auto tests/property/test_quorum_simulation.py tests/property/test_replica_simulation.py tests/integration/test_quorum.py
+	LOGDB_TEST_SCALE=20 $(BIN)/pytest -o faulthandler_timeout=0 tests/integration/cluster/test_power_cuts.py
 	LOGDB_TEST_SCALE=17 $(BIN)/pytest -o faulthandler_timeout=0 tests/integration/spark/test_stream_kill.py
 
 wheel: .venv/dev
@@ -66,7 +85,7 @@ wheel: .venv/dev
 clean:
 	rm -rf .venv build dist *.egg-info src/logdb/_native/_core.c src/logdb/_native/*.so
 	rm -rf .hypothesis .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .benchmarks
-	find src http_api kafka_api spark_source tests benches demo examples -name __pycache__ -prune -exec rm -rf {} +
+	find src http_api kafka_api replication spark_source tests benches demo examples -name __pycache__ -prune -exec rm -rf {} +
 
 # ---------------------------------------------------------------- the environment
 
@@ -81,6 +100,10 @@ clean:
 
 .venv/demo-spark: .venv/demo
 	$(BIN)/pip install -q --disable-pip-version-check -e '.[spark]'
+	touch $@
+
+.venv/demo-cluster: .venv/demo
+	$(BIN)/pip install -q --disable-pip-version-check -e '.[cluster]'
 	touch $@
 
 .venv/dev: .venv/made $(BUILT) demo/requirements.txt

@@ -3,8 +3,10 @@
 import pytest
 from hypothesis import settings
 
+from logdb import testing
 from logdb.broker.timers import Timers
 from logdb.store import cleaner, retention
+from support import three_brokers
 
 # A deadline per example measures the machine's load, not the code; a failure prints how to run it again.
 settings.register_profile("logdb", deadline=None, print_blob=True)
@@ -29,7 +31,21 @@ def late_background(request):
 def pytest_generate_tests(metafunc):
     """Run what asks for a place on a path and on a URL, unless it looks into files (mark ``local``)."""
     if "place" in metafunc.fixturenames:
-        metafunc.parametrize("place", ["path"] if metafunc.definition.get_closest_marker("local") else ["path", "url"])
+        local = metafunc.definition.get_closest_marker("local")
+        metafunc.parametrize("place", ["path"] if local else ["cluster"] if three_brokers.Shared.chosen else ["path", "url"])
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--brokers", type=int, choices=[1, 3], default=1, help="3: the suites that make sense there, on a cluster of three nodes"
+    )
+
+
+def pytest_collection_modifyitems(config, items):
+    if three_brokers.Shared.chosen:
+        chosen = three_brokers.choose(items)
+        config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+        items[:] = chosen
 
 
 class FailuresAtOnce:
@@ -46,6 +62,8 @@ class FailuresAtOnce:
 
 
 def pytest_configure(config):
+    if config.getoption("--brokers") == 3:
+        three_brokers.Shared.chosen, testing.broker = True, three_brokers.broker
     if not hasattr(config, "workerinput"):  # not in the workers of xdist
         config.pluginmanager.register(FailuresAtOnce(config))
 

@@ -42,7 +42,11 @@ _ALL = (
     _api(20, topics.DELETE_TOPICS_REQUEST, topics.DELETE_TOPICS_RESPONSE),
     _api(21, topics.DELETE_RECORDS_REQUEST, topics.DELETE_RECORDS_RESPONSE),
     _api(22, transactions.INIT_PRODUCER_ID_REQUEST, transactions.INIT_PRODUCER_ID_RESPONSE),
-    _api(23, offsets.OFFSET_FOR_LEADER_EPOCH_REQUEST, offsets.OFFSET_FOR_LEADER_EPOCH_RESPONSE),
+    _api(
+        batch_messages.OFFSET_FOR_LEADER_EPOCH,
+        batch_messages.OFFSET_FOR_LEADER_EPOCH_REQUEST,
+        batch_messages.OFFSET_FOR_LEADER_EPOCH_RESPONSE,
+    ),
     _api(24, transactions.ADD_PARTITIONS_TO_TXN_REQUEST, transactions.ADD_PARTITIONS_TO_TXN_RESPONSE),
     _api(25, transactions.ADD_OFFSETS_TO_TXN_REQUEST, transactions.ADD_OFFSETS_TO_TXN_RESPONSE),
     _api(26, transactions.END_TXN_REQUEST, transactions.END_TXN_RESPONSE),

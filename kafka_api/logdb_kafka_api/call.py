@@ -36,11 +36,13 @@ class Call(RequestResources):
         client_id: The client's name for itself.
         values: The request, once it is decoded.
         session: Of the principal that the connection was authenticated as.
+        replicated: What the answer waits for, of a request that is done otherwise; it completes the answer's values.
     """
 
     door: "KafkaDoor"
 
     values: Values
+    replicated: "Callable[[], Awaitable[None]] | None" = None
 
     def __init__(self, door: "KafkaDoor", connection: "Connection", header: "RequestHeader", session: "AuthorizedSession") -> None:
         super().__init__(door, owner_of(session))

@@ -1,9 +1,14 @@
 """One client's connection: frames in, answers out, in their order.
 
     bytes  ->  frame  ->  queue  ->  the door answers one after the other  ->  bytes
+                                        └──►  answers that wait for replicas  ──┘
 
-A frame that came whole is copied out of the door's buffer; a longer one is received to where it is read.  Memory for more than
-64 KiB is taken from what all connections share, before it is received, and grows with what has come: a length costs nothing.
+A frame that came whole is copied out of the door's buffer, unless it is answered at once; a longer one is received to where it is
+read.  Memory for more than 64 KiB is taken from what all connections share, before it is received, and grows with what has come: a
+length costs nothing.
+
+A Produce that waits for replicas holds up the answers behind its own, but no append: the next Produce begins at once, up to a number.
+Any other request begins once all are answered.
 
 Reading stops while the queue is full, the memory of a frame is waited for, or the client does not read its answers.  A frame that has
 taken memory waits for more only so long: two that wait for each other's would wait for ever.
@@ -37,22 +42,28 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _SIZE_AND_KEY = struct.Struct(">ih")
-_SIZE = struct.Struct(">i")
-_GROWTH = 4  # a frame has so many times the memory of what has come of it
+_SIZE, _KEY = struct.Struct(">i"), struct.Struct(">h")
+_GROWTH = 5  # a frame has so many times the memory of what has come of it: 64 KiB become 256 KiB, and what is around them
+_COPIED_BYTES_MAX = 4 << 10  # a smaller frame is read faster as bytes
 _QUEUED_COUNT_MAX, _QUEUED_BYTES_MAX = 64, 1 << 20
 _JOINED_BYTES_MAX, _SLICE_BYTES = 64 << 10, 256 << 10
 _PROGRESS_BYTES = 64 << 10
+_OWED_COUNT_MAX = 8  # clients of Kafka have five requests under way
 _PRODUCE = APIS[0].key
 _HTTP = frozenset((b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"PATC", b"OPTI"))
 """The begins of HTTP requests; as the size of a frame each is over a gigabyte."""
 
 
 class Answer(NamedTuple):
-    """The buffers of a response, the time in ms for which a quota mutes the connection, and the call to end once they are sent."""
+    """The buffers of a response, the time in ms for which a quota mutes the connection, and the call to end once they are sent.
+
+    ``later``: the answer itself, once replicas have what the request has appended.
+    """
 
     parts: Sequence[Buffer]
     throttle_ms: int = 0
     call: "Call | None" = None
+    later: "asyncio.Future[Answer] | None" = None
 
 
 class _Frame(NamedTuple):
@@ -77,6 +88,7 @@ class Connection(asyncio.BufferedProtocol):
     ``_taken_bytes``     ``_grow``                always: what the frame that is received has of the memory that connections share
     ``_rest``            ``_parse``               the begin of a frame, shorter than its size and key
     ``_frames``          ``_put``, ``_run``       always: requests that were received and not begun
+    ``_owed``            ``_owe``, ``_run``       always: answers to requests that are carried out, in their order
     ``_unsent``          ``_answered_at_once``    within one call of ``buffer_updated``: answers that are sent at its end
     ``_since_s``         each step of a request   while the client has to do something; see ``deadline_s``
     ==================== ======================== ==============================================================
@@ -91,9 +103,10 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self.host = ""
         self._room: bytearray | None = None
-        self._size = self._filled = self._progress = 0
+        self._size = self._key = self._filled = self._progress = 0
         self._rest = b""
         self._frames: deque[_Frame] = deque()
+        self._owed: deque[asyncio.Future[Answer]] = deque()
         self._queued_bytes = self._small_bytes = 0  # of queued requests, and of those of them that are not counted elsewhere
         self._woken: asyncio.Future[None] | None = None  # of the task, which waits for a frame
         self._writable: asyncio.Future[None] | None = None  # while no more fits into the buffer to the client
@@ -165,9 +178,13 @@ class Connection(asyncio.BufferedProtocol):
         if self._filled - self._progress >= _PROGRESS_BYTES:
             self._progress, self._since_s = self._filled, self._loop.time()
         if self._filled == self._size:
-            room, owner = self._room, self._owner if self._taken_bytes else None
+            frame = _Frame(self._room, self._owner if self._taken_bytes else None)
             self._room, self._taken_bytes = None, 0
-            self._put(_Frame(room, owner))
+            if self._key == _PRODUCE and self._answered_at_once(frame.data):
+                self._give_back(frame)
+                self._send_at_once()
+            else:
+                self._put(frame)
         elif self._filled == len(self._room):
             self._grow(self._room)
 
@@ -188,12 +205,12 @@ class Connection(asyncio.BufferedProtocol):
                 return
             begin = position + _SIZE.size
             if left < _SIZE.size + size:
-                self._begin(size, data[begin:])
+                self._begin(size, key, data[begin:])
                 return
             position = begin + size
-            frame = bytes(data[begin:position])
+            frame = data[begin:position] if size > _COPIED_BYTES_MAX else bytes(data[begin:position])
             if key != _PRODUCE or not self._answered_at_once(frame):
-                self._put(_Frame(frame, None))
+                self._put(_Frame(bytes(frame), None))
             elif self._is_closing():
                 return
             left = len(data) - position
@@ -210,9 +227,9 @@ class Connection(asyncio.BufferedProtocol):
             return SMALL_BYTES
         return self._door.limits.body_bytes_max if key == _PRODUCE else self._door.limits.call_bytes_max
 
-    def _begin(self, size: int, begun: memoryview) -> None:
+    def _begin(self, size: int, key: int, begun: memoryview) -> None:
         """Receive the rest of a frame."""
-        self._size, self._filled, self._progress = size, len(begun), 0
+        self._size, self._key, self._filled, self._progress = size, key, len(begun), 0
         self._grow(begun)
         self._begin_wait()
 
@@ -260,10 +277,13 @@ class Connection(asyncio.BufferedProtocol):
     def _put(self, frame: _Frame) -> None:
         self._frames.append(frame)
         self._count(frame, 1)
-        if self._woken is not None and not self._woken.done():
-            self._woken.set_result(None)
+        self._wake()
         if self._is_full():
             self._pause()
+
+    def _wake(self, _done: object = None) -> None:
+        if self._woken is not None and not self._woken.done():
+            self._woken.set_result(None)
 
     def _is_full(self) -> bool:
         return len(self._frames) >= _QUEUED_COUNT_MAX or self._queued_bytes >= _QUEUED_BYTES_MAX or self._small_bytes >= SMALL_BYTES
@@ -293,12 +313,14 @@ class Connection(asyncio.BufferedProtocol):
     async def _run(self, transport: asyncio.Transport) -> None:
         """Answer one request after the other."""
         try:
-            while not self.is_ending and (self._frames or not self._door.draining):
-                if not self._frames:
+            while not self.is_ending and (self._frames or self._owed or not self._door.draining):
+                if self._owed and self._owed[0].done():
+                    await self._finish(transport, self._owed.popleft().result())
+                elif self._frames and self._may_begin(self._frames[0].data):
+                    await self._answer(transport, self._frames.popleft())
+                else:
                     self._woken = self._loop.create_future()
                     await self._woken
-                    continue
-                await self._answer(transport, self._frames.popleft())
         except UnsupportedApi as error:
             self._refuse(str(error), logging.WARNING if self._door.is_news(error) else logging.INFO)
         except (NoRoom, LogdbError) as error:
@@ -308,24 +330,47 @@ class Connection(asyncio.BufferedProtocol):
         except Exception:
             logger.exception("%s: the connection is closed", self.host)
         finally:
+            for later in self._owed:
+                later.cancel()
             if self._transport is not None:  # otherwise it is another door's
                 transport.close()
 
-    def _answered_at_once(self, frame: bytes) -> bool:
+    def _may_begin(self, frame: Buffer) -> bool:
+        if not self._owed:
+            return True
+        return len(self._owed) < _OWED_COUNT_MAX and not self.is_raw and _KEY.unpack_from(frame)[0] == _PRODUCE
+
+    def _owe(self, answer: Answer) -> None:
+        """Send an answer once those before it are sent, and it is there."""
+        later = answer.later
+        if later is None:
+            later = self._loop.create_future()
+            later.set_result(answer)
+        else:
+            later.add_done_callback(self._wake)
+        self._owed.append(later)
+
+    def _answered_at_once(self, frame: Buffer) -> bool:
         """Answer a request that waits for nothing, past the task: its turns of the loop take longer than a small append."""
-        transport, is_idle = self._transport, self._woken is not None and not self._woken.done()
+        transport, is_idle = self._transport, self._woken is not None and not self._woken.done() and not self._frames
         if not is_idle or transport is None or self._writable is not None or self.is_raw or self._door.draining:
             return False
+        if len(self._owed) >= _OWED_COUNT_MAX:
+            return False
         try:
-            parts = self._door.answer_at_once(self, frame)
+            answer = self._door.answer_at_once(self, frame)
         except (LogdbError, ConnectionError) as error:
             self._refuse(str(error))
             return True
-        if parts is None:
+        if answer is None:
             return False
         self._is_new = False
-        self._begin_wait()
-        self._unsent += parts
+        self._since_s = self._loop.time()  # and no earlier look at it is needed
+        if self._owed or answer.later is not None:
+            self._is_busy = True
+            self._owe(answer)
+        else:
+            self._unsent += answer.parts
         return True
 
     def _send_at_once(self) -> None:
@@ -342,6 +387,13 @@ class Connection(asyncio.BufferedProtocol):
             self._give_back(frame)
             self._count(frame, -1)
         del frame  # its memory is not this one's any more while the client reads the answer
+        if self._owed or answer.later is not None:
+            self._owe(answer)
+            self._resume()
+        else:
+            await self._finish(transport, answer)
+
+    async def _finish(self, transport: asyncio.Transport, answer: Answer) -> None:
         try:
             await self._send(transport, answer.parts)
         finally:
@@ -349,7 +401,7 @@ class Connection(asyncio.BufferedProtocol):
                 answer.call.end()
         if answer.throttle_ms:
             await self._door.pause(answer.throttle_ms)
-        self._is_busy, self._is_new = False, self._is_new and self._door.identity_of(self) is None
+        self._is_busy, self._is_new = bool(self._owed), self._is_new and self._door.identity_of(self) is None
         self._begin_wait()
         self._resume()
 

@@ -10,13 +10,14 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from logdb.access.access_control import AccessControl
 from logdb.access.authentication import Identity
 from logdb.access.certificates import PrincipalRule
 from logdb.errors import AuthenticationFailed, InvalidMessage
-from logdb.model import PARTITION_COUNT_MAX, Buffer
+from logdb.model import BY_DEFAULT, PARTITION_COUNT_MAX, Buffer
 from logdb.requests.principals import ANONYMOUS
 from logdb.serving.connection_slots import ConnectionSlot, ConnectionSlots
 from logdb.serving.listener import Listener
@@ -26,7 +27,7 @@ from logdb.serving.server import Given
 from logdb.serving.tls import Certificate, FilePath
 from logdb_kafka_api import frames
 from logdb_kafka_api.apis import APIS
-from logdb_kafka_api.call import Call
+from logdb_kafka_api.call import Call, Values
 from logdb_kafka_api.connection import Answer, Connection
 from logdb_kafka_api.frames import RequestHeader, UnsupportedApi
 from logdb_kafka_api.handlers import HANDLERS, UNAUTHENTICATED, produce
@@ -35,7 +36,7 @@ from logdb_kafka_api.limits import KafkaLimits
 
 logger = logging.getLogger(__name__)
 
-_SCRATCH_BYTES = 256 << 10  # what comes in one read is queued, however full the queue is
+_SCRATCH_BYTES = 272 << 10  # a frame that is answered at once; what comes in one read is queued, however full the queue is
 _SWEEPS_PER_TIMEOUT = 4  # at most: one look serves all connections whose time is over by then
 _UNAUTHENTICATED = Identity(ANONYMOUS, None)  # before authentication
 
@@ -66,7 +67,7 @@ class KafkaDoor(DoorResources):
         *,
         kafka_advertised: str | None = None,
         auto_create_topics: bool = False,
-        num_partitions: int = 1,
+        num_partitions: int = BY_DEFAULT,
         tls_cert: FilePath | None = None,
         tls_key: FilePath | None = None,
         tls_client_ca: FilePath | None = None,
@@ -78,7 +79,7 @@ class KafkaDoor(DoorResources):
         Args:
             kafka_advertised: The address, ``host:port``, that clients are told to connect to; None: the one that they have reached.
             auto_create_topics: Metadata creates a topic that it names and that does not exist.
-            num_partitions: Of topics that are created without a number.
+            num_partitions: Of topics that are created without a number; -1: 1; in a cluster 2 for each broker.
             tls_cert, tls_key, tls_client_ca: See ``Certificate``; none: no TLS.
             tls_principal: How a certificate's subject becomes a principal: see ``access.certificates``.
             limits: See ``KafkaLimits``.
@@ -88,7 +89,7 @@ class KafkaDoor(DoorResources):
             ValueError: An address, or a number, is invalid.
         """
         super().__init__(access, KafkaLimits(**limits), "logdb-kafka")
-        if num_partitions not in range(1, PARTITION_COUNT_MAX + 1):
+        if num_partitions != BY_DEFAULT and num_partitions not in range(1, PARTITION_COUNT_MAX + 1):
             raise ValueError(f"num_partitions={num_partitions!r}: allowed are 1 to {PARTITION_COUNT_MAX}")
         self._address = address
         self._client_address = None if kafka_advertised is None else _host_and_port(kafka_advertised)
@@ -197,9 +198,14 @@ class KafkaDoor(DoorResources):
             self._unsupported.add(error.key)
         return is_news
 
-    def address_for(self, connection: Connection) -> tuple[str, int]:
-        """Where the client of a connection is told to connect to."""
-        return self._client_address or connection.address_here()
+    def brokers(self, connection: Connection) -> dict[int, tuple[str, int]]:
+        """Where the client of a connection is told to connect to: host and port by node, of those that are alive and serve Kafka's clients.
+
+        A node without a cluster is where the client has reached it.
+        """
+        if not self.access.is_replicated:
+            return {self.access.node_id: self._client_address or connection.address_here()}
+        return {one.node_id: one.addresses["kafka"] for one in self.access.brokers() if not one.fenced and "kafka" in one.addresses}
 
     # ------------------------------------------------------------ who
 
@@ -220,8 +226,8 @@ class KafkaDoor(DoorResources):
 
     # ------------------------------------------------------------ a request
 
-    def answer_at_once(self, connection: Connection, frame: bytes) -> Sequence[Buffer] | None:
-        """The response to a small Produce request, which is most of them in number; None: the request waits, or needs more of the door.
+    def answer_at_once(self, connection: Connection, frame: Buffer) -> Answer | None:
+        """The answer to a small Produce request, which is most of them in number; None: the request waits, or needs more of the door.
 
         Raises:
             AuthenticationFailed, ConnectionError: as ``answer``.
@@ -242,8 +248,10 @@ class KafkaDoor(DoorResources):
             return None
         call = self._call(connection, identity, header)
         call.values = request
-        values = produce.append(call, appends)
-        return () if values is None else frames.encode_response(header, values)
+        values = produce.append_at_once(call, appends)
+        if values is None:
+            return Answer(())
+        return Answer(frames.encode_response(header, values)) if call.replicated is None else self._later(call, header, values)
 
     def _call(self, connection: Connection, identity: Identity, header: RequestHeader) -> Call:
         session = self.access.session(identity.principal, connection.host, identity.credential)
@@ -277,16 +285,40 @@ class KafkaDoor(DoorResources):
                 is_large = True
                 call.values = await call.call(frames.read_request, header, frame, position)
             values = await HANDLERS[key](call)
-            delay_ms = call.session.take_throttle_ms()
-            parts: Sequence[Buffer] = ()
-            if values is not None:
-                values = {**values, "throttle_time_ms": delay_ms}
-                parts = await call.call(frames.encode_response, header, values) if is_large else frames.encode_response(header, values)
-            await call.finish(sum(map(len, parts)))
+            if call.replicated is not None and values is not None:
+                if not is_large:
+                    return self._later(call, header, values)
+                await call.replicated()
+            return await self._finished(call, header, values, is_large=is_large)
         except BaseException:
             call.end()
             raise
+
+    async def _finished(self, call: Call, header: RequestHeader, values: Values | None, *, is_large: bool) -> Answer:
+        delay_ms = call.session.take_throttle_ms()
+        parts: Sequence[Buffer] = ()
+        if values is not None:
+            values = {**values, "throttle_time_ms": delay_ms}
+            parts = await call.call(frames.encode_response, header, values) if is_large else frames.encode_response(header, values)
+        await call.finish(sum(map(len, parts)))
         return Answer(parts, delay_ms, call)
+
+    def _later(self, call: Call, header: RequestHeader, values: Values) -> Answer:
+        """An answer that waits for replicas; the request's memory is free meanwhile, and its connection may go on."""
+        call.values = {}
+        later = asyncio.get_running_loop().create_task(self._replicated(call, header, values))
+        later.add_done_callback(partial(_end_failed, call))
+        return Answer((), later=later)
+
+    async def _replicated(self, call: Call, header: RequestHeader, values: Values) -> Answer:
+        assert call.replicated is not None
+        await call.replicated()
+        return await self._finished(call, header, values, is_large=False)
+
+
+def _end_failed(call: Call, later: "asyncio.Task[Answer]") -> None:
+    if later.cancelled() or later.exception() is not None:
+        call.end()
 
 
 def _host_and_port(address: str) -> tuple[str, int]:

@@ -18,7 +18,9 @@ class Code(IntEnum):
     OFFSET_OUT_OF_RANGE = 1
     CORRUPT_MESSAGE = 2
     UNKNOWN_TOPIC_OR_PARTITION = 3
+    LEADER_NOT_AVAILABLE = 5
     NOT_LEADER_OR_FOLLOWER = 6
+    REQUEST_TIMED_OUT = 7
     MESSAGE_TOO_LARGE = 10
     OFFSET_METADATA_TOO_LARGE = 12
     NETWORK_EXCEPTION = 13
@@ -94,6 +96,7 @@ CODES: dict[type[LogdbError], Code] = {
     errors.InvalidConfig: Code.INVALID_CONFIG,
     errors.PolicyViolation: Code.POLICY_VIOLATION,
     errors.InvalidPartitions: Code.INVALID_PARTITIONS,
+    errors.InvalidReplicationFactor: Code.INVALID_REPLICATION_FACTOR,
     errors.RecordTooLarge: Code.MESSAGE_TOO_LARGE,
     errors.InvalidTimestamp: Code.INVALID_TIMESTAMP,
     errors.InvalidRecord: Code.INVALID_RECORD,
@@ -128,6 +131,7 @@ CODES: dict[type[LogdbError], Code] = {
     errors.NotLeaderOrFollower: Code.NOT_LEADER_OR_FOLLOWER,
     errors.NotEnoughReplicas: Code.NOT_ENOUGH_REPLICAS,
     errors.NotEnoughReplicasAfterAppend: Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    errors.CommitTimeout: Code.REQUEST_TIMED_OUT,
     errors.OffsetNotAvailable: Code.OFFSET_NOT_AVAILABLE,
     errors.StaleBrokerEpoch: Code.STALE_BROKER_EPOCH,
     errors.NotCoordinator: Code.NOT_COORDINATOR,
@@ -152,7 +156,14 @@ _OF_RESOURCE = {
     "Group": Code.GROUP_AUTHORIZATION_FAILED,
     "TransactionalId": Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
-_NO_COORDINATOR = (Code.UNKNOWN_SERVER_ERROR, Code.NETWORK_EXCEPTION, Code.KAFKA_STORAGE_ERROR)
+_NO_COORDINATOR = (
+    Code.UNKNOWN_SERVER_ERROR,
+    Code.NETWORK_EXCEPTION,
+    Code.KAFKA_STORAGE_ERROR,
+    Code.NOT_LEADER_OR_FOLLOWER,  # of the coordinator's own partition, as Kafka's TransactionStateManager has it
+    Code.NOT_ENOUGH_REPLICAS,
+    Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+)
 
 
 def code_of(error: LogdbError) -> Code:

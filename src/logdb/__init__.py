@@ -23,6 +23,7 @@ from logdb.errors import LogdbError
 from logdb.io import IO
 from logdb.model import (
     AbortedTransaction,
+    ClusterEvent,
     ExpiredRecords,
     OffsetAndMetadata,
     OpenTransaction,
@@ -66,6 +67,7 @@ __all__ = [
     "AnyRecord",
     "Assignor",
     "Checked",
+    "ClusterEvent",
     "ConsumedRecord",
     "Consumer",
     "ConsumerConfig",

@@ -92,6 +92,26 @@ def condemn(io: IO, path: str, reason: object) -> SyncFailed:
     return failure
 
 
+_syncs: dict[object, tuple[str, int]] = {}  # those under way: of what, and since when; a file that gives way is synced within another's
+
+
+def longest_sync_ms(io: IO, directory: str) -> int:
+    """How long the sync of a file or directory at or below ``directory`` has lasted that began first; 0: none is under way."""
+    now_ms, root = io.monotonic_ms(), os.path.join(directory, "")
+    return max((now_ms - began_ms for path, began_ms in list(_syncs.values()) if os.path.join(path, "").startswith(root)), default=0)
+
+
+@contextlib.contextmanager
+def _under_way(io: IO, path: str) -> Iterator[None]:
+    """The sync of ``path`` is one of ``_syncs`` while this lasts."""
+    sync = object()
+    _syncs[sync] = path, io.monotonic_ms()
+    try:
+        yield
+    finally:
+        del _syncs[sync]
+
+
 def sync_directory(io: IO, path: str) -> None:
     """fsync a directory.
 
@@ -100,13 +120,14 @@ def sync_directory(io: IO, path: str) -> None:
         DiskFull, WriteFailed: The directory could not be opened; its entries may not be durable yet.
     """
     try:
-        try:
-            io.fsync_dir(path)
-        except DirectoryNotOpened as error:
-            if error.errno not in _NO_DESCRIPTOR:
-                raise
-            _make_way()
-            io.fsync_dir(path)
+        with _under_way(io, path):
+            try:
+                io.fsync_dir(path)
+            except DirectoryNotOpened as error:
+                if error.errno not in _NO_DESCRIPTOR:
+                    raise
+                _make_way()
+                io.fsync_dir(path)
     except DirectoryNotOpened as error:
         raise write_error(path, 0, error) from error
     except OSError as error:
@@ -274,7 +295,8 @@ class File:
             SyncFailed: after it, every store on the device is read-only.
         """
         try:
-            self.io.fdatasync(self._fd)
+            with _under_way(self.io, self.path):
+                self.io.fdatasync(self._fd)
         except OSError as error:
             raise condemn(self.io, self.path, error) from error
 

@@ -103,6 +103,16 @@ class InvalidPartitions(LogdbError):
         self.topic, self.count, self.allowed = topic, count, allowed
 
 
+class InvalidReplicationFactor(LogdbError):
+    """A topic cannot have so many replicas: there are fewer brokers, or it is no number of replicas."""
+
+    def __init__(self, replication_factor: int, broker_count: int) -> None:
+        fault = f"larger than available brokers: {broker_count}." if replication_factor > broker_count else "is not 1 or more."
+        more = " More than one needs a cluster: a directory holds one copy." if broker_count == 1 else ""
+        super().__init__(f"Replication factor: {replication_factor} {fault}{more}")
+        self.replication_factor, self.broker_count = replication_factor, broker_count
+
+
 class RecordTooLarge(LogdbError):
     """A record, or a batch from outside, is over ``max.message.bytes``."""
 
@@ -176,6 +186,14 @@ class LogTruncated(LogdbError):
         )
         self.topic, self.partition, self.offset, self.leader_epoch = topic, partition, offset, leader_epoch
         self.epoch_end_offset, self.end_offset = epoch_end_offset, end_offset
+
+
+class MirrorDiverged(LogdbError):
+    """A topic cannot be mirrored: the one of its name at the target has other records, or is another topic's mirror."""
+
+    def __init__(self, topic: str, reason: str) -> None:
+        super().__init__(f"topic {topic} of the target is no mirror of that of the source: {reason}")
+        self.topic, self.reason = topic, reason
 
 
 class FencedLeaderEpoch(LogdbError):
@@ -489,6 +507,18 @@ class OffsetNotAvailable(LogdbError):
         )
         self.topic, self.partition = topic, partition
         self.high_watermark, self.epoch_start_offset = high_watermark, epoch_start_offset
+
+
+class CommitTimeout(LogdbError):
+    """The batch was appended, and the in-sync replicas have not confirmed it in time; a retry may append it twice."""
+
+    retriable = True
+
+    def __init__(self, topic: str, partition: int, timeout_ms: int) -> None:
+        super().__init__(
+            f"a batch was appended to {topic}-{partition}; its replicas have not confirmed it within {timeout_ms} ms, but may yet"
+        )
+        self.topic, self.partition, self.timeout_ms = topic, partition, timeout_ms
 
 
 class StaleBrokerEpoch(LogdbError):

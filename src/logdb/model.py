@@ -16,6 +16,7 @@ COMPRESSION_TYPES = ("none", "gzip", "snappy", "lz4", "zstd")  # position = the 
 OFFSET_MAX = 2**63 - 1
 SEGMENT_SIZE_BYTES_MAX = 2**31 - 1
 PARTITION_COUNT_MAX = 100_000
+BY_DEFAULT = -1  # of partitions, or of replicas: what the server has for a default; as in Kafka's messages
 INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
 
 
@@ -220,6 +221,13 @@ def _one_of(*names: str) -> tuple[Callable[[object], str], str]:
     return parse, "one of " + ", ".join(name or "''" for name in names)
 
 
+def _topic_id() -> tuple[Callable[[object], str], str]:
+    def parse(value: object) -> str:
+        return check_topic_id(value) if value != "" else ""
+
+    return parse, "the id of a topic, or ''"
+
+
 def _policies() -> tuple[Callable[[object], str], str]:
     def parse(value: object) -> str:
         parts = [part.strip() for part in str(value).split(",")]
@@ -257,6 +265,7 @@ TOPIC_CONFIGS: Mapping[str, _Key] = {
     "index.interval.bytes": _key(4_096, _whole(0, _INT), "log bytes between two entries of the offset index"),
     "local.retention.bytes": _key(-2, _whole(-2, _LONG), "stored, without effect"),
     "local.retention.ms": _key(-2, _whole(-2, _LONG), "stored, without effect"),
+    "logdb.mirror.of": _key("", _topic_id(), "id of the topic that logdb mirror copies into this one, which takes no other records; or ''"),
     "logdb.parquet": _key(False, _flag(), "make a Parquet file of each sealed segment, in the background"),
     "max.compaction.lag.ms": _key(_LONG, _whole(1, _LONG), "longest that a record may stay uncompacted"),
     "max.message.bytes": _key(1_048_588, _whole(128, _INT), "largest record batch accepted"),
@@ -348,6 +357,7 @@ class LogConfig(NamedTuple):
     timestamp_before_max_ms: int = _LONG
     timestamp_after_max_ms: int = 3_600_000
     retention_ms: int = -1
+    mirror_of: str = ""
 
     @staticmethod
     def of(config: Mapping[str, ConfigValue], durability: Durability) -> "LogConfig":
@@ -373,11 +383,15 @@ class LogConfig(NamedTuple):
             timestamp_before_max_ms=int(full["message.timestamp.before.max.ms"]),
             timestamp_after_max_ms=int(full["message.timestamp.after.max.ms"]),
             retention_ms=int(full["retention.ms"]) if "delete" in str(full["cleanup.policy"]) else -1,
+            mirror_of=str(full["logdb.mirror.of"]),
         )
 
 
 class PartitionInfo(NamedTuple):
-    """One partition, as in ``describe_topic`` and ``logdb topics --describe``; it is compacted below ``clean_offset``."""
+    """One partition, as in ``describe_topic`` and ``logdb topics --describe``; it is compacted below ``clean_offset``.
+
+    ``leader``, ``replicas``, ``in_sync``: nodes by their ids; a directory that is no cluster's is node 0; no leader: None.
+    """
 
     partition: int
     start_offset: int
@@ -387,6 +401,9 @@ class PartitionInfo(NamedTuple):
     leader_epoch: int
     read_only_reason: str | None = None
     clean_offset: int = 0
+    leader: int | None = 0
+    replicas: tuple[int, ...] = (0,)
+    in_sync: tuple[int, ...] = (0,)
 
 
 class TopicInfo(NamedTuple):
@@ -440,12 +457,29 @@ class TopicEvent(NamedTuple):
     topic: TopicInfo
 
 
+ClusterEventKind: TypeAlias = Literal["leader_changed", "in_sync_changed", "broker_joined", "broker_left"]
+
+
+class ClusterEvent(NamedTuple):
+    """One change of a cluster's nodes.
+
+    ``broker_joined``, ``broker_left``: ``node`` serves, or is fenced.  ``leader_changed``, ``in_sync_changed``: ``node`` leads
+    ``partition`` now, None: no node does; ``in_sync`` are the replicas in sync.
+    """
+
+    kind: ClusterEventKind
+    node: int | None
+    partition: TopicPartition | None = None
+    leader_epoch: int = -1
+    in_sync: tuple[int, ...] = ()
+
+
 class Changes(NamedTuple):
-    """The changes of topics since a position, and the next position.
+    """The changes of topics, and of a cluster's nodes, since a position, and the next position.
 
     ``complete`` is false if the position is too old: then there are no events, and the caller has to list all topics again.
     """
 
-    events: tuple[TopicEvent, ...]
+    events: tuple[TopicEvent | ClusterEvent, ...]
     position: str
     complete: bool = True

@@ -15,6 +15,9 @@
  *   errno   the call fails with this one; with "bytes", the calls after it do
  *   keep    1: every later call that matches fails with "errno" too, as on a disk that dies or is full
  *   die     "before" or "after" the call (with "bytes": in the middle of it) the process gets SIGKILL
+ *   switch  file of a byte, which another process may change: what every call under root meets until it changes.
+ *           "h": a sync hangs; "e": a sync fails with EIO; "f": what takes room fails with ENOSPC; "s": a write moves
+ *           half of its bytes; anything else: nothing
  *
  * What is done is told in the report as "fired KIND PATH", before it is done.
  *
@@ -45,6 +48,7 @@
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 _Static_assert(sizeof(off_t) == 8, "off_t and off64_t must be one type");
@@ -62,6 +66,7 @@ static struct {
 
 static atomic_bool armed;
 static atomic_long matched;
+static const _Atomic char no_switch, *disk = &no_switch;
 
 /* ---------------------------------------------------------------- the plan */
 
@@ -78,6 +83,15 @@ static void set_field(const char *name, const char *value) {
     else if (!strcmp(name, "report")) {
         int fd = (int)syscall(SYS_openat, AT_FDCWD, value, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
         plan.report = (int)syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, REPORT_FD_MIN);
+        syscall(SYS_close, fd);
+    } else if (!strcmp(name, "switch")) {
+        int fd = (int)syscall(SYS_openat, AT_FDCWD, value, O_RDONLY | O_CLOEXEC);
+        long mapped = syscall(SYS_mmap, NULL, 1, PROT_READ, MAP_SHARED, fd, 0);
+        if (mapped < 0 && mapped > -4096) {
+            fprintf(stderr, "faulty_libc: %s cannot be mapped\n", value);
+            _exit(99);
+        }
+        disk = (const _Atomic char *)mapped;
         syscall(SYS_close, fd);
     } else {
         fprintf(stderr, "faulty_libc: unknown field %s\n", name);
@@ -149,9 +163,23 @@ static const char *below_root(const char *path) {
     return *path == '/' ? path + 1 : *path ? NULL : path;
 }
 
+/* What the switch does to a call. */
+static void obey_switch(const char *kind, struct step *step) {
+    static const char syncs[] = ",fsync,fdatasync,", takes_room[] = ",create,write,pwrite,copy_file_range,fallocate,mkdir,link,rename,";
+    static const char writes[] = ",write,pwrite,copy_file_range,";
+    const struct timespec moment = {.tv_nsec = 5000000};
+    char name[32], now = *disk;
+    snprintf(name, sizeof name, ",%s,", kind);
+    if (now == 'h' && strstr(syncs, name)) while (*disk == 'h') syscall(SYS_nanosleep, &moment, NULL);
+    else if (now == 'e' && strstr(syncs, name)) step->error = EIO;
+    else if (now == 'f' && strstr(takes_room, name)) step->error = ENOSPC;
+    else if (now == 's' && strstr(writes, name) && step->count > 1) step->count /= 2;
+}
+
 static struct step judge(const char *kind, const char *path, size_t count) {
     struct step step = {.count = count};
     if (plan.log) tell("call", kind, path, count);
+    if (*disk) obey_switch(kind, &step);
     if (!plan.at || !is_wanted(kind, path)) return step;
     long number = atomic_fetch_add(&matched, 1) + 1;
     if (number > plan.at && plan.keep) step.error = plan.error;

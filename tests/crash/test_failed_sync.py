@@ -318,7 +318,7 @@ def test_a_flush_that_waited_beside_the_failed_one_fails_too(tmp_path, io):
             if kind == "fdatasync" and path.endswith(".log"):
                 io.before = lambda kind, path: None
                 beside.append(threads.submit(log.flush))
-                until(lambda: log._group_commit._waiting, "the second flush waits")
+                until(lambda: log.syncs.group._waiting, "the second flush waits")
                 raise OSError(errno.EIO, os.strerror(errno.EIO), path)
 
         io.before = before

@@ -19,7 +19,7 @@ from logdb.client.producer import transaction as transactions
 from logdb.client.table import table as tables
 from logdb.errors import Closed, CorruptionError, OffsetOutOfRange, ReadOnly, UnknownTopic
 from logdb.model import OffsetAndMetadata, TopicPartition
-from logdb_http_api.remote import connection
+from logdb_http_api.remote import connections
 from support.serving import served
 
 T0 = TopicPartition("t", 0)
@@ -33,7 +33,7 @@ def run(place, tmp_path, story, **options):
             await db.create_topic("t", partitions=2, if_not_exists=True)
             await story(db)
 
-    take, held_up = connection.Connections.take, []
+    take, held_up = connections.Connections.take, []
 
     def off_the_loop(self, timeout_s, **options):
         with contextlib.suppress(RuntimeError):
@@ -45,7 +45,7 @@ def run(place, tmp_path, story, **options):
         asyncio.run(main(tmp_path / "db", **options))
     else:
         with served(tmp_path / "db") as server, pytest.MonkeyPatch.context() as patch:
-            patch.setattr(connection.Connections, "take", off_the_loop)
+            patch.setattr(connections.Connections, "take", off_the_loop)
             asyncio.run(main(server.url))
     assert not held_up, held_up[0]
 

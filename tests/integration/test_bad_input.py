@@ -120,12 +120,16 @@ def test_topic_exists(db):
     assert db.create_topic("t", if_not_exists=True, partitions=9).partition_count == 3
 
 
-@pytest.mark.parametrize("count", [0, -1, 100_001])
+@pytest.mark.parametrize("count", [0, -2, 100_001])
 def test_partition_count(db, count):
     with pytest.raises(InvalidPartitions, match=f"cannot have {count} partitions: allowed are 1 to 100000") as caught:
         db.create_topic("new", partitions=count)
     assert caught.value.count == count
     assert len(db.topics()) == 1
+
+
+def test_minus_one_partitions_are_the_default_as_in_kafka(db):
+    assert db.create_topic("new", partitions=-1).partition_count == 1
 
 
 def test_partitions_never_shrink(db):

@@ -228,16 +228,16 @@ def test_without_the_extra_the_message_says_what_to_install(tmp_path):
     assert result.stderr == "logdb: the command needs the package 'click': pip install 'click>=8.1' 'rich>=13'\n"
 
 
-@pytest.mark.parametrize("args", [["-b", "http://127.0.0.1:1", "topics"], ["serve", "db"]])
-def test_without_aiohttp_the_message_says_what_to_install(tmp_path, args):
-    (tmp_path / "aiohttp.py").write_text("raise ModuleNotFoundError(\"No module named 'aiohttp'\", name='aiohttp')")
+@pytest.mark.parametrize(
+    ("package", "what", "args"), [("h11", "a URL", ["-b", "http://127.0.0.1:1", "topics"]), ("aiohttp", "a server", ["serve", "db"])]
+)
+def test_without_a_package_the_message_says_what_to_install(tmp_path, package, what, args):
+    (tmp_path / f"{package}.py").write_text(f"raise ModuleNotFoundError(\"No module named '{package}'\", name='{package}')")
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     result = run(*args, env={"PYTHONPATH": path}, cwd=tmp_path)
     assert (result.returncode, result.stdout) == (1, "")
-    assert (
-        result.stderr
-        == "logdb: a server needs the package 'aiohttp': pip install 'aiohttp>=3.14' 'google-re2>=1.1' 'h11>=0.16' 'msgspec>=0.20'\n"
-    )
+    wanted = "'aiohttp>=3.14' 'google-re2>=1.1' 'h11>=0.16' 'msgspec>=0.20'"
+    assert result.stderr == f"logdb: {what} needs the package '{package}': pip install {wanted}\n"
 
 
 def test_bash_completes_verbs_and_topics(data_dir):

@@ -4,6 +4,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from logdb_replication.directory import _free_port
+
 DEMO = Path(__file__).parents[2] / "demo" / "flights.py"
 
 
@@ -14,3 +18,13 @@ def test_the_demo_runs(tmp_path: Path) -> None:
     assert "All three are equal." in done.stdout
     assert "bytes were given back" in done.stdout
     assert "no problem" in done.stdout
+
+
+@pytest.mark.slow  # three nodes start, one of them twice
+def test_the_demo_of_a_cluster_loses_nothing(tmp_path: Path) -> None:
+    taken: set[int] = set()
+    ports = ",".join(str(_free_port(taken)) for _ in range(3))
+    command = [sys.executable, str(DEMO.with_name("cluster.py")), "--path", str(tmp_path), "--ports", ports, "--kills", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    assert "each is there once, in order" in " ".join(done.stdout.split())

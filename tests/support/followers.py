@@ -28,10 +28,16 @@ class Unlimited(Bare):
 def open_replica(path: str | os.PathLike[str], *, limited: bool = False, **options: Any) -> Bare:
     """A database whose leader epochs a controller gives; nobody ends its transactions.
 
+    Its logs take records of clients, as if a leader epoch had begun with each opening.
+
     Args:
         limited: Readers see it up to the high watermark, which has to be moved.
     """
-    return (Bare if limited else Unlimited)(Store.open(path, replicated=True, **options))
+    store = Store.open(path, replicated=True, **options)
+    opened = store.writer.logs
+    begin = opened._begin
+    opened._begin = lambda log: (begin(log), log.lead())
+    return (Bare if limited else Unlimited)(store)
 
 
 HISTORY_VALUE_SIZE_BYTES = 100 << 10  # some ten records are a page of a read

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import logdb
 from logdb.client.serving import make_server
+from support import three_brokers
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # it reads its schemas by importlib.resources.read_text
@@ -25,5 +26,9 @@ class Served(NamedTuple):
 
 @contextlib.contextmanager
 def kafka_door(path: Path, **options: Any) -> Iterator[Served]:
-    with logdb.open(path) as db, make_server(db, {"kafka": "127.0.0.1:0"}, **options).start() as server:
+    if three_brokers.Shared.chosen:
+        with three_brokers.broker(**options) as broker:
+            yield Served(broker.database, broker.bootstrap_servers)
+        return
+    with logdb.open(path) as db, make_server(db._session, {"kafka": "127.0.0.1:0"}, **options).start() as server:
         yield Served(db, server.addresses[0])

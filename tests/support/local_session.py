@@ -3,6 +3,7 @@
 import itertools
 
 from logdb.model import ProducerIdAndEpoch
+from logdb.requests.session import Session
 
 
 class LocalSession:
@@ -18,6 +19,8 @@ class LocalSession:
         self.calls.append(("produce", topic, partition, bytes(batches)))
         self.before("produce")
         return self.store.log(topic, partition).append_batches(batches, durability=durability)
+
+    produce_many = Session.produce_many
 
     def init_producer_id(self, transactional_id=None, *, transaction_timeout_ms=60_000, producer=None):
         self.calls.append(("init_producer_id",))

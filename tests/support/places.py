@@ -6,11 +6,19 @@ from pathlib import Path
 from typing import Any
 
 import logdb
+from support import three_brokers
 
 
 @contextlib.contextmanager
 def opened(place: str, path: Path, **options: Any) -> Iterator[logdb.Database]:
-    """The database at ``path``, opened there (``"path"``), or served by this process and opened over HTTP (``"url"``)."""
+    """The database at ``path``, opened there (``"path"``), or served by this process and opened over HTTP (``"url"``).
+
+    Or the database of three nodes (``"cluster"``).
+    """
+    if place == "cluster":
+        with three_brokers.opened(**options) as database:
+            yield database
+        return
     with logdb.open(path, **options) as database:
         if place == "path":
             yield database

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import logdb
 from logdb.serving.server import Server
+from support import three_brokers
 
 
 class Served(NamedTuple):
@@ -51,5 +52,9 @@ def _parsed(answer: Any) -> Any:
 @contextlib.contextmanager
 def served(path: Path, *, opened: "dict[str, Any] | None" = None, **options: Any) -> Iterator[Served]:
     """Serve a directory in this process, on a free port of the loopback; ``opened``: how to open it."""
+    if three_brokers.Shared.chosen:
+        with three_brokers.opened(**(opened or {}), **options) as database:
+            yield Served(database, three_brokers.Shared.cluster().urls[0], None)
+        return
     with logdb.open(path, **(opened or {})) as database, logdb.serve(database, http="127.0.0.1:0", **options) as server:
         yield Served(database, server.addresses[0], server)

@@ -46,6 +46,10 @@ CALLS = {
         lambda s: s.produce("orders", 0, batch([b"x"], 1, 0, 0, transactional=True), transactional_id="tx"),
         ["Write Topic orders", TX],
     ),
+    "produce, mirrored": (
+        lambda s: s.produce("orders", 0, batch([b"x"], 1, 0, 0), mirrored=True),
+        ["Write Topic orders", "ClusterAction Cluster kafka-cluster"],
+    ),
     "init_producer_id": (lambda s: s.init_producer_id(), ["IdempotentWrite Cluster kafka-cluster"], ["Write Topic other"]),
     "init_producer_id, transactional": (lambda s: s.init_producer_id("tx"), [TX]),
     "add_partitions": (lambda s: s.add_partitions("tx", NOBODY, [ORDERS]), ["Write Topic orders", TX]),

@@ -3,6 +3,8 @@
 import ast
 import errno
 import os
+import threading
+import time
 import weakref
 from pathlib import Path
 
@@ -264,3 +266,40 @@ def test_an_error_that_is_kept_keeps_no_file_open(tmp_path):
     assert gone() is not None
     release_frames(kept)
     assert gone() is None
+
+
+class _Hanging(FaultyIO):
+    """A disk whose syncs wait for ``gate``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate, self.now_ms = threading.Event(), 0
+
+    def monotonic_ms(self) -> int:
+        return self.now_ms
+
+    def fdatasync(self, fd: int) -> None:
+        self.gate.wait()
+
+    def fsync_dir(self, path: str) -> None:
+        self.gate.wait()
+
+
+def test_a_sync_that_hangs_is_seen_from_the_directories_above_it(tmp_path):
+    io, root = _Hanging(), tmp_path / "data"
+    (root / "t-0").mkdir(parents=True)
+    file = File(io, str(root / "t-0" / "f"), os.O_RDWR | os.O_CREAT)
+    calls = [threading.Thread(target=file.sync), threading.Thread(target=sync_directory, args=(io, str(root)))]
+    for call in calls:
+        call.start()
+    while len(disk._syncs) < len(calls):
+        time.sleep(0.001)
+    io.now_ms = 700
+    assert disk.longest_sync_ms(io, str(root)) == 700
+    assert disk.longest_sync_ms(io, str(root / "t-0")) == 700
+    assert disk.longest_sync_ms(io, str(root / "t")) == 0
+    io.gate.set()
+    for call in calls:
+        call.join()
+    assert disk.longest_sync_ms(io, str(root)) == 0
+    file.close()

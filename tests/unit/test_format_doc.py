@@ -16,8 +16,9 @@ from logdb.requests.acls import Acl
 from logdb.requests.principals import Principal
 from logdb.requests.users import Quota
 from logdb.segment import transaction_index
-from logdb.store import topic_file
+from logdb.store import cluster_file, topic_file
 from logdb.store.check import segment_rewrite
+from logdb.store.cluster_file import ClusterFile
 from logdb.store.copy import snapshot_file
 from logdb.store.copy.snapshot_file import SnapshotFile
 from logdb.store.topic_file import TopicFile
@@ -142,6 +143,12 @@ def test_the_mark_of_a_snapshot_is_what_the_page_says() -> None:
     )
     assert snapshot_file.decode(text("SNAPSHOT").encode(), "SNAPSHOT") == content
     assert snapshot_file.encode(content).decode() == text("SNAPSHOT")
+
+
+def test_the_mark_of_a_cluster_s_node_is_what_the_page_says() -> None:
+    content = ClusterFile("6c1f9d0e-8a57-4a26-9c0c-6b8f4f0f3a11", 1)
+    assert cluster_file.decode(text("cluster.json").encode(), "cluster.json") == content
+    assert cluster_file.encode(content).decode() == text("cluster.json")
 
 
 def test_the_security_file_is_what_the_page_says() -> None:

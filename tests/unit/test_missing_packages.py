@@ -13,7 +13,6 @@ from logdb.codec.compression import check_installed
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-HIDDEN = "import sys, logdb\nsys.modules['aiohttp'] = None\n"
 
 
 def asked_for(hint: str) -> set[str]:
@@ -41,17 +40,22 @@ def test_the_hint_of_a_codec(codec: str, package: str, monkeypatch: pytest.Monke
 
 def test_no_hint_names_what_no_index_has() -> None:
     hints = re.compile(r"pip install '?logdb")
-    sources = [path for where in ("src", "http_api", "kafka_api", "spark_source", "docs") for path in (ROOT / where).rglob("*.*")]
+    where = ("src", "http_api", "kafka_api", "replication", "spark_source", "docs")
+    sources = [path for name in where for path in (ROOT / name).rglob("*.*")]
     texts = [path for path in sources if path.suffix in (".py", ".md")]
     assert len(texts) > 200
     assert [str(path) for path in texts if hints.search(path.read_text(encoding="utf-8"))] == []
 
 
-@pytest.mark.parametrize("call", ["logdb.serve(logdb.open(sys.argv[1]), http='127.0.0.1:0')", "logdb.open('http://127.0.0.1:1')"])
-def test_a_server_and_a_url_without_aiohttp(call: str, tmp_path: Path) -> None:
-    program = f"{HIDDEN}try:\n    {call}\nexcept ModuleNotFoundError as error:\n    print(error.name, error)"
+@pytest.mark.parametrize(
+    ("package", "call"),
+    [("aiohttp", "logdb.serve(logdb.open(sys.argv[1]), http='127.0.0.1:0')"), ("h11", "logdb.open('http://127.0.0.1:1')")],
+)
+def test_a_server_without_aiohttp_and_a_url_without_h11(package: str, call: str, tmp_path: Path) -> None:
+    hidden = f"import sys, logdb\nsys.modules[{package!r}] = None\n"
+    program = f"{hidden}try:\n    {call}\nexcept ModuleNotFoundError as error:\n    print(error.name, error)"
     done = subprocess.run([sys.executable, "-c", program, str(tmp_path / "db")], capture_output=True, text=True, timeout=60)
-    assert re.fullmatch(r"aiohttp (the door 'http'|a URL) needs the package 'aiohttp': pip install [^\n]*\n", done.stdout)
+    assert re.fullmatch(rf"{package} (the door 'http'|a URL) needs the package '{package}': pip install [^\n]*\n", done.stdout)
     assert asked_for(done.stdout) == set(PROJECT["optional-dependencies"]["http"])
 
 

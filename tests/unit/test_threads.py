@@ -13,13 +13,20 @@ from logdb.pools import Pool
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("src/logdb", "http_api/logdb_http_api", "kafka_api/logdb_kafka_api", "spark_source/logdb_spark_source")
+PACKAGES = (
+    "src/logdb",
+    "http_api/logdb_http_api",
+    "kafka_api/logdb_kafka_api",
+    "replication/logdb_replication",
+    "spark_source/logdb_spark_source",
+)
 SOURCES = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
 PRIMITIVES = {"Lock", "RLock", "Condition", "Event", "Semaphore", "BoundedSemaphore"}
 PER_LOG = "one of many, and renewed by Log.forked where a child can meet it"
 ELSEWHERE = {  # what is not renewed by itself, and why a child does not wait for it
     "src/logdb/threads.py": "the type of one",
     "src/logdb/log/log.py": PER_LOG,
+    "src/logdb/log/log_sync.py": PER_LOG,
     "src/logdb/log/readable.py": PER_LOG,
     "src/logdb/log/segment_writer.py": PER_LOG,
     "src/logdb/log/tail.py": PER_LOG,
@@ -33,7 +40,7 @@ ELSEWHERE = {  # what is not renewed by itself, and why a child does not wait fo
     "src/logdb/meta/reader_writer_lock.py": "the same; that of transactions is made anew by StoreState.renew_locks",
     "src/logdb/client/producer/accumulator.py": "a child's wait is refused before",
     "src/logdb/access/attempts.py": "semaphores of a server's logins",
-    "http_api/logdb_http_api/remote/connection.py": "a semaphore; a child's requests are refused before",
+    "http_api/logdb_http_api/remote/connections.py": "a semaphore; a child's requests are refused before",
 }
 
 

@@ -1,4 +1,4 @@
-"""A real Kafka on the loopback: one process, broker and controller at once (KRaft).
+"""A real Kafka on the loopback: processes that are broker and controller at once (KRaft), one or a cluster of them.
 
 Knows how it is configured.  Does not know how a server is started and ended, nor what it is asked.
 """
@@ -7,7 +7,7 @@ import base64
 import contextlib
 import subprocess
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from benches.peers._server import HOST, free_port, running
@@ -34,30 +34,51 @@ def broker(directory: Path, heap: Sequence[str] = _HEAP) -> Iterator[str]:
 
 def prepare(directory: Path, port: int, heap: Sequence[str] = _HEAP) -> list[str]:
     """Format an empty directory; returns the command of a broker that listens on ``port``."""
-    config = directory / "server.properties"
-    config.write_text("".join(f"{key}={value}\n" for key, value in _config(directory, port, free_port()).items()))
-    subprocess.run(_java(heap, "kafka.tools.StorageTool", "format", "-t", _cluster_id(), "-c", config), check=True, capture_output=True)
-    return _java(heap, "kafka.Kafka", config)
+    return _formatted(directory, _config(directory, 1, {1: port}, {1: free_port()}), _cluster_id(), heap)
 
 
-def _config(directory: Path, port: int, controller_port: int) -> dict[str, object]:
+def prepare_cluster(directory: Path, ports: Mapping[int, int], controllers: Mapping[int, int]) -> dict[int, list[str]]:
+    """Format a directory for each node; returns their commands.
+
+    Args:
+        ports: Of the brokers, by the ids of their nodes.
+        controllers: Of the controllers.
+    """
+    cluster_id, commands = _cluster_id(), {}
+    for node in ports:
+        home = directory / f"node-{node}"
+        home.mkdir()
+        commands[node] = _formatted(home, _config(home, node, ports, controllers), cluster_id, _HEAP)
+    return commands
+
+
+def _formatted(directory: Path, config: Mapping[str, object], cluster_id: str, heap: Sequence[str]) -> list[str]:
+    path = directory / "server.properties"
+    path.write_text("".join(f"{key}={value}\n" for key, value in config.items()))
+    subprocess.run(_java(heap, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", path), check=True, capture_output=True)
+    return _java(heap, "kafka.Kafka", path)
+
+
+def _config(directory: Path, node: int, ports: Mapping[int, int], controllers: Mapping[int, int]) -> dict[str, object]:
+    port, count = ports[node], len(ports)
+    in_sync = min(2, count)
     return {
         "process.roles": "broker,controller",
-        "node.id": 1,
-        "controller.quorum.voters": f"1@{HOST}:{controller_port}",
-        "listeners": f"PLAINTEXT://{HOST}:{port},CONTROLLER://{HOST}:{controller_port}",
+        "node.id": node,
+        "controller.quorum.voters": ",".join(f"{other}@{HOST}:{at}" for other, at in controllers.items()),
+        "listeners": f"PLAINTEXT://{HOST}:{port},CONTROLLER://{HOST}:{controllers[node]}",
         "advertised.listeners": f"PLAINTEXT://{HOST}:{port}",
         "controller.listener.names": "CONTROLLER",
         "inter.broker.listener.name": "PLAINTEXT",
         "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
         "log.dirs": directory / "data",
         "log.retention.ms": -1,  # records may have any timestamp
-        "offsets.topic.replication.factor": 1,
+        "offsets.topic.replication.factor": count,
         "offsets.topic.num.partitions": 4,
-        "transaction.state.log.replication.factor": 1,
-        "transaction.state.log.min.isr": 1,
-        "share.coordinator.state.topic.replication.factor": 1,
-        "share.coordinator.state.topic.min.isr": 1,
+        "transaction.state.log.replication.factor": count,
+        "transaction.state.log.min.isr": in_sync,
+        "share.coordinator.state.topic.replication.factor": count,
+        "share.coordinator.state.topic.min.isr": in_sync,
         "group.initial.rebalance.delay.ms": 0,
     }
 

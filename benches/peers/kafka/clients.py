@@ -233,7 +233,7 @@ def produce_ready(work: Work, address: str) -> Measure:
 # ---------------------------------------------------------------- Kafka's own tools
 
 
-def _tool(name: str, address: str, *arguments: object) -> str:
+def tool(name: str, address: str, *arguments: object) -> str:
     command = [*_JAVA, "-cp", f"{TOOLS.directory}/*", f"org.apache.kafka.tools.{name}", "--bootstrap-server", address]
     command += ["--topic", TOPIC, *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -248,7 +248,7 @@ def _perf_produce(work: Work, address: str, *properties: str) -> Measure:
     payload.write_bytes(b"".join(key + value + b"\n" for key, value in zip(*records, strict=True)))  # the tool knows no keys
     work.start()
     counts = "--num-records", work.count, "--warmup-records", work.count // _WARM_SHARE, "--throughput", -1
-    said = _tool("ProducerPerformance", address, *counts, "--payload-file", payload, "--command-property", "acks=all", *properties)
+    said = tool("ProducerPerformance", address, *counts, "--payload-file", payload, "--command-property", "acks=all", *properties)
     found = re.findall(r"^(\d+) records sent, ([\d.]+) records/sec .*99\.9th", said, re.MULTILINE)
     if not found:
         raise Wrong(f"kafka-producer-perf-test said: {said.strip()[-500:]}")
@@ -268,7 +268,7 @@ def perf_produce_tuned(work: Work, address: str) -> Measure:
 def perf_consume(work: Work, address: str) -> Measure:
     """kafka-consumer-perf-test: a group of one, twice over the records in one JVM would be asked of a second group, so once."""
     work.start()
-    said = _tool("ConsumerPerformance", address, "--num-records", work.count, "--hide-header", "--timeout", 60_000)
+    said = tool("ConsumerPerformance", address, "--num-records", work.count, "--hide-header", "--timeout", 60_000)
     columns = [column.strip() for column in said.strip().splitlines()[-1].split(",")]
     if len(columns) < 10 or int(columns[4]) < work.count:
         raise Wrong(f"kafka-consumer-perf-test said: {said.strip()[-500:]}")

@@ -1,6 +1,7 @@
 """Authentication of HTTP requests, by ``Authorization`` or the connection's certificate.
 
     authentication   Authorization         certificate    principal
+    any              Bearer, the cluster's any            CLUSTER_NODE
     off              any                   -              ANONYMOUS
     on               Basic, Bearer         any            the owner of the password or token; otherwise 401
     on               absent                presented      the certificate's subject (``access.certificates``)
@@ -71,6 +72,8 @@ class Authenticator:
         """
         _check_site(http)
         name = host_name(http.headers.get("Host"))
+        if (node := self._cluster_node(http.headers.get("Authorization"))) is not None:
+            return node
         if not self._access.authentication:
             if is_of_internet(name) and is_at_loopback(http.transport and http.transport.get_extra_info("sockname")):
                 raise ApiError(403, 403, f"{name} is no name of the loopback: use localhost, or switch authentication on")
@@ -94,6 +97,11 @@ class Authenticator:
             return await self._logins.by_password(user, password, host)
         except NoRoom as error:
             raise ApiError(429, 429, str(error), headers={"Retry-After": _RETRY_S}) from None
+
+    def _cluster_node(self, given: str | None) -> Identity | None:
+        """The identity of another node of the cluster; None: ``Authorization`` has no token, or another one."""
+        scheme, _, token = (given or "").partition(" ")
+        return self._access.cluster_node(token.strip()) if scheme.lower() == "bearer" else None
 
     def _recognized(self, given: str | None, certificate: Mapping[str, Any] | None) -> Identity | None:
         """As ``identity``, without a wait; None if that needs one, or fails, without a line in the audit log.

@@ -4,7 +4,6 @@ The log checks the batches, on their way in and out.
 """
 
 from functools import partial
-from urllib.parse import quote
 
 from aiohttp import web
 
@@ -16,10 +15,7 @@ from logdb_http_api.door.request import Request, answer
 from logdb_http_api.door.routing import Routes
 from logdb_http_api.door.schemas import Body, Number, Parameter
 from logdb_http_api.door.sending import Parts
-
-PATH = "/logdb/v1/topics/{topic}/partitions/{partition}/batches"
-BATCHES = "application/vnd.logdb.batches"
-FETCH_BYTES_MAX = 64 << 20
+from logdb_http_api.protocol import BATCHES, BATCHES_PATH, FETCH_BYTES_MAX
 
 routes = Routes()
 
@@ -27,6 +23,7 @@ _DURABILITY = Parameter("durability", Durability, "What to wait for; without it,
 _APPENDING = (
     _DURABILITY,
     Parameter("expected_offset", Number(0), "Where the log has to end, or nothing is appended."),
+    Parameter("mirrored", bool, "They are another cluster's, and keep their offsets; needs ClusterAction Cluster, too."),
     Parameter("transactional_id", str, "Of the producer, where the batches are transactional."),
 )
 _READING = (
@@ -40,16 +37,11 @@ _READING = (
 _OFFSETS = {"base_offset": int, "next_offset": int}
 
 
-def path_of(where: TopicPartition) -> str:
-    """The path of a partition's batches."""
-    return PATH.format(topic=quote(where.topic, safe=""), partition=where.partition)
-
-
 # ---------------------------------------------------------------- in
 
 
 @routes.post(
-    PATH,
+    BATCHES_PATH,
     "Append record batches",
     needs=("Write Topic",),
     takes=_APPENDING,
@@ -70,18 +62,29 @@ async def _append(request: Request, where: TopicPartition, batches: Buffer, expe
     """Append, on the loop if that waits for nothing."""
     durability, transactional_id = request.durability(), request.query("transactional_id")
     append = partial(
-        request.session.produce, *where, batches, durability=durability, transactional_id=transactional_id, expected_offset=expected_offset
+        request.session.produce,
+        *where,
+        batches,
+        durability=durability,
+        transactional_id=transactional_id,
+        expected_offset=expected_offset,
+        mirrored=request.flag("mirrored", default=False),
     )
+    leadership = None if request.session.replication is None else request.session.leadership(*where)
     if transactional_id is None and request.door.appends_at_once(where, durability, request.door.append_size(batches)):
-        return append()
-    return await request.append_in_thread(where, append)
+        offsets = request.door.append_on_loop(append)
+    else:
+        offsets = await request.append_in_thread(where, append)
+    if leadership is not None:
+        await request.committed(leadership, offsets.stop)
+    return offsets
 
 
 # ---------------------------------------------------------------- out
 
 
 @routes.get(
-    PATH,
+    BATCHES_PATH,
     "Read record batches",
     needs=("Read Topic",),
     takes=_READING,

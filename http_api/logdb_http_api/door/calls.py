@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 
 from logdb.client.database import Database
-from logdb.requests import groups, topics, transactions
+from logdb.requests import cluster, groups, topics, transactions
 from logdb.requests.groups import JoinGroup, LeaveGroup
 from logdb.requests.request import REQUESTS
 from logdb.requests.request import Request as SessionRequest
@@ -28,16 +28,15 @@ from logdb.requests.users import CredentialStore
 from logdb_http_api.door.request import Request, encoded
 from logdb_http_api.door.routing import Routes
 from logdb_http_api.door.schemas import Body
+from logdb_http_api.protocol import CALLS_PATH
 
 if TYPE_CHECKING:
     from logdb.coordinator.events import JoinResult
 
-PATH = "/logdb/v1/calls/"
-
 _ELSEWHERE = (topics.Changes, topics.Reports, topics.Verify, topics.Backup)  # have routes of their own
 CALLS = [
     kind
-    for module in (topics, transactions, groups)
+    for module in (topics, transactions, groups, cluster)
     for kind in REQUESTS.values()
     if kind.__module__ == module.__name__ and kind not in _ELSEWHERE and not kind.local
 ] + list(SECURITY_REQUESTS)
@@ -102,13 +101,15 @@ _HANDLERS: dict[type[SessionRequest[Any]], Callable[[Request], Any]] = {JoinGrou
 def _description(kind: type[SessionRequest[Any]]) -> str:
     """The docstring of the method, or of the method that it refers to."""
     of = CredentialStore if kind in SECURITY_REQUESTS else Session
+    if kind.__module__ == cluster.__name__:
+        return inspect.getdoc(kind) or ""
     said = inspect.getdoc(getattr(of, kind.method)) or ""
     return inspect.getdoc(getattr(Database, kind.method)) or "" if said.startswith("See ``Database.") else said
 
 
 for _kind in CALLS:
     routes.post(
-        PATH + _kind.method,
+        CALLS_PATH + _kind.method,
         f"{'CredentialStore' if _kind in SECURITY_REQUESTS else 'Session'}.{_kind.method}",
         needs=tuple(map(str, _kind.needs)),
         body=Body({"application/json": _kind}),

@@ -19,7 +19,8 @@ from aiohttp import web
 
 from logdb.access.access_control import AccessControl
 from logdb.access.certificates import PrincipalRule
-from logdb.errors import LogdbError
+from logdb.errors import LogdbError, NotCoordinator, NotLeaderOrFollower
+from logdb.requests.principals import CLUSTER_NODE
 from logdb.serving.connection_slots import ConnectionSlot
 from logdb.serving.listener import Listener
 from logdb.serving.resources import DoorResources
@@ -33,6 +34,7 @@ from logdb_http_api.door.limits import HttpLimits
 from logdb_http_api.door.request import Request
 from logdb_http_api.door.routing import Route, Router
 from logdb_http_api.errors import REFUSALS, describe, headers_of
+from logdb_http_api.protocol import FOLLOWS
 from logdb_http_api.v2 import consumers as v2_consumers
 from logdb_http_api.v2 import routes as v2
 from logdb_http_api.v2.instances import Instances
@@ -204,6 +206,8 @@ class HttpDoor(DoorResources):
             route, parameters = self._router.find(http.method, http.rel_url.raw_path)
             principal, credential = await self._authenticator.identity(http, route)
             session = self.access.session(principal, http.remote or "", credential)
+            session.gathers = self.access.is_replicated and principal != CLUSTER_NODE
+            session.forwards = session.gathers and FOLLOWS not in http.headers
             request.begin(session, parameters, () if route.leaves_out else route.needs)
             if route.path not in OPEN_PATHS:
                 request.take_slot()
@@ -214,6 +218,8 @@ class HttpDoor(DoorResources):
             return response
         except (*REFUSALS, LogdbError) as error:
             request.give_memory_back()
+            if isinstance(error, NotLeaderOrFollower | NotCoordinator):
+                request.session.located(error)
             return _refusal(error, request)
         except ConnectionError:
             raise  # the client is gone

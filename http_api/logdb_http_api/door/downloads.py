@@ -10,43 +10,23 @@ import asyncio
 import os
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
 
 from aiohttp import payload, web
 from aiohttp.abc import AbstractStreamWriter
 
 from logdb.errors import BackupDamaged, BackupMismatch, LogdbError
-from logdb.store.check.report import Checked, Copied, Problem, Report
+from logdb.store.check.report import Copied
 from logdb.store.copy.backup_file import BackupReader
 from logdb_http_api.door.kept_backups import KeptBackups
 from logdb_http_api.door.request import Request, answer, encoded
 from logdb_http_api.door.routing import Routes
 from logdb_http_api.door.schemas import Body
 from logdb_http_api.errors import ApiError
+from logdb_http_api.protocol import BACKUP, BACKUPS_PATH, Offer, Verified
 
-BACKUP = "application/vnd.logdb.backup"
 _SLICE_BYTES = 256 << 10
 
 routes = Routes()
-
-
-class Verified(NamedTuple):
-    """The result of a check; as ``Report``."""
-
-    problems: list[Problem]
-    notes: list[str]
-    checked: Checked
-
-    @classmethod
-    def of(cls, report: Report) -> "Verified":
-        return cls(report.problems, report.notes, report.checked)
-
-
-class Offer(NamedTuple):
-    """A backup that can be downloaded; ``copied.written_bytes`` is its size."""
-
-    id: str
-    copied: Copied
 
 
 @routes.get("/logdb/v1/reports", "What recovery found and did", needs=("Describe Cluster",), gives={"application/json": list[str]})
@@ -62,7 +42,7 @@ async def verify(request: Request) -> web.StreamResponse:
 
 
 @routes.post(
-    "/logdb/v1/backups",
+    BACKUPS_PATH,
     "Make a backup to be downloaded",
     needs=("ClusterAction Cluster",),
     body=Body({BACKUP: bytes}, required=False),
@@ -124,7 +104,7 @@ def _increment(request: Request, path: str, outline: bytes | bytearray) -> Copie
         os.unlink(base)
 
 
-@routes.get("/logdb/v1/backups/{id}", "Download a backup", needs=("ClusterAction Cluster",), gives={BACKUP: bytes})
+@routes.get(f"{BACKUPS_PATH}/{{id}}", "Download a backup", needs=("ClusterAction Cluster",), gives={BACKUP: bytes})
 async def download(request: Request) -> web.StreamResponse:
     """The file, or the requested range of it."""
     request.session.need_backup()
@@ -182,7 +162,7 @@ class _Piece(payload.Payload):
         raise TypeError("a backup is no text")
 
 
-@routes.delete("/logdb/v1/backups/{id}", "Remove a backup", needs=("ClusterAction Cluster",), gives={"application/json": {"*": object}})
+@routes.delete(f"{BACKUPS_PATH}/{{id}}", "Remove a backup", needs=("ClusterAction Cluster",), gives={"application/json": {"*": object}})
 async def remove(request: Request) -> web.StreamResponse:
     """Remove a backup."""
     request.session.need_backup()

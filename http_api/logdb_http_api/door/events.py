@@ -12,7 +12,7 @@ from aiohttp import web
 from logdb.aio.mirror import Deadline, Wake
 from logdb.errors import LogdbError
 from logdb.log.isolation import IsolationLevel
-from logdb.model import Changes, TopicEvent
+from logdb.model import Changes, ClusterEvent, TopicEvent
 from logdb_http_api.door import sse
 from logdb_http_api.door.following import FORMATS, Following
 from logdb_http_api.door.request import Request, encoded
@@ -20,9 +20,7 @@ from logdb_http_api.door.routing import Routes
 from logdb_http_api.door.schemas import Number, Parameter
 from logdb_http_api.door.sse import EventStream
 from logdb_http_api.errors import REFUSALS, describe
-
-WATCH = "/logdb/v1/watch"
-COUNT_MAX = 1024
+from logdb_http_api.protocol import CHANGE_COUNT_MAX, WATCH_PATH
 
 routes = Routes()
 
@@ -116,13 +114,14 @@ def _error(error: Exception) -> bytes:
 
 
 @routes.get(
-    WATCH,
-    "What becomes of topics: created, altered, partitions added, deleted",
+    WATCH_PATH,
+    "What becomes of topics: created, altered, partitions added, deleted; and of a cluster's nodes",
     needs=("Describe Topic",),
     takes=(
         Parameter("position", str, "Where to go on from, as an earlier answer said; without it, from now on."),
         Parameter("timeout_ms", Number(0), "How long to wait for a change, where JSON is wanted."),
-        Parameter("count_max", Number(1, COUNT_MAX), "How many changes to tell at most, where JSON is wanted."),
+        Parameter("cluster", bool, "Whether to tell of a cluster's nodes, too: leaders, in-sync sets, brokers that come and go."),
+        Parameter("count_max", Number(1, CHANGE_COUNT_MAX), "How many changes to tell at most, where JSON is wanted."),
         _LAST_ID,
     ),
     gives={"application/json": Changes, sse.CONTENT_TYPE: str},
@@ -133,14 +132,15 @@ async def watch(request: Request) -> web.StreamResponse:
     The event ``reset`` means that the position was lost: the client then lists all topics.
     """
     position = request.http.headers.get("Last-Event-ID") or request.query("position")
+    cluster = request.flag("cluster", default=False)
     if sse.CONTENT_TYPE in request.http.headers.get("Accept", ""):
-        return await _topics(request, position)
+        return await _topics(request, position, cluster=cluster)
     timeout_ms = request.patience_ms(request.number("timeout_ms", 0))
-    count_max = request.number("count_max", COUNT_MAX, 1, COUNT_MAX)
-    return encoded(await _changes(request, position, timeout_ms, count_max))
+    count_max = request.number("count_max", CHANGE_COUNT_MAX, 1, CHANGE_COUNT_MAX)
+    return encoded(await _changes(request, position, timeout_ms, count_max, cluster=cluster))
 
 
-async def _topics(request: Request, position: str | None) -> web.StreamResponse:
+async def _topics(request: Request, position: str | None, *, cluster: bool) -> web.StreamResponse:
     if position is None:
         position = (await request.call(request.session.changes, None, 0)).position
     if request.is_head:
@@ -148,7 +148,7 @@ async def _topics(request: Request, position: str | None) -> web.StreamResponse:
     stream = await EventStream.open(request)
     try:
         while not request.door.draining:
-            changes = await _changes(request, position, sse.KEEP_ALIVE_MS, 1)
+            changes = await _changes(request, position, sse.KEEP_ALIVE_MS, 1, cluster=cluster)
             if not changes.complete:
                 await stream.send(sse.frame("{}", identity=changes.position, event="reset"))
             for event in changes.events:
@@ -161,13 +161,17 @@ async def _topics(request: Request, position: str | None) -> web.StreamResponse:
     return stream.response
 
 
-def _event(event: TopicEvent, position: str) -> bytes:
+def _event(event: TopicEvent | ClusterEvent, position: str) -> bytes:
+    if isinstance(event, ClusterEvent):
+        said = event._asdict() | {"partition": event.partition and event.partition._asdict()}
+        del said["kind"]
+        return sse.frame(json.dumps(said), identity=position, event=event.kind)
     topic: dict[str, Any] = {**event.topic._asdict(), "config": dict(event.topic.config)}
     del topic["partitions"]
     return sse.frame(json.dumps(topic), identity=position, event=event.kind)
 
 
-async def _changes(request: Request, position: str | None, timeout_ms: int, count_max: int) -> Changes:
+async def _changes(request: Request, position: str | None, timeout_ms: int, count_max: int, *, cluster: bool) -> Changes:
     """As ``Session.changes``, without a thread; empty if the time is over or the server is draining."""
     signals, wake, deadline = request.door.access.topic_signals, Wake(), Deadline(timeout_ms)
     told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -183,6 +187,8 @@ async def _changes(request: Request, position: str | None, timeout_ms: int, coun
             while True:
                 wake.clear()
                 changes: Changes = await request.call(request.session.changes, position, 0, count_max=count_max)
+                if not cluster:
+                    changes = changes._replace(events=tuple(event for event in changes.events if isinstance(event, TopicEvent)))
                 if changes.events or not changes.complete or deadline.left_ms <= 0 or request.door.draining:
                     return changes
                 position = changes.position

@@ -1,7 +1,5 @@
 """``/metrics`` for Prometheus, with the names and labels of kafka_exporter, so that its dashboards work.
 
-With one broker and one replica of each partition, the metrics about others have the values that follow from that.
-
 Source: danielqsj/kafka_exporter; the last four are those of Kafka's own beans as the JMX exporter names them.
 """
 
@@ -17,7 +15,6 @@ from logdb_http_api.door.request import Request
 from logdb_http_api.door.routing import Routes
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-_BROKER_ID = 0
 
 Sample: TypeAlias = tuple[Mapping[str, object], float]
 routes = Routes()
@@ -62,8 +59,11 @@ def _escaped(label: str) -> str:
 
 def _families(measured: Measurements, address: str) -> Iterator[Family]:
     topics, groups, counts = measured.gauges.topics, measured.gauges.groups, measured.counts.topics
-    yield Family("kafka_brokers", "gauge", "Number of brokers.", [({}, 1)])
-    yield Family("kafka_broker_info", "gauge", "A broker.", [({"id": _BROKER_ID, "address": address}, 1)])
+    brokers = measured.gauges.brokers
+    yield Family("kafka_brokers", "gauge", "Number of brokers.", [({}, len(brokers))])
+    yield Family(
+        "kafka_broker_info", "gauge", "A broker.", [({"id": one.node_id, "address": one.address("http") or address}, 1) for one in brokers]
+    )
     sizes: Iterable[Sample] = [({"topic": topic}, len(partitions)) for topic, partitions in topics.items()]
     yield Family("kafka_topic_partitions", "gauge", "Number of partitions of a topic.", sizes)
     yield from _of_partitions(topics)
@@ -83,11 +83,19 @@ def _of_partitions(topics: Mapping[str, tuple[PartitionInfo, ...]]) -> Iterator[
     numbers: tuple[tuple[str, str, Callable[[PartitionInfo], int]], ...] = (
         ("current_offset", "The end offset of a partition.", lambda partition: partition.end_offset),
         ("oldest_offset", "The start offset of a partition.", lambda partition: partition.start_offset),
-        ("in_sync_replica", "Number of in-sync replicas of a partition.", lambda _: 1),
-        ("leader", "The broker that leads a partition.", lambda _: _BROKER_ID),
-        ("leader_is_preferred", "1 if a partition is led by its preferred broker.", lambda _: 1),
-        ("replicas", "Number of replicas of a partition.", lambda _: 1),
-        ("under_replicated_partition", "1 if a partition lacks in-sync replicas.", lambda _: 0),
+        ("in_sync_replica", "Number of in-sync replicas of a partition.", lambda partition: len(partition.in_sync)),
+        ("leader", "The broker that leads a partition.", lambda partition: -1 if partition.leader is None else partition.leader),
+        (
+            "leader_is_preferred",
+            "1 if a partition is led by its preferred broker.",
+            lambda partition: int(partition.leader == partition.replicas[0]),
+        ),
+        ("replicas", "Number of replicas of a partition.", lambda partition: len(partition.replicas)),
+        (
+            "under_replicated_partition",
+            "1 if a partition lacks in-sync replicas.",
+            lambda partition: int(len(partition.in_sync) < len(partition.replicas)),
+        ),
     )
     for name, said, number in numbers:
         yield Family(f"kafka_topic_partition_{name}", "gauge", said, _each(topics, number))

@@ -1,78 +1,37 @@
 """Routes about the log of a partition, except its records: start and end, transactions, durability.  The remote log reads the answers."""
 
-from collections.abc import Mapping
-from typing import NamedTuple
+import contextlib
 
 from aiohttp import web
 
 from logdb.access.session import AuthorizedSession
-from logdb.errors import NotAuthorized, UnknownPartition, UnknownTopic
+from logdb.errors import NotAuthorized, NotLeaderOrFollower, OffsetNotAvailable, UnknownPartition, UnknownTopic
 from logdb.log.isolation import IsolationLevel
-from logdb.model import AbortedTransaction, Durability, OpenTransaction, TopicPartition
+from logdb.model import TopicPartition
 from logdb.requests.records import AbortedTransactions, EpochAt, OffsetForTimestamp, OpenTransactions
-from logdb.requests.session import Session
 from logdb_http_api.door.request import Request, answer, encoded
 from logdb_http_api.door.routing import Routes
 from logdb_http_api.door.schemas import Body, Number, Parameter
 from logdb_http_api.errors import ApiError
+from logdb_http_api.protocol import (
+    PARTITION_PATH,
+    PARTITIONS_PATH,
+    PARTITIONS_WAIT_MS_MAX,
+    Epoch,
+    Found,
+    Latest,
+    Look,
+    PartitionState,
+    Transactions,
+)
 
-WAIT_MS_MAX = 60_000
 PARTITION_COUNT_MAX = 10_000
-_PATH = "/logdb/v1/topics/{topic}/partitions/{partition}"
 
 routes = Routes()
 
 
-class PartitionState(NamedTuple):
-    """The state of a partition's log; ``readable_end_offset`` is that of the requested isolation level."""
-
-    start_offset: int
-    end_offset: int
-    readable_end_offset: int
-    last_stable_offset: int
-    size_bytes: int
-    durability: Durability
-
-
-class Look(NamedTuple):
-    """The body of ``POST /logdb/v1/partitions``.
-
-    ``positions``: with ``timeout_ms``, the request waits for a record at one of them.
-    """
-
-    positions: Mapping[TopicPartition, int]
-    timeout_ms: int = 0
-    isolation_level: IsolationLevel = "read_uncommitted"
-
-
-class Transactions(NamedTuple):
-    """The transactions of a partition."""
-
-    open: list[OpenTransaction]
-    aborted: list[AbortedTransaction]
-
-
-class Found(NamedTuple):
-    """The offset that was found; None: no record is that young."""
-
-    offset: int | None
-
-
-class Latest(NamedTuple):
-    """The record with the latest timestamp; None: there is no record."""
-
-    offset: int | None
-    timestamp_ms: int | None
-
-
-class Epoch(NamedTuple):
-    """The leader epoch of a record; -1: unknown."""
-
-    leader_epoch: int
-
-
 @routes.post(
-    "/logdb/v1/partitions",
+    PARTITIONS_PATH,
     "Where partitions begin and end, once one has a record at its position",
     needs=("Describe Topic",),
     body=Body({"application/json": Look}),
@@ -80,32 +39,43 @@ class Epoch(NamedTuple):
     leaves_out=True,
 )
 async def look(request: Request) -> web.StreamResponse:
-    """States in the order of the positions; null for a partition that does not exist, or that the principal may not see."""
+    """States in the order of the positions; null for a partition that does not exist, or that the principal may not see.
+
+    A node waits for the partitions that it leads; if another one leads one of them, it answers at once.
+    """
     wanted: Look = await request.decoded(Look)
     if len(wanted.positions) > PARTITION_COUNT_MAX:
         raise ApiError(422, 422, f"{len(wanted.positions)} positions are given, {PARTITION_COUNT_MAX} are allowed")
     if wanted.timeout_ms > 0:
-        found = await request.call(request.session.wait, wanted.positions, 0, isolation_level=wanted.isolation_level)
-        if not found:
-            await request.wait(wanted.positions, min(wanted.timeout_ms, WAIT_MS_MAX), isolation_level=wanted.isolation_level)
+        with contextlib.suppress(NotLeaderOrFollower):
+            found = await request.call(request.session.wait, wanted.positions, 0, isolation_level=wanted.isolation_level)
+            if not found:
+                await request.wait(wanted.positions, min(wanted.timeout_ms, PARTITIONS_WAIT_MS_MAX), isolation_level=wanted.isolation_level)
     return await request.call(_states, request.session, wanted)
 
 
-def _states(session: Session, wanted: Look) -> web.Response:
+def _states(session: AuthorizedSession, wanted: Look) -> web.Response:
     return encoded([_state(session, partition, wanted.isolation_level) for partition in wanted.positions])
 
 
-def _state(session: Session, partition: TopicPartition, isolation_level: IsolationLevel) -> PartitionState | None:
+def _state(session: AuthorizedSession, partition: TopicPartition, isolation_level: IsolationLevel) -> PartitionState | None:
     try:
         log = session.log(*partition)
+        if session.replication is not None:
+            log.check_end_known()
         readable = log.readable_end_offset(isolation_level)
         return PartitionState(log.start_offset, log.end_offset, readable, log.last_stable_offset, log.size_bytes, log.durability)
+    except (NotLeaderOrFollower, OffsetNotAvailable) as error:
+        return PartitionState(-1, -1, -1, -1, 0, "os", vars(session.located(error)).get("leader_address") or "")
     except (UnknownTopic, UnknownPartition, NotAuthorized):
         return None
 
 
 @routes.get(
-    f"{_PATH}/timestamps/latest", "The record with the latest timestamp", needs=("Describe Topic",), gives={"application/json": Latest}
+    f"{PARTITION_PATH}/timestamps/latest",
+    "The record with the latest timestamp",
+    needs=("Describe Topic",),
+    gives={"application/json": Latest},
 )
 async def latest_record(request: Request) -> web.StreamResponse:
     """The first record with the largest timestamp, or a transaction's marker; null if there is neither."""
@@ -118,7 +88,7 @@ def _latest(session: AuthorizedSession, partition: TopicPartition) -> tuple[int,
 
 
 @routes.get(
-    f"{_PATH}/timestamps/{{timestamp_ms}}",
+    f"{PARTITION_PATH}/timestamps/{{timestamp_ms}}",
     "The first offset of a time, or after it",
     needs=("Describe Topic",),
     gives={"application/json": Found},
@@ -129,7 +99,9 @@ async def offset_for_timestamp(request: Request) -> web.StreamResponse:
     return encoded(Found(await request.call(request.session.submit, asked)))
 
 
-@routes.get(f"{_PATH}/epochs/{{offset}}", "The leader epoch of a record", needs=("Describe Topic",), gives={"application/json": Epoch})
+@routes.get(
+    f"{PARTITION_PATH}/epochs/{{offset}}", "The leader epoch of a record", needs=("Describe Topic",), gives={"application/json": Epoch}
+)
 async def epoch_at(request: Request) -> web.StreamResponse:
     """The leader epoch of the record at an offset; -1: unknown."""
     asked = EpochAt(request.path("topic"), request.partition(), request.path_number("offset"))
@@ -137,7 +109,7 @@ async def epoch_at(request: Request) -> web.StreamResponse:
 
 
 @routes.get(
-    f"{_PATH}/transactions",
+    f"{PARTITION_PATH}/transactions",
     "Open and aborted transactions",
     needs=("Describe Topic",),
     takes=(Parameter("offset", Number(0), "Where to begin."), Parameter("end_offset", Number(0), "Where to end.")),
@@ -155,7 +127,7 @@ def _transactions(session: AuthorizedSession, asked: AbortedTransactions) -> web
 
 
 @routes.post(
-    f"{_PATH}/flush",
+    f"{PARTITION_PATH}/flush",
     "Make what was appended durable",
     needs=("Write Topic",),
     takes=(Parameter("sync", bool, "Whether to wait for the disk."),),

@@ -12,25 +12,24 @@ from logdb.serving.server import Given
 from logdb_http_api.door.request import Request
 from logdb_http_api.door.routing import Routes
 from logdb_http_api.errors import ApiError
+from logdb_http_api.protocol import KAFKA_PATH, KAFKA_PROTOCOL
 
-PATH, PROTOCOL = "/logdb/v1/kafka", "kafka"
+_UPGRADE = {"Upgrade": KAFKA_PROTOCOL, "Connection": "Upgrade"}
 
 routes = Routes()
 
 
-@routes.get(PATH, "Go on in Kafka's wire protocol", needs=(), status=101, refuses=(400, 401, 426))
+@routes.get(KAFKA_PATH, "Go on in Kafka's wire protocol", needs=(), status=101, refuses=(400, 401, 426))
 async def upgrade(request: Request) -> web.StreamResponse:
     """``Upgrade: kafka`` (HTTP/1.1): answered with 101, then the connection speaks Kafka's protocol, as the principal of this request."""
     http, connection = request.http, request.connection
     if not _is_asked(http) or request.is_head:
-        raise ApiError(
-            426, 426, f"wanted is Upgrade: {PROTOCOL}, by GET of HTTP/1.1", headers={"Upgrade": PROTOCOL, "Connection": "Upgrade"}
-        )
+        raise ApiError(426, 426, f"wanted is Upgrade: {KAFKA_PROTOCOL}, by GET of HTTP/1.1", headers=_UPGRADE)
     given = Given(Identity(request.session.principal, request.session.credential), connection.connection_lost)
     protocol = await request.door.upgrade("kafka", given)
     if connection.has_more or http.body_exists:
         raise ApiError(400, 400, "a body, or bytes before the answer to the upgrade, would be taken for frames")
-    response = web.StreamResponse(status=101, headers={"Upgrade": PROTOCOL, "Connection": "Upgrade"})
+    response = web.StreamResponse(status=101, headers=_UPGRADE)
     await response.prepare(http)
     connection.give_to(protocol)
     request.door.log(request, response)
@@ -41,4 +40,4 @@ async def upgrade(request: Request) -> web.StreamResponse:
 
 def _is_asked(http: web.BaseRequest) -> bool:
     tokens = {token.strip().lower() for value in http.headers.getall("Connection", ()) for token in value.split(",")}
-    return http.version >= HttpVersion11 and "upgrade" in tokens and http.headers.get("Upgrade", "").strip().lower() == PROTOCOL
+    return http.version >= HttpVersion11 and "upgrade" in tokens and http.headers.get("Upgrade", "").strip().lower() == KAFKA_PROTOCOL

@@ -11,7 +11,7 @@ from logdb.codec.schema import Message, Scattered
 from logdb.errors import Closed, InvalidAnswer, LogdbError
 from logdb.model import Buffer, Durability, TopicPartition
 from logdb.requests.error_document import rebuild
-from logdb_http_api.door.batches import BATCHES, FETCH_BYTES_MAX, path_of
+from logdb_http_api.protocol import BATCHES, BATCHES_PATH, FETCH_BYTES_MAX, path_of
 from logdb_http_api.remote.answers import Answer, RefusedUnread
 from logdb_http_api.remote.wires import HttpRequest
 
@@ -19,6 +19,7 @@ _CLIENT_ID = b"logdb"
 _HEADER = struct.Struct(f">ihhih{len(_CLIENT_ID)}sb")  # size, key, version, correlation id, client id, no tagged fields
 _SIZE = struct.Struct(">i")
 _ALL_REPLICAS, _TIMEOUT_MS = -1, 30_000
+_ELEMENTS_MAX = 1_000
 FETCH_SIZE_BYTES_MAX = (1 << 31) - 1  # a batch of any size comes whole
 
 
@@ -41,7 +42,7 @@ class Fetched(NamedTuple):
 class ProduceRequest:
     """Batches for one partition."""
 
-    response, version, into = messages.PRODUCE_RESPONSE, 12, None
+    response, version, into, elements_max = messages.PRODUCE_RESPONSE, 12, None, _ELEMENTS_MAX
 
     def __init__(
         self,
@@ -52,14 +53,16 @@ class ProduceRequest:
         durability: Durability | None = None,
         transactional_id: str | None = None,
         expected_offset: int | None = None,
+        mirrored: bool = False,
     ) -> None:
         """With batches as they are sent; ``record_count``: of their records, None: not known."""
-        self._where, self._batches, self._record_count = where, batches, record_count
+        self.key, self._batches, self._record_count = where, batches, record_count
         self._durability, self._transactional_id, self._expected_offset = durability, transactional_id, expected_offset
+        self._mirrored = mirrored
 
     def frame(self, correlation_id: int) -> list[Buffer]:
         expected_offset = -1 if self._expected_offset is None else self._expected_offset
-        one = {"index": self._where.partition, "records": self._batches, "expected_offset": expected_offset}
+        one = {"index": self.key.partition, "records": self._batches, "expected_offset": expected_offset, "mirrored": self._mirrored}
         return _frame(
             messages.PRODUCE,
             messages.PRODUCE_REQUEST,
@@ -69,7 +72,7 @@ class ProduceRequest:
                 "transactional_id": self._transactional_id,
                 "acks": _ALL_REPLICAS,
                 "timeout_ms": _TIMEOUT_MS,
-                "topic_data": ({"name": self._where.topic, "partition_data": (one,)},),
+                "topic_data": ({"name": self.key.topic, "partition_data": (one,)},),
                 "durability": self._durability or "",
                 "detailed": True,
             },
@@ -80,9 +83,14 @@ class ProduceRequest:
         return self._checked(Appended(one["base_offset"], one["next_offset"]), url)
 
     def http(self) -> HttpRequest:
-        query = {"durability": self._durability, "transactional_id": self._transactional_id, "expected_offset": self._expected_offset}
+        query = {
+            "durability": self._durability,
+            "transactional_id": self._transactional_id,
+            "expected_offset": self._expected_offset,
+            "mirrored": "true" if self._mirrored else None,
+        }
         given = urlencode({name: value for name, value in query.items() if value is not None})
-        return HttpRequest("POST", f"{path_of(self._where)}?{given}", self._batches, {"Content-Type": BATCHES})
+        return HttpRequest("POST", f"{path_of(BATCHES_PATH, self.key)}?{given}", self._batches, {"Content-Type": BATCHES})
 
     def of_http(self, answer: Answer) -> Appended:
         said: Appended = answer.decoded(Appended)
@@ -98,7 +106,7 @@ class ProduceRequest:
 class FetchRequest:
     """Batches of one partition from an offset on."""
 
-    response, version = messages.FETCH_RESPONSE, 12
+    response, version, elements_max = messages.FETCH_RESPONSE, 12, _ELEMENTS_MAX
 
     def __init__(
         self,
@@ -111,12 +119,12 @@ class FetchRequest:
         into: bytearray | None = None,
     ) -> None:
         """See ``serving.fetch.Wanted``; ``into``: receives the answer if it fits."""
-        self._where, self._offset, self._size_bytes_max = where, offset, min(size_bytes_max, FETCH_BYTES_MAX)
+        self.key, self._offset, self._size_bytes_max = where, offset, min(size_bytes_max, FETCH_BYTES_MAX)
         self._committed, self._leader_epoch, self.into = committed, leader_epoch, into
 
     def frame(self, correlation_id: int) -> list[Buffer]:
         one = {
-            "partition": self._where.partition,
+            "partition": self.key.partition,
             "current_leader_epoch": -1,
             "fetch_offset": self._offset,
             "last_fetched_epoch": -1 if self._leader_epoch is None else self._leader_epoch,
@@ -130,7 +138,7 @@ class FetchRequest:
             {
                 "max_bytes": self._size_bytes_max,
                 "isolation_level": int(self._committed),
-                "topics": ({"topic": self._where.topic, "partitions": (one,)},),
+                "topics": ({"topic": self.key.topic, "partitions": (one,)},),
                 "detailed": True,
             },
         )
@@ -145,7 +153,7 @@ class FetchRequest:
             query["isolation_level"] = "read_committed"
         if self._leader_epoch is not None:
             query["leader_epoch"] = self._leader_epoch
-        return HttpRequest("GET", f"{path_of(self._where)}?{urlencode(query)}", size_bytes_max=FETCH_SIZE_BYTES_MAX)
+        return HttpRequest("GET", f"{path_of(BATCHES_PATH, self.key)}?{urlencode(query)}", size_bytes_max=FETCH_SIZE_BYTES_MAX)
 
     def of_http(self, answer: Answer) -> Fetched:
         return Fetched(answer.url, answer.body, answer.number("Logdb-Next-Offset"), answer.number("Logdb-Readable-End-Offset"))

@@ -16,7 +16,8 @@ from logdb.requests.security import SubmittedCredentialStore
 from logdb.store.check.report import Copied, Progress, Report
 from logdb.store.sidecars import MadeSidecars
 from logdb.store.state import Mode
-from logdb_http_api.remote.connection import Connections, Security, credentials_of
+from logdb_http_api.remote.connection import Security, credentials_of
+from logdb_http_api.remote.connections import Connections
 from logdb_http_api.remote.session import RemoteSession
 
 if TYPE_CHECKING:

@@ -16,15 +16,14 @@ from logdb.store.check.report import Copied, Progress
 from logdb.store.copy.backup import new_file
 from logdb.store.copy.backup_file import BackupReader
 from logdb.store.directories import check_empty
-from logdb_http_api.door.downloads import BACKUP, Offer
+from logdb_http_api.protocol import BACKUP, BACKUPS_PATH, Offer
 from logdb_http_api.remote.answers import Answer
-from logdb_http_api.remote.connection import Exchange
+from logdb_http_api.remote.exchange import Exchange, send_request
 from logdb_http_api.remote.wires import HttpRequest
 
 if TYPE_CHECKING:
-    from logdb_http_api.remote.connection import Connections
+    from logdb_http_api.remote.connections import Connections
 
-_PATH = "/logdb/v1/backups"
 _PIECE_SIZE_BYTES = 4 << 20
 _MAKING_MS = 86_400_000
 
@@ -37,14 +36,14 @@ def backup(connections: "Connections", io: IO, path: str, progress: Progress | N
     outline = None if base is None else _outline(io, base)
     with new_file(io, path, private=connections.private) as file:
         try:
-            made = connections.request("POST", _PATH, outline, {"Content-Type": BACKUP}, safe=False, patience_ms=_MAKING_MS)
+            made = send_request(connections, "POST", BACKUPS_PATH, outline, {"Content-Type": BACKUP}, safe=False, patience_ms=_MAKING_MS)
         except BackupMismatch as error:
             raise BackupMismatch(base or "", error.reason) from None
         offer: Offer = made.decoded(Offer)
         try:
             _download(connections, file, path, offer, progress)
         finally:
-            connections.request("DELETE", f"{_PATH}/{offer.id}")
+            send_request(connections, "DELETE", f"{BACKUPS_PATH}/{offer.id}")
     return offer.copied._replace(path=path)
 
 
@@ -73,7 +72,7 @@ def _download(connections: "Connections", file: File, path: str, offer: Offer, p
 
 def _piece(connections: "Connections", offer: Offer, start: int) -> Exchange[Answer]:
     headers = {"Range": f"bytes={start}-{start + _PIECE_SIZE_BYTES - 1}"}
-    return Exchange(connections, HttpRequest("GET", f"{_PATH}/{offer.id}", headers=headers))
+    return Exchange(connections, HttpRequest("GET", f"{BACKUPS_PATH}/{offer.id}", headers=headers))
 
 
 def snapshot(connections: "Connections", io: IO, path: str, progress: Progress | None) -> Copied:

@@ -10,21 +10,21 @@ Threading: any number of threads; each has answers of its own.
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
-from logdb.errors import UnknownPartition, UnknownTopic
+from logdb.errors import NotLeaderOrFollower, UnknownPartition, UnknownTopic
 from logdb.log.isolation import IsolationLevel, is_committed
 from logdb.model import TopicInfo, TopicPartition
 from logdb.requests import coding
-from logdb_http_api.door.partitions import WAIT_MS_MAX, Look, PartitionState
-
-if TYPE_CHECKING:
-    from logdb_http_api.remote.connection import Connections
+from logdb_http_api.protocol import PARTITIONS_PATH, PARTITIONS_WAIT_MS_MAX, Look, PartitionState
+from logdb_http_api.remote.connection import Address
+from logdb_http_api.remote.connections import Connections
+from logdb_http_api.remote.exchange import Exchange, first_answered
+from logdb_http_api.remote.wires import HttpRequest
 
 _GOOD_S = 0.02
+_PAUSE_S = 0.05  # before a leader is looked for again
 _INTEREST_S = 10.0
 _INTEREST_COUNT_MAX = 1_000
-_PATH = "/logdb/v1/partitions"
 _HEADERS = {"Content-Type": "application/json"}
 
 
@@ -42,7 +42,7 @@ class _Known(threading.local):
 class EndOffsets:
     """The offsets of all partitions that a session reads."""
 
-    def __init__(self, connections: "Connections", describe: Callable[[str], TopicInfo]) -> None:
+    def __init__(self, connections: Connections, describe: Callable[[str], TopicInfo]) -> None:
         """Begin without offsets.
 
         Args:
@@ -91,7 +91,7 @@ class EndOffsets:
                 self._connections.ended.wait(left_ms / 1000)
                 self._connections.check_open()
                 return False
-            states = self._look(positions, min(left_ms, WAIT_MS_MAX), isolation_level)
+            states = self._look(positions, min(left_ms, PARTITIONS_WAIT_MS_MAX), isolation_level)
             known.interest.update(dict.fromkeys(positions, time.monotonic()))
             if any(self._found(partition, states).readable_end_offset > offset for partition, offset in positions.items()):
                 self._learn(known, states, isolation_level)
@@ -121,11 +121,60 @@ class EndOffsets:
     def _look(
         self, positions: Mapping[TopicPartition, int], timeout_ms: int, isolation_level: IsolationLevel
     ) -> dict[TopicPartition, PartitionState | None]:
-        look = Look(positions, timeout_ms, isolation_level)
-        body = coding.encode(look)
-        answer = self._connections.request("POST", _PATH, body, _HEADERS, patience_ms=timeout_ms)
-        states: list[PartitionState | None] = answer.decoded(list[PartitionState | None])
-        return dict(zip(positions, states, strict=False))
+        """The states of partitions, each from its leader.
+
+        Several leaders are waited for side by side, once all have said that there is nothing yet.
+
+        Raises:
+            NotLeaderOrFollower: No node has led one of them for the time that a request may take.
+        """
+        until = time.monotonic() + self._connections.timeout_s
+        while True:
+            parts = self._by_leader(positions)
+            states = self._asked(parts, 0 if len(parts) > 1 else timeout_ms, isolation_level)
+            if len(parts) > 1 and timeout_ms and not any(_is_past(state, positions[where]) for where, state in states.items()):
+                states |= self._asked(parts, timeout_ms, isolation_level)
+            led = {where: state.leader_address for where, state in states.items() if state is not None and state.leader_address is not None}
+            if not led:
+                return states
+            if time.monotonic() >= until:
+                raise NotLeaderOrFollower(*next(iter(led)), None, -1)
+            if not all(led.values()) or self._by_leader(positions) == parts:
+                self._connections.ended.wait(_PAUSE_S)
+                self._connections.check_open()
+
+    def _by_leader(self, positions: Mapping[TopicPartition, int]) -> list[dict[TopicPartition, int]]:
+        """Positions by the leader of their partition, as far as it is known."""
+        leaders = self._connections.leaders
+        if not leaders:
+            return [dict(positions)]
+        parts: dict[Address | None, dict[TopicPartition, int]] = {}
+        for where, offset in positions.items():
+            parts.setdefault(leaders.get(where), {})[where] = offset
+        return list(parts.values())
+
+    def _asked(
+        self, parts: Sequence[Mapping[TopicPartition, int]], timeout_ms: int, isolation_level: IsolationLevel
+    ) -> dict[TopicPartition, PartitionState | None]:
+        """The states of each part, from its leader; of those that wait, the first that is answered."""
+        looks = ((next(iter(part), None), coding.encode(Look(part, timeout_ms, isolation_level))) for part in parts)
+        requests = [HttpRequest("POST", PARTITIONS_PATH, look, _HEADERS, key=first) for first, look in looks]
+        exchanges = [Exchange(self._connections, request, patience_ms=timeout_ms) for request in requests]
+        states: dict[TopicPartition, PartitionState | None] = {}
+        try:
+            due = first_answered(exchanges, timeout_ms / 1000) if timeout_ms and len(exchanges) > 1 else exchanges
+            for part, exchange in zip(parts, exchanges, strict=True):
+                if exchange in due:
+                    answer = exchange.answer()
+                    found: list[PartitionState | None] = answer.decoded(list[PartitionState | None])
+                    states |= zip(part, found, strict=False)
+                    for where, state in zip(part, found, strict=False):
+                        if state is not None and state.leader_address is not None:
+                            self._connections.redirected(where, state.leader_address)
+        finally:
+            for exchange in exchanges:
+                exchange.abandon()
+        return states
 
     def _found(self, partition: TopicPartition, states: Mapping[TopicPartition, PartitionState | None]) -> PartitionState:
         """The state of a partition; raises if the server has none."""
@@ -136,3 +185,8 @@ class EndOffsets:
         if partition.partition >= count:
             raise UnknownPartition(*partition, count)
         raise UnknownTopic(partition.topic)  # it was created again at this moment
+
+
+def _is_past(state: PartitionState | None, offset: int) -> bool:
+    """Whether a partition has records from an offset on; what is not known is an answer, too."""
+    return state is None or state.leader_address is not None or state.readable_end_offset > offset

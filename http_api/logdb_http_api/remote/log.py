@@ -7,11 +7,11 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 from logdb.client.batches import Batches
 from logdb.codec import Record, RecordIterator, arrow
-from logdb.errors import InvalidRecord, InvalidTimestamp, LogdbError, OffsetOutOfRange, RecordTooLarge, UnknownTopic
+from logdb.errors import InvalidRecord, InvalidTimestamp, LogdbError, LogTruncated, OffsetOutOfRange, RecordTooLarge, UnknownTopic
 from logdb.log.isolation import IsolationLevel
 from logdb.mistakes import OF_THE_CALL, checked_call, wrong_type
 from logdb.model import (
@@ -27,8 +27,9 @@ from logdb.model import (
     TopicPartition,
 )
 from logdb.threads import renewed
-from logdb_http_api.door.partitions import Epoch, Found, Latest, PartitionState, Transactions
+from logdb_http_api.protocol import PARTITION_PATH, Epoch, Found, Latest, PartitionState, Transactions, path_of
 from logdb_http_api.remote.answers import Answer
+from logdb_http_api.remote.exchange import send_request
 from logdb_http_api.remote.reading import DECOMPRESSED_SIZE_BYTES_MAX, FIRST_SIZE_BYTES, SIZE_BYTES, Chunk, Source
 from logdb_http_api.remote.writing import REQUEST_BATCHES_MAX, Identity, Memory, Upload
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
     from logdb_http_api.remote.session import RemoteSession
 
+_LEADER_EPOCH_MAX = 2**31 - 1
 _WAIT_MS_MAX = 10_000
 _STOP_LOOK_MS = 100  # how often a wait checks ``stop``
 
@@ -46,7 +48,7 @@ class RemoteLog:
 
     def __init__(self, session: "RemoteSession", topic: str, partition: int, info: TopicInfo, batch_size: int) -> None:
         self._session, self.topic, self.partition = session, topic, partition
-        self._path = f"/logdb/v1/topics/{quote(topic, safe='')}/partitions/{partition}"
+        self._path = path_of(PARTITION_PATH, self._where)
         self._config = LogConfig.of(info.config, "interval")
         batch_size = min(batch_size, self._config.max_message_bytes)
         self._builder = Batches(topic, self._config, batch_size, session.clock, batch_count=REQUEST_BATCHES_MAX)
@@ -131,7 +133,7 @@ class RemoteLog:
         return None if found.offset is None or found.timestamp_ms is None else (found.offset, found.timestamp_ms)
 
     def _get(self, path: str) -> Answer:
-        return self._session.connections.request("GET", f"{self._path}/{path}")
+        return send_request(self._session.connections, "GET", f"{self._path}/{path}", key=self._where)
 
     # ------------------------------------------------------------ appending
 
@@ -213,7 +215,13 @@ class RemoteLog:
         return self._session.produce(self.topic, self.partition, batches, durability=_level(durability), expected_offset=expected_offset)
 
     def flush(self, sync: bool = True) -> None:
-        self._session.connections.request("POST", f"{self._path}/flush?sync={'true' if sync else 'false'}", patience_ms=600_000)
+        send_request(
+            self._session.connections,
+            "POST",
+            f"{self._path}/flush?sync={'true' if sync else 'false'}",
+            patience_ms=600_000,
+            key=self._where,
+        )
 
     # ------------------------------------------------------------ reading
 
@@ -235,9 +243,13 @@ class RemoteLog:
     ) -> tuple[Source, Chunk]:
         """The source of a read, and its first chunk."""
         self._check()
-        if not 0 <= offset <= OFFSET_MAX:
+        if leader_epoch is not None and leader_epoch < 0:  # no record's: as if none was given
+            leader_epoch = None
+        if not 0 <= offset <= OFFSET_MAX or (leader_epoch is not None and leader_epoch > _LEADER_EPOCH_MAX):  # a frame has no room for them
             state = self._state()
-            raise OffsetOutOfRange(self.topic, self.partition, offset, state.start_offset, state.end_offset)
+            if leader_epoch is None or not state.start_offset <= offset <= state.end_offset:
+                raise OffsetOutOfRange(self.topic, self.partition, offset, state.start_offset, state.end_offset)
+            raise LogTruncated(self.topic, self.partition, offset, leader_epoch, state.end_offset, state.end_offset)
         decompressed_size_bytes_max = max(DECOMPRESSED_SIZE_BYTES_MAX, self._config.max_message_bytes)
         source = Source(self._session.connections, self._where, isolation_level, decompressed_size_bytes_max)
         return source, source.fetch(offset, size_bytes_max, leader_epoch=leader_epoch)

@@ -13,10 +13,10 @@ from logdb.errors import InvalidAnswer
 from logdb.log.isolation import IsolationLevel, is_committed
 from logdb.model import Buffer, TopicPartition
 from logdb_http_api.remote.batch_requests import Fetched, FetchRequest
-from logdb_http_api.remote.connection import Exchange
+from logdb_http_api.remote.exchange import Exchange
 
 if TYPE_CHECKING:
-    from logdb_http_api.remote.connection import Connections
+    from logdb_http_api.remote.connections import Connections
 
 FIRST_SIZE_BYTES = 64 << 10  # of a read that may end after one record
 SIZE_BYTES = 1 << 20

@@ -7,9 +7,9 @@ error at a second try.
 import operator
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from urllib.parse import urlencode
 
 from logdb import codec
@@ -26,7 +26,7 @@ from logdb.errors import (
 from logdb.io import IO
 from logdb.log.isolation import IsolationLevel
 from logdb.mistakes import wrong_type
-from logdb.model import SERVED_TOPIC_DEFAULTS, Buffer, Changes, Durability, ExpiredRecords, TopicInfo, TopicPartition
+from logdb.model import BY_DEFAULT, SERVED_TOPIC_DEFAULTS, Buffer, Changes, Durability, ExpiredRecords, TopicInfo, TopicPartition
 from logdb.pools import Pool
 from logdb.requests import coding, groups, topics, transactions
 from logdb.requests.request import Request
@@ -34,22 +34,25 @@ from logdb.requests.security import DeleteUsers, RevokeTokens
 from logdb.requests.session import Session
 from logdb.store.check.report import Copied, Progress, Report
 from logdb.threads import started
-from logdb_http_api.door.calls import PATH
-from logdb_http_api.door.downloads import Verified
-from logdb_http_api.door.events import COUNT_MAX, WATCH
+from logdb_http_api.protocol import CALLS_PATH, CHANGE_COUNT_MAX, WATCH_PATH, Verified
 from logdb_http_api.remote import downloading
 from logdb_http_api.remote.batch_requests import ProduceRequest
-from logdb_http_api.remote.connection import Connections, Exchange
+from logdb_http_api.remote.connection import Security
+from logdb_http_api.remote.connections import Connections
 from logdb_http_api.remote.end_offsets import EndOffsets
+from logdb_http_api.remote.exchange import Exchange, send_request
 from logdb_http_api.remote.log import RemoteLog
 from logdb_http_api.remote.watching import Watching
 from logdb_http_api.remote.wires import HttpRequest
 
 A = TypeVar("A")
+K = TypeVar("K", bound=Hashable)
 
 _JSON = {"Content-Type": "application/json"}
 _INFO_GOOD_S = 1.0  # how long the description of a topic is cached
 _ANSWER_WAIT_S = 2.0  # for a group's answer, or the report that it waits for other members
+NODES_TIMEOUT_MS, _NODES_BATCH_SIZE = 5_000, 262_144
+_ASKED_COUNT_MAX = 16  # requests to several nodes at once
 _LONG_MS = 3_600_000  # the time for a request that works through a whole topic
 
 # The error of a repeated request whose first try was carried out.
@@ -119,8 +122,8 @@ class RemoteSession(Session):
             on_waiting: Called when the server reports that its answer waits for other members.
         """
         body, safe = coding.encode(request), request.is_repeatable
-        path = PATH + request.method
-        asked = HttpRequest("POST", path, body, _JSON)
+        path = CALLS_PATH + request.method
+        asked = HttpRequest("POST", path, body, _JSON, key=_key(request))
         exchange = Exchange(self.connections, asked, safe=safe, patience_ms=patience_ms, on_waiting=on_waiting)
         try:
             answer = exchange.answer()
@@ -129,6 +132,26 @@ class RemoteSession(Session):
                 return None
             raise
         return answer.decoded(request.answer)
+
+    def ask(self, requests: Mapping[K, Request[A]], places: Mapping[K, str | None]) -> dict[K, A | LogdbError]:
+        """See ``broker.cluster_peers.OtherNodes``."""
+        self.check_open()
+        for key, place in places.items():
+            self.connections.learn(key, place)
+        answers: dict[K, A | LogdbError] = {}
+        left = list(requests.items())
+        while left:
+            due, left = left[:_ASKED_COUNT_MAX], left[_ASKED_COUNT_MAX:]
+            exchanges = [
+                Exchange(self.connections, HttpRequest("POST", CALLS_PATH + request.method, coding.encode(request), _JSON, key=where))
+                for where, request in due
+            ]
+            for (where, request), exchange in zip(due, exchanges, strict=True):
+                try:
+                    answers[where] = exchange.answer().decoded(request.answer)
+                except LogdbError as error:
+                    answers[where] = error
+        return answers
 
     def _in_thread(self, request: Request[Any], patience_ms: int) -> "Future[Any]":
         """Send a request that waits for other members, in a thread of its own: it may wait for another request."""
@@ -149,10 +172,18 @@ class RemoteSession(Session):
     # ------------------------------------------------------------ topics
 
     def create_topic(
-        self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None, if_not_exists: bool = False
+        self,
+        name: str,
+        *,
+        partitions: int = BY_DEFAULT,
+        replication_factor: int | None = None,
+        config: Mapping[str, object] | None = None,
+        if_not_exists: bool = False,
     ) -> TopicInfo:
         config = {**dict.fromkeys(SERVED_TOPIC_DEFAULTS), **(config or {})}  # None: the server's options apply instead
-        info = super().create_topic(name, partitions=partitions, config=config, if_not_exists=if_not_exists)
+        info = super().create_topic(
+            name, partitions=partitions, replication_factor=replication_factor, config=config, if_not_exists=if_not_exists
+        )
         self._learn(info)
         return info
 
@@ -239,11 +270,11 @@ class RemoteSession(Session):
     # ------------------------------------------------------------ the whole
 
     def reports(self) -> tuple[str, ...]:
-        lines: tuple[str, ...] = self.connections.request("GET", "/logdb/v1/reports").decoded(tuple[str, ...])
+        lines: tuple[str, ...] = send_request(self.connections, "GET", "/logdb/v1/reports").decoded(tuple[str, ...])
         return lines
 
     def verify(self) -> Report:
-        found: Verified = self.connections.request("POST", "/logdb/v1/verify", patience_ms=_LONG_MS).decoded(Verified)
+        found: Verified = send_request(self.connections, "POST", "/logdb/v1/verify", patience_ms=_LONG_MS).decoded(Verified)
         report = Report()
         report.problems, report.notes = found.problems, found.notes
         report.file_count, report.size_bytes, report.batch_count, report.record_count = found.checked
@@ -255,10 +286,12 @@ class RemoteSession(Session):
     def snapshot(self, path: str, progress: Progress | None = None) -> Copied:
         return downloading.snapshot(self.connections, self.io, path, progress)
 
-    def changes(self, position: str | None, timeout_ms: int, *, count_max: int = COUNT_MAX) -> Changes:
-        given = {"position": position, "timeout_ms": timeout_ms, "count_max": count_max}
+    def changes(self, position: str | None, timeout_ms: int, *, count_max: int = CHANGE_COUNT_MAX) -> Changes:
+        given = {"position": position, "timeout_ms": timeout_ms, "count_max": count_max, "cluster": "true"}
         query = urlencode({name: value for name, value in given.items() if value is not None})
-        answer = self.connections.request("GET", f"{WATCH}?{query}", headers={"Accept": "application/json"}, patience_ms=timeout_ms)
+        answer = send_request(
+            self.connections, "GET", f"{WATCH_PATH}?{query}", headers={"Accept": "application/json"}, patience_ms=timeout_ms
+        )
         changes: Changes = answer.decoded(Changes)
         return changes
 
@@ -273,6 +306,7 @@ class RemoteSession(Session):
         durability: Durability | None = None,
         transactional_id: str | None = None,
         expected_offset: int | None = None,
+        mirrored: bool = False,
     ) -> range:
         request = ProduceRequest(
             TopicPartition(topic, partition),
@@ -280,9 +314,28 @@ class RemoteSession(Session):
             durability=durability,
             transactional_id=transactional_id,
             expected_offset=expected_offset,
+            mirrored=mirrored,
         )
         head = codec.header(batches)[1] if memoryview(batches) else None
-        safe = head is None or head.producer_id >= 0  # the log recognizes repeated batches of a producer
+        safe = mirrored or head is None or head.producer_id >= 0  # the log recognizes repeated batches of a producer
         said = Exchange(self.connections, request, safe=safe).answer()
         self.ends.appended()
         return range(said.base_offset, said.next_offset)
+
+
+def _key(request: Request[Any]) -> Hashable | None:
+    """What the answering node of a cluster has to lead: the partition of the group, or of the transactional id; None: nothing, or all."""
+    if isinstance(request, transactions.AddOffsets):
+        return "transactional_id", request.transactional_id
+    if (where := getattr(request, "leader_of", None)) is not None:
+        return cast("Hashable", where)
+    for name in ("group_id", "transactional_id"):
+        if (value := getattr(request, name, None)) is not None:
+            return name, value
+    return None
+
+
+def nodes_session(urls: Sequence[str], security: Security, *, timeout_ms: int = NODES_TIMEOUT_MS) -> RemoteSession:
+    """A session of one node of a cluster with all of them (``broker.cluster_peers.OtherNodes``); it asks nothing before it is used."""
+    connections = Connections(urls, security, timeout_ms=timeout_ms, connect_timeout_ms=timeout_ms)
+    return RemoteSession(connections, batch_size=_NODES_BATCH_SIZE)

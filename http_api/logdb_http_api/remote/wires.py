@@ -7,8 +7,9 @@ import itertools
 import socket
 import ssl
 import struct
+import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -17,7 +18,7 @@ import h11
 from logdb.codec.schema import Message
 from logdb.errors import InvalidAnswer, InvalidMessage
 from logdb.model import Buffer
-from logdb_http_api.door.upgrade import PATH, PROTOCOL
+from logdb_http_api.protocol import KAFKA_PATH, KAFKA_PROTOCOL
 from logdb_http_api.remote.answers import Answer
 
 R_co = TypeVar("R_co", covariant=True)
@@ -27,9 +28,10 @@ _HEAD_BYTES_MAX, _HEADER_COUNT_MAX = 64 << 10, 100
 _PIECE_BYTES = 1 << 20
 _BELIEVED_BYTES_MAX = 8 << 20  # the most memory that is taken for an announced length before the bytes have come
 _SMALL_BYTES = 16 << 10  # up to this size what is sent is copied together
-_ELEMENTS_MAX = 1_000
+_BYTES_PER_S = 64 << 10  # a server that sends more slowly is not waited for
 _HEADER = struct.Struct(">iib")  # size, correlation id, count of tagged fields
 _ANNOUNCED = struct.Struct(">bbq")
+_BEGIN_BYTES = 512  # of an answer: most are shorter
 _NEXT_OFFSET = (100, 8)  # the tag and the size of the field that announces it
 
 
@@ -38,7 +40,13 @@ class Broken(ConnectionError):
 
 
 class Request(Protocol[R_co]):
-    """What an exchange asks."""
+    """What an exchange asks.
+
+    ``key``: what the answering node has to lead; the node of an earlier request with the same key is asked first.  None: any node.
+    """
+
+    @property
+    def key(self) -> Hashable | None: ...
 
     def http(self) -> "HttpRequest":
         """As a request of HTTP."""
@@ -55,6 +63,7 @@ class HttpRequest(NamedTuple):
     body: Any = None
     headers: Mapping[str, str] = {}
     size_bytes_max: int = ANSWER_SIZE_BYTES_MAX
+    key: Hashable | None = None
 
     def http(self) -> "HttpRequest":
         return self
@@ -77,13 +86,42 @@ class FrameRequest(Request[R_co], Protocol[R_co]):
     def into(self) -> bytearray | None:
         """Receives the answer if it fits; None: memory of its own."""
 
+    @property
+    def elements_max(self) -> int:
+        """How many elements the arrays of the answer may have."""
+
     def frame(self, correlation_id: int) -> Sequence[Buffer]: ...
 
     def of_frame(self, values: dict[str, Any], url: str) -> R_co:
         """The result of the answer; raises the server's refusal, and InvalidAnswer."""
 
 
-class HttpWire:
+class _Wire:
+    """A connected socket with a timeout.
+
+    Attributes:
+        until: When an answer has to have come, by ``time.monotonic``; each ``_BYTES_PER_S`` of it give it another second.
+    """
+
+    def __init__(self, sock: socket.socket, url: str) -> None:
+        self.sock, self._url = sock, url
+        self.until = time.monotonic() + (sock.gettimeout() or 0.0)
+
+    def set_timeout(self) -> None:
+        """Have the socket raise TimeoutError where the next bytes are not sent, or do not come, in time, to a tenth."""
+        left_s = max(1e-3, self.until - time.monotonic())
+        if not 0.9 * left_s <= (self.sock.gettimeout() or 0.0) <= 1.1 * left_s:  # to set it is a system call
+            self.sock.settimeout(left_s)
+
+    def _received(self, size_bytes_max: int) -> bytes:
+        """The next bytes, none at the end."""
+        self.set_timeout()
+        piece = self.sock.recv(size_bytes_max)
+        self.until += len(piece) / _BYTES_PER_S
+        return piece
+
+
+class HttpWire(_Wire):
     """HTTP/1.1: one request at a time.
 
     Attributes:
@@ -94,7 +132,8 @@ class HttpWire:
 
     def __init__(self, sock: socket.socket, url: str, headers: Mapping[str, str]) -> None:
         """On a connected socket; ``headers`` are sent with every request."""
-        self.sock, self._url, self._headers = sock, url, list(headers.items())
+        super().__init__(sock, url)
+        self._headers = list(headers.items())
         self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_HEAD_BYTES_MAX)
         self._response: h11.Response | None = None
         self.lasts = True
@@ -144,7 +183,7 @@ class HttpWire:
     def _event(self) -> Any:
         try:
             while (event := self._http.next_event()) is h11.NEED_DATA:
-                data = self.sock.recv(_PIECE_BYTES)
+                data = self._received(_PIECE_BYTES)
                 if not data and self._http.their_state is h11.SEND_RESPONSE:
                     raise Broken("the server has closed the connection")
                 self._http.receive_data(data)
@@ -183,31 +222,37 @@ class HttpWire:
 
     def upgrade(self, prefix: str) -> "FrameWire | None":
         """Ask the server to go on in Kafka's protocol; None: it does not."""
-        request = HttpRequest("GET", PATH, headers={"Connection": "Upgrade", "Upgrade": PROTOCOL})
+        request = HttpRequest("GET", KAFKA_PATH, headers={"Connection": "Upgrade", "Upgrade": KAFKA_PROTOCOL})
         self.send(request, prefix)
         while not isinstance(event := self._event(), h11.Response):
             if event.status_code == HTTPStatus.SWITCHING_PROTOCOLS:
-                if (b"upgrade", PROTOCOL.encode()) not in event.headers:
-                    raise Broken(f"the connection goes on in another protocol than {PROTOCOL}")
+                if (b"upgrade", KAFKA_PROTOCOL.encode()) not in event.headers:
+                    raise Broken(f"the connection goes on in another protocol than {KAFKA_PROTOCOL}")
                 return FrameWire(self.sock, self._url)
         self._response = event
         self.receive(request)
         return None
 
 
-class FrameWire:
+class FrameWire(_Wire):
     """Kafka's protocol: the answers to requests come in the order of the requests.
 
     Attributes:
         lasts: Always: a server that cannot go on closes the connection.
     """
 
-    pipelines, lasts, has_more = True, True, False
+    pipelines, lasts = True, True
 
     def __init__(self, sock: socket.socket, url: str) -> None:
-        self.sock, self._url = sock, url
+        super().__init__(sock, url)
         self._ids, self._awaited = itertools.cycle(range(1 << 31)), deque[int]()
         self._size = 0  # of the answer that has begun, behind its header
+        self._begun = b""  # what has come and was not read
+
+    @property
+    def has_more(self) -> bool:
+        """Whether unread bytes have come."""
+        return bool(self._begun)
 
     def send(self, request: FrameRequest[Any]) -> None:
         """Send a request; raises OSError if it could not be sent."""
@@ -217,13 +262,13 @@ class FrameWire:
 
     def begin(self) -> int | None:
         """Wait for the header of the next answer; returns the offset that it announces, if it does."""
-        size, correlation_id, count = _HEADER.unpack(self._filled(bytearray(_HEADER.size)))
+        size, correlation_id, count = _HEADER.unpack(self._taken(_HEADER.size))
         self._size = size + 4 - _HEADER.size - count * _ANNOUNCED.size
         if self._size <= 0 or count not in (0, 1) or correlation_id != self._awaited.popleft():
             raise Broken(f"an answer of {size} bytes with the id {correlation_id}")
         if not count:
             return None
-        *field, offset = _ANNOUNCED.unpack(self._filled(bytearray(_ANNOUNCED.size)))
+        *field, offset = _ANNOUNCED.unpack(self._taken(_ANNOUNCED.size))
         if tuple(field) != _NEXT_OFFSET:
             raise Broken("an answer with another tagged field")
         return int(offset)
@@ -235,31 +280,48 @@ class FrameWire:
             InvalidAnswer: The answer is none to this request.
         """
         size, into = self._size, request.into
-        if into is not None and size <= len(into):
-            room = self._filled(memoryview(into)[:size])
+        data: Buffer
+        if size <= len(self._begun):
+            data = self._taken(size)
+        elif into is not None and size <= len(into):
+            data = self._filled(memoryview(into)[:size])
         elif size <= _BELIEVED_BYTES_MAX:
-            room = self._filled(memoryview(bytearray(size)))
+            data = self._filled(memoryview(bytearray(size)))
         else:
-            room = self._grown(size)
+            data = self._grown(size)
         try:
-            values, _ = request.response.decode(room, request.version, elements_max=_ELEMENTS_MAX)
+            values, _ = request.response.decode(data, request.version, elements_max=request.elements_max)
         except InvalidMessage as error:
             raise InvalidAnswer(self._url, str(error)) from None
         return values
 
-    def _filled(self, room: Any) -> Any:
-        view = memoryview(room)
+    def _taken(self, size_bytes: int) -> bytes:
+        """The next bytes, few; others that have come with them stay for later."""
+        while len(self._begun) < size_bytes:
+            piece = self._received(_BEGIN_BYTES)
+            if not piece:
+                raise Broken("the server has closed the connection")
+            self._begun += piece
+        taken, self._begun = self._begun[:size_bytes], self._begun[size_bytes:]
+        return taken
+
+    def _filled(self, room: memoryview) -> memoryview:
+        begun, self._begun = self._begun, b""
+        room[: len(begun)] = begun
+        view = room[len(begun) :]
         while view:
+            self.set_timeout()
             count = self.sock.recv_into(view)
+            self.until += count / _BYTES_PER_S
             if not count:
                 raise Broken("the server has closed the connection")
             view = view[count:]
         return room
 
     def _grown(self, size_bytes: int) -> memoryview:
-        room = bytearray()
+        room, self._begun = bytearray(self._begun), b""
         while len(room) < size_bytes:
-            piece = self.sock.recv(min(_PIECE_BYTES, size_bytes - len(room)))
+            piece = self._received(min(_PIECE_BYTES, size_bytes - len(room)))
             if not piece:
                 raise Broken("the server has closed the connection")
             room += piece

@@ -13,7 +13,8 @@ from logdb.codec import convert
 from logdb.errors import LogdbError, UnexpectedOffset
 from logdb.model import COMPRESSION_TYPES, Buffer, Durability, LogConfig, ProducerIdAndEpoch, TopicPartition
 from logdb_http_api.remote.batch_requests import Appended, ProduceRequest
-from logdb_http_api.remote.connection import Connections, Exchange
+from logdb_http_api.remote.connections import Connections
+from logdb_http_api.remote.exchange import Exchange
 
 _REQUESTS_MAX = BATCHES_MAX
 REQUEST_BATCHES_MAX = BATCHES_MAX // _REQUESTS_MAX

@@ -26,14 +26,13 @@ from logdb_http_api.v2 import formats as v2_formats
 from logdb_http_api.v2.errors import code_of_record, telling
 from logdb_http_api.v2.formats import CONTROL, Answer, Rows, accepted
 
-BROKER_ID = 0  # the only one
 _READ_BYTES = 4 << 20
 _OFF_LOOP_BYTES = 64 << 10
 _FAULTS = (RecordTooLarge, InvalidRecord, InvalidTimestamp)  # of one record: the others can be appended without it
 
 routes = Routes()
 
-PARTITION = {"partition": int, "leader": int, "replicas": [{"broker": int, "leader": bool, "in_sync": bool}]}
+PARTITION = {"partition": int, "leader": int | None, "replicas": [{"broker": int, "leader": bool, "in_sync": bool}]}
 _RESULT = {"partition": int | None, "offset": int | None, "error_code": int | None, "error": str | None}
 _PRODUCED = {"offsets": [_RESULT], "key_schema_id": None, "value_schema_id": None}
 _READING = (
@@ -56,9 +55,9 @@ def control(request: Request, value: Any, offered: Sequence[str] = CONTROL) -> w
 # ---------------------------------------------------------------- what there is
 
 
-@routes.get("/brokers", "The brokers: this one", needs=(), gives=in_control({"brokers": [int]}))
+@routes.get("/brokers", "The brokers", needs=(), gives=in_control({"brokers": [int]}))
 async def brokers(request: Request) -> web.StreamResponse:
-    return control(request, {"brokers": [BROKER_ID]})
+    return control(request, {"brokers": [one.node_id for one in request.door.access.brokers() if not one.fenced]})
 
 
 routes.get("/status/ready", "The server takes requests", needs=(), gives=health.STATUS)(health.ready)
@@ -128,7 +127,8 @@ async def _described_partition(request: Request) -> PartitionInfo:
 
 
 def _partition(info: PartitionInfo) -> dict[str, Any]:
-    return {"partition": info.partition, "leader": BROKER_ID, "replicas": [{"broker": BROKER_ID, "leader": True, "in_sync": True}]}
+    replicas = [{"broker": one, "leader": one == info.leader, "in_sync": one in info.in_sync} for one in info.replicas]
+    return {"partition": info.partition, "leader": info.leader, "replicas": replicas}
 
 
 def config_text(value: Any) -> str:

@@ -15,12 +15,11 @@ from logdb.client.administration import Administration, GroupOffset
 from logdb.coordinator.consumer_protocol import PROTOCOL_TYPE, Assignment
 from logdb.coordinator.events import GroupInfo, MemberInfo
 from logdb.errors import InvalidMessage, NotAuthorized, UnknownGroup
-from logdb.model import TopicPartition
+from logdb.model import INTERNAL_TOPICS, TopicPartition
 from logdb_http_api.door.request import Request, answer
 from logdb_http_api.door.routing import Routes
-from logdb_http_api.v2.routes import BROKER_ID
 from logdb_http_api.v3 import shapes
-from logdb_http_api.v3.resources import CLUSTER, collection, not_found, of_cluster, related, resource
+from logdb_http_api.v3.resources import CLUSTER, broker_link, collection, not_found, of_cluster, related, resource
 
 GROUPS = CLUSTER + "/consumer-groups"
 GROUP = GROUPS + "/{consumer_group_id}"
@@ -90,7 +89,7 @@ def _group(request: Request, info: GroupInfo) -> dict[str, Any]:
         state=re.sub("(?<=[a-z])(?=[A-Z])", "_", info.state).upper(),
         type="CLASSIC",
         is_mixed_consumer_group=False,
-        coordinator=related(request, "brokers", BROKER_ID),
+        coordinator=broker_link(request, request.door.access.coordinator(INTERNAL_TOPICS[0], info.group_id)),
         consumers=related(request, *place, "consumers"),
         lag_summary=related(request, *place, "lag-summary"),
     )

@@ -47,6 +47,7 @@ _NAMES: dict[type[LogdbError], tuple[int, int]] = {
     errors.TopicExists: REFUSED,
     errors.InvalidTopic: REFUSED,
     errors.InvalidPartitions: REFUSED,
+    errors.InvalidReplicationFactor: REFUSED,
     errors.InvalidConfig: REFUSED,
     errors.InvalidGroup: REFUSED,
     errors.InvalidRecord: REFUSED,
@@ -109,6 +110,11 @@ def url(request: Request, *parts: object) -> str:
 def related(request: Request, *parts: object) -> dict[str, str]:
     """A link to another resource of this cluster."""
     return {"related": url(request, request.door.access.database_id, *parts)}
+
+
+def broker_link(request: Request, number: int | None) -> dict[str, str] | None:
+    """A link to a broker; None: there is none now."""
+    return None if number is None else related(request, "brokers", number)
 
 
 def resource(request: Request, kind: str, parts: Iterable[object], name: str, /, **fields: Any) -> dict[str, Any]:

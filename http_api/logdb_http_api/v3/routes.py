@@ -2,8 +2,8 @@
 
 ``resources`` has the common parts; ``records``, ``groups`` and ``acls`` have their own routes.
 
-There is one cluster, with the database's id, and one broker in it, with the only replica of each partition.  Only topics have
-configs: the lists of a broker's configs, and of moving replicas, are empty.
+There is one cluster, with the database's id; without a cluster it has one broker, with the only replica of each partition.  Only topics
+have configs: the lists of a broker's configs, and of moving replicas, are empty.
 
 Source: Confluent's kafka-rest, ``api/v3/openapi.yaml`` and ``resources/v3``.
 """
@@ -13,19 +13,21 @@ from typing import Any, Literal
 from aiohttp import web
 
 from logdb.errors import InvalidPartitions, UnknownPartition
-from logdb.model import TOPIC_CONFIGS, ConfigValue, PartitionInfo, TopicInfo
+from logdb.model import BY_DEFAULT, TOPIC_CONFIGS, ConfigValue, PartitionInfo, TopicInfo
 from logdb.requests.acls import spelled
 from logdb.requests.topics import DescribeConfigs
+from logdb.store.protocols import BrokerInfo, PartitionState
 from logdb_http_api.door.request import Request, answer, no_content
 from logdb_http_api.door.routing import Routes
 from logdb_http_api.door.schemas import Parameter
 from logdb_http_api.errors import ApiError
-from logdb_http_api.v2.routes import BROKER_ID, config_text
+from logdb_http_api.v2.routes import config_text
 from logdb_http_api.v3 import shapes
 from logdb_http_api.v3.resources import (
     CLUSTER,
     REFUSED,
     ROOT,
+    broker_link,
     collection,
     flag,
     malformed,
@@ -76,7 +78,7 @@ def _cluster(request: Request) -> dict[str, Any]:
         "KafkaCluster",
         (),
         "",
-        controller=related(request, "brokers", BROKER_ID),
+        controller=broker_link(request, request.door.access.controller_id),
         acls=related(request, "acls"),
         brokers=related(request, "brokers"),
         broker_configs=related(request, "broker-configs"),
@@ -86,38 +88,42 @@ def _cluster(request: Request) -> dict[str, Any]:
     )
 
 
-@routes.get(CLUSTER + "/brokers", "The brokers: this one", needs=(), gives=shapes.all_of(shapes.BROKER))
+@routes.get(CLUSTER + "/brokers", "The brokers", needs=(), gives=shapes.all_of(shapes.BROKER))
 @of_cluster
 async def brokers(request: Request) -> web.StreamResponse:
-    return collection(request, "KafkaBrokerList", ("brokers",), [_broker(request)])
+    alive = (one for one in request.door.access.brokers() if not one.fenced)
+    return collection(request, "KafkaBrokerList", ("brokers",), [_broker(request, one) for one in alive])
 
 
 @routes.get(BROKER, "A broker", needs=(), gives=shapes.one(shapes.BROKER))
 @of_cluster
 async def broker(request: Request) -> web.StreamResponse:
-    _check_broker(request)
-    return answer(_broker(request))
+    return answer(_broker(request, _found_broker(request)))
 
 
-def _check_broker(request: Request) -> None:
+def _found_broker(request: Request) -> BrokerInfo:
     number = request.partition("broker_id")
-    if number != BROKER_ID:
-        raise not_found("Broker", number)
+    for one in request.door.access.brokers():
+        if one.node_id == number:
+            return one
+    raise not_found("Broker", number)
 
 
-def _broker(request: Request) -> dict[str, Any]:
-    place = request.http.url
+def _broker(request: Request, info: BrokerInfo) -> dict[str, Any]:
+    """A broker; one without addresses is this one, where the client has reached it."""
+    number, place = info.node_id, request.http.url
+    host, port = info.addresses.get("http", (place.host, place.port))
     return resource(
         request,
         "KafkaBroker",
-        ("brokers", BROKER_ID),
-        f"/broker={BROKER_ID}",
-        broker_id=BROKER_ID,
-        host=place.host,
-        port=place.port,
-        rack=None,
-        configs=related(request, "brokers", BROKER_ID, "configs"),
-        partition_replicas=related(request, "brokers", BROKER_ID, "partition-replicas"),
+        ("brokers", number),
+        f"/broker={number}",
+        broker_id=number,
+        host=host,
+        port=port,
+        rack=info.rack or None,
+        configs=related(request, "brokers", number, "configs"),
+        partition_replicas=related(request, "brokers", number, "partition-replicas"),
     )
 
 
@@ -135,8 +141,8 @@ async def cluster_configs(request: Request) -> web.StreamResponse:
 @routes.get(BROKER + "/configs", "Configs of a broker: none can be changed", needs=(), gives=shapes.all_of(shapes.CONFIG))
 @of_cluster
 async def broker_configs(request: Request) -> web.StreamResponse:
-    _check_broker(request)
-    return collection(request, "KafkaBrokerConfigList", ("brokers", BROKER_ID, "configs"), [])
+    number = _found_broker(request).node_id
+    return collection(request, "KafkaBrokerConfigList", ("brokers", number, "configs"), [])
 
 
 @routes.get(
@@ -147,14 +153,17 @@ async def broker_configs(request: Request) -> web.StreamResponse:
 )
 @of_cluster
 async def broker_replicas(request: Request) -> web.StreamResponse:
-    _check_broker(request)
-    return await request.call(_all_replicas, request)
+    return await request.call(_all_replicas, request, _found_broker(request).node_id)
 
 
-def _all_replicas(request: Request) -> web.Response:
-    found = request.session.topics(internal=True)
-    data = (_replica(request, info.name, number) for info in found for number in range(info.partition_count))
-    return collection(request, "KafkaReplicaList", ("brokers", BROKER_ID, "partition-replicas"), data)
+def _all_replicas(request: Request, broker_id: int) -> web.Response:
+    data = (
+        _replica(request, info.name, partition, state, broker_id)
+        for info in request.session.topics(internal=True)
+        for partition, state in enumerate(request.door.access.placement(info))
+        if broker_id in state.replicas
+    )
+    return collection(request, "KafkaReplicaList", ("brokers", broker_id, "partition-replicas"), data)
 
 
 # ---------------------------------------------------------------- topics
@@ -182,31 +191,31 @@ def _all_topics(request: Request) -> web.Response:
 @of_cluster
 async def create_topic(request: Request) -> web.StreamResponse:
     body = await read_object(request, *_OF_NEW_TOPIC)
-    name, partition_count = text(body, "topic_name"), _partition_count(body)
+    name, partition_count, factor = text(body, "topic_name"), *_counts(request, body)
     config = {text(entry, "name"): entry.get("value") for entry in objects(body, "configs", "name", "value")}
     given = {key: value for key, value in config.items() if value is not None}
     validate_only = flag(body, "validate_only")
     create = request.session.check_new_topic if validate_only else request.session.create_topic
-    info = await request.change(create, name, partitions=partition_count, config=given)
+    info = await request.change(create, name, partitions=partition_count, replication_factor=factor, config=given)
     place = {"Location": url(request, request.path("cluster_id"), "topics", name)}
-    response = answer(_topic(request, info), status=200 if validate_only else 201)
+    unmade_factor = (factor or BY_DEFAULT) if validate_only and request.door.access.is_replicated else None
+    response = answer(_topic(request, info, unmade_factor), status=200 if validate_only else 201)
     response.headers.update(place)
     return response
 
 
-def _partition_count(body: dict[str, Any]) -> int:
-    """The number of partitions of a new topic; the only valid placement of replicas is on this broker."""
-    factor = whole(body, "replication_factor", 1)
-    if factor != 1:
-        raise ApiError(*REFUSED, f"Replication factor: {factor} larger than available brokers: 1.")
-    assignments = body.get("replicas_assignments")
+def _counts(request: Request, body: dict[str, Any]) -> tuple[int, int | None]:
+    """The number of partitions of a new topic, and of replicas; the only valid placement of replicas is on a single broker."""
+    factor, assignments, access = whole(body, "replication_factor"), body.get("replicas_assignments"), request.door.access
     if not assignments:
-        return whole(body, "partitions_count", 1) or 0
-    if not isinstance(assignments, dict) or any(replicas != [BROKER_ID] for replicas in assignments.values()):
-        raise ApiError(*REFUSED, f"replicas_assignments: each partition has one replica, on broker {BROKER_ID}")
+        return BY_DEFAULT if (count := whole(body, "partitions_count")) is None else count, factor
+    if access.is_replicated:
+        raise ApiError(*REFUSED, "replicas_assignments: the controller places replicas; give replication_factor")
+    if not isinstance(assignments, dict) or any(replicas != [access.node_id] for replicas in assignments.values()):
+        raise ApiError(*REFUSED, f"replicas_assignments: each partition has one replica, on broker {access.node_id}")
     if sorted(assignments) != sorted(map(str, range(len(assignments)))):
         raise ApiError(*REFUSED, "replicas_assignments: partitions are numbered from 0, without a gap")
-    return len(assignments)
+    return len(assignments), factor
 
 
 @routes.get(TOPIC, "A topic", needs=("Describe Topic",), takes=(_OPERATIONS,), gives=shapes.one(shapes.TOPIC))
@@ -246,7 +255,8 @@ async def _described(request: Request) -> TopicInfo:
     return await request.call(request.session.describe_topic, request.path("topic_name"))
 
 
-def _topic(request: Request, info: TopicInfo) -> dict[str, Any]:
+def _topic(request: Request, info: TopicInfo, replication_factor: int | None = None) -> dict[str, Any]:
+    """A topic; ``replication_factor``: of one that was not made, whose partitions do not say it."""
     place = ("topics", info.name)
     allowed: dict[str, list[str]] = {}
     if request.query("include_authorized_operations") == "true":
@@ -258,7 +268,7 @@ def _topic(request: Request, info: TopicInfo) -> dict[str, Any]:
         f"/topic={info.name}",
         topic_name=info.name,
         is_internal=info.internal,
-        replication_factor=1,
+        replication_factor=replication_factor or len(request.door.access.placement(info)[0].replicas),
         partitions_count=info.partition_count,
         partitions=related(request, *place, "partitions"),
         configs=related(request, *place, "configs"),
@@ -425,7 +435,7 @@ async def partitions(request: Request) -> web.StreamResponse:
 
 def _all_partitions(request: Request) -> web.Response:
     info = request.session.describe_topic(request.path("topic_name"))
-    data = (_partition(request, info.name, one.partition) for one in info.partitions)
+    data = (_partition(request, info.name, one) for one in info.partitions)
     return collection(request, "KafkaPartitionList", ("topics", info.name, "partitions"), data)
 
 
@@ -433,7 +443,7 @@ def _all_partitions(request: Request) -> web.Response:
 @of_cluster
 async def partition(request: Request) -> web.StreamResponse:
     info, found = await _partition_found(request)
-    return answer(_partition(request, info.name, found.partition))
+    return answer(_partition(request, info.name, found))
 
 
 @routes.get(
@@ -466,7 +476,7 @@ async def offsets(request: Request) -> web.StreamResponse:
 
 @routes.get(
     PARTITION + "/replicas",
-    "The replicas of a partition: one",
+    "The replicas of a partition",
     needs=("Describe Topic",),
     gives=shapes.all_of(shapes.REPLICA),
 )
@@ -474,16 +484,19 @@ async def offsets(request: Request) -> web.StreamResponse:
 async def replicas(request: Request) -> web.StreamResponse:
     info, found = await _partition_found(request)
     place = ("topics", info.name, "partitions", found.partition, "replicas")
-    return collection(request, "KafkaReplicaList", place, [_replica(request, info.name, found.partition)])
+    return collection(
+        request, "KafkaReplicaList", place, [_replica(request, info.name, found.partition, found, one) for one in found.replicas]
+    )
 
 
 @routes.get(PARTITION + "/replicas/{broker_id}", "A replica of a partition", needs=("Describe Topic",), gives=shapes.one(shapes.REPLICA))
 @of_cluster
 async def replica(request: Request) -> web.StreamResponse:
     info, found = await _partition_found(request)
-    if request.partition("broker_id") != BROKER_ID:
-        raise not_found(f"Replica of {info.name}-{found.partition} on broker", request.partition("broker_id"))
-    return answer(_replica(request, info.name, found.partition))
+    broker_id = request.partition("broker_id")
+    if broker_id not in found.replicas:
+        raise not_found(f"Replica of {info.name}-{found.partition} on broker", broker_id)
+    return answer(_replica(request, info.name, found.partition, found, broker_id))
 
 
 async def _partition_found(request: Request) -> tuple[TopicInfo, PartitionInfo]:
@@ -493,7 +506,8 @@ async def _partition_found(request: Request) -> tuple[TopicInfo, PartitionInfo]:
     return info, info.partitions[number]
 
 
-def _partition(request: Request, topic_name: str, number: int) -> dict[str, Any]:
+def _partition(request: Request, topic_name: str, info: PartitionInfo) -> dict[str, Any]:
+    number = info.partition
     place = ("topics", topic_name, "partitions", number)
     return resource(
         request,
@@ -502,22 +516,22 @@ def _partition(request: Request, topic_name: str, number: int) -> dict[str, Any]
         f"/topic={topic_name}/partition={number}",
         topic_name=topic_name,
         partition_id=number,
-        leader=related(request, *place, "replicas", BROKER_ID),
+        leader=None if info.leader is None else related(request, *place, "replicas", info.leader),
         replicas=related(request, *place, "replicas"),
         reassignment=related(request, *place, "reassignment"),
     )
 
 
-def _replica(request: Request, topic_name: str, number: int) -> dict[str, Any]:
+def _replica(request: Request, topic_name: str, number: int, state: "PartitionState | PartitionInfo", broker_id: int) -> dict[str, Any]:
     return resource(
         request,
         "KafkaReplica",
-        ("topics", topic_name, "partitions", number, "replicas", BROKER_ID),
-        f"/topic={topic_name}/partition={number}/replica={BROKER_ID}",
+        ("topics", topic_name, "partitions", number, "replicas", broker_id),
+        f"/topic={topic_name}/partition={number}/replica={broker_id}",
         topic_name=topic_name,
         partition_id=number,
-        broker_id=BROKER_ID,
-        is_leader=True,
-        is_in_sync=True,
-        broker=related(request, "brokers", BROKER_ID),
+        broker_id=broker_id,
+        is_leader=state.leader == broker_id,
+        is_in_sync=broker_id in state.in_sync,
+        broker=related(request, "brokers", broker_id),
     )

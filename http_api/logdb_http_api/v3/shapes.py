@@ -35,7 +35,12 @@ def all_of(resource: Any) -> Mapping[str, Any]:
 
 # ---------------------------------------------------------------- clusters, topics, partitions
 
-CLUSTER = _resource(_links("controller", "acls", "brokers", "broker_configs", "consumer_groups", "topics", "partition_reassignments"))
+CLUSTER = _resource(
+    {
+        "controller": OneOf(_LINK, None),
+        **_links("acls", "brokers", "broker_configs", "consumer_groups", "topics", "partition_reassignments"),
+    }
+)
 BROKER = _resource(
     {"broker_id": int, "host": str | None, "port": int | None, "rack": str | None, **_links("configs", "partition_replicas")}
 )
@@ -62,7 +67,7 @@ CONFIG = _resource(
     }
 )
 _OF_PARTITION = {"topic_name": str, "partition_id": int}
-PARTITION = _resource({**_OF_PARTITION, **_links("leader", "replicas", "reassignment")})
+PARTITION = _resource({**_OF_PARTITION, "leader": OneOf(_LINK, None), **_links("replicas", "reassignment")})
 OFFSETS = _resource({**_OF_PARTITION, "earliest_offset": int, "latest_offset": int})
 REPLICA = _resource({**_OF_PARTITION, "broker_id": int, "is_leader": bool, "is_in_sync": bool, **_links("broker")})
 
@@ -71,8 +76,8 @@ NEW_TOPIC = _body(
     {
         "topic_name": str,
         "partitions_count?": Number(1, 100_000),
-        "replication_factor?": Number(1, 1),
-        "replicas_assignments?": {"*": [Number(0, 0)]},
+        "replication_factor?": Number(-1, 32_767),
+        "replicas_assignments?": {"*": [Number(0)]},
         "configs?": [{"name": str, "value?": _VALUE}],
         "validate_only?": bool,
     }

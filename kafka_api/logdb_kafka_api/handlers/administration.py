@@ -1,4 +1,4 @@
-"""The cluster, which is one broker; partitions are added, records deleted, sizes told."""
+"""The cluster and its brokers; partitions are added, records deleted, sizes told."""
 
 from logdb.errors import InvalidPartitions, LogdbError
 from logdb.model import TopicPartition
@@ -14,12 +14,12 @@ _BROKERS = 1  # the type of endpoint: brokers, not controllers
 async def describe_cluster(call: Call) -> Values:
     if call.values["endpoint_type"] != _BROKERS:
         return {"error_code": Code.UNSUPPORTED_ENDPOINT_TYPE, "error_message": "there are no controllers to connect to"}
-    access, (host, port) = call.door.access, call.door.address_for(call.connection)
+    access, brokers = call.door.access, call.door.brokers(call.connection)
     answer: Values = {
         "error_code": Code.NONE,
         "cluster_id": access.database_id,
-        "controller_id": access.node_id,
-        "brokers": [{"broker_id": access.node_id, "host": host, "port": port}],
+        "controller_id": -1 if access.controller_id is None else access.controller_id,
+        "brokers": [{"broker_id": node, "host": host, "port": port} for node, (host, port) in brokers.items()],
     }
     if call.values["include_cluster_authorized_operations"]:
         answer["cluster_authorized_operations"] = operations(call.session, "Cluster")
@@ -44,6 +44,9 @@ def _add_partitions(call: Call, topic: Values) -> Values:
         if count <= present:
             raise InvalidPartitions(name, count, f"it has {present}, and can have more alone")
         node = call.door.access.node_id
+        if assignments is not None and call.door.access.is_replicated:
+            message = "the controller places replicas: give the number of partitions"
+            return {**answer, "error_code": Code.INVALID_REPLICA_ASSIGNMENT, "error_message": message}
         if assignments is not None and [one["broker_ids"] for one in assignments] != [[node]] * (count - present):
             message = f"wanted is the broker {node} for each of {count - present} partitions"
             return {**answer, "error_code": Code.INVALID_REPLICA_ASSIGNMENT, "error_message": message}

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from logdb.errors import LogdbError
-from logdb.model import LIST_CONFIGS, TOPIC_CONFIGS, ConfigValue, ListChange
+from logdb.model import BY_DEFAULT, LIST_CONFIGS, TOPIC_CONFIGS, ConfigValue, ListChange
 from logdb.requests.topics import AlterConfigs
 from logdb_kafka_api.call import Call, Values, each_once
 from logdb_kafka_api.errors import Code, code_of
@@ -66,7 +66,7 @@ def of_topic(found: Mapping[str, ConfigValue]) -> list[_Config]:
 _MEANINGS = {
     "auto.create.topics.enable": "Metadata creates a topic that it names",
     "broker.id": "the number of the broker",
-    "default.replication.factor": "there is one broker",
+    "default.replication.factor": "of topics that are created without one",
     "log.dirs": "the directory of the database",
     "num.partitions": "of topics that are created without a number",
 }
@@ -75,7 +75,7 @@ _MEANINGS = {
 def _of_broker(call: Call) -> list[_Config]:
     of_door: Mapping[str, ConfigValue] = {
         "auto.create.topics.enable": call.door.auto_create_topics,
-        "num.partitions": call.door.num_partitions,
+        "num.partitions": call.door.access.default_partition_count if call.door.num_partitions == BY_DEFAULT else call.door.num_partitions,
     }
     found = {**call.session.describe_configs(None), **of_door}
     return [_Config(name, ((_OF_BROKER, found[name]),), meaning, read_only=True) for name, meaning in _MEANINGS.items()]

@@ -13,7 +13,7 @@ from logdb_kafka_api.call import Call, Values, each_once
 from logdb_kafka_api.errors import Code, code_of
 from logdb_kafka_api.handlers.rights import operations
 
-_NO_ID = bytes(16)
+_NO_ID, _NO_NODE = bytes(16), -1
 _GROUP, _TRANSACTION = 0, 1
 _COORDINATED: "Mapping[int, Callable[[str], Request[Any]]]" = {_GROUP: DescribeGroup, _TRANSACTION: DescribeTransaction}
 """To find a coordinator needs what to describe its group or transaction does."""
@@ -60,12 +60,11 @@ async def metadata(call: Call) -> Values:
         found = await call.call(_named, call, each_once(wanted, "name", "topic_id"))
         if call.door.auto_create_topics and call.values["allow_auto_topic_creation"]:
             found = [await _created(call, one) for one in found]
-    host, port = call.door.address_for(call.connection)
-    node = call.door.access.node_id
+    access, brokers = call.door.access, call.door.brokers(call.connection)
     answer: Values = {
-        "brokers": [{"node_id": node, "host": host, "port": port}],
-        "cluster_id": call.door.access.database_id,
-        "controller_id": node,
+        "brokers": [{"node_id": node, "host": host, "port": port} for node, (host, port) in brokers.items()],
+        "cluster_id": access.database_id,
+        "controller_id": _NO_NODE if access.controller_id is None else access.controller_id,
         "topics": found,
     }
     if call.values["include_cluster_authorized_operations"]:
@@ -103,7 +102,7 @@ async def _created(call: Call, found: Values) -> Values:
 
 
 def _topic(call: Call, info: TopicInfo) -> Values:
-    node, epochs = call.door.access.node_id, {one.partition: one.leader_epoch for one in info.partitions}
+    brokers = call.door.brokers(call.connection)
     topic: Values = {
         "error_code": Code.NONE,
         "name": info.name,
@@ -111,14 +110,15 @@ def _topic(call: Call, info: TopicInfo) -> Values:
         "is_internal": info.internal,
         "partitions": [
             {
-                "error_code": Code.NONE,
+                "error_code": Code.NONE if state.leader in brokers else Code.LEADER_NOT_AVAILABLE,
                 "partition_index": partition,
-                "leader_id": node,
-                "leader_epoch": epochs.get(partition, -1),
-                "replica_nodes": [node],
-                "isr_nodes": [node],
+                "leader_id": state.leader if state.leader in brokers else _NO_NODE,
+                "leader_epoch": state.leader_epoch,
+                "replica_nodes": state.replicas,
+                "isr_nodes": state.in_sync,
+                "offline_replicas": [one for one in state.replicas if one not in brokers],
             }
-            for partition in range(info.partition_count)
+            for partition, state in enumerate(call.door.access.placement(info))
         ],
     }
     if call.values["include_topic_authorized_operations"]:
@@ -134,21 +134,29 @@ def _unknown(name: str | None, code: Code, topic_id: bytes = _NO_ID) -> Values:
 
 
 async def find_coordinator(call: Call) -> Values:
-    """This node coordinates every group and every transactional id."""
+    """The leader of the partition that keeps a group or a transactional id; without a cluster this node."""
     kind = call.values["key_type"]
     if call.version >= 4:
         keys = each_once(call.values["coordinator_keys"])
         return {"coordinators": await call.call(lambda: [{"key": key, **_coordinator(call, kind, key)} for key in keys])}
-    return _coordinator(call, kind, call.values["key"])
+    key = call.values["key"]
+    return await call.call(_coordinator, call, kind, key) if call.door.access.is_replicated else _coordinator(call, kind, key)
 
 
 def _coordinator(call: Call, kind: int, key: str) -> dict[str, Any]:
-    nowhere = {"node_id": -1, "host": "", "port": -1}
+    """Where to find a coordinator; in a cluster it may create the internal topic."""
+    nowhere = {"node_id": _NO_NODE, "host": "", "port": -1}
     if kind not in _COORDINATED:
         return {"error_code": Code.INVALID_REQUEST, "error_message": f"key type {kind}", **nowhere}
     try:
         call.session.authorize(_COORDINATED[kind](key))
+        node = call.door.access.coordinator(INTERNAL_TOPICS[kind], key)
     except NotAuthorized as error:
         return {"error_code": code_of(error), "error_message": str(error), **nowhere}
-    host, port = call.door.address_for(call.connection)
-    return {"error_code": Code.NONE, "error_message": None, "node_id": call.door.access.node_id, "host": host, "port": port}
+    except LogdbError as error:
+        return {"error_code": Code.COORDINATOR_NOT_AVAILABLE, "error_message": str(error), **nowhere}
+    brokers = call.door.brokers(call.connection)
+    if node not in brokers:
+        return {"error_code": Code.COORDINATOR_NOT_AVAILABLE, "error_message": "no broker leads its partition now", **nowhere}
+    host, port = brokers[node]
+    return {"error_code": Code.NONE, "error_message": None, "node_id": node, "host": host, "port": port}

@@ -1,7 +1,7 @@
 """The offset of a time, where a partition begins and ends, and where a leader epoch ends."""
 
 from logdb.access.session import AuthorizedSession
-from logdb.errors import LogdbError
+from logdb.errors import LogdbError, UnknownTopic
 from logdb.log.isolation import ISOLATION_LEVELS, IsolationLevel
 from logdb_kafka_api.call import Call, Values
 from logdb_kafka_api.errors import Code, code_of
@@ -33,6 +33,7 @@ def _list(session: AuthorizedSession, topic: str, asked: Values, isolation_level
             log.epoch_end(asked["current_leader_epoch"], current_epoch=asked["current_leader_epoch"])
         match asked["timestamp"]:
             case -1:
+                log.check_end_known()
                 offset, timestamp_ms = log.readable_end_offset(isolation_level), _NONE
             case -2 | -4:  # -4: of what lies on this machine, which is all of it (KIP-405)
                 offset, timestamp_ms = log.start_offset, _NONE
@@ -63,18 +64,21 @@ async def offset_for_leader_epoch(call: Call) -> Values:
     return {
         "topics": await call.call(
             lambda: [
-                {"topic": topic["topic"], "partitions": [_epoch_end(call.session, topic["topic"], one) for one in topic["partitions"]]}
+                {"topic": topic["topic"], "partitions": [_epoch_end(call.session, topic, one) for one in topic["partitions"]]}
                 for topic in call.values["topics"]
             ]
         )
     }
 
 
-def _epoch_end(session: AuthorizedSession, topic: str, asked: Values) -> Values:
+def _epoch_end(session: AuthorizedSession, topic: Values, asked: Values) -> Values:
     """Where the epoch ends, or the largest one below it; none where the log has no such epoch."""
-    current = asked["current_leader_epoch"]
+    where, current = (topic["topic"], asked["partition"]), asked["current_leader_epoch"]
     try:
-        end = session.log(topic, asked["partition"]).epoch_end(asked["leader_epoch"], current_epoch=current if current >= 0 else None)
+        log = session.log(*where)
+        if topic["topic_id"] and session.replication is not None and session.replication.leads(*where).topic_id != topic["topic_id"]:
+            raise UnknownTopic(topic["topic"])
+        end = log.epoch_end(asked["leader_epoch"], current_epoch=current if current >= 0 else None)
     except LogdbError as error:
         return {"partition": asked["partition"], "error_code": code_of(error)}
     return {"partition": asked["partition"], "error_code": Code.NONE, **(end._asdict() if end is not None else {})}

@@ -1,31 +1,57 @@
 """Produce: the batches of each partition go to the log as they came."""
 
 import json
-from collections.abc import Sequence
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import NamedTuple, cast
 
 from logdb.access.session import AuthorizedSession
 from logdb.codec.batch import CODEC_MASK, CRC_FROM, LOG_APPEND_TIME, attributes_at, check, magic_at, size_at
-from logdb.errors import LogdbError, ProducerFenced
+from logdb.errors import CoordinatorLoading, LogdbError, ProducerFenced
 from logdb.model import DURABILITY_LEVELS, Durability, TopicPartition
 from logdb.requests.error_document import document
 from logdb.requests.records import Produce
 from logdb.serving.resources import ON_LOOP_COUNT_MAX, DoorResources
+from logdb.store.protocols import Leadership
 from logdb_kafka_api.call import Call, Values
 from logdb_kafka_api.errors import Code, code_of
 
-_NO_ACKNOWLEDGEMENT, _ACKS = 0, (-1, 0, 1)
+logger = logging.getLogger(__name__)
+
+_NO_ACKNOWLEDGEMENT, OF_ALL = 0, -1
+_ACKS = (OF_ALL, _NO_ACKNOWLEDGEMENT, 1)
 _FIRST_OF_V2, _FIRST_OF_ZSTD = 3, 7  # versions whose batches have magic 2, or may be compressed by zstd
 _ZSTD = 4  # the codec's number
 _ANY_OFFSET = -1
+_CODES: Mapping[type[LogdbError], Code] = {
+    ProducerFenced: Code.INVALID_PRODUCER_EPOCH,
+    CoordinatorLoading: Code.NOT_ENOUGH_REPLICAS,
+}
 
 
 class Append(NamedTuple):
-    """The batches for one partition; ``expected_offset``: where the log has to end, or nothing is appended."""
+    """The batches for one partition.
+
+    Attributes:
+        expected_offset: Where the log has to end, or nothing is appended.
+        mirrored: They are another cluster's, and keep their offsets.
+    """
 
     where: TopicPartition
     records: memoryview
     expected_offset: int | None
+    mirrored: bool
+
+
+class Awaited(NamedTuple):
+    """An append whose answer waits until its replicas have what lies below ``offset``; it keeps no memory of the request."""
+
+    where: TopicPartition
+    answer: Values
+    leadership: Leadership
+    offset: int
 
 
 def appends_of(values: Values) -> Sequence[Append]:
@@ -35,6 +61,7 @@ def appends_of(values: Values) -> Sequence[Append]:
             TopicPartition(topic["name"], one["index"]),
             one["records"] or memoryview(b""),
             None if one["expected_offset"] == _ANY_OFFSET else one["expected_offset"],
+            one["mirrored"],
         )
         for topic in values["topic_data"]
         for one in topic["partition_data"]
@@ -58,24 +85,52 @@ async def produce(call: Call) -> Values | None:
     """Append; all partitions in one thread, unless the request waits for nothing."""
     appends = appends_of(call.values)
     if not waits(call.door, call.values["transactional_id"], appends, durability_of(call.values)):
-        return append(call, appends)
+        return append_at_once(call, appends)
+    awaited: list[Awaited] = []
     with call.door.appending_to([one.where for one in appends]):
-        return await call.call(append, call, appends)
+        values = await call.call(append, call, appends, awaited)
+    return _answer(call, values, awaited)
 
 
-def append(call: Call, appends: Sequence[Append]) -> Values | None:
+def append_at_once(call: Call, appends: Sequence[Append]) -> Values | None:
+    """Append, on the loop."""
+    awaited: list[Awaited] = []
+    return _answer(call, call.door.append_on_loop(append, call, appends, awaited), awaited)
+
+
+def _answer(call: Call, values: Values | None, awaited: Sequence[Awaited]) -> Values | None:
+    if awaited:
+        call.replicated = partial(_replicated, call, awaited, call.values["timeout_ms"], detailed=call.values["detailed"])
+    return values
+
+
+async def _replicated(call: Call, awaited: Sequence[Awaited], timeout_ms: int, *, detailed: bool) -> None:
+    """Wait until the replicas have what was appended; an answer for which they have it not is that error."""
+    until = time.monotonic() + timeout_ms / 1000
+    for one in awaited:
+        try:
+            await call.committed(one.leadership, one.offset, max(0, round((until - time.monotonic()) * 1000)))
+        except LogdbError as error:
+            one.answer.clear()
+            one.answer.update(_failed(call.session, one.where, error, detailed=detailed))
+
+
+def append(call: Call, appends: Sequence[Append], awaited: list[Awaited]) -> Values | None:
     """Append; each partition has an error of its own, and the order is that of the request.
+
+    Args:
+        awaited: On a cluster's node gets the appends whose answers are to wait for replicas.
 
     Raises:
         ConnectionError: An append failed whose client wants no answer: it learns of that by the end of its connection.
     """
     values = call.values
     if values["acks"] not in _ACKS:
-        answers = [_refused(one, Code.INVALID_REQUIRED_ACKS) for one in appends]
+        answers = [_refused(one.where, Code.INVALID_REQUIRED_ACKS) for one in appends]
     elif values["durability"] not in ("", *DURABILITY_LEVELS):
-        answers = [_refused(one, Code.INVALID_REQUEST) for one in appends]
+        answers = [_refused(one.where, Code.INVALID_REQUEST) for one in appends]
     else:
-        answers = [_append(call.session, one, values, call.version) for one in appends]
+        answers = [_append(call.session, one, values, call.version, awaited) for one in appends]
     if values["acks"] == _NO_ACKNOWLEDGEMENT:
         failed = next((one for one in answers if one["error_code"]), None)
         if failed is not None:
@@ -89,34 +144,42 @@ def append(call: Call, appends: Sequence[Append]) -> Values | None:
     }
 
 
-def _append(session: AuthorizedSession, one: Append, values: Values, version: int) -> Values:
+def _append(session: AuthorizedSession, one: Append, values: Values, version: int, awaited: list[Awaited]) -> Values:
     code = _refusal(one, version, detailed=values["detailed"])
     try:
         if code is not None:
             session.authorize(Produce(*one.where, transactional_id=values["transactional_id"]))
-            return _refused(one, code)
+            return _refused(one.where, code)
+        of_all = values["acks"] == OF_ALL
+        leadership = None if session.replication is None else session.leadership(*one.where, acknowledged_by_all=of_all)
         offsets = session.produce(
             *one.where,
             one.records,
             durability=durability_of(values),
             transactional_id=values["transactional_id"],
             expected_offset=one.expected_offset,
+            mirrored=one.mirrored,
         )
+        answer: Values
         if values["detailed"]:
-            return {"index": one.where.partition, "error_code": Code.NONE, "base_offset": offsets.start, "next_offset": offsets.stop}
-        log = session.appended_to(*one.where)
-        return {
-            "index": one.where.partition,
-            "error_code": Code.NONE,
-            "base_offset": offsets.start,
-            "log_append_time_ms": log.append_time_ms(offsets.start),
-            "log_start_offset": log.start_offset,
-        }
+            answer = {"index": one.where.partition, "error_code": Code.NONE, "base_offset": offsets.start, "next_offset": offsets.stop}
+        else:
+            log = session.appended_to(*one.where)
+            answer = {
+                "index": one.where.partition,
+                "error_code": Code.NONE,
+                "base_offset": offsets.start,
+                "log_append_time_ms": log.append_time_ms(offsets.start),
+                "log_start_offset": log.start_offset,
+            }
+        if leadership is not None and of_all:
+            awaited.append(Awaited(one.where, answer, leadership, offsets.stop))
+        return answer
     except LogdbError as error:
-        # of a fenced one, the producer learns from its coordinator
-        code = Code.INVALID_PRODUCER_EPOCH if isinstance(error, ProducerFenced) else code_of(error)
-        refused = _refused(one, code, str(error))
-        return refused | {"error": json.dumps(document(error)).encode()} if values["detailed"] else refused
+        return _failed(session, one.where, error, detailed=values["detailed"])
+    except Exception:  # of ours: the other partitions, and the connection, go on
+        logger.exception("Produce to %s", one.where)
+        return _refused(one.where, Code.UNKNOWN_SERVER_ERROR)
 
 
 def _refusal(one: Append, version: int, *, detailed: bool) -> Code | None:
@@ -144,5 +207,16 @@ def _refusal(one: Append, version: int, *, detailed: bool) -> Code | None:
     return Code.INVALID_RECORD if are_more else Code.INVALID_TIMESTAMP
 
 
-def _refused(one: Append, code: Code, message: str | None = None) -> Values:
-    return {"index": one.where.partition, "error_code": code, "base_offset": -1, "error_message": message}
+def _failed(session: AuthorizedSession, where: TopicPartition, error: LogdbError, *, detailed: bool) -> Values:
+    """The answer for an append that failed.
+
+    Of a fenced producer it does not say all: that learns it from its coordinator.  Where the coordinator of its transaction cannot be asked
+    yet, it is told to try again as for too few replicas (KIP-890).
+    """
+    code = _CODES.get(type(error)) or code_of(error)
+    refused = _refused(where, code, str(error))
+    return refused | {"error": json.dumps(document(session.located(error))).encode()} if detailed else refused
+
+
+def _refused(where: TopicPartition, code: Code, message: str | None = None) -> Values:
+    return {"index": where.partition, "error_code": code, "base_offset": -1, "error_message": message}

@@ -1,8 +1,10 @@
 """Topics are created and deleted."""
 
 from collections import Counter
+from typing import Any
 
 from logdb.errors import LogdbError
+from logdb.model import BY_DEFAULT, TopicInfo
 from logdb.requests.topics import DescribeConfigs
 from logdb_kafka_api.call import Call, Values
 from logdb_kafka_api.errors import Code, code_of
@@ -18,7 +20,7 @@ async def create_topics(call: Call) -> Values:
 
 async def _create(call: Call, topic: Values, *, is_twice: bool) -> Values:
     name = topic["name"]
-    code, message, partitions = _partition_count(call, topic)
+    code, message, counts = _counts(call, topic)
     if is_twice:
         code, message = Code.INVALID_REQUEST, "the topic is named twice"
     if code:
@@ -26,7 +28,7 @@ async def _create(call: Call, topic: Values, *, is_twice: bool) -> Values:
     create = call.session.check_new_topic if call.values["validate_only"] else call.session.create_topic
     config = {one["name"]: one["value"] for one in topic["configs"]}
     try:
-        info = await call.change(create, name, partitions=partitions, config=config)
+        info = await call.change(create, name, **counts, config=config)
     except LogdbError as error:
         return {"name": name, "error_code": code_of(error), "error_message": str(error), "configs": None}
     made = {"name": name, "error_code": Code.NONE, "error_message": None, "topic_id": info.uuid}
@@ -34,26 +36,33 @@ async def _create(call: Call, topic: Values, *, is_twice: bool) -> Values:
         return {**made, "topic_config_error_code": Code.TOPIC_AUTHORIZATION_FAILED, "configs": None}
     return {
         **made,
-        "num_partitions": partitions,
-        "replication_factor": 1,
+        "num_partitions": info.partition_count,
+        "replication_factor": _replication_factor(call, info, counts["replication_factor"]),
         "configs": [one.described() for one in configs.of_topic(info.config)],
     }
 
 
-def _partition_count(call: Call, topic: Values) -> tuple[Code, str, int]:
-    """How many partitions are asked for; this node has the only replica of each."""
+def _replication_factor(call: Call, info: TopicInfo, asked: int) -> int:
+    """How many replicas a topic has; of one that only could be made in a cluster, what was asked for."""
+    if call.values["validate_only"] and call.door.access.is_replicated:
+        return asked
+    return len(call.door.access.placement(info)[0].replicas)
+
+
+def _counts(call: Call, topic: Values) -> tuple[Code, str, dict[str, Any]]:
+    """How many partitions and replicas are asked for; a controller places replicas itself."""
     count, factor, assignments = topic["num_partitions"], topic["replication_factor"], topic["assignments"]
     if assignments:
-        node = call.door.access.node_id
+        node, is_replicated = call.door.access.node_id, call.door.access.is_replicated
         indexes = sorted(one["partition_index"] for one in assignments)
         if (count, factor) != (-1, -1):
-            return Code.INVALID_REQUEST, "partitions are assigned and counted", 0
+            return Code.INVALID_REQUEST, "partitions are assigned and counted", {}
+        if is_replicated:
+            return Code.INVALID_REPLICA_ASSIGNMENT, "the controller places replicas: give their number", {}
         if indexes != list(range(len(assignments))) or any(one["broker_ids"] != [node] for one in assignments):
-            return Code.INVALID_REPLICA_ASSIGNMENT, f"wanted are partitions from 0 on, each on the broker {node}", 0
-        return Code.NONE, "", len(assignments)
-    if factor not in (-1, 1):
-        return Code.INVALID_REPLICATION_FACTOR, f"replication factor {factor}: there is 1 broker", 0
-    return Code.NONE, "", call.door.num_partitions if count == -1 else count
+            return Code.INVALID_REPLICA_ASSIGNMENT, f"wanted are partitions from 0 on, each on the broker {node}", {}
+        count = len(assignments)
+    return Code.NONE, "", {"partitions": call.door.num_partitions if count == BY_DEFAULT else count, "replication_factor": factor}
 
 
 async def delete_topics(call: Call) -> Values:

@@ -1,4 +1,4 @@
-"""Offsets of a log: by timestamp, and by leader epoch."""
+"""Offsets of a log, by timestamp."""
 
 from logdb.codec.schema import INT8, INT16, INT32, INT64, STRING, Field, Message, structs
 
@@ -40,48 +40,6 @@ LIST_OFFSETS_RESPONSE = Message(
                     Field("timestamp", INT64, default=-1),
                     Field("offset", INT64, default=-1),
                     Field("leader_epoch", INT32, "4+", default=-1),
-                ),
-            ),
-        ),
-    ),
-)
-
-OFFSET_FOR_LEADER_EPOCH_REQUEST = Message(
-    "OffsetForLeaderEpochRequest",
-    "0-4",
-    "4+",
-    Field("replica_id", INT32, "3+", default=-2),
-    Field(
-        "topics",
-        structs(
-            Field("topic", STRING),
-            Field(
-                "partitions",
-                structs(
-                    Field("partition", INT32),
-                    Field("current_leader_epoch", INT32, "2+", default=-1),
-                    Field("leader_epoch", INT32),
-                ),
-            ),
-        ),
-    ),
-)
-OFFSET_FOR_LEADER_EPOCH_RESPONSE = Message(
-    "OffsetForLeaderEpochResponse",
-    "0-4",
-    "4+",
-    Field("throttle_time_ms", INT32, "2+"),
-    Field(
-        "topics",
-        structs(
-            Field("topic", STRING),
-            Field(
-                "partitions",
-                structs(
-                    Field("error_code", INT16),
-                    Field("partition", INT32),
-                    Field("leader_epoch", INT32, "1+", default=-1),
-                    Field("end_offset", INT64, default=-1),
                 ),
             ),
         ),

@@ -175,7 +175,7 @@ class BatchBuilder:
 
         Args:
             level: Of appends that name none: OS, INTERVAL or FSYNC.
-            refusing: Not 0: every append is rejected with it.
+            refusing: Not 0: every append is rejected with it; -1: all but those of placed batches (``_append_raw``).
             fsync_only: All appends past the recovery point were at fsync: one below that calls ``_end_fsync_only`` first, and full
                 buffers wait for ``_commit``.
             keys_required: Reject null keys.
@@ -536,6 +536,10 @@ class RecordIterator:
     @property
     def next_offset(self) -> int:
         """Behind the last record; where it began before the first."""
+
+    @property
+    def end_offset(self) -> int:
+        """Where the records end: what was asked for, or where reading ended then, if that is less."""
 
     @property
     def leader_epoch(self) -> int:

@@ -173,7 +173,7 @@ typedef struct {
     int64_t base_offset; /* of the open batch, or of the next one */
     int64_t base_timestamp, max_timestamp;
     /* what an append looks at */
-    int64_t refusing; /* 0: appends are taken */
+    int64_t refusing; /* 0: appends are taken; REFUSING_UNPLACED: those of placed batches */
     bool broken;  /* the queue's head could not be written */
     bool many;    /* an append_many keeps other appends out */
     bool fsync_only, keys_required, log_append_time, ready;
@@ -211,7 +211,11 @@ typedef struct {
     int level;
     int64_t expected_offset; /* -1: whatever comes */
     bool many;               /* the caller holds the append lock */
+    bool placed;             /* batches of a leader's log, which keep their offsets and epochs */
 } terms;
+
+/* `refusing` of a log that follows a leader: it takes the leader's batches alone. */
+enum { REFUSING_UNPLACED = -1 };
 
 static inline int64_t builder_next_offset(const builder *b)
 {

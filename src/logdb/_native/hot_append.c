@@ -434,8 +434,8 @@ static int raw_admit(PyObject *admit, int64_t first)
     return result != NULL ? 0 : -1;
 }
 
-/* Queues the buffer, with the append lock held; *first is the first offset.  placed: its batches keep their offsets and epochs. */
-static int raw_put(builder *b, buffer *f, int64_t record_span, const terms *t, PyObject *admit, bool placed, int64_t *first)
+/* Queues the buffer, with the append lock held; *first is the first offset. */
+static int raw_put(builder *b, buffer *f, int64_t record_span, const terms *t, PyObject *admit, int64_t *first)
 {
     for (;;) {
         if (builder_admit(b, NULL, t))
@@ -452,7 +452,7 @@ static int raw_put(builder *b, buffer *f, int64_t record_span, const terms *t, P
         return -1;
     f->base_offset = *first;
     f->next_offset = *first + record_span;
-    if (!placed)
+    if (!t->placed)
         raw_place(b, f);
     builder_enqueue(b, f);
     return 0;
@@ -469,16 +469,17 @@ PyObject *builder_append_raw(PyObject *self, PyObject *const *args, Py_ssize_t n
     int placed = in[6] != NULL ? PyObject_IsTrue(in[6]) : 0;
     if (placed < 0)
         return NULL;
-    if (placed && t.expected_offset < 0) {
+    t.placed = placed != 0;
+    if (t.placed && t.expected_offset < 0) {
         PyErr_SetString(PyExc_SystemError, "placed batches without the offset that they begin at");
         return NULL;
     }
-    buffer *f = raw_take(in, &span, placed ? t.expected_offset : -1);
+    buffer *f = raw_take(in, &span, t.placed ? t.expected_offset : -1);
     if (f == NULL)
         return NULL;
     int put = builder_enter(b);
     if (put == 0) {
-        put = raw_put(b, f, span, &t, in[5], placed != 0, &first);
+        put = raw_put(b, f, span, &t, in[5], &first);
         builder_leave(b);
     }
     if (put != 0) {

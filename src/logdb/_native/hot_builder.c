@@ -483,7 +483,7 @@ int builder_admit(builder *b, const new_record *r, const terms *t)
     for (int tries = 0;;) {
         int result = 0; /* of whatever may have run Python, after which all must be looked at again */
         int64_t next = builder_next_offset(b);
-        if (UNLIKELY(b->refusing != 0)) {
+        if (UNLIKELY(b->refusing != 0 && !(t->placed && b->refusing == REFUSING_UNPLACED))) {
             return builder_reject(b, "refusing", 1, &b->refusing);
         } else if (UNLIKELY(b->broken)) {
             result = queue_clear(b, t);

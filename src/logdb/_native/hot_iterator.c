@@ -367,6 +367,7 @@ static PyMethodDef iterator_methods[] = {
 
 static PyMemberDef iterator_members[] = {
     {"next_offset", T_LONGLONG, offsetof(iterator, next_offset), READONLY, "behind the last record"},
+    {"end_offset", T_LONGLONG, offsetof(iterator, end_offset), READONLY, "where the records end"},
     {"leader_epoch", T_INT, offsetof(iterator, last_epoch), READONLY, "of the last record, -1 before the first"},
     {"exhausted", T_BOOL, offsetof(iterator, exhausted), READONLY, "it has ended, and no exception ended it"},
     {0},

@@ -14,6 +14,7 @@ Threading: any number of threads.  ``authenticate_password`` hashes, and waits f
 threads of its own, so that a flood of passwords delays only logins.
 """
 
+import hmac
 import logging
 from collections.abc import Iterable
 from typing import Literal
@@ -21,7 +22,7 @@ from typing import Literal
 from logdb.access import security_document
 from logdb.access.acls import Authorizer
 from logdb.access.audit import Audit
-from logdb.access.authentication import Authentication, AuthenticationOff, Credential, Identity
+from logdb.access.authentication import OF_THE_CLUSTER, Authentication, AuthenticationOff, ClusterToken, Credential, Identity
 from logdb.access.partition_limits import PartitionLimits, Partitions
 from logdb.access.quotas import Quotas
 from logdb.access.security_document import Security
@@ -31,12 +32,12 @@ from logdb.broker.broker import Broker
 from logdb.broker.metrics import Metrics
 from logdb.broker.watch import Signals
 from logdb.errors import AuthenticationFailed, LogdbError
-from logdb.model import Durability
-from logdb.requests.principals import Principal
+from logdb.model import Durability, TopicInfo
+from logdb.requests.principals import CLUSTER_NODE, Principal
 from logdb.requests.resources import Operation, ResourceType
 from logdb.requests.users import Mechanism, ScramCredential
 from logdb.store.directories import is_private, make_private
-from logdb.store.protocols import SecurityDocument
+from logdb.store.protocols import BrokerInfo, PartitionState, SecurityDocument
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +50,7 @@ class AccessControl:
         quotas: The token buckets of principals.
         change_count: Number of changes of users, tokens and ACLs that this access control has read.
         partitions: The limits on partitions that principals create.
+        replication: See ``Broker``.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class AccessControl:
         *,
         super_users: Iterable[Principal] = (),
         authentication: bool = False,
+        cluster_token: str | None = None,
         partition_limits: PartitionLimits = PartitionLimits(),  # noqa: B008 -- it does not change
     ) -> None:
         """Read ``security.json`` of the broker's directory, if it is there.
@@ -64,12 +67,15 @@ class AccessControl:
         Args:
             super_users: Principals that are super users, beside those that the file names.
             authentication: On, even without the file (clients authenticate by certificates).
+            cluster_token: That of the other nodes of a cluster; None: this is no node of one.
             partition_limits: Bounds on the partitions that principals create.
 
         Raises:
             CorruptionError, UnsupportedFormat, ReadFailed: The file cannot be read.
         """
-        self._broker, self._super_users, self._required = broker, frozenset(super_users), authentication
+        self.replication = broker.replication
+        self._broker, self._super_users, self._required = broker, frozenset((*super_users, CLUSTER_NODE)), authentication
+        self._cluster_token = cluster_token and cluster_token.encode()
         self._file = broker.security.follow(self._take)
         self._authentication = Authentication(broker.io)
         self._audit = Audit(broker.io.monotonic_ms)
@@ -113,6 +119,33 @@ class AccessControl:
     def node_id(self) -> int:
         """Of this node."""
         return self._broker.node_id
+
+    @property
+    def is_replicated(self) -> bool:
+        """Whether this node is one of a cluster."""
+        return self._broker.is_replicated
+
+    @property
+    def controller_id(self) -> int | None:
+        """The node whose controller leads the quorum; None: no node does, or this one does not know it."""
+        return self._broker.controller_id
+
+    @property
+    def default_partition_count(self) -> int:
+        """How many partitions a topic gets that is created without a number."""
+        return self._broker.default_partition_count
+
+    def brokers(self) -> tuple[BrokerInfo, ...]:
+        """The brokers of the cluster by their ids, fenced ones too; a single node alone."""
+        return self._broker.brokers()
+
+    def placement(self, info: TopicInfo) -> list[PartitionState]:
+        """Who has the partitions of a topic, which a session has described; a single node may leave out epochs."""
+        return self._broker.placement(info)
+
+    def coordinator(self, internal_topic: str, name: str) -> int | None:
+        """The node that coordinates a group or a transactional id; None: no node does now.  May wait for a disk, in a cluster."""
+        return self._broker.coordinator(internal_topic, name)
 
     @property
     def topic_signals(self) -> Signals:
@@ -193,6 +226,11 @@ class AccessControl:
         self._refresh()
         return self._authentication.remembered(user, password)
 
+    def cluster_node(self, token: str) -> Identity | None:
+        """The identity of another node of this cluster, by its token, also while authentication is off; None: it is another token."""
+        known = self._cluster_token
+        return OF_THE_CLUSTER if known and hmac.compare_digest(token.encode(errors="replace"), known) else None
+
     def owner(self, token: str) -> Identity | None:
         """The owner of a token; None for an unknown or expired one, without a line in the audit log."""
         self._refresh()
@@ -244,7 +282,12 @@ class AccessControl:
         Args:
             host: The address of the client.
             credential: The credential that authenticated it, and must stay valid; None: it cannot become invalid.
+
+        Raises:
+            AuthenticationFailed: A user has the name of the cluster's nodes.
         """
+        if principal == CLUSTER_NODE and not isinstance(credential, ClusterToken):
+            raise AuthenticationFailed(f"{principal} are the nodes of a cluster: a user of this name cannot log in")
         self._refresh()
         self.metrics.request()
         return AuthorizedSession(self, self._broker, principal, host, credential)
@@ -252,6 +295,8 @@ class AccessControl:
     def is_valid(self, principal: Principal, credential: Credential) -> bool:
         """Whether a credential still authenticates a principal."""
         self._refresh()
+        if isinstance(credential, ClusterToken):
+            return True
         if isinstance(credential, AuthenticationOff):
             return self._authorizer is None
         return self._authentication.is_valid(principal, credential)

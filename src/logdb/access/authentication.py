@@ -23,7 +23,7 @@ from logdb.access.credentials import ITERATION_COUNT, MECHANISMS, SALT_SIZE_BYTE
 from logdb.access.security_document import Security, Token
 from logdb.errors import AuthenticationFailed
 from logdb.io import IO
-from logdb.requests.principals import Principal
+from logdb.requests.principals import CLUSTER_NODE, Principal
 from logdb.requests.users import Mechanism, ScramCredential
 from logdb.threads import renewed
 
@@ -43,7 +43,11 @@ class AuthenticationOff(NamedTuple):
     """The credential of the anonymous principal: authentication is off."""
 
 
-Credential: TypeAlias = ScramCredential | Token | ClientCertificate | AuthenticationOff
+class ClusterToken(NamedTuple):
+    """The credential of the other nodes of this cluster: the token that they make of the cluster's secret."""
+
+
+Credential: TypeAlias = ScramCredential | Token | ClientCertificate | AuthenticationOff | ClusterToken
 """What authenticated a principal."""
 
 
@@ -52,6 +56,14 @@ class Identity(NamedTuple):
 
     principal: Principal
     credential: Credential | None
+
+    @property
+    def is_cluster_node(self) -> bool:
+        """Whether it is another node of this cluster."""
+        return isinstance(self.credential, ClusterToken)
+
+
+OF_THE_CLUSTER = Identity(CLUSTER_NODE, ClusterToken())
 
 
 class Authentication:

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, cast
 
+from logdb.broker.waiting import commit
 from logdb.codec import Record, RecordIterator, arrow, convert, split
 from logdb.codec.batch import BATCH_SIZE_BYTES_MAX, CODEC_MASK
 from logdb.errors import InvalidTopic
@@ -18,7 +19,7 @@ from logdb.log.isolation import IsolationLevel, is_committed, without_aborted
 from logdb.log.reading import Lineage
 from logdb.model import INTERNAL_TOPICS, AbortedTransaction, Buffer, Durability, OpenTransaction, Signal
 from logdb.requests.records import AbortedTransactions, Produce, ReadBatches
-from logdb.store.protocols import ReplicaLog
+from logdb.store.protocols import Leadership, PartitionLog, ReplicaLog
 
 if TYPE_CHECKING:
     import pyarrow
@@ -86,6 +87,9 @@ class AuthorizedLog:
     def epoch_end(self, epoch: int, *, current_epoch: int | None = None) -> EpochEnd | None:
         return self._log.epoch_end(epoch, current_epoch=current_epoch)
 
+    def check_end_known(self, offset: int | None = None) -> None:
+        self._log.check_end_known(offset)
+
     def watch(self, grown: Signal) -> None:
         self._log.watch(grown)
 
@@ -116,6 +120,7 @@ class AuthorizedLog:
         durability: str | None = None,
     ) -> int:
         self._need_write()
+        leadership = None if self._session.replication is None else self._leadership()
         offset = self._session.call(
             self._log.append,
             value,
@@ -126,6 +131,8 @@ class AuthorizedLog:
             durability=durability,
         )
         self._session.appended(self.topic, 1, len(value or b"") + len(key or b""))
+        if leadership is not None:
+            commit(leadership, offset + 1)
         return offset
 
     def append_many(
@@ -141,6 +148,7 @@ class AuthorizedLog:
         self._need_write()
         values = list(values)
         keys = None if keys is None else list(keys)
+        leadership = None if self._session.replication is None else self._leadership()
         offsets = self._session.call(
             self._log.append_many,
             values,
@@ -151,12 +159,21 @@ class AuthorizedLog:
             durability=durability,
         )
         self._session.appended(self.topic, len(offsets), _size_bytes(values) + _size_bytes(keys or ()))
+        if leadership is not None:
+            commit(leadership, offsets.stop)
         return offsets
 
     def append_batches(self, batches: Buffer, *, expected_offset: int | None = None, durability: str | None = None) -> range:
         """As ``Session.produce``, which sees to it that what is transactional is part of a transaction."""
         level = cast("Durability | None", durability)  # the log refuses any other
-        return self._session.produce(self.topic, self.partition, batches, durability=level, expected_offset=expected_offset)
+        leadership = None if self._session.replication is None else self._leadership()
+        offsets = self._session.produce(self.topic, self.partition, batches, durability=level, expected_offset=expected_offset)
+        if leadership is not None:
+            commit(leadership, offsets.stop)
+        return offsets
+
+    def _leadership(self) -> Leadership | None:
+        return self._session.leadership(self.topic, self.partition)
 
     def flush(self, sync: bool = True) -> None:
         self._session.authorize(Produce(self.topic, self.partition))
@@ -246,3 +263,44 @@ class AuthorizedLog:
         """As ``Log.follow``; it is authorized at the begin, and the records are not counted."""
         self._session.authorize(ReadBatches(self.topic, self.partition, offset))
         return self._log.follow(offset, timeout_ms=timeout_ms, stop=stop, isolation_level=isolation_level)
+
+
+class ForwardedLog(AuthorizedLog):
+    """The log of a partition that another node of the cluster leads; reads are counted by what they return."""
+
+    def __init__(self, session: "AuthorizedSession", log: PartitionLog) -> None:
+        super().__init__(session, cast("ReplicaLog", log))
+        self._elsewhere = log
+
+    def check_end_known(self, offset: int | None = None) -> None:
+        """The leader checks it before it tells its ends."""
+
+    def read_batches(
+        self, offset: int, size_bytes_max: int = _READ_SIZE_BYTES, *, isolation_level: IsolationLevel = "read_uncommitted"
+    ) -> tuple[memoryview, int]:
+        self._session.authorize(ReadBatches(self.topic, self.partition, offset, size_bytes_max, isolation_level))
+        batches, next_offset = self._session.call(self._elsewhere.read_batches, offset, size_bytes_max, isolation_level=isolation_level)
+        self._session.fetched(self.topic, len(batches))
+        return batches, next_offset
+
+    def read(
+        self,
+        offset: int,
+        *,
+        end_offset: int | None = None,
+        leader_epoch: int | None = None,
+        isolation_level: IsolationLevel = "read_uncommitted",
+    ) -> RecordIterator:
+        self._session.authorize(ReadBatches(self.topic, self.partition, offset))
+        return self._elsewhere.read(offset, end_offset=end_offset, leader_epoch=leader_epoch, isolation_level=isolation_level)
+
+    def read_arrow(
+        self,
+        offset: int | None = None,
+        *,
+        end_offset: int | None = None,
+        columns: Sequence[str] | None = None,
+        isolation_level: IsolationLevel = "read_uncommitted",
+    ) -> "Iterator[pyarrow.RecordBatch]":
+        self._session.authorize(ReadBatches(self.topic, self.partition, 0))
+        return self._elsewhere.read_arrow(offset, end_offset=end_offset, columns=columns, isolation_level=isolation_level)

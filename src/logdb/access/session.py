@@ -12,21 +12,23 @@ Threading: as the broker.
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypedDict, TypeVar
 
 from logdb.access.authentication import ClientCertificate, Credential
-from logdb.access.log import AuthorizedLog
+from logdb.access.log import AuthorizedLog, ForwardedLog
 from logdb.access.quotas import Resource
 from logdb.access.security_changes import SecurityChanges
 from logdb.access.security_document import Token
 from logdb.broker.broker import Broker
+from logdb.broker.cluster_peers import OtherNodes
 from logdb.broker.metrics import Counts, Gauges, gauges
-from logdb.errors import AuthenticationFailed, Closed, NotAuthorized, UnknownTopic
+from logdb.errors import AuthenticationFailed, Closed, LogdbError, NotAuthorized, NotCoordinator, NotLeaderOrFollower, UnknownTopic
 from logdb.io import IO
-from logdb.model import INTERNAL_TOPICS, Buffer, ConfigValue, Durability, ExpiredRecords, ListChange, TopicInfo, TopicPartition
+from logdb.model import BY_DEFAULT, INTERNAL_TOPICS, Buffer, ConfigValue, Durability, ExpiredRecords, ListChange, TopicInfo, TopicPartition
 from logdb.requests.acls import ANY
-from logdb.requests.groups import JoinGroup
-from logdb.requests.principals import Principal
+from logdb.requests.cluster import FindDecision, WillEndTransaction, WriteTransactionMarker
+from logdb.requests.groups import Groups, JoinGroup
+from logdb.requests.principals import CLUSTER_NODE, Principal
 from logdb.requests.records import OF_LOGS, Log, Produce, ReadBatches
 from logdb.requests.request import Request
 from logdb.requests.resources import AS_GOOD, CLUSTER, OPERATIONS, Operation, ResourceType, Right
@@ -44,7 +46,8 @@ from logdb.requests.topics import (
     EnforceRetention,
     Reports,
 )
-from logdb.store.protocols import ReplicaLog
+from logdb.requests.transactions import Transactions
+from logdb.store.protocols import Leadership, PartitionLog, ReplicaLog
 
 if TYPE_CHECKING:
     from logdb.access.access_control import AccessControl
@@ -55,6 +58,13 @@ P = ParamSpec("P")
 R = TypeVar("R")
 A = TypeVar("A")
 Q = TypeVar("Q", bound=Request[Any])
+
+
+class _Durably(TypedDict):
+    durability: Durability | None
+    transactional_id: str | None
+    expected_offset: int | None
+    mirrored: bool
 
 
 class Measurements(NamedTuple):
@@ -77,16 +87,19 @@ class AuthorizedSession(Session):
                             when the credential was last valid          expires
         _throttle_ms        ``charge``, ``take_throttle_ms``            by the door's one answer to the request
         _given_up           ``give_up``, any thread                     for good: what is not done ends and is undone
+        forwards            the door, before the first request          always: another node may do what this one refuses, in a cluster
+        gathers             the same                                    always: lists have what the other nodes coordinate, too
 
     Threading: no lock.  One request's calls may run in several threads; each field is set by one assignment.
     """
 
     def __init__(self, access: "AccessControl", broker: Broker, principal: Principal, host: str, credential: Credential | None) -> None:
         self.principal, self.host = principal, host
-        self._access, self._broker = access, broker
+        self._access, self._broker, self.replication = access, broker, access.replication
         self._present(credential)
         self._throttle_ms = access.quotas.charge(principal, "request", 1)
         self._given_up = False
+        self.forwards = self.gathers = False
 
     # ------------------------------------------------------------ what every call goes through
 
@@ -206,6 +219,14 @@ class AuthorizedSession(Session):
             return self._broker.submit(request, **caller)
         except UnknownTopic as error:
             raise self._unknown(error) from None
+        except (NotLeaderOrFollower, NotCoordinator) as error:
+            return self._others(error).submit(request)
+
+    def _others(self, refusal: NotLeaderOrFollower | NotCoordinator) -> OtherNodes:
+        """The nodes of the cluster, one of which does what this one has refused; raises the refusal, unless the session forwards."""
+        if not self.forwards or self._broker.nodes is None:
+            raise refusal
+        return self._broker.nodes
 
     def call(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call a method of the broker or of a log that is not a request, and count it."""
@@ -214,6 +235,12 @@ class AuthorizedSession(Session):
             return function(*args, **kwargs)
         except UnknownTopic as error:
             raise self._unknown(error) from None
+
+    def located(self, error: LogdbError) -> LogdbError:
+        """The error; where another node leads, with the address of that one's HTTP door as ``leader_address``."""
+        if isinstance(error, NotLeaderOrFollower | NotCoordinator):
+            vars(error)["leader_address"] = self._broker.leader_address(error.topic, error.partition)
+        return error
 
     def _unknown(self, error: UnknownTopic) -> UnknownTopic:
         """The error with only the topics that the principal may describe."""
@@ -266,9 +293,16 @@ class AuthorizedSession(Session):
 
     # ------------------------------------------------------------ requests that doors alone make
 
-    def check_new_topic(self, name: str, *, partitions: int = 1, config: Mapping[str, ConfigValue | None] | None = None) -> TopicInfo:
+    def check_new_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = BY_DEFAULT,
+        replication_factor: int | None = None,
+        config: Mapping[str, ConfigValue | None] | None = None,
+    ) -> TopicInfo:
         """The topic that ``create_topic`` would create; raises what it would raise."""
-        return self.submit(CheckNewTopic(name, partitions, config))
+        return self.submit(CheckNewTopic(name, partitions, config, replication_factor))
 
     def check_topic_configs(self, name: str, config: Mapping[str, ConfigValue | None]) -> None:
         """Raise what ``alter_topic`` would raise; changes nothing."""
@@ -291,12 +325,15 @@ class AuthorizedSession(Session):
     # ------------------------------------------------------------ steps of some requests
 
     def _create(self, request: CreateTopic) -> TopicInfo:
-        with self._adding(request.name, request.partitions):
+        with self._adding(request.name, self._count(request)):
             return self.carry_out(request, go_on=self._go_on)
+
+    def _count(self, request: CreateTopic | CheckNewTopic) -> int:
+        return self._broker.default_partition_count if request.partitions == BY_DEFAULT else request.partitions
 
     def _check_new(self, request: CheckNewTopic) -> TopicInfo:
         limits, bounded = self._access.partitions, self._is_bounded()
-        limits.check(self.principal, request.name, request.partitions, self._partition_counts, bounded=bounded)
+        limits.check(self.principal, request.name, self._count(request), self._partition_counts, bounded=bounded)
         return self.carry_out(request)
 
     def _alter(self, request: AlterTopic) -> TopicInfo:
@@ -316,6 +353,24 @@ class AuthorizedSession(Session):
     def _join(self, request: JoinGroup) -> Any:
         """The member's host is that of the session; the request's is ignored."""
         return self.carry_out(request, client_host=self.host)
+
+    def _list(self, request: Request[list[Any]]) -> list[Any]:
+        """What this node coordinates, and the other nodes that are alive."""
+        found, nodes = self.carry_out(request), self._broker.nodes
+        if self.gathers and nodes is not None:
+            others = [one for one in self._broker.brokers() if one.node_id != self._broker.node_id and not one.fenced]
+            places = {("node", one.node_id): one.address("http") for one in others}
+            for answer in nodes.ask(dict.fromkeys(places, request), places).values():
+                if isinstance(answer, LogdbError):
+                    raise answer
+                found += answer
+        return sorted(found)
+
+    def _of_nodes(self, request: Request[A]) -> A:
+        """What the nodes of a cluster ask one another: no user may, a super user neither."""
+        if self.principal != CLUSTER_NODE:
+            raise self._refusal("ClusterAction", "Cluster", CLUSTER)
+        return self.carry_out(request)
 
     def _change_security(self, request: Request[A]) -> A:
         self._access.metrics.called(request.method)
@@ -340,19 +395,27 @@ class AuthorizedSession(Session):
 
     def log(self, topic: str, partition: int = 0) -> AuthorizedLog:
         self.authorize(Log(topic, partition))
-        return AuthorizedLog(self, self.call(self._broker.log, topic, partition))
+        try:
+            return AuthorizedLog(self, self.call(self._broker.log, topic, partition))
+        except NotLeaderOrFollower as error:
+            return ForwardedLog(self, self._others(error).log(topic, partition))
 
     def _open_log(self, request: Log) -> AuthorizedLog:
         return self.log(request.topic, request.partition)
 
     def _read_batches(self, request: ReadBatches) -> tuple[memoryview, int]:
-        log = AuthorizedLog(self, self._broker.log(request.topic, request.partition))
+        log = self.log(request.topic, request.partition)
         return log.read_batches(request.offset, request.size_bytes_max, isolation_level=request.isolation_level)
 
     def _ask_log(self, request: Request[A]) -> A:
         """Let a partition's log carry out a request, and count it."""
         arguments = request.arguments()
-        log = self.call(self._broker.log, arguments.pop("topic"), arguments.pop("partition"))
+        where = TopicPartition(arguments.pop("topic"), arguments.pop("partition"))
+        log: PartitionLog
+        try:
+            log = self.call(self._broker.log, *where)
+        except NotLeaderOrFollower as error:
+            log = self._others(error).log(*where)
         self._access.metrics.called(request.method)
         answer: A = getattr(log, request.method)(**arguments)
         return answer
@@ -366,19 +429,38 @@ class AuthorizedSession(Session):
         durability: Durability | None = None,
         transactional_id: str | None = None,
         expected_offset: int | None = None,
+        mirrored: bool = False,
     ) -> range:
-        self.authorize(Produce(topic, partition, durability, transactional_id, expected_offset))
-        offsets = self.call(
-            self._broker.produce,
-            topic,
-            partition,
-            batches,
-            durability=durability,
-            transactional_id=transactional_id,
-            expected_offset=expected_offset,
-        )
+        self.authorize(Produce(topic, partition, durability, transactional_id, expected_offset, mirrored))
+        how: _Durably = {
+            "durability": durability,
+            "transactional_id": transactional_id,
+            "expected_offset": expected_offset,
+            "mirrored": mirrored,
+        }
+        try:
+            offsets = self.call(self._broker.produce, topic, partition, batches, **how)
+        except NotLeaderOrFollower as error:
+            offsets = self._others(error).produce(topic, partition, batches, **how)
         self.appended(topic, len(offsets), len(batches))
         return offsets
+
+    def leadership(self, topic: str, partition: int, *, acknowledged_by_all: bool = True) -> Leadership | None:
+        """On a cluster's node, before an append: what to wait for behind it; None: the append is forwarded, and waits there.
+
+        Raises:
+            NotAuthorized: The principal may not append.
+            NotLeaderOrFollower, NotEnoughReplicas: as ``Leadership.check_append``.
+        """
+        assert self.replication is not None
+        self.authorize(Produce(topic, partition))
+        try:
+            leadership = self.replication.leads(topic, partition)
+        except NotLeaderOrFollower as error:
+            self._others(error)
+            return None
+        leadership.check_append(acknowledged_by_all=acknowledged_by_all)
+        return leadership
 
     def appended_to(self, topic: str, partition: int) -> ReplicaLog:
         """The log that ``produce`` has just appended to: who may write to it may know its ends."""
@@ -409,6 +491,9 @@ _STEPS: Mapping[type[Request[Any]], Callable[[AuthorizedSession, Any], Any]] = {
     DeleteTopic: AuthorizedSession._delete,
     EnforceRetention: AuthorizedSession._enforce_retention,
     JoinGroup: AuthorizedSession._join,
+    **dict.fromkeys((FindDecision, WillEndTransaction, WriteTransactionMarker), AuthorizedSession._of_nodes),
+    Groups: AuthorizedSession._list,
+    Transactions: AuthorizedSession._list,
     Log: AuthorizedSession._open_log,
     ReadBatches: AuthorizedSession._read_batches,
     **dict.fromkeys(OF_LOGS, AuthorizedSession._ask_log),

@@ -1,11 +1,11 @@
-"""Changes of topics, for asyncio."""
+"""Changes of topics and of a cluster's nodes, for asyncio."""
 
 import asyncio
 from typing import Self
 
 from logdb.aio.mirror import WAIT_MS_MAX, Deadline, Mirror, Threads
 from logdb.client import watching
-from logdb.model import TopicEvent
+from logdb.model import ClusterEvent, TopicEvent
 
 _WAIT_MS_MAX = 1_000  # in a thread, which cannot be interrupted
 
@@ -16,12 +16,12 @@ class Watch(Mirror[watching.Watch]):
     def __init__(self, sync: watching.Watch, threads: Threads, timeout_ms: int | None, stop: asyncio.Event | None) -> None:
         super().__init__(sync, threads)
         self._timeout_ms, self._stop = timeout_ms, stop
-        self._waiting: asyncio.Future[TopicEvent | None] | None = None
+        self._waiting: asyncio.Future[TopicEvent | ClusterEvent | None] | None = None
 
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> TopicEvent:
+    async def __anext__(self) -> TopicEvent | ClusterEvent:
         deadline = Deadline(self._timeout_ms)
         wait_ms_max = _WAIT_MS_MAX if self._stop is None else WAIT_MS_MAX
         while self._stop is None or not self._stop.is_set():
@@ -32,7 +32,7 @@ class Watch(Mirror[watching.Watch]):
                 break
         raise StopAsyncIteration
 
-    async def _next_within(self, timeout_ms: int) -> TopicEvent | None:
+    async def _next_within(self, timeout_ms: int) -> TopicEvent | ClusterEvent | None:
         if self._waiting is None:
             self._waiting = self._threads.start(self._sync.next_within, timeout_ms)
         try:

@@ -13,45 +13,62 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from logdb.broker.waiting import POLL_MS_MAX, POLL_MS_MIN, end_of
 from logdb.errors import Closed, LogdbError, UnknownTopic
-from logdb.log.isolation import IsolationLevel
+from logdb.log.isolation import ISOLATION_LEVELS, IsolationLevel
 from logdb.model import OFFSET_MAX, TopicPartition
-from logdb.store.protocols import ReplicaLog
+from logdb.store.protocols import Leadership, ReplicaLog
 
 
 class _Key(NamedTuple):
-    """The waits with one key share one bell."""
+    """The waits with one key share one bell; ``end``: which end of the log they wait for."""
 
     log: ReplicaLog
-    isolation_level: IsolationLevel
+    end: Callable[[ReplicaLog], int]
+
+
+_ENDS: Mapping[IsolationLevel, Callable[[ReplicaLog], int]] = {level: partial(end_of, isolation_level=level) for level in ISOLATION_LEVELS}
+
+
+def written_end(log: ReplicaLog) -> int:
+    """The end for a follower, which reads past the high watermark."""
+    return log.end_offset
 
 
 class _Bell:
     """Rung by a log when it has grown, or is closed."""
 
-    __slots__ = ("_loop", "_rung", "_thread", "key", "waiting")
+    __slots__ = ("_loop", "_rung", "_thread", "key", "lowest", "waiting")
 
     def __init__(self, key: _Key, loop: asyncio.AbstractEventLoop) -> None:
         self.key, self._loop = key, loop
         self._rung, self._thread = False, threading.get_ident()  # the loop's
         self.waiting: dict[asyncio.Future[bool], int] = {}  # the awaited offset of each wait
+        self.lowest = OFFSET_MAX  # of them, or less
 
     def set(self) -> None:
         """Ring; from any thread."""
         if not self._rung:
-            self._rung = True
             with contextlib.suppress(RuntimeError):  # the loop was closed
                 if threading.get_ident() == self._thread:
+                    self._rung = True
                     self._loop.call_soon(self._look)  # which costs no call of the system
-                else:
+                elif _end_of(self.key) > self.lowest:  # a wait that begins now looks itself, behind this move
+                    self._rung = True
                     self._loop.call_soon_threadsafe(self._look)
 
     def _look(self) -> None:
         self._rung = False
         self.wake(_end_of(self.key))
+        self.lowest = min((position for woken, position in self.waiting.items() if not woken.done()), default=OFFSET_MAX)
+
+    def enter(self, woken: "asyncio.Future[bool]", position: int) -> None:
+        """Wake a wait once there is a record at its position; the caller looks whether there is one already."""
+        self.waiting[woken] = position
+        self.lowest = min(self.lowest, position)
 
     def wake(self, end_offset: int) -> None:
         """End the waits for a record below ``end_offset``."""
@@ -76,16 +93,33 @@ class Waits:
         self._asking: asyncio.Task[None] | None = None
         self._released = False
 
-    async def wait(self, positions: Mapping[TopicPartition, int], timeout_ms: int, *, isolation_level: IsolationLevel) -> bool:
+    async def wait(
+        self, positions: Mapping[TopicPartition, int], timeout_ms: int, *, isolation_level: IsolationLevel, replica: bool = False
+    ) -> bool:
         """Wait until one of the partitions has a record at its position, for ``timeout_ms`` at most.
+
+        Args:
+            replica: Wait as a follower, for what is written.
 
         Returns:
             Whether one has.
 
         Raises:
             UnknownTopic, UnknownPartition, Closed: A log was deleted or closed.
+            NotLeaderOrFollower: Another node leads a partition.
         """
-        wanted = [(_Key(self._log(partition), isolation_level), position) for partition, position in positions.items()]
+        end = written_end if replica else _ENDS[isolation_level]
+        found = await self._wait([(_Key(self._log(partition), end), position) for partition, position in positions.items()], timeout_ms)
+        for partition in positions:
+            if self._log(partition).closed:  # which wakes, too
+                raise Closed(f"{partition} is being closed")
+        return found
+
+    async def wait_for_commit(self, leadership: Leadership, offset: int, timeout_ms: int) -> bool:
+        """Wait until ``leadership.is_committed(offset)`` is true, or raises; False after ``timeout_ms``."""
+        return await self._wait([(_Key(leadership.log, leadership.awaited_end), offset - 1)], timeout_ms)
+
+    async def _wait(self, wanted: Sequence[tuple[_Key, int]], timeout_ms: int) -> bool:
         ends = await self._ends([key for key, _ in wanted])
         if any(position < end for (_, position), end in zip(wanted, ends, strict=True)):
             return True
@@ -97,15 +131,11 @@ class Waits:
         try:
             for key, position in wanted:
                 self._enter(key, position, woken, loop)
-            found = await woken
+            return await woken
         finally:
             timer.cancel()
             for key, _ in wanted:
                 self._leave(key, woken)
-        for partition in positions:
-            if self._log(partition).closed:  # which wakes, too
-                raise Closed(f"{partition} is being closed")
-        return found
 
     def _log(self, partition: TopicPartition) -> ReplicaLog:
         try:
@@ -125,7 +155,7 @@ class Waits:
         if bell is None:
             bell = self._bells[key] = _Bell(key, loop)
             key.log.watch(bell)
-        bell.waiting[woken] = position
+        bell.enter(woken, position)
         if not self._elsewhere and position < _end_of(key) and not woken.done():  # the record came before the bell
             woken.set_result(True)
         if self._asks and self._asking is None:
@@ -162,9 +192,9 @@ def _ends(keys: Sequence[_Key]) -> list[int]:
 
 
 def _end_of(key: _Key) -> int:
-    """The end of a log; beyond all offsets if the log was deleted, so that its waits end."""
+    """The end of a log; beyond all offsets if the log was deleted or follows, so that its waits end."""
     try:
-        return OFFSET_MAX if key.log.closed else end_of(*key)
+        return OFFSET_MAX if key.log.closed or key.log.follows else key.end(key.log)
     except LogdbError:
         return OFFSET_MAX
 

@@ -13,7 +13,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from logdb.broker.async_waiting import Waits
 from logdb.broker.dangling_transactions import DanglingTransactions
@@ -21,7 +21,7 @@ from logdb.broker.local_peers import LocalPeers
 from logdb.broker.runner import Shard, tickets
 from logdb.broker.shards import Shards
 from logdb.broker.timers import Timers
-from logdb.broker.transaction_peers import TransactionPeers
+from logdb.broker.transaction_peers import TransactionPeers, leader_address
 from logdb.broker.waiting import wait_for_any
 from logdb.broker.watch import Events, PolledEvents
 from logdb.codec.batch import transactional_producers
@@ -53,12 +53,15 @@ from logdb.coordinator.member_memory import MemberMemory
 from logdb.coordinator.transaction_coordinator import TransactionCoordinator
 from logdb.coordinator.transactions import TransactionConfig
 from logdb.errors import (
+    CoordinatorLoading,
     InvalidPartitions,
     InvalidProducer,
     InvalidTopic,
     InvalidTransactionState,
     LogdbError,
+    NotCoordinator,
     PolicyViolation,
+    ServerUnavailable,
     UnknownGroup,
     UnknownPartition,
     UnknownTopic,
@@ -66,6 +69,7 @@ from logdb.errors import (
 from logdb.io import IO
 from logdb.log.isolation import IsolationLevel
 from logdb.model import (
+    BY_DEFAULT,
     INTERNAL_TOPICS,
     SERVED_TOPIC_DEFAULTS,
     Buffer,
@@ -80,14 +84,16 @@ from logdb.model import (
 )
 from logdb.requests.session import CHANGE_COUNT_MAX
 from logdb.store.check.report import Copied, Report
-from logdb.store.protocols import Metadata, ReplicaLog, SecurityDocument, Storage, always
+from logdb.store.protocols import BrokerInfo, Metadata, PartitionState, ReplicaLog, Replication, SecurityDocument, Storage, always
 from logdb.threads import renewed
 
 if TYPE_CHECKING:
+    from logdb.broker.cluster_peers import ClusterPeers, OtherNodes
     from logdb.requests.request import Request
 
 A = TypeVar("A")
 _OFFSETS, _TRANSACTIONS = INTERNAL_TOPICS
+_INTERNAL = "logdb alone writes to it"
 _LOOK_INTERVAL_MS = 100
 _PRODUCER_ID_COUNT = 1_000  # reserved at once; a close loses those that are left
 
@@ -100,6 +106,7 @@ class Broker:
     ==================== ================== ====================== ==========================================================
     field                changed by         under                  to be trusted
     ==================== ================== ====================== ==========================================================
+    ``is_replicated``    nothing            none                   always: the metadata is a cluster's, other nodes have partitions
     ``_groups``,         ``Shards``         their own locks        always; a shard is loaded at its first use, or by
     ``_transactions``                                              ``load_coordinator``
     ``_peers``           nothing            none                   always; on a single node every call ends in this process
@@ -107,6 +114,7 @@ class Broker:
     ``_served_defaults``, ``serve_topics``  none                   for topics that are created after that
     ``_told_defaults``
     ``events``           the metadata       its own lock           once a change is durable
+    ``replication``      nothing            none                   always; None: the node is on its own, and leads all
     ==================== ================== ====================== ==========================================================
     """
 
@@ -117,14 +125,20 @@ class Broker:
         *,
         group_config: GroupConfig | None = None,
         transaction_config: TransactionConfig | None = None,
+        replication: Replication | None = None,
+        nodes: "OtherNodes | None" = None,
     ) -> None:
         """Begin with no shard loaded.
 
         Args:
             storage: The partitions that this node has.
             metadata: The topics; on a single node those of the same store.
+            replication: Of a cluster's node: which of its replicas lead.
+            nodes: The cluster of which this is a node.
         """
         self._store, self._metadata, self._owner = storage, metadata, os.getpid()
+        self.replication = replication
+        self.is_replicated = metadata is not cast("object", storage)
         self._group_config = group_config or GroupConfig()
         self._transaction_config = transaction_config or TransactionConfig(defer_additions=True)
         self._member_memory = MemberMemory(self._group_config.member_bytes_max)
@@ -140,7 +154,8 @@ class Broker:
             while_appending=lambda: storage.transaction_lock.shared(),  # noqa: PLW0108  # a child that was forked has another lock
         )
         peers = LocalPeers(storage, self._groups, self._transactions)
-        self._peers: TransactionPeers = peers
+        self._local_peers, self.nodes = peers, nodes
+        self._peers: TransactionPeers = peers if nodes is None else _of_cluster(peers, replication, metadata, nodes)
         self._markers = peers.markers
         self._dangling = DanglingTransactions(storage, peers, self._markers)
         storage.complete_transactions_by(self._complete_transactions)
@@ -164,7 +179,8 @@ class Broker:
         Raises:
             LogdbError, OSError: A transaction that is open cannot be ended.
         """
-        self._dangling.end_all()
+        if not self.is_replicated:  # else nothing is lost of a transaction that its coordinator has
+            self._dangling.end_all()
         self._transactions.finish()
 
     def close(self) -> None:
@@ -236,24 +252,50 @@ class Broker:
         """See ``Session``; here a look costs microseconds."""
         return _LOOK_INTERVAL_MS
 
+    @property
+    def topic_change_count(self) -> int | None:
+        self._store.check_open()
+        return self.events.count if self._store.mode == "a" else None
+
     def check_open(self, *, writable: bool = False) -> None:
         self._store.check_open(writable=writable)
+
+    @property
+    def default_partition_count(self) -> int:
+        """How many partitions a topic gets that is created without a number."""
+        return self._metadata.default_partition_count
 
     def create_topic(
         self,
         name: str,
         *,
-        partitions: int = 1,
+        partitions: int = BY_DEFAULT,
+        replication_factor: int | None = None,
         config: Mapping[str, object] | None = None,
         if_not_exists: bool = False,
         go_on: Callable[[], None] = always,
     ) -> TopicInfo:
-        config = self._of_new(config)
-        return self._metadata.create_topic(name, partitions=partitions, config=config, if_not_exists=if_not_exists, go_on=go_on)
+        return self._metadata.create_topic(
+            name,
+            partitions=partitions,
+            replication_factor=replication_factor,
+            config=self._of_new(config),
+            if_not_exists=if_not_exists,
+            go_on=go_on,
+        )
 
-    def check_new_topic(self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None) -> TopicInfo:
+    def check_new_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = BY_DEFAULT,
+        replication_factor: int | None = None,
+        config: Mapping[str, object] | None = None,
+    ) -> TopicInfo:
         """The topic that ``create_topic`` would create; raises what it would raise."""
-        return self._metadata.check_new_topic(name, partitions=partitions, config=self._of_new(config))
+        return self._metadata.check_new_topic(
+            name, partitions=partitions, replication_factor=replication_factor, config=self._of_new(config)
+        )
 
     def serve_topics(self, told: Mapping[str, object]) -> None:
         """Serve: a created topic gets its configs from its request, else from ``told``, else from ``SERVED_TOPIC_DEFAULTS``."""
@@ -290,6 +332,10 @@ class Broker:
         return self._metadata.alter_topic(name, config=config, partitions=partitions, go_on=go_on)
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
+        if self.is_replicated:
+            self.log(topic, partition)  # its leader deletes them
+        if self.replication is not None:
+            self.replication.leads(topic, partition)
         return self._store.delete_records(topic, partition, before_offset)
 
     def enforce_retention(self, topic: str | None = None, *, dry_run: bool = False) -> list[ExpiredRecords]:
@@ -309,12 +355,43 @@ class Broker:
         return self._metadata.topic_names()
 
     def describe_topic(self, name: str) -> TopicInfo:
-        return self._store.describe_topic(name)
+        info = self._store.describe_topic(name)
+        if not self.is_replicated:
+            return info
+        partitions = [
+            one._replace(leader=state.leader, leader_epoch=state.leader_epoch, replicas=state.replicas, in_sync=state.in_sync)
+            for one, state in zip(info.partitions, self.placement(info), strict=True)
+        ]
+        return info._replace(partitions=tuple(partitions))
+
+    def brokers(self) -> tuple[BrokerInfo, ...]:
+        """The brokers of the cluster by their ids, fenced ones too."""
+        return self._metadata.brokers()
+
+    @property
+    def controller_id(self) -> int | None:
+        """The node whose controller leads the quorum; None: no node does, or this one does not know it."""
+        return self._metadata.controller_id
+
+    def leader_address(self, topic: str, partition: int) -> str | None:
+        """Where the HTTP door of a partition's leader is, HOST:PORT; None: no node leads it, or without a cluster."""
+        return leader_address(self._metadata, TopicPartition(topic, partition))
+
+    def placement(self, info: TopicInfo) -> list[PartitionState]:
+        """The leader, the replicas and the in-sync set of each partition; a single node opens no log for it, and leaves out an epoch."""
+        if self.is_replicated:
+            return [self._metadata.partition_state(info.name, partition) for partition in range(info.partition_count)]
+        node, epochs = self.node_id, {one.partition: one.leader_epoch for one in info.partitions}
+        return [PartitionState(node, epochs.get(partition, -1), (node,), (node,)) for partition in range(info.partition_count)]
 
     def describe_configs(self, name: str | None) -> Mapping[str, ConfigValue]:
         """The configs of a topic that were set, or those of the node."""
         if name is None:
-            return {"broker.id": self.node_id, "default.replication.factor": 1, "log.dirs": self.directory}
+            return {
+                "broker.id": self.node_id,
+                "default.replication.factor": self._metadata.default_replication_factor,
+                "log.dirs": self.directory,
+            }
         return self._store.describe_topic(name).config
 
     def partition_sizes(self, topics: tuple[str, ...] | None = None) -> dict[TopicPartition, int]:
@@ -329,8 +406,10 @@ class Broker:
         return self._metadata.partition_count(topic)
 
     def log(self, topic: str, partition: int = 0) -> ReplicaLog:
+        if self.replication is not None:
+            return self.replication.leads(topic, partition).log
         log = self._store.log(topic, partition)
-        if self._store.mode == "a":
+        if self._store.mode == "a" and not self.is_replicated:
             self._dangling.end(log)
         return log
 
@@ -372,6 +451,8 @@ class Broker:
         The first use of a log with a dangling transaction writes markers.
         """
         log = self._store.log_in_use(topic, partition) if self._store.mode == "a" else None  # the log of a reader takes no append
+        if self.replication is not None:
+            return log is not None and not log.fsync_only
         if log is None or ((topic, partition) not in self._dangling.ended and log.open_transactions()):
             return False
         return (durability or log.durability) != "fsync" and not log.fsync_only
@@ -379,6 +460,8 @@ class Broker:
     def is_at_end(self, topic: str, partition: int, offset: int) -> bool:
         """Whether a log that is in use ends at ``offset``, or before it; False also for one whose use may wait for a disk."""
         log = self._store.log_in_use(topic, partition) if self._store.mode == "a" else None
+        if self.replication is not None:
+            return log is not None and offset >= log.end_offset
         if log is None or ((topic, partition) not in self._dangling.ended and log.open_transactions()):
             return False
         return offset >= log.end_offset
@@ -392,15 +475,48 @@ class Broker:
         durability: Durability | None = None,
         transactional_id: str | None = None,
         expected_offset: int | None = None,
+        mirrored: bool = False,
     ) -> range:
         log = self.log(topic, partition)
+        if self.replication is not None:
+            durability = _replicated(durability)
         if topic in INTERNAL_TOPICS:
-            raise InvalidTopic(topic, "logdb alone writes to it")
+            raise InvalidTopic(topic, _INTERNAL)
+        if mirrored:
+            return log.mirror_append(batches, durability=durability)
         for producer in transactional_producers(batches):
             if transactional_id is None:
                 raise InvalidTransactionState(f"a transactional batch of producer {producer.producer_id} without its transactional id")
             self._add_partitions(transactional_id, producer, frozenset((TopicPartition(topic, partition),)))
         return log.append_batches(batches, expected_offset=expected_offset, durability=durability)
+
+    def produce_many(self, batches: Mapping[TopicPartition, Buffer], *, transactional_id: str) -> dict[TopicPartition, range | LogdbError]:
+        """As ``Session.produce_many``; all partitions are added to the transaction at once."""
+        answers: dict[TopicPartition, range | LogdbError] = {}
+        durability = None if self.replication is None else _replicated(None)
+        logs: dict[TopicPartition, ReplicaLog] = {}
+        added: dict[ProducerIdAndEpoch, set[TopicPartition]] = {}
+        for partition, image in batches.items():
+            try:
+                logs[partition] = self.log(*partition)
+                if partition.topic in INTERNAL_TOPICS:
+                    raise InvalidTopic(partition.topic, _INTERNAL)
+                for producer in transactional_producers(image):
+                    added.setdefault(producer, set()).add(partition)
+            except LogdbError as error:
+                answers[partition] = error
+        for producer, partitions in added.items():
+            try:
+                self._add_partitions(transactional_id, producer, frozenset(partitions))
+            except LogdbError as error:
+                answers |= dict.fromkeys(partitions, error)
+        for partition, log in logs.items():
+            if partition not in answers:
+                try:
+                    answers[partition] = log.append_batches(batches[partition], durability=durability)
+                except LogdbError as error:
+                    answers[partition] = error
+        return answers
 
     def init_producer_id(
         self, transactional_id: str | None = None, *, transaction_timeout_ms: int = 60_000, producer: ProducerIdAndEpoch | None = None
@@ -426,12 +542,29 @@ class Broker:
     def add_partitions(self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Iterable[TopicPartition]) -> None:
         wanted = frozenset(partitions)
         for partition in wanted:
-            self.log(*partition)  # it exists
-        self._add_partitions(transactional_id, producer, wanted)
+            if self.is_replicated:
+                self._check_partition(partition)
+            else:
+                self.log(*partition)  # it exists
+        event = AddPartitions(ticket=next(tickets), transactional_id=transactional_id, producer=producer, partitions=wanted)
+        self._transactions.of(transactional_id).call(event)
 
     def _add_partitions(self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: frozenset[TopicPartition]) -> None:
-        event = AddPartitions(ticket=next(tickets), transactional_id=transactional_id, producer=producer, partitions=partitions)
-        self._transactions.of(transactional_id).call(event)
+        """Add partitions that this node leads to a transaction, whose coordinator may be another node.
+
+        Raises:
+            CoordinatorLoading: No node coordinates it now.
+        """
+        try:
+            event = AddPartitions(ticket=next(tickets), transactional_id=transactional_id, producer=producer, partitions=partitions)
+            self._transactions.of(transactional_id).call(event)
+        except NotCoordinator as error:
+            if self.nodes is None:
+                raise
+            try:
+                self.nodes.add_partitions(transactional_id, producer, partitions)
+            except (NotCoordinator, ServerUnavailable):
+                raise CoordinatorLoading(error.topic, error.partition, error.leader_epoch) from None
 
     def add_offsets(self, transactional_id: str, producer: ProducerIdAndEpoch, group_id: str) -> None:
         partition = TopicPartition(_OFFSETS, self._groups.partition_of(group_id))
@@ -450,8 +583,9 @@ class Broker:
     ) -> None:
         for partition in offsets:
             self._check_partition(partition)
+        shard = self._groups.of(group_id)
         self.add_offsets(transactional_id, producer, group_id)
-        self._groups.of(group_id).call(
+        shard.call(
             CommitTransactionOffsets(
                 ticket=next(tickets),
                 group_id=group_id,
@@ -615,7 +749,8 @@ class Broker:
         shard = self._groups.find(group_id)
         if shard is None:
             return {}
-        self.log(_OFFSETS, shard.log.partition)  # which ends its dangling transactions
+        if self.replication is None:
+            self.log(_OFFSETS, shard.log.partition)  # which ends its dangling transactions
         return shard.query(lambda coordinator: coordinator.fetch_offsets(group_id, wanted, require_stable=require_stable))
 
     # ------------------------------------------------------------ administration
@@ -654,7 +789,39 @@ class Broker:
         self.describe_transaction(transactional_id)
         self._transactions.of(transactional_id).call(AbortTransaction(ticket=next(tickets), transactional_id=transactional_id))
 
+    # ------------------------------------------------------------ for other nodes of the cluster
+
+    def write_transaction_marker(
+        self, leader_of: TopicPartition, producer: ProducerIdAndEpoch, last_epoch: int, commit: bool, coordinator_epoch: int
+    ) -> None:
+        """Write a marker on a partition that this node leads; it is committed when this returns."""
+        self.log(*leader_of)  # this node leads it
+        cast("ClusterPeers", self._peers).write_here(
+            WriteMarkers("", producer, frozenset((leader_of,)), commit, coordinator_epoch, last_epoch)
+        )
+
+    def will_end_transaction(self, leader_of: TopicPartition, producer: ProducerIdAndEpoch, partition: TopicPartition) -> bool:
+        """``TransactionPeers.will_end``, as far as a partition of ``__transaction_state`` says that this node leads."""
+        return self._local_peers.will_end_in(leader_of.partition, producer, partition)
+
+    def find_decision(
+        self, leader_of: TopicPartition, producer: ProducerIdAndEpoch, partition: TopicPartition
+    ) -> tuple[ProducerIdAndEpoch, bool, int]:
+        """``TransactionPeers.decision``, as far as a partition of ``__transaction_state`` says that this node leads."""
+        decision = self._local_peers.decision_in(leader_of.partition, producer, partition)
+        return decision.producer, decision.commit, decision.coordinator_epoch
+
     # ------------------------------------------------------------ coordinators
+
+    def coordinator(self, internal_topic: str, name: str) -> int | None:
+        """The node that coordinates a group or a transactional id; None: no node does now.
+
+        In a cluster it creates the internal topic at its first use, and raises as ``Shards.of``.
+        """
+        if not self.is_replicated:
+            return self.node_id
+        shards = self._groups if internal_topic == _OFFSETS else self._transactions
+        return self._metadata.partition_state(internal_topic, shards.partition_of(name)).leader
 
     def load_coordinator(self, partition: TopicPartition, epoch: int) -> bool:
         """This node leads a partition of an internal topic since ``epoch``; see ``Shards.load``."""
@@ -672,6 +839,25 @@ class Broker:
 
     def _transaction_coordinator(self, log: ReplicaLog, epoch: int) -> TransactionCoordinator:
         return TransactionCoordinator(self._transaction_config, self._new_producer_id, epoch, log.epoch_start_offset)
+
+
+def _replicated(durability: Durability | None) -> Durability:
+    """The level of an append in a cluster: it is acknowledged once the in-sync replicas have flushed it, which others do.
+
+    Raises:
+        PolicyViolation: The call names a level.
+    """
+    if durability is not None:
+        raise PolicyViolation(
+            f"durability={durability!r}: in a cluster, in-sync replicas have flushed what is acknowledged; no call chooses"
+        )
+    return "os"
+
+
+def _of_cluster(local: LocalPeers, replication: Replication | None, metadata: Metadata, nodes: "OtherNodes") -> TransactionPeers:
+    from logdb.broker.cluster_peers import ClusterPeers  # its requests need msgspec, which a database in the process does without
+
+    return ClusterPeers(local, replication, metadata, nodes)
 
 
 def _fire(key: Any) -> None:

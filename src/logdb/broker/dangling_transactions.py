@@ -54,6 +54,9 @@ class DanglingTransactions:
         name = TopicPartition(log.topic, log.partition)
         if name in self.ended or log.read_only_reason is not None:
             return
+        if log.is_mirror:  # the markers come from the source
+            self.ended.add(name)
+            return
         if not log.open_transactions() and name not in self._ending:  # in this order: its markers may be written, and not durable
             self.ended.add(name)
             return

@@ -39,6 +39,15 @@ class LocalPeers:
         logs = (shard.log for shard in self._all_transactions())
         return decisions.find(((log.leader_epoch, records(log)) for log in logs), producer, partition)
 
+    def will_end_in(self, number: int, producer: ProducerIdAndEpoch, partition: TopicPartition) -> bool:
+        """``will_end`` as far as one partition of ``__transaction_state`` says; raises NotCoordinator."""
+        return self._transactions.at(number).query(lambda coordinator: coordinator.is_open(producer, partition))
+
+    def decision_in(self, number: int, producer: ProducerIdAndEpoch, partition: TopicPartition) -> Decision:
+        """``decision`` as far as one partition of ``__transaction_state`` says; raises NotCoordinator."""
+        log = self._transactions.at(number).log
+        return decisions.find([(log.leader_epoch, records(log))], producer, partition)
+
     def _all_transactions(self) -> Iterator[Shard[TransactionCoordinator]]:
         """The shards of transactions, one after the other; a transaction that is found in one needs no look at the others.
 

@@ -49,14 +49,12 @@ class MarkerWriter:
 
     def sync(self, partitions: Iterable[TopicPartition]) -> None:
         """As ``TransactionPeers.sync``."""
-        unsynced = [
-            partial(self._sync, where, log)
-            for where in partitions
-            if (log := self._log(where)) is not None and log.durability != "os" and log.flushed_offset < log.end_offset
+        syncs: list[Callable[[], None]] = [
+            partial(self._sync, where, log) for where in partitions if (log := self._log(where)) is not None and not log.is_synced
         ]
-        first, others = unsynced[:1], unsynced[1:]
-        side_by_side = self._last_sync_s > _SLOW_SYNC_S
-        _raise_first([*first, *(self._handed_over(sync) if side_by_side else sync for sync in others)])
+        if self._last_sync_s > _SLOW_SYNC_S:
+            syncs[1:] = [self._handed_over(sync) for sync in syncs[1:]]
+        _raise_first(syncs)
 
     def _sync(self, where: TopicPartition, log: ReplicaLog) -> None:
         began = time.perf_counter()
@@ -118,7 +116,7 @@ class MarkerWriter:
 
     def _log(self, where: TopicPartition) -> ReplicaLog | None:
         try:
-            return self._storage.log(*where)
+            return self._storage.log_in_use(*where) or self._storage.log(*where)
         except (UnknownTopic, UnknownPartition):
             return None
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from logdb.errors import UnknownGroup, UnknownPartition, UnknownTopic
 from logdb.model import PartitionInfo, TopicPartition
+from logdb.store.protocols import BrokerInfo
 from logdb.threads import renewed
 
 if TYPE_CHECKING:
@@ -50,8 +51,9 @@ class GroupGauges(NamedTuple):
 
 
 class Gauges(NamedTuple):
-    """The gauges of a broker: partitions by topic (also internal ones), groups."""
+    """The gauges of a broker: brokers that are alive, partitions by topic (also internal ones), groups."""
 
+    brokers: tuple[BrokerInfo, ...]
     topics: Mapping[str, tuple[PartitionInfo, ...]]
     groups: tuple[GroupGauges, ...]
 
@@ -117,7 +119,7 @@ def gauges(broker: "Broker") -> Gauges:
     for summary in broker.groups():
         with contextlib.suppress(UnknownGroup):
             groups.append(_group(broker, summary.group_id))
-    return Gauges(topics, tuple(groups))
+    return Gauges(tuple(one for one in broker.brokers() if not one.fenced), topics, tuple(groups))
 
 
 def _group(broker: "Broker", group_id: str) -> GroupGauges:

@@ -154,7 +154,8 @@ class Shard(Generic[C]):
             if self._follows:
                 self._recovered = self._ready = True
                 return
-            effects = self._append_and_accept(self._coordinator.recover(self._clock()))
+            effects = self._coordinator.recover(self._clock())
+            self._write(effects) if effects.records else self._accept(effects, 0)
             self._recovered = True
         try:
             self._finish(effects)
@@ -228,9 +229,11 @@ class Shard(Generic[C]):
 
     def append_marker(self, producer: ProducerIdAndEpoch, *, commit: bool, coordinator_epoch: int) -> None:
         """End a producer's transaction on this very partition, and in the state behind it."""
-        self.load()
+        if not self._ready:
+            self.load()
         with self._lock:
-            self._finish_failed_write()
+            if self._ended is not None or self._failed is not None or self._appending is not None:
+                self._finish_failed_write()
             self.log.append_marker(producer, commit=commit, coordinator_epoch=coordinator_epoch)
             self._coordinator.apply_marker(producer.producer_id, commit=commit)
 
@@ -280,17 +283,12 @@ class Shard(Generic[C]):
         with self._lock:
             if self._ended is not None or self._failed is not None or self._appending is not None:
                 self._finish_failed_write()
-            return self._append_and_accept(self._coordinator.handle(event, self._clock()))
-
-    def _append_and_accept(self, effects: Effects) -> Effects:
-        if effects.records and not effects.deferred:
-            self._write(effects)
+            effects = self._coordinator.handle(event, self._clock())
+            if effects.records and not effects.deferred:
+                self._write(effects)
+            else:
+                self._accept(effects, 0)
             return effects
-        if effects.deferred:
-            self._deferred += effects.records
-            self._timers.set((self, _DEFERRED), _DEFER_MS)
-        self._accept(effects, 0)
-        return effects
 
     def _write(self, effects: Effects) -> None:
         """Append records behind the deferred ones, and accept."""
@@ -317,6 +315,9 @@ class Shard(Generic[C]):
         self._appending = None
 
     def _accept(self, effects: Effects, offset: int) -> None:
+        if effects.deferred:
+            self._deferred += effects.records
+            self._timers.set((self, _DEFERRED), _DEFER_MS)
         self._coordinator.accept(effects, offset)
         if effects.actions:
             self._pending.append(effects)

@@ -4,14 +4,18 @@
     leader of a partition ──► coordinators of transactions                  will_end, decision
     leader of a partition of __consumer_offsets ──► its group coordinator   append_offsets_marker
 
-``broker.local_peers`` is all of it on a single node.  In a cluster the first two lines are requests to other nodes.
+``broker.local_peers`` is all of it on a single node.  In a cluster the first two lines are requests to other nodes
+(``broker.cluster_peers``).
 """
 
+import contextlib
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 from logdb.coordinator.effects import WriteMarkers
+from logdb.errors import UnknownPartition, UnknownTopic
 from logdb.model import ProducerIdAndEpoch, TopicPartition
+from logdb.store.protocols import Metadata
 
 
 class Decision(NamedTuple):
@@ -53,3 +57,13 @@ class TransactionPeers(Protocol):
 
     def decision(self, producer: ProducerIdAndEpoch, partition: TopicPartition) -> Decision:
         """The decision on what ``producer`` has written to ``partition`` under its epoch; without a decision, an abort."""
+
+
+def leader_address(metadata: Metadata, where: TopicPartition) -> str | None:
+    """Where the HTTP door of a partition's leader is, HOST:PORT; None: no node leads it, or without a cluster."""
+    with contextlib.suppress(UnknownTopic, UnknownPartition):
+        leader = metadata.partition_state(*where).leader
+        for broker in metadata.brokers():
+            if broker.node_id == leader:
+                return broker.address("http")
+    return None

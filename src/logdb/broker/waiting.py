@@ -1,4 +1,4 @@
-"""Waiting until one of several logs has more records.
+"""Waiting until one of several logs has more records, and until the replicas of a log have what was appended.
 
 A log of this process signals its growth; a log that another process writes is polled.
 
@@ -7,12 +7,16 @@ after ``linger_ms``; a log with a long linger is therefore polled, too.
 """
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 
+from logdb.errors import CommitTimeout
 from logdb.io import IO
 from logdb.log.isolation import IsolationLevel
-from logdb.store.protocols import ReplicaLog
+from logdb.store.protocols import Leadership, ReplicaLog
 
+COMMIT_WAIT_MS_MAX = 30_000
+"""How long an append waits for its in-sync replicas, which leave the set if they lag for a tenth of that."""
 POLL_MS_MIN, POLL_MS_MAX = 1, 50
 
 
@@ -60,3 +64,19 @@ def wait_for_any(
 def end_of(log: ReplicaLog, isolation_level: IsolationLevel) -> int:
     """The end offset of a log for a reader at that isolation level."""
     return log.last_stable_offset if isolation_level == "read_committed" else log.high_watermark
+
+
+def commit(leadership: Leadership, offset: int) -> None:
+    """Return once the in-sync replicas have what lies below ``offset``.
+
+    Raises:
+        NotLeaderOrFollower, NotEnoughReplicasAfterAppend: as ``Leadership.is_committed``.
+        CommitTimeout: They have not in time.
+    """
+    log, until = leadership.log, time.monotonic() + COMMIT_WAIT_MS_MAX / 1000
+
+    def go_on() -> None:
+        if not leadership.is_committed(offset) and time.monotonic() >= until:
+            raise CommitTimeout(log.topic, log.partition, COMMIT_WAIT_MS_MAX)
+
+    log.commit_to(offset, leader_epoch=leadership.leader_epoch, go_on=go_on)

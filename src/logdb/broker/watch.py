@@ -1,4 +1,4 @@
-"""Changes of topics: created, altered, deleted.  A watcher reads those after its position.
+"""Changes of topics: created, altered, deleted; and of a cluster's nodes.  A watcher reads those after its position.
 
     changes     … 7  8  9  10         the last 1,024 are kept
     positions           ^9            between two changes; as text: run of the process - number of changes before it
@@ -17,7 +17,7 @@ from itertools import islice
 
 from logdb.errors import Closed
 from logdb.io import IO
-from logdb.model import Changes, TopicEvent, TopicInfo
+from logdb.model import Changes, ClusterEvent, TopicEvent, TopicInfo
 from logdb.requests.session import CHANGE_COUNT_MAX
 from logdb.threads import renewed
 
@@ -54,13 +54,14 @@ class Events:
 
     Attributes:
         signals: Set when there is a change, and when the broker closes.
+        count: Of the changes so far.
     """
 
     def __init__(self) -> None:
         self.signals = Signals()
-        self._run, self._count = uuid.uuid4().hex[:12], 0
+        self._run, self.count = uuid.uuid4().hex[:12], 0
         self._closed = False
-        self._kept: deque[TopicEvent] = deque(maxlen=CHANGE_COUNT_MAX)
+        self._kept: deque[TopicEvent | ClusterEvent] = deque(maxlen=CHANGE_COUNT_MAX)
         self._lock = renewed(threading.Lock())
 
     def close(self) -> None:
@@ -68,10 +69,10 @@ class Events:
         self._closed = True
         self.signals.set()
 
-    def add(self, event: TopicEvent) -> None:
+    def add(self, event: TopicEvent | ClusterEvent) -> None:
         with self._lock:
             self._kept.append(event)
-            self._count += 1
+            self.count += 1
         self.signals.set()
 
     def since(self, position: str | None, count_max: int = CHANGE_COUNT_MAX) -> Changes:
@@ -84,11 +85,11 @@ class Events:
             raise Closed("the database is closed")
         with self._lock:
             if position is None:
-                return Changes((), f"{self._run}-{self._count}")
+                return Changes((), f"{self._run}-{self.count}")
             number = self._number(position)
-            first = len(self._kept) - (self._count - number)
+            first = len(self._kept) - (self.count - number)
             if not 0 <= first <= len(self._kept):
-                return Changes((), f"{self._run}-{self._count}", complete=False)
+                return Changes((), f"{self._run}-{self.count}", complete=False)
             events = tuple(islice(self._kept, first, first + count_max))
             return Changes(events, f"{self._run}-{number + len(events)}")
 
@@ -96,7 +97,7 @@ class Events:
         """The number of changes before a position; one past all changes if the position is of another run."""
         run, _, number = position.partition("-")
         known = run == self._run and number.isascii() and number.isdigit() and len(number) < 20
-        return int(number) if known else self._count + 1
+        return int(number) if known else self.count + 1
 
     def wait(self, position: str | None, timeout_ms: int, *, count_max: int = CHANGE_COUNT_MAX, io: IO) -> Changes:
         """As ``since``, but wait for a change, for ``timeout_ms`` at most."""

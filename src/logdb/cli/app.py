@@ -52,6 +52,13 @@ SECTIONS: dict[str, dict[str, str]] = {
     "Server": {
         "serve": "serve:serve",
     },
+    "Cluster": {
+        "cluster": "cluster:cluster",
+        "quorum": "cluster:quorum",
+        "brokers": "cluster:brokers",
+        "mirror": "mirror:mirror",
+        "partitions": "partitions:partitions",
+    },
     "Tools": {
         "spark": "spark:spark",
         "bench": "bench:bench",
@@ -67,7 +74,7 @@ _NEEDLESS = {
 }
 
 # The feature that needs a package of an extra.
-_EXTRAS = {"aiohttp": "a server", "msgspec": "a server", "pyspark": "Spark"}
+_EXTRAS = {"aiohttp": "a server", "h11": "a URL", "msgspec": "a server", "pyspark": "Spark", "pysyncobj": "a cluster"}
 
 # kcat's modes, which kcat's users expect as the first argument
 MODES = {

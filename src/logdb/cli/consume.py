@@ -14,7 +14,7 @@ import logdb
 from logdb.cli import consume_group
 from logdb.cli.formats import Record, Render, console, envelope, kcat
 from logdb.cli.output import say
-from logdb.cli.params import OFFSET_SPEC, PAIR, TIME, TOPIC, OffsetSpec, matching_names
+from logdb.cli.params import OFFSET_SPEC, PAIR, TIME, TOPIC, JavaClass, OffsetSpec, matching_names
 from logdb.cli.properties import read as read_properties
 from logdb.cli.session import Session, common, pass_session
 from logdb.cli.topics import Pairs
@@ -237,12 +237,6 @@ def _isolation_level(text: str) -> "IsolationLevel":
     raise click.UsageError(f"isolation.level={text}: allowed are {', '.join(_ISOLATION_LEVELS)}")
 
 
-def _check_formatter(_: click.Context, __: click.Parameter, name: str | None) -> None:
-    """Refuse a class of Java's other than Kafka's own default."""
-    if name is not None and not name.endswith(".DefaultMessageFormatter"):
-        raise click.BadParameter(f"{name}: known is org.apache.kafka.tools.consumer.DefaultMessageFormatter")
-
-
 LETTERS = """\b
 The letters of -f are kcat's: %t topic, %p partition, %o offset, %k key, %s value, %T timestamp in ms,
 %h headers, %K and %S sizes of key and value, %% a percent; \\n, \\t, \\xHH are understood.
@@ -287,7 +281,7 @@ Examples:
 @click.option("-Z", "null", is_flag=True, help="Print NULL for a null key or value.")
 @click.option("--property", "--formatter-property", "properties", type=PAIR, multiple=True, help="As of kafka-console-consumer.")
 @click.option("--formatter-config", "properties_file", type=click.Path(exists=True, dir_okay=False), hidden=True)
-@click.option("--formatter", hidden=True, expose_value=False, callback=_check_formatter)
+@click.option("--formatter", hidden=True, expose_value=False, type=JavaClass("org.apache.kafka.tools.consumer.DefaultMessageFormatter"))
 @pass_session
 def consume(
     session: Session,

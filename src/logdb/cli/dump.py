@@ -1,18 +1,19 @@
 """``logdb dump``: the content of a partition's files, batch by batch, as kafka-dump-log prints it."""
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import click
 
-from logdb.cli import dump_producers, formats, offline
+from logdb.cli import dump_producers, dump_state, formats, offline
 from logdb.cli.offline import Batch, Gap
 from logdb.cli.output import emit_line, text_or_base64
 from logdb.cli.session import Session, here, pass_session
 from logdb.codec import Record, Status, control, explain
 from logdb.codec.batch import CODEC_MASK, CONTROL, DELETE_HORIZON, LOG_APPEND_TIME, TRANSACTIONAL
-from logdb.errors import CodecMissing, InvalidBatch
+from logdb.errors import CodecMissing, InvalidBatch, InvalidMessage
 from logdb.model import COMPRESSION_TYPES
 
 SUFFIXES = (".log", ".index", ".timeindex", *dump_producers.SUFFIXES)
@@ -120,6 +121,7 @@ class Contents(NamedTuple):
     metadata: bool = True
     key: Callable[[bytes], bytes] = bytes
     value: Callable[[bytes], bytes] = bytes
+    state: Callable[[bytes, bytes | None], dump_state.Text] | None = None  # of an internal topic
     size_bytes_max: int | None = None
     as_kafka: bool = False
 
@@ -135,9 +137,24 @@ def record_line(batch: Batch, record: Record, contents: Contents) -> bytes:
     if not contents.metadata:
         line = b"|"
     if contents.data:
-        line += b"" if record.key is None else b" key: " + contents.key(record.key)
-        line += b"" if record.value is None else b" payload: " + contents.value(record.value)
+        key, value = _shown(record, contents)
+        line += b"" if key is None else b" key: " + key
+        line += b"" if value is None else b" payload: " + value
     return line
+
+
+def _shown(record: Record, contents: Contents) -> tuple[bytes | None, bytes | None]:
+    """Key and value as text; bytes that are no state of a coordinator are shown as they are."""
+    key, value = record.key, record.value
+    if contents.state is not None and key is not None:
+        with contextlib.suppress(InvalidMessage):
+            said, told = contents.state(key, value)
+            return _encoded(said), _encoded(told)
+    return key if key is None else contents.key(key), value if value is None else contents.value(value)
+
+
+def _encoded(text: str | None) -> bytes | None:
+    return None if text is None else text.encode()
 
 
 def control_line(batch: Batch, marker: Mapping[str, object], contents: Contents) -> str:
@@ -271,6 +288,8 @@ def dump_index(path: str, *, as_json: bool, sanity_only: bool, verify_only: bool
 @click.option("--index-sanity-check", "sanity_only", is_flag=True, help="Only check that index files are whole and in order.")
 @click.option("--verify-index-only", "verify_only", is_flag=True, help="Only compare index files with their logs.")
 @click.option("--skip-record-metadata", "skips", is_flag=True, hidden=True)
+@click.option("--offsets-decoder", "state", flag_value="offsets", help="Decode records of __consumer_offsets.")
+@click.option("--transaction-log-decoder", "state", flag_value="transactions", help="Decode records of __transaction_state.")
 @click.option("--max-bytes", type=click.IntRange(min=0), hidden=True)
 @click.option("--key-decoder-class", "key_class", is_flag=False, flag_value="", hidden=True)
 @click.option("--value-decoder-class", "value_class", is_flag=False, flag_value="", hidden=True)
@@ -284,6 +303,7 @@ def dump(
     sanity_only: bool,
     verify_only: bool,
     skips: bool,
+    state: str | None,
     max_bytes: int | None,
     key_class: str | None,
     value_class: str | None,
@@ -298,12 +318,14 @@ def dump(
     wanted = [*paths, *(files.split(",") if files else ())]
     if not wanted:
         raise click.UsageError("name a file, or a partition's directory")
-    data = print_data or key_class is not None or value_class is not None
+    data = print_data or key_class is not None or value_class is not None or state is not None
     try:
         key, value = formats.decoded("--key-decoder-class", key_class), formats.decoded("--value-decoder-class", value_class)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    contents = Contents(deep or data, data, not skips, key, value, max_bytes, session.kafka and not session.as_json)
+    contents = Contents(
+        deep or data, data, not skips, key, value, dump_state.DECODERS.get(state or ""), max_bytes, session.kafka and not session.as_json
+    )
     for path in [file for one in wanted for file in files_of(one)]:
         is_log = path.endswith(".log")
         if is_log and (sanity_only or verify_only):

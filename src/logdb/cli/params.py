@@ -142,6 +142,20 @@ def matching_names(pattern: str, names: Sequence[str]) -> list[str]:
     return [name for name in names if wanted.fullmatch(name)]
 
 
+class JavaClass(Kind):
+    """A class that Kafka's tools would load: their own default alone is known, in whichever package an older Kafka has it."""
+
+    name = "class"
+
+    def __init__(self, known: str) -> None:
+        self._known = known
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not value.endswith("." + self._known.rpartition(".")[2]):
+            self.fail(f"{value}: known is {self._known}", param, ctx)
+        return value
+
+
 class Target(click.Path):
     """A file or a directory to write; it need not exist."""
 

@@ -18,7 +18,7 @@ import logdb
 from logdb.cli.formats import unescape
 from logdb.cli.lines import PROPERTIES, Columns, LineFormat, Splitter
 from logdb.cli.output import counted, emit, progress, say, size_text
-from logdb.cli.params import PAIR, TOPIC
+from logdb.cli.params import PAIR, TOPIC, JavaClass
 from logdb.cli.properties import read as read_properties
 from logdb.cli.session import Session, common, pass_session
 from logdb.cli.topics import Pairs
@@ -296,12 +296,6 @@ def summary(session: Session, topic: str, sink: Sink, seconds: float) -> None:
         say(f"appended {counted(sink.record_count, 'record')} ({size_text(sink.size_bytes)}) to {topic} in {seconds:.1f} s")
 
 
-def _check_reader(_: click.Context, __: click.Parameter, name: str | None) -> None:
-    """Refuse a class of Java's other than Kafka's own default."""
-    if name is not None and not name.endswith(".LineMessageReader"):
-        raise click.BadParameter(f"{name}: known is org.apache.kafka.tools.LineMessageReader")
-
-
 @click.command(short_help="Append lines of stdin or of files.")
 @common
 @click.argument("words", metavar="[TOPIC] [FILE]...", nargs=-1, type=TOPIC)
@@ -319,7 +313,7 @@ def _check_reader(_: click.Context, __: click.Parameter, name: str | None) -> No
 @click.option("--durability", type=click.Choice(DURABILITY_LEVELS), help="fsync: each record is on the disk before the next is read.")
 @click.option("--property", "--reader-property", "properties", type=PAIR, multiple=True, help="As of kafka-console-producer.")
 @click.option("--reader-config", "properties_file", type=click.Path(exists=True, dir_okay=False), hidden=True)
-@click.option("--line-reader", hidden=True, expose_value=False, callback=_check_reader)
+@click.option("--line-reader", hidden=True, expose_value=False, type=JavaClass("org.apache.kafka.tools.LineMessageReader"))
 @click.option("--request-required-acks", type=click.Choice(["0", "1", "-1", "all"]), hidden=True)  # a written record is acknowledged
 @click.option("--sync", is_flag=True, hidden=True)  # records are always written in order
 @click.option("--transactional-id", metavar="ID", help="One transaction under this id, which fences its former producer.")

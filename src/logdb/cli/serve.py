@@ -7,13 +7,14 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
 import logdb
 from logdb.cli import logs, settings
+from logdb.cli.cluster import of_the_cluster
 from logdb.cli.output import emit
 from logdb.cli.params import PAIR
 from logdb.cli.session import DATA_DIR_VARIABLE, Session, checked_directory, here, pass_session
@@ -21,6 +22,7 @@ from logdb.client.local import LocalDatabase
 from logdb.errors import InvalidCertificate
 
 if TYPE_CHECKING:
+    from logdb.broker.broker import Broker
     from logdb.serving.server import Server
 
 logger = logging.getLogger(__name__)
@@ -29,6 +31,7 @@ KAFKA = "127.0.0.1:9092"
 """Where kafka-server-start listens if its file does not say."""
 _PORTS = (("http", 8080), ("kafka", 9092))
 _AUTHORITIES = "SSL_CERT_FILE"
+_OF_THE_CLUSTER = frozenset(("http", "kafka", "kafka_advertised", "tls_cert", "tls_key", "tls_client_ca", "durability"))
 _OF_THE_DATABASE = ("durability", "linger_ms", "retention_check_interval_ms", "cleaner_bytes_per_second")
 
 
@@ -60,6 +63,13 @@ def _refuse_daemon(_: click.Context, __: click.Parameter, given: bool) -> None:
     multiple=True,
     help=f"Default for topics that are created through the server; repeatable  [env: {settings.TOPIC_VARIABLE}]",
 )
+@click.option(
+    "--cluster",
+    "cluster_file",
+    metavar="FILE",
+    type=click.Path(dir_okay=False),
+    help="Serve DIR as a node of a cluster: the cluster.toml that 'logdb cluster init' has made; it names addresses and TLS",
+)
 @click.option("--port", "--host", "--bind", "--listen", hidden=True, expose_value=False, callback=_refuse_half)
 @click.option("--override", "overrides", type=PAIR, multiple=True, hidden=True)
 @click.option("--daemon", is_flag=True, hidden=True, expose_value=False, callback=_refuse_daemon)
@@ -72,6 +82,7 @@ def serve(
     directory: str | None,
     config: str | None,
     topic_config: tuple[tuple[str, str], ...],
+    cluster_file: str | None,
     overrides: tuple[tuple[str, str], ...],
     **flags: Any,
 ) -> None:
@@ -83,10 +94,10 @@ def serve(
     """
     session.refuse_servers("serve needs a directory")
     with logs.lines(as_json=session.as_json):
-        _serve(session, directory, _settled(config, dict(overrides), dict(topic_config), flags))
+        _serve(session, directory, cluster_file, _settled(config, dict(overrides), dict(topic_config), flags))
 
 
-def _serve(session: Session, directory: str | None, settled: tuple[dict[str, Any], dict[str, Any]]) -> None:
+def _serve(session: Session, directory: str | None, cluster_file: str | None, settled: tuple[dict[str, Any], dict[str, Any]]) -> None:
     from logdb.client.serving import HTTP, make_server  # `logdb --help` needs nothing of the extra
     from logdb.serving.server import check_address
 
@@ -96,11 +107,12 @@ def _serve(session: Session, directory: str | None, settled: tuple[dict[str, Any
     if not path:
         raise click.UsageError(f"name a database: give DIR, or set {DATA_DIR_VARIABLE}.")
     checked_directory(path)
+    node = None if cluster_file is None else _node(path, cluster_file, given)
     doors: dict[str, str] = {name: given.pop(name) for name in ("http", "kafka") if name in given}
     doors = doors or ({"kafka": KAFKA} if session.kafka else {"http": HTTP})
     try:
         secure = "tls_cert" in given  # whether authentication is on is known only when the database is open
-        for address in doors.values():
+        for address in (*doors.values(), *(() if node is None else node.inner_addresses)):
             check_address(address, tls=secure, authentication=secure, insecure=given.get("insecure", False))
     except ValueError as error:
         raise click.UsageError(str(error)) from None
@@ -109,14 +121,50 @@ def _serve(session: Session, directory: str | None, settled: tuple[dict[str, Any
     given["super_users"] = [name.strip() for name in given.get("super_users", "").split(";") if name.strip()]
     options = {name: given.pop(name) for name in _OF_THE_DATABASE if name in given}
     _take_descriptors()
-    with logdb.open(path, **options) as db:
-        assert isinstance(db, LocalDatabase)
+    with _embedded(path, options) if node is None else node.running(**options) as broker:
         try:
             with _without_authorities():
-                server = make_server(db, doors, topic_config=topics, **given)
+                server = make_server(broker, doors, topic_config=topics, **given)
         except ValueError as error:
             raise click.UsageError(str(error)) from None
-        session.exit_code = asyncio.run(_run(server, as_json=session.as_json))
+        session.exit_code = asyncio.run(_run(server, node, as_json=session.as_json))
+
+
+class ClusterNode(Protocol):
+    """One node of a cluster; the entry point ``node`` of the group ``logdb.cluster`` makes it of a directory and its ``cluster.toml``.
+
+    Attributes:
+        settings: That the file has; a caller may not have them, too.
+        inner_addresses: Where it listens for other nodes alone.
+    """
+
+    settings: Mapping[str, Any]
+    inner_addresses: Sequence[str]
+
+    def running(self, **options: Any) -> contextlib.AbstractContextManager["Broker"]:
+        """Run it within the block; ``options``: of the store."""
+
+    def begin(self) -> None:
+        """The doors are open; returns once the cluster has let the node in, or it leaves."""
+
+    def leave(self) -> None:
+        """The doors are about to close: let other nodes lead, as far as they can."""
+
+
+def _node(path: str, cluster_file: str, given: dict[str, Any]) -> ClusterNode:
+    """The node, whose settings are added to those that were ``given``."""
+    node: ClusterNode = of_the_cluster("node")(path, cluster_file)
+    for name in _OF_THE_CLUSTER & given.keys():
+        raise click.UsageError(f"{name} = {given[name]}: a node has it from {cluster_file}")
+    given.update(node.settings)
+    return node
+
+
+@contextlib.contextmanager
+def _embedded(path: str, options: Mapping[str, Any]) -> "Iterator[Broker]":
+    with logdb.open(path, **options) as db:
+        assert isinstance(db, LocalDatabase)
+        yield db._session
 
 
 def _take_descriptors() -> None:
@@ -161,21 +209,21 @@ def _settled(
     return {**file.settings, **variables.settings, **given}, {**file.topic_config, **variables.topic_config, **topic_flags}
 
 
-async def _run(server: "Server", *, as_json: bool) -> int:
+async def _run(server: "Server", node: ClusterNode | None, *, as_json: bool) -> int:
     """Serve until a signal comes; returns the exit code."""
     loop, signals = asyncio.get_running_loop(), asyncio.Queue[int]()
     for number in (signal.SIGTERM, signal.SIGINT):
         _on_signal(loop, number, signals.put_nowait, number)
     _on_signal(loop, signal.SIGHUP, _reload, server)
     await server.open()
-    if as_json:
-        emit({"addresses": list(server.addresses), "pid": os.getpid()})
-    else:
-        for address in server.addresses:
-            click.echo(address)
-    sys.stdout.flush()
-    first = await signals.get()
-    draining = loop.create_task(server.drain())
+    ending = loop.create_task(signals.get())
+    if node is not None:
+        begun = loop.create_task(asyncio.to_thread(node.begin))
+        await asyncio.wait((begun, ending), return_when=asyncio.FIRST_COMPLETED)
+    if not ending.done():
+        _show_addresses(server, as_json=as_json)
+    first = await ending
+    draining = loop.create_task(_drain(server, node))
     again = loop.create_task(signals.get())
     await asyncio.wait((draining, again), return_when=asyncio.FIRST_COMPLETED)
     if draining.done():
@@ -185,6 +233,23 @@ async def _run(server: "Server", *, as_json: bool) -> int:
     draining.cancel()
     await asyncio.wait((draining,))
     return 128 + again.result()
+
+
+def _show_addresses(server: "Server", *, as_json: bool) -> None:
+    if as_json:
+        emit({"addresses": list(server.addresses), "pid": os.getpid()})
+    else:
+        for address in server.addresses:
+            click.echo(address)
+    sys.stdout.flush()
+
+
+async def _drain(server: "Server", node: ClusterNode | None) -> None:
+    try:
+        if node is not None:
+            await asyncio.to_thread(node.leave)
+    finally:
+        await server.drain()
 
 
 def _on_signal(loop: asyncio.AbstractEventLoop, number: int, callback: Callable[..., object], *args: object) -> None:

@@ -6,7 +6,7 @@ as kafka-topics does.
 """
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 import click
@@ -17,11 +17,17 @@ from logdb.cli.output import counted, emit, say, size_text, table
 from logdb.cli.params import CONFIG_KEY, PAIR, TOPIC, matching_names
 from logdb.cli.session import Session, common, pass_session
 from logdb.errors import UnknownTopic
-from logdb.model import TopicInfo
+from logdb.model import BY_DEFAULT, TOPIC_CONFIGS, PartitionInfo, TopicInfo
 
 Pairs = Sequence[tuple[str, str]]
-Lines = Literal["all", "partitions", "with overrides", "none"]
-"""What ``kafka-topics --describe`` prints: also the head of a topic, partitions alone, or heads of topics with configs alone."""
+Lines = Literal["all", "with overrides", "at min isr", "under min isr", "under replicated", "unavailable"]
+"""What ``kafka-topics --describe`` prints: also the heads of topics, the heads of those with configs alone, or some partitions alone."""
+_PARTITIONS: Mapping[str, Callable[[PartitionInfo, int], bool]] = {
+    "at min isr": lambda partition, least: len(partition.in_sync) == least,
+    "under min isr": lambda partition, least: len(partition.in_sync) < least,
+    "under replicated": lambda partition, _: len(partition.in_sync) < len(partition.replicas),
+    "unavailable": lambda partition, _: partition.leader is None,
+}
 
 
 # ---------------------------------------------------------------- what both ways do
@@ -43,6 +49,9 @@ def described(topic: TopicInfo) -> dict[str, object]:
                 "size_bytes": p.size_bytes,
                 "segment_count": p.segment_count,
                 "leader_epoch": p.leader_epoch,
+                "leader": p.leader,
+                "replicas": p.replicas,
+                "in_sync": p.in_sync,
                 "read_only_reason": p.read_only_reason,
             }
             for p in topic.partitions
@@ -56,11 +65,6 @@ def config_text(config: Mapping[str, object], separator: str = " ") -> str:
 
 def _lower(value: object) -> object:
     return str(value).lower() if isinstance(value, bool) else value
-
-
-def check_replication(factor: int | None) -> None:
-    if factor not in (None, 1):
-        raise click.UsageError(f"a replication factor of {factor} needs a cluster: a directory holds one copy")
 
 
 def changes(pairs: Pairs, dropped: Sequence[str] = ()) -> dict[str, str | None]:
@@ -117,14 +121,26 @@ def kafka_id(topic: TopicInfo) -> str:
 
 
 def print_as_kafka(topic: TopicInfo, *, lines: Lines) -> None:
-    """The lines of ``kafka-topics --describe``; broker 0 has the one copy."""
+    """The lines of ``kafka-topics --describe``."""
     configs = config_text(topic.config, ",")
-    head = (topic.name, kafka_id(topic), topic.partition_count, 1, configs)
-    names = ("Topic", "TopicId", "PartitionCount", "ReplicationFactor", "Configs")
-    if lines != "partitions":
+    if lines not in _PARTITIONS:
+        head = (topic.name, kafka_id(topic), topic.partition_count, len(topic.partitions[0].replicas), configs)
+        names = ("Topic", "TopicId", "PartitionCount", "ReplicationFactor", "Configs")
         click.echo("\t".join(f"{name}: {value}" for name, value in zip(names, head, strict=True)))
     for p in topic.partitions if lines != "with overrides" else ():
-        click.echo(f"\tTopic: {topic.name}\tPartition: {p.partition}\tLeader: 0\tReplicas: 0\tIsr: 0\tElr: \tLastKnownElr: ")
+        replicas, in_sync = (",".join(map(str, nodes)) for nodes in (p.replicas, p.in_sync))
+        leader = "none" if p.leader is None else p.leader
+        place = f"Leader: {leader}\tReplicas: {replicas}\tIsr: {in_sync}\tElr: \tLastKnownElr: "
+        click.echo(f"\tTopic: {topic.name}\tPartition: {p.partition}\t{place}")
+
+
+def _chosen(topic: TopicInfo, lines: Lines) -> TopicInfo:
+    """A topic with the partitions that are to be described."""
+    chosen = _PARTITIONS.get(lines)
+    if chosen is None:
+        return topic
+    least = int(topic.config.get("min.insync.replicas", TOPIC_CONFIGS["min.insync.replicas"].default))
+    return topic._replace(partitions=tuple(one for one in topic.partitions if chosen(one, least)))
 
 
 def by_flags(
@@ -134,6 +150,7 @@ def by_flags(
     *,
     lines: Lines,
     partitions: int | None,
+    replication_factor: int | None,
     config: Pairs,
     dropped: Sequence[str],
     quiet: bool,
@@ -149,9 +166,8 @@ def by_flags(
     if action in ("list", "describe"):
         with session.read() as db:
             names = _named(db, topic, quiet=quiet, internal=internal)
-            topics = [db.describe_topic(name) for name in names] if action == "describe" and lines != "none" else []
-        if lines == "with overrides":
-            topics = [info for info in topics if info.config]
+            topics = [_chosen(db.describe_topic(name), lines) for name in names] if action == "describe" else []
+        topics = [info for info in topics if info.partitions and (info.config or lines != "with overrides")]
         if session.as_json:
             emit([described(info) for info in topics] if action == "describe" else names)
         elif action == "list":
@@ -164,7 +180,9 @@ def by_flags(
     if action == "create":
         with session.write(create=True) as db:
             is_there = session.kafka and quiet and topic in [one.name for one in db.topics(internal=True)]
-            info = db.create_topic(topic, partitions=partitions or 1, config=dict(config), if_not_exists=quiet)
+            info = db.create_topic(
+                topic, partitions=partitions or BY_DEFAULT, replication_factor=replication_factor, config=dict(config), if_not_exists=quiet
+            )
         if session.kafka and not is_there and {".", "_"} & set(topic):
             click.echo(_COLLIDING)
         if not is_there:
@@ -231,11 +249,11 @@ _FLAGS = ActionFlags("kafka-topics", "list", "create", "describe", "alter", "del
 @click.option("--if-not-exists", is_flag=True, hidden=True)
 @click.option("--exclude-internal", is_flag=True, hidden=True)
 @click.option("--topic-id", hidden=True)
-@click.option("--at-min-isr-partitions", "lines", flag_value="partitions", hidden=True)  # all of them: a directory has the only copy
 @click.option("--topics-with-overrides", "lines", flag_value="with overrides", hidden=True)
-@click.option(
-    *("--under-replicated-partitions", "--unavailable-partitions", "--under-min-isr-partitions"), "lines", flag_value="none", hidden=True
-)
+@click.option("--at-min-isr-partitions", "lines", flag_value="at min isr", hidden=True)
+@click.option("--under-min-isr-partitions", "lines", flag_value="under min isr", hidden=True)
+@click.option("--under-replicated-partitions", "lines", flag_value="under replicated", hidden=True)
+@click.option("--unavailable-partitions", "lines", flag_value="unavailable", hidden=True)
 @click.option("--yes", is_flag=True, hidden=True)
 @pass_session
 @click.pass_context
@@ -258,7 +276,6 @@ def topics(
     action = _FLAGS.given(context, required=session.kafka)
     if context.invoked_subcommand is not None:
         return
-    check_replication(replication_factor)
     if action is None:
         context.invoke(list_topics)
     else:
@@ -268,6 +285,7 @@ def topics(
             topic if topic_id is None else _name_of(session, topic_id),
             lines=lines or "all",
             partitions=partitions,
+            replication_factor=replication_factor,
             config=config,
             dropped=dropped,
             quiet=if_exists or if_not_exists,
@@ -298,19 +316,32 @@ def list_topics(session: Session, internal: bool = False) -> None:
 @topics.command()
 @common
 @names("TOPIC...", "--topic")
-@click.option("-p", "--partitions", type=click.IntRange(min=1), default=1, show_default=True, help="How many partitions each gets.")
-@click.option("-r", "--replication-factor", type=int, help="1: a directory has one copy.")
+@click.option(
+    "-p", "--partitions", type=click.IntRange(min=1), help="How many partitions each gets.  [default: 1; in a cluster 2 for each broker]"
+)
+@click.option("-r", "--replication-factor", type=int, help="How many nodes of a cluster have each partition; a directory is one.")
 @click.option("-c", "--config", type=PAIR, multiple=True, help="A config of the topics, such as -c retention.ms=3600000.")
 @click.option("--if-not-exists", is_flag=True, help="An existing topic is no error.")
 @pass_session
 def create(
-    session: Session, names: Sequence[str], partitions: int, replication_factor: int | None, config: Pairs, if_not_exists: bool
+    session: Session,
+    names: Sequence[str],
+    partitions: int | None,
+    replication_factor: int | None,
+    config: Pairs,
+    if_not_exists: bool,
 ) -> None:
     """Create topics, and the database if it is missing."""
-    check_replication(replication_factor)
     with session.write(create=True) as db:
         for name in names:
-            say_created(session, db.create_topic(name, partitions=partitions, config=dict(config), if_not_exists=if_not_exists), config)
+            info = db.create_topic(
+                name,
+                partitions=partitions or BY_DEFAULT,
+                replication_factor=replication_factor,
+                config=dict(config),
+                if_not_exists=if_not_exists,
+            )
+            say_created(session, info, config)
 
 
 @topics.command()
@@ -332,6 +363,10 @@ def describe(session: Session, names: Sequence[str]) -> None:
         rows: list[list[object]] = [
             [p.partition, p.start_offset, p.end_offset, size_text(p.size_bytes), p.segment_count, p.leader_epoch] for p in topic.partitions
         ]
+        if any(p.replicas != (0,) for p in topic.partitions):
+            columns += ["LEADER", "REPLICAS", "IN SYNC"]
+            for row, p in zip(rows, topic.partitions, strict=True):
+                row += ["none" if p.leader is None else p.leader, *(",".join(map(str, nodes)) for nodes in (p.replicas, p.in_sync))]
         if any(p.read_only_reason for p in topic.partitions):
             columns.append("READ-ONLY")
             for row, p in zip(rows, topic.partitions, strict=True):

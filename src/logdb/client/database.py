@@ -21,7 +21,7 @@ from logdb.client.producer.partitioner import Partitioner
 from logdb.errors import Closed, InvalidConfig, InvalidPartitions, InvalidTopic, LogdbError, UnknownPartition
 from logdb.log.isolation import IsolationLevel
 from logdb.mistakes import OF_THE_CALL, checked_call, explained
-from logdb.model import INTERNAL_TOPICS, Buffer, Durability, ExpiredRecords, RecordMetadata, TopicInfo, check_topic_name
+from logdb.model import BY_DEFAULT, INTERNAL_TOPICS, Buffer, Durability, ExpiredRecords, RecordMetadata, TopicInfo, check_topic_name
 from logdb.requests.session import PartitionLog, Session
 from logdb.threads import renewed
 
@@ -110,13 +110,20 @@ class Database(Administration):
 
     @checked_call
     def create_topic(  # a name that is not a str raises InvalidTopic, so ``checked_call`` does not check it
-        self, name: "str", *, partitions: int = 1, config: Mapping[str, object] | None = None, if_not_exists: bool = False
+        self,
+        name: "str",
+        *,
+        partitions: int = BY_DEFAULT,
+        replication_factor: int | None = None,
+        config: Mapping[str, object] | None = None,
+        if_not_exists: bool = False,
     ) -> TopicInfo:
         """Create a topic; when this returns, it is durable.
 
         Args:
             name: 1 to 249 of a-z A-Z 0-9 . _ -
-            partitions: Their number, 1 to 100,000; more can be added later, never fewer.
+            partitions: Their number, 1 to 100,000; more can be added later, never fewer.  -1: 1; in a cluster 2 for each broker.
+            replication_factor: How many nodes of a cluster have each partition; None or -1: 3, or all where there are fewer.
             config: Kafka's topic configs, and ``durability``; values in Python's or Kafka's form; None: the default.  Records are
                 kept forever without ``retention.ms`` or ``retention.bytes``; behind a URL, the server may have other defaults
                 (``logdb serve --topic-config``, ``log.retention.ms``): see the ``config`` of the result.
@@ -127,11 +134,14 @@ class Database(Administration):
 
         Raises:
             TopicExists, InvalidTopic, InvalidPartitions, InvalidConfig: see ``logdb.errors``.
+            InvalidReplicationFactor: There are fewer brokers; a directory is one.
             CodecMissing: The package of ``compression.type`` is not installed; behind a URL, at the server.
             ReadOnly, SyncFailed, DiskFull: Nothing was created.
         """
         check_topic_name(name)
-        return self._base.create_topic(name, partitions=partitions, config=config, if_not_exists=if_not_exists)
+        return self._base.create_topic(
+            name, partitions=partitions, replication_factor=replication_factor, config=config, if_not_exists=if_not_exists
+        )
 
     @checked_call
     def alter_topic(self, name: str, *, config: Mapping[str, object] | None = None, partitions: int | None = None) -> TopicInfo:
@@ -159,7 +169,9 @@ class Database(Administration):
         self._topic_changed(name)
 
     @checked_call
-    def watch(self, *, timeout_ms: int | None = None, stop: threading.Event | None = None, internal: bool = False) -> "Watch":
+    def watch(
+        self, *, timeout_ms: int | None = None, stop: threading.Event | None = None, internal: bool = False, cluster: bool = False
+    ) -> "Watch":
         """Follow changes of topics from now on: created, altered, partitions added, deleted.
 
         A topic that is created and deleted between two checks of a handle beside a writer, or while a server is away, is not reported.
@@ -168,16 +180,18 @@ class Database(Administration):
             timeout_ms: The iterator ends when no change came for so long; None: it does not.
             stop: The iterator ends when this is set.
             internal: Report internal topics, too.
+            cluster: Of a cluster report brokers that come and go, too, and who leads each partition and is in sync with it.  Those
+                changes that come while no node answers are not reported: afterwards ``describe_topic`` says what is.
 
         Returns:
-            An iterator of ``TopicEvent``.
+            An iterator of ``TopicEvent``, and with ``cluster`` of ``ClusterEvent``.
 
         Raises:
             Closed: The iterator raises it after the database was closed.
         """
         from logdb.client.watching import Watch  # few programs need it
 
-        return Watch(self._session, timeout_ms=timeout_ms, stop=stop, internal=internal)
+        return Watch(self._session, timeout_ms=timeout_ms, stop=stop, internal=internal, cluster=cluster)
 
     def _topic_changed(self, name: str) -> None:
         self._partition_counts.pop(name, None)

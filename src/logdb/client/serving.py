@@ -12,6 +12,7 @@ from logdb.requests.principals import Principal
 
 try:
     from logdb.access.access_control import AccessControl
+    from logdb.broker.broker import Broker
     from logdb.serving.server import DRAIN_MS, Server
 except ModuleNotFoundError as error:
     raise missing_package("a server", error.name or "") from error
@@ -21,19 +22,25 @@ HTTP = "127.0.0.1:8080"
 
 
 def make_server(
-    database: LocalDatabase,
+    broker: Broker,
     doors: Mapping[str, str],
     *,
     topic_config: Mapping[str, object] | None = None,
     authentication: bool = False,
     super_users: Iterable[str] = (),
+    cluster_token: str | None = None,
     **options: Any,
 ) -> Server:
-    """A server that is not open yet; see ``serve``."""
-    broker = database._session
+    """A server that is not open yet; see ``serve`` and ``AccessControl``."""
     required = authentication or options.get("tls_client_ca") is not None
     limits = PartitionLimits(**{name: options.pop(name) for name in PartitionLimits._fields if name in options})
-    access = AccessControl(broker, super_users=map(Principal.parse, super_users), authentication=required, partition_limits=limits)
+    access = AccessControl(
+        broker,
+        super_users=map(Principal.parse, super_users),
+        authentication=required,
+        cluster_token=cluster_token,
+        partition_limits=limits,
+    )
     broker.serve_topics(check_config(topic_config or {}))
     return Server(access, doors, **options)
 
@@ -81,7 +88,7 @@ def serve(
             raise LocalOnly("serving", database.path)
         raise TypeError(f"database={database!r}: wanted is what logdb.open returned for a directory")
     server = make_server(
-        database,
+        database._session,
         {name: address for name, address in (("http", http), ("kafka", kafka)) if address is not None} or {"http": HTTP},
         topic_config=topic_config,
         authentication=authentication,

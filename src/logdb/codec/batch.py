@@ -31,6 +31,7 @@ DELETE_HORIZON = 64
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")  # the fields of HeaderFields
 _SPAN = struct.Struct(">qi11xi")  # base offset, length, [epoch, magic, CRC, attributes], last offset delta
+_LENGTH_AND_ATTRIBUTES = struct.Struct(">8xi9xh")
 _LENGTH_AT, _LENGTH_FROM = 8, 12  # the length field counts the bytes behind it
 _MAGIC_AT = 16
 _LAST_OFFSET_DELTA = slice(23, 27)
@@ -101,8 +102,22 @@ def header_fields(batches: Buffer) -> Iterator[HeaderFields]:
         at += fields.length + _LENGTH_FROM
 
 
+def count_and_attributes(batches: Buffer) -> tuple[int, int]:
+    """How many batches ``header_fields`` finds, and the attributes that at least one of them has."""
+    at = count = attributes = 0
+    while len(batches) - at >= HEADER_SIZE_BYTES:
+        length, of_one = _LENGTH_AND_ATTRIBUTES.unpack_from(batches, at)
+        count, attributes = count + 1, attributes | of_one
+        if length < HEADER_SIZE_BYTES - _LENGTH_FROM:
+            break
+        at += length + _LENGTH_FROM
+    return count, attributes
+
+
 def transactional_producers(batches: Buffer) -> set[ProducerIdAndEpoch]:
     """The producers of the transactional batches in a buffer, which may hold hostile bytes."""
+    if not count_and_attributes(batches)[1] & TRANSACTIONAL:  # most are not
+        return set()
     return {ProducerIdAndEpoch(one.producer_id, one.producer_epoch) for one in header_fields(batches) if one.attributes & TRANSACTIONAL}
 
 
@@ -276,17 +291,13 @@ def crc32c(buf: Buffer, crc: int = 0) -> int:
 # ---------------------------------------------------------------- a buffer of batches
 
 
-class _Field:
-    """A field of a Scanner's C state."""
+def _field(name: str) -> Any:
+    """A field of a Scanner's C state; it is read without a Python frame."""
 
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
+    def put(scanner: "Scanner", value: int) -> None:
+        setattr(scanner._state, name, value)
 
-    def __get__(self, scanner: "Scanner", owner: type) -> int:
-        return int(getattr(scanner._state, self.name))
-
-    def __set__(self, scanner: "Scanner", value: int) -> None:
-        setattr(scanner._state, self.name, value)
+    return property(operator.attrgetter(f"_state.{name}"), put)
 
 
 class Scanner:
@@ -297,39 +308,39 @@ class Scanner:
 
     _ROOM = 64  # index entries per call of the core; 128 KiB at one per 4 KiB take 32
 
-    next_offset = _Field()
+    next_offset: int = _field("next_offset")
     """Base offset expected of the next batch."""
-    position = _Field()
+    position: int = _field("position")
     """File position of the next batch."""
-    end_offset = _Field()
+    end_offset: int = _field("end_offset")
     """The scan stops, OK, before the first batch at or after this offset."""
-    max_timestamp = _Field()
+    max_timestamp: int = _field("max_timestamp")
     """Largest so far, -1 at the begin of a segment."""
-    max_timestamp_offset = _Field()
+    max_timestamp_offset: int = _field("max_timestamp_offset")
     """Last offset of the batch with ``max_timestamp``."""
-    unindexed_bytes = _Field()
+    unindexed_bytes: int = _field("unindexed_bytes")
     """Bytes since the last entry of the offset index."""
-    indexed_timestamp = _Field()
+    indexed_timestamp: int = _field("indexed_timestamp")
     """Timestamp of the last entry of the time index, -1 without one."""
-    last_base_offset = _Field()
+    last_base_offset: int = _field("last_base_offset")
     """Base offset of the last good batch."""
-    last_size_bytes = _Field()
+    last_size_bytes: int = _field("last_size_bytes")
     """Size of the last good batch."""
-    used = _Field()
+    used: int = _field("used")
     """Bytes of good batches in the last call's buffer."""
-    batch_count = _Field()
+    batch_count: int = _field("batch_count")
     """Good batches of the last call."""
-    record_count = _Field()
+    record_count: int = _field("record_count")
     """Records of the last call, control records included."""
-    produced_count = _Field()
+    produced_count: int = _field("produced_count")
     """Batches of the last call that have a producer id."""
-    attributes = _Field()
+    attributes: int = _field("attributes")
     """Attributes of the last call's batches, or-ed."""
-    codecs = _Field()
+    codecs: int = _field("codecs")
     """Bit n is set where a batch of the last call has codec n."""
-    computed_crc = _Field()
+    computed_crc: int = _field("computed_crc")
     """CRC of the batch that ended the last call with ``Status.CRC``."""
-    expected_epoch = _Field()
+    expected_epoch: int = _field("expected_epoch")
     """Epoch expected of the batch that ended the last call with ``Status.EPOCH``."""
 
     def __init__(

@@ -5,6 +5,7 @@ Offsets are left as they are; the limits of a topic are arguments.
 Cost: one crossing into C per batch, two where its records are walked; nothing is done per record in Python.
 """
 
+import struct
 from collections.abc import Iterator
 from typing import Any, NamedTuple, cast
 
@@ -34,6 +35,7 @@ from logdb.model import OFFSET_MAX, Buffer, ProducerIdAndEpoch
 
 _RECORDS_SIZE_BYTES_MAX = BATCH_SIZE_BYTES_MAX - HEADER_SIZE_BYTES  # otherwise the uncompressed batch could not have a length field
 
+_EMPTY = struct.Struct(">qiibIhiqqqhii")  # a batch header
 _OF_THE_WAY = (Status.SHORT, Status.ZERO, Status.LENGTH, Status.CRC)  # what a faulty network or memory leaves of a good batch
 
 
@@ -226,6 +228,13 @@ def _decompressed(batch: memoryview, position: int, size_bytes_max: int) -> Buff
         return compression.decompress(codec, batch[HEADER_SIZE_BYTES:], min(size_bytes_max, _RECORDS_SIZE_BYTES_MAX))
     except InvalidBatch as error:
         raise InvalidBatch(position, error.reason) from None
+
+
+def empty_batch(base_offset: int, next_offset: int) -> bytearray:
+    """A batch without records for offsets whose records are gone, as compaction leaves one; at most 2^31 offsets."""
+    image = bytearray(_EMPTY.pack(base_offset, 0, 0, 2, 0, 0, next_offset - base_offset - 1, -1, -1, -1, -1, -1, 0))
+    seal(image, 0, -1)
+    return image
 
 
 # ---------------------------------------------------------------- batches that were checked

@@ -1,7 +1,8 @@
-"""Kafka's messages that carry record batches, Produce and Fetch: the Kafka door answers them, the remote session asks them.
+"""Kafka's messages that a node asks itself: Produce and Fetch, by the remote session and by followers, and OffsetForLeaderEpoch.
 
 The tagged fields from 100 on are logdb's own.  A request that is ``detailed`` gets an answer with ``next_offset``, ``readable_end_offset``
-and, as JSON, ``error`` (``requests.error_document``); so Kafka's clients never see them.
+and, as JSON, ``error`` (``requests.error_document``); so Kafka's clients never see them.  A Fetch with a ``replica_epoch`` is a follower's:
+it reports what that has flushed.  Its answer leaves out partitions that have nothing new.
 """
 
 from logdb.codec.schema import (
@@ -21,7 +22,7 @@ from logdb.codec.schema import (
     structs,
 )
 
-PRODUCE, FETCH = 0, 1
+PRODUCE, FETCH, OFFSET_FOR_LEADER_EPOCH = 0, 1, 23
 """The keys of the APIs."""
 RESPONSE_HEADER = Message("ResponseHeader", "1", "1", Field("next_offset", INT64, "1", default=-1, tag=100))
 """The tagged fields of a response's header; that of a detailed Fetch announces where the next one goes on."""
@@ -43,6 +44,7 @@ PRODUCE_REQUEST = Message(
                     Field("index", INT32),
                     Field("records", RECORDS, nullable="0+", default=None),
                     Field("expected_offset", INT64, "9+", default=-1, tag=100),
+                    Field("mirrored", BOOL, "9+", tag=101),
                 ),
             ),
         ),
@@ -120,13 +122,18 @@ FETCH_REQUEST = Message(
                     Field("last_fetched_epoch", INT32, "12+", default=-1),
                     Field("log_start_offset", INT64, "5+", default=-1),
                     Field("partition_max_bytes", INT32),
+                    Field("flushed_offset", INT64, "12+", default=-1, tag=100),
+                    Field("high_watermark", INT64, "12+", default=-1, tag=101),
+                    Field("lineage", INT64, "12+", tag=102),
                 ),
             ),
+            Field("topic_id", STRING, "12+", tag=100),
         ),
     ),
     Field("forgotten_topics_data", structs(Field("topic", STRING), Field("partitions", Array(INT32))), "7+"),
     Field("rack_id", STRING, "11+"),
     Field("detailed", BOOL, "12+", tag=101),
+    Field("replica_epoch", INT64, "12+", default=-1, tag=102),
 )
 _EPOCH_END_OFFSET = Struct(Field("epoch", INT32, default=-1), Field("end_offset", INT64, default=-1))
 _SNAPSHOT = Struct(Field("end_offset", INT64, default=-1), Field("epoch", INT32, default=-1))
@@ -155,6 +162,7 @@ FETCH_RESPONSE = Message(
                     Field("next_offset", INT64, "12+", default=-1, tag=100),
                     Field("error", BYTES, "12+", tag=101),
                     Field("readable_end_offset", INT64, "12+", default=-1, tag=102),
+                    Field("standing", INT8, "12+", tag=103),
                     Field(
                         "aborted_transactions",
                         structs(Field("producer_id", INT64), Field("first_offset", INT64)),
@@ -162,6 +170,48 @@ FETCH_RESPONSE = Message(
                     ),
                     Field("preferred_read_replica", INT32, "11+", default=-1),
                     Field("records", RECORDS, nullable="0+"),
+                ),
+            ),
+        ),
+    ),
+)
+OFFSET_FOR_LEADER_EPOCH_REQUEST = Message(
+    "OffsetForLeaderEpochRequest",
+    "0-4",
+    "4+",
+    Field("replica_id", INT32, "3+", default=-2),
+    Field(
+        "topics",
+        structs(
+            Field("topic", STRING),
+            Field(
+                "partitions",
+                structs(
+                    Field("partition", INT32),
+                    Field("current_leader_epoch", INT32, "2+", default=-1),
+                    Field("leader_epoch", INT32),
+                ),
+            ),
+            Field("topic_id", STRING, "4+", tag=100),
+        ),
+    ),
+)
+OFFSET_FOR_LEADER_EPOCH_RESPONSE = Message(
+    "OffsetForLeaderEpochResponse",
+    "0-4",
+    "4+",
+    Field("throttle_time_ms", INT32, "2+"),
+    Field(
+        "topics",
+        structs(
+            Field("topic", STRING),
+            Field(
+                "partitions",
+                structs(
+                    Field("error_code", INT16),
+                    Field("partition", INT32),
+                    Field("leader_epoch", INT32, "1+", default=-1),
+                    Field("end_offset", INT64, default=-1),
                 ),
             ),
         ),

@@ -9,64 +9,60 @@ is used, in the spelling of Kafka's own message files::
 Values are dicts by field name; a struct is a dict, an array a list.  Decoding returns every field of the table, with the default
 of those that the version lacks; encoding omits fields that the version lacks and uses the default of those that are missing.
 
+Each version of a message becomes two flat functions at its first use: a type adds the lines that write, or read, its value.  Lines that
+read know ``data``, the position ``at``, ``end`` behind the last byte that they may read, and ``left``, how many elements are allowed.
+
 Hostile bytes raise InvalidMessage: every length is compared with the remaining bytes before memory is taken, and the bytes cannot
 cause recursion.
 
-Threading: tables are immutable; the functions of a version are built at its first use.
+Threading: tables are immutable.
 """
 
 import itertools
 import struct
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache, lru_cache, partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
+from logdb.codec.source import Source
 from logdb.errors import InvalidMessage
 from logdb.model import Buffer
 
-Write: TypeAlias = Callable[[bytearray, Any], None]
+Write: TypeAlias = Callable[[bytearray, Mapping[str, Any]], None]
+Read: TypeAlias = Callable[[Buffer, int, int], tuple[dict[str, Any], int]]
 _ANY_NUMBER = 1 << 62
 
 
-class Reader:
-    """A position in unchecked bytes."""
+class Scattered(bytearray):
+    """What is written, but for ``RECORDS``: they are borrowed, and come between the bytes that lie here."""
 
-    __slots__ = ("data", "elements_left", "position")
+    def __init__(self) -> None:
+        super().__init__()
+        self._borrowed: list[tuple[int, Buffer]] = []
+        self._borrowed_bytes = 0
 
-    def __init__(self, data: Buffer, position: int = 0, elements_max: int = _ANY_NUMBER) -> None:
-        self.data, self.position, self.elements_left = memoryview(data), position, elements_max
+    def borrow(self, data: Buffer) -> None:
+        if data:
+            self._borrowed.append((len(self), data))
+            self._borrowed_bytes += len(data)
 
     @property
-    def left(self) -> int:
-        return len(self.data) - self.position
+    def size_bytes(self) -> int:
+        return len(self) + self._borrowed_bytes
 
-    def take(self, size_bytes: int) -> memoryview:
-        """The next bytes, borrowed."""
-        begin = self.position
-        if not 0 <= size_bytes <= len(self.data) - begin:
-            raise InvalidMessage(begin, f"{size_bytes} bytes where {self.left} are left")
-        self.position = begin + size_bytes
-        return self.data[begin : self.position]
-
-    def uvarint(self) -> int:
-        """An unsigned varint of at most 32 bits."""
-        begin, number = self.position, 0
-        if begin < len(self.data) and (byte := self.data[begin]) < 128:  # most are
-            self.position = begin + 1
-            return byte
-        for shift, byte in enumerate(self.data[begin : begin + 5]):
-            number |= (byte & 127) << 7 * shift
-            if byte < 128:
-                self.position = begin + shift + 1
-                break
-        else:
-            raise InvalidMessage(begin, "a varint does not end within 5 bytes")
-        if number >= 1 << 32:
-            raise InvalidMessage(begin, f"the varint {number} is over 32 bits")
-        return number
+    def buffers(self) -> list[Buffer]:
+        """All bytes in their order; nothing may be written afterwards."""
+        if not self._borrowed:
+            return [self]
+        own, begin, found = memoryview(self), 0, list[Buffer]()
+        for end, data in self._borrowed:
+            found += own[begin:end], data
+            begin = end
+        return [*found, own[begin:]] if begin < len(own) else found
 
 
-Read: TypeAlias = Callable[[Reader], Any]
+# ---------------------------------------------------------------- what the lines call
 
 
 def write_uvarint(out: bytearray, number: int) -> None:
@@ -77,28 +73,59 @@ def write_uvarint(out: bytearray, number: int) -> None:
     out.append(number)
 
 
-class Scattered(bytearray):
-    """What is written, but for ``RECORDS``: they are borrowed, and come between the bytes that lie here."""
+def read_uvarint(data: Buffer, at: int) -> tuple[int, int]:
+    """An unsigned varint of at most 32 bits, and the position behind it."""
+    number = 0
+    for shift, byte in enumerate(data[at : at + 5]):
+        number |= (byte & 127) << 7 * shift
+        if byte < 128:
+            if number >= 1 << 32:
+                raise InvalidMessage(at, f"the varint {number} is over 32 bits")
+            return number, at + shift + 1
+    raise InvalidMessage(at, "a varint does not end within 5 bytes")
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._borrowed: list[tuple[int, Buffer]] = []
 
-    def borrow(self, data: Buffer) -> None:
-        if data:
-            self._borrowed.append((len(self), data))
+def _tagged(tag: int, value: Buffer) -> bytes:
+    """A tagged field."""
+    out = bytearray((tag,))
+    write_uvarint(out, len(value))
+    return bytes(out + value)
 
-    @property
-    def size_bytes(self) -> int:
-        return len(self) + sum(len(data) for _, data in self._borrowed)
 
-    def buffers(self) -> list[Buffer]:
-        """All bytes in their order; nothing may be written afterwards."""
-        own, begin, found = memoryview(self), 0, list[Buffer]()
-        for end, data in self._borrowed:
-            found += own[begin:end], data
-            begin = end
-        return [*found, own[begin:]] if begin < len(own) else found
+def _cut(text: str) -> str:
+    return text.encode()[:_STRING_BYTES_MAX].decode(errors="ignore")
+
+
+_OBJECTS = {
+    "InvalidMessage": InvalidMessage,
+    "Scattered": Scattered,
+    "StructError": struct.error,
+    "cut": _cut,
+    "pack": struct.pack,
+    "read_uvarint": read_uvarint,
+    "tagged": _tagged,
+    "unpack_from": struct.unpack_from,
+    "write_uvarint": write_uvarint,
+}
+_ERRORS = {
+    "(IndexError, StructError)": "the next field is longer than the {end - at} bytes that are left",
+    "UnicodeDecodeError": "a string is not UTF-8: {error.reason}",
+}
+"""What Python raises for bytes that are none of the message, and the reason that is given for it."""
+
+
+def _refuse_if(source: Source, condition: str, at: str, what: str) -> None:
+    """``what``: as in an f-string of the lines."""
+    source.add(f"if {condition}: raise InvalidMessage({at}, f{what!r})")
+
+
+def _take_elements(source: Source, count: str) -> None:
+    source.add(f"left -= {count}")
+    _refuse_if(source, "left < 0", "at", f"too many elements: {{{count}}} elements where {{left + {count}}} are allowed")
+
+
+def _read_uvarint(source: Source, number: str) -> None:
+    source.add(f"{number} = data[at]", f"if {number} < 128: at += 1", f"else: {number}, at = read_uvarint(data, at)")  # most have a byte
 
 
 # ---------------------------------------------------------------- types
@@ -113,11 +140,15 @@ class Form(NamedTuple):
 
 
 class Type(Protocol):
-    """The type of a field: its default, and its encoder and decoder for each form."""
+    """The type of a field."""
 
     default: Any
 
-    def codec(self, form: Form) -> tuple[Write, Read]: ...
+    def write(self, source: Source, value: str, form: Form) -> None:
+        """Add lines that append the variable ``value`` to ``out``."""
+
+    def read(self, source: Source, value: str, form: Form) -> None:
+        """Add lines that set the variable ``value`` to what lies at ``at``, and move that behind it."""
 
 
 class _Fixed:
@@ -126,97 +157,89 @@ class _Fixed:
     def __init__(self, layout: str, default: Any = 0) -> None:
         self.layout, self.default = layout, default
 
-    def codec(self, _: Form) -> tuple[Write, Read]:
-        whole = struct.Struct(">" + self.layout)
-        pack, unpack, size = whole.pack, whole.unpack_from, whole.size
+    def write(self, source: Source, value: str, _: Form) -> None:
+        source.add(f"out += {_pack(source, self.layout)}({value})")
 
-        def write(out: bytearray, value: Any) -> None:
-            out += pack(value)
-
-        def read(reader: Reader) -> Any:
-            return unpack(reader.take(size))[0]
-
-        return write, read
+    def read(self, source: Source, value: str, _: Form) -> None:
+        _unpack(source, (value,), self.layout)
 
 
-_SHORT = 127
+def _pack(source: Source, layout: str) -> str:
+    return source.object(struct.Struct(">" + layout).pack)
+
+
+def _unpack(source: Source, values: Sequence[str], layout: str) -> None:
+    whole = struct.Struct(">" + layout)
+    source.add(f"{', '.join(values)}, = {source.object(whole.unpack_from)}(data, at)", f"at += {whole.size}")
+
+
+@contextmanager
+def _written(source: Source, value: str, form: Form, kind: str, layout: str) -> Iterator[None]:
+    """The block of a value that is not null, behind lines that append null; ``layout``: of the length where it is not compact."""
+    if not form.nullable:
+        _refuse_if(source, f"{value} is None", "len(out)", f"{kind} cannot be null here")
+        yield
+        return
+    source.add(f"if {value} is None: {'out.append(0)' if form.flexible else f'out += {_pack(source, layout)}(-1)'}")
+    with source.block("else:"):
+        yield
+
+
+def _write_length(source: Source, value: str, form: Form, kind: str, layout: str) -> None:
+    length, most = source.name(), (1 << 8 * struct.calcsize(layout) - 1) - 1
+    source.add(f"{length} = len({value})")
+    if form.flexible:
+        source.add(f"if {length} < 127: out.append({length} + 1)", f"else: write_uvarint(out, {length} + 1)")
+    else:
+        _refuse_if(source, f"{length} > {most}", "len(out)", f"{kind} of length {{{length}}}, the limit is {most}")
+        source.add(f"out += {_pack(source, layout)}({length})")
+
+
+@contextmanager
+def _sized(source: Source, value: str, form: Form, kind: str, layout: str) -> Iterator[str]:
+    """The block of a value that is not null; gives the variable that has its length, which fits into the bytes that are left.
+
+    Of an array it does because every element takes at least a byte.
+    """
+    length = source.name()
+    if form.flexible:
+        _read_uvarint(source, length)
+        source.add(f"{length} -= 1")
+    else:
+        _unpack(source, (length,), layout)
+    outside = f"not {-form.nullable} <= {length} <= end - at"
+    _refuse_if(source, outside, "at", f"{kind} of length {{{length}}} where {{end - at}} bytes are left")
+    if form.nullable:
+        source.add(f"if {length} < 0: {value} = None")
+        with source.block("else:"):
+            yield length
+    else:
+        yield length
+
+
 _STRING_BYTES_MAX = (1 << 15) - 1  # of one that is not compact; Kafka's clients read no longer one of either kind
-_CUT_LENGTH = _STRING_BYTES_MAX // 4
-
-
-@cache
-def _short_lengths(layout: str, *, flexible: bool) -> tuple[bytes, ...]:
-    """The lengths below ``_SHORT`` as they are written: most are."""
-    pack = struct.Struct(">" + layout).pack
-    return tuple(bytes((length + 1,)) if flexible else pack(length) for length in range(_SHORT))
-
-
-def _length(kind: str, layout: str, form: Form) -> tuple[Callable[[bytearray, int | None], None], Callable[[Reader], int]]:
-    """Writer and reader of the length of a string, of bytes or of an array; -1 is null."""
-    fixed = struct.Struct(">" + layout)
-    most = (1 << 8 * fixed.size - 1) - 1
-    _, flexible, nullable = form
-
-    def write(out: bytearray, length: int | None) -> None:
-        if length is None and not nullable:
-            raise InvalidMessage(len(out), f"{kind} cannot be null here")
-        if length is not None and length > most and not flexible:
-            raise InvalidMessage(len(out), f"{kind} of length {length}, the limit is {most}")
-        if flexible:
-            write_uvarint(out, 0 if length is None else length + 1)
-        else:
-            out += fixed.pack(-1 if length is None else length)
-
-    def read(reader: Reader) -> int:
-        begin = reader.position
-        length = reader.uvarint() - 1 if flexible else int(fixed.unpack(reader.take(fixed.size))[0])
-        if length < -1 or (length == -1 and not nullable):
-            raise InvalidMessage(begin, f"{kind} of length {length}")
-        if length > reader.left:  # every element of an array takes at least a byte
-            raise InvalidMessage(begin, f"{kind} of length {length} where {reader.left} bytes are left")
-        return length
-
-    return write, read
+_CUT_LENGTH = _STRING_BYTES_MAX // 4  # a character has four bytes at most
 
 
 class _String:
     default = ""
 
-    def codec(self, form: Form) -> tuple[Write, Read]:
-        write_length, read_length = _length("a string", "h", form)
-        short = _short_lengths("h", flexible=form.flexible)
+    def write(self, source: Source, value: str, form: Form) -> None:
+        data = source.name()
+        with _written(source, value, form, "a string", "h"):
+            source.add(f"{data} = {value}.encode()")
+            _write_length(source, data, form, "a string", "h")
+            source.add(f"out += {data}")
 
-        def write(out: bytearray, value: str | None) -> None:
-            data = None if value is None else value.encode()
-            if data is not None and len(data) < _SHORT:
-                out += short[len(data)]
-            else:
-                write_length(out, None if data is None else len(data))
-            out += data or b""
-
-        def read(reader: Reader) -> str | None:
-            length = read_length(reader)
-            if length < 0:
-                return None
-            begin = reader.position
-            try:
-                return str(reader.take(length), "utf-8")
-            except UnicodeDecodeError as error:
-                raise InvalidMessage(begin, f"a string is not UTF-8: {error.reason}") from None
-
-        return write, read
+    def read(self, source: Source, value: str, form: Form) -> None:
+        with _sized(source, value, form, "a string", "h") as length:
+            source.add(f"{value} = str(data[at : at + {length}], 'utf-8')", f"at += {length}")
 
 
 class _ErrorMessage(_String):
-    def codec(self, form: Form) -> tuple[Write, Read]:
-        write_whole, read = super().codec(form)
-
-        def write(out: bytearray, value: str | None) -> None:
-            if value is not None and len(value) > _CUT_LENGTH:  # a character has four bytes at most
-                value = value.encode()[:_STRING_BYTES_MAX].decode(errors="ignore")
-            write_whole(out, value)
-
-        return write, read
+    def write(self, source: Source, value: str, form: Form) -> None:
+        source.add(f"if {value} is not None and len({value}) > {_CUT_LENGTH}: {value} = cut({value})")
+        super().write(source, value, form)
 
 
 class _Bytes:
@@ -225,25 +248,18 @@ class _Bytes:
     def __init__(self, *, borrowed: bool = False) -> None:
         self._borrowed = borrowed
 
-    def codec(self, form: Form) -> tuple[Write, Read]:
-        write_length, read_length = _length("bytes", "i", form)
-        borrowed = self._borrowed
-
-        def write(out: bytearray, value: Buffer | None) -> None:
-            write_length(out, None if value is None else len(value))
-            if borrowed and isinstance(out, Scattered):
-                out.borrow(value or b"")
+    def write(self, source: Source, value: str, form: Form) -> None:
+        with _written(source, value, form, "bytes", "i"):
+            _write_length(source, value, form, "bytes", "i")
+            if self._borrowed:
+                source.add(f"if isinstance(out, Scattered): out.borrow({value})", f"else: out += {value}")
             else:
-                out += value or b""
+                source.add(f"out += {value}")
 
-        def read(reader: Reader) -> Buffer | None:
-            length = read_length(reader)
-            if length < 0:
-                return None
-            data = reader.take(length)
-            return data if borrowed else bytes(data)
-
-        return write, read
+    def read(self, source: Source, value: str, form: Form) -> None:
+        with _sized(source, value, form, "bytes", "i") as length:
+            data = f"memoryview(data)[at : at + {length}]" if self._borrowed else f"bytes(data[at : at + {length}])"
+            source.add(f"{value} = {data}", f"at += {length}")
 
 
 INT8, INT16, INT32, INT64 = _Fixed("b"), _Fixed("h"), _Fixed("i"), _Fixed("q")
@@ -265,33 +281,33 @@ class Array:
     def __init__(self, element: Type) -> None:
         self._element = element
 
-    def codec(self, form: Form) -> tuple[Write, Read]:
-        write_length, read_length = _length("an array", "i", form)
-        write_element, read_element = self._element.codec(form._replace(nullable=False))
-        short = _short_lengths("i", flexible=form.flexible)
-        number = self._element.layout if isinstance(self._element, _Fixed) and len(self._element.layout) == 1 else None
+    @property
+    def _number(self) -> str:
+        """The layout of elements that ``struct`` packs many of at once; empty: they are others."""
+        return self._element.layout if isinstance(self._element, _Fixed) and len(self._element.layout) == 1 else ""
 
-        def write(out: bytearray, values: Any) -> None:
-            if values is not None and len(values) < _SHORT:
-                out += short[len(values)]
-            else:
-                write_length(out, None if values is None else len(values))
-            if number is not None:
-                out += struct.pack(f">{len(values or ())}{number}", *(values or ()))
+    def write(self, source: Source, value: str, form: Form) -> None:
+        with _written(source, value, form, "an array", "i"):
+            _write_length(source, value, form, "an array", "i")
+            if self._number:
+                source.add(f"out += pack(f'>{{len({value})}}{self._number}', *{value})")
                 return
-            for value in values or ():
-                write_element(out, value)
+            element = source.name()
+            with source.block(f"for {element} in {value}:"):
+                self._element.write(source, element, form._replace(nullable=False))
 
-        def read(reader: Reader) -> list[Any] | None:
-            length = read_length(reader)
-            if length < 0:
-                return None
-            reader.elements_left -= length
-            if reader.elements_left < 0:
-                raise InvalidMessage(reader.position, f"an array of {length} elements where {reader.elements_left + length} are allowed")
-            return [read_element(reader) for _ in range(length)]
-
-        return write, read
+    def read(self, source: Source, value: str, form: Form) -> None:
+        with _sized(source, value, form, "an array", "i") as length:
+            _take_elements(source, length)
+            if self._number:
+                source.add(f"{value} = list(unpack_from(f'>{{{length}}}{self._number}', data, at))")
+                source.add(f"at += {length} * {struct.calcsize(self._number)}")
+                return
+            element = source.name()
+            source.add(f"{value} = []")
+            with source.block(f"for _ in range({length}):"):
+                self._element.read(source, element, form._replace(nullable=False))
+                source.add(f"{value}.append({element})")
 
 
 # ---------------------------------------------------------------- fields and messages
@@ -316,7 +332,7 @@ class Field:
         versions: Those that have the field; with ``tag``, those that have it as a tagged field.
         nullable: Versions in which None is allowed.
         default: The type's (0, "", b"", empty array) unless given.
-        tag: Its number among the struct's tagged fields.
+        tag: Its number among the struct's tagged fields, below 128.
     """
 
     __slots__ = ("default", "kind", "name", "nullable", "tag", "versions")
@@ -328,8 +344,9 @@ class Field:
         self.versions, self.nullable = _range(versions), _range(nullable)
         self.default = kind.default if default is _REQUIRED else default
 
-    def codec(self, version: int, *, flexible: bool) -> tuple[Write, Read]:
-        return self.kind.codec(Form(version, flexible, version in self.nullable))
+    def form(self, form: Form) -> Form:
+        """That of its value, in a struct of that form."""
+        return form._replace(nullable=form.version in self.nullable)
 
 
 class Struct:
@@ -343,36 +360,103 @@ class Struct:
     def __init__(self, *fields: Field) -> None:
         self._fields = fields
 
-    def codec(self, form: Form) -> tuple[Write, Read]:
-        version, flexible, nullable = form
-        there = [field for field in self._fields if version in field.versions]
-        plain = [(field.name, field.default, *field.codec(version, flexible=flexible)) for field in there if field.tag is None]
-        runs = _in_runs([field for field in there if field.tag is None], [write for _, _, write, _ in plain])
-        tags = sorted((field.tag, field) for field in there if field.tag is not None)
-        tagged = {tag: (field.name, field.default, *field.codec(version, flexible=True)) for tag, field in tags}
-        packs = {tag: _tagged_pack(tag, field.kind) for tag, field in tags}
-        defaults = {field.name: field.default for field in self._fields}
+    def write(self, source: Source, value: str, form: Form) -> None:
+        if not form.nullable:
+            self._write(source, value, form)
+            return
+        source.add(f"if {value} is None: out += b'\\xff'")
+        with source.block("else:"):
+            source.add("out.append(1)")
+            self._write(source, value, form)
 
-        def write(out: bytearray, values: Mapping[str, Any]) -> None:
-            for pack, names, of_names, write_field in runs:
-                if pack is not None:
-                    out += pack(*map(values.get, names, of_names))
-                else:
-                    write_field(out, values.get(names[0], of_names[0]))
-            if tagged:
-                _write_tagged(out, tagged, packs, values)
-            elif flexible:
-                out.append(0)
+    def _write(self, source: Source, value: str, form: Form) -> None:
+        for run in self._runs(form):
+            values = [_value(value, field) for field in run]
+            if layout := _layout(run):
+                source.add(f"out += {_pack(source, layout)}({', '.join(values)})")
+            else:
+                one = source.name()
+                source.add(f"{one} = {values[0]}")
+                run[0].kind.write(source, one, run[0].form(form))
+        if form.flexible:
+            self._write_tagged(source, value, form)
 
-        def read(reader: Reader) -> dict[str, Any]:
-            values = defaults.copy()
-            for name, _, _, read_field in plain:
-                values[name] = read_field(reader)
-            if flexible and (count := reader.uvarint()):
-                _read_tagged(reader, count, tagged, values)
-            return values
+    def _write_tagged(self, source: Source, value: str, form: Form) -> None:
+        count, fields, outer = source.name(), source.name(), source.name()
+        tagged = self._tagged(form)
+        if not tagged:
+            source.add("out.append(0)")
+            return
+        source.add(f"{count}, {fields}, {outer} = 0, b'', out")
+        for tag, field in tagged.items():
+            one = source.name()
+            source.add(f"{one} = {_value(value, field)}")
+            with source.block(f"if {one} not in ({field.default!r}, []):"):  # of an array, () is the default
+                source.add(f"{count} += 1")
+                if layout := _layout([field]):
+                    source.add(f"{fields} += {_pack(source, 'BB' + layout)}({tag}, {struct.calcsize('>' + layout)}, {one})")
+                    continue
+                source.add("out = bytearray()")
+                field.kind.write(source, one, field.form(form))
+                source.add(f"{fields} += tagged({tag}, out)", f"out = {outer}")
+        source.add(f"out.append({count})", f"out += {fields}")
 
-        return _nullable(write, read) if nullable else (write, read)
+    def read(self, source: Source, value: str, form: Form) -> None:
+        if not form.nullable:
+            self._read(source, value, form)
+            return
+        mark = source.name()
+        _unpack(source, (mark,), "b")
+        source.add(f"if {mark} < 0: {value} = None")
+        with source.block("else:"):
+            self._read(source, value, form)
+
+    def _read(self, source: Source, value: str, form: Form) -> None:
+        values = {field.name: source.name() if form.version in field.versions else repr(field.default) for field in self._fields}
+        for run in self._runs(form):
+            if layout := _layout(run):
+                _unpack(source, [values[field.name] for field in run], layout)
+            else:
+                run[0].kind.read(source, values[run[0].name], run[0].form(form))
+        if form.flexible:
+            self._read_tagged(source, values, form)
+        source.add(f"{value} = {{{', '.join(f'{name!r}: {one}' for name, one in values.items())}}}")
+
+    def _read_tagged(self, source: Source, values: Mapping[str, str], form: Form) -> None:
+        count, last, tag, size, outer = (source.name() for _ in range(5))
+        tagged = self._tagged(form)
+        source.add(*(f"{values[field.name]} = {field.default!r}" for field in tagged.values()))
+        _read_uvarint(source, count)
+        with source.block(f"if {count}:"):
+            source.add(f"{last}, {outer} = -1, end")
+            with source.block(f"for _ in range({count}):"):
+                _read_uvarint(source, tag)
+                _refuse_if(source, f"{tag} <= {last}", "at", f"the tagged field {{{tag}}} follows {{{last}}}")
+                _read_uvarint(source, size)
+                source.add(f"{last}, end = {tag}, at + {size}")
+                _refuse_if(source, f"end > {outer}", "at", f"a tagged field of {{{size}}} bytes where {{{outer} - at}} are left")
+                for number, field in tagged.items():
+                    with source.block(f"if {tag} == {number}:"):
+                        field.kind.read(source, values[field.name], field.form(form))
+                with source.block(f"if {tag} not in {tuple(tagged)}:"):  # newer writers may have others
+                    _take_elements(source, "1")
+                    source.add("at = end")
+                _refuse_if(source, "at != end", "at", f"the tagged field {{{tag}}} of {{{size}}} bytes does not end with its value")
+            source.add(f"end = {outer}")
+
+    def _runs(self, form: Form) -> list[list[Field]]:
+        """The fields without tags: numbers that follow one another together, as ``struct`` packs them at once."""
+        found: list[list[Field]] = []
+        there = [field for field in self._fields if form.version in field.versions and field.tag is None]
+        for are_numbers, group in itertools.groupby(there, lambda field: isinstance(field.kind, _Fixed)):
+            fields = list(group)
+            found += [fields] if are_numbers else [[field] for field in fields]
+        return found
+
+    def _tagged(self, form: Form) -> dict[int, Field]:
+        """The fields with tags, in the order of their tags."""
+        there = {field.tag: field for field in self._fields if form.version in field.versions and field.tag is not None}
+        return dict(sorted(there.items()))
 
 
 def structs(*fields: Field) -> Array:
@@ -380,95 +464,14 @@ def structs(*fields: Field) -> Array:
     return Array(Struct(*fields))
 
 
-class _Run(NamedTuple):
-    """Fields that are written at once: consecutive numbers (``pack``), or one field of another type (``write``)."""
-
-    pack: Callable[..., bytes] | None
-    names: tuple[str, ...]
-    defaults: tuple[Any, ...]
-    write: Write
+def _value(values: str, field: Field) -> str:
+    """That of a field in the variable of its struct."""
+    return f"{values}[{field.name!r}] if {field.name!r} in {values} else {field.default!r}"
 
 
-def _in_runs(fields: Sequence[Field], writes: Sequence[Write]) -> list[_Run]:
-    found: list[_Run] = []
-    for numbers, run in itertools.groupby(zip(fields, writes, strict=True), lambda pair: isinstance(pair[0].kind, _Fixed)):
-        if numbers:
-            there = [(field, write) for field, write in run]
-            layout = "".join(field.kind.layout for field, _ in there if isinstance(field.kind, _Fixed))
-            names, defaults = tuple(field.name for field, _ in there), tuple(field.default for field, _ in there)
-            found.append(_Run(struct.Struct(">" + layout).pack, names, defaults, there[0][1]))
-        else:
-            found += [_Run(None, (field.name,), (field.default,), write) for field, write in run]
-    return found
-
-
-def _nullable(write: Write, read: Read) -> tuple[Write, Read]:
-    write_mark, read_mark = INT8.codec(Form(0, flexible=False))
-
-    def write_nullable(out: bytearray, value: Any) -> None:
-        write_mark(out, -1 if value is None else 1)
-        if value is not None:
-            write(out, value)
-
-    def read_nullable(reader: Reader) -> Any:
-        return None if read_mark(reader) < 0 else read(reader)
-
-    return write_nullable, read_nullable
-
-
-_Tagged: TypeAlias = Mapping[int, tuple[str, Any, Write, Read]]
-
-
-def _tagged_pack(tag: int, kind: Type) -> Callable[[Any], bytes] | None:
-    """What packs tag, size and value of a tagged number at once; None for other types."""
-    if not isinstance(kind, _Fixed) or tag > 127:
-        return None
-    whole = struct.Struct(">BB" + kind.layout)
-    return partial(whole.pack, tag, whole.size - 2)
-
-
-def _write_tagged(out: bytearray, tagged: _Tagged, packs: Mapping[int, Callable[[Any], bytes] | None], values: Mapping[str, Any]) -> None:
-    count, fields = 0, bytearray()
-    for tag, (name, default, write, _) in tagged.items():
-        value = values.get(name, default)
-        if value == default or (default == () and value == []):
-            continue
-        count += 1
-        if (pack := packs[tag]) is not None:
-            fields += pack(value)
-            continue
-        data = bytearray()
-        write(data, value)
-        write_uvarint(fields, tag)
-        write_uvarint(fields, len(data))
-        fields += data
-    if count < 128:
-        out.append(count)
-    else:
-        write_uvarint(out, count)
-    out += fields
-
-
-def _read_tagged(reader: Reader, count: int, tagged: _Tagged, values: dict[str, Any]) -> None:
-    last = -1
-    for _ in range(count):
-        begin = reader.position
-        tag = reader.uvarint()
-        if tag <= last:
-            raise InvalidMessage(begin, f"the tagged field {tag} follows {last}")
-        last = tag
-        begin = reader.position
-        field = Reader(reader.take(reader.uvarint()), elements_max=reader.elements_left)
-        if tag not in tagged:  # newer writers may have others
-            reader.elements_left -= 1
-            if reader.elements_left < 0:
-                raise InvalidMessage(begin, f"too many elements: the tagged field {tag} where none is allowed")
-        else:
-            name, _, _, read_field = tagged[tag]
-            values[name] = read_field(field)
-            reader.elements_left = field.elements_left
-            if field.left:
-                raise InvalidMessage(begin, f"{field.left} bytes follow the value of the tagged field {tag}")
+def _layout(run: Sequence[Field]) -> str:
+    """The layout of numbers that follow one another; empty: the field is no number."""
+    return "".join(field.kind.layout for field in run if isinstance(field.kind, _Fixed))
 
 
 class Message:
@@ -484,12 +487,29 @@ class Message:
     def __init__(self, name: str, versions: str, flexible: str, *fields: Field) -> None:
         self.name, self.versions = name, _range(versions)
         self._flexible, self._struct = _range(flexible), Struct(*fields)
-        self._codec = lru_cache(maxsize=None)(self._codec_of)
+        self._writer, self._reader = lru_cache(maxsize=None)(self._writer_of), lru_cache(maxsize=None)(self._reader_of)
 
-    def _codec_of(self, version: int) -> tuple[Write, Read]:
+    def _writer_of(self, version: int) -> Write:
+        source = Source(_OBJECTS)
+        with source.block("def write(out, values):"):
+            self._struct.write(source, "values", self._form(version))
+        return source.function("write")
+
+    def _reader_of(self, version: int) -> Read:
+        source = Source(_OBJECTS)
+        with source.block("def read(data, at, left):"):
+            source.add("end = len(data)")
+            with source.block("try:"):
+                self._struct.read(source, "values", self._form(version))
+                source.add("return values, at")
+            for error, what in _ERRORS.items():
+                source.add(f"except {error} as error: raise InvalidMessage(at, f{what!r}) from None")
+        return source.function("read")
+
+    def _form(self, version: int) -> Form:
         if version not in self.versions:
             raise InvalidMessage(0, f"{self.name} has versions {self.versions[0]} to {self.versions[-1]}, not {version}")
-        return self._struct.codec(Form(version, version in self._flexible))
+        return Form(version, version in self._flexible)
 
     def is_flexible(self, version: int) -> bool:
         return version in self._flexible
@@ -507,7 +527,7 @@ class Message:
     def write(self, out: bytearray, values: Mapping[str, Any], version: int) -> None:
         """Append the message to ``out``; raises as ``encode`` does."""
         try:
-            self._codec(version)[0](out, values)
+            self._writer(version)(out, values)
         except struct.error as error:
             raise InvalidMessage(len(out), f"{self.name}: {error}") from None
 
@@ -521,5 +541,4 @@ class Message:
         Raises:
             InvalidMessage: An unknown version, invalid bytes, or more elements.
         """
-        reader = Reader(data, position, elements_max)
-        return self._codec(version)[1](reader), reader.position
+        return self._reader(version)(data, position, elements_max)

@@ -332,17 +332,19 @@ class GroupCoordinator:
         self, event: CommitOffsets | CommitTransactionOffsets, now_ms: int
     ) -> tuple[tuple[StateRecord, ...], tuple[tuple[OffsetKey, OffsetValue], ...]]:
         """The records of a commit, and their parsed form."""
-        records, parsed, size_bytes_max = [], [], self._config.offset_metadata_bytes_max
-        sizes = {partition: len(committed.metadata.encode()) for partition, committed in event.offsets.items()}
-        if too_large := tuple(partition for partition, size_bytes in sizes.items() if size_bytes > size_bytes_max):
-            raise OffsetMetadataTooLarge(too_large, sizes[too_large[0]], size_bytes_max)
+        records, parsed, too_large, size_bytes_max = [], [], {}, self._config.offset_metadata_bytes_max
         for partition, (offset, leader_epoch, metadata) in event.offsets.items():
+            if (size_bytes := len(metadata.encode())) > size_bytes_max:
+                too_large[partition] = size_bytes
+                continue
             if offset < 0:
                 raise InvalidGroup(f"group {event.group_id!r} cannot commit offset {offset} of {partition}")
             encoded = offset_value(OffsetValue(offset, leader_epoch, metadata, now_ms))
             value = OffsetValue(int(offset), int(leader_epoch), metadata, now_ms)  # numbers of other libraries are taken, too
             records.append(StateRecord(offset_key(event.group_id, partition), encoded))
             parsed.append((OffsetKey(event.group_id, partition), value))
+        if too_large:
+            raise OffsetMetadataTooLarge(tuple(too_large), next(iter(too_large.values())), size_bytes_max)
         return tuple(records), tuple(parsed)
 
     def _delete_group(self, event: DeleteGroup, _: int) -> Effects:

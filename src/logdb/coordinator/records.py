@@ -199,11 +199,17 @@ def transaction_key(transactional_id: str) -> bytes:
 
 def transaction_value(value: TransactionValue) -> bytes:
     """Version 1, partitions in order; null in the state Empty (0), as Kafka has it."""
-    topics: dict[str, list[int]] = {}
-    for topic, partition in sorted(value.partitions):
-        topics.setdefault(topic, []).append(partition)
-    partitions = [{"topic": topic, "partitions": numbers} for topic, numbers in topics.items()] if value.status else None
+    partitions = _by_topic(value.partitions) if value.status else None
     return _TRANSACTION_VALUE.encode(value._asdict() | {"partitions": partitions}, 1, prefix=b"\0\1")
+
+
+@lru_cache(maxsize=1024)
+def _by_topic(partitions: frozenset[TopicPartition]) -> list[dict[str, Any]]:
+    """The transactions of an application have the same partitions again and again."""
+    topics: dict[str, list[int]] = {}
+    for topic, partition in sorted(partitions):
+        topics.setdefault(topic, []).append(partition)
+    return [{"topic": topic, "partitions": numbers} for topic, numbers in topics.items()]
 
 
 def parse_transaction_key(key: bytes) -> str | None:

@@ -52,7 +52,7 @@ class TransactionCoordinator:
         """The effects of an event; see ``effects.Coordinator``."""
         if event == TimerFired(_SWEEP):
             return self._sweep(now_ms)
-        step = self._step(now_ms)
+        step = Step(self._transactions, self._coordinator_epoch, self._new_producer_id, now_ms)
         try:
             self._handlers.get(type(event), self._timer)(step, event)
         except LogdbError as error:
@@ -86,7 +86,7 @@ class TransactionCoordinator:
 
     def recover(self, now_ms: int) -> Effects:
         """Complete prepared transactions; abort open ones, now or when they time out."""
-        step = self._step(now_ms)
+        step = Step(self._transactions, self._coordinator_epoch, self._new_producer_id, now_ms)
         for transaction in tuple(self._transactions.values()):
             if transaction.state.prepared:
                 step.write_markers(transaction)
@@ -137,9 +137,6 @@ class TransactionCoordinator:
         if transaction is None:
             raise InvalidProducer.unknown(transactional_id)
         return transaction
-
-    def _step(self, now_ms: int) -> Step:
-        return Step(self._transactions, self._coordinator_epoch, self._new_producer_id, now_ms)
 
     # ------------------------------------------------------------ requests
 

@@ -41,7 +41,15 @@ EPOCH_MAX = 2**15 - 2
 
 
 class TransactionState(IntEnum):
-    """Kafka's numbers; its 6 (Dead) and 7 (PrepareEpochFence) are never written."""
+    """Kafka's numbers; its 6 (Dead) and 7 (PrepareEpochFence) are never written.
+
+    Attributes:
+        prepared: Whether the transaction is decided, and not complete.
+        commits: Whether it is decided to commit.
+    """
+
+    prepared: bool
+    commits: bool
 
     EMPTY = 0
     ONGOING = 1
@@ -50,18 +58,13 @@ class TransactionState(IntEnum):
     COMPLETE_COMMIT = 4
     COMPLETE_ABORT = 5
 
+    def __init__(self, number: int) -> None:
+        self.prepared, self.commits = number in (2, 3), number in (2, 4)
+
     @property
     def title(self) -> str:
         """Kafka's name."""
         return self.name.title().replace("_", "")
-
-    @property
-    def prepared(self) -> bool:
-        return self in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
-
-    @property
-    def commits(self) -> bool:
-        return self in (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -4,15 +4,16 @@ The builder queues and writes them.  Threading: any number of threads; a batch o
 where it gets its offsets.
 """
 
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from logdb.codec import FSYNC, INTERVAL, OS, convert
+from logdb.codec import FSYNC, INTERVAL, OS, control, convert
 from logdb.codec.control import ControlType
 from logdb.errors import UnexpectedOffset
 from logdb.log import producer_snapshot
 from logdb.log.producers import ProducerStates
-from logdb.log.transactions import Admission, Begun, Duplicate, Superseded, Transactions
+from logdb.log.transactions import Begun, Duplicate, Superseded, Transactions
 from logdb.model import DURABILITY_LEVELS, OFFSET_MAX, ProducerIdAndEpoch, TopicPartition
 
 if TYPE_CHECKING:
@@ -28,14 +29,17 @@ def append_group(log: "Log", batches: memoryview, expected_offset: int | None, d
     buffer = log._buffer(size_bytes)
     view = memoryview(buffer)[:size_bytes]
     view[:] = batches  # the caller cannot change this copy
-    incoming = _check_batches(log, view)
+    now_ms = log._clock()
+    incoming = _check_batches(log, view, now_ms)
     del view  # the buffer is the builder's
     if not incoming.produced:
         return log._append_raw(buffer, size_bytes, incoming.record_count, expected_offset, durability)
     transactions = begun_transactions(log)
-    admission = transactions.batches(incoming.produced, incoming.batch_count, log._clock(), sequenced=not internal)
+    admit = partial(transactions.admit_batches, incoming.produced, incoming.batch_count, now_ms, not internal)
+    below_fsync = durability not in (None, "fsync")  # Python runs between the builder's look at `fsync_only` and the append
+    log.syncs.below_fsync_count += below_fsync
     try:
-        return _append_admitted(log, buffer, size_bytes, incoming.record_count, expected_offset, durability, admission)
+        return log._append_raw(buffer, size_bytes, incoming.record_count, expected_offset, durability, admit)
     except Superseded:
         return append_group(log, batches, expected_offset, durability, internal)
     except Duplicate as known:
@@ -50,6 +54,8 @@ def append_group(log: "Log", batches: memoryview, expected_offset: int | None, d
         offsets = found
     except Begun as begun:
         return _append_rest(log, batches, begun, durability)
+    finally:
+        log.syncs.below_fsync_count -= below_fsync
     _acknowledge(log, offsets.stop, durability)
     return offsets
 
@@ -69,31 +75,13 @@ def _append_rest(log: "Log", batches: memoryview, begun: Begun, durability: str 
 def begun_transactions(log: "Log") -> Transactions:
     """The log's ``Transactions``; before the first is created, the catalogue notes durably that the log has producers."""
     if log.writer.transactions is None:
-        with log._sync_lock:
+        with log.syncs.lock:
             if log.writer.transactions is None:
                 offset = log.view.flushed.offset
                 producer_snapshot.save(log._io, log.directory, offset, ProducerStates(), {})
                 log._host.note_producers(log, offset)
                 log.writer.transactions = Transactions(TopicPartition(log.topic, log.partition), ProducerStates(), (offset,), offset)
     return log.writer.transactions
-
-
-def _append_admitted(
-    log: "Log",
-    buffer: bytearray,
-    size_bytes: int,
-    record_span: int,
-    expected_offset: int | None,
-    durability: str | None,
-    admission: Admission,
-) -> range:
-    """Append batches if they are admitted once their offsets are known."""
-    below_fsync = durability not in (None, "fsync")  # Python runs between the builder's look at `fsync_only` and the append
-    log._below_fsync_count += below_fsync
-    try:
-        return log._append_raw(buffer, size_bytes, record_span, expected_offset, durability, admission)
-    finally:
-        log._below_fsync_count -= below_fsync
 
 
 def _acknowledge(log: "Log", next_offset: int, durability: str | None) -> None:
@@ -105,7 +93,7 @@ def _acknowledge(log: "Log", next_offset: int, durability: str | None) -> None:
         log._commit(next_offset, level)
 
 
-def _check_batches(log: "Log", view: memoryview) -> convert.Incoming:
+def _check_batches(log: "Log", view: memoryview, now_ms: int) -> convert.Incoming:
     """Check batches from outside; stamp them if the topic says LogAppendTime."""
     config = log._config
     incoming = convert.check_incoming(
@@ -115,30 +103,30 @@ def _check_batches(log: "Log", view: memoryview) -> convert.Incoming:
         decompressed_size_bytes_max=max(_DECOMPRESSED_SIZE_BYTES_MAX, config.max_message_bytes),
     )
     if config.log_append_time:
-        convert.stamp_append_time(view, log._clock())
-    elif config.timestamp_after_max_ms < OFFSET_MAX and incoming.record_count:
-        now = log._clock()
-        if incoming.max_timestamp > now + config.timestamp_after_max_ms:
-            log._reject("timestamp", incoming.max_timestamp, now, config.timestamp_before_max_ms, config.timestamp_after_max_ms)
+        convert.stamp_append_time(view, now_ms)
+    elif config.timestamp_after_max_ms < OFFSET_MAX and incoming.max_timestamp > now_ms + config.timestamp_after_max_ms:
+        log._reject("timestamp", incoming.max_timestamp, now_ms, config.timestamp_before_max_ms, config.timestamp_after_max_ms)
     return incoming
 
 
 def append_large(log: "Log", batches: memoryview, expected_offset: int | None, durability: str | None, internal: bool) -> range:
     """Append more than one group; meanwhile the catalogue does not promise that a crash tears at most one group."""
-    log._below_fsync_count += 1
+    log.syncs.below_fsync_count += 1
     try:
         log._end_fsync_only()
         return append_group(log, batches, expected_offset, durability, internal)
     finally:
-        log._below_fsync_count -= 1
+        log.syncs.below_fsync_count -= 1
 
 
-def append_marker(log: "Log", kind: ControlType, producer: ProducerIdAndEpoch, coordinator_epoch: int, durability: str | None) -> int:
+def append_marker(log: "Log", kind: ControlType, producer: ProducerIdAndEpoch, coordinator_epoch: int) -> int:
     """Append the marker that ends a producer's transaction; returns its offset."""
-    batch, admission = begun_transactions(log).marker(kind, producer, coordinator_epoch, log._clock())
+    now_ms, transactions = log._clock(), begun_transactions(log)
+    batch = control.build(kind, producer, coordinator_epoch, now_ms)
     buffer = log._buffer(len(batch))
     buffer[: len(batch)] = batch
     try:
-        return _append_admitted(log, buffer, len(batch), 1, None, durability, admission)[0]
+        admit = partial(transactions.admit_marker, kind, producer, coordinator_epoch, now_ms)
+        return log._append_raw(buffer, len(batch), 1, None, None, admit)[0]
     except Superseded:
-        return append_marker(log, kind, producer, coordinator_epoch, durability)
+        return append_marker(log, kind, producer, coordinator_epoch)

@@ -5,7 +5,7 @@ and aborted transactions follow from the batches, by the code of a replay.
 
 A leader epoch is durable in ``leader-epoch-checkpoint`` before the first batch under it is written.
 
-Threading: any number of threads; the append lock of the batch builder is held while an epoch begins, then ``_sync_lock``,
+Threading: any number of threads; the append lock of the batch builder is held while an epoch begins, then ``LogSync.lock``,
 then ``SegmentWriter.lock``.
 """
 
@@ -15,8 +15,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from logdb.codec import convert
+from logdb.codec.batch import place
 from logdb.codec.convert import Followed
-from logdb.errors import FencedLeaderEpoch
+from logdb.errors import FencedLeaderEpoch, ReadOnly
 from logdb.log import epochs as epochs_file
 from logdb.log.appending import GROUP_SIZE_BYTES, begun_transactions
 from logdb.log.epochs import LeaderEpochs
@@ -42,13 +43,30 @@ def begin_epoch(log: "Log", epoch: int) -> int:
         log.flush(sync=False)  # records accepted so far belong to the former epoch
         _extend(log, [(epoch, start_offset)])
         log.writer.following = False
+        log.lead()
         return start_offset
 
     return log._alone(begin)
 
 
-def follow_append(log: "Log", batches: Buffer, durability: str | None) -> range:
-    """See ``Log.follow_append``."""
+def mirror_append(log: "Log", batches: Buffer, durability: str | None) -> range:
+    """See ``Log.mirror_append``."""
+    image = bytearray(batches)
+    for batch, head in convert.headers(memoryview(image)):
+        place(batch, 0, head.base_offset, max(0, log.leader_epoch))
+    return follow_append(log, image, durability, mirrors=True)
+
+
+def _check_mirrors(log: "Log") -> None:
+    """Raise unless the log leads, and its topic is a mirror; with the append lock held."""
+    if log._followed is not None:
+        raise log.not_leader()
+    if not log._config.mirror_of:
+        raise ReadOnly(f"{log.topic} is no mirror: its config logdb.mirror.of is not set")
+
+
+def follow_append(log: "Log", batches: Buffer, durability: str | None, *, mirrors: bool = False) -> range:
+    """See ``Log.follow_append``; ``mirrors``: the batches are those of another cluster's leader."""
     try:
         view = memoryview(batches).cast("B")
     except TypeError as error:
@@ -57,34 +75,35 @@ def follow_append(log: "Log", batches: Buffer, durability: str | None) -> range:
         raise log._host.refusal(log)
     if not view:
         return range(log._next_offset, log._next_offset)
-    size_bytes = len(view)
+    size_bytes, now_ms = len(view), log._clock()
     buffer = log._buffer(size_bytes)
     image = memoryview(buffer)[:size_bytes]
     image[:] = view  # the caller cannot change this copy
     followed = _without_known_offsets(image, convert.check_followed(image), log._next_offset)
     del image  # the buffer is the builder's
     transactions = begun_transactions(log) if followed.produced else None
-    admission = None if transactions is None else transactions.followed(followed.produced, log._clock())
 
-    def admit(first_offset: int) -> None:
+    def admit(_first_offset: int) -> None:
+        if mirrors:
+            _check_mirrors(log)
         if transactions is not None and transactions.superseded:
             raise Superseded
         _follow_epochs(log, followed.epochs)
         log.writer.following = True
-        if admission is not None:
-            admission(first_offset)
+        if transactions is not None:
+            transactions.admit_followed(followed.produced, now_ms)
 
     below_fsync = durability not in (None, "fsync") or size_bytes > GROUP_SIZE_BYTES
-    log._below_fsync_count += below_fsync
+    log.syncs.below_fsync_count += below_fsync
     try:
         if size_bytes > GROUP_SIZE_BYTES:
             log._end_fsync_only()
         offsets = followed.offsets
         return log._append_raw(buffer, size_bytes, len(offsets), offsets.start, durability, admit, True)
     except Superseded:
-        return follow_append(log, batches, durability)
+        return follow_append(log, batches, durability, mirrors=mirrors)
     finally:
-        log._below_fsync_count -= below_fsync
+        log.syncs.below_fsync_count -= below_fsync
 
 
 def _without_known_offsets(image: memoryview, followed: Followed, end_offset: int) -> Followed:
@@ -112,7 +131,7 @@ def _follow_epochs(log: "Log", epochs: Sequence[tuple[int, int]]) -> None:
 
 def forget_epochs(log: "Log", offset: int) -> None:
     """See ``Log.forget_epochs``."""
-    with log._sync_lock, log.writer.lock:
+    with log.syncs.lock, log.writer.lock:
         epochs = log.view.epochs.before(offset)
         if epochs.entries != log.view.epochs.entries:
             _save(log, epochs)
@@ -128,7 +147,7 @@ def _save(log: "Log", epochs: LeaderEpochs) -> None:
 
 def _extend(log: "Log", begun: Sequence[tuple[int, int]]) -> None:
     """Let epochs begin, durably; with the append lock held."""
-    with log._sync_lock, log.writer.lock:
+    with log.syncs.lock, log.writer.lock:
         if log._closed:
             raise log._host.refusal(log)
         epochs = log.view.epochs

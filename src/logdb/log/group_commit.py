@@ -48,34 +48,40 @@ class GroupCommit:
 
         An exception from outside (Ctrl-C) hands the lead on, or leaves the queue.
         """
-        waiter, durable = _Waiter(offset), -1
+        waiter: _Waiter | None = None
+        leads, durable = False, -1
         try:
-            self._enter(waiter)
-            while not (waiter.covered or waiter.leads or waiter.woken.acquire(timeout=_LEADERLESS_S)):
+            waiter = self._enter(offset)
+            while waiter is not None and not (waiter.covered or waiter.leads or waiter.woken.acquire(timeout=_LEADERLESS_S)):
                 self._take_over(waiter)
-            if waiter.leads:
+            leads = waiter is None or waiter.leads
+            if leads:
                 with self._working:
-                    self._gather()
+                    if self._company > 1:
+                        self._gather()
                     began = time.perf_counter()
                     durable = self._work()
                     self._work_s = time.perf_counter() - began
         finally:
-            if waiter.leads:
+            if leads:
                 self._hand_on(durable)
-            elif waiter in self._waiting:
+            elif waiter is not None and not waiter.covered:
                 self._leave(waiter)
 
-    def _enter(self, waiter: _Waiter) -> None:
-        """Lead, or queue up behind the leader."""
+    def _enter(self, offset: int) -> _Waiter | None:
+        """Queue up behind the leader; None: there is none, and this thread leads."""
+        waiter = _Waiter(offset) if self._leading else None  # made without the lock
         with self._mutex:
             if not self._leading:
-                self._leading = waiter.leads = True
-                return
+                self._leading = True
+                return None
+            waiter = waiter or _Waiter(offset)
             self._waiting.append(waiter)
             if self._gathering and len(self._waiting) + 1 >= self._company:
                 self._gathering = False
                 if self._gathered.locked():
                     self._gathered.release()
+            return waiter
 
     def _take_over(self, waiter: _Waiter) -> None:
         """Lead, if no leader is at work."""
@@ -95,6 +101,9 @@ class GroupCommit:
     def _hand_on(self, durable: int) -> None:
         """Wake the waiters whose offset is durable, and let the first of the others lead."""
         with self._mutex:
+            if not self._waiting:
+                self._leading, self._company = False, max(1, self._company - 1)
+                return
             covered = [waiter for waiter in self._waiting if waiter.offset <= durable]
             self._waiting = [waiter for waiter in self._waiting if waiter.offset > durable]
             self._company = max(len(covered) + len(self._waiting) + 1, self._company - 1)

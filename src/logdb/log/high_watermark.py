@@ -13,7 +13,7 @@ file says nothing: then only the leader knows the high watermark, and until it s
 
 A log that is not replicated has no such file; readers see it up to its end.
 
-Threading: ``note`` and ``lower`` exclude each other by the log's ``_sync_lock``, and by ``Log.alone``.
+Threading: ``note`` and ``lower`` exclude each other by ``LogSync.lock``, and by ``Log.alone``.
 """
 
 import os
@@ -67,7 +67,7 @@ class HighWatermarkFile:
 
     | field      | who changes it | under which lock                   | when it may be trusted      |
     |------------|----------------|------------------------------------|-----------------------------|
-    | ``offset`` | ``write``      | the log's ``_sync_lock``, ``alone``| always: the file says it    |
+    | ``offset`` | ``write``      | ``LogSync.lock``, ``alone``        | always: the file says it    |
     | ``due_ms`` | ``write``      | the same                           | a hint for the flusher      |
     """
 
@@ -135,7 +135,7 @@ def due_ms(log: "Log") -> int | None:
 
 
 def note(log: "Log", *, sync: bool = False) -> None:
-    """Let the file say what the log does; under ``_sync_lock``.  A log that is being cut off has lowered it."""
+    """Let the file say what the log does; under ``LogSync.lock``.  A log that is being cut off has lowered it."""
     file = log._high_watermark_file
     if file is not None and not (log._closed or log._is_held or log.refuses_writes):
         file.write(log.view.high_watermark, sync=sync)
@@ -148,7 +148,7 @@ def lower(log: "Log", offset: int) -> None:
         file.write(min(log.view.high_watermark, offset), sync=True)
 
 
-def wait(log: "Log", offset: int, leader_epoch: int | None, go_on: Callable[[], None] | None) -> None:
+def wait(log: "Log", offset: int, leader_epoch: int | None, go_on: Callable[[], object] | None) -> None:
     """Return once the high watermark has reached ``offset``; see ``Log.commit_to``.
 
     A leader does not cut its log off.  So what lies below ``offset`` stays the same until another epoch begins.
@@ -162,6 +162,8 @@ def wait(log: "Log", offset: int, leader_epoch: int | None, go_on: Callable[[], 
                 go_on()
             if log._closed or log.refuses_writes:
                 raise log._host.refusal(log)
+            if log.follows:
+                raise log.not_leader()
             view = log.view
             if epoch != view.epochs.latest:
                 ended = FencedLeaderEpoch if epoch < view.epochs.latest else UnknownLeaderEpoch

@@ -4,21 +4,19 @@ The catalogue, and the threads that flush, belong to its ``Host``.
 
     BatchBuilder    C: append, append_many; hands full buffers of batches to ``_write`` below
     ReadableLog     where it ends, and reading it (readable.py)
-      Log             what is durable, truncation; batches that come ready-made (appending.py)
+      Log             its parts together; batches that come ready-made (appending.py), rolls, truncation
         SegmentWriter   writes the buffers into segments (segment_writer.py)
-
-At level fsync an append waits in ``_commit``.
+        LogSync         what is durable: syncs and checkpoints (log_sync.py)
 
 Threading: any number of threads.  ``_write`` runs under the builder's write lock; what it changes is published as a ``LogView``
-by one assignment, after which readers may see it.  ``log.view`` says which lock is held for what.  A thread that holds
-``_sync_lock`` may drain the builder, never the other way round.
+by one assignment, after which readers may see it.  ``log.view`` says which lock is held for what.
 """
 
 import contextlib
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from logdb.codec import FSYNC, OS, BatchBuilder, Positions, compression
 from logdb.codec.control import ControlType
@@ -28,22 +26,23 @@ from logdb.errors import (
     DiskFull,
     InvalidRecord,
     InvalidTimestamp,
+    NotLeaderOrFollower,
+    ReadOnly,
     RecordTooLarge,
     SyncFailed,
     UnexpectedOffset,
     WriteFailed,
 )
 from logdb.io import IO
-from logdb.log import appending, checkpointing, following, high_watermark, producer_snapshot
+from logdb.log import appending, following, high_watermark, producer_snapshot
 from logdb.log.appending import GROUP_SIZE_BYTES
 from logdb.log.epochs import LeaderEpochs
-from logdb.log.group_commit import GroupCommit
 from logdb.log.high_watermark import HighWatermarkFile
 from logdb.log.host import Captured, Host
+from logdb.log.log_sync import LogSync
 from logdb.log.producers import Producer
 from logdb.log.readable import ReadableLog
 from logdb.log.recovery_point import Point, RecoveryPointFile
-from logdb.log.segment_reader import segment_slot
 from logdb.log.segment_writer import SegmentWriter, unstable_offset
 from logdb.log.transactions import Transactions
 from logdb.log.view import LogView
@@ -70,6 +69,14 @@ logger = logging.getLogger(__name__)
 
 WRITE_SIZE_BYTES = 128 << 10  # one write(2) for each 16 KiB would halve the speed
 APPENDS_REFUSED, WRITES_REFUSED = 1, 2  # new records; accepted ones that are not written, too
+_CLIENTS_REFUSED = -1  # records of clients; a leader's batches are taken
+
+
+class FollowedLeader(NamedTuple):
+    """The leader of a log that does not lead: its node, None where none is known, and its epoch."""
+
+    leader: int | None
+    leader_epoch: int
 
 
 class Log(BatchBuilder, ReadableLog):
@@ -78,16 +85,16 @@ class Log(BatchBuilder, ReadableLog):
     | field                  | who changes it                            | under which lock       | when it may be trusted              |
     |------------------------|-------------------------------------------|------------------------|-------------------------------------|
     | ``view``               | see ``log.view``                          | see there              | always: it is one value             |
-    | ``fsync_only``         | a checkpoint; the first append below      | none; the builder      | true: the catalogue says so, and    |
-    |                        | fsync                                     | asks first             | all past ``flushed`` was at fsync   |
     | ``_refused``           | ``refuse``: it only grows                 | none                   | the refusal outside of truncations  |
-    | ``_refusing``          | ``refuse``, ``interrupt``; ``restart``    | none                   | each append and each write asks     |
-    |                        | sets it back to ``_refused``              |                        |                                     |
+    | ``_refusing``,         | ``refuse``, ``interrupt``; ``restart``    | none                   | each append asks the one, each      |
+    | ``refuses_writes``     | sets them back to ``_refused``            |                        | write the other                     |
     | ``interrupted``        | ``interrupt``; ``restart``                | the append lock        | true: the files are not the log's   |
-    | ``writer``             | never; what it has: its own table         | see there              | see there                           |
-    | ``_is_held``           | ``alone``                                 | ``_sync_lock`` to set  | true: ``roll`` does nothing         |
-    | ``checkpointed``       | a checkpoint                              | the store's checkpoint | the catalogue's recovery point      |
+    | ``writer``, ``syncs``, | never; what they have: their own tables   | see there              | see there                           |
+    | ``fsync_only``         |                                           |                        |                                     |
+    | ``_is_held``           | ``alone``                                 | ``syncs.lock`` to set  | true: ``roll`` does nothing         |
     | ``_high_watermark_file``| never; what it says: its own table       | see there              | None: the log is not replicated     |
+    | ``_followed``          | ``follow_leader``, ``begin_epoch``        | the append lock        | not None: records of clients are    |
+    |                        |                                           |                        | refused, from its change on         |
     """
 
     def __init__(
@@ -145,19 +152,18 @@ class Log(BatchBuilder, ReadableLog):
         self.fsync_only = fsync_only
         self._io, self._clock, self._batch_size = io, clock or io.clock_ms, batch_size
         self._high_watermark_file = high_watermark_file
+        self.follows = high_watermark_file is not None
+        self._followed = FollowedLeader(None, epochs.latest) if self.follows else None
         self._high_watermark_epoch = -1  # of the leader that has moved it last; under ``SegmentWriter.lock``
         self._replacing = threading.Lock()  # held while files are renamed: a reader that misses a file waits
         self.writer = SegmentWriter(
             self, io=io, clock=self._clock, host=host, config=config, point=point, unsealed=unsealed, transactions=transactions
         )
         self.interrupted = False  # a truncation was committed, and its files are not in place
-        self._is_held = False  # by ``alone``: the active segment stays; under ``_sync_lock``
-        self._below_fsync_count = 0  # of calls under way whose batches may come in below level fsync, or be more than a group
-        self._interval_wanted = False
-        self.checkpointed, self._checkpointed_ms = checkpointed, io.monotonic_ms()
-        self._sync_lock = threading.Lock()
-        self._group_commit = GroupCommit(self._write_and_sync)
+        self.syncs = LogSync(self, io, host, checkpointed)
+        self._is_held = False  # by ``alone``: the active segment stays
         self._refusing = self._refused = 0 if read_only_reason is None else APPENDS_REFUSED
+        self.refuses_writes = False
         self.configure(config)
 
     # ------------------------------------------------------------ the view
@@ -171,7 +177,7 @@ class Log(BatchBuilder, ReadableLog):
         if self._next_offset > self.view.written_offset:
             with contextlib.suppress(DiskFull, WriteFailed, SyncFailed):
                 if self._commits_groups() and not self._refusing:
-                    self._commit(self._next_offset, FSYNC)
+                    self.syncs.commit(self._next_offset)
                 else:
                     self._drain()
         return self.view
@@ -265,7 +271,8 @@ class Log(BatchBuilder, ReadableLog):
             raise explained(error, Log.append_batches, batches=batches) from error.__cause__
         if self._refusing:
             raise self._host.refusal(self)
-        self._check_codec()
+        if self._codec_missing is not None:
+            self._check_codec()
         if not view:
             return self.append_many((), expected_offset=expected_offset, durability=durability)
         if len(view) > GROUP_SIZE_BYTES:
@@ -281,14 +288,13 @@ class Log(BatchBuilder, ReadableLog):
         if (missing := self._codec_missing) is not None:
             raise CodecMissing(missing.codec, missing.package)
 
-    def append_marker(self, producer: ProducerIdAndEpoch, *, commit: bool, coordinator_epoch: int, durability: str | None = None) -> int:
+    def append_marker(self, producer: ProducerIdAndEpoch, *, commit: bool, coordinator_epoch: int) -> int:
         """End a producer's transaction on this partition; for the coordinator of transactions.
 
         Args:
             producer: A newer epoch than that of its batches fences instances with the older epoch.
             commit: Whether its records become visible, or stay invisible.
             coordinator_epoch: Of the coordinator, in [0, 2^31).
-            durability: Level of this call; None: the topic's.
 
         Returns:
             The offset of the marker, which is written also where no transaction is open.
@@ -302,7 +308,7 @@ class Log(BatchBuilder, ReadableLog):
         if self._refusing:
             raise self._host.refusal(self)
         kind = ControlType.COMMIT if commit else ControlType.ABORT
-        return appending.append_marker(self, kind, producer, coordinator_epoch, durability)
+        return appending.append_marker(self, kind, producer, coordinator_epoch)
 
     # ------------------------------------------------------------ configs, flush
 
@@ -317,12 +323,17 @@ class Log(BatchBuilder, ReadableLog):
         if self._refusing:
             raise self._host.refusal(self)
         if sync or self._commits_groups():  # at level fsync a group is written only after the last sync
-            self._commit(self._next_offset, FSYNC)
+            self.syncs.commit(self._next_offset)
         else:
             self._drain()
 
+    @property
+    def is_synced(self) -> bool:
+        """Whether a sync has nothing to do: all that was appended is durable, or the level is os."""
+        return self._level == OS or self._next_offset <= self.view.flushed.offset
+
     def commit_to(
-        self, offset: int, *, sync: bool = False, leader_epoch: int | None = None, go_on: Callable[[], None] | None = None
+        self, offset: int, *, sync: bool = False, leader_epoch: int | None = None, go_on: Callable[[], object] | None = None
     ) -> None:
         """Return once everything below ``offset``, which is written, is committed.
 
@@ -335,10 +346,13 @@ class Log(BatchBuilder, ReadableLog):
 
         Raises:
             FencedLeaderEpoch, UnknownLeaderEpoch: Another epoch is the latest one: only its leader knows what is committed.
+            NotLeaderOrFollower: Another node leads.
             DiskFull, SyncFailed, Closed, ReadOnly, Forked: as ``flush``.
         """
         if (self._level == FSYNC or (sync and self._level != OS)) and self.view.flushed.offset < offset:
-            self.flush()
+            if self._refusing:
+                raise self._host.refusal(self)
+            self.syncs.group.commit(offset)
         if self._high_watermark_file is not None:
             high_watermark.wait(self, offset, leader_epoch, go_on)
 
@@ -350,7 +364,7 @@ class Log(BatchBuilder, ReadableLog):
         self._codec_missing = None if self._refusing else _missing_codec(config)
         self._configure(
             level=self._level,
-            refusing=self._refusing,
+            refusing=self._refusing or (0 if self._followed is None and not config.mirror_of else _CLIENTS_REFUSED),
             fsync_only=self.fsync_only,
             keys_required=config.compacted,
             log_append_time=config.log_append_time,
@@ -365,7 +379,7 @@ class Log(BatchBuilder, ReadableLog):
     def begin_epoch(self, epoch: int) -> int:
         """Begin the leader epoch that a controller has given: batches that are appended from now on carry it.
 
-        What was appended before is written first.  The epoch is durable when this returns.
+        What was appended before is written first.  The epoch is durable when this returns, and records of clients are taken.
 
         Returns:
             The offset that it begins at.
@@ -377,6 +391,33 @@ class Log(BatchBuilder, ReadableLog):
             SyncFailed, Closed, ReadOnly, Forked: as ``flush``.
         """
         return following.begin_epoch(self, epoch)
+
+    def follow_leader(self, leader: int | None, leader_epoch: int) -> None:
+        """From now on records come from a leader, by ``follow_append``: when this returns, no client's is accepted any more.
+
+        A replicated log begins so, until ``begin_epoch``.
+
+        Args:
+            leader: Its node, for the error that clients get; None: there is none.
+            leader_epoch: The leader's.
+        """
+
+        def follow(_next_offset: int) -> None:
+            self._followed, self.follows = FollowedLeader(leader, leader_epoch), True
+            self.configure(self._config)
+
+        self._alone(follow)
+        self.wake()  # the waits for a commit
+
+    def not_leader(self) -> NotLeaderOrFollower:
+        """The refusal of a client by a log that follows."""
+        leader, epoch = self._followed or (None, self.leader_epoch)
+        return NotLeaderOrFollower(self.topic, self.partition, leader, epoch)
+
+    def lead(self) -> None:
+        """Take records of clients; the caller is ``alone``, and has begun a leader epoch."""
+        self._followed, self.follows = None, False
+        self.configure(self._config)
 
     def follow_append(self, batches: Buffer, *, durability: Durability | None = None) -> range:
         """Append batches of a leader's log, with the offsets and leader epochs that they carry.
@@ -403,6 +444,21 @@ class Log(BatchBuilder, ReadableLog):
         After each error but those of the last line, nothing was appended.
         """
         return following.follow_append(self, batches, durability)
+
+    def mirror_append(self, batches: Buffer, *, durability: Durability | None = None) -> range:
+        """Append batches of another cluster's log, with the offsets that they carry, in this log's leader epoch.
+
+        Raises:
+            NotLeaderOrFollower: The log follows.
+            ReadOnly: The topic is no mirror (config ``logdb.mirror.of``).
+            UnexpectedOffset, InvalidBatch, CodecMissing, DiskFull, SyncFailed: as ``follow_append``.
+        """
+        return following.mirror_append(self, batches, durability)
+
+    @property
+    def is_mirror(self) -> bool:
+        """Whether another cluster's topic is copied into it: no client appends."""
+        return bool(self._config.mirror_of)
 
     def move_high_watermark(self, offset: int, *, leader_epoch: int) -> int:
         """Records below ``offset`` are replicated: readers, compaction and retention may reach up to it.
@@ -440,24 +496,20 @@ class Log(BatchBuilder, ReadableLog):
             self.configure(self._config)
 
     def _commit(self, next_offset: int, level: int) -> None:
-        """Return once everything below ``next_offset`` is durable; concurrent callers share one sync."""
-        if level != FSYNC:
-            if not self._interval_wanted:
-                self._interval_wanted = True
-                self._host.wake_syncer(self)
-            return
-        if self.view.flushed.offset < next_offset:
-            self._group_commit.commit(next_offset)
-
-    def _write_and_sync(self) -> int:
-        """The work of a group commit; returns the offset below which everything is durable."""
-        with self._sync_lock:
-            self._drain()
-            self._sync()
-            return self.view.flushed.offset
+        """Return once everything below ``next_offset`` is acknowledged at a level."""
+        if level == FSYNC:
+            self.syncs.commit(next_offset)
+        else:
+            self.syncs.commit_in_time()
 
     def _reject(self, reason: str, *numbers: int) -> None:
         """Raise the error that the builder found."""
+        if reason == "refusing" and numbers[0] == _CLIENTS_REFUSED:
+            if self._followed is None:
+                raise ReadOnly(
+                    f"{self.topic} mirrors another topic: logdb mirror alone appends to it, until its config logdb.mirror.of is deleted"
+                )
+            raise self.not_leader()
         self._check_codec()
         match reason:
             case "size":
@@ -493,7 +545,7 @@ class Log(BatchBuilder, ReadableLog):
         Returns:
             Whether the segment was rolled; it and the new one are then durable.  A log that is being truncated is not rolled.
         """
-        with self._sync_lock:
+        with self.syncs.lock:
             with self.writer.lock:
                 active, offset = self.view.active, self.view.written_offset
                 is_held = self._closed or self.interrupted or self._is_held
@@ -504,7 +556,7 @@ class Log(BatchBuilder, ReadableLog):
                     segment = self.writer.roll(self._clock())
                 except OSError as error:
                     raise write_error(self.directory, 0, error) from error
-            self._sync()
+            self.syncs.sync_locked()
             if segment.new:
                 sync_directory(self._io, self.directory)
                 segment.new = False
@@ -527,7 +579,7 @@ class Log(BatchBuilder, ReadableLog):
             limit = max(self.view.high_watermark, start_offset)
             self.writer.publish(start_offset=start_offset, segments=segments[len(gone) :], high_watermark=limit)
             self.writer.sealing = [segment for segment in self.writer.sealing if segment not in gone]
-        self._remove_old_snapshots()
+        self.remove_old_snapshots()
         self._positions.clear()
         self._cursor = None
         return gone
@@ -554,7 +606,7 @@ class Log(BatchBuilder, ReadableLog):
         """Call ``work(next_offset)`` while no record is accepted and ``roll`` does nothing; ``work`` may flush, but must not append."""
 
         def held(next_offset: int) -> T:
-            with self._sync_lock:  # no roll is under way
+            with self.syncs.lock:  # no roll is under way
                 self._is_held = True
             try:
                 return work(next_offset)
@@ -573,7 +625,7 @@ class Log(BatchBuilder, ReadableLog):
         Args:
             recover: Called while no file is opened and none is synced; if it raises, the log stays as it is.
         """
-        with self._sync_lock:
+        with self.syncs.lock:
             with self._replacing:
                 found = recover()
                 with self.writer.lock:
@@ -599,14 +651,17 @@ class Log(BatchBuilder, ReadableLog):
             high_watermark=limit,
         )
         self.writer.restart(view, found.point, found.unsealed, found.transactions)
-        self.checkpointed, self._checkpointed_ms, self._interval_wanted = found.point.point, self._io.monotonic_ms(), False
+        self.syncs.restart(found.point.point)
         self._next_offset, self.leader_epoch = found.next_offset, found.epochs.latest
         self._begin_lineage(self._lineage.end(found.next_offset, self.view.epochs))
         self.view = view
         self._positions, self._cursor = Positions(), None  # a running read may still add to the old ones
-        if self.interrupted or found.read_only_reason is not None:
+        if self.interrupted or self.read_only_reason != found.read_only_reason:
+            if self.damage is not None and found.read_only_reason is None:
+                self._refused = 0  # it was read-only for what is set aside now
             self.interrupted, self.read_only_reason = False, found.read_only_reason
             self.refuse(0 if found.read_only_reason is None else APPENDS_REFUSED)
+        self.damage = found.read_only_reason
 
     def interrupt(self, reason: str) -> None:
         """Refuse appends, writes and syncs until ``restart``: the files differ from the log's state."""
@@ -619,47 +674,12 @@ class Log(BatchBuilder, ReadableLog):
 
     def renew_point(self) -> None:
         """Note the recovery point in a new file: a truncation removed the old one, and was not committed.  The caller is ``alone``."""
-        with self._sync_lock:
+        with self.syncs.lock:
             point = RecoveryPointFile(self._io, self.directory, writable=True)
             self.writer.point.retire()
             self.writer.point = point
             point.note(point=self.view.flushed)
         self._host.wake_syncer(self)  # the file of the high watermark may say less than it could
-
-    # ------------------------------------------------------------ durability
-
-    def _sync(self) -> None:
-        """Sync written records and move the recovery point; under ``_sync_lock``.
-
-        Raises:
-            SyncFailed: Final.
-            DiskFull, WriteFailed: The epoch checkpoint could not be written; nothing was acknowledged.
-        """
-        if self._closed or self.refuses_writes:  # a sync failed during the wait for the lock: another sync would prove nothing
-            raise self._host.refusal(self)
-        view = self.view
-        if not view.segments or (view.written_offset == view.flushed.offset and not self.writer.epochs_unsynced):
-            return
-        now_ms = self._io.monotonic_ms()
-        tail = view.segments[segment_slot(view.segments, view.flushed.offset) :]
-        for segment in tail:
-            if segment.dirty:
-                segment.sync()
-        if self.writer.epochs_unsynced:
-            self.writer.save_epochs(sync=True)
-        if any(segment.new for segment in tail):
-            sync_directory(self._io, self.directory)
-            for segment in tail:
-                segment.new = False
-        written_since = self.view.written_offset != view.written_offset
-        self.writer.unsynced_since_ms = now_ms if written_since else 0
-        self._interval_wanted = self._interval_wanted and (written_since or self._pending_count > 0)
-        point = Point(tail[-1].base_offset, view.written_offset, view.written_position)
-        with self.writer.lock:
-            self.view = self.view._replace(flushed=point)
-        self.writer.point.note(point=point)
-        if self._watchers:
-            self.wake()
 
     # ------------------------------------------------------------ what the store's threads call
 
@@ -673,16 +693,15 @@ class Log(BatchBuilder, ReadableLog):
 
     def sync_due_ms(self) -> int | None:
         """When unsynced records must be synced, on the monotonic clock; None: never by a timer."""
-        return checkpointing.sync_due_ms(self)
+        return self.syncs.due_ms()
 
     def sync(self) -> None:
         """Sync written records; those in the open batch stay there."""
-        with self._sync_lock:
-            self._sync()
+        self.syncs.sync()
 
     def checkpoint_due_ms(self) -> int | None:
         """When the next checkpoint is due, on the monotonic clock; None: the catalogue is up to date."""
-        return checkpointing.checkpoint_due_ms(self)
+        return self.syncs.checkpoint_due_ms()
 
     def high_watermark_due_ms(self) -> int | None:
         """On the monotonic clock, when the file of the high watermark is to be written; None: it says what the log does."""
@@ -690,7 +709,7 @@ class Log(BatchBuilder, ReadableLog):
 
     def note_high_watermark(self) -> None:
         """Let the file of the high watermark say what the log does; raises DiskFull, WriteFailed."""
-        with self._sync_lock:
+        with self.syncs.lock:
             high_watermark.note(self)
 
     def due_ms(self) -> int | None:
@@ -698,14 +717,8 @@ class Log(BatchBuilder, ReadableLog):
         dues = (self.sync_due_ms(), self.checkpoint_due_ms(), self.high_watermark_due_ms())
         return min((due for due in dues if due is not None), default=None)
 
-    def checkpoint_done(self, point: Point, sealed: Sequence[Segment]) -> None:
-        """The catalogue has ``point`` and the ``sealed`` segments."""
-        self.checkpointed, self._checkpointed_ms = point, self._io.monotonic_ms()
-        for segment in sealed:
-            self.writer.sealing.remove(segment)
-        self._remove_old_snapshots()
-
-    def _remove_old_snapshots(self) -> None:
+    def remove_old_snapshots(self) -> None:
+        """Remove the snapshots of producers that no opening needs any more."""
         if self.writer.transactions is not None:
             bases = () if self._high_watermark_file is None else [segment.base_offset for segment in self.view.segments]
             producer_snapshot.remove_old(self._io, self.directory, self.writer.transactions.snapshots, bases)
@@ -729,30 +742,21 @@ class Log(BatchBuilder, ReadableLog):
         """Accept no more records (APPENDS_REFUSED), or write none either (WRITES_REFUSED); the host's ``refusal`` is the error."""
         self._refused = max(refusing, self._refused)
         self._refusing = WRITES_REFUSED if self.interrupted else self._refused
+        self.refuses_writes = self._refusing == WRITES_REFUSED
         self.configure(self._config)
         if not self._closed:
             self.wake()  # the threads that wait for a commit
-
-    @property
-    def refuses_writes(self) -> bool:
-        """Whether nothing is written any more, not even what was accepted."""
-        return self._refusing == WRITES_REFUSED
 
     def _commits_groups(self) -> bool:
         return self.fsync_only and self._level == FSYNC  # its appending threads write and sync in groups themselves
 
     def forked(self) -> None:
         """In a forked child: the parent writes the records that wait."""
-        renew((self.writer.lock, self._replacing, self._sync_lock, self._watch_lock))
+        renew((self.writer.lock, self._replacing, self.syncs.lock, self._watch_lock))
         if self.writer.transactions is not None:
             renew((self.writer.transactions.lock,))
         self._closed = True
         self.refuse(WRITES_REFUSED)
-
-    def note_unsynced(self) -> None:
-        """A recovery found records past the recovery point: let them be synced in time."""
-        if self.view.written_offset > self.view.flushed.offset:
-            self.writer.unsynced_since_ms = self._io.monotonic_ms()
 
     def finish(self) -> str | None:
         """Accept no more records, write and sync everything, and prepare the files for a clean open.
@@ -763,11 +767,11 @@ class Log(BatchBuilder, ReadableLog):
         if self.interrupted:
             return self.read_only_reason
         try:
-            if self._refusing != WRITES_REFUSED and self.read_only_reason is None:
+            if not self.refuses_writes and self.read_only_reason is None:
                 self.refuse(APPENDS_REFUSED)
-                with self._sync_lock:
+                with self.syncs.lock:
                     self._drain()
-                    self._sync()
+                    self.syncs.sync_locked()
                     self._finish_active()
                     self.writer.point.sync_slots()
                     high_watermark.note(self, sync=True)
@@ -788,7 +792,7 @@ class Log(BatchBuilder, ReadableLog):
 
     def abandon(self) -> int:
         """Release files and memory; returns the number of records that waited to be written."""
-        with self._sync_lock:  # a running sync ends, and no other begins
+        with self.syncs.lock:  # a running sync ends, and no other begins
             self._closed = True
         lost = self._next_offset - self.view.written_offset
         self._discard()  # without the lock: a running append may wait for it

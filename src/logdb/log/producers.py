@@ -20,7 +20,7 @@ Invariants: an open transaction has an entry in ``open``, in the order of first 
 expires; entries are immutable, so a state is copied by copying its dictionary.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from logdb.codec import Header, control
@@ -236,7 +236,11 @@ def _check_epoch(known: Producer, epoch: int) -> None:
         raise ProducerFenced(known.producer_id, epoch, known.epoch)
 
 
-def repeated(known: Mapping[int, Producer], heads: Sequence[Header]) -> list[Batch]:
+def repeated(known: Mapping[int, Producer], heads: Iterable[Header]) -> list[Batch]:
     """The batches that repeat one of their producer's last batches."""
-    producers = ((known.get(head.producer_id), head) for head in heads)
-    return [batch for producer, head in producers if producer is not None and (batch := producer.duplicate_of(head)) is not None]
+    found = []
+    for head in heads:
+        producer = known.get(head.producer_id)
+        if producer is not None and (batch := producer.duplicate_of(head)) is not None:
+            found.append(batch)
+    return found

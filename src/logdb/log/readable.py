@@ -15,7 +15,16 @@ from itertools import chain
 from typing import TYPE_CHECKING, Literal
 
 from logdb.codec import Positions, Record, RecordIterator, arrow, convert
-from logdb.errors import Closed, FencedLeaderEpoch, LogdbError, LogTruncated, OffsetOutOfRange, UnknownLeaderEpoch
+from logdb.errors import (
+    Closed,
+    CorruptionError,
+    FencedLeaderEpoch,
+    LogdbError,
+    LogTruncated,
+    OffsetNotAvailable,
+    OffsetOutOfRange,
+    UnknownLeaderEpoch,
+)
 from logdb.log import reading
 from logdb.log.epochs import EpochEnd, LeaderEpochs
 from logdb.log.host import Captured, Host
@@ -43,7 +52,9 @@ class ReadableLog:
     | ``_next_offset``       | the C builder; of a tail its view     | see there        | at once                              |
     | ``read_only_reason``   | the opening; a truncation that was    | of a written log:| until the truncation is finished     |
     |                        | interrupted, or is finished           | the append lock  |                                      |
-    | ``_closed``            | ``abandon``, ``forked``               | ``_sync_lock``   | once true it stays so                |
+    | ``damage``             | the opening; a read; ``restart``      | none             | not None: a range of it is lost here |
+    | ``follows``            | ``follow_leader``, ``lead``           | the append lock  | true: records of clients are refused |
+    | ``_closed``            | ``abandon``, ``forked``               | ``LogSync.lock`` | once true it stays so                |
     | ``_config``            | ``configure``                         | none             | from the next batch on               |
     | ``_positions``,        | readers; a replacement and a new log  | none             | hints: the segment is compared, and  |
     | ``_cursor``            | start clear them                      |                  | batches are checked                  |
@@ -58,7 +69,8 @@ class ReadableLog:
         self, *, host: Host, directory: str, topic: str, partition: int, config: LogConfig, view: LogView, read_only_reason: str | None
     ) -> None:
         self.topic, self.partition, self.directory = topic, partition, directory
-        self.view, self.read_only_reason = view, read_only_reason
+        self.view, self.read_only_reason, self.follows = view, read_only_reason, False
+        self.damage = read_only_reason
         self._host, self._config, self._closed = host, config, False
         self._positions = Positions()
         self._cursor: Cursor | None = None
@@ -123,6 +135,18 @@ class ReadableLog:
             raise self._host.refusal(self)
         committed, view = is_committed(isolation_level), self.catch_up()
         return (self._decided() if committed else view).limit(committed)
+
+    def check_end_known(self, offset: int | None = None) -> None:
+        """Return if a leader can tell where reading ends, or if ``offset`` lies before what it cannot tell.
+
+        Raises:
+            OffsetNotAvailable: Its high watermark has not reached the start of its epoch, nor ``offset``.
+
+        Source: KIP-207.
+        """
+        high_watermark, start_offset = self.view.high_watermark, self.view.epochs.latest_start
+        if high_watermark < start_offset and (offset is None or offset >= high_watermark):
+            raise OffsetNotAvailable(self.topic, self.partition, high_watermark, start_offset)
 
     def open_transactions(self) -> list[OpenTransaction]:
         """The open transactions of this partition, by their first offsets."""
@@ -213,7 +237,7 @@ class ReadableLog:
             offset: First offset wanted, in [start_offset, end_offset].
             end_offset: Stop before this one.
             leader_epoch: Epoch of the record before ``offset``, as the reader saw it;
-                an offset lost since then is an error instead of other records.
+                an offset lost since then is an error instead of other records.  Below 0: it has none, nothing is asked.
             isolation_level: ``"read_committed"`` ends at the last stable offset, and leaves out aborted transactions.
 
         Returns:
@@ -228,7 +252,7 @@ class ReadableLog:
         try:
             source = self._source
             end = self._readable_end(offset)
-            if leader_epoch is not None:
+            if leader_epoch is not None and leader_epoch >= 0:
                 self._check_epoch(offset, leader_epoch)
             if end_offset is not None and end_offset < end:
                 end = end_offset
@@ -297,9 +321,8 @@ class ReadableLog:
                 try:
                     batches, next_offset, self._cursor = reading.batches(view, offset, limit, size_bytes_max, self._cursor)
                     return batches, next_offset
-                except FileMissing:
-                    if not self._replaced(view):
-                        raise
+                except CorruptionError as error:
+                    self._raise_damage(view, error)
         except TypeError as error:
             raise explained(error, ReadableLog.read_batches, offset=offset, size_bytes_max=size_bytes_max) from error.__cause__
 
@@ -459,6 +482,15 @@ class ReadableLog:
         end = min(end_offset, self._limit(True))
         return end, self.aborted_transactions(offset, end) if offset < end else []
 
+    def _raise_damage(self, view: LogView, error: CorruptionError) -> FileMissing:
+        """Raise what a read of a view has found, and remember it; returned: the file was only replaced meanwhile."""
+        if not self._replaced(view):
+            self.damage = self.damage or str(error)
+            raise error
+        if not isinstance(error, FileMissing):
+            raise error
+        return error
+
     def _chunks_of_records(self, lineage: Lineage, offset: int, end_offset: int) -> Iterable[Buffer]:
         """The chunks of a record iterator; the first is one batch, which is enough for a read of one record."""
         view = self.view
@@ -487,10 +519,8 @@ class ReadableLog:
             limit = min(end_offset, view.written_offset, cut_offset)
             try:
                 yield from read_chunks(view.segments, offset, limit, view.epochs.entries or None, positions=positions)
-            except FileMissing as missing:
-                if not self._replaced(view):
-                    raise
-                offset = missing.offset
+            except CorruptionError as error:
+                offset = self._raise_damage(view, error).offset
             except Closed as error:
                 raise self._closed_under(error) from None
             else:

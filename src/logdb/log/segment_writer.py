@@ -33,20 +33,20 @@ NOTE_SIZE_BYTES = 8 << 20  # written, and so to be checked after a crash of the 
 
 
 class SegmentWriter:
-    """The writing side of a log's files; beside it ``Log`` decides when they are synced.
+    """The writing side of a log's files; ``LogSync`` syncs them.
 
     | field                 | who changes it                     | under which lock         | when it may be trusted                     |
     |-----------------------|------------------------------------|--------------------------|--------------------------------------------|
     | ``Log.view``          | see ``log.view``                   | ``lock``                 | always: it is one value                    |
     | ``config``, ``codec`` | ``Log.configure``                  | none                     | from the next batch on                     |
     | ``following``         | a leader's batch; a new epoch      | the append lock          | true: batches are written as they came     |
-    | ``transactions``      | the first batch of a producer; a   | ``_sync_lock``           | under the append lock; before, until it is |
+    | ``transactions``      | the first batch of a producer; a   | ``LogSync.lock``         | under the append lock; before, until it is |
     |                       | truncation                         |                          | ``superseded``; None: there was no batch   |
     | ``sealing``           | a roll; a checkpoint               | ``lock``; the store's    | sealed segments that the catalogue does    |
     |                       |                                    | checkpoint               | not name yet                               |
-    | ``point``             | a truncation                       | ``_sync_lock``           | always: the file of the recovery point     |
-    | ``epochs_unsynced``   | a roll of an empty log; a sync     | ``_sync_lock``, ``lock`` | false: the file is durable                 |
-    | ``unsynced_since_ms`` | a write; a sync                    | none                     | a hint for the flusher                     |
+    | ``point``             | a truncation                       | ``LogSync.lock``         | always: the file of the recovery point     |
+    | ``epochs_unsynced``   | a roll of an empty log; a sync     | ``LogSync.lock``, or     | false: the file is durable                 |
+    |                       |                                    | ``lock``                 |                                            |
     | ``_tried``            | a write; a truncation              | the builder's write lock | until its buffer is written                |
     | ``_noted_position``   | a write, a roll; a truncation      | ``lock``                 | under it                                   |
     """
@@ -71,7 +71,6 @@ class SegmentWriter:
     def _begin(self, view: LogView, point: RecoveryPointFile, unsealed: Sequence[Segment], transactions: Transactions | None) -> None:
         self.point, self.transactions, self.sealing = point, transactions, list(unsealed)
         self.epochs_unsynced = False
-        self.unsynced_since_ms = 0
         self._noted_position = view.written_position
         # Of the buffer that is written: base offset, codec, max.message.bytes, and room in the segment.
         self._tried = (-1, 0, 0, 0)
@@ -81,7 +80,7 @@ class SegmentWriter:
         self._log.view = self._log.view._replace(**changes)
 
     def restart(self, view: LogView, point: RecoveryPointFile, unsealed: Sequence[Segment], transactions: Transactions | None) -> None:
-        """Go on with what a truncation has left, before its view is published; under the append lock, ``_sync_lock`` and ``lock``."""
+        """Go on with what a truncation has left, before its view is published; under the append lock, ``LogSync.lock`` and ``lock``."""
         if self.transactions is not None:
             self.transactions.superseded = True
         self.point.retire()
@@ -92,8 +91,9 @@ class SegmentWriter:
     def write(self, batches: memoryview, base_offset: int, next_offset: int) -> None:
         """Write a buffer of batches; tried again with the same bytes if it raises.  Under ``lock``."""
         if base_offset != self._tried[0]:
-            codec = 0 if self.following else self.codec
-            self._tried = (base_offset, codec, self.config.max_message_bytes, self._room())
+            codec, config = 0 if self.following else self.codec, self.config
+            room = config.segment_bytes - self._log.view.written_position  # in the active segment
+            self._tried = (base_offset, codec, config.max_message_bytes, room if room > 0 else config.segment_bytes)
         # A retry writes the same bytes and rolls at the same places, even if the config has changed.
         _, codec, size_bytes_max, room = self._tried
         if codec:
@@ -106,7 +106,7 @@ class SegmentWriter:
                 continue
             segment = view.segments[-1] if view.segments else None
             try:
-                if segment is not None:
+                if segment is not None and not (segment.whole and segment.size_bytes == view.written_position):
                     self.make_whole(segment)
                 if segment is None or self._must_roll(segment, len(part), part_next, now_ms):
                     segment = self.roll(now_ms)
@@ -114,17 +114,13 @@ class SegmentWriter:
                 segment.append(part, part_next, preallocate=self.config.durability == "fsync")
             except OSError as error:
                 raise write_error(segment.path if segment else self._directory, len(part), error) from error
-            if not self.unsynced_since_ms:
-                self.unsynced_since_ms = self._io.monotonic_ms()
+            if not self._log.syncs.unsynced_since_ms:
+                self._log.syncs.unsynced_since_ms = self._io.monotonic_ms()
                 self._host.wake_syncer(self._log)
             if self.transactions is not None and self.transactions.pending:
                 with self.transactions.lock:
-                    self.transactions.advance(part_next, segment.transactions)
-                    self.publish(
-                        written_offset=part_next,
-                        written_position=segment.size_bytes,
-                        unstable_offset=unstable_offset(self.transactions),
-                    )
+                    unstable = self.transactions.advance(part_next, segment.transactions)
+                    self.publish(written_offset=part_next, written_position=segment.size_bytes, unstable_offset=unstable)
             else:
                 view = self._log.view  # no ``_publish``: it takes three times as long
                 self._log.view = LogView(
@@ -175,11 +171,6 @@ class SegmentWriter:
             or next_offset - segment.base_offset > 2**31 - 1
             or (scanner is not None and len(scanner.index) + 8 > config.segment_index_bytes)
         )
-
-    def _room(self) -> int:
-        """Bytes that still fit into the active segment, or all of a new one."""
-        room = self.config.segment_bytes - self._log.view.written_position
-        return room if room > 0 else self.config.segment_bytes
 
     def roll(self, now_ms: int) -> Segment:
         """Begin a new active segment where the log was written to; the old one is sealed in the background.  Under ``lock``."""

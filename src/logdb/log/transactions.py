@@ -8,20 +8,20 @@ A batch is checked under the append lock of the batch builder, in the step that 
 until the batch is in the file.  So a snapshot never has a batch that the log lacks, and a batch that still waits in memory is
 recognized as a duplicate.
 
-Threading: ``Admission`` runs under the builder's append lock, ``advance`` under its write lock.  ``lock`` keeps threads from copying
+Threading: batches are admitted under the builder's append lock, ``advance`` under its write lock.  ``lock`` keeps threads from copying
 the states while ``advance`` works; it is never held over I/O.
 """
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
-from logdb.codec import Header, control
+from logdb.codec import Header
 from logdb.codec.control import ControlType
 from logdb.codec.convert import Produced
 from logdb.errors import OutOfOrderSequence
 from logdb.log.producers import Producer, ProducerStates, Update, check_batch, check_marker, repeated
-from logdb.model import ProducerIdAndEpoch, TopicPartition
+from logdb.model import OFFSET_MAX, ProducerIdAndEpoch, TopicPartition
 from logdb.segment.transaction_index import TransactionIndex
 
 _EXPIRY_INTERVAL_MS = 60_000
@@ -68,14 +68,19 @@ class Transactions:
 
     # ------------------------------------------------------------ written batches
 
-    def advance(self, end_offset: int, index: TransactionIndex) -> None:
-        """The log was written up to ``end_offset``, at last into the segment of ``index``; with ``lock`` held."""
+    def advance(self, end_offset: int, index: TransactionIndex) -> int:
+        """The log was written up to ``end_offset``, at last into the segment of ``index``; with ``lock`` held.
+
+        Returns:
+            The first offset of the oldest open transaction; OFFSET_MAX without one.
+        """
         while self.pending and (update := self.pending[0]).last_offset < end_offset:
             self.written_offset = update.last_offset + 1
             if update.aborted is not None:
                 index.add(update.aborted)  # first: once the transaction is closed, readers look there
             self.written.put(update.producer)
             self.pending.popleft()  # last: after an exception from outside (Ctrl-C) the update is applied again
+        return OFFSET_MAX if self.written.first_unstable is None else self.written.first_unstable
 
     def saved(self, offset: int) -> None:
         """A snapshot of the producers at ``offset`` was saved."""
@@ -104,85 +109,70 @@ class Transactions:
         offsets, count = range(batches[0].first_offset, batches[-1].last_offset + 1), len(batches)
         if count == batch_count:
             return offsets
-        refusal = OutOfOrderSequence(
-            *self._where, heads[0].producer_id, heads[0].base_sequence, self._known(heads[0].producer_id).next_sequence
-        )
+        first = self.accepted.producers.get(heads[0].producer_id) or Producer(heads[0].producer_id)
+        refusal = OutOfOrderSequence(*self._where, first.producer_id, heads[0].base_sequence, first.next_sequence)
         if len(heads) == batch_count and len(repeated(self.accepted.producers, heads[:count])) == count:
             raise Begun(offsets, count, refusal)
         raise refusal
 
-    def _expire(self, now_ms: int) -> None:
-        """Forget expired producers now and then; under the append lock, as all changes of ``accepted``."""
+    def admit_batches(self, produced: Sequence[Produced], batch_count: int, now_ms: int, sequenced: bool, first_offset: int) -> None:
+        """Admit batches that are about to get the offsets from ``first_offset`` on.
+
+        Args:
+            sequenced: They are a producer's; a coordinator's own have no sequence.
+
+        Raises:
+            Duplicate, Begun, Superseded: as they say.
+            ProducerFenced, OutOfOrderSequence, InvalidTransactionState, InvalidBatch: see ``log.producers``.
+        """
+        self._begin(now_ms)
+        if sequenced and (offsets := self.offsets_of(produced, batch_count)) is not None:
+            raise Duplicate(offsets)
+        latest: dict[int, Producer] = {}
+        updates = []
+        for records_before, head in produced:
+            before = self.accepted.producers.get(head.producer_id)
+            known = latest.get(head.producer_id) or before or Producer(head.producer_id)
+            check_batch(self._where, known, head, sequenced=sequenced)
+            after = latest[head.producer_id] = known.after_batch(head, first_offset + records_before, now_ms)
+            updates.append(Update(after.batches[-1].last_offset, after, before))
+        self._admit(updates)
+
+    def admit_followed(self, produced: Sequence[tuple[Header, bytes]], now_ms: int) -> None:
+        """Admit a leader's batches, which the leader has checked: their effect is that of a replay."""
+        self._begin(now_ms)
+        following = (self.accepted.following(head, image, now_ms) for head, image in produced)
+        self._admit(update for update in following if update is not None)  # lazily: an update sees those before it
+
+    def admit_marker(self, kind: ControlType, producer: ProducerIdAndEpoch, coordinator_epoch: int, now_ms: int, first_offset: int) -> None:
+        """Admit a marker; raises ProducerFenced, CoordinatorFenced, Superseded."""
+        if self.superseded:
+            raise Superseded
+        before = self.accepted.producers.get(producer.producer_id)
+        known = before or Producer(producer.producer_id)
+        check_marker(self._where, known, producer.producer_epoch, coordinator_epoch)
+        aborted = self.accepted.ended(known, first_offset, kind)
+        after = known.after_marker(producer.producer_epoch, coordinator_epoch, now_ms)
+        self._admit((Update(first_offset, after, before, aborted),))
+
+    def _begin(self, now_ms: int) -> None:
+        """Under the append lock, as all changes of ``accepted``: forget expired producers now and then."""
+        if self.superseded:
+            raise Superseded
         if now_ms - self._expired_ms >= _EXPIRY_INTERVAL_MS:
             self._expired_ms = now_ms
             self.accepted.expire(now_ms)
 
-    def _known(self, producer_id: int) -> Producer:
-        return self.accepted.producers.get(producer_id) or Producer(producer_id)
-
-    def batches(self, produced: Sequence[Produced], batch_count: int, now_ms: int, *, sequenced: bool) -> "Admission":
-        """The admission of batches, which runs once their offsets are known; raises Duplicate."""
-
-        def updates(first_offset: int) -> list[Update]:
-            self._expire(now_ms)
-            if sequenced and (offsets := self.offsets_of(produced, batch_count)) is not None:
-                raise Duplicate(offsets)
-            latest: dict[int, Producer] = {}
-            found = []
-            for records_before, head in produced:
-                known = latest.get(head.producer_id) or self._known(head.producer_id)
-                check_batch(self._where, known, head, sequenced=sequenced)
-                after = latest[head.producer_id] = known.after_batch(head, first_offset + records_before, now_ms)
-                found.append(Update(after.batches[-1].last_offset, after, self.accepted.producers.get(head.producer_id)))
-            return found
-
-        return Admission(self, updates)
-
-    def followed(self, produced: Sequence[tuple[Header, bytes]], now_ms: int) -> "Admission":
-        """The admission of a leader's batches, which the leader has checked: their effect is that of a replay."""
-
-        def updates(_first_offset: int) -> Iterator[Update]:
-            self._expire(now_ms)
-            for head, image in produced:
-                if (update := self.accepted.following(head, image, now_ms)) is not None:
-                    yield update
-
-        return Admission(self, updates)
-
-    def marker(self, kind: ControlType, producer: ProducerIdAndEpoch, coordinator_epoch: int, now_ms: int) -> "tuple[bytes, Admission]":
-        """The batch of a marker, and its admission."""
-        producer_id, epoch = producer
-
-        def updates(first_offset: int) -> list[Update]:
-            known = self._known(producer_id)
-            check_marker(self._where, known, epoch, coordinator_epoch)
-            aborted = self.accepted.ended(known, first_offset, kind)
-            after = known.after_marker(epoch, coordinator_epoch, now_ms)
-            return [Update(first_offset, after, self.accepted.producers.get(producer_id), aborted)]
-
-        return control.build(kind, producer, coordinator_epoch, now_ms), Admission(self, updates)
-
-
-class Admission:
-    """Admits the batches of one call: called with the first offset just before they are accepted; raises ``Superseded``."""
-
-    def __init__(self, transactions: Transactions, updates: Callable[[int], Iterable[Update]]) -> None:
-        self._transactions, self._updates = transactions, updates
-
-    def __call__(self, first_offset: int) -> None:
-        if self._transactions.superseded:
-            raise Superseded
-        updates = self._updates(first_offset)
-        accepted, pending = self._transactions.accepted, self._transactions.pending
+    def _admit(self, updates: Iterable[Update]) -> None:
         taken: list[Update] = []
         try:
-            for update in updates:  # lazily: an update sees those before it
+            for update in updates:
                 taken.append(update)
-                accepted.put(update.producer)
-            pending.extend(taken)
+                self.accepted.put(update.producer)
+            self.pending.extend(taken)
         except BaseException:  # from outside (Ctrl-C); between the return and the append no exception can come
             for update in reversed(taken):
-                if update in pending:
-                    pending.remove(update)
-                accepted.restore(update.producer.producer_id, update.before)
+                if update in self.pending:
+                    self.pending.remove(update)
+                self.accepted.restore(update.producer.producer_id, update.before)
             raise

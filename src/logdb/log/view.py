@@ -20,21 +20,21 @@ Two of these ends may lie in any order: the flushed end moves with each sync, th
 |                      | a truncation, ``.start_offset``, too       |                            | reader then takes a later view    |
 | ``.start_offset``    | retention, ``delete_records``              |                            | before the segments below it go   |
 | ``.written_offset``, | a write of a buffer, once it is whole;     | the builder's write lock;  | below it bytes, indexes and       |
-| ``_position``        | a truncation                               | append and ``_sync_lock``  | producers stay until a truncation |
-| ``.flushed``         | a sync, once fdatasync has returned;       | ``_sync_lock``             | below it a power cut takes        |
+| ``_position``        | a truncation                               | append and ``LogSync.lock``| producers stay until a truncation |
+| ``.flushed``         | a sync, once fdatasync has returned;       | ``LogSync.lock``           | below it a power cut takes        |
 |                      | a truncation                               |                            | nothing; never ahead of the disk  |
 | ``.high_watermark``  | replication; a truncation below it         |                            | monotone within a leader epoch,   |
 |                      |                                            |                            | except for a truncation;          |
 |                      |                                            |                            | ``OFFSET_MAX``: a log of its own  |
 | ``.unstable_offset`` | a write that has batches of a producer;    | that of the producers;     | with ``written_offset``           |
-|                      | a truncation                               | append and ``_sync_lock``  |                                   |
+|                      | a truncation                               | append and ``LogSync.lock``|                                   |
 | ``.epochs``          | a new leader epoch; a truncation           |                            | the file on the disk may be older |
 |                      |                                            |                            | until the next sync               |
 
 A truncation holds the append lock of the builder throughout, so that no record is accepted; it has all of the log written and synced
 first.
 
-Locks are taken in this order: the builder's append lock, ``_sync_lock``, ``_replacing``, the builder's write lock, that of the segment
+Locks are taken in this order: the builder's append lock, ``LogSync.lock``, ``_replacing``, the builder's write lock, that of the segment
 writer, that of the producers.
 Beside a writer (``log.tail``) all of it changes under the tail's one lock.
 """

@@ -70,6 +70,8 @@ def form(kind: Any, *, strict: bool = True) -> Form:
     if isinstance(kind, type) and (hasattr(kind, "_field_defaults") or issubclass(kind, msgspec.Struct)):
         return _form_of_fields(kind, strict=strict)
     if origin in (typing.Union, types.UnionType):
+        if sum(hasattr(part, "_field_defaults") for part in parts) > 1:
+            return _form_of_either(parts, strict=strict)
         forms = [form(part, strict=strict) for part in parts]
         wanted: Any = typing.Union.__getitem__(tuple(one.wanted for one in forms))
         (make,) = {one.make for one in forms} - {_as_is} or {_as_is}  # msgspec tells no two of them apart
@@ -103,6 +105,30 @@ def _form_of_fields(kind: Any, *, strict: bool) -> Form:
         kind.__name__, fields, forbid_unknown_fields=strict, kw_only=True, module=kind.__module__, namespace={"__doc__": kind.__doc__}
     )
     return Form(wanted, lambda value: kind(**{name: make(getattr(value, name)) for name, make in makes}))
+
+
+def _form_of_either(kinds: Sequence[Any], *, strict: bool) -> Form:
+    """The form of several named tuples: the first one whose fields without a default are all there."""
+    forms: dict[str, list[Form]] = {}
+    for kind in kinds:
+        hints = typing.get_type_hints(kind)
+        for name in kind._fields:
+            forms.setdefault(name, []).append(form(hints[name], strict=strict))
+    fields = [
+        (name, typing.Union.__getitem__((*(one.wanted for one in found), msgspec.UnsetType)), msgspec.UNSET)
+        for name, found in forms.items()
+    ]
+    name = "Or".join(kind.__name__ for kind in kinds)
+    wanted = msgspec.defstruct(name, fields, forbid_unknown_fields=strict, kw_only=True)
+
+    def make(value: Any) -> Any:
+        there = {name for name in forms if getattr(value, name) is not msgspec.UNSET}
+        for kind in kinds:
+            if there.issuperset(set(kind._fields) - kind._field_defaults.keys()):
+                return kind(**{name: forms[name][0].make(getattr(value, name)) for name in kind._fields if name in there})
+        raise msgspec.ValidationError(f"Object has not all fields of one of {', '.join(kind.__name__ for kind in kinds)}")
+
+    return Form(wanted, make)
 
 
 @cache

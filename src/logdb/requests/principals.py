@@ -27,5 +27,7 @@ class Principal(NamedTuple):
 
 ANONYMOUS = Principal("User", "ANONYMOUS")
 """The principal of every request while authentication is off."""
+CLUSTER_NODE = Principal("User", "logdb-cluster")
+"""The principal of a cluster's nodes among themselves: a super user, and no user can log in under its name."""
 EVERYBODY = Principal("User", "*")
 """In an ACL: every principal.  Source: Kafka's ``AclEntry.WildcardPrincipal``."""

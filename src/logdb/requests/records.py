@@ -9,7 +9,8 @@ from typing import Any
 from logdb.log.isolation import IsolationLevel
 from logdb.log.producers import Producer
 from logdb.model import AbortedTransaction, Durability, OpenTransaction
-from logdb.requests.request import Request, named
+from logdb.requests.request import Need, Request, named
+from logdb.requests.resources import CLUSTER
 from logdb.store.protocols import PartitionLog
 
 _DESCRIBE = named("Describe", "Topic", "topic")
@@ -27,12 +28,17 @@ class Log(Request[PartitionLog], frozen=True):
 
 class Produce(Request[range], frozen=True):
     local = True
-    needs = (named("Write", "TransactionalId", "transactional_id"), named("Write", "Topic", "topic"))
+    needs = (
+        named("Write", "TransactionalId", "transactional_id"),
+        Need("ClusterAction", "Cluster", lambda request: (CLUSTER,) if request.mirrored else ()),
+        named("Write", "Topic", "topic"),
+    )
     topic: str
     partition: int
     durability: Durability | None = None
     transactional_id: str | None = None
     expected_offset: int | None = None
+    mirrored: bool = False
 
 
 class ReadBatches(Request[tuple[memoryview, int]], frozen=True):

@@ -13,8 +13,10 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
 from logdb import requests
+from logdb.errors import LogdbError
 from logdb.io import IO
 from logdb.model import (
+    BY_DEFAULT,
     Buffer,
     Changes,
     Durability,
@@ -63,6 +65,15 @@ class Session(Protocol):
     @property
     def closed(self) -> bool: ...
 
+    @property
+    def topic_change_count(self) -> int | None:
+        """A number that changes with every change of topics; None: a session that learns of changes by looking.
+
+        Raises:
+            Closed, Forked: The database was closed.
+        """
+        return None
+
     def check_open(self, *, writable: bool = False) -> None:
         """Raise unless it is open (to write).
 
@@ -71,12 +82,22 @@ class Session(Protocol):
         """
 
     def create_topic(
-        self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None, if_not_exists: bool = False
+        self,
+        name: str,
+        *,
+        partitions: int = BY_DEFAULT,
+        replication_factor: int | None = None,
+        config: Mapping[str, object] | None = None,
+        if_not_exists: bool = False,
     ) -> TopicInfo:
         """See ``Database.create_topic``."""
         return self.submit(
             requests.topics.CreateTopic(
-                name=name, partitions=partitions, config=cast("topics.Config | None", config), if_not_exists=if_not_exists
+                name=name,
+                partitions=partitions,
+                config=cast("topics.Config | None", config),
+                if_not_exists=if_not_exists,
+                replication_factor=replication_factor,
             )
         )
 
@@ -174,11 +195,15 @@ class Session(Protocol):
         durability: Durability | None = None,
         transactional_id: str | None = None,
         expected_offset: int | None = None,
+        mirrored: bool = False,
     ) -> range:
         """Append record batches that are stamped with their producer already.
 
         Transactional ones need ``transactional_id``: they are taken only into its ongoing transaction, of which the
         partition becomes a part (KIP-890).
+
+        Args:
+            mirrored: They are another cluster's, and keep their offsets; the topic has the config ``logdb.mirror.of``.
 
         Returns:
             The offsets given, or those of the original where the batches are a duplicate.
@@ -187,6 +212,16 @@ class Session(Protocol):
             ProducerFenced, OutOfOrderSequence, InvalidProducer, InvalidTransactionState: Nothing was appended.
             and the errors of ``Log.append_batches``.
         """
+
+    def produce_many(self, batches: Mapping[TopicPartition, Buffer], *, transactional_id: str) -> dict[TopicPartition, range | LogdbError]:
+        """``produce`` to several partitions of a transaction; returns the offsets of each, or its error."""
+        answers: dict[TopicPartition, range | LogdbError] = {}
+        for partition, image in batches.items():
+            try:
+                answers[partition] = self.produce(*partition, image, transactional_id=transactional_id)
+            except LogdbError as error:
+                answers[partition] = error
+        return answers
 
     def init_producer_id(
         self, transactional_id: str | None = None, *, transaction_timeout_ms: int = 60_000, producer: ProducerIdAndEpoch | None = None

@@ -5,8 +5,9 @@ from typing import TypeAlias
 
 from logdb import model
 from logdb.log.isolation import IsolationLevel
-from logdb.model import ConfigValue, ExpiredRecords, ListChange, TopicInfo, TopicPartition
+from logdb.model import BY_DEFAULT, ConfigValue, ExpiredRecords, ListChange, TopicInfo, TopicPartition
 from logdb.requests.request import May, Need, Request, cluster, each_topic, listed, named
+from logdb.requests.resources import CLUSTER
 from logdb.store.check.report import Copied, Report
 
 Config: TypeAlias = Mapping[str, ConfigValue | None]
@@ -55,7 +56,14 @@ class Changes(Request[model.Changes], frozen=True):
     count_max: int
 
     def visible(self, answer: model.Changes, may: May) -> model.Changes:
-        return answer._replace(events=tuple(event for event in answer.events if may("Describe", "Topic", event.topic.name)))
+        def shown(event: model.TopicEvent | model.ClusterEvent) -> bool:
+            if isinstance(event, model.TopicEvent):
+                return may("Describe", "Topic", event.topic.name)
+            if event.partition is not None:
+                return may("Describe", "Topic", event.partition.topic)
+            return may("Describe", "Cluster", CLUSTER)
+
+        return answer._replace(events=tuple(event for event in answer.events if shown(event)))
 
 
 class Wait(Request[bool], frozen=True):
@@ -71,9 +79,10 @@ class Wait(Request[bool], frozen=True):
 class CreateTopic(Request[TopicInfo], frozen=True):
     needs = (named("Create", "Topic", "name"),)
     name: str
-    partitions: int = 1
+    partitions: int = BY_DEFAULT
     config: Config | None = None
     if_not_exists: bool = False
+    replication_factor: int | None = None
 
     @property
     def is_repeatable(self) -> bool:
@@ -86,8 +95,9 @@ class CheckNewTopic(Request[TopicInfo], frozen=True):
     local = True
     needs = CreateTopic.needs
     name: str
-    partitions: int = 1
+    partitions: int = BY_DEFAULT
     config: Config | None = None
+    replication_factor: int | None = None
 
 
 class AlterTopic(Request[TopicInfo], frozen=True):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from logdb.access.session import AuthorizedSession
 
 FETCH_BYTES = 1 << 20
-_READ_ON_LOOP_BYTES_MAX = 64 << 10
+_READ_ON_LOOP_BYTES_MAX, _REPLICATED_ON_LOOP_BYTES_MAX = 64 << 10, 256 << 10
 _KEPT_BYTES_MIN = 64 << 10  # a smaller part is copied: it does not keep a large read buffer while it is sent
 
 
@@ -66,6 +66,8 @@ class PartitionRead:
             log = session.log(*self.where)
             if self.wanted.leader_epoch is not None and not self.marks:
                 self.check(log, self.wanted.leader_epoch)
+            if session.replication is not None:
+                log.check_end_known(self.next_offset)
             begin, room_bytes = self.next_offset, min(room_bytes, self.wanted.max_bytes - self.size_bytes)
             readable = log.readable_end_offset(isolation_level)
             if at_least_one or room_bytes > 0:
@@ -78,7 +80,7 @@ class PartitionRead:
                     self.is_full = True
             self.marks = self.marks_of(log, readable)
         except LogdbError as error:
-            self.error = error
+            self.error = session.located(error)
 
     def check(self, log: "AuthorizedLog", leader_epoch: int) -> None:
         """Raise if the reader's position is not of this log; before the first read."""
@@ -108,6 +110,10 @@ class PartitionRead:
         elif part:
             self.parts.append(bytearray(part))
 
+    def is_cached(self, door: DoorResources) -> bool:
+        """Whether the next read finds nothing, or what is in the page cache, and waits for no append."""
+        return door.is_at_end(self.where, self.next_offset)
+
     @property
     def is_over(self) -> bool:
         """Whether to wait for more makes no sense: an error, no room, or all was left out, so that the client learns where to go on."""
@@ -132,6 +138,7 @@ async def fetch(
     min_bytes: int,
     wait_ms: int,
     isolation_level: IsolationLevel,
+    replica: bool = False,
 ) -> None:
     """Read partitions in order until there are ``min_bytes`` over all, one fails, or the time is over.
 
@@ -139,18 +146,19 @@ async def fetch(
 
     Args:
         max_bytes: Over all partitions, and at most half of the door's memory; the first batch is returned even if it is larger (KIP-74).
+        replica: The reader is a follower: it waits for what is written.
 
     Raises:
         NoRoom: There is no memory.
         AuthenticationFailed: The credential of the client is no longer valid.
-        UnknownTopic, UnknownPartition, Closed: A partition went while the fetch waited for it.
+        UnknownTopic, UnknownPartition, NotLeaderOrFollower, Closed: A partition went while the fetch waited for it.
     """
     loop, door = asyncio.get_running_loop(), request.door
     until, size_bytes = loop.time() + min(wait_ms, door.limits.wait_ms_max) / 1000, 0
     room_bytes = min(max_bytes, door.memory.total // 2)
     on_loop, due = _is_on_loop(door, reads), reads
     while True:
-        step_bytes = min(room_bytes, _READ_ON_LOOP_BYTES_MAX) if on_loop else room_bytes
+        step_bytes = min(room_bytes, _REPLICATED_ON_LOOP_BYTES_MAX if replica else _READ_ON_LOOP_BYTES_MAX) if on_loop else room_bytes
         await request.keep_memory(max(step_bytes, held_bytes(part for read in reads for part in read.parts)))
         if on_loop:
             _read_all(request.session, due, size_bytes, step_bytes, isolation_level)
@@ -163,7 +171,9 @@ async def fetch(
         if is_enough or left_ms <= 0 or door.draining or any(read.is_over for read in reads):
             return
         on_loop = _is_on_loop(door, reads)
-        if not await request.wait({read.where: read.next_offset for read in reads}, left_ms, isolation_level=isolation_level):
+        if not await request.wait(
+            {read.where: read.next_offset for read in reads}, left_ms, isolation_level=isolation_level, replica=replica
+        ):
             return
         due = [read for read in reads if not door.is_at_end(read.where, read.next_offset)]  # of many, few have grown
 
@@ -171,9 +181,9 @@ async def fetch(
 def _is_on_loop(door: DoorResources, reads: Sequence[PartitionRead]) -> bool:
     """Whether the next read, now or after a wait, may be made on the loop.
 
-    There are few, and all have read what there is: it finds nothing, or what was appended a moment ago.
+    There are few, and each finds nothing, or what was appended a moment ago.
     """
-    return len(reads) <= ON_LOOP_COUNT_MAX and all(door.is_at_end(read.where, read.next_offset) for read in reads)
+    return len(reads) <= ON_LOOP_COUNT_MAX and all(read.is_cached(door) for read in reads)
 
 
 def _read_all(

@@ -8,37 +8,45 @@ Threading: the event loop of the server.
 
 import asyncio
 import contextlib
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from logdb.access.access_control import AccessControl
 from logdb.access.attempts import network
 from logdb.access.session import AuthorizedSession
 from logdb.broker.async_waiting import Waits
-from logdb.codec.batch import CODEC_MASK, header_fields
+from logdb.broker.waiting import COMMIT_WAIT_MS_MAX
+from logdb.codec.batch import CODEC_MASK, count_and_attributes
+from logdb.errors import CommitTimeout, NotLeaderOrFollower
 from logdb.log.isolation import IsolationLevel
 from logdb.model import Buffer, Durability, TopicPartition
 from logdb.pools import Pool
 from logdb.requests.principals import ANONYMOUS
 from logdb.serving.limits import Limits
 from logdb.serving.shares import NoRoom, Owner, Shares
+from logdb.store.protocols import Leadership
 
 if TYPE_CHECKING:
     from logdb.serving.server import Upgrade
 
+P = ParamSpec("P")
 R = TypeVar("R")
 
+_LOOK_ELSEWHERE_MS = 50
 MEMORY_WAIT_S = 5.0
 """How long a request waits for memory before it is refused."""
 ON_LOOP_COUNT_MAX = 64
 """Partitions that one request reads or appends to on the loop; more of them hold up all other clients."""
 _THREAD_COUNT = 64  # of all doors; one owner has half
 _CHANGING_COUNT = 2
-_APPENDED_ON_LOOP_BYTES_MAX = 64 << 10  # an append of that size takes less than the way to a thread and back
-_EXPANSION = 16  # a compressed batch of 4 KiB may take as long: it expands to 4 MiB at most
+_APPENDED_ON_LOOP_BYTES_MAX = 256 << 10  # an append of that size takes less than the way to a thread and back
+_EXPANSION = 64  # a compressed batch of 4 KiB may take as long: it expands to 4 MiB at most
+_BATCH_BYTES = 256  # and so may a thousand small batches
+_SLOW_S, _IN_THREADS_S = 0.1, 1.0
 
 
 class ServerShares:
@@ -51,6 +59,8 @@ class ServerShares:
     changing      changes of topics                                              RequestResources.change
     appending     appends in threads, by partition: an append on the loop        DoorResources.appending_to
                   would wait for them
+    slow_until_s  until then no append is made on the loop: one took longer      DoorResources.append_on_loop
+                  than memory does, so writes wait for the disk
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -59,6 +69,7 @@ class ServerShares:
         self.threads = Shares(_THREAD_COUNT, "threads")
         self.changing = Shares(_CHANGING_COUNT, "changes of topics")
         self.appending: Counter[TopicPartition] = Counter()
+        self.slow_until_s = 0.0
 
 
 class DoorResources:
@@ -124,19 +135,37 @@ class DoorResources:
 
     def appends_at_once(self, where: TopicPartition, durability: Durability | None, size_bytes: int) -> bool:
         """Whether an append may be made on the loop: it waits neither for a disk nor for a thread that appends more."""
-        return size_bytes <= _APPENDED_ON_LOOP_BYTES_MAX and not self.appending[where] and self.access.appends_at_once(*where, durability)
+        return (
+            size_bytes <= _APPENDED_ON_LOOP_BYTES_MAX
+            and where not in self.appending
+            and time.monotonic() >= self.shares.slow_until_s
+            and self.access.appends_at_once(*where, durability)
+        )
+
+    def append_on_loop(self, append: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Append on the loop; after one that waited for the disk, threads append for a while."""
+        began_s = time.monotonic()
+        try:
+            return append(*args, **kwargs)
+        finally:
+            ended_s = time.monotonic()
+            if ended_s - began_s > _SLOW_S:
+                self.shares.slow_until_s = ended_s + _IN_THREADS_S
 
     def is_at_end(self, where: TopicPartition, offset: int) -> bool:
         """Whether nothing is to be read from ``offset`` on, so that a read waits for no disk."""
-        return not self.appending[where] and self.access.is_at_end(*where, offset)
+        return where not in self.appending and self.access.is_at_end(*where, offset)
 
     @staticmethod
     def append_size(batches: Buffer) -> int:
-        """The size in bytes by which an append counts: that of compressed batches is a multiple, since they are expanded to be checked."""
-        size_bytes = len(batches)
-        if size_bytes > _APPENDED_ON_LOOP_BYTES_MAX or not any(one.attributes & CODEC_MASK for one in header_fields(batches)):
-            return size_bytes
-        return _EXPANSION * size_bytes
+        """The size in bytes by which an append counts.
+
+        That of compressed batches is a multiple, since they are expanded to be checked; a batch has a least one.
+        """
+        if len(batches) > _APPENDED_ON_LOOP_BYTES_MAX:
+            return len(batches)
+        count, attributes = count_and_attributes(batches)
+        return max(len(batches), _BATCH_BYTES * (count - 1)) * (_EXPANSION if attributes & CODEC_MASK else 1)
 
     @contextlib.contextmanager
     def appending_to(self, partitions: Collection[TopicPartition]) -> Iterator[None]:
@@ -286,9 +315,17 @@ class RequestResources:
         return delay_ms
 
     async def wait(
-        self, positions: Mapping[TopicPartition, int], timeout_ms: int, *, isolation_level: IsolationLevel = "read_uncommitted"
+        self,
+        positions: Mapping[TopicPartition, int],
+        timeout_ms: int,
+        *,
+        isolation_level: IsolationLevel = "read_uncommitted",
+        replica: bool = False,
     ) -> bool:
         """As ``Session.wait``; the caller has authorized the principal to read the partitions.
+
+        Args:
+            replica: See ``Waits.wait``.
 
         Raises:
             AuthenticationFailed: The credential of the client is no longer valid.
@@ -296,9 +333,36 @@ class RequestResources:
         """
         with self.waiting():
             timeout_ms = min(timeout_ms, self.door.limits.wait_ms_max)
-            found = await self.door.waits.wait(positions, timeout_ms, isolation_level=isolation_level)
+            try:
+                found = await self.door.waits.wait(positions, timeout_ms, isolation_level=isolation_level, replica=replica)
+            except NotLeaderOrFollower:
+                if not self.session.forwards:
+                    raise
+                found = await self._pause(min(timeout_ms, _LOOK_ELSEWHERE_MS))
         self.session.check()
         return found
+
+    async def _pause(self, wait_ms: int) -> bool:
+        """Another node leads a partition: wait a moment, or until the door drains, then let the caller look there."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.door.ending.wait(), wait_ms / 1000)
+        return True
+
+    async def committed(self, leadership: Leadership, offset: int, timeout_ms: int = COMMIT_WAIT_MS_MAX) -> None:
+        """Wait until the in-sync replicas have what lies below ``offset``.
+
+        Raises:
+            NotLeaderOrFollower, NotEnoughReplicasAfterAppend: as ``Leadership.is_committed``.
+            CommitTimeout: They have not within ``timeout_ms``.
+        """
+        timeout_ms = min(timeout_ms, COMMIT_WAIT_MS_MAX)
+        until = time.monotonic() + timeout_ms / 1000
+        with self.waiting():
+            while not leadership.is_committed(offset):
+                left_ms = round((until - time.monotonic()) * 1000)
+                if left_ms <= 0 or self.door.draining:
+                    raise CommitTimeout(leadership.log.topic, leadership.log.partition, timeout_ms)
+                await self.door.waits.wait_for_commit(leadership, offset, left_ms)
 
     async def outcome(self, future: "Future[R]") -> R:
         """The result of a call that waits for other clients.

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 
 from logdb.disk import sync_directory
 from logdb.errors import LogdbError
-from logdb.log import checkpointing
 from logdb.log.log import Log
 from logdb.log.recovery_point import Point
 from logdb.log.sealed import segment_entry
@@ -45,7 +44,7 @@ class Checkpoints:
             try:
                 sealed[log] = log.take_sealing()
                 entries_of_log = [self._seal(log, segment) for segment in sealed[log]]
-                points[log] = checkpointing.save_active_indexes(log)
+                points[log] = log.syncs.save_active_indexes()
                 segments += entries_of_log
             except LogdbError as error:
                 failure = failure or error
@@ -54,7 +53,7 @@ class Checkpoints:
             lambda txn: txn.put_segments(segments),
         )
         for log, point in points.items():
-            log.checkpoint_done(point, sealed[log])
+            log.syncs.checkpoint_done(point, sealed[log])
             if sealed[log]:
                 self._sealed(log)
         if failure is not None:
@@ -72,7 +71,7 @@ class Checkpoints:
         """Whether the catalogue lacks sealed segments or a later recovery point of ``log``."""
         entry = self._entries.get(TopicPartition(log.topic, log.partition))
         unsaid = log.epochs.latest != entry.leader_epoch or log.producers_unsaved
-        return log.view.flushed != log.checkpointed or unsaid or bool(log.take_sealing())
+        return log.view.flushed != log.syncs.checkpointed or unsaid or bool(log.take_sealing())
 
     def entry_at(self, log: Log, point: Point, *, grown: bool) -> LogEntry:
         """The entry of ``log`` once ``point`` is its recovery point; ``grown``: its sealed segments have changed."""
@@ -82,7 +81,7 @@ class Checkpoints:
             recovery_segment=point.segment,
             recovery_offset=point.offset,
             recovery_position=point.position,
-            strict=checkpointing.begin_fsync_only(log),
+            strict=log.syncs.begin_fsync_only(),
             leader_epoch=log.epochs.latest,
             producers_offset=max(entry.producers_offset, log.producers_offset),
             segment_created_ms=log.created_ms(point.segment),

@@ -11,7 +11,6 @@ import logging
 from collections.abc import Mapping
 
 from logdb.errors import LogdbError, UnknownTopic
-from logdb.log import checkpointing
 from logdb.log.log import Log
 from logdb.log.sealed import sidecar_paths
 from logdb.meta import WriteTransaction
@@ -74,9 +73,9 @@ class LogStarts:
 
         try:
             topic_file.replace(io, log.directory, topic_file.describe(topic, name.partition, start_offset))
-            point = checkpointing.save_active_indexes(log)  # producer state must not depend on deleted batches
+            point = log.syncs.save_active_indexes()  # producer state must not depend on deleted batches
             self._entries.change(lambda: [self._checkpoints.entry_at(log, point, grown=True)._replace(start_offset=start_offset)], delete)
-            log.checkpoint_done(point, ())
+            log.syncs.checkpoint_done(point, ())
         except LogdbError:
             with contextlib.suppress(LogdbError):
                 topic_file.replace(io, log.directory, topic_file.describe(topic, name.partition, log.start_offset))

@@ -119,7 +119,7 @@ class OpenLogs:
         elif self._state.sync_failed is not None:
             log.refuse(APPENDS_REFUSED)
         else:
-            log.note_unsynced()
+            log.syncs.note_unsynced()
             if log.due_ms() is not None:
                 self._host.wake_syncer(log)
 

@@ -7,7 +7,7 @@ from logdb.disk import exists, names_in
 from logdb.errors import CatalogueDamaged, NotADatabase, ReadOnly
 from logdb.io import IO
 from logdb.meta import Catalogue, check_file
-from logdb.store import lock, topic_file
+from logdb.store import cluster_file, lock, topic_file
 from logdb.store.copy import snapshot_file
 from logdb.store.copy.snapshot_file import SnapshotFile
 from logdb.store.directories import UNFINISHED, make_directory
@@ -31,12 +31,15 @@ class Opened(NamedTuple):
         self.lock_file.release()
 
 
-def open_for_writing(io: IO, path: str) -> Opened:
+def open_for_writing(io: IO, path: str, *, replicated: bool = False) -> Opened:
     """Lock a directory, which is created if it is missing, and open its catalogue.
+
+    Args:
+        replicated: By the node whose directory it is, if it is a cluster's.
 
     Raises:
         DirectoryLocked, NotADatabase, CatalogueDamaged, UnsupportedFormat: see ``logdb.errors``.
-        ReadOnly: It is a snapshot.
+        ReadOnly: It is a snapshot; or a cluster's, and ``replicated`` is False.
     """
     make_directory(io, path)
     try:
@@ -45,7 +48,12 @@ def open_for_writing(io: IO, path: str) -> Opened:
         raise NotADatabase(f"{path} is no directory") from None
     if snapshot_file.FILE_NAME in names:
         raise ReadOnly(f"{path} is a snapshot: open it with mode='r', or copy it by logdb restore and open the copy")
-    new = not names - {"LOCK"}
+    if not replicated and (node := cluster_file.load(io, path)) is not None:
+        raise ReadOnly(
+            f"{path} is that of node {node.node} of the cluster {node.cluster}: serve it by logdb serve --cluster, open it with mode='r', "
+            "or take it out of the cluster by logdb cluster leave"
+        )
+    new = not names - {"LOCK", cluster_file.FILE_NAME, cluster_file.QUORUM_NAME}
     create = not _holds_partitions(io, path, names)  # without partitions, a lost catalogue had no content
     if not new and "LOCK" not in names and "catalogue" not in names and create:
         raise NotADatabase(f"{path} is not empty and holds no logdb database")

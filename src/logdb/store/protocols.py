@@ -6,12 +6,15 @@ log answers ``commit_to`` by its high watermark.
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from enum import IntEnum
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeVar
 
 from logdb.io import IO
 from logdb.model import (
+    BY_DEFAULT,
     AbortedTransaction,
     Buffer,
+    ClusterEvent,
     Durability,
     ExpiredRecords,
     OpenTransaction,
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
     import pyarrow
 
     from logdb.codec import Record, RecordIterator
-    from logdb.log.epochs import EpochEnd
+    from logdb.log.epochs import EpochEnd, LeaderEpochs
     from logdb.log.isolation import IsolationLevel
     from logdb.log.producers import Producer
     from logdb.log.reading import Lineage
@@ -206,11 +209,15 @@ class ReplicaLog(PartitionLog, Protocol):
     Attributes:
         leader_epoch: That new records get.
         read_only_reason: Why it takes no records; None: it does.
+        damage: What its opening or a read has found to be damaged; None: nothing.
+        follows: Another node leads: records of clients are refused with NotLeaderOrFollower.
         fsync_only: The catalogue says that all appends past the recovery point were at level fsync; a weaker one has to change that.
     """
 
     leader_epoch: int
     read_only_reason: str | None
+    damage: str | None
+    follows: bool
     fsync_only: bool
 
     @property
@@ -220,6 +227,10 @@ class ReplicaLog(PartitionLog, Protocol):
     @property
     def directory(self) -> str:
         """Where its files are."""
+
+    @property
+    def epochs(self) -> "LeaderEpochs":
+        """Its leader epochs."""
 
     @property
     def epoch_start_offset(self) -> int:
@@ -232,6 +243,10 @@ class ReplicaLog(PartitionLog, Protocol):
     @property
     def flushed_offset(self) -> int:
         """Where what is known to be durable ends."""
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether all that was appended is durable, or the level is os."""
 
     def append_batches(
         self, batches: Buffer, *, expected_offset: int | None = None, durability: str | None = None, internal: bool = False
@@ -276,7 +291,7 @@ class ReplicaLog(PartitionLog, Protocol):
         """
 
     def commit_to(
-        self, offset: int, *, sync: bool = False, leader_epoch: int | None = None, go_on: Callable[[], None] | None = None
+        self, offset: int, *, sync: bool = False, leader_epoch: int | None = None, go_on: Callable[[], object] | None = None
     ) -> None:
         """Return once everything below ``offset``, which is written, is committed.
 
@@ -289,6 +304,7 @@ class ReplicaLog(PartitionLog, Protocol):
 
         Raises:
             FencedLeaderEpoch, UnknownLeaderEpoch: Another epoch is the latest one: only its leader knows what is committed.
+            NotLeaderOrFollower: Another node leads.
             DiskFull, SyncFailed, Closed, ReadOnly, Forked: as ``flush``.
         """
 
@@ -298,8 +314,18 @@ class ReplicaLog(PartitionLog, Protocol):
     def producers(self) -> "list[Producer]":
         """The producers that are known, as of what is written."""
 
+    def check_end_known(self, offset: int | None = None) -> None:
+        """Return if a leader can tell where reading ends, or if ``offset`` lies before what it cannot tell.
+
+        Raises:
+            OffsetNotAvailable: Its high watermark has not reached the start of its epoch (KIP-207), nor ``offset``.
+        """
+
+    def follow_leader(self, leader: int | None, leader_epoch: int) -> None:
+        """Take no records of clients from now on, as a log that was just opened: they get NotLeaderOrFollower with this leader."""
+
     def begin_epoch(self, epoch: int) -> int:
-        """Begin the leader epoch that a controller has given, durably; returns the offset that it begins at.
+        """Begin the leader epoch that a controller has given, durably, and lead; returns the offset that it begins at.
 
         Raises:
             FencedLeaderEpoch: The log knows this epoch already, or a newer one.
@@ -315,6 +341,19 @@ class ReplicaLog(PartitionLog, Protocol):
             InvalidBatch, CodecMissing, DiskFull, SyncFailed: as ``append_batches``.
         """
 
+    def mirror_append(self, batches: Buffer, *, durability: Durability | None = None) -> range:
+        """Append batches of another cluster's log, with the offsets that they carry, in this log's leader epoch.
+
+        Raises:
+            NotLeaderOrFollower: The log follows.
+            ReadOnly: The topic is no mirror.
+            UnexpectedOffset, InvalidBatch, CodecMissing, DiskFull, SyncFailed: as ``follow_append``.
+        """
+
+    @property
+    def is_mirror(self) -> bool:
+        """Whether another cluster's topic is copied into it: no client appends."""
+
     def epoch_end(self, epoch: int, *, current_epoch: int | None = None) -> "EpochEnd | None":
         """What a leader answers to a reader that asks where ``epoch`` ends, whose leader in ``current_epoch`` it takes this for.
 
@@ -327,12 +366,140 @@ class ReplicaLog(PartitionLog, Protocol):
 
 
 class PartitionState(NamedTuple):
-    """Who has a partition, by the ids of nodes; ``leader`` is None where no node leads it."""
+    """Who has a partition, by the ids of nodes; ``leader`` is None where no node leads it.
+
+    ``partition_epoch`` grows with each change of the rest; a change is a compare-and-set on it.
+
+    While the partition is reassigned (KIP-455) ``replicas`` are those of before and then ``adding``; they will be ``target``, which is
+    empty otherwise.
+    """
 
     leader: int | None
     leader_epoch: int
     replicas: tuple[int, ...]
     in_sync: tuple[int, ...]
+    partition_epoch: int = 0
+    target: tuple[int, ...] = ()
+    adding: tuple[int, ...] = ()
+
+    @property
+    def removing(self) -> tuple[int, ...]:
+        """The replicas that go once all of ``target`` are in sync."""
+        return tuple(node for node in self.replicas if self.target and node not in self.target)
+
+    def is_elsewhere(self, node: int) -> bool:
+        """Whether a node has no replica, and all replicas are in sync: a log that it has here is of no use to anyone."""
+        return node not in self.replicas and not self.target and set(self.in_sync) == set(self.replicas)
+
+    @property
+    def original(self) -> tuple[int, ...]:
+        """The replicas without those that are being added."""
+        return tuple(node for node in self.replicas if node not in self.adding)
+
+
+class Leadership(Protocol):
+    """One leader epoch of a partition that this node leads.
+
+    Attributes:
+        topic_id: Of its topic.
+        log: The partition's.
+    """
+
+    topic_id: str
+    log: ReplicaLog
+
+    @property
+    def leader_epoch(self) -> int: ...
+
+    def standing(self, node_id: int) -> "Standing":
+        """What a follower may do with a damaged log, by its last report."""
+
+    def check_not_over(self) -> None:
+        """Raise NotLeaderOrFollower if the epoch is over."""
+
+    def check_append(self, *, acknowledged_by_all: bool) -> None:
+        """Return if batches may be appended now.
+
+        Raises:
+            NotLeaderOrFollower: The epoch is over, or this node may have been replaced (without an acknowledgement by all).
+            NotEnoughReplicas: Too few replicas are in sync.
+        """
+
+    def is_committed(self, offset: int) -> bool:
+        """Whether all in-sync replicas have what lies below ``offset``, which was appended in this epoch or was there at its begin.
+
+        Raises:
+            NotLeaderOrFollower: The epoch is over.
+            NotEnoughReplicasAfterAppend: Too few replicas are in sync.
+        """
+
+    def awaited_end(self, log: ReplicaLog) -> int:
+        """What ``is_committed`` reaches; past all offsets where that raises.  For waits: the log wakes them when it moves."""
+
+
+DAMAGED_OFFSET = -2
+"""What a follower reports as its flushed end while its log is damaged."""
+
+
+class Standing(IntEnum):
+    """How far a leader counts on a follower: as on any; on nothing, so that its log may begin anew; it has all that is replicated."""
+
+    COUNTED = 0
+    MAY_BEGIN_ANEW = 1
+    CAUGHT_UP = 2
+
+
+class ReplicaReport(NamedTuple):
+    """What a follower says with each fetch.
+
+    Attributes:
+        node_id, broker_epoch: Who it is, in which registration.
+        topic_id, leader_epoch: Whom it follows.
+        flushed_offset: What it has flushed; -1: nothing that it knows to be the leader's; or ``DAMAGED_OFFSET``.
+        lineage: Grows when its log may have less than before: a report of a former lineage counts no more.
+    """
+
+    node_id: int
+    broker_epoch: int
+    topic_id: str
+    leader_epoch: int
+    flushed_offset: int
+    lineage: int = 0
+
+
+class Replication(Protocol):
+    """What a broker and its doors ask of the replicas of a node that is one of a cluster."""
+
+    def leads(self, topic: str, partition: int) -> Leadership:
+        """The leadership of a partition.
+
+        Raises:
+            NotLeaderOrFollower: Another node leads it, or none.
+        """
+
+    def reported(self, topic: str, partition: int, report: ReplicaReport) -> Leadership:
+        """A follower has reported; returns the leadership that it follows.
+
+        Raises:
+            NotLeaderOrFollower: as ``leads``; or the node has no replica.
+            UnknownTopic: It follows a topic of that name with another id.
+            FencedLeaderEpoch, UnknownLeaderEpoch: It follows another epoch.
+            StaleBrokerEpoch: It has registered again since.
+        """
+
+
+class BrokerInfo(NamedTuple):
+    """One broker of a cluster; ``addresses``: host and port by name of the door, none where a node is on its own."""
+
+    node_id: int
+    addresses: Mapping[str, tuple[str, int]]
+    rack: str = ""
+    fenced: bool = False
+
+    def address(self, door: str) -> str | None:
+        """Where a door is, HOST:PORT as in URLs; None: it has none."""
+        host, port = self.addresses.get(door, ("", 0))
+        return None if not host else f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 class Following(Protocol):
@@ -399,6 +566,13 @@ class Metadata(Protocol):
     def security(self) -> SecurityDocument:
         """Users, tokens, ACLs and quotas."""
 
+    @property
+    def controller_id(self) -> int | None:
+        """The node whose controller leads the quorum; None: there is no such node now, or this one does not know it."""
+
+    def brokers(self) -> tuple[BrokerInfo, ...]:
+        """The brokers of the cluster by their ids, fenced ones too."""
+
     def topics(self, *, internal: bool = False) -> list[TopicInfo]:
         """All topics by name with their ids and configs, without their partitions."""
 
@@ -414,14 +588,23 @@ class Metadata(Protocol):
     def change_number(self) -> int:
         """A number that grows with every change of the metadata."""
 
-    def listen(self, function: Callable[[TopicEvent], None]) -> None:
-        """Have a function told each change of topics that is made here, in their order, once it is durable; it is to be quick."""
+    def listen(self, function: Callable[[TopicEvent | ClusterEvent], None]) -> None:
+        """Have a function told each durable change of topics that is made here, and of the cluster's nodes; it is to be quick."""
+
+    @property
+    def default_partition_count(self) -> int:
+        """How many partitions a topic gets that is created without a number."""
+
+    @property
+    def default_replication_factor(self) -> int:
+        """How many replicas its partitions get where none is named."""
 
     def create_topic(
         self,
         name: str,
         *,
-        partitions: int = 1,
+        partitions: int = BY_DEFAULT,
+        replication_factor: int | None = None,
         config: Mapping[str, object] | None = None,
         if_not_exists: bool = False,
         go_on: Callable[[], None] = always,
@@ -432,7 +615,14 @@ class Metadata(Protocol):
             go_on: Called before each partition is made: an error that it raises ends that, and nothing is left of the topic.
         """
 
-    def check_new_topic(self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None) -> TopicInfo:
+    def check_new_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = BY_DEFAULT,
+        replication_factor: int | None = None,
+        config: Mapping[str, object] | None = None,
+    ) -> TopicInfo:
         """The topic that ``create_topic`` would make, without an id; raises what that would, and changes nothing."""
 
     def check_topic_configs(self, name: str, config: Mapping[str, object], *, replace: bool = False) -> None:
@@ -532,9 +722,14 @@ class Storage(Protocol):
     def begin_anew(self, topic: str, partition: int, offset: int) -> None:
         """Let a log have nothing, and begin at an offset, durably: a follower's, whose leader has deleted what comes next.
 
+        The segments of a damaged log are set aside, until ``remove_damaged``.
+
         Raises:
             DiskFull, WriteFailed, SyncFailed, Closed, ReadOnly: as ``truncate_to``.
         """
+
+    def remove_damaged(self, topic: str, partition: int) -> None:
+        """Remove the segments that were set aside: what they had is replicated, and durable here."""
 
     def enforce_retention(self, topic: str | None = None, *, dry_run: bool = False) -> list[ExpiredRecords]:
         """See ``Database.enforce_retention``."""

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from logdb import disk
-from logdb.disk import changing, exists, sync_directory
+from logdb.disk import changing, exists, names_in, sync_directory
 from logdb.errors import CorruptionError
 from logdb.io import IO
 from logdb.log import epochs as epochs_file
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from logdb.log.cleaner import Replacement
 
 COMPACTION, TRUNCATION = "swap", "truncate"  # as the catalogue stores them
+DAMAGED = ".damaged"  # the end of a name: a segment that was set aside
 
 
 class ReplacementIntent(NamedTuple):
@@ -76,17 +77,27 @@ def finish(io: IO, directory: str, intent: Intent) -> None:
     rename(io, directory, decode(intent))
     if intent.kind == TRUNCATION:
         _drop_epochs(io, directory, intent.body["epochs_offset"])
+        for name in intent.body.get("set_aside", ()):
+            path = os.path.join(directory, name)
+            if exists(io, path):
+                with changing(path):
+                    io.rename(path, path + DAMAGED)
     remove(io, directory, decode(intent))
 
 
 def _drop_epochs(io: IO, directory: str, offset: int) -> None:
-    """Drop the leader epochs that begin at an offset or past it; a damaged checkpoint is left to the opening."""
+    """Drop the leader epochs that begin at an offset or past it; a damaged checkpoint is left to the opening, unless all are dropped."""
     path = os.path.join(directory, epochs_file.FILE_NAME)
     with contextlib.suppress(CorruptionError):
-        known = epochs_file.load(io, path)
+        known = epochs_file.load(io, path) if offset else None
         left = (known or LeaderEpochs()).before(offset)
         if known is None or known.entries != left.entries:  # without a file, an opening would miss it
             epochs_file.save(io, path, left)
+
+
+def damaged_in(io: IO, directory: str) -> list[str]:
+    """The segments that were set aside."""
+    return [os.path.join(directory, name) for name in names_in(io, directory) if name.endswith(DAMAGED)]
 
 
 def rename(io: IO, directory: str, intent: ReplacementIntent) -> None:

@@ -18,19 +18,29 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
-from logdb.errors import CloseIncomplete, LogdbError, ReadOnly, UnknownTopic
+from logdb.disk import remove
+from logdb.errors import CloseIncomplete, InvalidReplicationFactor, LogdbError, ReadOnly, UnknownTopic
 from logdb.io import IO
 from logdb.log.log import Log
 from logdb.log.readable import ReadableLog
 from logdb.meta import Catalogue
 from logdb.meta.reader_writer_lock import ReaderWriterLock
-from logdb.model import DURABILITY_LEVELS, OFFSET_MAX, Durability, ExpiredRecords, TopicEvent, TopicInfo, TopicPartition
-from logdb.store import lock, opening, retention, topics
+from logdb.model import (
+    BY_DEFAULT,
+    DURABILITY_LEVELS,
+    OFFSET_MAX,
+    Durability,
+    ExpiredRecords,
+    TopicEvent,
+    TopicInfo,
+    TopicPartition,
+)
+from logdb.store import lock, opening, replacement_intent, retention, topics
 from logdb.store.check.report import Copied, Progress
 from logdb.store.cleaner import CLEANER_BYTES_PER_SECOND
 from logdb.store.copy.snapshot_file import SnapshotFile
 from logdb.store.open_logs import OpenLogs, TailLogs
-from logdb.store.protocols import PartitionState, always
+from logdb.store.protocols import BrokerInfo, PartitionState, always
 from logdb.store.security_file import SecurityFile
 from logdb.store.sidecars import MadeSidecars
 from logdb.store.state import Mode, StoreState
@@ -47,6 +57,7 @@ class Store:
     """
 
     node_id = 0
+    default_partition_count = default_replication_factor = 1
 
     def __init__(
         self,
@@ -66,6 +77,8 @@ class Store:
         self.snapshot: SnapshotFile | None = None
         self.clock_ms: Callable[[], int] = clock or io.clock_ms  # time of day, in ms since 1970
         self._writer: Writer | None = None
+        self.wake_writer: Callable[[Log], None] = _nothing  # these two are the flusher's, once there is one
+        self.wake_syncer: Callable[[Log], None] = _nothing
         self._logs: OpenLogs | TailLogs
         share = partial(StoreState, path, mode, durability=durability, batch_size=batch_size, io=io, clock=clock)
         if mode == "r":
@@ -73,7 +86,7 @@ class Store:
             self._state = share(catalogue)
             self._logs = TailLogs(self._state, self, frozen=self.snapshot is not None)
         else:
-            opened = opening.open_for_writing(io, path)
+            opened = opening.open_for_writing(io, path, replicated=replicated)
             self._state = share(opened.catalogue, lock_file=opened.lock_file, clean=opened.clean)
             self._writer = Writer(
                 self._state,
@@ -84,6 +97,7 @@ class Store:
                 cleaner_bytes_per_second=cleaner_bytes_per_second,
                 replicated=replicated,
             )
+            self.wake_writer, self.wake_syncer = self._writer.flusher.wake_writer, self._writer.flusher.wake_syncer
             self._logs = self._writer.logs
             self._writer.begin()
 
@@ -218,21 +232,38 @@ class Store:
         self,
         name: str,
         *,
-        partitions: int = 1,
+        partitions: int = BY_DEFAULT,
+        replication_factor: int | None = None,
         config: Mapping[str, object] | None = None,
         if_not_exists: bool = False,
         go_on: Callable[[], None] = always,
+        topic_id: str | None = None,
     ) -> TopicInfo:
         """Create a topic, durably; see ``Database.create_topic``.
 
         Args:
             go_on: Called before each partition is created: an error that it raises ends the call, and removes what was created.
+            topic_id: That a controller gave it; None: a new one.
         """
-        return self.writer.create_topic(name, partitions, config or {}, if_not_exists=if_not_exists, go_on=go_on)
+        count = self._checked_count(partitions, replication_factor)
+        return self.writer.create_topic(name, count, config or {}, if_not_exists=if_not_exists, go_on=go_on, topic_id=topic_id)
 
-    def check_new_topic(self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None) -> TopicInfo:
+    def _checked_count(self, partitions: int, replication_factor: int | None) -> int:
+        """The number of partitions of a new topic; raises InvalidReplicationFactor: a directory has one replica of each."""
+        if replication_factor not in (None, BY_DEFAULT, 1):
+            raise InvalidReplicationFactor(replication_factor, 1)
+        return self.default_partition_count if partitions == BY_DEFAULT else partitions
+
+    def check_new_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = BY_DEFAULT,
+        replication_factor: int | None = None,
+        config: Mapping[str, object] | None = None,
+    ) -> TopicInfo:
         """The topic that ``create_topic`` would create, without an id; raises what it would raise."""
-        return self.writer.check_new_topic(name, partitions, config or {})
+        return self.writer.check_new_topic(name, self._checked_count(partitions, replication_factor), config or {})
 
     def check_topic_configs(self, name: str, config: Mapping[str, object], *, replace: bool = False) -> None:
         """Raise what ``alter_topic`` would raise; changes nothing."""
@@ -314,6 +345,8 @@ class Store:
     def begin_anew(self, topic: str, partition: int, offset: int) -> None:
         """Empty a log, and let it begin at an offset, durably: a follower's, whose leader has deleted the records that it needs next.
 
+        The segments of a damaged log are set aside, under names that end in ``.damaged``, until ``remove_damaged``.
+
         Raises:
             ValueError: The offset is not in [0, 2^63 - 1].
             DiskFull, WriteFailed, SyncFailed, Closed, ReadOnly: as ``truncate_to``.
@@ -324,6 +357,12 @@ class Store:
             raise ValueError(f"offset={offset}: allowed is [0, {OFFSET_MAX}]")
         self._state.check_writable()
         self.writer.truncations.begin_anew(self.log(topic, partition), offset)
+
+    def remove_damaged(self, topic: str, partition: int) -> None:
+        """Remove the segments that were set aside: a follower's, once it has their records again."""
+        self._state.check_writable()
+        for path in replacement_intent.damaged_in(self.io, self.partition_path(topic, partition)):
+            remove(self.io, path)
 
     def enforce_retention(self, topic: str | None = None, *, dry_run: bool = False) -> list[ExpiredRecords]:
         """Delete old records now; see ``Database.enforce_retention``."""
@@ -373,6 +412,13 @@ class Store:
         """A number that grows with every change of the catalogue."""
         return self.catalogue.number()
 
+    @property
+    def controller_id(self) -> int:
+        return self.node_id
+
+    def brokers(self) -> tuple[BrokerInfo, ...]:
+        return (BrokerInfo(self.node_id, {}),)
+
     def partition_state(self, topic: str, partition: int) -> PartitionState:
         """A single node leads each partition in the epoch of its log, and has the only replica."""
         return PartitionState(self.node_id, self.log(topic, partition).leader_epoch, (self.node_id,), (self.node_id,))
@@ -393,14 +439,6 @@ class Store:
         return self.writer.take_producer_ids(count)
 
     # ------------------------------------------------------------ the host of its logs (log.host)
-
-    def wake_writer(self, log: Log) -> None:
-        if self._writer is not None:
-            self._writer.flusher.wake_writer(log)
-
-    def wake_syncer(self, log: Log) -> None:
-        if self._writer is not None:
-            self._writer.flusher.wake_syncer(log)
 
     def end_fsync_only(self, log: Log) -> None:
         self._note(log, strict=False)
@@ -480,3 +518,7 @@ class Store:
             log.abandon()
         self._state.catalogue.close()
         return []
+
+
+def _nothing(_log: Log) -> None:
+    """A reader has no flusher."""

@@ -106,9 +106,15 @@ class TopicChanges:
         *,
         if_not_exists: bool,
         go_on: Callable[[], None] = always,
+        topic_id: str | None = None,
     ) -> TopicInfo:
-        """Create a topic; ``go_on``: called before each partition is created; an error that it raises ends the call."""
-        parsed = _check_new(name, partitions, config)
+        """Create a topic.
+
+        Args:
+            go_on: Called before each partition is created; an error that it raises ends the call.
+            topic_id: Its id; None: a new one.
+        """
+        parsed = check_new(name, partitions, config)
         with self._state.changes_lock:
             with self._state.topics_lock:
                 self._begin()
@@ -117,15 +123,13 @@ class TopicChanges:
                         return _info(entry)
                     raise TopicExists(name)
                 self._prepare(parsed)
-            from uuid import uuid4
-
-            entry = TopicEntry(name, str(uuid4()), partitions, parsed)
+            entry = TopicEntry(name, topic_id or new_topic_id(), partitions, parsed)
             self._make_partitions(entry, range(partitions), "create", go_on)
             return _info(entry)
 
     def check_new(self, name: str, partitions: int, config: Mapping[str, object]) -> TopicInfo:
         """What ``create`` would make, without an id; raises what that would."""
-        parsed = _check_new(name, partitions, config)
+        parsed = check_new(name, partitions, config)
         with self._state.topics_lock:
             self._begin()
             if self._state.catalogue.topic(name) is not None:
@@ -136,7 +140,7 @@ class TopicChanges:
         """Raise what ``alter`` would."""
         with self._state.topics_lock:
             self._begin()
-            _changed(self._state.topic(name), config, replace=replace)
+            changed_config(name, self._state.topic(name).config, config, replace=replace)
 
     def alter(
         self,
@@ -152,10 +156,10 @@ class TopicChanges:
             with self._state.topics_lock:
                 self._begin()
                 entry = self._state.topic(name)
-                changed = _changed(entry, config, replace=replace)
+                changed = changed_config(name, entry.config, config, replace=replace)
                 self._prepare(changed)
             if partitions is not None and partitions != entry.partition_count:
-                _check_partition_count(name, partitions, entry.partition_count)
+                check_partition_count(name, partitions, entry.partition_count)
                 grown = entry._replace(partition_count=partitions)
                 self._make_partitions(grown, range(entry.partition_count, partitions), "grow", go_on)
                 entry = grown
@@ -311,27 +315,35 @@ class TopicChanges:
         return self._state.file(f"{topic_id}-{partition}{suffix}")
 
 
-def _check_new(name: str, partition_count: int, config: Mapping[str, object]) -> dict[str, ConfigValue]:
+def new_topic_id() -> str:
+    from uuid import uuid4
+
+    return str(uuid4())
+
+
+def check_new(name: str, partition_count: int, config: Mapping[str, object]) -> dict[str, ConfigValue]:
     """Raise unless a topic with these arguments is valid; returns its configs, parsed."""
     check_topic_name(name)
     parsed = _given(config)
     _check_policy(name, parsed)
     compression.check_installed(str(parsed.get("compression.type")))
-    _check_partition_count(name, partition_count, 1)
+    check_partition_count(name, partition_count, 1)
     return parsed
 
 
-def _changed(entry: TopicEntry, config: Mapping[str, object], *, replace: bool) -> dict[str, ConfigValue]:
-    """The configs of a topic after a change."""
-    parsed = _given({key: _of_list(entry, key, value) if isinstance(value, ListChange) else value for key, value in config.items()})
-    changed = {key: value for key, value in entry.config.items() if key not in config and not replace} | parsed
-    _check_policy(entry.name, changed)
+def changed_config(
+    name: str, known: Mapping[str, ConfigValue], config: Mapping[str, object], *, replace: bool = False
+) -> dict[str, ConfigValue]:
+    """The configs of a topic, which has the ``known`` ones, after a change; see ``Store.alter_topic``."""
+    parsed = _given({key: _of_list(known, key, value) if isinstance(value, ListChange) else value for key, value in config.items()})
+    changed = {key: value for key, value in known.items() if key not in config and not replace} | parsed
+    _check_policy(name, changed)
     compression.check_installed(str(parsed.get("compression.type")))
     return changed
 
 
-def _of_list(entry: TopicEntry, key: str, change: ListChange) -> str:
-    return change.of(key, entry.config[key] if key in entry.config else TOPIC_CONFIGS[key].default if key in TOPIC_CONFIGS else "")
+def _of_list(known: Mapping[str, ConfigValue], key: str, change: ListChange) -> str:
+    return change.of(key, known[key] if key in known else TOPIC_CONFIGS[key].default if key in TOPIC_CONFIGS else "")
 
 
 def _given(config: Mapping[str, object]) -> dict[str, ConfigValue]:
@@ -347,7 +359,8 @@ def _check_policy(name: str, config: Mapping[str, ConfigValue]) -> None:
         raise InvalidConfig("cleanup.policy", policy, f"{name} keeps what logdb knows of groups or transactions; allowed is compact")
 
 
-def _check_partition_count(topic: str, count: int, least: int) -> None:
+def check_partition_count(topic: str, count: int, least: int) -> None:
+    """Raise InvalidPartitions unless a topic may have so many partitions; ``least``: it has so many now."""
     if not least <= count <= PARTITION_COUNT_MAX:
         raise InvalidPartitions(topic, count, f"allowed are {least} to {PARTITION_COUNT_MAX}; their number never shrinks")
 

@@ -66,7 +66,7 @@ class Truncations:
         with self._cleaner.alone(TopicPartition(log.topic, log.partition), wait=True):
             self._finish_interrupted(log)
             self._replacer.finish_of(log)
-            self._alone(log, lambda: self._empty(log, offset))
+            self._alone(log, lambda: self._empty(log, offset), keep=log.damage is None)
 
     # ------------------------------------------------------------ truncating
 
@@ -103,12 +103,13 @@ class Truncations:
         if not least <= offset <= end_offset:
             raise OffsetOutOfRange(log.topic, log.partition, offset, least, end_offset)
 
-    def _alone(self, log: Log, work: Callable[[], int | None]) -> int | None:
-        """Run ``work`` while no record is accepted and no checkpoint is made, with all of the log flushed and sealed."""
+    def _alone(self, log: Log, work: Callable[[], int | None], *, keep: bool = True) -> int | None:
+        """Run ``work`` while no record is accepted and no checkpoint is made; ``keep``: with all of the log flushed and sealed."""
 
         def ready(_next_offset: int) -> int | None:
-            log.flush()
-            self._checkpoints.checkpoint_locked([log])
+            if keep:
+                log.flush()
+                self._checkpoints.checkpoint_locked([log])
             try:
                 return work()
             except SyncFailed:
@@ -232,6 +233,10 @@ class Truncations:
     def _intent(self, log: Log, offset: int, new: Sequence[Segment], gone: Sequence[Segment]) -> Intent:
         made = [path.removesuffix(CLEANED) for segment in new for path in segment.paths() if exists(self._io, path)]
         old = [path for segment in gone for path in segment.paths() if path not in made and exists(self._io, path)]
+        aside: list[str] = []
+        if log.damage is not None and not new:  # what was set aside before has more
+            aside = [path for path in old if path.endswith(".log") and not exists(self._io, path + replacement_intent.DAMAGED)]
+            old = [path for path in old if path not in aside]
         bases = {segment.base_offset for segment in gone}
         named = [entry for entry in self._state.catalogue.segments(log.topic, log.partition) if entry.base_offset in bases]
         known = producer_snapshot.offsets(names_in(self._io, log.directory))
@@ -241,6 +246,7 @@ class Truncations:
             "partition": log.partition,
             "epochs_offset": offset if new else 0,
             "renamed": [os.path.basename(path) for path in made],
+            "set_aside": [os.path.basename(path) for path in aside],
             "removed": [os.path.basename(path) for path in (*old, *sidecar_paths(log.directory, named), *snapshots)],
         }
         return Intent(replacement_intent.TRUNCATION, log.topic, body)

@@ -161,9 +161,16 @@ class Writer:
     # ------------------------------------------------------------ topics
 
     def create_topic(
-        self, name: str, partitions: int, config: Mapping[str, object], *, if_not_exists: bool, go_on: Callable[[], None]
+        self,
+        name: str,
+        partitions: int,
+        config: Mapping[str, object],
+        *,
+        if_not_exists: bool,
+        go_on: Callable[[], None],
+        topic_id: str | None,
     ) -> TopicInfo:
-        info = self._topics.create(name, partitions, config, if_not_exists=if_not_exists, go_on=go_on)
+        info = self._topics.create(name, partitions, config, if_not_exists=if_not_exists, go_on=go_on, topic_id=topic_id)
         self._altered()
         return info
 

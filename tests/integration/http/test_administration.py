@@ -235,7 +235,7 @@ def spy(sent):
 
 def test_no_password_goes_over_plain_http_to_another_machine(server, monkeypatch):
     """What is taken for another machine is this one, or the test would need a second."""
-    monkeypatch.setattr("logdb_http_api.remote.connection.is_loopback", lambda host: False)
+    monkeypatch.setattr("logdb_http_api.remote.connections.is_loopback", lambda host: False)
     with opened(server, "root") as db:
         for refused in (lambda: db.security.add_user("bob", SECRET), lambda: db.security.set_password("alice", SECRET)):
             with pytest.raises(InsecureConnection, match="others can read it"):
@@ -249,7 +249,7 @@ def test_no_password_goes_over_plain_http_to_another_machine(server, monkeypatch
 
 
 def test_over_tls_it_goes_to_any(tmp_path, monkeypatch):
-    monkeypatch.setattr("logdb_http_api.remote.connection.is_loopback", lambda host: False)
+    monkeypatch.setattr("logdb_http_api.remote.connections.is_loopback", lambda host: False)
     authority = Authority(tmp_path / "ca")
     certificate, key = authority.server()
     with served(tmp_path / "db", tls_cert=certificate, tls_key=key) as server, logdb.open(server.url, ca_file=authority.file) as db:

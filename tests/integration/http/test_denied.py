@@ -133,6 +133,11 @@ ASKS = {
     **call("compact", {"topic": "{topic}"}),
     **call("flush", {}),
     **call("wait", {"positions": [[PARTITION, 0]], "timeout_ms": 60_000}),
+    **call(
+        "write_transaction_marker", {"leader_of": PARTITION, "producer": PRODUCER, "last_epoch": 0, "commit": True, "coordinator_epoch": 0}
+    ),
+    **call("will_end_transaction", {"leader_of": PARTITION, "producer": PRODUCER, "partition": PARTITION}),
+    **call("find_decision", {"leader_of": PARTITION, "producer": PRODUCER, "partition": PARTITION}),
     **call("init_producer_id", {"transactional_id": "{tx}"}),
     **call("add_partitions", {"transactional_id": "{tx}", "producer": PRODUCER, "partitions": [PARTITION]}),
     **call("add_offsets", {"transactional_id": "{tx}", "producer": PRODUCER, "group_id": "{group}"}),

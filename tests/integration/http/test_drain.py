@@ -141,6 +141,6 @@ def test_a_connection_that_comes_as_the_server_ends_is_closed(tmp_path, step_cou
         return client
 
     with logdb.open(tmp_path / "db") as db:
-        server = make_server(db, {"http": "127.0.0.1:0"})
+        server = make_server(db._session, {"http": "127.0.0.1:0"})
         with asyncio.run(serve_and_end(server)) as client, contextlib.suppress(ConnectionResetError):
             assert client.recv(1) == b""

@@ -43,7 +43,7 @@ NOT_PROVOKED = {
         ("BufferExhausted", "DeliveryTimeout", "NoOffset", "NotAssigned", "SerializationError", "TransactionAborted"),
         "a producer's or consumer's own, in the client",
     ),
-    "LocalOnly": "a client's: no request is made",
+    **dict.fromkeys(("LocalOnly", "MirrorDiverged"), "a client's: no request is made"),
     **dict.fromkeys(("ServerUnavailable", "InvalidAnswer", "InvalidCertificate", "InsecureConnection"), "a client's, of its way"),
     **dict.fromkeys(
         ("InsecureAddress", "DirectoryLocked", "NotADatabase", "UnsupportedFormat", "CatalogueDamaged"), "the server does not start"
@@ -59,6 +59,7 @@ NOT_PROVOKED = {
             "NotLeaderOrFollower",
             "NotEnoughReplicas",
             "NotEnoughReplicasAfterAppend",
+            "CommitTimeout",
             "OffsetNotAvailable",
             "StaleBrokerEpoch",
             "FencedLeaderEpoch",
@@ -191,6 +192,7 @@ ASKS = {
     "InvalidConfig": lambda s: call(s, "create_topic", name="new", config=[["retention.ms", "soon"]]),
     "PolicyViolation": lambda s: call(s, "compact", topic="t"),
     "InvalidPartitions": lambda s: call(s, "alter_topic", name="t", partitions=0),
+    "InvalidReplicationFactor": lambda s: call(s, "create_topic", name="r", replication_factor=3),
     "RecordTooLarge": lambda s: append(s, encode_batch([b"x" * 9_000])),
     "InvalidTimestamp": lambda s: append(s, encode_batch([b"x"], base_timestamp=4 * 10**12), "strict"),
     "InvalidBatch": lambda s: append(s, b"no batch" * 20),

@@ -14,7 +14,7 @@ from logdb.errors import ServerUnavailable
 from logdb_http_api.remote import connection
 from support.serving import served
 
-LOGGER = "logdb_http_api.remote.connection"
+LOGGER = "logdb_http_api.remote.connections"
 
 
 def closed_port():

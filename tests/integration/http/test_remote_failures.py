@@ -17,7 +17,8 @@ from logdb.errors import Closed, Forked, LogdbError, ServerUnavailable, TopicExi
 from logdb.model import TopicPartition
 from logdb_http_api.remote import connection
 from logdb_http_api.remote.batch_requests import FetchRequest
-from logdb_http_api.remote.connection import Exchange
+from logdb_http_api.remote.connections import Connections
+from logdb_http_api.remote.exchange import Exchange
 from logdb_http_api.remote.writing import Upload
 from support.builders import until
 from support.proxy import FETCH, PRODUCE, proxied, served_elsewhere
@@ -157,14 +158,14 @@ def test_a_connection_that_ctrl_c_lets_fall_is_closed(server, monkeypatch, momen
     with logdb.open(server.url) as db:
         connections = db._base.connections
         connections._idle.pop().close()
-        method, fallen = getattr(connection.Connections, moment), []
+        method, fallen = getattr(Connections, moment), []
 
         def interrupted(each, lent):
-            monkeypatch.setattr(connection.Connections, moment, method)
+            monkeypatch.setattr(Connections, moment, method)
             fallen.append(lent._wire.sock)
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(connection.Connections, moment, interrupted)
+        monkeypatch.setattr(Connections, moment, interrupted)
         with pytest.raises(KeyboardInterrupt):
             db.topics()
         gc.collect()
@@ -282,7 +283,7 @@ def test_time_that_the_reader_takes_is_not_the_servers(db, proxy, monkeypatch):
     proxy.marked, proxy.cut_answers = FETCH, 1  # the first that is asked ahead
     records = db.log("t").read(0)
     read = [next(records).value for _ in range(600)]
-    monkeypatch.setattr(connection, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + 60))
+    monkeypatch.setattr("logdb_http_api.remote.connections.time", SimpleNamespace(monotonic=lambda: time.monotonic() + 60))
     read += [record.value for record in records]
     assert read == expected
     assert proxy.cut_count == 1
@@ -368,6 +369,10 @@ def test_a_server_that_is_killed_under_its_clients(tmp_path):  # noqa: C901 -- t
         assert seen == list(range(db.log("sent").end_offset))
 
 
+class Killed(BaseException):
+    """As if the server was: an exception of its own would be answered."""
+
+
 @pytest.mark.parametrize("others", [False, True])
 def test_a_crash_in_the_middle_of_a_call(server, monkeypatch, others):
     """The log keeps the first requests of a call, the last of them unanswered; perhaps another appends before it comes again."""
@@ -379,7 +384,7 @@ def test_a_crash_in_the_middle_of_a_call(server, monkeypatch, others):
             kept.append(range(offsets.stop))
             if others:
                 server.database.append("t", b"of another")
-            raise RuntimeError("as if it was killed: nobody gets this")
+            raise Killed
         return offsets
 
     monkeypatch.setattr(AuthorizedSession, "produce", crashing)

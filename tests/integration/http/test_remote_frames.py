@@ -10,15 +10,25 @@ import pytest
 import logdb
 from logdb.access.credentials import new_token, token_hash
 from logdb.access.security_document import Token
+from logdb.broker.broker import Broker
 from logdb.codec.messages import FETCH_RESPONSE
-from logdb.errors import AuthenticationFailed, InvalidAnswer, LogdbError, NotAuthorized, ServerUnavailable, UnknownTopic
+from logdb.errors import (
+    AuthenticationFailed,
+    InvalidAnswer,
+    LogdbError,
+    LogTruncated,
+    NotAuthorized,
+    OffsetOutOfRange,
+    ServerUnavailable,
+    UnknownTopic,
+)
 from logdb.model import TopicPartition
 from logdb.requests.principals import Principal
 from logdb.requests.users import Quota
-from logdb_http_api.door import upgrade
 from logdb_http_api.door.door import HttpDoor
+from logdb_http_api.protocol import KAFKA_PATH
 from logdb_http_api.remote.batch_requests import FetchRequest
-from logdb_http_api.remote.wires import Broken, FrameWire
+from logdb_http_api.remote.wires import Broken, FrameWire, HttpRequest, HttpWire
 from logdb_kafka_api.door import KafkaDoor
 from support.batches import encode_log
 from support.builders import until
@@ -79,7 +89,7 @@ def until_at_rest(server):
 
 def test_batches_are_frames(server, paths):
     batches_of_a_client(server.url)
-    assert upgrade.PATH in paths
+    assert KAFKA_PATH in paths
     assert not [path for path in paths if path.endswith("/batches")]
     until_at_rest(server)
 
@@ -179,6 +189,47 @@ def test_a_body_that_is_too_large_is_refused_as_over_http(tmp_path):
         assert log.append(b"y") == 1
 
 
+def test_a_refusal_of_batches_that_must_not_be_sent_twice_is_told(tmp_path):
+    with served(tmp_path / "db", body_bytes_max=100_000) as server, logdb.open(server.url) as db:
+        db.create_topic("t")
+        log = db.log("t")
+        log.append(b"x")
+        with pytest.raises(LogdbError, match="413"):
+            log.append_batches(encode_log([[bytes(200_000)]]))
+        assert log.append_batches(encode_log([[b"y"]])) == range(1, 2)
+
+
+def test_a_leader_epoch_that_no_log_can_have(server):
+    with logdb.open(server.url) as db:
+        db.create_topic("t")
+        db.log("t").append_many([b"x", b"y"])
+        for epoch in (5, 2**31 - 1, 2**31, 2**63, 2**70):
+            for offset, error in ((1, LogTruncated), (9, OffsetOutOfRange)):
+                said = []
+                for log in (server.database.log("t"), db.log("t")):
+                    with pytest.raises(error) as raised:
+                        log.read(offset, leader_epoch=epoch)
+                    said.append(str(raised.value))
+                assert said[0] == said[1]
+        for epoch in (-1, -2, -(2**40)):
+            for log in (server.database.log("t"), db.log("t")):
+                assert [record.value for record in log.read(1, leader_epoch=epoch)] == [b"y"]
+
+
+def test_an_append_that_fails_for_no_reason_of_the_client_ends_no_connection(server, paths, monkeypatch, caplog):
+    with logdb.open(server.url) as db:
+        db.create_topic("t")
+        log = db.log("t")
+        assert log.append(b"x") == 0
+        with monkeypatch.context() as broken:
+            broken.setattr(Broker, "produce", lambda *_, **__: 1 // 0)
+            with pytest.raises(LogdbError, match="error code -1"):
+                log.append(b"y")
+        assert log.append(b"z") == 1
+    assert paths.count(KAFKA_PATH) == 1
+    assert [record.exc_info[0] for record in caplog.records if record.exc_info] == [ZeroDivisionError]
+
+
 # ---------------------------------------------------------------- where no upgrade is let through
 
 
@@ -251,7 +302,7 @@ def test_a_proxy_that_lets_no_upgrade_through(server, paths):
         batches_of_a_client(proxy.url)
     finally:
         proxy.close()
-    assert paths.count(upgrade.PATH) == 1, "it is asked once a minute"
+    assert paths.count(KAFKA_PATH) == 1, "it is asked once a minute"
     assert [path for path in paths if path.endswith("/batches")]
 
 
@@ -320,6 +371,36 @@ def test_a_good_answer_to_a_frame():
         wire.send(ASKED)
         assert wire.begin() == 7
         assert ASKED.of_frame(wire.receive(ASKED), "http://honest").next_offset == 0
+
+
+@pytest.mark.parametrize("upgraded", [True, False])
+def test_a_server_that_sends_a_byte_now_and_then_is_not_waited_for(upgraded):
+    ours, theirs = socket.socketpair()
+    ended = threading.Event()
+
+    def drip():
+        with contextlib.suppress(OSError):
+            theirs.recv(1 << 16)
+            for byte in framed({"responses": [GOOD]}) if upgraded else b"HTTP/1.1 200 OK\r\nServer: slow\r\n\r\n":
+                theirs.send(bytes((byte,)))
+                if ended.wait(0.03):
+                    return
+
+    with ours, theirs:
+        ours.settimeout(0.3)
+        wire = FrameWire(ours, "http://slow") if upgraded else HttpWire(ours, "http://slow", {"Host": "slow"})
+        dripping = threading.Thread(target=drip)
+        dripping.start()
+        with pytest.raises(TimeoutError):
+            if isinstance(wire, FrameWire):
+                wire.send(ASKED)
+                wire.begin()
+                wire.receive(ASKED)
+            else:
+                wire.send(HttpRequest("GET", "/"), "")
+                wire.begin(lambda: None)
+        ended.set()
+        dripping.join()
 
 
 def test_a_server_that_never_answers_frames(tmp_path):

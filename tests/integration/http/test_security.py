@@ -18,15 +18,17 @@ from cryptography.hazmat.primitives import serialization
 
 import logdb
 from logdb.access.access_control import AccessControl
+from logdb.access.authentication import OF_THE_CLUSTER, Identity
 from logdb.access.credentials import is_password, new_token, token_hash
 from logdb.access.security_document import Token
 from logdb.errors import AuthenticationFailed, InsecureAddress, InvalidCertificate, LogdbError, NotAuthorized, ServerUnavailable
 from logdb.requests.principals import Principal
 from logdb.requests.users import Quota
+from logdb.serving.server import Server
 from support.builders import until
 from support.certificates import Authority
 from support.security import secure
-from support.serving import served
+from support.serving import Served, served
 
 JSON_V2 = "application/vnd.kafka.json.v2+json"
 RECORD = {"records": [{"value": 1}]}
@@ -612,3 +614,27 @@ def test_no_secret_is_in_logs_errors_or_reprs(path, caplog, capfd):
     assert "/topics/t" in text  # the access log is in it
     for hidden in (*secrets, *encoded):
         assert hidden not in text
+
+
+# ---------------------------------------------------------------- the nodes of a cluster
+
+
+@pytest.mark.parametrize("authentication", [False, True])
+def test_a_node_of_the_cluster_is_known_by_its_token(tmp_path, authentication):
+    asked = []
+
+    class Noting(AccessControl):
+        def session(self, principal, host, credential=None):
+            asked.append(Identity(principal, credential))
+            return super().session(principal, host, credential)
+
+    with logdb.open(tmp_path / "db") as db:
+        access = Noting(db._session, authentication=authentication, cluster_token="of-the-cluster")
+        with Server(access, {"http": "127.0.0.1:0"}).start() as server:
+            told = Served(db, server.addresses[0], server)
+            assert told.call("/logdb/v1/calls/topics", {}, headers={"Authorization": "Bearer of-the-cluster"})[0] == 200
+            assert told.call("/logdb/v1/calls/topics", {}, headers={"Authorization": "Bearer of-another"})[0] == (
+                401 if authentication else 200
+            )
+    assert asked[0] == OF_THE_CLUSTER
+    assert OF_THE_CLUSTER not in asked[1:]

@@ -29,7 +29,7 @@ def test_a_session_at_the_address_of_the_kafka_door(tmp_path):
 
 def test_the_door_that_is_there_is_used(tmp_path):
     doors = {"http": "127.0.0.1:0", "kafka": "127.0.0.1:0"}
-    with logdb.open(tmp_path) as db, make_server(db, doors, connections_max=2, connections_per_address_max=2).start() as server:
+    with logdb.open(tmp_path) as db, make_server(db._session, doors, connections_max=2, connections_per_address_max=2).start() as server:
         http, kafka = (address.rpartition("/")[2] for address in server.addresses)
         with contextlib.ExitStack() as held:
             for address in (http, kafka):

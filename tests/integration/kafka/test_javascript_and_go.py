@@ -15,6 +15,7 @@ import logdb.testing
 from logdb.codec import convert
 from logdb.codec.batch import CODEC_MASK
 from logdb.model import COMPRESSION_TYPES
+from support.franz_go import fetched, franz_go
 
 pytestmark = pytest.mark.foreign
 HERE = Path(__file__).parent
@@ -32,24 +33,6 @@ def kafkajs(directory):
     shutil.copytree(HERE / "kafkajs", directory, dirs_exist_ok=True)
     fetched(["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline"], directory)
     return ["node", directory / "program.mjs"]
-
-
-def franz_go(directory):
-    """The command of the program, once it is compiled; Go keeps what it has compiled in its own cache."""
-    source = HERE / "franz_go"
-    fetched(["go", "mod", "download", "-modcacherw"], source)
-    built = subprocess.run(["go", "build", "-o", directory / "program", "."], capture_output=True, text=True, timeout=300, cwd=source)
-    assert built.returncode == 0, built.stderr
-    return [directory / "program"]
-
-
-def fetched(command, directory):
-    """Skip without the tool, or where it fetches nothing: the network is out of reach, or Go is older than go.mod says."""
-    if shutil.which(command[0]) is None:
-        pytest.skip(f"there is no {command[0]}")
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=directory)
-    if done.returncode:
-        pytest.skip(f"{command[0]}: {(done.stderr.strip() or done.stdout.strip())[-300:]}")
 
 
 @pytest.fixture(scope="module", params=[kafkajs, franz_go], ids=lambda client: client.__name__)

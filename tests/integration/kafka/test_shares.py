@@ -18,7 +18,7 @@ DOORS = {"kafka": "127.0.0.1:0", "http": "127.0.0.1:0"}
 def server(tmp_path):
     with logdb.open(tmp_path / "db") as db:
         db.create_topic("t", config={"max.message.bytes": 4 * MIB})
-        with make_server(db, DOORS, memory_bytes_max=4 * MIB).start() as server:
+        with make_server(db._session, DOORS, memory_bytes_max=4 * MIB).start() as server:
             yield server
 
 

@@ -5,8 +5,6 @@ Skipped, with the reason, where Java or Maven are missing.
 
 import subprocess
 import sys
-from collections import Counter, defaultdict
-from pathlib import Path
 
 import confluent_kafka
 import pytest
@@ -16,10 +14,10 @@ from benches.peers._server import free_port
 from benches.peers.kafka.jars import PLATFORM
 from logdb import testing
 from support.feeding import fed
-from support.java import compiled, java, properties, running
+from support.java import compiled, java, running
+from support.word_counts import SOURCE, check, exactly_once, word_of
 
 pytestmark = [pytest.mark.foreign, pytest.mark.timeout(300)]
-STRING = "org.apache.kafka.common.serialization.Serdes$StringSerde"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -36,39 +34,7 @@ def records(database, topic, isolation_level="read_committed"):
 
 @pytest.fixture(scope="module")
 def classes(tmp_path_factory):
-    return compiled(Path(__file__).with_name("WordCounts.java"), tmp_path_factory.mktemp("classes"))
-
-
-def exactly_once(address, directory, state="state"):
-    """The property file of WordCounts."""
-    return properties(
-        directory / "word-counts.properties",
-        bootstrap_servers=address,
-        application_id="word-counts",
-        processing_guarantee="exactly_once_v2",
-        default_key_serde=STRING,
-        default_value_serde=STRING,
-        statestore_cache_max_bytes=0,  # each count is told
-        commit_interval_ms=50,
-        repartition_purge_interval_ms=500,
-        # what is waited for after a kill
-        session_timeout_ms=1_500,
-        heartbeat_interval_ms=300,
-        transaction_timeout_ms=3_000,
-        state_dir=directory / state,
-    )
-
-
-def word_of(number):
-    return chr(ord("a") + number * number % 23)
-
-
-def check(told, sent):
-    """Each word has been counted from one to how often it was sent, in this order."""
-    counts = defaultdict(list)
-    for word, count in told:
-        counts[word].append(count)
-    assert counts == {word: list(range(1, count + 1)) for word, count in Counter(sent).items()}
+    return compiled(SOURCE, tmp_path_factory.mktemp("classes"))
 
 
 def test_a_stateful_program_is_killed(classes, tmp_path, record_property):

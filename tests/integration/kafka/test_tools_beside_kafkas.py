@@ -21,7 +21,7 @@ from logdb.cli.app import arguments, cli
 from logdb.cli.session import Session
 from logdb.codec import convert
 from logdb.codec.batch import CODEC_MASK
-from logdb.model import COMPRESSION_TYPES
+from logdb.model import COMPRESSION_TYPES, OffsetAndMetadata, TopicPartition
 from support.kafka_door import kafka_door
 
 pytestmark = pytest.mark.foreign
@@ -363,6 +363,37 @@ kafka-dump-log --files {{dir}}/{log} --max-bytes 300
 kafka-dump-log --files {{dir}}/{log} --value-decoder-class org.apache.kafka.tools.api.LongDecoder
 kafka-dump-log --files {{dir}}/{log} --key-decoder-class
 """)
+
+
+def test_dumps_of_coordinators(differences, filled, tmp_path):
+    """Groups with a member, without and deleted, offsets in a transaction and outside, a transactional id in each of its states."""
+    db = filled.db
+    db.create_topic("held", partitions=2)
+    with db.consumer(group_id="gone") as consumer:
+        consumer.assign([("held", 0)])
+        consumer.seek(("held", 0), 0)
+        consumer.commit()
+    db.delete_group("gone")
+    db.create_topic("forgotten")
+    db.log("forgotten").append(None, key=(0).to_bytes(2, "big") + (2).to_bytes(2, "big") + b"id")
+    with db.consumer(group_id="held", group_instance_id="i") as consumer, db.producer(transactional_id="held") as producer:
+        consumer.subscribe("held")
+        consumer.poll(timeout_ms=100)
+        consumer.commit()
+        producer.begin_transaction()
+        producer.send("held", b"v")
+        producer.send_offsets_to_transaction({TopicPartition("held", 0): OffsetAndMetadata(0)}, consumer.group_metadata())
+        producer.commit_transaction()
+    db.flush()
+    commands, log = [], f"{0:020d}.log"
+    for topic, option in (("__consumer_offsets", "--offsets-decoder"), ("__transaction_state", "--transaction-log-decoder")):
+        for file in Path(db.path).glob(f"{topic}-*/{log}"):
+            shutil.copytree(file.parent, tmp_path / file.parent.name)
+            commands.append(f"kafka-dump-log --files {{dir}}/{file.parent.name}/{log} {option}")
+    assert len(commands) >= 2
+    shutil.copytree(Path(db.path) / "forgotten-0", tmp_path / "forgotten-0")
+    commands.append(f"kafka-dump-log --files {{dir}}/forgotten-0/{log} --transaction-log-decoder")
+    assert not differences("\n".join(commands))
 
 
 @pytest.mark.parametrize("codec", COMPRESSION_TYPES)

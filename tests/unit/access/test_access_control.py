@@ -8,7 +8,7 @@ from logdb.access.access_control import AccessControl
 from logdb.access.credentials import MECHANISMS
 from logdb.access.security import DocumentCredentialStore
 from logdb.errors import AuthenticationFailed, CorruptionError, NotAuthorized
-from logdb.requests.principals import ANONYMOUS, Principal
+from logdb.requests.principals import ANONYMOUS, CLUSTER_NODE, Principal
 from logdb.requests.users import Quota
 from logdb.store.security_file import LOOK_MS
 from logdb.store.store import Store
@@ -185,3 +185,37 @@ def test_metadata_that_are_in_no_file_say_who_may_what(tmp_path, monkeypatch):
         assert access.authentication and access.change_count == 1  # what was read before still counts
         assert not (tmp_path / "db" / "security.json").exists()
         access.close()
+
+
+# ---------------------------------------------------------------- the nodes of a cluster
+
+
+@pytest.mark.parametrize("authentication", [False, True])
+def test_the_cluster_s_token_gives_the_identity_of_its_nodes(db, authentication):
+    access = AccessControl(db._session, authentication=authentication, cluster_token="of the cluster")
+    identity = access.cluster_node("of the cluster")
+    assert identity.principal == CLUSTER_NODE
+    assert identity.is_cluster_node
+    session = access.session(identity.principal, HOME, identity.credential)
+    session.check()
+    assert access.is_super_user(session.principal)
+    assert [topic.name for topic in session.topics()] == ["t"]
+    access.close()
+
+
+def test_no_other_token_does(db, access):
+    clustered = AccessControl(db._session, cluster_token="of the cluster")
+    for token in ("", "of the cluste", "of the cluster ", "\udcff"):
+        assert clustered.cluster_node(token) is None
+        assert access.cluster_node(token) is None
+    assert access.cluster_node("of the cluster") is None
+    clustered.close()
+
+
+def test_a_user_with_the_name_of_the_nodes_cannot_act(db, access):
+    secure(db.path, users={CLUSTER_NODE.name: "secret"})
+    later(access)
+    identity = access.authenticate_password(CLUSTER_NODE.name, "secret", HOME)
+    assert not identity.is_cluster_node
+    with pytest.raises(AuthenticationFailed, match="cannot log in"):
+        access.session(identity.principal, HOME, identity.credential)

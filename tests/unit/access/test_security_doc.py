@@ -44,6 +44,7 @@ REQUESTS_OF = {
     ),
     "metrics, what recovery reported, sizes of all partitions": "reports partition_sizes",
     "verify, backup, snapshot of everything": "verify backup",
+    "what the nodes of a cluster ask one another": "write_transaction_marker will_end_transaction find_decision",
 }
 SHOWS_ALL = {"list groups": {("Describe", "Cluster")}}  # ``visible`` of the request
 

@@ -35,7 +35,8 @@ BEYOND = {
     "partition_sizes",
     "producers",
 } | OF_LOGS
-FREE = {"check_open", "close", "io", "clock", "closed", "look_interval_ms_max", "submit"}  # of the handle
+FREE = {"check_open", "close", "io", "clock", "closed", "look_interval_ms_max", "submit", "topic_change_count"}  # of the handle
+OF_OTHERS = {"produce_many"}  # a ``produce`` for each partition
 OFFSETS = {  # Describe was asked for by ``log``
     "start_offset", "end_offset", "last_stable_offset", "durability", "size_bytes", "offset_for_timestamp", "latest_record",
     "open_transactions", "readable_end_offset", "epoch_at", "watch", "unwatch",
@@ -84,8 +85,19 @@ def test_every_call_of_a_session_and_a_log_is_in_the_table():
 
     calls = {name.partition(",")[0] for name in CALLS}
     of_log = {name.removeprefix("log.") for name in calls if name.startswith("log.")}
-    assert public(Session) | public(CredentialStore) == {name for name in calls if "." not in name} - BEYOND | LISTS | FREE
+    assert public(Session) | public(CredentialStore) == {name for name in calls if "." not in name} - BEYOND | LISTS | FREE | OF_OTHERS
     assert public(PartitionLog) == of_log | OFFSETS
+
+
+def test_batches_for_several_partitions_go_where_the_principal_may_write(opened, db, broker):
+    writer = Writer(broker)
+    batches = {where: writer.batches(where, b"x") for where in (TopicPartition("orders", 0), TopicPartition("secret", 0))}
+    session = opened("Write Topic orders", "Write TransactionalId tx")
+    answers = session.produce_many(batches, transactional_id="tx")
+    assert answers[TopicPartition("orders", 0)] == range(1, 2)
+    assert isinstance(answers[TopicPartition("secret", 0)], NotAuthorized)
+    assert db.log("secret", 0).end_offset == 1
+    assert session.topic_change_count is None
 
 
 @pytest.mark.parametrize(("name", "needs"), WAYS, ids=[f"{name}: {' + '.join(needs)}" for name, needs in WAYS])

@@ -93,6 +93,33 @@ def test_only_those_wake_whose_record_is_there(db):
     run(db, story)
 
 
+def test_a_thread_wakes_the_loop_only_for_what_is_awaited(db, monkeypatch):
+    async def story(waits):
+        log, loop, woken = db.log("t", 0), asyncio.get_running_loop(), []
+        log.append_many([b"x"] * 5)
+        waiting = [wait(waits, {T[0]: position}) for position in (7, 5)]
+        await begun()
+        (bell,) = waits._bells.values()
+        told = loop.call_soon_threadsafe
+        monkeypatch.setattr(loop, "call_soon_threadsafe", lambda call, *args: (woken.append(call), told(call, *args)))
+
+        def rung(move):
+            thread = threading.Thread(target=move)
+            thread.start()
+            thread.join()
+            return woken.count(bell._look)
+
+        assert rung(log.flush) == rung(bell.set) == 0, "the log ends where it did"
+        assert rung(lambda: (log.append(b"x"), log.flush())) == 1
+        assert await waiting[1]
+        await begun()
+        assert rung(log.flush) == 1, "the other one waits for more"
+        assert rung(lambda: (log.append_many([b"x"] * 2), log.flush())) == 2
+        assert await waiting[0]
+
+    run(db, story)
+
+
 def test_time_goes_by(db):
     async def story(waits):
         db.log("t", 0).append(b"x")

@@ -1,10 +1,11 @@
 import pytest
 
 from logdb.cli import dump as module
+from logdb.coordinator import records
 from logdb.io import IO
 from logdb.log import producer_snapshot
 from logdb.log.producers import Batch, Producer, ProducerStates
-from logdb.model import AbortedTransaction
+from logdb.model import AbortedTransaction, TopicPartition
 from logdb.segment import transaction_index
 from support.batches import BASE_TIMESTAMP, Rec, encode_batch, encode_log
 
@@ -66,6 +67,22 @@ def test_flags_of_kafka_dump_log(logdb_command, log):
     assert records("--key-decoder-class", "--skip-record-metadata")[1:] == [""]
     assert len(records("--deep-iteration", "--max-bytes", str(len(first)))) == 1
     assert "known are" in logdb_command("dump", "--files", path, "--key-decoder-class", "x.Y", kafka=True, code=2).stderr
+
+
+def test_state_of_coordinators(logdb_command, log):
+    """Text of what is known, in the version that it has; the rest as it is."""
+    key = records.offset_key("g", TopicPartition("t", 3))
+    value = records.offset_value(records.OffsetValue(7, -1, "m", 9, 11))
+    path = log(encode_batch([Rec(key, value), Rec(key, None), Rec(b"\0\x09new", b"v"), Rec(b"k", b"v")]))
+    lines = logdb_command.out("dump", path, "--offsets-decoder").splitlines()[-4:]
+    named = 'key: {"type":"1","data":{"group":"g","topic":"t","partition":3}}'
+    told = 'payload: {"version":"1","data":{"offset":7,"metadata":"m","commitTimestamp":9,"expireTimestamp":11}}'
+    assert [line.split("headerKeys: []")[1] for line in lines] == [
+        f" {named} {told}",
+        f" {named} payload: <DELETE>",
+        "",
+        " key: k payload: v",
+    ]
 
 
 @pytest.mark.parametrize(("attributes", "words"), [(8, "LogAppendTime: "), (64, f"deleteHorizonMs: OptionalLong[{BASE_TIMESTAMP}]")])

@@ -149,7 +149,7 @@ def test_what_needs_the_files_says_so(args, words):
     assert words in call("-b", "http://127.0.0.1:1", *args, code=2).stderr
 
 
-LOCAL = ["serve", "dump", "repair", "restore", "parquet", "bench", "kafka-links"]
+LOCAL = ["serve", "cluster", "quorum", "brokers", "partitions", "mirror", "dump", "repair", "restore", "parquet", "bench", "kafka-links"]
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -158,7 +158,11 @@ def test_what_needs_the_files_does_not_offer_a_server(verb):
     shown = "--bootstrap-server" in call(verb, "--help").stdout
     assert shown == (verb not in (*LOCAL, "spark", "completion"))
     if verb in LOCAL:
-        arguments = {"dump": ["x.log"], "restore": [__file__, "x"], "parquet": ["t"], "serve": ["d"], "kafka-links": ["bin"]}.get(verb, [])
+        arguments = {
+            "dump": ["x.log"], "restore": [__file__, "x"], "parquet": ["t"], "serve": ["d"], "kafka-links": ["bin"],
+            "cluster": ["init", "d", "--http-ports", "1,2,3"], "brokers": ["list"],
+                "partitions": ["list"], "mirror": ["a", "b", "--topics", "t"],
+        }.get(verb, [])  # fmt: skip
         for given in (["-b", "http://127.0.0.1:1"], ["--user", "u"]):
             assert "call it on the machine of the files" in call(verb, *arguments, *given, code=2).stderr
 

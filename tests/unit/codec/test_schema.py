@@ -21,9 +21,9 @@ from logdb.codec.schema import (
     Array,
     Field,
     Message,
-    Reader,
     Struct,
     Type,
+    read_uvarint,
     structs,
     write_uvarint,
 )
@@ -221,8 +221,7 @@ def test_a_message_within_bytes() -> None:
 def test_varints(number: int) -> None:
     data = bytearray()
     write_uvarint(data, number)
-    reader = Reader(data)
-    assert (reader.uvarint(), reader.left) == (number, 0)
+    assert read_uvarint(data, 0) == (number, len(data))
 
 
 EVERYTHING = Message(

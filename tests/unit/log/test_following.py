@@ -1,5 +1,8 @@
 """A log that follows a leader, and the leader epochs that a controller gives."""
 
+import contextlib
+import threading
+
 import pytest
 
 import logdb
@@ -9,6 +12,7 @@ from logdb.errors import (
     FencedLeaderEpoch,
     InvalidBatch,
     LogTruncated,
+    NotLeaderOrFollower,
     ReadOnly,
     SyncFailed,
     UnexpectedOffset,
@@ -18,11 +22,12 @@ from logdb.errors import (
 from logdb.log.epochs import EpochEnd
 from logdb.log.readable import ReadableLog
 from logdb.model import ProducerIdAndEpoch
+from logdb.store.store import Store
 from support.batches import Rec, encode_batch, encode_log
 from support.faulty_io import FaultyIO
 from support.followers import batches_of, catch_up, check_equal, open_replica, producers_of
 from support.power_cut import die
-from support.produced import Sender, batch, committed, values
+from support.produced import Bare, Sender, batch, committed, values
 
 NOW = 1_700_000_000_000
 LEVELS = pytest.mark.parametrize("level", ["os", "interval", "fsync"])
@@ -131,6 +136,87 @@ def test_an_epoch_that_cannot_be_written_has_not_begun(follower, io):
     follower.append(b"1")
     assert [record.leader_epoch for record in follower.read(0)] == [0, 0]
     assert follower.begin_epoch(3) == 2
+
+
+CLIENTS = {
+    "append": lambda log: log.append(b"x"),
+    "append_many": lambda log: log.append_many([b"x"]),
+    "none": lambda log: log.append_many([]),
+    "batches": lambda log: log.append_batches(encode_batch([b"x"])),
+    "at an offset": lambda log: log.append_batches(encode_batch([b"x"]), expected_offset=77),
+    "a producer": lambda log: Sender(log).send(b"x"),
+    "a marker": lambda log: log.append_marker(ProducerIdAndEpoch(7, 0), commit=True, coordinator_epoch=0),
+}
+
+
+@pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS)
+def test_a_log_that_follows_takes_its_leaders_records_alone(leader, follower, client):
+    leader.append_many([b"0", b"1"])
+    follower.follow_leader(3, 8)
+    catch_up(leader, follower)
+    with pytest.raises(NotLeaderOrFollower) as caught:
+        client(follower)
+    assert (caught.value.leader, caught.value.leader_epoch) == (3, 8)
+    follower.flush()
+    check_equal(leader, follower)
+    follower.begin_epoch(9)
+    assert follower.append(b"2") == 2
+
+
+def test_a_replica_that_was_opened_follows_until_its_epoch_begins(tmp_path):
+    store = Store.open(tmp_path / "db", replicated=True)
+    with Bare(store) as db:
+        log = made(db)
+        assert log.follows
+        with pytest.raises(NotLeaderOrFollower) as caught:
+            log.append(b"0")
+        assert caught.value.leader is None
+        log.begin_epoch(0)
+        assert not log.follows and log.append(b"0") == 0
+
+
+def test_records_that_were_accepted_are_in_when_a_log_begins_to_follow(leader):
+    """Appends of threads beside: each is either below the end that the log has then, or refused."""
+    ends, begun = [], threading.Barrier(3)
+
+    def append():
+        begun.wait()
+        with contextlib.suppress(NotLeaderOrFollower):
+            while True:
+                ends.append(leader.append(b"x") + 1)
+
+    threads = [threading.Thread(target=append) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    begun.wait()
+    while not ends:
+        pass
+    leader.follow_leader(2, 5)
+    end = leader.end_offset
+    for thread in threads:
+        thread.join()
+    assert max(ends) == len(ends) == end == leader.end_offset
+
+
+def test_a_wait_for_a_commit_ends_when_the_log_begins_to_follow(tmp_path):
+    with opened(tmp_path / "db", limited=True) as db:
+        log = made(db)
+        log.begin_epoch(1)
+        log.append_many([b"0"])
+        errors = []
+
+        def commit():
+            with pytest.raises(NotLeaderOrFollower) as caught:
+                log.commit_to(1, leader_epoch=1)
+            errors.append(caught.value)
+
+        thread = threading.Thread(target=commit)
+        thread.start()
+        while not log._watchers:
+            assert thread.is_alive()
+        log.follow_leader(2, 2)
+        thread.join(10)
+        assert [error.leader for error in errors] == [2]
 
 
 def test_a_log_that_takes_no_records_begins_no_epoch(tmp_path, leader):

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from logdb.model import OffsetAndMetadata, TopicPartition
+from logdb.model import ClusterEvent, OffsetAndMetadata, TopicEvent, TopicInfo, TopicPartition
 from logdb.requests import coding
 
 
@@ -56,3 +56,21 @@ def test_an_answer_of_a_later_version_may_say_more():
         coding.decode_answer(TopicPartition, b'{"topic":"t","more":1}')
     with pytest.raises(msgspec.ValidationError, match=r"unknown field `rack`"):
         coding.decode(list[TopicPartition], json.dumps(said).encode())
+
+
+def test_one_of_several_named_tuples():
+    topic = {"name": "t", "topic_id": "i", "partition_count": 1, "config": []}
+    kind = tuple[TopicEvent | ClusterEvent, ...]
+    events = (
+        TopicEvent("topic_created", TopicInfo("t", "i", 1, {})),
+        ClusterEvent("broker_left", 3),
+        ClusterEvent("leader_changed", None, TopicPartition("t", 0), 7, (1, 2)),
+    )
+    assert coding.decode(kind, coding.encode(events)) == events
+    assert (
+        coding.decode(kind, json.dumps([{"kind": "topic_created", "topic": topic}, {"kind": "broker_left", "node": 3}]).encode())
+        == events[:2]
+    )
+    for wrong in ({"kind": "topic_created"}, {"kind": "other", "node": 1}, {"kind": "broker_left", "node": 1, "more": 1}):
+        with pytest.raises(msgspec.ValidationError):
+            coding.decode(kind, json.dumps([wrong]).encode())

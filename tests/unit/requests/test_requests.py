@@ -18,7 +18,7 @@ from logdb.coordinator import events
 from logdb.log import isolation
 from logdb.log.producers import Producer
 from logdb.model import OffsetAndMetadata, TopicPartition
-from logdb.requests import coding, groups, records, topics, transactions
+from logdb.requests import cluster, coding, groups, records, topics, transactions
 from logdb.requests.request import REQUESTS, Request
 from logdb.requests.resources import AS_GOOD, OPERATIONS
 from logdb.requests.security import SECURITY_REQUESTS, SubmittedCredentialStore
@@ -32,8 +32,9 @@ from support.typed import values
 
 OF_DOORS = {"describe_configs", "check_new_topic", "check_topic_configs", "alter_configs", "partition_sizes"}
 OF_LOGS = {"read_batches", "aborted_transactions", "open_transactions", "offset_for_timestamp", "epoch_at", "producers"}
+OF_NODES = {"write_transaction_marker", "will_end_transaction", "find_decision"}  # of a cluster, of one another
 WITH_BATCHES = {"log", "produce"} | OF_LOGS  # not behind a URL, where they have routes of their own
-NO_REQUESTS = {"check_open", "close", "io", "clock", "closed", "look_interval_ms_max", "submit"}
+NO_REQUESTS = {"check_open", "close", "io", "clock", "closed", "look_interval_ms_max", "submit", "topic_change_count", "produce_many"}
 KNOWN = {**vars(events), **vars(report), "Future": Future, "IsolationLevel": isolation.IsolationLevel, "Producer": Producer}
 JSON = st.recursive(
     st.one_of(
@@ -55,9 +56,9 @@ def signature(method):
 
 
 def test_session_and_credential_store_have_a_method_for_each_request_and_no_other():
-    assert methods(Session) - NO_REQUESTS | methods(CredentialStore) | OF_DOORS | OF_LOGS == REQUESTS.keys()
+    assert methods(Session) - NO_REQUESTS | methods(CredentialStore) | OF_DOORS | OF_LOGS | OF_NODES == REQUESTS.keys()
     of_modules = {kind for kind in REQUESTS.values() if kind.__module__ != SECURITY_REQUESTS[0].__module__}
-    assert {kind.__module__ for kind in of_modules} == {module.__name__ for module in (topics, transactions, groups, records)}
+    assert {kind.__module__ for kind in of_modules} == {module.__name__ for module in (topics, transactions, groups, records, cluster)}
     assert set(REQUESTS.values()) == of_modules | set(SECURITY_REQUESTS)
 
 
@@ -70,7 +71,12 @@ def test_a_request_says_what_it_needs_and_answers(name):
     kind = REQUESTS[name]
     assert kind.needs and all(need.operation in OPERATIONS[need.resource_type] for need in kind.needs)
     assert not any(need.listed for need in kind.needs) or kind.visible is not Request.visible
-    others = {CredentialStore: methods(CredentialStore), Broker: OF_DOORS, PartitionLog: OF_LOGS - {"producers"}, ReplicaLog: {"producers"}}
+    others = {
+        CredentialStore: methods(CredentialStore),
+        Broker: OF_DOORS | OF_NODES,
+        PartitionLog: OF_LOGS - {"producers"},
+        ReplicaLog: {"producers"},
+    }
     of = next((kind for kind, names in others.items() if name in names), Session)
     _, hints = signature(getattr(of, name))
     wanted = Future[kind.answer] if kind.waits else kind.answer
@@ -91,7 +97,7 @@ def test_fields_parameters_and_handlers_agree(name):
     carried.pop("go_on", None)
     carried.pop("batches", None)
     assert carried.keys() == fields.keys() - ({"topic", "partition"} if name in OF_LOGS else set())
-    if name in OF_DOORS | OF_LOGS:
+    if name in OF_DOORS | OF_LOGS | OF_NODES:
         return
     for of in (CredentialStore, SubmittedCredentialStore) if kind in SECURITY_REQUESTS else (Session,):
         readable, _ = signature(getattr(of, name))

@@ -174,18 +174,23 @@ def of_codec(codec: int, size_bytes: int) -> bytes:
 
 
 def test_compressed_batches_count_as_larger_ones() -> None:
-    """64 KiB that expand to 64 MiB would hold up the loop."""
+    """4 KiB that expand to 4 MiB take as long as 256 KiB that do not."""
     plain, compressed = of_codec(0, 3_000), of_codec(2, 3_000)
     size = DoorResources.append_size
-    assert [size(b""), size(plain), size(compressed), size(plain + compressed)] == [0, 3_000, 16 * 3_000, 16 * 6_000]
-    assert size(of_codec(2, 70_000)) == 70_000
+    assert [size(b""), size(plain), size(compressed), size(plain + compressed)] == [0, 3_000, 64 * 3_000, 64 * 6_000]
+    assert size(of_codec(2, 4 << 10)) == 256 << 10
+    assert size(of_codec(2, 300_000)) == 300_000
+
+
+def test_a_thousand_small_batches_count_as_a_large_one() -> None:
+    assert DoorResources.append_size(1_024 * of_codec(0, 70)) <= 256 << 10 < DoorResources.append_size(1_026 * of_codec(0, 70))
 
 
 def test_a_small_append_is_made_on_the_loop_unless_a_thread_appends_to_the_same_partition() -> None:
     async def story(door: DoorResources, request: RequestResources) -> None:
         where, go_on = TopicPartition("t", 0), threading.Event()
-        assert door.appends_at_once(where, None, 64 << 10)
-        assert not door.appends_at_once(where, None, (64 << 10) + 1)
+        assert door.appends_at_once(where, None, 256 << 10)
+        assert not door.appends_at_once(where, None, (256 << 10) + 1)
         appending = asyncio.create_task(request.append_in_thread(where, lambda: go_on.wait(30)))
         await asyncio.sleep(0)
         assert not door.appends_at_once(where, None, 1)
@@ -194,5 +199,26 @@ def test_a_small_append_is_made_on_the_loop_unless_a_thread_appends_to_the_same_
         go_on.set()
         assert await appending
         assert door.appends_at_once(where, None, 1) and not door.appending
+
+    drained(story)
+
+
+def test_after_an_append_that_waited_for_the_disk_threads_append_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(door: DoorResources, _: RequestResources) -> None:
+        now, where = 100.0, TopicPartition("t", 0)
+        monkeypatch.setattr("time.monotonic", lambda: now)
+
+        def append(seconds: float) -> str:
+            nonlocal now
+            now += seconds
+            return "done"
+
+        assert door.append_on_loop(append, 0.09) == "done"
+        assert door.appends_at_once(where, None, 1)
+        door.append_on_loop(append, 0.11)
+        now += 0.99
+        assert not door.appends_at_once(where, None, 1)
+        now += 0.02
+        assert door.appends_at_once(where, None, 1)
 
     drained(story)

@@ -5,7 +5,7 @@ import pytest
 import logdb
 from logdb.errors import DiskFull, SyncFailed
 from logdb.io import IO
-from logdb.log.checkpointing import CHECKPOINT_INTERVALS, CHECKPOINT_SIZE_BYTES
+from logdb.log.log_sync import CHECKPOINT_INTERVALS, CHECKPOINT_SIZE_BYTES
 from logdb.log.segment_writer import NOTE_SIZE_BYTES
 from logdb.store.flusher import Flusher
 from support.batches import encode_log
@@ -149,7 +149,7 @@ def test_at_level_os_much_data_is_synced_however_slowly_it_comes(tmp_path):
         while log.size_bytes < CHECKPOINT_SIZE_BYTES + NOTE_SIZE_BYTES:
             log.append_batches(part)
         until(lambda: log.view.flushed.position >= CHECKPOINT_SIZE_BYTES - NOTE_SIZE_BYTES, "it is synced")
-        until(lambda: log.checkpointed.offset > 0, "and the catalogue knows")
+        until(lambda: log.syncs.checkpointed.offset > 0, "and the catalogue knows")
 
 
 @pytest.mark.parametrize("level", ["interval", "fsync"])
@@ -168,7 +168,7 @@ def test_a_trickle_of_records_has_few_checkpoints(tmp_path, level):
         assert db._store.catalogue.number() - before == seconds // CHECKPOINT_INTERVALS
         while flusher._sync_due() is not None:
             io.now_ms += 1_000
-        assert log.checkpointed == log.view.flushed, "and all that came is told in the end"
+        assert log.syncs.checkpointed == log.view.flushed, "and all that came is told in the end"
 
 
 def test_logs_that_trickle_share_their_checkpoints(tmp_path):
@@ -182,4 +182,4 @@ def test_logs_that_trickle_share_their_checkpoints(tmp_path):
             io.now_ms += 33
             flusher._sync_due()
         assert db._store.catalogue.number() - before <= 2 * seconds // CHECKPOINT_INTERVALS
-        assert all(db.log("t", number).checkpointed.offset >= seconds - 2 * CHECKPOINT_INTERVALS for number in range(30))
+        assert all(db.log("t", number).syncs.checkpointed.offset >= seconds - 2 * CHECKPOINT_INTERVALS for number in range(30))

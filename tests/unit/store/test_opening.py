@@ -3,8 +3,11 @@ import os
 import pytest
 
 import logdb
-from logdb.errors import CatalogueDamaged
+from logdb.errors import CatalogueDamaged, CorruptionError, ReadOnly
 from logdb.io import IO
+from logdb.store import cluster_file
+from logdb.store.cluster_file import ClusterFile
+from logdb.store.store import Store
 
 
 def test_a_new_directory_is_durable_in_those_that_hold_it(tmp_path):
@@ -35,3 +38,36 @@ def test_a_lost_catalogue_is_named_and_nothing_is_touched(tmp_path):
     with pytest.raises(CatalogueDamaged, match=r"data.mdb is missing; run: logdb repair"):
         logdb.open(tmp_path / "db")
     assert (tmp_path / "db/t-0/00000000000000000000.log").read_bytes() == before
+
+
+def marked(tmp_path) -> str:
+    """A database that a node has used, closed."""
+    path = str(tmp_path / "db")
+    os.mkdir(path)
+    os.mkdir(os.path.join(path, "quorum"))
+    cluster_file.create(IO(), path, ClusterFile("6c1f9d0e-8a57-4a26-9c0c-6b8f4f0f3a11", 2))
+    store = Store.open(path, replicated=True)
+    store.create_topic("t")
+    store.close()
+    return path
+
+
+def test_the_directory_of_a_node_is_new_with_its_mark_and_quorum_alone(tmp_path):
+    with logdb.open(marked(tmp_path), mode="r") as db:
+        assert [topic.name for topic in db.topics()] == ["t"]
+
+
+def test_a_cluster_s_directory_is_not_opened_embedded_to_write(tmp_path):
+    path = marked(tmp_path)
+    before = sorted(os.listdir(path))
+    with pytest.raises(ReadOnly, match=r"node 2 of the cluster 6c1f9d0e.*logdb serve --cluster.*logdb cluster leave"):
+        logdb.open(path)
+    assert sorted(os.listdir(path)) == before
+
+
+def test_with_a_damaged_mark_it_is_not_opened_either(tmp_path):
+    path = marked(tmp_path)
+    with open(os.path.join(path, "cluster.json"), "r+b") as file:
+        file.write(b"?")
+    with pytest.raises(CorruptionError, match=r"cluster\.json"):
+        logdb.open(path)

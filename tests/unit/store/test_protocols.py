@@ -4,7 +4,7 @@ import pytest
 
 import logdb
 from logdb import errors
-from logdb.store.protocols import Metadata, PartitionState, ReplicaLog, Storage
+from logdb.store.protocols import BrokerInfo, Metadata, PartitionState, ReplicaLog, Storage
 from logdb.store.store import Store
 
 
@@ -17,6 +17,8 @@ def store(tmp_path):
 
 def test_a_single_node_leads_each_partition_and_has_the_only_replica(store: Store) -> None:
     metadata: Metadata = store
+    assert metadata.brokers() == (BrokerInfo(0, {}),)
+    assert metadata.controller_id == 0
     state = metadata.partition_state("t", 1)
     assert state == PartitionState(leader=0, leader_epoch=store.log("t", 1).leader_epoch, replicas=(0,), in_sync=(0,))
     assert state.leader == metadata.node_id

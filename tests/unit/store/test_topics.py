@@ -16,6 +16,7 @@ from logdb.errors import (
     UnknownTopic,
     WriteFailed,
 )
+from logdb.store.store import Store
 from support.faulty_io import FaultyIO
 from support.power_cut import die
 
@@ -196,3 +197,11 @@ def test_a_topic_is_changed_by_one_at_a_time(tmp_path):
         for thread in threads:
             thread.join(30)
         assert db.describe_topic("t").partition_count == 7
+
+
+def test_a_controller_gives_the_id(tmp_path):
+    store = Store.open(tmp_path / "db", replicated=True)
+    assert store.create_topic("t", topic_id="6c1f9d0e-8a57-4a26-9c0c-6b8f4f0f3a11").topic_id == "6c1f9d0e-8a57-4a26-9c0c-6b8f4f0f3a11"
+    store.close()
+    with logdb.open(tmp_path / "db", mode="r") as db:
+        assert db.describe_topic("t").topic_id == "6c1f9d0e-8a57-4a26-9c0c-6b8f4f0f3a11"

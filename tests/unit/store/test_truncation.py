@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -27,6 +28,7 @@ from logdb.log import recovery_point
 from logdb.log.log import APPENDS_REFUSED
 from logdb.store import truncation
 from support.batches import encode_batch
+from support.damage import flip
 from support.faulty_io import FaultyIO
 from support.followers import align, batches_of, catch_up, open_replica, producers_of
 from support.power_cut import die
@@ -225,6 +227,44 @@ def test_the_high_watermark_is_no_further_than_the_log(db, moved_to, left):
     assert log.high_watermark == log.view.high_watermark == left
     db._store.begin_anew("t", 0, 9)
     assert log.view.high_watermark == 9
+
+
+@pytest.mark.parametrize("found_by", ["a read", "an opening"])
+def test_the_segments_of_a_damaged_log_are_set_aside_until_it_has_their_records_again(tmp_path, found_by):
+    db = opened(tmp_path / "db")
+    log = made(db, **SMALL)
+    told(log)
+    damaged = max(Path(log.directory).glob("*.log"))
+    images, count = {path.name: path.read_bytes() for path in Path(log.directory).glob("*.log")}, log.end_offset
+    if found_by == "an opening":
+        die(db)
+    flip(damaged, 80)
+    if found_by == "an opening":
+        db = opened(tmp_path / "db")
+        log = db.log("t")
+    with pytest.raises(CorruptionError):
+        everything(log)
+    assert damaged.name in log.damage
+    db._store.begin_anew("t", 0, 3)
+    aside = {path.name.removesuffix(".damaged"): path for path in Path(log.directory).glob("*.damaged")}
+    assert {name: path.read_bytes() for name, path in aside.items() if name != damaged.name} == {
+        name: image for name, image in images.items() if name != damaged.name
+    }
+    assert (log.start_offset, log.end_offset, log.damage, log.read_only_reason) == (3, 3, None, None)
+    log.append_many([b"again"] * count)
+    flip(max(Path(log.directory).glob("*.log")), 80)
+    with pytest.raises(CorruptionError):
+        everything(log)
+    db._store.begin_anew("t", 0, 0)  # what was set aside first has more
+    assert aside[damaged.name].stat().st_size == len(images[damaged.name])
+    log.append_many([b"new"])
+    db.close()
+    assert logdb.verify(tmp_path / "db").ok
+    with opened(tmp_path / "db") as again:
+        assert values(again.log("t")) == [b"new"]
+        again._store.remove_damaged("t", 0)
+        assert not list(Path(log.directory).glob("*.damaged"))
+        assert values(again.log("t")) == [b"new"]
 
 
 def test_it_goes_on_as_any_log(tmp_path, db):

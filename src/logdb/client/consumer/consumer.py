@@ -331,7 +331,7 @@ class Consumer:
         if subscription is not None and subscription.refresh() and self._membership is None:
             self._assignment.set(subscription.partitions())
         if self._membership is not None:
-            self._membership.tend()
+            self._membership.tend({} if subscription is None else subscription.counts)
         self._commits.send_if_due(self._collector.positions)
         try:
             self._assignment.start_positions.initialize(self._fetcher.cursors.values())

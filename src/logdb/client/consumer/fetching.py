@@ -21,17 +21,18 @@ class Cursor:
 
     Attributes:
         paused: No records are taken, the position stays.
+        is_placed: It has a position: ``seek`` has given it one.
     """
 
     __slots__ = (
         "_checked",
         "_earned",
-        "_end_offset",
         "_isolation_level",
         "_leader_epoch",
         "_offset",
         "_out_of_range",
         "_records",
+        "is_placed",
         "log",
         "partition",
         "paused",
@@ -52,9 +53,8 @@ class Cursor:
         self.partition, self.log, self.paused = partition, log, False
         self._out_of_range = out_of_range
         self._isolation_level: IsolationLevel = isolation_level
-        self._offset, self._leader_epoch = NOWHERE, -1  # used while there is no iterator
+        self._offset, self._leader_epoch, self.is_placed = NOWHERE, -1, False  # the first two: used while there is no iterator
         self._records: RecordIterator | None = None
-        self._end_offset = 0  # the end of the iterator
         self._earned = self._checked = False
 
     @property
@@ -79,7 +79,7 @@ class Cursor:
             earned: The consumer has read up to there, so that a log that ends before it has lost records.
         """
         self.stop()
-        self._offset, self._leader_epoch = offset, leader_epoch
+        self._offset, self._leader_epoch, self.is_placed = offset, leader_epoch, offset != NOWHERE
         self._checked, self._earned = False, earned
 
     def stop(self) -> None:
@@ -128,7 +128,7 @@ class Cursor:
         """An iterator at the position; None without records to read."""
         if self._records is not None:
             return self._records
-        end_offset = self.end_offset()
+        end_offset = self.log.readable_end_offset(self._isolation_level)
         if not self._checked or self._offset < end_offset:
             try:
                 records = self._read(end_offset)
@@ -139,7 +139,7 @@ class Cursor:
                 records = self._read(end_offset)
             self._checked = True
             if self._offset < end_offset:
-                self._records, self._end_offset = records, end_offset
+                self._records = records
         return self._records
 
     def _read(self, end_offset: int) -> RecordIterator:
@@ -147,14 +147,18 @@ class Cursor:
         return self.log.read(self._offset, end_offset=end_offset, leader_epoch=epoch, isolation_level=self._isolation_level)
 
     def _let_go(self) -> None:
-        """Drop the iterator.  At its end, the position moves past control records and compacted offsets."""
+        """Drop the iterator.
+
+        At its end, the position moves past control records and compacted offsets: their leader epoch may be later than the last
+        record's, and is not known.
+        """
         records = self._records
         assert records is not None
         self._offset, self._leader_epoch, _ = self.position()
         self._earned = self._earned or records.leader_epoch >= 0
         self._records = None
-        if records.exhausted:
-            self._offset = max(self._offset, self._end_offset)
+        if records.exhausted and records.end_offset > self._offset:
+            self._offset, self._leader_epoch = records.end_offset, -1
 
 
 class Fetcher:
@@ -191,7 +195,7 @@ class Fetcher:
                 return
             cursor = order[self._turn]
             self._turn = (self._turn + 1) % len(order)
-            if cursor.offset != NOWHERE:
+            if cursor.is_placed:
                 yield cursor
 
     def begin_with(self, cursor: Cursor) -> None:
@@ -200,8 +204,8 @@ class Fetcher:
 
     def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """The positions of all cursors that have one."""
-        return {partition: cursor.position() for partition, cursor in self.cursors.items() if cursor.offset != NOWHERE}
+        return {partition: cursor.position() for partition, cursor in self.cursors.items() if cursor.is_placed}
 
     def awaited(self) -> dict[TopicPartition, int]:
         """The positions to wait for records at."""
-        return {cursor.partition: cursor.offset for cursor in self._order if cursor.offset != NOWHERE}
+        return {cursor.partition: cursor.offset for cursor in self._order if cursor.is_placed}

@@ -25,6 +25,7 @@ import enum
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from logdb.client.consumer.assignors import Assignor, Member
@@ -154,8 +155,11 @@ class Membership:
         """The answer that other members have to complete; None without one."""
         return self._answer
 
-    def tend(self) -> None:
+    def tend(self, counts: Mapping[str, int] = MappingProxyType({})) -> None:
         """Do the work that does not wait for other members.
+
+        Args:
+            counts: Partition counts of topics, as of now; those of others are looked up where they are needed.
 
         Raises:
             FencedInstance: Another member has taken over the instance; close this consumer.
@@ -165,7 +169,7 @@ class Membership:
         if self._fenced is not None:
             raise self._fenced
         if self._state is State.STABLE:
-            self._look()
+            self._look(counts)
         while self._state is not State.STABLE and (self._answer is None or self._answer.done()):
             self._step()
 
@@ -191,11 +195,11 @@ class Membership:
 
     # ------------------------------------------------------------ a member of a generation
 
-    def _look(self) -> None:
+    def _look(self, counts: Mapping[str, int]) -> None:
         """Check whether the member has to join again."""
         if self._share.topics() != self._joined_topics:
             self._prepare("the subscription changed")
-        elif self._counts is not None and self._count(self._counts) != self._counts:
+        elif self._counts not in (None, counts) and self._count(self._counts, counts) != self._counts:
             self._prepare("partitions were added, or topics deleted")
         else:
             self._heartbeat()
@@ -312,12 +316,12 @@ class Membership:
         assigned = assignor.assign(members, {topic: count for topic, count in self._counts.items() if count})
         return {member_id: Assignment(tuple(partitions)).encode() for member_id, partitions in assigned.items()}
 
-    def _count(self, topics: Iterable[str]) -> dict[str, int]:
+    def _count(self, topics: Iterable[str], known: Mapping[str, int] = MappingProxyType({})) -> dict[str, int]:
         """The partition count of each topic, 0 for an unknown topic."""
         counts = dict.fromkeys(topics, 0)
         for topic in counts:
             with contextlib.suppress(UnknownTopic):
-                counts[topic] = self._session.partition_count(topic)
+                counts[topic] = known[topic] if topic in known else self._session.partition_count(topic)
         return counts
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from logdb.client.consumer.config import OffsetReset
-from logdb.client.consumer.fetching import NOWHERE, Cursor
+from logdb.client.consumer.fetching import Cursor
 from logdb.errors import NoOffset, OffsetOutOfRange
 from logdb.model import OffsetAndMetadata, TopicPartition
 from logdb.requests.session import Session
@@ -26,7 +26,7 @@ class StartPositions:
         Raises:
             NoOffset: One of them has no start position; the others have theirs.
         """
-        unset = [cursor for cursor in cursors if cursor.offset == NOWHERE]
+        unset = [cursor for cursor in cursors if not cursor.is_placed]
         committed = self.committed(cursor.partition for cursor in unset) if unset else {}
         failed: NoOffset | None = None
         for cursor in unset:

@@ -26,6 +26,7 @@ class Subscription:
         self._session, self._names = session, tuple(dict.fromkeys(topics))
         self._pattern = _compiled(pattern)
         self.counts: Mapping[str, int] = {}
+        self._change_count: int | None = None  # of the session's topics, before the last look-up
         self.refresh()
         self._first = self.counts
 
@@ -34,17 +35,20 @@ class Subscription:
         return tuple(self.counts)
 
     def refresh(self) -> bool:
-        """Look the topics up again; returns whether they, or their partition counts, have changed.
+        """Look the topics up again, if any topic has changed; returns whether they, or their partition counts, have changed.
 
         Raises:
             UnknownTopic: A named topic does not exist.
         """
+        change_count = self._session.topic_change_count
+        if change_count is not None and change_count == self._change_count:
+            return False
         if self._pattern is None:
             counts = {name: self._session.partition_count(name) for name in self._names}
         else:
             counts = {info.name: info.partition_count for info in self._session.topics() if self._pattern.fullmatch(info.name)}
         changed = counts != self.counts
-        self.counts = counts
+        self.counts, self._change_count = counts, change_count
         return changed
 
     def partitions(self) -> list[TopicPartition]:

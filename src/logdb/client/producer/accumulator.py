@@ -141,7 +141,8 @@ class Accumulator(codec.Accumulator):
         """Hook: a batch of ``size_bytes`` has no room.  Buffers grow to five batches while the sender is slower than the application."""
         with self._deliveries.lock:
             behind = bool(self.ready)
-            self.seal()
+            if self._open is not None:
+                self.seal()
             self._batches = min(2 * self._batches, BATCHES_MAX) if behind else 1
             capacity = max(size_bytes, self._batches * self._batch_size)
             opened = self._deliveries.begin(self, capacity)

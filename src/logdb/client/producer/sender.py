@@ -7,8 +7,8 @@ Keeps the order of deliveries, the memory limit, retries and deadlines.
                              └── a retriable error ──────┘   until delivery_timeout_ms
 
 Only the oldest delivery of a partition is tried, each time with the same bytes and the same sequence: so the order is kept, and the
-log recognises a duplicate.  When a delivery fails finally, it is unknown whether the log has it; later records are sent under a new
-producer id, or, in a transaction, not at all.
+log recognises a duplicate.  Those of a transaction are tried together.  When a delivery fails finally, it is unknown whether the log
+has it; later records are sent under a new producer id, or, in a transaction, not at all.
 
 Threading: ``lock`` guards all state.  The session and callbacks are called without it, by one thread at a time: the sender's, or
 one that commits while that is idle.
@@ -17,6 +17,7 @@ one that commits while that is idle.
 import contextlib
 import logging
 import threading
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from logdb import codec
@@ -24,13 +25,14 @@ from logdb.client.producer.accumulator import Accumulator, Delivery
 from logdb.codec import convert
 from logdb.errors import BufferExhausted, Closed, DeliveryTimeout, LogdbError, TransactionAborted, release_frames
 from logdb.io import IO
-from logdb.model import ProducerIdAndEpoch
+from logdb.model import Buffer, ProducerIdAndEpoch, TopicPartition
 from logdb.requests.session import Session
 from logdb.threads import renewed, started
 
 logger = logging.getLogger(__name__)
 
 _NEVER_MS = 2**62
+_NOWHERE = range(-1, -1)  # the offsets of a delivery that was not written
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +91,8 @@ class Sender:
             self._release(size_bytes)
             return None
         try:
-            self._start()
+            if self._thread is None:
+                self._thread = started(self._name, self._run)
         except RuntimeError:  # no thread could be started
             self._release(size_bytes)
             raise
@@ -121,10 +124,6 @@ class Sender:
         if self._memory_used <= self._options.buffer_memory * 3 // 4:  # a wake-up for each freed buffer would cost too much
             self._freed.notify_all()
 
-    def _start(self) -> None:
-        if self._thread is None:
-            self._thread = started(self._name, self._run)
-
     # ------------------------------------------------------------ flush, transactions, the end
 
     def flush(self, timeout_ms: int | None) -> int:
@@ -147,8 +146,9 @@ class Sender:
     def begin_transaction(self, producer: ProducerIdAndEpoch) -> None:
         """Records from now on belong to the transaction of ``producer``; their sequences begin at 0."""
         with self.lock:
-            self._wait_for(self._seal_all(), None)  # buffers opened for records that then came too late
-            assert not self._left(), f"{self._left()} records of the transaction before this one are not written"
+            if self._active:  # buffers opened for records that then came too late
+                self._wait_for(self._seal_all(), None)
+                assert not self._left(), f"{self._left()} records of the transaction before this one are not written"
             self._producer, self._given_up, self._failure, self.has_stamped = producer, None, None, False
 
     def finish_transaction(self) -> None:
@@ -158,7 +158,8 @@ class Sender:
             the error of the first record of the transaction.
         """
         self._send_here()
-        self.flush(None)
+        if self._active or self._failure is not None:
+            self.flush(None)
         if self._given_up is not None:
             raise self._given_up
 
@@ -225,8 +226,11 @@ class Sender:
 
     def _run(self) -> None:
         while due := self._due():
-            for accumulator in due:
-                self._send(accumulator)
+            if self._options.transactional_id is not None:
+                self._send_together(due)
+            else:
+                for accumulator in due:
+                    self._send(accumulator)
 
     def _send_here(self) -> None:
         """Write in the calling thread, unless another thread is writing.
@@ -243,9 +247,8 @@ class Sender:
                 for accumulator in self._active:
                     accumulator.seal()
                 due = list(self._active)
-            for accumulator in due:
-                while accumulator.ready and not accumulator.retry_at_ms:
-                    self._send(accumulator)
+            while due := [accumulator for accumulator in due if accumulator.ready and not accumulator.retry_at_ms]:
+                self._send_together(due)
         finally:  # also after a Ctrl-C, which leaves the rest to the thread
             with self.lock:
                 if self._sending == me:
@@ -300,19 +303,46 @@ class Sender:
         try:
             self._check(delivery, now)
             offsets = self._produce(accumulator, delivery)
-        except LogdbError as error:
+        except Exception as error:  # noqa: BLE001 -- any error: the futures get it, and the thread continues
+            self._fail(accumulator, delivery, error, now)
+        else:
+            self._finish(accumulator, delivery, offsets, None)
+
+    def _send_together(self, accumulators: Iterable[Accumulator]) -> None:
+        """As ``_send``, for the partitions of a transaction: one call of the session adds them to it and writes to them."""
+        now, tried = self._io.monotonic_ms(), {accumulator: accumulator.ready[0] for accumulator in accumulators}
+        stamped: dict[TopicPartition, Buffer] = {}
+        answers: dict[TopicPartition, range | Exception] = {}
+        for accumulator, delivery in tried.items():
+            try:
+                self._check(delivery, now)
+                if delivery.record_count:
+                    stamped[accumulator.partition] = self._stamped(accumulator, delivery)
+            except Exception as error:  # noqa: BLE001 -- as in ``_send``
+                answers[accumulator.partition] = error
+        try:
+            if stamped:
+                answers |= self._session.produce_many(stamped, transactional_id=self._options.transactional_id or "")
+        except Exception as error:  # noqa: BLE001 -- as in ``_send``
+            answers |= dict.fromkeys(stamped, error)
+        for accumulator, delivery in tried.items():
+            answer = answers.get(accumulator.partition, range(0))
+            if isinstance(answer, Exception):
+                self._fail(accumulator, delivery, answer, now)
+            else:
+                self._finish(accumulator, delivery, answer, None)
+
+    def _fail(self, accumulator: Accumulator, delivery: Delivery, error: Exception, now: int) -> None:
+        """Postpone a delivery that was not written, or give it up."""
+        if isinstance(error, LogdbError):
             release_frames(error)
             delivery.attempts += 1
             if error.retriable and delivery.attempts <= self._options.retries:
                 delivery.last_error, delivery.kept = error, getattr(error, "offsets", delivery.kept)
                 deadline = delivery.opened_ms + self._options.delivery_timeout_ms
                 accumulator.retry_at_ms = min(now + self._options.retry_backoff_ms, deadline)
-            else:
-                self._finish(accumulator, delivery, -1, -1, error)
-        except Exception as error:  # noqa: BLE001 -- any error: the futures get it, and the thread continues
-            self._finish(accumulator, delivery, -1, -1, error)
-        else:
-            self._finish(accumulator, delivery, offsets.start, self._append_time(accumulator, offsets), None)
+                return
+        self._finish(accumulator, delivery, _NOWHERE, error)
 
     def _check(self, delivery: Delivery, now: int) -> None:
         """Raise if the delivery may not be tried (again)."""
@@ -332,40 +362,42 @@ class Sender:
         if delivery.kept is not None and not self._options.idempotent:  # the log accepted the records, and would write them twice
             self._session.log(topic, partition).flush()
             return delivery.kept
-        if delivery.stamped is None:
-            delivery.stamped = self._stamp(accumulator, delivery)
-        return self._session.produce(topic, partition, delivery.stamped, transactional_id=self._options.transactional_id)
+        return self._session.produce(topic, partition, self._stamped(accumulator, delivery))
 
-    def _stamp(self, accumulator: Accumulator, delivery: Delivery) -> bytes | memoryview:
-        """The encoded batches of a delivery: stamped with producer and sequence, and compressed."""
-        batches = delivery.batches
-        if self._options.idempotent:
-            if self._producer is None:
-                self._producer = self._session.init_producer_id()
-            sequence = accumulator.sequence(delivery, self._producer)
-            self.has_stamped = True
-            convert.stamp_producer(batches, self._producer, sequence, transactional=self._options.transactional_id is not None)
-        if not self._options.codec:
-            return batches
-        return convert.compress_batches(batches, self._options.codec, size_bytes_max=accumulator.config.max_message_bytes)
+    def _stamped(self, accumulator: Accumulator, delivery: Delivery) -> bytes | memoryview:
+        """The encoded batches of a delivery, for each try the same: stamped with producer and sequence, and compressed."""
+        if delivery.stamped is None:
+            batches = delivery.batches
+            if self._options.idempotent:
+                if self._producer is None:
+                    self._producer = self._session.init_producer_id()
+                sequence = accumulator.sequence(delivery, self._producer)
+                self.has_stamped = True
+                convert.stamp_producer(batches, self._producer, sequence, transactional=self._options.transactional_id is not None)
+            if self._options.codec:
+                limit = accumulator.config.max_message_bytes
+                delivery.stamped = convert.compress_batches(batches, self._options.codec, size_bytes_max=limit)
+            else:
+                delivery.stamped = batches
+        return delivery.stamped
 
     def _append_time(self, accumulator: Accumulator, offsets: range) -> int:
-        """The append time that the log stamped the records with; -1: they keep their own."""
-        if accumulator.config.log_append_time and offsets:
-            with contextlib.suppress(LogdbError):  # the records are written in any case
-                batches, _ = self._session.log(*accumulator.partition).read_batches(offsets.start, 1)
-                header = codec.header(batches)[1]
-                return -1 if header is None else header.max_timestamp
+        """The append time that the log stamped the records with; -1: it cannot be read."""
+        with contextlib.suppress(LogdbError):  # the records are written in any case
+            batches, _ = self._session.log(*accumulator.partition).read_batches(offsets.start, 1)
+            header = codec.header(batches)[1]
+            return -1 if header is None else header.max_timestamp
         return -1
 
-    def _finish(self, accumulator: Accumulator, delivery: Delivery, base_offset: int, timestamp_ms: int, error: Exception | None) -> None:
+    def _finish(self, accumulator: Accumulator, delivery: Delivery, offsets: range, error: Exception | None) -> None:
         """Report the result of a delivery, and continue with the next one."""
         if error is not None:
             if self._options.transactional_id is None:
                 self._producer = None  # it is unknown whether the sequence has a gap
             if not self._options.acknowledged:
                 logger.warning("%d records for %s-%d are lost: %s", delivery.record_count, *accumulator.partition, error)
-        delivery.settle(base_offset, timestamp_ms, error)
+        is_stamped = accumulator.config.log_append_time and bool(offsets)
+        delivery.settle(offsets.start, self._append_time(accumulator, offsets) if is_stamped else -1, error)
         with self.lock:
             accumulator.retry_at_ms = 0
             if len(accumulator.ready) == 1 and accumulator.opened_ms is None:

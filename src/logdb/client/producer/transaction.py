@@ -20,8 +20,8 @@ Threading: one thread at a time begins and ends; any thread may send in between,
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -123,7 +123,7 @@ class TransactionalProducer(Producer):
         self._check_begun()
         if offsets:
             self._has_offsets = True
-            with self._noting_fences():
+            try:
                 self._session.commit_transaction_offsets(
                     self._id,
                     self._known(),
@@ -133,6 +133,9 @@ class TransactionalProducer(Producer):
                     generation=group_metadata.generation,
                     group_instance_id=group_metadata.group_instance_id,
                 )
+            except LogdbError as error:
+                self._note_fence(error)
+                raise
 
     def commit_transaction(self) -> None:
         """Commit; when this returns, consumers with isolation level ``read_committed`` see the whole transaction.
@@ -145,12 +148,15 @@ class TransactionalProducer(Producer):
             LogdbError: The commit failed otherwise (a full disk, for example): call again, or abort.
         """
         self._check_begun()
-        with self._noting_fences():
+        try:
             self._finish_transaction()
             with self._ending:
                 self._check_begun()
                 self._end(commit=True)
                 self._over(committed=True)
+        except LogdbError as error:
+            self._note_fence(error)
+            raise
 
     def abort_transaction(self) -> None:
         """Abort: the transaction's records stay invisible, and those that are not written yet are dropped.
@@ -161,8 +167,11 @@ class TransactionalProducer(Producer):
         with self._ending:
             self._check_begun()
             self._drop_transaction(TransactionAborted(f"the transaction of {self._id!r} was aborted"))
-            with self._noting_fences():
+            try:
                 self._end(commit=False)
+            except LogdbError as error:
+                self._note_fence(error)
+                raise
             self._over(committed=False)
 
     def give_up(self) -> None:
@@ -215,19 +224,14 @@ class TransactionalProducer(Producer):
         if self._closed:
             raise Closed("the producer is closed")
 
-    @contextmanager
-    def _noting_fences(self) -> Iterator[None]:
+    def _note_fence(self, error: LogdbError) -> None:
         """A fenced producer's transaction is over: the newer producer's id has ended it."""
-        try:
-            yield
-        except LogdbError as error:
-            cause: BaseException | None = error
-            while cause is not None and not isinstance(cause, ProducerFenced):
-                cause = cause.__cause__
-            if cause is not None:
-                self._fenced = cause
-                self._over(committed=False)
-            raise
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, ProducerFenced):
+            cause = cause.__cause__
+        if cause is not None:
+            self._fenced = cause
+            self._over(committed=False)
 
 
 class Transaction:
@@ -336,9 +340,7 @@ class Transactions:
 
     def transaction(self, transactional_id: str, options: dict[str, Any]) -> Transaction:
         """A transaction that begins when its block is entered."""
-        return Transaction(
-            transactional_id, lambda: self._take(transactional_id, options), lambda producer: self._give_back(producer, options)
-        )
+        return Transaction(transactional_id, partial(self._take, transactional_id, options), partial(self._give_back, options))
 
     def close(self) -> None:
         """Close all producers, and keep none from now on."""
@@ -356,7 +358,7 @@ class Transactions:
             _close(producer)
         return self._make(transactional_id=transactional_id, **options)
 
-    def _give_back(self, producer: TransactionalProducer, options: dict[str, Any]) -> None:
+    def _give_back(self, options: dict[str, Any], producer: TransactionalProducer) -> None:
         with self._lock:
             surplus: TransactionalProducer | None = producer
             if producer.usable and producer.id not in self._idle and not self._closed:

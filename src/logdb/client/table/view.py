@@ -249,7 +249,8 @@ class TopicView:
         epoch = begin.leader_epoch if begin.leader_epoch >= 0 else None
         changes: dict[bytes, Entry] = {}
         size_bytes = 0
-        for record in log.read(begin.offset, end_offset=end_offset, leader_epoch=epoch, isolation_level="read_committed"):
+        records = log.read(begin.offset, end_offset=end_offset, leader_epoch=epoch, isolation_level="read_committed")
+        for record in records:
             key, value = record.key, record.value
             if key is None:
                 continue
@@ -258,6 +259,7 @@ class TopicView:
             if size_bytes >= _BATCH_SIZE_BYTES:
                 self._update(state, changes, partition, begin._replace(offset=record.offset + 1, leader_epoch=record.leader_epoch))
                 changes, size_bytes = {}, 0
+        end_offset = records.end_offset  # another leader may know of less
         last_epoch = log.epoch_at(end_offset - 1) if end_offset else -1
         self._update(state, changes, partition, Position(end_offset, last_epoch, begin.start_offset, now_ms))
 

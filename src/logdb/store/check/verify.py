@@ -1,12 +1,13 @@
 """``verify``: checks that every byte of a database is as it was written.
 
-This module checks ``LOCK``, the catalogue, ``security.json`` and the names in the directory; ``partition_check`` checks the partitions.
+This module checks ``LOCK``, the catalogue, ``security.json``, ``cluster.json`` and the names in the directory;
+``partition_check`` checks the partitions.
 It changes no file, takes no lock, and continues behind damage, so that one report has all of it.
 Beside a writer, a partition that contradicts the catalogue is checked again, because the writer may have changed both meanwhile.
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from logdb.disk import File, exists, names_in, read_file
 from logdb.errors import CorruptionError, NotADatabase, UnsupportedFormat
@@ -15,7 +16,7 @@ from logdb.meta import Intent, LogEntry, SegmentEntry, TopicEntry, file_checksum
 from logdb.meta.dump import CatalogueDump, read_in_child
 from logdb.meta.entries import FORMAT
 from logdb.model import TopicPartition
-from logdb.store import json_line, lock, replacement_intent, topic_file
+from logdb.store import cluster_file, json_line, lock, replacement_intent, topic_file
 from logdb.store.check.partition_check import NEWER_FORMAT, DirectoryState, PartitionCheck
 from logdb.store.check.report import Progress, Report
 from logdb.store.check.segment_walk import listed
@@ -90,7 +91,8 @@ class Verifier:
             self._total_bytes = sum(self._size(path) for path in self._large_files())
             self._check_logs()
             self._check_strays()
-        self._check_security()
+        self._check_small(json_line.SECURITY_FILE_NAME, json_line.SECURITY_SIZE_BYTES_MAX, json_line.decode_security)
+        self._check_small(cluster_file.FILE_NAME, cluster_file.SIZE_BYTES_MAX, cluster_file.decode)
         return self._report
 
     def _file(self, *names: str) -> str:
@@ -181,17 +183,17 @@ class Verifier:
         for problem in self.dump.problems:
             self._report.add(data_path, -1, NEWER_FORMAT if newer else "damaged", problem)
 
-    def _check_security(self) -> None:
-        """Check users, tokens and ACLs, if there are any; the file is replaced as a whole, so beside a writer it is whole, too."""
-        path = self._file(json_line.SECURITY_FILE_NAME)
+    def _check_small(self, name: str, size_bytes_max: int, decode: Callable[[bytes, str], object]) -> None:
+        """Check a file of one line, if it is there; it is replaced as a whole, so beside a writer it is whole, too."""
+        path = self._file(name)
         try:
-            data = read_file(self._io, path, json_line.SECURITY_SIZE_BYTES_MAX)
+            data = read_file(self._io, path, size_bytes_max)
         except FileNotFoundError:
             return
         self._report.file_count += 1
         self._report.size_bytes += len(data)
         try:
-            json_line.decode_security(data, path)
+            decode(data, path)
         except UnsupportedFormat as error:
             self._report.add(path, 0, NEWER_FORMAT, str(error))
         except CorruptionError as error:
@@ -259,7 +261,8 @@ class Verifier:
     def _check_strays(self) -> None:
         """Check names in the directory that the catalogue does not have."""
         known = {f"{log.topic}-{log.partition}" for log in self.dump.logs} | {"LOCK", "catalogue", "views", snapshot_file.FILE_NAME}
-        known |= {json_line.SECURITY_FILE_NAME, json_line.SECURITY_LOCK_NAME}
+        known |= {json_line.SECURITY_FILE_NAME, json_line.SECURITY_LOCK_NAME, cluster_file.FILE_NAME, cluster_file.QUORUM_NAME}
+        known.add(cluster_file.BROKER_NAME)
         unfinished = {intent.topic for _, intent in self.dump.intents}
         for name in sorted(set(listed(self._io, self._path)) - known):
             path = self._file(name)

@@ -1,4 +1,4 @@
-// What applications do with franz-go and kadm: `program HOST:PORT TASK TOPIC [CODEC]`.
+// What applications do with franz-go and kadm: `program HOST:PORT[,HOST:PORT…] TASK TOPIC [CODEC]`.
 // Records to produce come by stdin as JSON, what was seen goes to stdout as JSON.
 package main
 
@@ -6,6 +6,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -18,7 +20,7 @@ import (
 
 var (
 	address, task, topic = os.Args[1], os.Args[2], os.Args[3]
-	ctx, _               = context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, _               = context.WithTimeout(context.Background(), 90*time.Second)
 )
 
 type record struct {
@@ -43,7 +45,7 @@ func checked[T any](value T, err error) T {
 }
 
 func client(options ...kgo.Opt) *kgo.Client {
-	begun := []kgo.Opt{kgo.SeedBrokers(address), kgo.FetchMaxWait(50 * time.Millisecond), kgo.HeartbeatInterval(200 * time.Millisecond)}
+	begun := []kgo.Opt{kgo.SeedBrokers(strings.Split(address, ",")...), kgo.FetchMaxWait(50 * time.Millisecond), kgo.HeartbeatInterval(200 * time.Millisecond)}
 	return checked(kgo.NewClient(append(begun, options...)...))
 }
 
@@ -216,7 +218,7 @@ func transactions() any {
 	}
 	producer.Close()
 	session := checked(kgo.NewGroupTransactSession(
-		kgo.SeedBrokers(address), kgo.TransactionalID("through go"), kgo.ConsumerGroup("of go"), kgo.ConsumeTopics(topic),
+		kgo.SeedBrokers(strings.Split(address, ",")...), kgo.TransactionalID("through go"), kgo.ConsumerGroup("of go"), kgo.ConsumeTopics(topic),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.RequireStableFetchOffsets(),
 	))
 	var through []string
@@ -306,7 +308,68 @@ func admin() any {
 	return found
 }
 
+type place struct {
+	Partition int32  `json:"partition"`
+	Offset    int64  `json:"offset"`
+	Value     string `json:"value"`
+}
+
+func placed(one *kgo.Record) place {
+	return place{one.Partition, one.Offset, string(one.Value)}
+}
+
+// Produces until stdin ends, and reads in a group until all is read that was acknowledged; a group may read a record again.
+func through() any {
+	producer := client(kgo.DefaultProduceTopic(topic), kgo.RecordPartitioner(kgo.RoundRobinPartitioner()))
+	var lock sync.Mutex
+	acknowledged, failed, flushed := []place{}, []string{}, make(chan struct{})
+	delivered := func(one *kgo.Record, err error) {
+		lock.Lock()
+		defer lock.Unlock()
+		if err != nil {
+			failed = append(failed, err.Error())
+		} else {
+			acknowledged = append(acknowledged, placed(one))
+		}
+	}
+	ended := make(chan struct{})
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		close(ended)
+	}()
+	go func() {
+		defer close(flushed)
+		for number := 0; ; number++ {
+			select {
+			case <-ended:
+				check(producer.Flush(ctx))
+				return
+			case <-time.After(time.Millisecond):
+				producer.Produce(ctx, kgo.StringRecord(fmt.Sprint(number)), delivered)
+			}
+		}
+	}()
+	consumer := client(kgo.ConsumeTopics(topic), kgo.ConsumerGroup("of "+topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	found := map[place]bool{}
+	for all := false; !all; {
+		polling, end := context.WithTimeout(ctx, 200*time.Millisecond)
+		for _, one := range consumer.PollFetches(polling).Records() {
+			found[placed(one)] = true
+		}
+		end()
+		check(ctx.Err())
+		select {
+		case <-flushed:
+			all = len(found) >= len(acknowledged)
+		default:
+		}
+	}
+	consumer.Close()
+	producer.Close()
+	return seen{"acknowledged": acknowledged, "failed": failed, "read": slices.Collect(maps.Keys(found))}
+}
+
 func main() {
-	tasks := map[string]func() any{"records": records, "group": group, "transactions": transactions, "admin": admin}
+	tasks := map[string]func() any{"records": records, "group": group, "transactions": transactions, "admin": admin, "through": through}
 	check(json.NewEncoder(os.Stdout).Encode(tasks[task]()))
 }

@@ -23,8 +23,9 @@ from logdb.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from logdb.model import OffsetAndMetadata, TopicPartition
+from logdb.model import OffsetAndMetadata, ProducerIdAndEpoch, TopicPartition
 from support.faulty_io import FaultyIO
+from support.followers import open_replica
 from support.places import opened
 
 T0, T1, T2 = (TopicPartition("t", partition) for partition in range(3))
@@ -576,3 +577,35 @@ def test_a_consumer_beside_the_writer(db, tmp_path):
         assert values(consumer.poll(10_000)) == {T0: numbers(3, 6)}
         consumer.seek_to_beginning()
         assert values(consumer.poll()) == {T0: numbers(0, 6)}
+
+
+def test_a_read_that_ends_before_the_known_end_skips_nothing(db, monkeypatch):
+    """A leader may have told an end that its successor does not know of yet."""
+    fill(db, 0, 2)
+    with db.consumer("t", auto_offset_reset="earliest") as consumer:
+        assert len(consumer.poll(1_000)[T0]) == 2
+        log = type(db.log("t", 0))
+        with monkeypatch.context() as patched:
+            patched.setattr(log, "readable_end_offset", lambda _self, _isolation_level="": 5)
+            consumer.poll(0)
+        assert consumer.position(T0) == 2
+        fill(db, 0, 2, first=2)
+        assert values(consumer.poll(1_000)) == {T0: numbers(2, 4)}
+
+
+def test_a_position_behind_a_marker_of_a_later_epoch_is_not_lost(tmp_path):
+    """The next leader has ended the transaction: no record that the consumer gave is of its epoch."""
+    with open_replica(tmp_path / "db") as db:
+        db.create_topic("t")
+        log = db.log("t")
+        log.begin_epoch(1)
+        log.append_many([b"0"])
+        log.begin_epoch(2)
+        log.append_marker(ProducerIdAndEpoch(7, 0), commit=True, coordinator_epoch=0)
+        log.append_marker(ProducerIdAndEpoch(7, 0), commit=True, coordinator_epoch=0)
+        with db.consumer("t", auto_offset_reset="earliest", isolation_level="read_committed") as consumer:
+            assert len(consumer.poll()) == 1
+            assert consumer.poll() == {}  # moves past the markers
+            position = consumer.positions()[T0]
+        assert position.offset == 3
+        assert list(log.read(position.offset, leader_epoch=position.leader_epoch if position.leader_epoch >= 0 else None)) == []

@@ -14,11 +14,14 @@ import pytest
 import logdb
 from logdb.codec import crc32c
 from logdb.errors import NotADatabase
+from logdb.io import IO
 from logdb.log import recovery_point
 from logdb.log.epochs import LeaderEpochs, encode
 from logdb.meta import Catalogue, entries
 from logdb.model import COMPRESSION_TYPES
+from logdb.store import cluster_file
 from logdb.store.check.segment_walk import SegmentWalk
+from logdb.store.cluster_file import ClusterFile
 from support.batches import encode_batch, encode_log
 from support.damage import BATCH_RECORDS, BATCHES, PARTITIONS, append, batches, build, files, flip, logs, overwrite, snapshot
 from support.power_cut import Killed, PowerCutIO, commits_noted, die, quiet
@@ -493,6 +496,22 @@ def test_a_newer_format_is_named_not_called_damage(path, newer):
     assert any(problem.kind == "newer format" and "format 2" in problem.reason for problem in report.problems)
     with pytest.raises(logdb.errors.UnsupportedFormat):
         logdb.repair(path, execute=True)
+
+
+# ---------------------------------------------------------------- cluster.json
+
+
+def test_the_mark_of_a_cluster_is_checked_and_no_stray(tmp_path):
+    with logdb.open(tmp_path / "db") as db:
+        db.create_topic("t")
+    cluster_file.create(IO(), str(tmp_path / "db"), ClusterFile("6c1f9d0e-8a57-4a26-9c0c-6b8f4f0f3a11", 1))
+    os.mkdir(tmp_path / "db" / "quorum")
+    report = logdb.verify(tmp_path / "db")
+    assert report.ok
+    assert not report.notes
+    flip(tmp_path / "db" / "cluster.json", 20)
+    (problem,) = logdb.verify(tmp_path / "db").problems
+    assert (problem.path, problem.kind) == (str(tmp_path / "db" / "cluster.json"), "damaged")
 
 
 # ---------------------------------------------------------------- security.json

@@ -1,0 +1,97 @@
+"""logdb's own protocol over HTTP, as the door and the remote session share it: paths, media types, bounds, and documents."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+from urllib.parse import quote
+
+from logdb.log.isolation import IsolationLevel
+from logdb.model import AbortedTransaction, Durability, OpenTransaction, TopicPartition
+from logdb.store.check.report import Checked, Copied, Problem, Report
+
+FOLLOWS = "Logdb-Follows"
+"""The header of a client that goes to the leader itself: nothing is forwarded for it."""
+CALLS_PATH = "/logdb/v1/calls/"
+KAFKA_PATH, KAFKA_PROTOCOL = "/logdb/v1/kafka", "kafka"
+BACKUPS_PATH, BACKUP = "/logdb/v1/backups", "application/vnd.logdb.backup"
+WATCH_PATH, CHANGE_COUNT_MAX = "/logdb/v1/watch", 1024
+PARTITIONS_PATH, PARTITIONS_WAIT_MS_MAX = "/logdb/v1/partitions", 60_000
+PARTITION_PATH = "/logdb/v1/topics/{topic}/partitions/{partition}"
+BATCHES_PATH, BATCHES = f"{PARTITION_PATH}/batches", "application/vnd.logdb.batches"
+FETCH_BYTES_MAX = 64 << 20
+
+
+def path_of(path: str, where: TopicPartition) -> str:
+    """A path for one partition."""
+    return path.format(topic=quote(where.topic, safe=""), partition=where.partition)
+
+
+class PartitionState(NamedTuple):
+    """The state of a partition's log; ``readable_end_offset`` is that of the requested isolation level.
+
+    ``leader_address``: another node leads the partition, whose HTTP door is there (HOST:PORT; empty: no node leads it now), and the rest
+    says nothing.
+    """
+
+    start_offset: int
+    end_offset: int
+    readable_end_offset: int
+    last_stable_offset: int
+    size_bytes: int
+    durability: Durability
+    leader_address: str | None = None
+
+
+class Look(NamedTuple):
+    """The body of ``POST /logdb/v1/partitions``.
+
+    ``positions``: with ``timeout_ms``, the request waits for a record at one of them.
+    """
+
+    positions: Mapping[TopicPartition, int]
+    timeout_ms: int = 0
+    isolation_level: IsolationLevel = "read_uncommitted"
+
+
+class Transactions(NamedTuple):
+    """The transactions of a partition."""
+
+    open: list[OpenTransaction]
+    aborted: list[AbortedTransaction]
+
+
+class Found(NamedTuple):
+    """The offset that was found; None: no record is that young."""
+
+    offset: int | None
+
+
+class Latest(NamedTuple):
+    """The record with the latest timestamp; None: there is no record."""
+
+    offset: int | None
+    timestamp_ms: int | None
+
+
+class Epoch(NamedTuple):
+    """The leader epoch of a record; -1: unknown."""
+
+    leader_epoch: int
+
+
+class Verified(NamedTuple):
+    """The result of a check; as ``Report``."""
+
+    problems: list[Problem]
+    notes: list[str]
+    checked: Checked
+
+    @classmethod
+    def of(cls, report: Report) -> "Verified":
+        return cls(report.problems, report.notes, report.checked)
+
+
+class Offer(NamedTuple):
+    """A backup that can be downloaded; ``copied.written_bytes`` is its size."""
+
+    id: str
+    copied: Copied

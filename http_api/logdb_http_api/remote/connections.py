@@ -1,0 +1,219 @@
+"""The pool of connections to the servers of one database: which server a request goes to, and over which connection.
+
+A request goes to the server that answered last; on a cluster to the node that leads what it is about, if one has said so.
+
+Requests of record batches are frames of Kafka's protocol, on connections of their own, which were upgraded; from a server that lets no
+connection be upgraded they are HTTP for the next ``_PLAIN_S``.
+
+Until a server has answered for the first time, failed connections are retried for ``connect_timeout_ms`` alone: an address may be
+wrong, or the server not started.  Later a missing server is retried for as long as an answer is awaited.
+
+Threading: any number of threads, each with a connection of its own during a request.
+"""
+
+import logging
+import os
+import threading
+import time
+import weakref
+from collections.abc import Hashable, Sequence
+
+from logdb.access.attempts import is_loopback
+from logdb.errors import Closed, Forked
+from logdb.threads import renewed
+from logdb_http_api.remote.connection import Address, Connection, Security
+
+logger = logging.getLogger(__name__)
+
+_LEADER_COUNT_MAX, _ADDRESS_COUNT_MAX = 10_000, 16
+_IDLE_COUNT_MAX = 8  # idle connections in the pool
+_AHEAD_COUNT_MAX = 8
+_PLAIN_S = 60.0
+
+
+class Connections:
+    """The pool of connections to the servers of one database."""
+
+    def __init__(self, urls: Sequence[str], security: Security, *, timeout_ms: int, connect_timeout_ms: int) -> None:
+        self._addresses = tuple(Address.of(url) for url in urls)
+        self.urls = tuple(address.url for address in self._addresses)
+        self._security, self.timeout_s, self._connect_timeout_s = security, timeout_ms / 1000, connect_timeout_ms / 1000
+        self.connect_until = time.monotonic() + self._connect_timeout_s  # 0 once a server has answered
+        self._told = False  # whether the log says that no server answers
+        self._at = 0
+        self.leaders: dict[Hashable, Address] = {}  # by the key of a request; an entry may be out of date
+        self.redirect_count = 0
+        self._plain_until: dict[Address, float] = {}  # servers that let no connection be upgraded
+        self._idle: list[Connection] = []
+        self._busy = weakref.WeakSet[Connection]()
+        self._lock = renewed(threading.Lock())
+        self.ahead = threading.BoundedSemaphore(_AHEAD_COUNT_MAX)  # bounds requests whose answers are read later
+        self._owner = os.getpid()
+        self.ended = renewed(threading.Event())
+
+    @property
+    def closed(self) -> bool:
+        return self.ended.is_set()
+
+    @property
+    def open_url(self) -> str | None:
+        """The first URL that others may eavesdrop on: neither https nor this machine."""
+        return next((one.url for one in self._addresses if not (one.tls or one.host == "localhost" or is_loopback(one.host))), None)
+
+    @property
+    def private(self) -> bool:
+        """Whether answers are private: requests have credentials, or go over TLS."""
+        return bool(self._security.headers()) or any(one.tls for one in self._addresses)
+
+    def __repr__(self) -> str:
+        return f"<Connections to {', '.join(self.urls)}>"
+
+    def check_open(self) -> None:
+        """Raise unless requests can be sent.
+
+        Raises:
+            Closed, Forked: The database was closed, or opened by the parent process.
+        """
+        if os.getpid() != self._owner:
+            raise Forked(f"the database was opened by process {self._owner}, this is its child {os.getpid()}: open it anew")
+        if self.closed:
+            raise Closed("the database is closed")
+
+    @property
+    def is_cluster(self) -> bool:
+        """Whether a server has named another one as a leader."""
+        return self.redirect_count > 0
+
+    def take(self, timeout_s: float, *, frames: bool = False, leader: Address | None = None) -> Connection:
+        """A connection for one request.
+
+        Args:
+            frames: One that carries frames, if the server lets it.
+            leader: The server; None: any, preferably the one that answered last.
+        """
+        self.check_open()
+        address = leader or self._addresses[self._at % len(self._addresses)]
+        frames = frames and self._may_upgrade(address)
+        if frames and (connection := self._pooled(leader, pipelines=True)) is not None:
+            return self._lent(connection)
+        if is_pooled := (connection := self._pooled(leader, pipelines=False)) is not None:
+            connection = self._lent(connection)
+        else:
+            connect_timeout_s = self._connect_timeout_s / len(self._addresses) if self.connect_until else self.timeout_s
+            connection = self._lent(Connection(address, self._security, min(timeout_s, connect_timeout_s)))
+        if not frames or not self._may_upgrade(connection.address) or self._is_upgraded(connection, timeout_s, is_pooled=is_pooled):
+            return connection
+        self.give_back(connection)
+        return self.take(timeout_s, leader=leader)
+
+    def _may_upgrade(self, address: Address) -> bool:
+        return time.monotonic() >= self._plain_until.get(address, 0.0)
+
+    def _is_upgraded(self, connection: Connection, timeout_s: float, *, is_pooled: bool) -> bool:
+        """Upgrade a connection; False: its server does not let it, and is not asked again for a while."""
+        try:
+            if connection.upgrade(timeout_s / 2):  # the rest is for the request, should a proxy never answer this one
+                return True
+        except BaseException:
+            self.drop(connection)
+            if not is_pooled:  # the server, or a proxy, may close it for this request
+                self._plain_until[connection.address] = time.monotonic() + _PLAIN_S
+            raise
+        self._plain_until[connection.address] = time.monotonic() + _PLAIN_S
+        return False
+
+    def _pooled(self, leader: Address | None, *, pipelines: bool) -> Connection | None:
+        """The idle connection that was used last, and is usable; ``leader``: to that server."""
+        while True:
+            with self._lock:
+                at = next(
+                    (
+                        at
+                        for at in range(len(self._idle) - 1, -1, -1)
+                        if self._idle[at].pipelines == pipelines and (leader is None or self._idle[at].address == leader)
+                    ),
+                    None,
+                )
+                if at is None:
+                    return None
+                connection = self._idle.pop(at)
+            if connection.is_usable():
+                return connection
+            connection.close()
+
+    def _lent(self, connection: Connection) -> Connection:
+        with self._lock:
+            if not self.closed:
+                self._busy.add(connection)
+                return connection
+        connection.close()
+        raise Closed("the database is closed")
+
+    def give_back(self, connection: Connection) -> None:
+        """Return a connection whose answer was read to its end."""
+        with self._lock:
+            self._busy.discard(connection)
+            if not self.closed and connection.lasts and len(self._idle) < _IDLE_COUNT_MAX:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def drop(self, connection: Connection, *, broken: bool = False) -> None:
+        """Close a connection; ``broken``: the next server is used from now on."""
+        with self._lock:
+            self._busy.discard(connection)
+        connection.close()
+        if broken:
+            self.fail_over(connection.address)
+
+    def fail_over(self, address: Address | None) -> None:
+        """Use the next server from now on, if this one is in use; it leads nothing any more, as far as is known."""
+        if address is None or self._addresses[self._at % len(self._addresses)] == address:
+            self._at += 1
+        if address in list(self.leaders.values()):
+            self.leaders = {key: leader for key, leader in list(self.leaders.items()) if leader != address}  # others change it
+
+    def redirected(self, key: Hashable | None, place: object) -> Address | None:
+        """A server has said where the leader is of what a request with this key is about: ``place``, see ``learn``."""
+        self.redirect_count += 1
+        return self.learn(key, place)
+
+    def learn(self, key: Hashable | None, place: object) -> Address | None:
+        """The server that leads what requests with this key are about, from now on.
+
+        Args:
+            place: HOST:PORT; anything else: it names none.
+        """
+        if not isinstance(place, str) or not place:
+            self.leaders.pop(key, None)
+            return None
+        first = self._addresses[0]
+        leader = Address.of(f"{'https' if first.tls else 'http'}://{place}{first.prefix}")
+        if leader not in self._addresses and len(self._addresses) < _ADDRESS_COUNT_MAX:
+            self._addresses += (leader,)
+        if key is not None:
+            if len(self.leaders) >= _LEADER_COUNT_MAX:
+                self.leaders = {}
+            self.leaders[key] = leader
+        return leader
+
+    def answered(self) -> None:
+        """A server has answered."""
+        self.connect_until, self._told = 0.0, False
+
+    def failed(self, count: int, reason: str, left_s: float) -> None:
+        """A request has failed ``count`` times, and is tried again: log it, once all servers have been tried."""
+        if count >= len(self.urls) and not self._told:
+            self._told = True
+            logger.warning("no server answers at %s: %s; trying again for %.3g s", ", ".join(self.urls), reason, left_s)
+
+    def close(self) -> None:
+        """End all running requests."""
+        with self._lock:
+            self.ended.set()
+            idle, self._idle, busy = self._idle, [], list(self._busy)
+        for connection in idle:
+            connection.close()
+        if os.getpid() == self._owner:
+            for connection in busy:
+                connection.cut()

@@ -1,0 +1,1 @@
+"""A cluster of logdb brokers: the quorum of controllers that keeps the metadata."""

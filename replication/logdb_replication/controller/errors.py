@@ -1,0 +1,85 @@
+"""What can go wrong between a broker and the controllers; the root is ``logdb.errors.LogdbError``."""
+
+from logdb.errors import LogdbError
+from logdb.store.protocols import PartitionState
+from logdb_replication.raft.errors import CannotApply
+
+
+class UnknownCommand(CannotApply):
+    """Bytes that are no command: damaged, or of a newer logdb."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"not a command of this version of logdb: {reason}")
+        self.reason = reason
+
+
+class UnknownBroker(LogdbError):
+    """No broker has registered with that number."""
+
+    def __init__(self, node: int) -> None:
+        super().__init__(f"node {node} has never registered")
+        self.node = node
+
+
+class StateChanged(LogdbError):
+    """A compare-and-set failed: what it was decided upon has changed since."""
+
+    retriable = True
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what} has changed meanwhile: read it again")
+        self.what = what
+
+
+class PartitionChanged(LogdbError):
+    """A compare-and-set of a partition failed; ``state`` is the partition as it is now."""
+
+    retriable = True
+
+    def __init__(self, topic: str, partition: int, state: PartitionState) -> None:
+        super().__init__(f"{topic}-{partition} is at partition epoch {state.partition_epoch} now: {state}")
+        self.topic, self.partition, self.state = topic, partition, state
+
+
+class IneligibleReplica(LogdbError):
+    """A node cannot be in an in-sync set: it is fenced, or no replica of the partition."""
+
+    def __init__(self, topic: str, partition: int, node: int, reason: str) -> None:
+        super().__init__(f"node {node} cannot be in sync with {topic}-{partition}: it is {reason}")
+        self.topic, self.partition, self.node, self.reason = topic, partition, node, reason
+
+
+class InvalidReassignment(LogdbError):
+    """A partition cannot get these replicas."""
+
+    def __init__(self, topic: str, partition: int, replicas: tuple[int, ...], reason: str) -> None:
+        super().__init__(f"{topic}-{partition} cannot have the replicas {', '.join(map(str, replicas))}: {reason}")
+        self.topic, self.partition, self.replicas, self.reason = topic, partition, replicas, reason
+
+
+class DuplicateBroker(LogdbError):
+    """Another process is registered as the node, and is alive; one that is dead is found out within the session's time."""
+
+    retriable = True
+
+    def __init__(self, node: int) -> None:
+        super().__init__(f"another process is registered as node {node}, and is alive: each node runs once")
+        self.node = node
+
+
+class ControllerUnavailable(LogdbError):
+    """No controller answered in time, or none that leads."""
+
+    retriable = True
+
+    def __init__(self, timeout_ms: int, reason: str) -> None:
+        super().__init__(f"no controller has answered within {timeout_ms} ms: {reason}")
+        self.timeout_ms, self.reason = timeout_ms, reason
+
+
+class ControllerFailed(LogdbError):
+    """The controller's process has refused to start, or ended; ``reason``: what it said."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the controller does not run: {reason}")
+        self.reason = reason

@@ -1,0 +1,62 @@
+"""Which brokers get the replicas of new partitions.  Pure, and the same on each voter: no chance.
+
+    first replica     the broker that is first in the fewest partitions: leaders are spread
+    the others        a broker in a rack with fewer replicas of the partition comes first, then one with fewer replicas in all, then the
+                      next one in turn
+
+Brokers that may lead come before those that are fenced or draining; these get replicas only where there are too few others, and are not in
+sync at first.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from logdb.errors import InvalidReplicationFactor
+from logdb.store.protocols import PartitionState
+from logdb_replication.controller.state import BrokerState, ClusterState
+
+
+def placed(state: ClusterState, count: int, replication_factor: int) -> list[PartitionState]:
+    """So many new partitions.
+
+    Raises:
+        InvalidReplicationFactor: There are fewer brokers, or none that may lead.
+    """
+    brokers = sorted(state.brokers.values(), key=lambda broker: broker.node_id)
+    able = [broker for broker in brokers if not broker.fenced and not broker.draining]
+    if not 1 <= replication_factor <= len(brokers) or not able:
+        raise InvalidReplicationFactor(replication_factor, len(brokers) if able else 0)
+    firsts: Counter[int] = Counter()
+    replicas: Counter[int] = Counter()
+    for topic in state.topics.values():
+        for partition in topic.partitions:
+            firsts[partition.replicas[0]] += 1
+            replicas.update(partition.replicas)
+    found = []
+    for number in range(count):
+        first = min(able, key=lambda broker: (firsts[broker.node_id], replicas[broker.node_id]))
+        chosen = _chosen(first, brokers, replicas, replication_factor, number // len(able))
+        nodes = tuple(broker.node_id for broker in chosen)
+        firsts[first.node_id] += 1
+        replicas.update(nodes)
+        found.append(PartitionState(nodes[0], 0, nodes, tuple(broker.node_id for broker in chosen if broker in able)))
+    return found
+
+
+def _chosen(first: BrokerState, brokers: list[BrokerState], replicas: Counter[int], count: int, turn: int) -> list[BrokerState]:
+    """The replicas of one partition; ``turn`` moves who comes second, so that what a broker leads is spread when it dies."""
+    chosen, place = [first], brokers.index(first)
+    after = brokers[place + 1 :] + brokers[:place]
+    shift = turn % len(after) if after else 0
+    left = after[shift:] + after[:shift]
+    while len(chosen) < count:
+        racks = _racks(chosen)
+        best = min(left, key=lambda broker: (broker.fenced or broker.draining, racks[broker.rack], replicas[broker.node_id]))
+        chosen.append(best)
+        left.remove(best)
+    return chosen
+
+
+def _racks(chosen: Iterable[BrokerState]) -> Counter[str]:
+    """How often each rack is among them; a broker without one is in a rack of its own."""
+    return Counter(broker.rack for broker in chosen if broker.rack)

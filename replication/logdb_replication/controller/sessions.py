@@ -1,0 +1,83 @@
+"""Which brokers live, as the controller that leads hears them.  No clock and no thread: times are given, in ms.
+
+                  heard                           heard
+    unknown ──────────────► alive ──────────────────────┐
+                              ▲                          │ not heard for a session
+                              └──────────────────────────┴─► lapsed
+
+Only what a controller hears while it leads counts: when it begins, each broker has a whole session.  A time in which the controller itself
+did not run counts as one interval: it could not hear anyone.
+
+Source: Kafka's ``BrokerHeartbeatManager``.
+"""
+
+from collections.abc import Iterable
+
+
+class Sessions:
+    """The sessions of one leadership.
+
+    Field            Changed by           Trusted
+    ``_now_ms``      passed               time that this controller has run
+    ``_passed_ms``   passed               when it was called last, on the clock of the caller
+    ``_heard``       heard, passed        by broker: when, in ``_now_ms``
+    ``_awaited``     caught_up            by broker that is fenced: the index that it must know before it leads again
+    ``_known``       knows                by broker: the index that it knew last; a broker that begins again may know less
+    """
+
+    def __init__(self, session_ms: int, interval_ms: int) -> None:
+        """``interval_ms``: between two calls of ``passed``, if the controller runs well."""
+        self._session_ms, self._interval_ms = session_ms, interval_ms
+        self._now_ms = self._passed_ms = 0
+        self._heard: dict[int, int] = {}
+        self._awaited: dict[int, tuple[int, int]] = {}
+        self._known: dict[int, int] = {}
+
+    def begin(self, clock_ms: int) -> None:
+        """This controller begins to lead."""
+        self._passed_ms = clock_ms
+        self._heard.clear()
+        self._awaited.clear()
+        self._known.clear()
+
+    def passed(self, clock_ms: int, unfenced: Iterable[int]) -> None:
+        """Time passes; a broker that is not fenced has a session from now on, if it has none."""
+        self._now_ms += min(max(clock_ms - self._passed_ms, 0), 2 * self._interval_ms)
+        self._passed_ms = clock_ms
+        for node in unfenced:
+            self._heard.setdefault(node, self._now_ms)
+
+    def heard(self, node: int) -> None:
+        self._heard[node] = self._now_ms
+
+    def knows(self, node: int, index: int) -> None:
+        self._known[node] = index
+
+    def all_know(self, index: int, nodes: Iterable[int]) -> bool:
+        """Whether each of these brokers knows an index."""
+        return all(self._known.get(node, 0) >= index for node in nodes)
+
+    def is_alive(self, node: int) -> bool:
+        """Whether it was heard within a session."""
+        return node in self._heard and self._now_ms - self._heard[node] < self._session_ms
+
+    def lapsed(self) -> list[int]:
+        """The brokers that were not."""
+        return [node for node in self._heard if not self.is_alive(node)]
+
+    def ages_ms(self) -> dict[int, int]:
+        """How long ago each broker was heard; as far as it has a session."""
+        return {node: self._now_ms - heard_ms for node, heard_ms in self._heard.items()}
+
+    def forget(self, node: int) -> None:
+        """It is fenced: it has a session again when it is heard."""
+        self._heard.pop(node, None)
+
+    def caught_up(self, node: int, epoch: int, index: int, applied: int) -> bool:
+        """Whether a fenced broker knows as much as this controller did when it was first heard in this epoch."""
+        known_epoch, awaited = self._awaited.get(node, (-1, 0))
+        if known_epoch != epoch:
+            _, awaited = self._awaited[node] = epoch, applied
+        if index >= awaited:
+            del self._awaited[node]
+        return index >= awaited

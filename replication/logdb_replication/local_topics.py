@@ -1,0 +1,64 @@
+"""The topics of a node's own store: those of the cluster, each with all of its partitions.
+
+A log without a replica here is never opened, and stays empty.
+
+Threading: the thread of the copy of the state.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from logdb.errors import LogdbError
+from logdb.store.store import Store
+from logdb_replication.controller.state import ClusterState, TopicState
+
+logger = logging.getLogger(__name__)
+
+
+class LocalTopics:
+    """Creates, alters and deletes topics of the store, as a state says.
+
+    What fails here (a codec is not installed, the disk is full) is tried again with the next state.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._brought: Mapping[str, TopicState] = {}  # these are in the store
+        self._dropped: Mapping[str, TopicState] | None = None  # all others are not
+
+    def bring(self, state: ClusterState) -> None:
+        """Create what the store lacks, and alter what differs; a topic of the same name and another id is deleted first."""
+        if state.topics is self._brought:
+            return
+        new = [topic for name, topic in state.topics.items() if self._brought.get(name) is not topic]
+        failed = {topic.name for topic in new if not _done(topic.name, partial(self._bring, topic))}
+        self._brought = {name: topic for name, topic in state.topics.items() if name not in failed} if failed else state.topics
+
+    def _bring(self, topic: TopicState) -> None:
+        store, count = self._store, len(topic.partitions)
+        known = store.catalogue.topic(topic.name)
+        if known is not None and known.topic_id != topic.topic_id:
+            store.delete_topic(topic.name)
+            known = None
+        if known is None:
+            store.create_topic(topic.name, partitions=count, config=topic.config, topic_id=topic.topic_id)
+        elif known.partition_count != count or known.config != topic.config:
+            store.alter_topic(topic.name, config=topic.config, partitions=count, replace=True)
+
+    def drop(self, state: ClusterState) -> None:
+        """Delete the topics that the state does not have; it is one that knows all that was ever created here."""
+        if state.topics is self._dropped:
+            return
+        gone = set(self._store.topic_names()) - state.topics.keys()
+        done = [_done(name, partial(self._store.delete_topic, name)) for name in gone]
+        self._dropped = state.topics if all(done) else None
+
+
+def _done(name: str, change: Callable[[], object]) -> bool:
+    try:
+        change()
+    except LogdbError as error:
+        logger.error("topic %s of this node is not as the cluster has it: %s", name, error)
+        return False
+    return True

@@ -1,0 +1,300 @@
+"""The metadata of a cluster as the broker of one node sees it; a change is proposed to the controller.
+
+    proposed ──► applied by a quorum ──► this node's copy ──► the store has the topics of it ──► the replicas follow ──► published
+
+A change returns when this node has published it: what the same client asks next finds it here.  Another node may be behind.
+
+Threading: ``publish`` from the thread of the copy, all else from any thread.
+"""
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Protocol, TypeVar
+
+from logdb.errors import InvalidSecurity, UnknownPartition, UnknownTopic
+from logdb.model import BY_DEFAULT, INTERNAL_TOPICS, ClusterEvent, ConfigValue, TopicEvent, TopicInfo
+from logdb.store.json_line import SECURITY_SIZE_BYTES_MAX
+from logdb.store.protocols import BrokerInfo, PartitionState, always
+from logdb.store.store import Store
+from logdb.store.topics import changed_config, check_new, check_partition_count, new_topic_id
+from logdb.threads import renewed
+from logdb_replication.changes_of_nodes import changes_of_nodes
+from logdb_replication.config import ClusterConfig
+from logdb_replication.controller.commands import (
+    AddPartitions,
+    AlterTopic,
+    Answer,
+    ChangeSecurity,
+    Command,
+    CreateTopic,
+    DeleteTopic,
+    ProducerIds,
+    TakeProducerIds,
+    TopicIs,
+)
+from logdb_replication.controller.errors import ControllerUnavailable, StateChanged
+from logdb_replication.controller.state import ClusterState, TopicState
+
+T = TypeVar("T")
+
+TIMEOUT_S = 30.0
+_FIRST_START_S = 10.0
+IN_SYNC_MIN = "min.insync.replicas"
+
+
+class Controller(Protocol):
+    """What this module needs of a ``controller.client.ControllerClient``."""
+
+    @property
+    def leader(self) -> int | None: ...
+
+    def propose(self, command: Command, timeout_s: float) -> Answer: ...
+
+
+class ClusterMetadata:
+    """``store.protocols.Metadata`` of one node.
+
+    =========== ============ ============ ======================================================================
+    field       changed by   under        to be trusted
+    =========== ============ ============ ======================================================================
+    ``_state``  ``publish``  ``_changed`` a value: the store has its topics, and the replicas are told of it
+    =========== ============ ============ ======================================================================
+
+    ``_listeners`` grow while the node starts, before the first state.
+    """
+
+    def __init__(self, config: ClusterConfig, store: Store, controller: Controller) -> None:
+        """Without topics and brokers, until a state is published."""
+        self.node_id, self._node_count = config.node, len(config.nodes)
+        self._store, self._controller = store, controller
+        self._state = ClusterState(config.cluster)
+        self._changed = renewed(threading.Condition())
+        self._listeners: tuple[Callable[[ClusterEvent], None], ...] = ()
+        self.security = ClusterSecurity(self)
+
+    def publish(self, state: ClusterState) -> None:
+        """Let readers see a state, and changes that wait for it return."""
+        former = self._state
+        with self._changed:
+            self._state = state
+            self._changed.notify_all()
+        if former.index:  # what there was at the start is no news
+            for event in changes_of_nodes(former, state):
+                for function in self._listeners:
+                    function(event)
+
+    # ------------------------------------------------------------ what there is
+
+    @property
+    def state(self) -> ClusterState:
+        return self._state
+
+    @property
+    def controller_id(self) -> int | None:
+        return self._controller.leader
+
+    @property
+    def database_id(self) -> str:
+        return self._state.cluster_id
+
+    def brokers(self) -> tuple[BrokerInfo, ...]:
+        found = sorted(self._state.brokers.values(), key=lambda broker: broker.node_id)
+        return tuple(BrokerInfo(broker.node_id, broker.addresses, broker.rack, broker.fenced) for broker in found)
+
+    def topics(self, *, internal: bool = False) -> list[TopicInfo]:
+        found = (_info(topic) for _, topic in sorted(self._state.topics.items()))
+        return [info for info in found if internal or not info.internal]
+
+    def topic_names(self) -> tuple[str, ...]:
+        return tuple(sorted(self._state.topics))
+
+    def partition_count(self, topic: str) -> int:
+        return len(self._topic(topic).partitions)
+
+    def partition_state(self, topic: str, partition: int) -> PartitionState:
+        partitions = self._topic(topic).partitions
+        if not 0 <= partition < len(partitions):
+            raise UnknownPartition(topic, partition, len(partitions))
+        return partitions[partition]
+
+    def _topic(self, name: str) -> TopicState:
+        state = self._state
+        if (topic := state.topics.get(name)) is None:
+            raise UnknownTopic(name, known=tuple(sorted(state.topics)))
+        return topic
+
+    def change_number(self) -> int:
+        return self._state.index
+
+    def listen(self, function: Callable[[TopicEvent | ClusterEvent], None]) -> None:
+        self._store.listen(function)
+        self._listeners = (*self._listeners, function)
+
+    @property
+    def default_partition_count(self) -> int:
+        return 2 * self._node_count
+
+    @property
+    def default_replication_factor(self) -> int:
+        return min(3, self._node_count)
+
+    # ------------------------------------------------------------ changes
+
+    def propose(self, command: Command) -> Answer:
+        """The answer to a command, once this node has published a state with its change.
+
+        Raises:
+            ControllerUnavailable: No quorum answered in time, or this node is behind.
+            LogdbError: The command was refused.
+        """
+        answer = self._controller.propose(command, TIMEOUT_S)
+        if not self.wait(lambda state: state.index >= answer.index, TIMEOUT_S):
+            raise ControllerUnavailable(round(TIMEOUT_S * 1000), "the change is made, and this node has not heard of it yet")
+        return answer
+
+    def wait(self, condition: Callable[[ClusterState], bool], timeout_s: float) -> bool:
+        """Return once a state is published that fulfils a condition, or when the time is over: whether it does."""
+        with self._changed:
+            return self._changed.wait_for(lambda: condition(self._state), timeout_s)
+
+    def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = BY_DEFAULT,
+        replication_factor: int | None = None,
+        config: Mapping[str, object] | None = None,
+        if_not_exists: bool = False,
+        go_on: Callable[[], None] = always,
+    ) -> TopicInfo:
+        new = self.check_new_topic(name, partitions=partitions, replication_factor=replication_factor, config=config)
+        factor = self._factor(replication_factor)
+        if factor <= self._node_count:  # at the first start of a cluster its brokers come one by one
+            self.wait(lambda state: len(state.brokers) >= factor, _FIRST_START_S)
+        go_on()
+        wanted = CreateTopic(name, new_topic_id(), dict(new.config), new.partition_count, factor, if_not_exists)
+        answer = self.propose(wanted)
+        assert isinstance(answer, TopicIs)
+        return _info(answer.topic)
+
+    def check_new_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = BY_DEFAULT,
+        replication_factor: int | None = None,
+        config: Mapping[str, object] | None = None,
+    ) -> TopicInfo:
+        count = self.default_partition_count if partitions == BY_DEFAULT else partitions
+        parsed = check_new(name, count, config or {})
+        if self._factor(replication_factor) >= 3:
+            parsed.setdefault(IN_SYNC_MIN, 2)
+        return TopicInfo(name=name, topic_id="", partition_count=count, config=parsed, internal=name in INTERNAL_TOPICS)
+
+    def _factor(self, given: int | None) -> int:
+        return self.default_replication_factor if given is None or given == BY_DEFAULT else given
+
+    def check_topic_configs(self, name: str, config: Mapping[str, object], *, replace: bool = False) -> None:
+        changed_config(name, self._topic(name).config, config, replace=replace)
+
+    def alter_topic(
+        self,
+        name: str,
+        *,
+        config: Mapping[str, object] | None = None,
+        partitions: int | None = None,
+        go_on: Callable[[], None] = always,
+        replace: bool = False,
+    ) -> TopicInfo:
+        topic = self._topic(name)
+        self.check_topic_configs(name, config or {}, replace=replace)
+        if partitions is not None and partitions != (known := len(topic.partitions)):
+            check_partition_count(name, partitions, known)
+            go_on()
+            self.propose(AddPartitions(name, topic.topic_id, known, partitions))
+        if config or replace:
+            self._retried(lambda: self._alter(name, config or {}, replace=replace))
+        return _info(self._topic(name))
+
+    def _alter(self, name: str, config: Mapping[str, object], *, replace: bool) -> None:
+        topic = self._topic(name)
+        changed: dict[str, ConfigValue] = changed_config(name, topic.config, config, replace=replace)
+        self.propose(AlterTopic(name, topic.topic_id, topic.config, changed))
+
+    def _retried(self, change: Callable[[], T]) -> T:
+        """Do a compare-and-set until no other change comes between."""
+        while True:
+            index = self._state.index
+            try:
+                return change()
+            except StateChanged:
+                self.wait(lambda state: state.index > index, TIMEOUT_S)  # noqa: B023 -- called in this round
+
+    def delete_topic(self, name: str) -> None:
+        self.propose(DeleteTopic(name, self._topic(name).topic_id))
+
+    def take_producer_ids(self, count: int) -> range:
+        answer = self._controller.propose(TakeProducerIds(count), TIMEOUT_S)
+        assert isinstance(answer, ProducerIds)
+        return range(answer.first, answer.first + answer.count)
+
+
+class ClusterSecurity:
+    """``store.protocols.SecurityDocument``: the document is in the state."""
+
+    name = "the document of users, tokens and ACLs of the cluster"
+
+    def __init__(self, metadata: ClusterMetadata) -> None:
+        self._metadata = metadata
+
+    def read(self) -> bytes | None:
+        return self._metadata.state.security
+
+    def follow(self, take: Callable[[bytes | None], None]) -> "FollowingSecurity":
+        return FollowingSecurity(self._metadata, take)
+
+    def change(self, edit: "Callable[[bytes | None], tuple[bytes, T]]") -> T:
+        return self._metadata._retried(lambda: self._change(edit))
+
+    def _change(self, edit: "Callable[[bytes | None], tuple[bytes, T]]") -> T:
+        state = self._metadata.state
+        document, result = edit(state.security)
+        if len(document) > SECURITY_SIZE_BYTES_MAX:
+            raise InvalidSecurity(f"{self.name} would have {len(document)} bytes: allowed are {SECURITY_SIZE_BYTES_MAX}")
+        self._metadata.propose(ChangeSecurity(state.security_version, document))
+        return result
+
+
+class FollowingSecurity:
+    """``store.protocols.Following``."""
+
+    def __init__(self, metadata: ClusterMetadata, take: Callable[[bytes | None], None]) -> None:
+        self._metadata, self._take = metadata, take
+        self._lock = renewed(threading.Lock())
+        self._version = -1
+
+    @property
+    def is_there(self) -> bool:
+        return self._metadata.state.security is not None
+
+    def refresh(self) -> None:
+        if self._metadata.state.security_version == self._version:
+            return
+        with self._lock:
+            state = self._metadata.state
+            if state.security_version != self._version:
+                self._version = state.security_version  # one that is damaged is not taken twice
+                self._take(state.security)
+
+    def close(self) -> None:
+        """There is nothing to let go of."""
+
+
+def _info(topic: TopicState) -> TopicInfo:
+    return TopicInfo(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partition_count=len(topic.partitions),
+        config=dict(topic.config),
+        internal=topic.name in INTERNAL_TOPICS,
+    )

@@ -1,0 +1,103 @@
+"""What voters say to each other, as bytes: one table of the messages, big-endian, without pickle.
+
+    message   type u8 · numbers u64 … · flags u8 · tail
+    tail      nothing
+              entries: count u32 · (term u64 · length u32 · command) …; their indexes follow ``prevLogIdx``
+              data:    the rest of the message
+
+A message is a dict, as pysyncobj hands it to a transport; its ``type`` chooses the line of the table.
+"""
+
+import struct
+from typing import Any, NamedTuple, TypeAlias
+
+from logdb.errors import InvalidMessage
+
+Message: TypeAlias = dict[str, Any]
+Entry: TypeAlias = tuple[bytes, int, int]
+"""Command, index, term: as pysyncobj has it."""
+
+COMMAND, NO_OP, VOTERS = b"\0", b"\1", b"\2"
+"""The first byte of an entry: a command, the first entry of a term, a change of the voters.  pysyncobj has the same numbers."""
+
+_ENTRY = struct.Struct(">QI")
+_COUNT = struct.Struct(">I")
+
+
+class _Layout(NamedTuple):
+    name: str
+    numbers: tuple[str, ...]
+    flags: tuple[str, ...] = ()
+    tail: str = ""
+
+
+_LAYOUTS = (
+    _Layout("append_entries", ("term", "round", "commit_index", "prevLogIdx", "prevLogTerm"), tail="entries"),
+    _Layout("next_node_idx", ("term", "round", "next_node_idx"), ("reset", "success")),
+    _Layout("pre_vote", ("term", "last_log_index", "last_log_term")),
+    _Layout("pre_vote_reply", ("term",), ("granted",)),
+    _Layout("request_vote", ("term", "last_log_index", "last_log_term")),
+    _Layout("response_vote", ("term",), ("granted",)),
+    _Layout("snapshot", ("term", "round", "index", "offset", "size_bytes"), tail="data"),
+    _Layout("snapshot_reply", ("term", "round", "index", "offset")),
+)
+_BY_NAME = {layout.name: (number, layout, struct.Struct(f">B{len(layout.numbers)}QB")) for number, layout in enumerate(_LAYOUTS)}
+_BY_NUMBER = {number: (layout, head) for number, layout, head in _BY_NAME.values()}
+
+
+def encode(message: Message) -> bytes:
+    number, layout, head = _BY_NAME[message["type"]]
+    flags = sum(bool(message[name]) << bit for bit, name in enumerate(layout.flags))
+    data = head.pack(number, *[message[name] for name in layout.numbers], flags)
+    if layout.tail == "entries":
+        entries: list[Entry] = message["entries"]
+        parts = [data, _COUNT.pack(len(entries))]
+        for command, _, term in entries:
+            parts += (_ENTRY.pack(term, len(command)), command)
+        return b"".join(parts)
+    return data + message["data"] if layout.tail else data
+
+
+def decode(data: bytes) -> Message:
+    """A message of exactly these bytes.
+
+    Raises:
+        InvalidMessage: They are none.
+    """
+    if not data or data[0] not in _BY_NUMBER:
+        raise InvalidMessage(0, "an unknown type of message")
+    layout, head = _BY_NUMBER[data[0]]
+    try:
+        _, *numbers, flags = head.unpack_from(data)
+    except struct.error as error:
+        raise InvalidMessage(len(data), str(error)) from None
+    if flags >> len(layout.flags):
+        raise InvalidMessage(head.size - 1, f"unknown flags {flags:#x}")
+    message: Message = {"type": layout.name, **dict(zip(layout.numbers, numbers, strict=True))}
+    for bit, name in enumerate(layout.flags):
+        message[name] = bool(flags >> bit & 1)
+    if layout.tail == "data":
+        message["data"] = data[head.size :]
+    elif layout.tail == "entries":
+        message["entries"] = _entries(data, head.size, message["prevLogIdx"])
+    elif len(data) != head.size:
+        raise InvalidMessage(head.size, f"{len(data) - head.size} bytes too many")
+    return message
+
+
+def _entries(data: bytes, position: int, previous: int) -> list[Entry]:
+    try:
+        (count,) = _COUNT.unpack_from(data, position)
+        position += _COUNT.size
+        entries = []
+        for index in range(previous + 1, previous + 1 + count):
+            term, size_bytes = _ENTRY.unpack_from(data, position)
+            position += _ENTRY.size + size_bytes
+            if not size_bytes or position > len(data):
+                raise InvalidMessage(position, f"the command at index {index} is empty, or longer than its message")
+            entries.append((data[position - size_bytes : position], index, term))
+    except struct.error as error:
+        raise InvalidMessage(position, str(error)) from None
+    if position != len(data):
+        raise InvalidMessage(position, f"{len(data) - position} bytes too many")
+    return entries

@@ -1,0 +1,159 @@
+"""Which nodes have a partition: how an operator changes that, and looks at it, by the ``cluster.toml`` of any node.
+
+    reassign  ──►  new replicas fetch  ──►  all of the target are in sync  ──►  the others go (``controller.elections.finished``)
+
+Threading: each function makes its own connections.
+"""
+
+import contextlib
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from logdb.errors import LogdbError, UnknownPartition, UnknownTopic
+from logdb.model import PartitionInfo, TopicPartition
+from logdb.store.protocols import PartitionState
+from logdb_http_api.remote.connection import Security
+from logdb_http_api.remote.session import nodes_session
+from logdb_replication.administration import cluster_state, controllers
+from logdb_replication.config import ClusterConfig
+from logdb_replication.controller.client import ControllerClient
+from logdb_replication.controller.commands import ElectUnclean, LimitReassignments, PreferLeaders, Reassign
+from logdb_replication.controller.errors import PartitionChanged
+from logdb_replication.controller.state import ClusterState, TopicState
+from logdb_replication.controller.tls import node_tls
+from logdb_replication.tokens import cluster_token
+
+_TRIES, _TIMEOUT_MS = 5, 3_000
+
+
+def reassign(
+    config_path: str, targets: Mapping[TopicPartition, Sequence[int]], *, bytes_per_s: int | None
+) -> dict[TopicPartition, tuple[int, ...]]:
+    """Let partitions have other replicas; returns at once, with the replicas of before.
+
+    Args:
+        targets: The nodes of each, the preferred leader first; none: what is under way is cancelled.
+        bytes_per_s: What a broker fetches at most for replicas that are being added, of all reassignments; None: any number.
+
+    Raises:
+        UnknownTopic, UnknownPartition: Nothing was changed.
+        UnknownBroker, InvalidReassignment: The partitions before it in the order of ``targets`` are reassigned.
+        ControllerUnavailable: There is no quorum.
+    """
+    with controllers(config_path) as (_, client):
+        state = cluster_state(client)
+        before = {where: _partition(state, where)[1].original for where in targets}
+        client.propose(LimitReassignments(bytes_per_s))
+        for where, nodes in targets.items():
+            _reassign(client, state, where, tuple(nodes))
+        return before
+
+
+def _reassign(client: ControllerClient, state: ClusterState, where: TopicPartition, nodes: tuple[int, ...]) -> None:
+    topic, partition = _partition(state, where)
+    for left in reversed(range(_TRIES)):
+        try:
+            client.propose(Reassign(topic.name, topic.topic_id, where.partition, nodes, partition.replicas))
+        except PartitionChanged as error:
+            if not left:
+                raise
+            partition = error.state
+        else:
+            return
+
+
+def assignments(config_path: str, topics: Collection[str] | None = None) -> dict[TopicPartition, tuple[int, ...]]:
+    """The nodes that each partition has, or will have; ``topics`` None: of all, internal ones too.  Raises UnknownTopic."""
+    with controllers(config_path) as (_, client):
+        state = cluster_state(client)
+    return {
+        where: one.target or one.replicas for where, one in ((where, _partition(state, where)[1]) for where in _partitions(state, topics))
+    }
+
+
+def describe(config_path: str, topics: Collection[str] | None = None, *, moving: bool = False) -> list[dict[str, Any]]:
+    """Each partition as the controllers have it, and how far the logs of its replicas are.
+
+    Args:
+        moving: Those alone that are being reassigned.
+
+    Returns:
+        For each: topic, partition, leader, leader_epoch, replicas, in_sync, target, adding, removing; and ``logs``: for each node that
+        answers, its start and end offset and its size; for one that is being added, how much is left.
+    """
+    with controllers(config_path) as (config, client):
+        state = cluster_state(client)
+        wanted = [where for where in _partitions(state, topics) if not moving or _partition(state, where)[1].target]
+        logs = _logs(config, sorted({where.topic for where in wanted}))
+    return [_described(state, where, logs) for where in wanted]
+
+
+def _described(state: ClusterState, where: TopicPartition, logs: Mapping[int, Mapping[TopicPartition, PartitionInfo]]) -> dict[str, Any]:
+    _, one = _partition(state, where)
+    found = {node: known[where] for node, known in logs.items() if node in one.replicas and where in known}
+    led = found.get(one.leader) if one.leader is not None else None
+    described: dict[str, Any] = {}
+    for node, log in sorted(found.items()):
+        described[str(node)] = {"start_offset": log.start_offset, "end_offset": log.end_offset, "size_bytes": log.size_bytes}
+        if led is not None and node in one.adding and node not in one.in_sync:
+            left = {"offsets_left": led.end_offset - log.end_offset, "bytes_left": led.size_bytes - log.size_bytes}
+            described[str(node)] |= {name: max(0, count) for name, count in left.items()}
+    return {
+        "topic": where.topic,
+        "partition": where.partition,
+        "leader": one.leader,
+        "leader_epoch": one.leader_epoch,
+        "replicas": list(one.replicas),
+        "in_sync": list(one.in_sync),
+        "target": list(one.target),
+        "adding": list(one.adding),
+        "removing": list(one.removing),
+        "logs": described,
+    }
+
+
+def elect_unclean(config_path: str, where: TopicPartition, node: int) -> None:
+    """Let a replica lead a partition without a leader, with what it has: what it lacks is lost.
+
+    Raises:
+        UnknownTopic, UnknownPartition: There is no such partition.
+        IneligibleReplica: The node has no replica, or is fenced.
+    """
+    with controllers(config_path) as (_, client):
+        topic, partition = _partition(cluster_state(client), where)
+        client.propose(ElectUnclean(topic.name, topic.topic_id, where.partition, partition.leader_epoch, node))
+
+
+def prefer_leaders(config_path: str) -> None:
+    """Let each partition be led by its first replica, where that is in sync."""
+    with controllers(config_path) as (_, client):
+        client.propose(PreferLeaders())
+
+
+def _partitions(state: ClusterState, topics: Collection[str] | None) -> list[TopicPartition]:
+    names = sorted(state.topics) if topics is None else topics
+    return [TopicPartition(name, number) for name in names for number in range(len(_topic(state, name).partitions))]
+
+
+def _topic(state: ClusterState, name: str) -> TopicState:
+    if (topic := state.topics.get(name)) is None:
+        raise UnknownTopic(name, known=tuple(sorted(state.topics)))
+    return topic
+
+
+def _partition(state: ClusterState, where: TopicPartition) -> tuple[TopicState, PartitionState]:
+    topic = _topic(state, where.topic)
+    if not 0 <= where.partition < len(topic.partitions):
+        raise UnknownPartition(*where, len(topic.partitions))
+    return topic, topic.partitions[where.partition]
+
+
+def _logs(config: ClusterConfig, topics: Sequence[str]) -> dict[int, dict[TopicPartition, PartitionInfo]]:
+    """The logs of each node that answers."""
+    security, found = Security(token=cluster_token(config.secret, config.cluster), context=node_tls(config).client), {}
+    for node in config.nodes:
+        with contextlib.suppress(LogdbError), contextlib.closing(nodes_session([node.http], security, timeout_ms=_TIMEOUT_MS)) as session:
+            found[node.number] = {
+                TopicPartition(name, one.partition): one for name in topics for one in session.describe_topic(name).partitions
+            }
+    return found

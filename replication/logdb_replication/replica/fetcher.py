@@ -1,0 +1,445 @@
+"""Follows one broker: one fetch for all partitions that it leads, and reports of what was flushed.
+
+Two threads, a connection each.  The first asks where epochs end, cuts logs off, fetches, appends and flushes; its next fetch reports what
+is flushed.  What the leader has taken meanwhile comes in that fetch's answer, so the more comes, the more one flush covers.  Of a large
+answer the second thread flushes, and reports at once, while the first one fetches ahead: more waits at the leader.
+
+A damaged log is reported as such until the leader counts on it no more; then it is set aside, and begins anew.  What was set aside goes
+when the log has all that is replicated.
+
+An answer is applied to a partition under its lock, unless the partition has ended: what came of a former leader changes nothing.
+"""
+
+import contextlib
+import itertools
+import logging
+import threading
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any
+
+from logdb.codec import convert
+from logdb.errors import InvalidAnswer, LogdbError, PolicyViolation, SyncFailed, UnexpectedOffset
+from logdb.log.epochs import EpochEnd
+from logdb.model import TopicPartition
+from logdb.store.protocols import DAMAGED_OFFSET, ReplicaLog, Standing, Storage
+from logdb.threads import renewed, started
+from logdb_replication.replica.flushing import Flushers
+from logdb_replication.replica.follower import AskEpoch, BeginAnew, Ends, Fetch, Follower, TruncateTo
+from logdb_replication.replica.peer import Peer, epochs_request, fetch_request
+from logdb_replication.replica.throttle import Throttle
+from logdb_replication.replica.worker import Worker
+
+logger = logging.getLogger(__name__)
+
+_WAIT_MS, _RETRY_MS, _FAILED_MS = 500, 50, 500
+_FETCH_BYTES_MAX, _PARTITION_BYTES_MAX = 10 << 20, 1 << 20
+_FLUSHED_BYTES_MAX = 128 << 10  # to flush more takes longer than a fetch
+_OFFSET_OUT_OF_RANGE = 1
+_lineages = itertools.count(1)
+
+
+class FollowedPartition:
+    """A partition that this node follows, in one leader epoch.
+
+    | field          | changed by                 | under     | to be trusted                                                   |
+    |----------------|----------------------------|-----------|-----------------------------------------------------------------|
+    | ``follower``   | the fetching thread        | ``lock``  | always                                                          |
+    | ``is_over``    | the manager                | ``lock``  | true: for good; the log is not the fetcher's any more           |
+    | ``retry_ms``   | the fetching thread        | none      | its own: nothing is asked before that time                      |
+    | ``lineage``    | the fetching thread        | ``lock``  | of the log: grows where it begins anew after damage             |
+    | ``is_told``    | the fetching thread        | none      | its own: the damage was logged                                  |
+    | ``is_tidy``    | the fetching thread        | ``lock``  | nothing of the log is set aside                                 |
+    | ``is_limited`` | the manager                | none      | a replica that is being added: the throttle holds for it        |
+    """
+
+    def __init__(self, where: TopicPartition, topic_id: str, leader_epoch: int, log: ReplicaLog) -> None:
+        self.where, self.topic_id, self.leader_epoch, self.log = where, topic_id, leader_epoch, log
+        self.follower, self.is_over, self.retry_ms, self.is_limited = Follower(), False, 0, False
+        self.lineage, self.is_told, self.is_tidy = next(_lineages), False, False
+        self.lock = renewed(threading.Lock())
+
+    def end(self) -> None:
+        with self.lock:
+            self.is_over = True
+
+    @property
+    def ends(self) -> Ends:
+        return Ends(self.log.epochs, self.log.start_offset, self.log.end_offset)
+
+    def next(self) -> AskEpoch | Fetch:
+        return self.follower.next(self.ends)
+
+    def asked(self) -> dict[str, Any]:
+        """What a fetch says of it; the flushed end of a log that may part from the leader's, or is damaged, is none.
+
+        No high watermark: the answer says something of it in any case.
+        """
+        with self.lock:
+            flushed_offset = self.log.flushed_offset if self.follower.is_checked and self.log.read_only_reason is None else -1
+            return {
+                "partition": self.where.partition,
+                "current_leader_epoch": self.leader_epoch,
+                "fetch_offset": self.log.end_offset,
+                "flushed_offset": flushed_offset if self.log.damage is None else DAMAGED_OFFSET,
+                "high_watermark": self.log.high_watermark if self.log.damage is None and self.is_tidy else -1,
+                "lineage": self.lineage,
+                "partition_max_bytes": _PARTITION_BYTES_MAX,
+            }
+
+
+class Fetcher:
+    """All partitions that one broker leads and this node follows.
+
+    | field            | changed by               | under      | to be trusted                                                |
+    |------------------|--------------------------|------------|--------------------------------------------------------------|
+    | ``_partitions``  | follow, forget           | ``_lock``  | always                                                       |
+    | ``_peer``        | the fetching thread      | ``_lock``  | under it; cut by others                                      |
+    | ``_is_cut``      | follow, end              | ``_lock``  | true: the connection was ended here; the broker is not gone  |
+    | ``_is_told``     | the fetching thread      | none       | its own: ``lost`` was called since the last connection       |
+    | ``_unflushed``   | the fetching thread      | none       | its own: what the answer that is taken has appended to       |
+    | ``_closed``      | end                      | ``_lock``  | for good                                                     |
+    """
+
+    def __init__(
+        self,
+        node_id: int,
+        leader: int,
+        storage: Storage,
+        flushers: Flushers,
+        *,
+        throttle: Throttle,
+        connect: Callable[[int], Peer],
+        broker_epoch: Callable[[], int],
+        lost: Callable[[int], None],
+        failed: Callable[[LogdbError], None],
+    ) -> None:
+        """Start the threads.
+
+        Args:
+            throttle: Of this node.
+            connect: Makes a connection to a broker; raises OSError.
+            broker_epoch: Of this node.
+            lost: Told that the connection to the leader has ended.
+            failed: Told that a flush has failed.
+
+        Raises:
+            ThreadUnavailable: A thread could not be started.
+        """
+        self.leader, self._node_id, self._storage, self._flushers = leader, node_id, storage, flushers
+        self._throttle, self._connect, self._broker_epoch, self._lost, self._failed = throttle, connect, broker_epoch, lost, failed
+        self._partitions: dict[TopicPartition, FollowedPartition] = {}
+        self._peer: Peer | None = None
+        self._is_cut = self._closed = self._is_told = False
+        self._unflushed: list[FollowedPartition] = []
+        self._lock = renewed(threading.Condition())
+        self._reporting: Peer | None = None
+        self._reporter: Worker[FollowedPartition] = Worker(f"logdb-flush-{leader}", self._flush_and_report)
+        self._thread = started(f"logdb-fetch-{leader}", self._run)
+
+    # ------------------------------------------------------------ the manager
+
+    def follow(self, partitions: Iterable[FollowedPartition]) -> None:
+        """Follow more partitions, at once."""
+        with self._lock:
+            self._partitions |= {one.where: one for one in partitions}
+            self._cut()
+
+    def forget(self, where: TopicPartition) -> None:
+        """Follow a partition no more: its log is left alone when this returns."""
+        with self._lock:
+            partition = self._partitions.pop(where, None)
+        if partition is not None:
+            partition.end()
+
+    def limit(self, where: TopicPartition, *, is_limited: bool) -> None:
+        """Whether the throttle holds for a partition."""
+        partition = self._partitions.get(where)
+        if partition is not None:
+            partition.is_limited = is_limited
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._partitions
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether its threads may still run."""
+        return self._thread.is_alive() or self._reporter.is_alive
+
+    def end(self) -> None:
+        """Let the threads end; they may still wait for the disk, or for a connection."""
+        with self._lock:
+            self._closed = True
+            self._cut()
+            reporting = self._reporting
+        if reporting is not None:
+            reporting.cut()
+        self._reporter.end()
+
+    def join(self) -> None:
+        """Wait for that."""
+        self._thread.join()
+        self._reporter.join()
+
+    def _cut(self) -> None:
+        """Let the fetching thread look again, now; under the lock."""
+        self._lock.notify_all()
+        if self._peer is not None:
+            self._is_cut = True
+            self._peer.cut()
+
+    # ------------------------------------------------------------ fetching
+
+    def _run(self) -> None:
+        while not self._closed:
+            try:
+                self._round()
+            except (OSError, InvalidAnswer) as error:
+                self._disconnected(error)
+            except Exception:
+                logger.exception("following node %d", self.leader)
+                self._pause(_WAIT_MS)
+
+    def _round(self) -> None:
+        now_ms = self._storage.io.monotonic_ms()
+        with self._lock:
+            partitions = list(self._partitions.values())
+            if not partitions:
+                if not self._closed:
+                    self._lock.wait()
+                return
+        due = [one for one in partitions if one.retry_ms <= now_ms]
+        waiting_ms = min((one.retry_ms - now_ms for one in partitions if one.retry_ms > now_ms), default=_WAIT_MS)
+        if not due:
+            self._pause(waiting_ms)
+            return
+        peer = self._connected()
+        if damaged := [one for one in due if one.log.damage is not None]:
+            self._report_damage(peer, damaged)
+            return
+        asks = [(one, one.next()) for one in due]
+        epochs = [(one, ask.epoch) for one, ask in asks if isinstance(ask, AskEpoch)]
+        if epochs:
+            self._check_epochs(peer, epochs)
+        else:
+            self._fetch(peer, due, min(waiting_ms, _WAIT_MS))
+
+    def _connected(self) -> Peer:
+        if self._peer is None:
+            peer = self._connect(self.leader)
+            with self._lock:
+                self._peer, self._is_cut, self._is_told = peer, False, False
+                if self._closed:
+                    peer.cut()
+        return self._peer
+
+    def _disconnected(self, error: Exception) -> None:
+        with self._lock:
+            self._peer = None
+            is_cut, self._is_cut = self._is_cut, False
+        if is_cut:
+            return
+        logger.info("following node %d: %s", self.leader, error)
+        if not self._is_told:
+            self._is_told = True
+            self._lost(self.leader)
+        self._pause(_RETRY_MS)
+
+    def _pause(self, wait_ms: int) -> None:
+        with self._lock:
+            if not self._closed:
+                self._lock.wait(wait_ms / 1000)
+
+    def _check_epochs(self, peer: Peer, asked: Sequence[tuple[FollowedPartition, int]]) -> None:
+        topics = _by_topic(
+            (one, {"partition": one.where.partition, "current_leader_epoch": one.leader_epoch, "leader_epoch": epoch})
+            for one, epoch in asked
+        )
+        answer = peer.ask(epochs_request({"replica_id": self._node_id, "topics": topics}, len(asked)))
+        found = _by_partition(answer["topics"], "partition")
+        for one, _ in asked:
+            self._apply(one, found.get(one.where), self._epoch_answered)
+
+    def _fetch(self, peer: Peer, partitions: Sequence[FollowedPartition], wait_ms: int) -> None:
+        values = self._request(partitions) | {"max_wait_ms": wait_ms, "min_bytes": 1, "max_bytes": _FETCH_BYTES_MAX}
+        answer = peer.ask(fetch_request(values, len(partitions)), wait_ms / 1000)
+        found = _by_partition(answer["responses"], "partition_index")
+        for one in partitions:
+            self._apply(one, found.get(one.where), self._fetched)
+        unflushed, self._unflushed = self._unflushed, []
+        if sum(len(one["records"] or b"") for one in found.values()) <= _FLUSHED_BYTES_MAX:
+            self._flush(unflushed)
+        else:
+            for one in unflushed:
+                self._reporter.add(one)
+
+    def _report_damage(self, peer: Peer, damaged: Sequence[FollowedPartition]) -> None:
+        for one in damaged:
+            if not one.is_told:
+                logger.error("%s is damaged, and will be fetched again from node %d: %s", one.where, self.leader, one.log.damage)
+                one.is_told = True
+            self._wait(one, _FAILED_MS)
+        values = self._request(damaged) | {"max_wait_ms": 0, "min_bytes": 0, "max_bytes": 0}
+        found = _by_partition(peer.ask(fetch_request(values, len(damaged)))["responses"], "partition_index")
+        for one in damaged:
+            self._apply(one, found.get(one.where), self._damage_reported)
+
+    def _damage_reported(self, one: FollowedPartition, found: dict[str, Any]) -> None:
+        if not found["error_code"] and found["standing"] == Standing.MAY_BEGIN_ANEW:
+            one.follower.damaged()
+            self._begin_anew(one)
+
+    def _request(self, partitions: Iterable[FollowedPartition]) -> dict[str, Any]:
+        topics = _by_topic((one, one.asked()) for one in partitions)
+        return {"replica_id": self._node_id, "replica_epoch": self._broker_epoch(), "topics": topics}
+
+    # ------------------------------------------------------------ answers
+
+    def _apply(
+        self, one: FollowedPartition, found: dict[str, Any] | None, take: Callable[[FollowedPartition, dict[str, Any]], None]
+    ) -> None:
+        """Take an answer for one partition; an error lets it wait, the others go on."""
+        with one.lock:
+            if one.is_over or found is None:
+                return
+            try:
+                if not found["error_code"] or (found["error_code"] == _OFFSET_OUT_OF_RANGE and "records" in found):
+                    take(one, found)
+                else:
+                    self._wait(one, _RETRY_MS)
+            except UnexpectedOffset:
+                one.follower.parted()
+                self._wait(one, _RETRY_MS)
+            except LogdbError as error:
+                logger.warning("%s follows node %d: %s", one.where, self.leader, error)
+                self._wait(one, _FAILED_MS)
+
+    def _wait(self, one: FollowedPartition, wait_ms: int) -> None:
+        one.retry_ms = self._storage.io.monotonic_ms() + wait_ms
+
+    def _epoch_answered(self, one: FollowedPartition, found: dict[str, Any]) -> None:
+        known = found["leader_epoch"] >= 0 and found["end_offset"] >= 0
+        step = one.follower.epoch_answered(EpochEnd(found["leader_epoch"], found["end_offset"]) if known else None, one.ends)
+        if isinstance(step, TruncateTo):
+            logger.info("%s is cut off at %d, where it parts from its leader's log", one.where, step.offset)
+            self._storage.truncate_to(*one.where, step.offset)
+            one.follower.stepped()
+        elif isinstance(step, BeginAnew):
+            self._begin_anew(one)
+
+    def _fetched(self, one: FollowedPartition, found: dict[str, Any]) -> None:
+        log = one.log
+        if found["error_code"] == _OFFSET_OUT_OF_RANGE:
+            if one.follower.out_of_range(found["log_start_offset"], one.ends) is not None:
+                self._begin_anew(one)
+            return
+        if found["records"]:
+            log.follow_append(found["records"], durability="os")
+            if one.is_limited:
+                one.retry_ms = self._throttle.took(len(found["records"]), self._storage.io.monotonic_ms())
+        if log.end_offset > log.flushed_offset:  # what the former leader's log had, too
+            self._unflushed.append(one)
+        self._move_high_watermark(one, found)
+        self._tidy(one, found)
+        start_offset = min(found["log_start_offset"], log.high_watermark)
+        if start_offset > log.start_offset:
+            with contextlib.suppress(PolicyViolation):  # it is compacted alone
+                self._storage.delete_records(*one.where, start_offset)
+
+    def _tidy(self, one: FollowedPartition, found: dict[str, Any]) -> None:
+        """Let go of what was set aside, once the log has all that is replicated; under the lock of the partition."""
+        if not one.is_tidy and one.log.damage is None and found["standing"] == Standing.CAUGHT_UP:
+            self._storage.remove_damaged(*one.where)
+            one.is_tidy = True
+
+    def _begin_anew(self, one: FollowedPartition) -> None:
+        """Begin the log with the leader's first batch, which may begin before the leader's log start."""
+        offset = 0
+        while True:
+            found = self._first_batch(one, offset)
+            if found["error_code"] != _OFFSET_OUT_OF_RANGE or found["log_start_offset"] <= offset:
+                break
+            offset = found["log_start_offset"]
+        if found["error_code"]:
+            self._wait(one, _RETRY_MS)
+            return
+        start_offset = found["log_start_offset"]
+        if found["records"]:
+            start_offset = next(convert.headers(memoryview(found["records"])))[1].base_offset
+        logger.info("%s begins anew at %d", one.where, start_offset)
+        self._storage.begin_anew(*one.where, start_offset)
+        one.follower.stepped()
+        one.lineage, one.is_told, one.is_tidy, one.retry_ms = next(_lineages), False, False, 0
+
+    def _first_batch(self, one: FollowedPartition, offset: int) -> dict[str, Any]:
+        assert self._peer is not None
+        asked = {
+            "partition": one.where.partition,
+            "current_leader_epoch": one.leader_epoch,
+            "fetch_offset": offset,
+            "partition_max_bytes": 1,
+        }
+        values = self._request(()) | {"topics": _by_topic([(one, asked)]), "max_wait_ms": 0, "min_bytes": 0, "max_bytes": 1}
+        found = _by_partition(self._peer.ask(fetch_request(values, 1))["responses"], "partition_index").get(one.where)
+        if found is None:
+            raise InvalidAnswer(f"node {self.leader}", f"nothing about {one.where}")
+        return found
+
+    # ------------------------------------------------------------ flushing and reporting
+
+    def _flush_and_report(self, partitions: Collection[FollowedPartition]) -> None:
+        flushed = self._flush(partitions)
+        if flushed and not self._closed:
+            self._report(flushed)
+
+    def _flush(self, partitions: Collection[FollowedPartition]) -> list[FollowedPartition]:
+        """Flush logs; returns those for which it succeeded."""
+        flushed: list[FollowedPartition] = []
+
+        def flush(one: FollowedPartition) -> None:
+            try:
+                one.log.flush()
+                flushed.append(one)
+            except SyncFailed as error:
+                self._failed(error)
+            except LogdbError as error:
+                logger.warning("%s: %s", one.where, error)  # a full disk: the next fetch tries again
+            except Exception:
+                logger.exception("%s", one.where)
+
+        self._flushers.each(flush, [one for one in partitions if not one.is_over])
+        return flushed
+
+    def _report(self, partitions: Sequence[FollowedPartition]) -> None:
+        try:
+            if self._reporting is None:
+                self._reporting = self._connect(self.leader)
+            values = self._request(partitions) | {"max_wait_ms": 0, "min_bytes": 0, "max_bytes": 0}
+            answer = self._reporting.ask(fetch_request(values, len(partitions)))
+        except (OSError, InvalidAnswer) as error:
+            self._reporting = None
+            logger.debug("reporting to node %d: %s", self.leader, error)
+            return  # the next fetch reports, too
+        answers = _by_partition(answer["responses"], "partition_index")
+        for one in partitions:
+            with one.lock:
+                if one.where in answers and not one.is_over:
+                    self._move_high_watermark(one, answers[one.where])
+                    self._tidy(one, answers[one.where])
+
+    def _move_high_watermark(self, one: FollowedPartition, found: dict[str, Any]) -> None:
+        """Know what is replicated, of a log that is the begin of the leader's."""
+        if one.follower.is_checked and not found["error_code"] and found["high_watermark"] > one.log.high_watermark:
+            one.log.move_high_watermark(found["high_watermark"], leader_epoch=one.leader_epoch)
+
+
+def _by_topic(asked: Iterable[tuple[FollowedPartition, dict[str, Any]]]) -> list[dict[str, Any]]:
+    topics: dict[str, dict[str, Any]] = {}
+    for one, values in asked:
+        topic = topics.setdefault(one.where.topic, {"topic": one.where.topic, "topic_id": one.topic_id, "partitions": []})
+        topic["partitions"].append(values)
+    return list(topics.values())
+
+
+def _by_partition(topics: Iterable[dict[str, Any]], number: str) -> dict[TopicPartition, dict[str, Any]]:
+    return {TopicPartition(topic["topic"], one[number]): one for topic in topics for one in topic["partitions"]}

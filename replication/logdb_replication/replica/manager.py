@@ -1,0 +1,446 @@
+"""All replicas of a node: which it leads, which it follows, as the controller says.
+
+    apply(state) ──► a partition is led by this node    begin_epoch ──► LedPartition ──► ``led``
+                ├──► by another                         LedPartition ends, the log follows ──► ``resigned``; Fetcher of that broker
+                └──► by none, or not here               the same, without a fetcher
+
+Threads: ``logdb-replicas`` syncs the logs that this node leads, ``logdb-proposals`` asks the controller, ``logdb-lag`` looks who lags;
+two for each broker that is followed (``fetcher``).
+"""
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Collection, Mapping
+from typing import NamedTuple
+
+from logdb.disk import longest_sync_ms
+from logdb.errors import LogdbError, NotLeaderOrFollower, SyncFailed, ThreadUnavailable, UnknownPartition, UnknownTopic
+from logdb.model import TopicPartition
+from logdb.store.protocols import Leadership, PartitionState, ReplicaReport, Storage
+from logdb.threads import renewed, started
+from logdb_replication.controller.commands import AlterInSync, ResignLeader
+from logdb_replication.controller.errors import PartitionChanged
+from logdb_replication.controller.state import ClusterState, TopicState
+from logdb_replication.replica.fetcher import Fetcher, FollowedPartition
+from logdb_replication.replica.flushing import Flushers
+from logdb_replication.replica.leader import Broker, Leader
+from logdb_replication.replica.led import LedPartition
+from logdb_replication.replica.peer import Peer
+from logdb_replication.replica.throttle import Throttle
+from logdb_replication.replica.worker import Worker
+
+logger = logging.getLogger(__name__)
+
+LAG_MS, STALL_MS = 3_000, 1_000
+"""Kafka's ``replica.lag.time.max.ms``, shorter; and how long a flush may take."""
+_TICK_MS = 500
+
+
+class Role(NamedTuple):
+    """What this node does with a partition: the topic, the epoch, and the node that it follows; None: it follows none."""
+
+    topic_id: str
+    leader_epoch: int
+    leader: int | None
+
+
+class ReplicaManager:
+    """``store.protocols.Replication``.
+
+    | field              | changed by       | under           | to be trusted                                                       |
+    |--------------------|------------------|-----------------|---------------------------------------------------------------------|
+    | ``_led``           | apply            | ``_applying``   | always; a value of it may be over                                   |
+    | ``_roles``         | apply            | ``_applying``   | what each partition was told last; absent: it has failed            |
+    | ``_fetchers``      | apply            | ``_applying``   | by the node that is followed                                        |
+    | ``_ending``        | apply            | ``_applying``   | their threads may still run; they change no log                     |
+    | ``_state``         | apply            | ``_applying``   | the last one applied                                                |
+    | ``_is_partly_applied`` | apply        | ``_applying``   | true: a role could not be taken; the next tick tries again          |
+    | ``_broker_epoch``  | apply            | ``_applying``   | of this node's registration                                         |
+    | ``_failed``        | a failed sync    | none            | true: for good; nothing is led any more                             |
+    | ``_unflushed``     | flushing threads | none            | on a full disk, and until when nothing is tried: the ticker tries   |
+    | ``_damaged``       | the ticker       | none            | its own: what was logged                                            |
+    | ``is_lapsed``      | the node         | none            | true: the controller may have replaced this node as a leader        |
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        node_id: int,
+        *,
+        connect: Callable[[int], Peer],
+        propose: Callable[[AlterInSync | ResignLeader], PartitionState],
+        led: Callable[[TopicPartition, int], None],
+        resigned: Callable[[TopicPartition, int], None],
+        suspect: Callable[[int], None],
+        lag_ms: int = LAG_MS,
+        stall_ms: int = STALL_MS,
+    ) -> None:
+        """Begin with no replica, and start the threads.
+
+        Args:
+            connect: A new connection to a broker; raises OSError.
+            propose: Asks the controller; returns the partition as it is then, or raises why not.
+            led, resigned: Told that this node leads a partition since an epoch, or does not: in the thread of ``apply``.
+            lag_ms: How long a follower may lag before it leaves the in-sync set.
+            stall_ms: How long a sync may take before the disk counts as hanging: the session of a broker.
+            suspect: Told that the connection to a leader has ended; quick, in any thread.
+
+        Raises:
+            ThreadUnavailable: A thread could not be started.
+        """
+        self._storage, self._node_id, self._lag_ms, self._stall_ms = storage, node_id, lag_ms, stall_ms
+        self._connect, self._ask, self._suspect = connect, propose, suspect
+        self._tell_led, self._tell_resigned = led, resigned
+        self._led: dict[TopicPartition, LedPartition] = {}
+        self._roles: dict[TopicPartition, Role] = {}
+        self._fetchers: dict[int, Fetcher] = {}
+        self._throttle = Throttle()
+        self._ending: list[Fetcher] = []
+        self._state: ClusterState | None = None
+        self._brokers: Mapping[int, Broker] = {}
+        self._broker_epoch = -1
+        self._failed = self.is_lapsed = self._is_partly_applied = False
+        self._applying = renewed(threading.Lock())
+        self._closed = renewed(threading.Event())
+        self._unflushed: dict[LedPartition, int] = {}
+        self._flushers = Flushers()
+        self._damaged: dict[TopicPartition, tuple[int, bool]] = {}
+        self._resigning: threading.Thread | None = None
+        self._now_ms = storage.io.monotonic_ms
+        self._syncer: Worker[LedPartition] = Worker("logdb-replicas", self._flush)
+        self._proposer: Worker[LedPartition] = Worker("logdb-proposals", self._propose)
+        self._ticker = started("logdb-lag", self._tick)
+
+    # ------------------------------------------------------------ store.protocols.Replication
+
+    def leads(self, topic: str, partition: int) -> Leadership:
+        return self._leads(TopicPartition(topic, partition))
+
+    def _leads(self, where: TopicPartition) -> LedPartition:
+        found = self._led.get(where)
+        if found is None or found.is_over or self._failed:
+            raise self._not_led(where)
+        return found
+
+    def _not_led(self, where: TopicPartition) -> LogdbError:
+        state = None if self._state is None else self._state.partition(*where)
+        if state is None:
+            topic = None if self._state is None else self._state.topics.get(where.topic)
+            return UnknownTopic(where.topic) if topic is None else UnknownPartition(*where, len(topic.partitions))
+        leader = None if state.leader == self._node_id else state.leader
+        return NotLeaderOrFollower(*where, leader, state.leader_epoch)
+
+    def reported(self, topic: str, partition: int, report: ReplicaReport) -> Leadership:
+        found = self._leads(TopicPartition(topic, partition))
+        found.reported(report, self._now_ms())
+        return found
+
+    # ------------------------------------------------------------ what the controller says
+
+    def apply(self, state: ClusterState, broker_epoch: int) -> None:
+        """Take the roles that a state gives this node's replicas; states in their order, from one thread.
+
+        The store has the topics of the state already.
+
+        Args:
+            broker_epoch: Of this node's registration.
+        """
+        with self._applying:
+            if not self._closed.is_set():
+                self._apply_all(state, broker_epoch)
+
+    def _apply_all(self, state: ClusterState, broker_epoch: int) -> None:
+        self._broker_epoch, self._is_partly_applied = broker_epoch, False
+        brokers = {node: Broker(broker.epoch, broker.fenced) for node, broker in state.brokers.items()}
+        same_brokers, self._brokers = brokers == self._brokers, brokers
+        former, self._state = self._state, state
+        self._throttle.bytes_per_s = state.reassignment_bytes_per_s
+        followed: dict[int, list[FollowedPartition]] = {}
+        for topic in state.topics.values():
+            known = former is not None and former.topics.get(topic.name) is topic
+            for number, partition in enumerate(topic.partitions):
+                where = TopicPartition(topic.name, number)
+                if not (known and same_brokers and where in self._roles):
+                    self._apply(where, topic, partition, followed)
+        for where in [one for one in self._roles if state.partition(*one) is None]:
+            self._leave(where)
+            del self._roles[where]
+        for leader, partitions in followed.items():
+            try:
+                self._fetcher(leader).follow(partitions)
+            except ThreadUnavailable as error:
+                logger.error("node %d cannot be followed: %s", leader, error)
+                self._is_partly_applied = True
+                for one in partitions:
+                    self._roles.pop(one.where, None)
+        for leader in [node for node, fetcher in self._fetchers.items() if fetcher.is_empty]:
+            self._end(self._fetchers.pop(leader))
+
+    def _end(self, fetcher: Fetcher) -> None:
+        """The next state does not wait for a connection to a node that is gone."""
+        fetcher.end()
+        self._ending = [*(one for one in self._ending if one.is_alive), fetcher]
+
+    def _apply(self, where: TopicPartition, topic: TopicState, state: PartitionState, followed: dict[int, list[FollowedPartition]]) -> None:
+        role = Role(topic.topic_id, state.leader_epoch, state.leader if self._node_id in state.replicas else None)
+        led = self._led.get(where)
+        try:
+            if self._roles.get(where) == role:
+                if led is not None and not led.is_over:
+                    led.changed(state, self._brokers, _in_sync_count_min(topic), self._now_ms())
+                self._take_reassignment(where, state, role)
+                return
+            self._roles.pop(where, None)
+            if role.leader == self._node_id:
+                self._lead(where, topic, state)
+            else:
+                self._leave(where)
+                self._follow(where, state, role, followed)
+            self._take_reassignment(where, state, role)
+            self._roles[where] = role
+        except SyncFailed as error:
+            self._fail(error)
+        except LogdbError as error:
+            self._is_partly_applied = True
+            logger.error("%s in epoch %d, led by %s: %s", where, state.leader_epoch, state.leader, error)
+
+    def _leave(self, where: TopicPartition) -> None:
+        """Lead or follow a partition no more: its log is left alone when this returns."""
+        for fetcher in self._fetchers.values():
+            fetcher.forget(where)
+        led = self._led.pop(where, None)
+        if led is not None and not led.is_over:
+            led.end()
+
+    def _follow(self, where: TopicPartition, state: PartitionState, role: Role, followed: dict[int, list[FollowedPartition]]) -> None:
+        log = self._storage.log_in_use(*where) if role.leader is None else self._storage.log(*where)
+        if log is not None:
+            log.follow_leader(state.leader, state.leader_epoch)
+        self._tell_resigned(where, state.leader_epoch)
+        if role.leader is not None and log is not None:
+            one = FollowedPartition(where, role.topic_id, role.leader_epoch, log)
+            one.is_limited = self._is_limited(state)
+            followed.setdefault(role.leader, []).append(one)
+
+    def _take_reassignment(self, where: TopicPartition, state: PartitionState, role: Role) -> None:
+        """Limit a replica that is being added; empty the log of one that was removed.
+
+        The controller has removed it, and this node follows no leader: nothing can have its log count before it has applied a later state.
+        """
+        if role.leader in self._fetchers:
+            self._fetchers[role.leader].limit(where, is_limited=self._is_limited(state))
+        if state.is_elsewhere(self._node_id) and (log := self._storage.log_in_use(*where)) is not None and log.end_offset > 0:
+            logger.info("%s is emptied: its replicas are %s now", where, state.replicas)
+            try:
+                self._storage.begin_anew(*where, 0)
+            except SyncFailed:
+                raise
+            except LogdbError as error:
+                logger.warning("%s cannot be emptied: %s", where, error)
+
+    def _is_limited(self, state: PartitionState) -> bool:
+        return self._node_id in state.adding and self._node_id not in state.in_sync
+
+    def _lead(self, where: TopicPartition, topic: TopicState, state: PartitionState) -> None:
+        """A leader that is elected again goes on in the new epoch: if it refused one batch of a producer in between, and took the next one,
+        that would be out of sequence.
+        """
+        former = self._led.get(where)
+        if former is None:
+            self._leave(where)
+        try:
+            if self._failed:
+                raise SyncFailed(self._storage.path, "a sync has failed before: this node leads nothing")
+            log, now_ms = self._storage.log(*where), self._now_ms()
+            start_offset = log.begin_epoch(state.leader_epoch)
+        except BaseException:
+            self._leave(where)
+            raise
+        leader = Leader(
+            where,
+            self._node_id,
+            state,
+            self._brokers,
+            epoch_start_offset=start_offset,
+            high_watermark=log.high_watermark,
+            flushed_offset=log.flushed_offset,
+            in_sync_count_min=_in_sync_count_min(topic),
+            lag_ms=self._lag_ms,
+            now_ms=now_ms,
+        )
+        led = LedPartition(
+            where, topic.topic_id, log, leader, flush=self._syncer.add, propose=self._proposer.add, is_lapsed=lambda: self.is_lapsed
+        )
+        self._led[where] = led
+        if former is not None:
+            former.end()
+        led.watch()
+        self._tell_led(where, state.leader_epoch)
+
+    def _fetcher(self, leader: int) -> Fetcher:
+        if leader not in self._fetchers:
+            self._fetchers[leader] = Fetcher(
+                self._node_id,
+                leader,
+                self._storage,
+                self._flushers,
+                throttle=self._throttle,
+                connect=self._connect,
+                broker_epoch=lambda: self._broker_epoch,
+                lost=self._suspect,
+                failed=self._fail,
+            )
+        return self._fetchers[leader]
+
+    # ------------------------------------------------------------ threads
+
+    def _flush(self, partitions: Collection[LedPartition]) -> None:
+        now_ms = self._now_ms()
+        due = [led for led in partitions if now_ms >= self._unflushed.get(led, now_ms)]
+        self._flushers.each(self._flush_one, due)
+
+    def _flush_one(self, led: LedPartition) -> None:
+        now_ms = self._now_ms()
+        try:
+            led.flush(self._now_ms)
+            self._unflushed.pop(led, None)
+        except SyncFailed as error:
+            self._fail(error)
+        except NotLeaderOrFollower:
+            self._unflushed.pop(led, None)
+        except LogdbError as error:
+            if led not in self._unflushed:
+                logger.error("%s cannot be flushed, and is given to another replica in sync, if there is one: %s", led.where, error)
+            self._unflushed[led] = now_ms + _TICK_MS // 2
+        except Exception:
+            logger.exception("%s", led.where)
+
+    def _propose(self, partitions: Collection[LedPartition]) -> None:
+        for led in partitions:
+            command = led.take_proposal(self._node_id, self._broker_epoch)
+            if command is None:
+                continue
+            state: PartitionState | None = None
+            try:
+                state = self._ask(command)
+            except PartitionChanged as error:
+                state = error.state
+            except LogdbError as error:
+                logger.info("%s: %s is not taken: %s", led.where, command, error)
+            except Exception:
+                logger.exception("%s: %s", led.where, command)
+            with contextlib.suppress(NotLeaderOrFollower):
+                led.answered(state, self._now_ms())
+
+    def _tick(self) -> None:
+        while not self._closed.wait(_TICK_MS / 1000):
+            try:
+                self._look_at_disk()
+                for led in list(self._led.values()):
+                    with contextlib.suppress(NotLeaderOrFollower):
+                        led.tick(self._now_ms())
+                self._look_for_damage()
+                self._flush_again()
+                self._take_what_is_left()
+            except Exception:
+                logger.exception("the next look is in %d ms", _TICK_MS)
+
+    def _take_what_is_left(self) -> None:
+        """Try the roles again that could not be taken; a state that is being applied does it itself."""
+        if self._is_partly_applied and self._applying.acquire(blocking=False):
+            try:
+                if self._state is not None:
+                    self._apply_all(self._state, self._broker_epoch)
+            finally:
+                self._applying.release()
+            if self._is_partly_applied:  # a log may be damaged: another replica leads
+                self._resign(lambda where: where not in self._led)
+
+    def _look_at_disk(self) -> None:
+        """Give leaderships away once a sync has failed, or while one hangs: nothing that is appended here would be acknowledged."""
+        try:
+            self._storage.check_open(writable=True)
+        except SyncFailed as error:  # of another thread's sync, too
+            self._fail(error)
+        except LogdbError:
+            return  # it is about to close
+        if hangs := self.disk_hangs:
+            logger.error("a sync has not ended for %d ms: this node gives its leaderships away", self._stall_ms)
+        if hangs or self._failed:
+            self._resign(lambda _: True)
+
+    @property
+    def disk_hangs(self) -> bool:
+        """Whether a sync lasts so long that this node must lead nothing: neither what it leads, nor what it is asked to lead now."""
+        return longest_sync_ms(self._storage.io, self._storage.path) >= self._stall_ms
+
+    def _flush_again(self) -> None:
+        """Give away what a full disk cannot take, and try again: there may be room now."""
+        full = {led.where: led for led in list(self._unflushed)}
+        if full:
+            self._resign(lambda where: where in full)
+        for led in full.values():
+            self._syncer.add(led)
+
+    def _look_for_damage(self) -> None:
+        """Give damaged logs to replicas in sync, which have what is lost here; afterwards they are repaired as followers."""
+        heirs = {where: led.has_heir for where, led in self._led.items() if led.log.damage is not None and not led.is_over}
+        for where, has_heir in heirs.items():
+            told = self._led[where].leader_epoch, has_heir
+            if self._damaged.get(where) != told:
+                what = "another replica in sync is asked to lead" if has_heir else "no other replica is in sync, so it is kept as it is"
+                logger.error("%s is damaged, and led here; %s: %s", where, what, self._led[where].log.damage)
+                self._damaged[where] = told
+        if any(heirs.values()):
+            self._resign(lambda where: heirs.get(where, False))
+
+    def _fail(self, error: LogdbError) -> None:
+        """A sync has failed: lead nothing any more.  The other leaders take this node out of their in-sync sets in time."""
+        if self._failed or not isinstance(error, SyncFailed):
+            return
+        self._failed = True
+        logger.error("this node leads nothing any more: %s", error)
+        for led in list(self._led.values()):
+            led.end()  # the next look gives the leaderships away, and those that this node is given later
+
+    def _resign(self, chosen: Callable[[TopicPartition], bool]) -> None:
+        """Give partitions away that this node leads, as far as the controller says; in a thread, one at a time."""
+        if self._resigning is None or not self._resigning.is_alive():
+            self._resigning = started("logdb-resigning", lambda: self._give_away(chosen))
+
+    def _has_heir(self, state: PartitionState) -> bool:
+        """Whether the controller has another one to elect."""
+        return any(node != self._node_id and node in self._brokers and not self._brokers[node].fenced for node in state.in_sync)
+
+    def _give_away(self, chosen: Callable[[TopicPartition], bool]) -> None:
+        topics = {} if self._state is None else self._state.topics
+        led = [(TopicPartition(name, number), one) for name, topic in topics.items() for number, one in enumerate(topic.partitions)]
+        for where, one in led:
+            if one.leader == self._node_id and chosen(where) and self._has_heir(one):
+                try:
+                    self._ask(ResignLeader(*where, one.leader_epoch))
+                except LogdbError as error:
+                    logger.warning("%s: it cannot be given away: %s", where, error)
+
+    def close(self) -> None:
+        """End all leaderships and the threads; the logs stay as they are."""
+        self._closed.set()
+        self._ticker.join()
+        with self._applying:
+            for where, role in self._roles.items():
+                self._leave(where)
+                if (log := self._storage.log_in_use(*where)) is not None:
+                    log.follow_leader(None, role.leader_epoch)  # which ends the waits for replicas
+            for fetcher in self._fetchers.values():
+                self._end(fetcher)
+        for fetcher in self._ending:
+            fetcher.join()
+        for worker in (self._syncer, self._proposer):
+            worker.end()
+            worker.join()
+        self._flushers.close()
+
+
+def _in_sync_count_min(topic: TopicState) -> int:
+    return int(topic.config.get("min.insync.replicas", 1))

@@ -1,0 +1,265 @@
+"""``logdb cluster``, ``quorum`` and ``brokers``: make, and look at, the nodes of a cluster; entry points of ``logdb.cluster`` do it."""
+
+from collections.abc import Mapping
+from importlib.metadata import entry_points
+from typing import Any
+
+import click
+
+from logdb.cli.output import counted, emit, say, table
+from logdb.cli.params import TARGET
+from logdb.cli.session import Function, Session, here, pass_session
+from logdb.cli.units import MILLISECONDS, Kind
+from logdb.errors import missing_package
+
+CLUSTER = "logdb.cluster"
+"""The group of these entry points: name = module:function."""
+
+
+def of_the_cluster(name: str) -> Any:
+    """What the package of clusters announces under a name; raises ModuleNotFoundError, which names the package that is missing."""
+    (point,) = entry_points(group=CLUSTER, name=name)
+    try:
+        return point.load()
+    except ModuleNotFoundError as error:
+        raise missing_package("a cluster", error.name or "") from error
+
+
+class Several(Kind):
+    """Values with commas between them."""
+
+    name = "list"
+
+    def __init__(self, kind: type) -> None:
+        self._kind = kind
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> list[Any]:
+        if isinstance(value, list):
+            return value
+        try:
+            return [self._kind(text.strip()) for text in str(value).split(",")]
+        except ValueError:
+            self.fail(f"{value!r}: wanted are numbers with commas between them", param, ctx)
+
+
+PORTS, HOSTS = Several(int), Several(str)
+
+
+@click.group(short_help="Make a cluster of several nodes.")
+@here
+def cluster() -> None:
+    """Three or five nodes that are one server: any of them serves all topics, and a minority of them may fail."""
+
+
+@cluster.command(short_help="Make the directories of a new cluster's nodes.")
+@click.argument("directory", metavar="DIR", type=TARGET)
+@click.option("--nodes", "count", metavar="N", type=int, default=3, show_default=True, help="How many: 1, 3 or 5.")
+@click.option("--http-ports", metavar="A,B,C", type=PORTS, required=True, help="Port of each node's HTTP door.")
+@click.option("--kafka-ports", metavar="A,B,C", type=PORTS, default=[], help="Port of each node's Kafka door.  [default: no such door]")
+@click.option("--hosts", metavar="A,B,C", type=HOSTS, default=[], help="Host of each node.  [default: 127.0.0.1, all on this machine]")
+@here
+@pass_session
+def init(session: Session, /, directory: str, count: int, http_ports: list[int], kafka_ports: list[int], hosts: list[str]) -> None:
+    """Make DIR/node-1, DIR/node-2 and so on: each with its cluster.toml, the cluster's secret, and its data directory.
+
+    On several machines, move each directory to its own.  A directory that is there already is left alone.
+    """
+    session.refuse_servers("cluster init makes directories")
+    name, nodes = of_the_cluster("init")(directory, count, http_ports, kafka_ports, hosts)
+    if session.as_json:
+        emit({"cluster": name, "nodes": [_document(node) for node in nodes]})
+        return
+    table(["node", "http", "directory"], [[node.addresses.number, node.addresses.http, node.directory] for node in nodes])
+    say("start each node, on its machine: logdb serve NODE/data --cluster NODE/cluster.toml")
+
+
+@cluster.command(short_help="Take a stopped node's directory out of its cluster.")
+@click.argument("directory", metavar="DATA", type=click.Path(exists=True, file_okay=False))
+@click.option("--yes", "--execute", "execute", is_flag=True, help="Do it; otherwise only show what it would do.")
+@here
+@pass_session
+def leave(session: Session, /, directory: str, execute: bool) -> None:
+    """Turn DATA, the data directory of a node that does not run, into a database of its own, which opens embedded to write.
+
+    It keeps the records that the node has, and the users, tokens and ACLs.  The node cannot come back to its cluster but with an
+    empty directory.
+    """
+    session.refuse_servers("cluster leave changes a directory")
+    mark = of_the_cluster("leave")(directory, execute=execute)
+    if session.as_json:
+        emit({"directory": directory, "cluster": mark.cluster, "node": mark.node, "executed": execute})
+    elif execute:
+        say(f"{directory} is a database of its own; it was that of node {mark.node} of the cluster {mark.cluster}")
+    else:
+        say(f"nothing was done; --yes takes {directory} out of the cluster {mark.cluster}: node {mark.node} cannot come back with it")
+
+
+@cluster.command(short_help="Let a database's directory be a new cluster's first replica.")
+@click.argument("directory", metavar="DATA", type=click.Path(exists=True, file_okay=False))
+@click.option(
+    "--cluster",
+    "config",
+    metavar="FILE",
+    required=True,
+    type=click.Path(exists=True, dir_okay=False),
+    help="The cluster.toml of the node that it becomes.",
+)
+@click.option("--yes", "--execute", "execute", is_flag=True, help="Do it; otherwise only show what it would do.")
+@here
+@pass_session
+def promote(session: Session, /, directory: str, config: str, execute: bool) -> None:
+    """Turn DATA, a database that no process has open, into the data directory of a node that 'cluster init' has just made.
+
+    Its topics, groups, transactions, users, tokens and ACLs become the cluster's when the node starts; the other nodes, which have to be
+    empty, then copy them.  DATA opens with mode="r" only, until 'cluster leave'.  May be repeated after a crash.
+    """
+    session.refuse_servers("cluster promote changes a directory")
+    mark = of_the_cluster("promote")(directory, config, execute=execute)
+    if session.as_json:
+        emit({"directory": directory, "cluster": mark.cluster, "node": mark.node, "executed": execute})
+    elif execute:
+        say(f"{directory} is that of node {mark.node} of the cluster {mark.cluster}: logdb serve {directory} --cluster {config}")
+    else:
+        say(f"nothing was done; --yes makes {directory} that of node {mark.node} of the cluster {mark.cluster}")
+
+
+@cluster.command(short_help="Make a data directory that of a node of a running cluster.")
+@click.argument("directory", metavar="DATA", type=TARGET)
+@click.option("--cluster", "config", metavar="FILE", required=True, type=click.Path(exists=True), help="The node's own cluster.toml.")
+@here
+@pass_session
+def join(session: Session, /, directory: str, config: str) -> None:
+    """Make DATA, an empty directory, that of the node in its cluster.toml: a new one, or one that has lost its disk.
+
+    The node's controller becomes a voter of the quorum, in the place of the one that was lost.  Then start the node: it fetches the
+    records of its replicas, and is in sync again when it has them.
+    """
+    session.refuse_servers("cluster join makes a directory")
+    joined = of_the_cluster("membership").join(directory, config)
+    if session.as_json:
+        emit(joined)
+    else:
+        say(f"node {joined['node']} is a voter of the quorum; start it: logdb serve {directory} --cluster {config}")
+
+
+@cluster.command(short_help="Take a node's controller out of the quorum.")
+@click.argument("node", metavar="NODE", type=click.IntRange(1))
+@click.option(
+    "--cluster", "config", metavar="FILE", envvar="LOGDB_CLUSTER", default="cluster.toml", help="The cluster.toml of another node."
+)
+@here
+@pass_session
+def remove(session: Session, /, node: int, config: str) -> None:
+    """Let the quorum go on without the voter of NODE, which is to be stopped, or is lost; refused where no majority would be left.
+
+    Its partitions should have their replicas elsewhere before: logdb partitions reassign.
+    """
+    session.refuse_servers("cluster remove asks the controllers, which cluster.toml names")
+    left = of_the_cluster("membership").remove(config, node)
+    if session.as_json:
+        emit({"voters": left})
+    else:
+        say(f"the voters of the quorum are {', '.join(map(str, left))}")
+
+
+def _document(node: Any) -> dict[str, Any]:
+    return {
+        "number": node.addresses.number,
+        "directory": node.directory,
+        "http": node.addresses.http,
+        "kafka": None if node.kafka is None else ":".join(map(str, node.kafka)),
+    }
+
+
+# ---------------------------------------------------------------- a cluster that runs
+
+CLUSTER_VARIABLE, CLUSTER_NAME = "LOGDB_CLUSTER", "cluster.toml"
+
+
+def cluster_option(function: Function) -> Function:
+    """The option that names a cluster."""
+    return click.option(
+        "--cluster",
+        "config",
+        metavar="FILE",
+        envvar=CLUSTER_VARIABLE,
+        default=CLUSTER_NAME,
+        help=f"The cluster.toml of one of its nodes  [env: {CLUSTER_VARIABLE}; default: ./{CLUSTER_NAME}]",
+    )(function)
+
+
+@click.command(short_help="Show the quorum that decides on topics and leaders.")
+@cluster_option
+@here
+@pass_session
+def quorum(session: Session, /, config: str) -> None:
+    """Show each node's voter: who leads, in which term, and up to which command each has come."""
+    session.refuse_servers("quorum asks the controllers, which cluster.toml names")
+    voters = of_the_cluster("quorum")(config)
+    if session.as_json:
+        emit({"voters": voters})
+    else:
+        columns = ("node", "state", "term", "leader", "committed", "applied", "snapshot")
+        table(
+            columns,
+            [[voter.get(column, "") if "error" not in voter or column == "node" else "-" for column in columns] for voter in voters],
+        )
+        for voter in voters:
+            if "error" in voter:
+                say(f"node {voter['node']} at {voter['address']}: {voter['error']}")
+    session.exit_code = 0 if any(voter.get("state") == "leader" for voter in voters) else 1
+
+
+@click.group(short_help="Show a cluster's brokers, and move leaders away from one.")
+@here
+def brokers() -> None:
+    """The brokers of a cluster: which are fenced, what each leads, and how to take one out of work."""
+
+
+@brokers.command("list", short_help="Show the brokers.")
+@cluster_option
+@here
+@pass_session
+def list_brokers(session: Session, /, config: str) -> None:
+    """Show each broker: where it is, whether it may lead, how many partitions it leads, has, and is in sync with."""
+    session.refuse_servers("brokers asks the controllers, which cluster.toml names")
+    found = of_the_cluster("brokers")(config)
+    if session.as_json:
+        emit({"brokers": found})
+        return
+    columns = ("node", "http", "rack", "state", "leads", "replicas", "in sync")
+    table(columns, [
+        [one["node"], one["addresses"].get("http", ""), one["rack"], _state_of(one), one["leads"], one["replicas"], one["in_sync"]]
+        for one in found
+    ])  # fmt: skip
+
+
+def _state_of(broker: Mapping[str, Any]) -> str:
+    return "fenced" if broker["fenced"] else "draining" if broker["draining"] else "active"
+
+
+@brokers.command(short_help="Let other brokers lead what one leads.")
+@click.argument("node", metavar="NODE", type=click.IntRange(1))
+@click.option("--cancel", is_flag=True, help="Let it lead again; a restart of the node does so, too.")
+@click.option("--timeout", type=MILLISECONDS, default=60_000, metavar="TIME", help="How long to wait.  [default: 60s]")
+@cluster_option
+@here
+@pass_session
+def drain(session: Session, /, node: int, cancel: bool, timeout: int, config: str) -> None:
+    """Let other brokers lead what broker NODE leads, and give it nothing new to lead, until it is stopped or --cancel is given.
+
+    Its replicas go on following.  The exit code is 1 while it leads partitions whose other replicas are not in sync.
+    """
+    session.refuse_servers("brokers asks the controllers, which cluster.toml names")
+    left = of_the_cluster("drain")(
+        config,
+        node,
+        draining=not cancel,
+        timeout_s=timeout / 1000,
+        progress=lambda count: say(f"broker {node} leads {counted(count, 'partition')} still"),
+    )
+    if session.as_json:
+        emit({"node": node, "draining": not cancel, "leads": left})
+    elif not cancel and not left:
+        say(f"broker {node} leads nothing: it can be stopped")
+    session.exit_code = 1 if left and not cancel else 0

@@ -1,0 +1,91 @@
+"""``logdb mirror``: copies topics to another cluster, or directory, with their offsets."""
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+
+import click
+
+import logdb
+from logdb.cli.output import emit, say, table
+from logdb.cli.session import Session, checked_directory, here, pass_session
+from logdb.cli.units import MILLISECONDS
+from logdb.client.mirror import Mirror
+from logdb.errors import LogdbError, ReadOnly
+
+_SAY_S, _AGAIN_S = 10.0, 1.0
+
+
+@click.command(short_help="Copy topics to another cluster or directory, with their offsets.")
+@click.argument("source", metavar="SOURCE")
+@click.argument("target", metavar="TARGET")
+@click.option("--topics", metavar="A,B*", required=True, help="Names or patterns of the topics, with commas between them.")
+@click.option("--once", is_flag=True, help="End when the target has what the source has.")
+@click.option("--no-groups", is_flag=True, help="Leave out the committed offsets of groups.")
+@click.option("--interval", type=MILLISECONDS, default=1_000, metavar="TIME", help="How often to look for more.  [default: 1s]")
+@here
+@pass_session
+def mirror(session: Session, /, source: str, target: str, topics: str, once: bool, no_groups: bool, interval: int) -> None:
+    """Copy topics from SOURCE to TARGET, and go on with what comes, until Ctrl-C.
+
+    Each is a directory, a URL, or several URLs with commas between them.  Records keep their offsets, so a consumer goes
+    on where it was.  It may be stopped, or killed, at any time: the next call goes on.  The copied topics take no records of others, until
+    their config logdb.mirror.of is deleted.
+    """
+    session.refuse_servers("mirror names its two sides")
+    with _opened(source, write=False) as theirs, _opened(target, write=True) as ours:
+        one = Mirror(theirs, ours, [name.strip() for name in topics.split(",")])
+        said, groups = 0.0, not no_groups
+        while True:
+            copied = _tried(one, once=once)
+            if groups and copied is not None:
+                groups = _groups(one)
+            if once and not copied and not any(progress.lag for progress in one.progress.values()):
+                break
+            if not once and time.monotonic() - said > _SAY_S:
+                _show(session, one)
+                said = time.monotonic()
+            if not copied:
+                time.sleep(interval / 1000)
+        _show(session, one)
+
+
+def _tried(one: Mirror, *, once: bool) -> int | None:
+    """How much was copied; None: one of the sides was not there."""
+    try:
+        return one.copy()
+    except LogdbError as error:
+        if once or not error.retriable:
+            raise
+        say(f"goes on in {_AGAIN_S:g} s: {error}")
+        time.sleep(_AGAIN_S)
+        return None
+
+
+def _groups(one: Mirror) -> bool:
+    """Copy the offsets of groups; False: the source cannot tell them."""
+    try:
+        one.copy_groups()
+    except ReadOnly:  # a directory beside its writer
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def _opened(place: str, *, write: bool) -> Iterator[logdb.Database]:
+    if "://" in place:
+        with logdb.open(place.split(",")) as db:
+            yield db
+    else:
+        with logdb.open(os.path.abspath(checked_directory(place)), mode="a" if write else "r") as db:
+            yield db
+
+
+def _show(session: Session, one: Mirror) -> None:
+    rows = [(*where, progress.offset, progress.lag) for where, progress in sorted(one.progress.items())]
+    if session.as_json:
+        names = ("topic", "partition", "offset", "lag")
+        emit({"partitions": [dict(zip(names, row, strict=True)) for row in rows]})
+    else:
+        table(["topic", "partition", "copied up to", "lag"], [list(row) for row in rows])

@@ -1,0 +1,165 @@
+"""``logdb partitions``: which nodes of a cluster have a partition, and which one leads it."""
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+from logdb.cli.cluster import Several, cluster_option, of_the_cluster
+from logdb.cli.output import counted, emit, say, size_text, table
+from logdb.cli.params import TOPIC
+from logdb.cli.session import Session, here, pass_session
+from logdb.cli.units import MILLISECONDS, SIZE
+from logdb.model import TopicPartition
+
+_POLL_S = 0.5
+_NODES = Several(int)
+_COLUMNS = ("PARTITION", "LEADER", "REPLICAS", "IN SYNC", "TO", "LOG ENDS", "LEFT")
+
+
+@click.group(short_help="Show and change which nodes have a partition, and which leads.")
+@here
+def partitions() -> None:
+    """Which nodes of a cluster have each partition: shown, changed while it is written to, and who of them leads."""
+
+
+def _refuse(session: Session) -> Any:
+    session.refuse_servers("partitions asks the controllers, which cluster.toml names")
+    return of_the_cluster("reassignment")
+
+
+@partitions.command("list", short_help="Show the replicas of each partition, and how far each is.")
+@click.argument("topics", metavar="[TOPIC]...", nargs=-1, type=TOPIC)
+@click.option("--moving", is_flag=True, help="Only those that are being reassigned.")
+@cluster_option
+@here
+@pass_session
+def list_partitions(session: Session, /, topics: Sequence[str], moving: bool, config: str) -> None:
+    """Show each partition's leader, replicas and in-sync set, and up to which offset the log of each replica goes."""
+    found = _refuse(session).describe(config, topics or None, moving=moving)
+    if session.as_json:
+        emit({"partitions": found})
+        return
+    table(_COLUMNS, [_row(one) for one in found])
+
+
+def _row(one: Mapping[str, Any]) -> list[object]:
+    left = [f"{node}: {log['offsets_left']} ({size_text(log['bytes_left'])})" for node, log in one["logs"].items() if "offsets_left" in log]
+    return [
+        f"{one['topic']}-{one['partition']}",
+        "none" if one["leader"] is None else one["leader"],
+        *(",".join(map(str, one[name])) for name in ("replicas", "in_sync", "target")),
+        " ".join(f"{node}: {log['end_offset']}" for node, log in one["logs"].items()),
+        " ".join(left),
+    ]
+
+
+@partitions.command(short_help="Let partitions have their replicas on other nodes.")
+@click.option("--topic", "topics", metavar="TOPIC", multiple=True, type=TOPIC, help="All partitions of a topic; may be given again.")
+@click.option("--all", "every", is_flag=True, help="All partitions of all topics, internal ones too.")
+@click.option("--to", metavar="1,2,3", type=_NODES, help="The nodes of each partition; the first one in turn is the preferred leader.")
+@click.option("--file", "file", metavar="FILE", type=click.File(), help="Partitions and replicas as kafka-reassign-partitions reads them.")
+@click.option("--cancel", is_flag=True, help="Go back to the replicas of before, where a reassignment is under way.")
+@click.option("--verify", is_flag=True, help="Only show which are under way; exit code 1 if any is.")
+@click.option("--throttle", metavar="SIZE", type=SIZE, help="Bytes a second that a broker fetches for new replicas.  [default: no limit]")
+@click.option("--timeout", type=MILLISECONDS, metavar="TIME", default=0, help="How long to wait until all is done.  [default: no wait]")
+@cluster_option
+@here
+@pass_session
+def reassign(
+    session: Session, /, topics: Sequence[str], every: bool, to: list[int] | None, file: Any, cancel: bool, verify: bool,
+    throttle: int | None, timeout: int, config: str,
+) -> None:  # fmt: skip
+    """Let partitions have other replicas, while they are written to and read.
+
+    New replicas fetch all records first; once all wanted ones are in sync, the others go, and their logs are emptied.  The exit code is
+    1 while some are under way: call it with --verify, or with --timeout, until they are done.
+    """
+    module = _refuse(session)
+    if sum(map(bool, (to, file, cancel, verify))) != 1 or bool(file) + every + bool(topics) != 1:
+        raise click.UsageError("wanted are --topic or --all, with one of --to, --cancel and --verify; or --file")
+    targets = _of_file(file.read()) if file else dict.fromkeys(module.assignments(config, None if every else topics), ())
+    if not (cancel or verify or file):
+        assert to is not None
+        targets = {where: (*to[where.partition % len(to) :], *to[: where.partition % len(to)]) for where in targets}
+    before = {} if verify else module.reassign(config, targets, bytes_per_s=throttle)
+    left = _wait(module, config, targets, timeout / 1000)
+    if session.as_json:
+        emit({"before": _kafkas(before), "moving": left})
+    else:
+        if not verify and not cancel:
+            say(f"to go back, with --file: {json.dumps(_kafkas(before))}")
+        table(_COLUMNS, [_row(one) for one in left])
+        say(f"{counted(len(left), 'partition')} of {len(targets)} under way" if left else f"{counted(len(targets), 'partition')} done")
+    session.exit_code = 1 if left else 0
+
+
+def _wait(module: Any, config: str, targets: Mapping[TopicPartition, object], timeout_s: float) -> list[dict[str, Any]]:
+    """Those of the targets that are under way, at the end of the time."""
+    end, names = time.monotonic() + timeout_s, sorted({where.topic for where in targets})
+    while True:
+        found = module.describe(config, names, moving=True)
+        left = [one for one in found if TopicPartition(one["topic"], one["partition"]) in targets]
+        if not left or time.monotonic() >= end:
+            return left
+        say(f"{counted(len(left), 'partition')} under way, {sum(map(_offsets_left, left))} offsets left")
+        time.sleep(_POLL_S)
+
+
+def _offsets_left(one: Mapping[str, Any]) -> int:
+    return sum(log.get("offsets_left", 0) for log in one["logs"].values())
+
+
+def _of_file(text: str) -> dict[TopicPartition, tuple[int, ...]]:
+    """The targets of a file of kafka-reassign-partitions."""
+    try:
+        listed = json.loads(text)["partitions"]
+        return {TopicPartition(str(one["topic"]), int(one["partition"])): tuple(map(int, one["replicas"])) for one in listed}
+    except (ValueError, KeyError, TypeError) as error:
+        form = '{"partitions": [{"topic": "t", "partition": 0, "replicas": [1, 2]}]}'
+        raise click.UsageError(f"--file: wanted is JSON like {form}; found: {error!r}") from None
+
+
+def _kafkas(targets: Mapping[TopicPartition, Sequence[int]]) -> dict[str, Any]:
+    listed = [{"topic": where.topic, "partition": where.partition, "replicas": list(nodes)} for where, nodes in targets.items()]
+    return {"version": 1, "partitions": listed}
+
+
+@partitions.command(short_help="Choose who leads.")
+@click.option("--unclean", "node", metavar="NODE", type=click.IntRange(1), help="This replica leads a partition that has no leader.")
+@click.option("--topic", metavar="TOPIC", type=TOPIC, help="With --unclean: the topic.")
+@click.option("--partition", metavar="N", type=click.IntRange(0), default=0, show_default=True, help="With --unclean: the partition.")
+@click.option("--yes", "--execute", "execute", is_flag=True, help="With --unclean: do it; otherwise only show what would be lost.")
+@cluster_option
+@here
+@pass_session
+def elect(session: Session, /, node: int | None, topic: str | None, partition: int, execute: bool, config: str) -> None:
+    """Let the first replica of each partition lead, where it is in sync.
+
+    With --unclean, NODE leads a partition of which no replica in sync is left: with the records that it has.  All others are lost, also
+    acknowledged ones: a replica that comes back is cut off where it parts from NODE's.
+    """
+    module = _refuse(session)
+    if node is None:
+        module.prefer_leaders(config)
+        if session.as_json:
+            emit({"elected": "preferred"})
+        else:
+            say("each partition is led by its first replica, where that is in sync")
+        return
+    if topic is None:
+        raise click.UsageError("--unclean needs --topic")
+    (found,) = [one for one in module.describe(config, [topic]) if one["partition"] == partition] or [None]
+    if found is None:
+        raise click.UsageError(f"{topic} has no partition {partition}")
+    if found["leader"] is not None:
+        raise click.UsageError(f"{topic}-{partition} is led by node {found['leader']}: nothing is to be elected")
+    if execute:
+        module.elect_unclean(config, TopicPartition(topic, partition), node)
+    if session.as_json:
+        emit({"partition": found, "node": node, "executed": execute})
+        return
+    table(_COLUMNS, [_row(found)])
+    say(f"node {node} leads" if execute else f"nothing was done; --yes lets node {node} lead with the records that it has")

@@ -1,0 +1,187 @@
+"""Mirroring: topics of one database are copied into another, with their offsets.
+
+    source.read_batches ──► up to the last stable offset ──► target.produce(mirrored): same offsets, the target's leader epochs
+
+Batches go over whole, markers and aborted ones among them, so a reader sees the same at either side, at both isolation levels.  The end of
+the target's log is all that a mirror remembers: one that was killed goes on there.  No transaction is open in a target that has
+caught up.  Where the source has lost its first records, the target begins as late as it does; offsets in between get an empty batch.
+
+A topic of the target has the config ``logdb.mirror.of``, the id of the source's: it takes no records of clients.
+
+Threading: one thread at a time.
+"""
+
+import fnmatch
+import logging
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from logdb.client.database import Database
+from logdb.codec import convert
+from logdb.errors import LogdbError, MirrorDiverged, UnexpectedOffset
+from logdb.model import INTERNAL_TOPICS, OffsetAndMetadata, TopicInfo, TopicPartition
+from logdb.requests.session import Session
+from logdb.store.protocols import PartitionLog
+
+logger = logging.getLogger(__name__)
+
+CHUNK_SIZE_BYTES = 1 << 20
+MARK = "logdb.mirror.of"
+_OWN = (MARK, "min.insync.replicas")  # configs that the target has by itself
+_EMPTY_COUNT_MAX = 1 << 31
+
+
+class Progress(NamedTuple):
+    """Up to where a partition is copied, and where the source has its end: what is decided of it."""
+
+    offset: int
+    end_offset: int
+
+    @property
+    def lag(self) -> int:
+        return max(0, self.end_offset - self.offset)
+
+
+class Mirror:
+    """Topics of ``source`` that match one of ``patterns``, and the groups that read them, into ``target``.
+
+    | field        | who changes it | when it may be trusted                                          |
+    |--------------|----------------|-----------------------------------------------------------------|
+    | ``progress`` | ``copy``       | as of the last look at each partition                           |
+    | ``_checked`` | ``copy``       | the target's end was compared with the source, by this object   |
+    """
+
+    def __init__(self, source: Database, target: Database, patterns: Sequence[str]) -> None:
+        self._source, self._target, self._patterns = source, target, tuple(patterns)
+        self._checked: set[TopicPartition] = set()
+        self.progress: dict[TopicPartition, Progress] = {}
+
+    def copy(self) -> int:
+        """Copy what the source has now; returns how many offsets were copied.
+
+        Raises:
+            MirrorDiverged: A topic of the target is not this mirror's, or has other records.
+            LogdbError: Of either side; the next call goes on where this one has ended.
+        """
+        copied = 0
+        for info in self._source.topics():
+            if info.name not in INTERNAL_TOPICS and any(fnmatch.fnmatchcase(info.name, pattern) for pattern in self._patterns):
+                self._prepare(info)
+                for number in range(info.partition_count):
+                    copied += self._copy(TopicPartition(info.name, number))
+        return copied
+
+    # ------------------------------------------------------------ topics
+
+    def _prepare(self, info: TopicInfo) -> None:
+        """Make the target's topic, or see that it is one."""
+        known = {topic.name: topic for topic in self._target.topics()}.get(info.name)
+        if known is None:
+            config = {name: value for name, value in info.config.items() if name not in _OWN}
+            self._target.create_topic(info.name, partitions=info.partition_count, config={**config, MARK: info.topic_id})
+            return
+        mark = known.config.get(MARK, "")
+        if mark not in {"", info.topic_id}:
+            raise MirrorDiverged(info.name, f"it is that of the topic with id {mark}, the source's has {info.topic_id}")
+        if known.partition_count > info.partition_count:
+            raise MirrorDiverged(info.name, f"it has {known.partition_count} partitions, the source's has {info.partition_count}")
+        if not mark:
+            if any(self._target.log(info.name, number).end_offset for number in range(known.partition_count)):
+                raise MirrorDiverged(info.name, f"it has records, and not the config {MARK}={info.topic_id}")
+            self._target.alter_topic(info.name, config={MARK: info.topic_id})
+        if known.partition_count < info.partition_count:
+            self._target.alter_topic(info.name, partitions=info.partition_count)
+
+    # ------------------------------------------------------------ records
+
+    def _copy(self, where: TopicPartition) -> int:
+        source, target = self._source.log(*where), self._target.log(*where)
+        start, stable, first = source.start_offset, source.last_stable_offset, target.end_offset
+        if where not in self._checked:
+            _check_same(where, source, target)
+            self._checked.add(where)
+        end = first
+        try:
+            begin = _first_batch(source, start) if end < start else start
+            while end < begin:
+                next_offset = min(begin, end + _EMPTY_COUNT_MAX)
+                end = self._append(where, convert.empty_batch(end, next_offset))
+            self.progress[where] = Progress(end, stable)
+            while end < stable:
+                batches, _ = source.read_batches(max(end, start), CHUNK_SIZE_BYTES)  # the first batch may begin before the start
+                if not (batches := _below(batches, stable)):
+                    break
+                end = self._append(where, batches)
+                self.progress[where] = Progress(end, stable)
+            if target.start_offset < start <= end:
+                self._target.delete_records(*where, start)
+        except UnexpectedOffset:  # the answer to an append was lost, or another mirror is at work
+            if target.end_offset == end:
+                raise
+            self._checked.discard(where)
+        return end - first
+
+    def _append(self, where: TopicPartition, batches: "memoryview | bytearray") -> int:
+        session: Session = self._target._session
+        return session.produce(*where, batches, mirrored=True).stop
+
+    # ------------------------------------------------------------ groups
+
+    def copy_groups(self) -> int:
+        """Commit the offsets of the source's groups in the target, as far as it has their records; returns how many have changed.
+
+        A group that has members at the target keeps its own.
+        """
+        changed = 0
+        source: Session = self._source._session
+        target: Session = self._target._session
+        for group in source.groups():
+            offsets = {
+                where: OffsetAndMetadata(at.offset, metadata=at.metadata)  # leader epochs are the target's own
+                for where, at in source.fetch_offsets(group.group_id).items()
+                if where in self.progress and at.offset <= self.progress[where].offset
+            }
+            try:
+                known = target.fetch_offsets(group.group_id, tuple(offsets))
+                news = {where: at for where, at in offsets.items() if where not in known or known[where].offset != at.offset}
+                if news:
+                    target.commit_offsets(group.group_id, news).result()
+                    changed += len(news)
+            except LogdbError as error:
+                logger.warning("the offsets of group %s are not mirrored: %s", group.group_id, error)
+        return changed
+
+
+def _below(batches: memoryview, limit: int) -> memoryview:
+    """The batches that lie below an offset."""
+    size_bytes = 0
+    for _, head in convert.headers(batches):
+        if head.last_offset >= limit:
+            break
+        size_bytes += head.size_bytes
+    return batches[:size_bytes]
+
+
+def _first_batch(log: PartitionLog, start_offset: int) -> int:
+    """Where the batch begins that holds the first offset of a log."""
+    data, _ = log.read_batches(start_offset, 1)
+    return next((head.base_offset for _, head in convert.headers(data)), start_offset)
+
+
+def _check_same(where: TopicPartition, source: PartitionLog, target: PartitionLog) -> None:
+    """Raise MirrorDiverged if the last batch of the target is not that of the source.
+
+    Batches that either side has compacted are not compared.
+    """
+    end, source_end = target.end_offset, source.end_offset
+    if end > source_end:
+        raise MirrorDiverged(where.topic, f"partition {where.partition} ends at {end}, the source's at {source_end}")
+    if end <= max(source.start_offset, target.start_offset):
+        return
+    (_, theirs), *_ = convert.headers(source.read_batches(end - 1, 1)[0])
+    (_, ours), *_ = convert.headers(target.read_batches(end - 1, 1)[0])
+    for head in (theirs, ours):
+        if head.record_count != head.last_offset - head.base_offset + 1:
+            return
+    if (ours.base_offset, ours.last_offset, ours.crc) != (theirs.base_offset, theirs.last_offset, theirs.crc):
+        raise MirrorDiverged(where.topic, f"the batch at offset {end - 1} of partition {where.partition} differs from the source's")

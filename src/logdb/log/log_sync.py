@@ -1,0 +1,217 @@
+"""What of a log is durable: its syncs and checkpoints, when they are due, and what a checkpoint saves before the catalogue names it.
+
+An append at level fsync waits in ``commit``; concurrent ones share a sync (``log.group_commit``).  The store's threads call the rest
+(``store.flusher``, ``store.checkpoints``).  Times are on the monotonic clock.
+
+Threading: any number of threads.  A thread that holds ``lock`` may drain the builder, never the other way round.
+"""
+
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from logdb.codec import FSYNC, OS
+from logdb.disk import sync_directory
+from logdb.io import IO
+from logdb.log import producer_snapshot
+from logdb.log.group_commit import GroupCommit
+from logdb.log.host import Host
+from logdb.log.recovery_point import Point
+from logdb.log.segment_reader import segment_slot
+from logdb.segment import transaction_index
+
+if TYPE_CHECKING:
+    from logdb.log.log import Log
+    from logdb.log.transactions import Transactions
+    from logdb.log.view import LogView
+    from logdb.segment.segment import Segment
+
+CHECKPOINT_SIZE_BYTES = 64 << 20  # unsynced, and so to be scanned after a crash, at most
+CHECKPOINT_INTERVALS = 10  # of flush.ms, from one to the next: each writes five pages or more, however little has come
+
+
+class LogSync:
+    """The syncs and checkpoints of one log.
+
+    | field                  | who changes it                            | under which lock        | when it may be trusted             |
+    |------------------------|-------------------------------------------|-------------------------|------------------------------------|
+    | ``lock``               | never                                     |                         | its place in the order: log.view   |
+    | ``Log.view.flushed``   | see ``log.view``                          | see there               | below it a power cut takes nothing |
+    | ``checkpointed``,      | a checkpoint; a truncation                | the store's checkpoint; | the catalogue's recovery point,    |
+    | ``_checkpointed_ms``   |                                           | ``lock``                | and since when                     |
+    | ``unsynced_since_ms``  | a write; a sync                           | none                    | a hint for the flusher             |
+    | ``_interval_wanted``   | an append at level interval in a log of   | none                    | a hint for the flusher             |
+    |                        | level os; a sync                          |                         |                                    |
+    | ``below_fsync_count``  | a call whose batches may come in below    | none                    | at once: such calls under way      |
+    |                        | level fsync, or be more than a group      |                         |                                    |
+    | ``Log.fsync_only``     | ``begin_fsync_only``; the first append    | none; the builder asks  | true: the catalogue says so, and   |
+    |                        | below fsync                               | first                   | all past ``flushed`` was at fsync  |
+    """
+
+    def __init__(self, log: "Log", io: IO, host: Host, checkpointed: Point) -> None:
+        self._log, self._io, self._host = log, io, host
+        self.lock = threading.Lock()
+        self.below_fsync_count = 0
+        self.group = GroupCommit(self._write_and_sync)
+        self.restart(checkpointed)
+
+    def restart(self, checkpointed: Point) -> None:
+        """Begin with a log all of which is synced: it was opened, or truncated."""
+        self.checkpointed, self._checkpointed_ms = checkpointed, self._io.monotonic_ms()
+        self.unsynced_since_ms, self._interval_wanted = 0, False
+
+    # ------------------------------------------------------------ syncs
+
+    def commit(self, next_offset: int) -> None:
+        """Return once everything below ``next_offset`` is durable; concurrent callers share one sync.
+
+        Raises:
+            SyncFailed, DiskFull, WriteFailed, Closed, ReadOnly, Forked: as ``Log.flush``.
+        """
+        if self._log.view.flushed.offset < next_offset:
+            self.group.commit(next_offset)
+
+    def commit_in_time(self) -> None:
+        """Have a sync made in time, of a log that would otherwise have none."""
+        if not self._interval_wanted:
+            self._interval_wanted = True
+            self._host.wake_syncer(self._log)
+
+    def _write_and_sync(self) -> int:
+        """The work of a group commit; returns the offset below which everything is durable."""
+        with self.lock:
+            self._log._drain()
+            self.sync_locked()
+            return self._log.view.flushed.offset
+
+    def sync(self) -> None:
+        """Sync written records; those in the open batch stay there."""
+        with self.lock:
+            self.sync_locked()
+
+    def sync_locked(self) -> None:
+        """As ``sync``; under ``lock``.
+
+        Raises:
+            SyncFailed: Final.
+            DiskFull, WriteFailed: The epoch checkpoint could not be written; nothing was acknowledged.
+        """
+        log, writer = self._log, self._log.writer
+        if log._closed or log.refuses_writes:  # a sync failed during the wait for the lock: another sync would prove nothing
+            raise self._host.refusal(log)
+        view = log.view
+        if not view.segments or (view.written_offset == view.flushed.offset and not writer.epochs_unsynced):
+            return
+        now_ms, entries_unsynced = self._io.monotonic_ms(), False
+        tail = _unsynced_segments(view)
+        for segment in tail:
+            if segment.dirty:
+                segment.sync()
+            entries_unsynced |= segment.new
+        if writer.epochs_unsynced:
+            writer.save_epochs(sync=True)
+        if entries_unsynced:
+            sync_directory(self._io, log.directory)
+            for segment in tail:
+                segment.new = False
+        written_since = log.view.written_offset != view.written_offset
+        self.unsynced_since_ms = now_ms if written_since else 0
+        self._interval_wanted = self._interval_wanted and (written_since or log._pending_count > 0)
+        point = Point(tail[-1].base_offset, view.written_offset, view.written_position)
+        with writer.lock:
+            log.view = log.view._replace(flushed=point)
+        writer.point.note(point=point)
+        if log._watchers:
+            log.wake()
+
+    def note_unsynced(self) -> None:
+        """A recovery found records past the recovery point: let them be synced in time."""
+        view = self._log.view
+        if view.written_offset > view.flushed.offset:
+            self.unsynced_since_ms = self._io.monotonic_ms()
+
+    def due_ms(self) -> int | None:
+        """When unsynced records must be synced; None: never by a timer."""
+        since, log = self.unsynced_since_ms, self._log
+        if not since:
+            return None
+        if log.view.segments and _unsynced_bytes(log.view) >= CHECKPOINT_SIZE_BYTES:
+            return since
+        if log._level == OS and not self._interval_wanted:
+            return None
+        return since + log._config.flush_ms * 3 // 4  # early enough to end by flush.ms
+
+    # ------------------------------------------------------------ checkpoints
+
+    def checkpoint_due_ms(self) -> int | None:
+        """When the next checkpoint is due; None: the catalogue is up to date."""
+        log, point = self._log, self._log.view.flushed
+        if log.writer.sealing or point.position - self.checkpointed.position >= CHECKPOINT_SIZE_BYTES:
+            return self._checkpointed_ms
+        if point.offset <= self.checkpointed.offset:
+            return None
+        return self._checkpointed_ms + CHECKPOINT_INTERVALS * log._config.flush_ms
+
+    def save_active_indexes(self) -> Point:
+        """Sync the active segment's indexes, and a producer snapshot; returns the recovery point that they cover at least."""
+        log = self._log
+        if log.writer.transactions is not None:
+            self._save_producers(log.writer.transactions)
+        point, segment = log.view.flushed, log.view.active
+        if segment is not None and segment.scanner is not None:
+            segment.save_indexes()
+        return point
+
+    def _save_producers(self, transactions: "Transactions") -> None:
+        """Sync the log, and save a snapshot of the producers at its end."""
+        log = self._log
+        with transactions.lock:
+            transactions.written.expire(log._clock())
+            offset, states = log.view.written_offset, transactions.written.copy()
+            if (offset == transactions.snapshot_offset and not transactions.stale) or offset < transactions.written_offset:
+                return
+        if log.view.flushed.offset < offset:
+            self.sync()
+        active = log.view.segments[-1:]  # before the others: if it is rolled meanwhile, it is one of them
+        unsealed = {segment.base_offset: segment for segment in (*active, *log.writer.sealing)}
+        for segment in unsealed.values():
+            segment.save_transactions()
+        aborted = {base: transaction_index.summary(segment.transactions.below(offset)) for base, segment in unsealed.items()}
+        producer_snapshot.save(self._io, log.directory, offset, states, aborted)
+        transactions.saved(offset)
+
+    def checkpoint_done(self, point: Point, sealed: "Sequence[Segment]") -> None:
+        """The catalogue has ``point`` and the ``sealed`` segments."""
+        self.checkpointed, self._checkpointed_ms = point, self._io.monotonic_ms()
+        for segment in sealed:
+            self._log.writer.sealing.remove(segment)
+        self._log.remove_old_snapshots()
+
+    def begin_fsync_only(self) -> bool:
+        """Whether all appends past the recovery point were at level fsync, so that the catalogue may say so.
+
+        From then on an append below that level first calls the host's ``end_fsync_only``.  A replica's appends are all below it: what
+        they wait for is that the in-sync replicas have flushed them.
+        """
+        log = self._log
+        if log._level == FSYNC and log._high_watermark_file is None and not log.fsync_only and self._all_at_fsync():
+            log.fsync_only = True
+            log.configure(log._config)
+            if not self._all_at_fsync():  # another append came in between
+                log.fsync_only = False
+                log.configure(log._config)
+        return log.fsync_only
+
+    def _all_at_fsync(self) -> bool:
+        return not self.below_fsync_count and self._log.view.flushed.offset == self._log._next_offset
+
+
+def _unsynced_segments(view: "LogView") -> "Sequence[Segment]":
+    """The segments from the flushed end on."""
+    if view.segments[-1].base_offset == view.flushed.segment:
+        return view.segments[-1:]
+    return view.segments[segment_slot(view.segments, view.flushed.offset) :]
+
+
+def _unsynced_bytes(view: "LogView") -> int:
+    return sum(segment.size_bytes for segment in _unsynced_segments(view)) - view.flushed.position

@@ -1,0 +1,38 @@
+"""Requests of the nodes of a cluster to one another; ``broker.transaction_peers`` says what each does.
+
+Each goes to the leader of the partition that its key names.
+"""
+
+from logdb.model import ProducerIdAndEpoch, TopicPartition
+from logdb.requests.request import Request, cluster
+
+_NEEDS = (cluster("ClusterAction"),)
+
+
+class WriteTransactionMarker(Request[None], frozen=True):
+    """``leader_of``: the partition that gets the marker; the rest as in ``coordinator.effects.WriteMarkers``."""
+
+    needs = _NEEDS
+    leader_of: TopicPartition
+    producer: ProducerIdAndEpoch
+    last_epoch: int
+    commit: bool
+    coordinator_epoch: int
+
+
+class WillEndTransaction(Request[bool], frozen=True):
+    """``leader_of``: a partition of ``__transaction_state``, whose coordinator is asked."""
+
+    needs = _NEEDS
+    leader_of: TopicPartition
+    producer: ProducerIdAndEpoch
+    partition: TopicPartition
+
+
+class FindDecision(Request[tuple[ProducerIdAndEpoch, bool, int]], frozen=True):
+    """``leader_of``: a partition of ``__transaction_state``; the answer: producer, whether to commit, epoch of the coordinator."""
+
+    needs = _NEEDS
+    leader_of: TopicPartition
+    producer: ProducerIdAndEpoch
+    partition: TopicPartition

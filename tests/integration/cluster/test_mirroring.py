@@ -1,0 +1,51 @@
+"""A directory is mirrored to a cluster, the mirror killed with -9 meanwhile, and the cluster to another directory."""
+
+import random
+import subprocess
+import sys
+import time
+
+import pytest
+
+import logdb
+from logdb.client.mirror import Mirror
+from support.cluster_process import cluster_process, eventually
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def records(db, level="read_committed"):
+    return [(record.offset, record.value, record.timestamp_ms) for record in db.log("t").read(0, isolation_level=level)]
+
+
+def test_there_and_back(tmp_path):
+    with logdb.open(tmp_path / "source") as db:
+        db.create_topic("t")
+        for number in range(150):
+            db.log("t").append_many([random.randbytes(1_000) for _ in range(100)])
+            if number % 100 == 0:
+                with db.transaction("x") as transaction:
+                    transaction.send("t", b"committed")
+    with cluster_process(tmp_path / "c") as cluster:
+        command = [sys.executable, "-m", "logdb.cli", "mirror", str(tmp_path / "source"), ",".join(cluster.urls), "--topics", "t"]
+        with logdb.open(cluster.urls) as db:
+            ends = []
+            for _ in range(3):
+                process = subprocess.Popen(command)
+                before = ends[-1] if ends else 0
+                eventually(lambda before=before: "t" in [one.name for one in db.topics()] and db.log("t").end_offset > before)
+                process.kill()
+                process.wait(10)
+                ends.append(db.log("t").end_offset)
+                if ends[-1] >= 15_000:
+                    break
+                time.sleep(0.01)
+            leader = db.describe_topic("t").partitions[0].leader
+            cluster.kill(leader)
+            subprocess.run([*command, "--once"], check=True, timeout=60)
+            with logdb.open(tmp_path / "source", mode="r") as source, logdb.open(tmp_path / "back") as back:
+                wanted = records(source)
+                eventually(lambda: records(db) == wanted)
+                Mirror(db, back, ["t"]).copy()
+                assert records(back) == wanted
+                assert records(back, "read_uncommitted") == records(source, "read_uncommitted")

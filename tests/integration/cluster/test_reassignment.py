@@ -1,0 +1,122 @@
+"""Partitions get other replicas under load, and a node that lost its disk comes back: nothing that was acknowledged is lost."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+import logdb
+from logdb.cli.app import cli
+from support.cluster import Load, stored
+from support.cluster_process import ClusterProcess, cluster_process, eventually
+from support.history import check
+
+pytestmark = [pytest.mark.timeout(180), pytest.mark.xdist_group("cluster")]
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory):
+    with cluster_process(tmp_path_factory.mktemp("cluster")) as running:
+        yield running
+
+
+def asked(nodes: ClusterProcess, *words: object, code: int = 0, node: int = 1):
+    """What a command about the cluster prints."""
+    result = CliRunner().invoke(cli, [*map(str, words), "--cluster", nodes.config(node), "--json"])
+    assert result.exit_code == code, (result.output, result.stderr)
+    return json.loads(result.stdout) if result.stdout else result.stderr
+
+
+def described(nodes, topic, partition=0, node=1):
+    return asked(nodes, "partitions", "list", topic, node=node)["partitions"][partition]
+
+
+def create(nodes, topic, replicas, **config):
+    with nodes.open(1) as db:
+        db.create_topic(topic, partitions=1, replication_factor=len(replicas), config=config)
+    asked(nodes, "partitions", "reassign", "--topic", topic, "--to", ",".join(map(str, replicas)), "--timeout", "20s")
+
+
+@pytest.mark.parametrize(("before", "after"), [((1,), (1, 2, 3)), ((1, 2), (2, 3)), ((2, 1), (3,))], ids=str)
+def test_under_load(nodes, before, after):
+    topic = f"{len(before)}-to-{len(after)}-{after[0]}"
+    create(nodes, topic, before)
+    with Load(nodes, topic, 1) as load:
+        load.wait_for_more(50)
+        asked(nodes, "partitions", "reassign", "--topic", topic, "--to", ",".join(map(str, after)), "--timeout", "20s")
+        load.wait_for_more(50)
+    found = described(nodes, topic)
+    assert (found["replicas"], found["target"], sorted(found["in_sync"])) == (list(after), [], sorted(after))
+    assert found["leader"] in after
+    assert check(load.history, stored(nodes, topic, 1)) == []
+    for gone in set(before) - set(after):  # the log of a replica that was removed is emptied
+        with nodes.open(gone) as db:
+            eventually(lambda db=db: db.describe_topic(topic).partitions[0].end_offset == 0)
+
+
+def test_a_throttle_progress_and_cancel(nodes):
+    create(nodes, "slow", (1,))
+    with nodes.open(1) as db, db.producer() as producer:
+        for _ in range(200):
+            producer.send("slow", bytes(20_000), partition=0)
+    moving = asked(nodes, "partitions", "reassign", "--topic", "slow", "--to", "2", "--throttle", "100KB", code=1)["moving"]
+    assert [(one["replicas"], one["target"]) for one in moving] == [([1, 2], [2])]
+    eventually(lambda: described(nodes, "slow")["logs"]["2"]["end_offset"] > 0)
+    left = described(nodes, "slow")["logs"]["2"]
+    assert 0 < left["offsets_left"] < 200
+    assert left["bytes_left"] > 0
+    assert asked(nodes, "partitions", "reassign", "--topic", "slow", "--verify", code=1)["moving"]
+    assert asked(nodes, "partitions", "reassign", "--topic", "slow", "--cancel")["moving"] == []
+    found = described(nodes, "slow")
+    assert (found["replicas"], found["in_sync"]) == ([1], [1])
+    with nodes.open(2) as db:
+        eventually(lambda: db.describe_topic("slow").partitions[0].end_offset == 0)
+    with logdb.open(nodes.urls) as db:
+        assert len(list(db.log("slow", 0).read(0))) == 200
+
+
+def test_a_file_of_kafkas_and_what_is_refused(nodes, tmp_path):
+    create(nodes, "file", (1, 2))
+    path = tmp_path / "moves.json"
+    path.write_text(json.dumps({"version": 1, "partitions": [{"topic": "file", "partition": 0, "replicas": [3, 1]}]}))
+    answer = asked(nodes, "partitions", "reassign", "--file", path, "--timeout", "20s")
+    assert answer["before"]["partitions"] == [{"topic": "file", "partition": 0, "replicas": [1, 2]}]
+    assert described(nodes, "file")["replicas"] == [3, 1]
+    assert "node 9 has never registered" in asked(nodes, "partitions", "reassign", "--topic", "file", "--to", "9", code=2)
+    assert "each node has one replica" in asked(nodes, "partitions", "reassign", "--topic", "file", "--to", "2,2", code=2)
+    assert "wanted are --topic or --all" in asked(nodes, "partitions", "reassign", "--to", "2", code=2)
+    path.write_text("{}")
+    assert "wanted is JSON like" in asked(nodes, "partitions", "reassign", "--file", path, code=2)
+
+
+def test_an_unclean_election_shows_what_would_be_lost(nodes):
+    create(nodes, "unclean", (2, 3))
+    with nodes.open(1) as db:
+        db.log("unclean", 0).append(b"both have it")
+        nodes.kill(2)
+        eventually(lambda: described(nodes, "unclean")["in_sync"] == [3])
+        db.log("unclean", 0).append(b"3 alone has it")
+    nodes.kill(3)
+    nodes.start(2)
+    eventually(lambda: described(nodes, "unclean")["leader"] is None)
+    elect = ("partitions", "elect", "--topic", "unclean", "--unclean")
+    shown = asked(nodes, *elect, 2)
+    assert (shown["executed"], shown["partition"]["logs"]["2"]["end_offset"]) == (False, 1)
+    assert "it is no replica" in asked(nodes, *elect, 1, "--yes", code=2)
+    assert asked(nodes, *elect, 2, "--yes")["executed"]
+    eventually(lambda: described(nodes, "unclean")["leader"] == 2)
+    assert "nothing is to be elected" in asked(nodes, *elect, 2, code=2)
+    nodes.start(3)
+    eventually(lambda: sorted(described(nodes, "unclean")["in_sync"]) == [2, 3])
+    with logdb.open(nodes.urls) as db:
+        assert [bytes(record.value) for record in db.log("unclean", 0).read(0)] == [b"both have it"]
+
+
+def test_preferred_leaders_lead_again(nodes):
+    create(nodes, "preferred", (2, 1))
+    nodes.kill(2)
+    eventually(lambda: described(nodes, "preferred")["leader"] == 1)
+    nodes.start(2)
+    eventually(lambda: sorted(described(nodes, "preferred")["in_sync"]) == [1, 2])
+    asked(nodes, "partitions", "elect")
+    eventually(lambda: described(nodes, "preferred")["leader"] == 2)

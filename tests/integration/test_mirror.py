@@ -1,0 +1,223 @@
+"""Topics copied with their offsets: between directories, servers and clusters, killed at any point."""
+
+import contextlib
+import random
+
+import pytest
+from click.testing import CliRunner
+
+import logdb
+from logdb.cli.app import cli
+from logdb.client.mirror import MARK, Mirror
+from logdb.codec import convert
+from logdb.errors import MirrorDiverged, ReadOnly
+from logdb.model import TopicPartition
+from support.places import opened
+
+WHERE = TopicPartition("t", 0)
+
+
+@pytest.fixture
+def sides(tmp_path, place):
+    with opened(place, tmp_path / "source") as source, opened(place, tmp_path / "target") as target:
+        yield source, target
+
+
+def records(db, topic="t", partition=0, level="read_uncommitted"):
+    log = db.log(topic, partition)
+    return [
+        (record.offset, record.key, record.value, record.headers, record.timestamp_ms)
+        for record in log.read(log.start_offset, isolation_level=level)
+    ]
+
+
+def batches(db, topic="t", partition=0):
+    """All batches but what is a log's own: their leader epochs."""
+    log = db.log(topic, partition)
+    found, offset = [], log.start_offset
+    while offset < log.end_offset:
+        data, offset = log.read_batches(offset)
+        found += [(head.base_offset, bytes(image[16:])) for image, head in convert.headers(data)]
+    return found
+
+
+def same(source, target, topic="t", partition=0):
+    mine, theirs = source.log(topic, partition), target.log(topic, partition)
+    assert (mine.start_offset, mine.end_offset) == (theirs.start_offset, theirs.end_offset)
+    assert batches(source, topic, partition) == batches(target, topic, partition)
+    for level in ("read_uncommitted", "read_committed"):
+        assert records(source, topic, partition, level) == records(target, topic, partition, level)
+
+
+def aborted(db):
+    with contextlib.suppress(ZeroDivisionError), db.transaction("x") as transaction:
+        transaction.send("t", b"aborted", partition=0)
+        transaction.flush()
+        raise ZeroDivisionError
+
+
+def test_records_transactions_and_groups(sides):
+    source, target = sides
+    source.create_topic("t", partitions=2, config={"compression.type": "zstd", "segment.bytes": 4096})
+    source.create_topic("other")
+    source.log("t", 0).append_many([b"%d" % number for number in range(500)], headers=[[("h", b"1")]] * 500)
+    aborted(source)
+    with source.transaction("x") as transaction:
+        transaction.send("t", b"committed", partition=1)
+    with source.consumer(group_id="g") as consumer:
+        consumer.assign([WHERE])
+        consumer.seek(WHERE, 123)
+        consumer.commit()
+    mirror = Mirror(source, target, ["t*"])
+    assert mirror.copy() == source.log("t", 0).end_offset + source.log("t", 1).end_offset
+    assert mirror.copy() == 0
+    assert mirror.copy_groups() == 1
+    assert mirror.copy_groups() == 0
+    for partition in (0, 1):
+        same(source, target, "t", partition)
+    assert target._session.fetch_offsets("g")[WHERE].offset == 123
+    (made,) = target.topics()
+    assert made.config == {"compression.type": "zstd", "segment.bytes": 4096, MARK: source.describe_topic("t").topic_id}
+    source.alter_topic("t", partitions=3)
+    source.log("t", 2).append_many([b"more"])
+    assert mirror.copy() == 1
+    same(source, target, "t", 2)
+
+
+def test_an_open_transaction_is_left_until_it_is_decided(sides):
+    source, target = sides
+    source.create_topic("t")
+    source.log("t").append_many([b"1", b"2"])
+    mirror = Mirror(source, target, ["t"])
+    with source.transaction("x") as transaction:
+        transaction.send("t", b"3")
+        transaction.flush()
+        source.log("t").append_many([b"4"])
+        mirror.copy()
+        assert target.log("t").end_offset == 2
+    mirror.copy()
+    same(source, target)
+
+
+def test_begins_and_gaps(sides):
+    source, target = sides
+    source.create_topic("t")
+    log = source.log("t")
+    log.append_many([b"%d" % number for number in range(100)])
+    source.delete_records("t", 0, 40)
+    Mirror(source, target, ["t"]).copy()
+    assert target.log("t").start_offset == 40
+    assert records(source) == records(target)
+    log.append_many([b"%d" % number for number in range(100, 200)])
+    source.delete_records("t", 0, 150)  # the target lacks 50 of them
+    Mirror(source, target, ["t"]).copy()
+    assert (target.log("t").start_offset, target.log("t").end_offset) == (150, 200)
+    assert records(source) == records(target)
+
+
+def test_a_compacted_topic(tmp_path):
+    with logdb.open(tmp_path / "source") as source, logdb.open(tmp_path / "target") as target:
+        source.create_topic("t", config={"cleanup.policy": "compact", "segment.bytes": 1024})
+        mirror = Mirror(source, target, ["t"])
+        for turn in range(4):
+            for number in range(100):
+                source.append("t", None if number % 7 == turn else b"%d" % number, key=b"%d" % (number % 20))
+            source.log("t").flush()
+            source.compact("t")
+            mirror.copy()
+            Mirror(source, target, ["t"]).copy()
+        assert target.log("t").end_offset == source.log("t").end_offset
+        latest = [{key: value for _, key, value, *_ in records(side)} for side in (source, target)]
+        assert latest[0] == latest[1]
+
+
+def test_what_is_refused(sides):
+    source, target = sides
+    source.create_topic("t")
+    source.log("t").append_many([b"1", b"2"])
+    target.create_topic("t")
+    target.log("t").append_many([b"mine"])
+    with pytest.raises(MirrorDiverged, match="it has records, and not the config"):
+        Mirror(source, target, ["t"]).copy()
+    target.delete_topic("t")
+    target.create_topic("t", config={"retention.ms": 5})
+    Mirror(source, target, ["t"]).copy()
+    assert records(source) == records(target)
+    for append in (lambda: target.append("t", b"x"), lambda: target.log("t").append_many([b"x"])):
+        with pytest.raises(ReadOnly, match="mirrors another topic"):
+            append()
+    with pytest.raises(ReadOnly, match="mirrors another topic"), target.producer() as producer:
+        producer.send("t", b"x").result(timeout=60)
+    with pytest.raises(ReadOnly, match="no mirror"):
+        source._session.produce("t", 0, convert.empty_batch(2, 5), mirrored=True)
+    target.alter_topic("t", config={MARK: None})
+    target.log("t").append_many([b"own"])
+    target.alter_topic("t", config={MARK: source.describe_topic("t").topic_id})
+    with pytest.raises(MirrorDiverged, match="ends at 3, the source's at 2"):
+        Mirror(source, target, ["t"]).copy()
+    source.log("t").append_many([b"theirs"])
+    with pytest.raises(MirrorDiverged, match="the batch at offset 2 of partition 0 differs"):
+        Mirror(source, target, ["t"]).copy()
+    source.delete_topic("t")
+    source.create_topic("t")
+    with pytest.raises(MirrorDiverged, match="that of the topic with id"):
+        Mirror(source, target, ["t"]).copy()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_stopped_at_any_append(tmp_path, seed):
+    """A mirror that ends at any append is another one's begin: the same bytes at the same offsets."""
+    rng = random.Random(seed)
+    with logdb.open(tmp_path / "source") as source, logdb.open(tmp_path / "target") as target:
+        source.create_topic("t", config={"segment.bytes": 2048})
+        log = source.log("t")
+        for _ in range(40):
+            match rng.randrange(6):
+                case 0:
+                    aborted(source)
+                case 1:
+                    with source.transaction("y") as transaction:
+                        transaction.send("t", rng.randbytes(50))
+                case 2:
+                    log.flush()
+                    source.delete_records("t", 0, rng.randint(log.start_offset, log.end_offset))
+                case _:
+                    log.append_many([rng.randbytes(rng.randrange(200)) for _ in range(rng.randrange(1, 20))])
+            mirror, left = Mirror(source, target, ["t"]), rng.randrange(4)
+            append = mirror._append
+
+            def failing(where, data, append=append):
+                nonlocal left
+                left -= 1
+                if left < 0:
+                    raise KeyboardInterrupt
+                return append(where, data)
+
+            mirror._append = failing
+            with contextlib.suppress(KeyboardInterrupt):
+                mirror.copy()
+        Mirror(source, target, ["t"]).copy()
+        assert records(source) == records(target)
+        assert target.log("t").end_offset == log.end_offset
+
+
+def test_the_command(tmp_path):
+    with logdb.open(tmp_path / "source") as source:
+        source.create_topic("t", partitions=2)
+        source.log("t", 1).append_many([b"1", b"2"])
+        result = CliRunner().invoke(
+            cli, ["mirror", str(tmp_path / "source"), str(tmp_path / "target"), "--topics", "t", "--once", "--json"]
+        )
+        assert result.exit_code == 0, result.output
+        assert '{"topic": "t", "partition": 1, "offset": 2, "lag": 0}' in result.stdout.replace('":', '": ').replace(",", ", ").replace(
+            "  ", " "
+        )
+        with logdb.open(tmp_path / "target") as target:
+            assert records(target, "t", 1) == records(source, "t", 1)
+            target.delete_topic("t")
+            target.create_topic("t")
+            target.append("t", b"x")
+            target.flush()
+        result = CliRunner().invoke(cli, ["mirror", str(tmp_path / "source"), str(tmp_path / "target"), "--topics", "t", "--once"])
+        assert result.exit_code == 2
+        assert "topic t of the target" in result.stderr

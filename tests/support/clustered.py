@@ -1,0 +1,161 @@
+"""Three brokers over one store, whose metadata is a double: it says who leads each partition.
+
+The store, the brokers and their doors are real.  All nodes have the same records, as after a replication without delay.
+"""
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from logdb.access.access_control import AccessControl
+from logdb.broker.broker import Broker
+from logdb.coordinator.transactions import TransactionConfig
+from logdb.errors import InvalidReplicationFactor, NotLeaderOrFollower
+from logdb.log.log import Log
+from logdb.model import BY_DEFAULT, TopicInfo, TopicPartition
+from logdb.serving.server import Server
+from logdb.store.protocols import BrokerInfo, PartitionState
+from logdb.store.store import Store
+from logdb_http_api.remote.connection import Security
+from logdb_http_api.remote.session import nodes_session
+from support.controller_cluster import free_ports
+
+NODES = (1, 2, 3)
+TOKEN = "the nodes' own"
+
+
+class Cluster:
+    """What the nodes know in common: where they are, and who leads.
+
+    ``leaders``: of the partitions that do not have their first replica for a leader; None: nobody leads.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.addresses: dict[int, dict[str, tuple[str, int]]] = {node: {} for node in NODES}
+        self.fenced: set[int] = set()
+        self.leaders: dict[TopicPartition, tuple[int | None, int]] = {}
+        self.factors: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    def lead(self, topic: str, partition: int, node: int | None) -> int:
+        """Let another node lead; returns the leader epoch."""
+        with self._lock:
+            epoch = self.state(topic, partition).leader_epoch + 1
+            self.leaders[TopicPartition(topic, partition)] = (node, epoch)
+            return epoch
+
+    def state(self, topic: str, partition: int) -> PartitionState:
+        replicas = tuple((partition + step) % len(NODES) + 1 for step in range(self.factors.get(topic, len(NODES))))
+        leader, epoch = self.leaders.get(TopicPartition(topic, partition), (replicas[0], self.store.log(topic, partition).leader_epoch))
+        return PartitionState(leader, epoch, replicas, tuple(one for one in replicas if one not in self.fenced), epoch)
+
+
+class ClusterMetadata:
+    """``store.protocols.Metadata`` of one node."""
+
+    default_partition_count, default_replication_factor, controller_id = 2 * len(NODES), len(NODES), 3
+
+    def __init__(self, cluster: Cluster, node_id: int) -> None:
+        self._cluster, self.node_id = cluster, node_id
+
+    def brokers(self) -> tuple[BrokerInfo, ...]:
+        cluster = self._cluster
+        return tuple(BrokerInfo(node, cluster.addresses[node], f"rack-{node}", node in cluster.fenced) for node in NODES)
+
+    def partition_state(self, topic: str, partition: int) -> PartitionState:
+        return self._cluster.state(topic, partition)
+
+    def create_topic(self, name: str, *, partitions: int = BY_DEFAULT, replication_factor: int | None = None, **others: Any) -> TopicInfo:
+        factor = self._checked(replication_factor)
+        info = self._cluster.store.create_topic(name, partitions=self._count(partitions), **others)
+        self._cluster.factors[name] = factor
+        return info
+
+    def check_new_topic(
+        self, name: str, *, partitions: int = BY_DEFAULT, replication_factor: int | None = None, **others: Any
+    ) -> TopicInfo:
+        self._checked(replication_factor)
+        return self._cluster.store.check_new_topic(name, partitions=self._count(partitions), **others)
+
+    def _count(self, partitions: int) -> int:
+        return self.default_partition_count if partitions == BY_DEFAULT else partitions
+
+    def _checked(self, factor: int | None) -> int:
+        if factor in (None, BY_DEFAULT):
+            return len(NODES)
+        if not 1 <= factor <= len(NODES):
+            raise InvalidReplicationFactor(factor, len(NODES))
+        return factor
+
+    def __getattr__(self, name: str) -> Any:
+        """The rest is the store's: every node has all of it."""
+        return getattr(self._cluster.store, name)
+
+
+class NodeStorage:
+    """``store.protocols.Storage`` of one node: the logs that it leads."""
+
+    def __init__(self, cluster: Cluster, node_id: int) -> None:
+        self._cluster, self._node_id = cluster, node_id
+
+    def log(self, topic: str, partition: int = 0) -> Log:
+        log = self._cluster.store.log(topic, partition)
+        state = self._cluster.state(topic, partition)
+        if state.leader != self._node_id:
+            raise NotLeaderOrFollower(topic, partition, state.leader, state.leader_epoch)
+        return log
+
+    def log_in_use(self, topic: str, partition: int) -> Log | None:
+        log = self._cluster.store.log_in_use(topic, partition)
+        return None if log is None or self._cluster.state(topic, partition).leader != self._node_id else log
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cluster.store, name)
+
+
+class Node(NamedTuple):
+    """One node: its broker, and where its doors are."""
+
+    broker: Broker
+    server: Server
+    url: str
+    kafka: str
+
+
+class Clustered(NamedTuple):
+    """What a test has in hand."""
+
+    cluster: Cluster
+    nodes: dict[int, Node]
+
+    @property
+    def urls(self) -> list[str]:
+        return [node.url for node in self.nodes.values()]
+
+
+@contextlib.contextmanager
+def clustered(path: Path) -> Iterator[Clustered]:
+    """Three nodes, each with an HTTP and a Kafka door on the loopback."""
+    with contextlib.ExitStack() as stack:
+        store = Store.open(path)
+        stack.callback(store.close)
+        cluster, nodes = Cluster(store), {}
+        ports = free_ports(len(NODES))
+        for number, port in zip(NODES, ports, strict=True):
+            others = nodes_session([f"http://127.0.0.1:{port}" for port in ports], Security(token=TOKEN))
+            stack.callback(others.close)
+            transactions = TransactionConfig(defer_additions=False, abort_on_recovery=False)
+            broker = Broker(NodeStorage(cluster, number), ClusterMetadata(cluster, number), transaction_config=transactions, nodes=others)
+            stack.callback(broker.close)
+            access = AccessControl(broker, cluster_token=TOKEN)
+            server = Server(access, {"http": f"127.0.0.1:{port}", "kafka": "127.0.0.1:0"}).start()
+            stack.callback(server.close)
+            url, kafka = server.addresses
+            for door, address in (("http", url.rpartition("/")[2]), ("kafka", kafka)):
+                host, _, at = address.rpartition(":")
+                cluster.addresses[number][door] = (host, int(at))
+            nodes[number] = Node(broker, server, url, kafka)
+        yield Clustered(cluster, nodes)

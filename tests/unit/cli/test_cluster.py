@@ -1,0 +1,47 @@
+import json
+import os
+
+from click.testing import CliRunner
+
+import logdb
+from logdb.cli.app import cli
+
+
+def call(*args: str, code: int = 0):
+    result = CliRunner().invoke(cli, ["cluster", *args])
+    assert result.exit_code == code, result.output
+    return result
+
+
+def test_init_prints_where_the_nodes_are(tmp_path):
+    told = json.loads(call("init", str(tmp_path), "--nodes", "3", "--http-ports", "8081,8082,8083", "--json").stdout)
+    assert [node["http"] for node in told["nodes"]] == ["http://127.0.0.1:8081", "http://127.0.0.1:8082", "http://127.0.0.1:8083"]
+    assert [node["directory"] for node in told["nodes"]] == [str(tmp_path / f"node-{number}") for number in (1, 2, 3)]
+    assert sorted(os.listdir(tmp_path)) == ["node-1", "node-2", "node-3"]
+
+
+def test_init_says_how_to_go_on(tmp_path):
+    result = call("init", str(tmp_path), "--nodes", "1", "--http-ports", "8081", "--kafka-ports", "9092")
+    assert "http://127.0.0.1:8081" in result.stdout
+    assert "logdb serve NODE/data --cluster NODE/cluster.toml" in result.stderr
+    assert 'kafka = "127.0.0.1:9092"' in (tmp_path / "node-1" / "cluster.toml").read_text()
+
+
+def test_leave_shows_first_what_it_would_do(tmp_path):
+    call("init", str(tmp_path), "--nodes", "1", "--http-ports", "8081")
+    data = str(tmp_path / "node-1" / "data")
+    assert "nothing was done; --yes takes" in call("leave", data).stderr
+    assert os.path.exists(os.path.join(data, "cluster.json"))
+    assert json.loads(call("leave", data, "--yes", "--json").stdout)["node"] == 1
+    assert "no node of a cluster has this directory" in call("leave", data, "--yes", code=2).stderr
+    with logdb.open(data) as db:
+        db.create_topic("t")
+    assert sorted(os.listdir(data)) == ["LOCK", "catalogue", "t-0"]
+
+
+def test_a_wrong_call_is_refused(tmp_path):
+    path = str(tmp_path / "c")
+    assert "one for each of the 3 nodes" in call("init", path, "--http-ports", "1", code=2).stderr
+    assert "numbers with commas" in call("init", path, "--http-ports", "a,b", code=2).stderr
+    assert "allowed are 1, 3, 5" in call("init", path, "--nodes", "4", "--http-ports", "1,2,3,4", code=2).stderr
+    assert not os.path.exists(path)

@@ -1,0 +1,54 @@
+"""Where new partitions go: leaders and second replicas are spread, racks come first."""
+
+from collections import Counter
+
+import pytest
+
+from logdb.errors import InvalidReplicationFactor
+from logdb_replication.controller.commands import DrainBroker, FenceBroker
+from logdb_replication.controller.placement import placed
+from support.controllers import Controllers
+
+
+@pytest.mark.parametrize(("brokers", "factor"), [(1, 1), (3, 1), (3, 2), (3, 3), (5, 3)])
+def test_leaders_replicas_and_who_follows_a_leader_are_spread(brokers, factor):
+    made = Controllers(brokers=brokers)
+    count = brokers * max(brokers - 1, 1) * 2
+    partitions = made.create(partitions=count, factor=factor).partitions
+    assert {len(set(partition.replicas)) for partition in partitions} == {factor}
+    assert all(partition.in_sync == partition.replicas and partition.leader == partition.replicas[0] for partition in partitions)
+    for spread in (
+        Counter(partition.leader for partition in partitions),
+        Counter(node for partition in partitions for node in partition.replicas),
+        Counter(partition.replicas[:2] for partition in partitions),
+    ):
+        assert max(spread.values()) - min(spread.values()) <= (0 if brokers == 3 else 2)
+
+
+def test_topics_of_one_partition_are_spread_too():
+    made = Controllers(brokers=3)
+    leaders = Counter(made.create(f"t{number}").partitions[0].leader for number in range(9))
+    assert leaders == {1: 3, 2: 3, 3: 3}
+
+
+def test_the_replicas_of_a_partition_are_in_as_many_racks_as_there_are():
+    made = Controllers(brokers=5, racks=("a", "a", "b", "b", "c"))
+    racks = {node: broker.rack for node, broker in made.state.brokers.items()}
+    for partition in made.create(partitions=30).partitions:
+        assert {racks[node] for node in partition.replicas} == {"a", "b", "c"}
+
+
+def test_fenced_and_draining_brokers_get_what_no_other_can_and_are_not_in_sync():
+    made = Controllers(brokers=4)
+    made.apply(FenceBroker(1, made.epochs[1]))
+    made.apply(DrainBroker(2, True))
+    for partition in placed(made.state, 10, 2):
+        assert set(partition.replicas) == set(partition.in_sync) == {3, 4}
+    for partition in placed(made.state, 10, 4):
+        assert set(partition.replicas) == {1, 2, 3, 4}
+        assert set(partition.in_sync) == {3, 4}
+        assert partition.leader in {3, 4}
+    for node in (3, 4):
+        made.apply(FenceBroker(node, made.epochs[node]))
+    with pytest.raises(InvalidReplicationFactor, match="available brokers: 0"):
+        placed(made.state, 1, 1)

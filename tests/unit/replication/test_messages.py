@@ -1,0 +1,74 @@
+import pickle
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logdb.errors import InvalidMessage
+from logdb_replication.raft.messages import _LAYOUTS, decode, encode
+
+NUMBERS = st.integers(0, 2**64 - 1)
+
+
+@st.composite
+def messages(draw):
+    layout = draw(st.sampled_from(_LAYOUTS))
+    message = {"type": layout.name, **{name: draw(NUMBERS) for name in layout.numbers}}
+    message |= {name: draw(st.booleans()) for name in layout.flags}
+    if layout.tail == "data":
+        message["data"] = draw(st.binary(max_size=50))
+    elif layout.tail == "entries":
+        first = message["prevLogIdx"] = draw(st.integers(0, 2**62))
+        commands = draw(st.lists(st.tuples(st.binary(min_size=1, max_size=20), NUMBERS), max_size=4))
+        message["entries"] = [(command, first + 1 + place, term) for place, (command, term) in enumerate(commands)]
+    return message
+
+
+@given(messages())
+def test_a_message_comes_back(message):
+    assert decode(encode(message)) == message
+
+
+@given(messages(), st.data())
+def test_a_part_of_a_message_is_refused_or_another_message(message, data):
+    whole = encode(message)
+    cut = whole[: data.draw(st.integers(0, len(whole) - 1))]
+    if "data" in message and len(cut) >= len(whole) - len(message["data"]):
+        assert message["data"].startswith(decode(cut)["data"])
+    else:
+        with pytest.raises(InvalidMessage):
+            decode(cut)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_a_message_or_refused(data):
+    try:
+        message = decode(data)
+    except InvalidMessage:
+        return
+    assert encode(message) == data
+
+
+def test_a_worked_example():
+    message = {"type": "request_vote", "term": 7, "last_log_index": 258, "last_log_term": 6}
+    assert encode(message).hex() == "04" + "0000000000000007" + "0000000000000102" + "0000000000000006" + "00"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pickle.dumps({"type": "request_vote"}),
+        b"",
+        b"\xff",
+        encode({"type": "request_vote", "term": 1, "last_log_index": 1, "last_log_term": 1}) + b"x",
+        encode({"type": "response_vote", "term": 1, "granted": True})[:-1] + b"\x02",
+        encode({"type": "append_entries", "term": 1, "round": 0, "commit_index": 1, "prevLogIdx": 1, "prevLogTerm": 1, "entries": []})[:-4]
+        + struct.pack(">I", 2**32 - 1),
+        encode({"type": "append_entries", "term": 1, "round": 0, "commit_index": 1, "prevLogIdx": 1, "prevLogTerm": 1, "entries": []})[:-4]
+        + struct.pack(">IQI", 1, 1, 2**32 - 1),
+    ],
+)
+def test_what_is_no_message_is_refused(data):
+    with pytest.raises(InvalidMessage):
+        decode(data)
