@@ -6,7 +6,8 @@ from hypothesis import settings
 from logdb import testing
 from logdb.broker.timers import Timers
 from logdb.store import cleaner, retention
-from support import three_brokers
+from logdb_replication import directory
+from support import ports, three_brokers
 
 # A deadline per example measures the machine's load, not the code; a failure prints how to run it again.
 settings.register_profile("logdb", deadline=None, print_blob=True)
@@ -62,6 +63,7 @@ class FailuresAtOnce:
 
 
 def pytest_configure(config):
+    directory._OWN_PORTS = ports.PORTS
     if config.getoption("--brokers") == 3:
         three_brokers.Shared.chosen, testing.broker = True, three_brokers.broker
     if not hasattr(config, "workerinput"):  # not in the workers of xdist

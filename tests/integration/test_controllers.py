@@ -23,10 +23,9 @@ from support.controllers import CLUSTER
 
 @pytest.fixture
 def nodes(tmp_path):
-    made = Nodes(tmp_path)
-    made.start()
-    yield made
-    made.close()
+    with contextlib.closing(Nodes(tmp_path)) as made:
+        made.start()
+        yield made
 
 
 def test_what_one_proposes_all_watch(nodes):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from logdb_replication.directory import _free_port
+from support.ports import free_port
 
 DEMO = Path(__file__).parents[2] / "demo" / "flights.py"
 
@@ -22,8 +22,7 @@ def test_the_demo_runs(tmp_path: Path) -> None:
 
 @pytest.mark.slow  # three nodes start, one of them twice
 def test_the_demo_of_a_cluster_loses_nothing(tmp_path: Path) -> None:
-    taken: set[int] = set()
-    ports = ",".join(str(_free_port(taken)) for _ in range(3))
+    ports = ",".join(str(free_port()) for _ in range(3))
     command = [sys.executable, str(DEMO.with_name("cluster.py")), "--path", str(tmp_path), "--ports", ports, "--kills", "1"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr

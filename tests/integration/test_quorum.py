@@ -12,7 +12,6 @@ import json
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -24,18 +23,11 @@ import pytest
 from logdb.io import IO
 from logdb_replication.raft import files
 from logdb_replication.raft.voters import Voter
+from support.ports import free_port
 
 SCALE = int(os.environ.get("LOGDB_TEST_SCALE", "1"))
 PROGRAM = Path(__file__).parents[1] / "support" / "quorum_process.py"
 WAIT_S = 30
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [sock.getsockname()[1] for sock in sockets]
-    for sock in sockets:
-        sock.close()
-    return ports
 
 
 class Process:
@@ -95,7 +87,7 @@ class Process:
 
 class Cluster:
     def __init__(self, path: Path, count: int = 3) -> None:
-        self.path, self.ports = path, free_ports(count)
+        self.path, self.ports = path, [free_port() for _ in range(count)]
         self.voters = [Voter(number, random.getrandbits(62), "127.0.0.1", self.ports[number - 1]) for number in range(1, count + 1)]
         for voter in self.voters:
             files.create(IO(), str(path / str(voter.number)), "c", voter, self.voters)

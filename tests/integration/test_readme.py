@@ -5,12 +5,13 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from support.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 RUN_WITH_SPARK = {"docs/spark.md"}  # by tests/integration/spark/test_docs.py
@@ -69,8 +70,7 @@ def test_the_shell_example(tmp_path: Path) -> None:
 @pytest.mark.parametrize("page", SHOWS_CURL)
 def test_the_session_with_curl(page: str, tmp_path: Path) -> None:
     (commands,) = [block for block in blocks(page, "sh") if "curl" in block]
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     shell = ["bash", "-euo", "pipefail", "-c", commands.replace("8080", str(port))]
     env = {**os.environ, "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
     with subprocess.Popen(shell, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) as session:
@@ -87,8 +87,7 @@ def test_the_session_with_curl(page: str, tmp_path: Path) -> None:
 @pytest.mark.skipif(shutil.which("kcat") is None, reason="kcat is not installed")
 def test_the_session_with_kcat(tmp_path: Path) -> None:
     (commands,) = [block for block in blocks("docs/kafka.md", "sh") if "kcat" in block]
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     shell = ["bash", "-euo", "pipefail", "-c", commands.replace("9092", str(port))]
     env = {**os.environ, "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
     with subprocess.Popen(shell, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) as session:

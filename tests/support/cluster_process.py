@@ -12,6 +12,7 @@ from pathlib import Path
 import logdb
 from logdb.errors import LogdbError
 from logdb_replication import directory
+from support.ports import free_port
 
 START_S = 30
 
@@ -21,8 +22,7 @@ class ClusterProcess:
 
     def __init__(self, path: Path, count: int = 3, *flags: str, kafka: bool = False) -> None:
         """Make the directories; no node runs."""
-        taken: set[int] = set()
-        ports, more = ([directory._free_port(taken) for _ in range(count)] for _ in range(2))
+        ports, more = ([free_port() for _ in range(count)] for _ in range(2))
         _, nodes = directory.init(str(path), count, ports, more if kafka else ())
         self.path, self.numbers, self.urls = path, range(1, count + 1), [node.addresses.http for node in nodes]
         self.kafka = [f"127.0.0.1:{port}" for port in more] if kafka else []

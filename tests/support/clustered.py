@@ -20,7 +20,7 @@ from logdb.store.protocols import BrokerInfo, PartitionState
 from logdb.store.store import Store
 from logdb_http_api.remote.connection import Security
 from logdb_http_api.remote.session import nodes_session
-from support.controller_cluster import free_ports
+from support.ports import free_port
 
 NODES = (1, 2, 3)
 TOKEN = "the nodes' own"
@@ -143,7 +143,7 @@ def clustered(path: Path) -> Iterator[Clustered]:
         store = Store.open(path)
         stack.callback(store.close)
         cluster, nodes = Cluster(store), {}
-        ports = free_ports(len(NODES))
+        ports = [free_port() for _ in NODES]
         for number, port in zip(NODES, ports, strict=True):
             others = nodes_session([f"http://127.0.0.1:{port}" for port in ports], Security(token=TOKEN))
             stack.callback(others.close)

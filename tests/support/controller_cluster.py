@@ -19,16 +19,9 @@ from logdb_replication.controller.supervisor import ControllerProcess
 from logdb_replication.raft import files
 from logdb_replication.raft.voters import Voter
 from support.controllers import CLUSTER
+from support.ports import free_port
 
 WAIT_S = 30
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [sock.getsockname()[1] for sock in sockets]
-    for sock in sockets:
-        sock.close()
-    return ports
 
 
 def until(condition: Callable[[], object], what: str = "it does not happen", seconds: float = WAIT_S) -> float:
@@ -44,7 +37,7 @@ class Nodes:
     """Controllers by the numbers of their nodes."""
 
     def __init__(self, path: Path, count: int = 3, *, secret: str = "s" * 32, tls: str = "") -> None:
-        ports = free_ports(2 * count)
+        ports = [free_port() for _ in range(2 * count)]
         self.path, self.numbers = path, list(range(1, count + 1))
         addresses = {n: (ports[2 * n - 2], ports[2 * n - 1]) for n in self.numbers}
         self.voters = voters = [Voter(n, random.getrandbits(62), "127.0.0.1", addresses[n][0]) for n in self.numbers]

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from benches.peers._server import free_port
 from benches.peers.kafka.jars import PLATFORM
+from support.ports import free_port
 
 Found = TypeVar("Found")
 _FLAGS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.apache.logging.log4j.level=ERROR")

@@ -3,13 +3,14 @@
 import contextlib
 import os
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from support.ports import free_port
 
 _DEBIAN = Path("/usr/lib/postgresql")
 _SETTINGS = {
@@ -61,8 +62,7 @@ def postgres(directory: Path) -> Iterator[str]:
                 shutil.chown(path, "postgres", "postgres")
     command = [*_as_its_user(), initdb, "--pgdata", data, "--username=test", "--auth=trust", "--no-sync", "--encoding=UTF8"]
     subprocess.run(command, env=environment, cwd=data, check=True, capture_output=True)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     settings = [part for name, value in (_SETTINGS | {"port": str(port)}).items() for part in ("-c", f"{name}={value}")]
     with open(directory / "server.log", "wb") as log:
         process = subprocess.Popen([*_as_its_user(), server, "-D", data, *settings], env=environment, cwd=data, stderr=log, stdout=log)

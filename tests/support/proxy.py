@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from support.ports import free_port
+
 _SERVE = """
 import sys, logdb
 with logdb.open(sys.argv[1]) as db, logdb.serve(db, http=sys.argv[2]) as server:
@@ -134,8 +136,7 @@ class ServerProcess:
     """A directory served by another process, at the same address after each start."""
 
     def __init__(self, path: Path) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.address = f"127.0.0.1:{free.getsockname()[1]}"
+        self.address = f"127.0.0.1:{free_port()}"
         self.url = f"http://{self.address}"
         self._path = path
         self._process: subprocess.Popen[str] | None = None

@@ -8,10 +8,10 @@ import pytest
 from click.testing import CliRunner
 
 from logdb.cli.app import cli
-from logdb_replication import directory
 from support.cluster import Load, stored
 from support.cluster_process import ClusterProcess, cluster_process, eventually
 from support.history import check
+from support.ports import free_port
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.xdist_group("cluster")]
 
@@ -65,8 +65,7 @@ def test_a_node_that_lost_its_disk_is_replaced_under_load(tmp_path):
 
 def with_two_more(cluster: ClusterProcess) -> None:
     """The nodes 4 and 5 in each cluster.toml, and one for node 4."""
-    taken: set[int] = set()
-    ports = [[directory._free_port(taken) for _ in range(3)] for _ in (4, 5)]
+    ports = [[free_port() for _ in range(3)] for _ in (4, 5)]
     more = "".join(
         f'\n[[nodes]]\nnumber = {number}\nquorum = "127.0.0.1:{one}"\ncontroller = "127.0.0.1:{two}"\nhttp = "http://127.0.0.1:{three}"\n'
         for number, (one, two, three) in zip((4, 5), ports, strict=True)

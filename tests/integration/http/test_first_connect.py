@@ -12,14 +12,10 @@ import pytest
 import logdb
 from logdb.errors import ServerUnavailable
 from logdb_http_api.remote import connection
+from support.ports import free_port
 from support.serving import served
 
 LOGGER = "logdb_http_api.remote.connections"
-
-
-def closed_port():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
 
 
 @contextlib.contextmanager
@@ -63,7 +59,7 @@ def speaking(answer):
 
 
 def test_a_refused_connection_is_told_at_once_and_not_waited_for():
-    url, began = f"http://127.0.0.1:{closed_port()}", time.monotonic()
+    url, began = f"http://127.0.0.1:{free_port()}", time.monotonic()
     with told() as said, pytest.raises(ServerUnavailable, match="Connection refused") as raised:
         logdb.open(url, connect_timeout_ms=100)
     assert time.monotonic() - began < 15, "timeout_ms is 30 s"
@@ -74,13 +70,13 @@ def test_a_refused_connection_is_told_at_once_and_not_waited_for():
 def test_without_any_word_it_is_three_seconds():
     began = time.monotonic()
     with pytest.raises(ServerUnavailable):
-        logdb.open(f"http://127.0.0.1:{closed_port()}")
+        logdb.open(f"http://127.0.0.1:{free_port()}")
     assert time.monotonic() - began < 15
 
 
 def test_it_is_told_before_anything_is_waited_for_and_the_server_may_still_come(tmp_path):
     """Also behind ``timeout_ms``, which is how long a server may take to answer."""
-    port = closed_port()
+    port = free_port()
     with contextlib.ExitStack() as stack:
 
         def start():
@@ -105,7 +101,7 @@ def test_what_hangs_up_or_is_no_http_is_no_server(answer):
 
 def test_a_server_that_is_there_is_enough(tmp_path):
     with served(tmp_path / "db") as server, told() as said:
-        with logdb.open([f"http://127.0.0.1:{closed_port()}", server.url]) as db:
+        with logdb.open([f"http://127.0.0.1:{free_port()}", server.url]) as db:
             assert db.topics() == []
         assert said == []
 
@@ -128,7 +124,7 @@ def test_each_of_several_servers_gets_its_part_of_the_time(tmp_path, monkeypatch
 
 
 def test_an_established_session_goes_on_trying(tmp_path):
-    port = closed_port()
+    port = free_port()
     address = f"127.0.0.1:{port}"
     with logdb.open(tmp_path / "db") as served_db, contextlib.ExitStack() as stack:
         first = logdb.serve(served_db, http=address)

@@ -21,6 +21,7 @@ from logdb_http_api.remote.connections import Connections
 from logdb_http_api.remote.exchange import Exchange
 from logdb_http_api.remote.writing import Upload
 from support.builders import until
+from support.ports import free_port
 from support.proxy import FETCH, PRODUCE, proxied, served_elsewhere
 from support.serving import served
 
@@ -406,13 +407,8 @@ def test_a_crash_in_the_middle_of_a_call(server, monkeypatch, others):
 # ---------------------------------------------------------------- no server, another server
 
 
-def closed_port():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
-
-
 def test_no_server():
-    urls = [f"http://127.0.0.1:{closed_port()}", f"http://127.0.0.1:{closed_port()}"]
+    urls = [f"http://127.0.0.1:{free_port()}", f"http://127.0.0.1:{free_port()}"]
     began = time.monotonic()
     with pytest.raises(ServerUnavailable) as raised:
         logdb.open(urls, timeout_ms=300)
@@ -448,7 +444,7 @@ def test_a_server_that_does_not_answer():
 
 
 def test_the_next_of_several_urls(server):
-    with logdb.open([f"http://127.0.0.1:{closed_port()}", server.url]) as db:
+    with logdb.open([f"http://127.0.0.1:{free_port()}", server.url]) as db:
         assert db.log("t").append(b"x") == 0
 
 
@@ -539,7 +535,7 @@ def test_credentials_are_nowhere_to_be_seen(server, monkeypatch):
             assert "s3cret" not in shown
             assert "t0ken" not in shown
     with pytest.raises(ServerUnavailable) as raised:
-        logdb.open(f"http://alice:s3cret@127.0.0.1:{closed_port()}", timeout_ms=10)
+        logdb.open(f"http://alice:s3cret@127.0.0.1:{free_port()}", timeout_ms=10)
     assert "s3cret" not in str(raised.value)
     with pytest.raises(ValueError, match="both"):
         logdb.open(server.url, user="alice", token="t")

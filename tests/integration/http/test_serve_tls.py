@@ -14,6 +14,7 @@ import pytest
 
 from support.builders import until
 from support.certificates import Authority
+from support.ports import free_port
 from support.security import secure
 
 SERVE = [sys.executable, "-m", "logdb.cli", "serve"]
@@ -111,12 +112,6 @@ def test_an_address_that_others_reach_is_served_with_tls_and_users(tmp_path):
     with serving(tmp_path / "db", "--http", "0.0.0.0:0", "--tls-cert", str(files.cert), "--tls-key", str(files.key)) as (_, url):
         assert url.hostname == "0.0.0.0"
         assert serial_number(urlsplit(f"https://127.0.0.1:{url.port}"), authority.context())
-
-
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 def test_the_commands_of_the_page_do_what_it_says(tmp_path):

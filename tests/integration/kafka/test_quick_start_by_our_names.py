@@ -2,11 +2,12 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 
 import pytest
+
+from support.ports import free_port
 
 FILE = """\
 # What config/server.properties of Kafka 4 sets.
@@ -55,9 +56,7 @@ bin/kafka-console-consumer.sh --topic quickstart-events --from-beginning --boots
 @pytest.fixture
 def shell(tmp_path):
     """Begin lines of a shell beside ``bin`` and ``config``; on a free port, and in the test's directory."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     subprocess.run([sys.executable, "-m", "logdb.cli", "kafka-links", tmp_path / "bin"], check=True, capture_output=True)
 
     def here(text):

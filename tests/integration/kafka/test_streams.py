@@ -10,11 +10,11 @@ import confluent_kafka
 import pytest
 
 import logdb
-from benches.peers._server import free_port
 from benches.peers.kafka.jars import PLATFORM
 from logdb import testing
 from support.feeding import fed
 from support.java import compiled, java, running
+from support.ports import free_port
 from support.word_counts import SOURCE, check, exactly_once, word_of
 
 pytestmark = [pytest.mark.foreign, pytest.mark.timeout(300)]

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import socket
 
 import pytest
 import trustme
@@ -14,6 +13,7 @@ import logdb
 from logdb.cli.app import VERBS, cli
 from logdb.cli.servers import Servers
 from logdb.errors import InvalidTransactionState, ProducerFenced
+from support.ports import free_port
 from support.serving import served
 
 NOWHERE = {"LOGDB_DATA_DIR": "", "LOGDB_BOOTSTRAP": ""}
@@ -48,9 +48,7 @@ def test_host_and_port_alone_as_kafkas_tools_have_it(url):
 
 
 def test_the_next_server_is_tried(url):
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
-    assert "one" in call("-b", f"http://127.0.0.1:{port}, {url}", "topics").stdout
+    assert "one" in call("-b", f"http://127.0.0.1:{free_port()}, {url}", "topics").stdout
 
 
 def test_an_option_goes_before_the_variables(url, tmp_path):
@@ -192,8 +190,7 @@ def test_the_transaction_of_another_client_is_aborted(url):
 
 
 def test_a_server_that_is_not_there_is_said_at_once_and_not_waited_for():
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        url = f"http://127.0.0.1:{closed.getsockname()[1]}"
+    url = f"http://127.0.0.1:{free_port()}"
     first, last = call("-b", url, "topics", "--connect-timeout", "100ms", code=1).stderr.splitlines()
     assert first.startswith(f"logdb: no server answers at {url}: Connection refused; trying again for 0.")
     assert last == f"logdb: no server answers at {url}: Connection refused; is 'logdb serve' running there?"
