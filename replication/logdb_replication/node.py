@@ -59,7 +59,7 @@ from logdb_replication.tokens import cluster_token
 logger = logging.getLogger(__name__)
 
 _REGISTER_S, _AGAIN_S = 2.0, 0.1
-_SAY_S = 10.0
+_SAY_S = 5.0
 _PROPOSE_S = 5.0
 _THREADS_MAX = 4  # for what the replicas bring about: coordinators are loaded, brokers are suspected
 _LEAVE_S = 2.5
@@ -75,6 +75,7 @@ class Node:
     ``_unfenced``   heartbeats      set: the controller has let this node lead, since ``begin``
     ``_ended``      ``running``     set for good: no more heartbeats
     ``_beat_is_due`` copy, heartbeats set: this node knows more than it has told the controller
+    ``_reason``     heartbeats      the last one for which it was not let in
     ``_has_quorum`` ``leave``       at the end: False: the controllers did not answer a moment ago
     =============== =============== ====================================================================
     """
@@ -90,7 +91,7 @@ class Node:
         self._path = path
         self._unfenced, self._ended = renewed(threading.Event()), renewed(threading.Event())
         self._beat_is_due = renewed(threading.Event())
-        self._has_quorum = True
+        self._has_quorum, self._reason = True, "it has not caught up yet"
         self._security = Security(token=cluster_token(self.config.secret, self.config.cluster), context=node_tls(self.config).client)
 
     @property
@@ -130,7 +131,7 @@ class Node:
         with contextlib.ExitStack() as closing:
             store = Store.open(self._path, replicated=True, durability="fsync", **options)
             closing.callback(store.close)
-            self._clock_ms = store.io.monotonic_ms
+            self._io = store.io
             directory.check_quorum(store.io, self._path, self.config)
             controller = ControllerProcess(self.config, os.path.join(self._path, cluster_file.QUORUM_NAME))
             closing.callback(controller.stop)
@@ -150,7 +151,7 @@ class Node:
             closing.callback(nodes.close)
             self._registered = self._register(store.io, store.database_id, unclean=_is_unclean(store))
             self._first_index = promotion.begin(store, client, self.config, self._registered) if self._promoting else self._registered.index
-            copy = StateCopy(client, self._take)
+            copy = self._copy = StateCopy(client, self._take)
             closing.callback(self._stop, client, copy)
             while not self._ended.is_set():
                 with contextlib.suppress(ControllerUnavailable):
@@ -237,7 +238,7 @@ class Node:
         if self._promoting:
             started("logdb-promotion", partial(promotion.finish, self._path, self.config, self._metadata, self._ended))
         while not (self._unfenced.wait(_SAY_S) or self._ended.is_set()):
-            logger.warning("node %d waits to be let in by the controller", self.config.node)
+            logger.warning("node %d waits to be let in by the controller: %s", self.config.node, self._reason)
 
     def leave(self) -> None:
         """Let other nodes lead what this one leads, as far as there are any: its doors are about to close."""
@@ -262,10 +263,11 @@ class Node:
         interval_s = times.heartbeat_ms / 1000
         while not self._ended.is_set():
             self._beat_is_due.clear()
-            sent_ms = self._clock_ms()
+            sent_ms = self._io.monotonic_ms()
             try:
-                if not self._replicas.disk_hangs:  # a silent broker is fenced, and is not asked to lead what it could not take in
-                    if not self._client.heartbeat(self._registered.broker_epoch, self._metadata.state.index, 2 * interval_s).fenced:
+                if self._may_lead():
+                    own = self._registered.broker_epoch, self._metadata.state.index, self._io.clock_ms()
+                    if not self._client.heartbeat(*own, 2 * interval_s).fenced:
                         self._unfenced.set()
                     heard_ms = sent_ms
             except (StaleBrokerEpoch, UnknownBroker) as error:
@@ -273,11 +275,18 @@ class Node:
                 os.kill(os.getpid(), signal.SIGTERM)
                 return
             except LogdbError as error:
-                logger.info("no controller has heard this node: %s", error)
+                self._reason = str(error)
+                logger.info("this node is not let in: %s", error)
             except Exception:
                 logger.exception("no controller has heard this node")
-            self._replicas.is_lapsed = self._clock_ms() - heard_ms > times.session_ms
+            self._replicas.is_lapsed = self._io.monotonic_ms() - heard_ms > times.session_ms
             self._beat_is_due.wait(interval_s)
+
+    def _may_lead(self) -> bool:
+        """A broker that cannot is silent, so that it is fenced: it is not asked to lead what it could not take in."""
+        if (failure := self._copy.failure) is not None:
+            self._reason = f"it does not follow the cluster's metadata: {failure}"
+        return failure is None and not self._replicas.disk_hangs
 
 
 def _unless_closed(call: Callable[..., object], *arguments: object) -> None:

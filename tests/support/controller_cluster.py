@@ -109,7 +109,7 @@ class Broker:
         self.epoch, self.index = answer.broker_epoch, answer.index
 
     def beat(self):
-        return self.client.heartbeat(self.epoch, self.index, 5)
+        return self.client.heartbeat(self.epoch, self.index, IO().clock_ms(), 5)
 
     def come(self) -> None:
         """Until it is no longer fenced."""

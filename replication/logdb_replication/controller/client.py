@@ -87,14 +87,18 @@ class ControllerClient:
         reply = self._ask_leader(lambda left_s: Propose(data, round(left_s * 1000)), Proposed, timeout_s)
         return commands.decode_answer(reply.answer)
 
-    def heartbeat(self, broker_epoch: int, index: int, timeout_s: float = 1.0) -> Heard:
+    def heartbeat(self, broker_epoch: int, index: int, clock_ms: int, timeout_s: float = 1.0) -> Heard:
         """This broker lives, and its copy of the state is at ``index``; a fenced broker comes back by it.
 
+        Args:
+            clock_ms: Its wall clock, milliseconds since 1970.
+
         Raises:
+            ClocksApart: It was heard, and stays fenced until its clock is set.
             StaleBrokerEpoch, UnknownBroker: It is to register again.
             ControllerUnavailable, Closed: as ``propose``.
         """
-        return self._ask_leader(lambda _: Heartbeat(broker_epoch, index), Heard, timeout_s)
+        return self._ask_leader(lambda _: Heartbeat(broker_epoch, index, clock_ms), Heard, timeout_s)
 
     def suspect(self, broker_epoch: int, node: int, timeout_s: float = 1.0) -> bool:
         """Another broker may be dead; whether it is fenced now.  Raises as ``heartbeat``."""

@@ -67,6 +67,20 @@ class DuplicateBroker(LogdbError):
         self.node = node
 
 
+class ClocksApart(LogdbError):
+    """A fenced broker is not let in: its wall clock is far from that of the controller that leads; ``apart_ms`` > 0: it is ahead."""
+
+    retriable = True
+
+    def __init__(self, node: int, apart_ms: int, apart_ms_max: int) -> None:
+        way = "ahead of" if apart_ms > 0 else "behind"
+        super().__init__(
+            f"the clock of node {node} is {abs(apart_ms) / 1000:.0f} s {way} that of the controller; "
+            f"{apart_ms_max / 1000:.0f} s are allowed: set the clocks of both machines"
+        )
+        self.node, self.apart_ms, self.apart_ms_max = node, apart_ms, apart_ms_max
+
+
 class ControllerUnavailable(LogdbError):
     """No controller answered in time, or none that leads."""
 

@@ -7,7 +7,7 @@ import msgspec
 from logdb import errors
 from logdb.errors import InvalidMessage, LogdbError
 from logdb_replication.controller.commands import Count
-from logdb_replication.controller.errors import DuplicateBroker, UnknownBroker, UnknownCommand
+from logdb_replication.controller.errors import ClocksApart, DuplicateBroker, UnknownBroker, UnknownCommand
 from logdb_replication.controller.refusals import Refusals
 from logdb_replication.controller.state import NodeId, Port
 from logdb_replication.raft import errors as raft
@@ -38,10 +38,15 @@ class Watch(_Message, frozen=True):
 
 
 class Heartbeat(_Message, frozen=True):
-    """The broker that asks lives, and its copy of the state is at ``index``: answered by ``Heard``, of the leader alone."""
+    """The broker that asks lives, and its copy of the state is at ``index``: answered by ``Heard``, of the leader alone.
+
+    Attributes:
+        clock_ms: Its wall clock, milliseconds since 1970.
+    """
 
     broker_epoch: Count
     index: Count
+    clock_ms: Count
 
 
 class Suspect(_Message, frozen=True):
@@ -126,7 +131,7 @@ Reply: TypeAlias = Proposed | Watched | Heard | Suspected | Described | Changed 
 FAILURES = Refusals(
     raft.NotQuorumLeader, raft.UnknownOutcome, raft.CommandTooLarge, raft.TooManyCommands, raft.CommandFailed, raft.QuorumStopped,
     raft.VotersRefused,
-    UnknownCommand, UnknownBroker, DuplicateBroker, errors.StaleBrokerEpoch,
+    UnknownCommand, UnknownBroker, DuplicateBroker, ClocksApart, errors.StaleBrokerEpoch,
 )  # fmt: skip
 """What a request may be refused for."""
 

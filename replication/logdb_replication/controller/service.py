@@ -31,7 +31,7 @@ from logdb_replication.controller.commands import (
     UnfenceBroker,
 )
 from logdb_replication.controller.elections import preferred
-from logdb_replication.controller.errors import DuplicateBroker, UnknownBroker
+from logdb_replication.controller.errors import ClocksApart, DuplicateBroker, UnknownBroker
 from logdb_replication.controller.feed import Feed
 from logdb_replication.controller.messages import (
     Changed,
@@ -59,6 +59,7 @@ logger = logging.getLogger(__name__)
 INTERVAL_MS = 50
 SPREAD_INTERVAL_MS = 15_000
 CONNECT_TIMEOUT_S = 0.5
+CLOCKS_APART_MS_MAX = 60_000  # of a broker that comes back, and the controller that leads
 _HEARD_BY_ALL = (AddPartitions, AlterTopic, ChangeSecurity, CreateTopic, DeleteTopic)  # so that a client finds them at any node
 PROPOSE_TIMEOUT_S = 1.0
 
@@ -136,9 +137,16 @@ class Service:
             self._heard.notify_all()
             comes_back = broker.fenced and self._sessions.caught_up(node, broker.epoch, request.index, self._feed.state.index)
         if comes_back:
+            self._check_clock(node, request.clock_ms)
             self._decide(UnfenceBroker(node, broker.epoch))
             broker = self._registered(node, request.broker_epoch)
         return Heard(broker.fenced, broker.draining)
+
+    def _check_clock(self, node: int, clock_ms: int) -> None:
+        """A board whose clock was not set yet would give records timestamps at which retention deletes them."""
+        apart_ms = clock_ms - self._io.clock_ms()
+        if abs(apart_ms) > CLOCKS_APART_MS_MAX:
+            raise ClocksApart(node, apart_ms, CLOCKS_APART_MS_MAX)
 
     def _suspect(self, node: int, request: Suspect) -> Suspected:
         self._registered(node, request.broker_epoch)

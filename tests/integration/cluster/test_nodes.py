@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import threading
 from pathlib import Path
 
 import pytest
@@ -118,3 +119,58 @@ def test_a_copy_of_a_node_that_runs_is_refused(tmp_path):
         shutil.copytree(tmp_path / "c" / "node-1", tmp_path / "copy", ignore=shutil.ignore_patterns("lock.mdb"))
         said = refused(tmp_path / "copy" / "data", tmp_path / "copy" / "cluster.toml")
         assert "ddress already in use" in said
+
+
+def changed(monkeypatch, path: Path, program: str) -> None:
+    """Have Python run a program before a node that is started from now on."""
+    path.mkdir()
+    (path / "sitecustomize.py").write_text(program)
+    monkeypatch.setenv("PYTHONPATH", str(path))
+
+
+def test_a_node_whose_clock_is_apart_is_not_let_in_until_it_is_set(tmp_path, monkeypatch, capfd):
+    slow = tmp_path / "slow"
+    program = f"""
+import os
+from logdb.io import IO
+real = IO.clock_ms
+IO.clock_ms = lambda io: real(io) - 90_000 * os.path.exists({str(slow)!r})
+"""
+    cluster = ClusterProcess(tmp_path / "c")
+    with cluster.running():
+        cluster.end(3)
+        slow.touch()
+        changed(monkeypatch, tmp_path / "changed", program)
+        comes = threading.Thread(target=cluster.start, args=(3,))
+        comes.start()
+        said = "node 3 waits to be let in by the controller: the clock of node 3 is 90 s behind that of the controller; 60 s are allowed"
+        eventually(lambda: said in capfd.readouterr().err)
+        assert asked(cluster, "brokers", "list")["brokers"][2]["fenced"]
+        slow.unlink()
+        comes.join()
+        assert not asked(cluster, "brokers", "list")["brokers"][2]["fenced"]
+
+
+def test_a_node_that_does_not_understand_a_newer_one_is_fenced(tmp_path, monkeypatch, capfd):
+    program = """
+from logdb_replication.controller import commands
+from logdb_replication.controller.errors import UnknownCommand
+real = commands.decode
+def decode(data):
+    command = real(data)
+    if isinstance(command, commands.AlterTopic):
+        raise UnknownCommand("AlterTopic")
+    return command
+commands.decode = decode
+"""
+    cluster = ClusterProcess(tmp_path / "c")
+    with cluster.running():
+        cluster.end(3)
+        changed(monkeypatch, tmp_path / "changed", program)
+        cluster.start(3)
+        with cluster.open(1) as db:
+            db.create_topic("t", partitions=1)
+            db.alter_topic("t", config={"retention.ms": 1_000_000})
+            eventually(lambda: asked(cluster, "brokers", "list")["brokers"][2]["fenced"])
+            assert db.append("t", b"v").offset == 0
+        assert "not a command of this version of logdb: AlterTopic" in capfd.readouterr().err

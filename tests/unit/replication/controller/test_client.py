@@ -122,7 +122,7 @@ def test_a_controller_that_hangs_is_given_up():
 
     with Played(one=hang, two=raising(NotQuorumLeader(3)), three=lambda _: Heard(False, False)) as played:
         began = time.monotonic()
-        assert played.client.heartbeat(1, 1, 5) == Heard(False, False)
+        assert played.client.heartbeat(1, 1, 1, 5) == Heard(False, False)
         assert time.monotonic() - began < 2
         over.set()
 
@@ -140,10 +140,10 @@ def test_a_controller_that_hangs_is_watched_last_for_some_time():
 def test_heartbeats_and_suspicions_that_are_refused():
     with Played(one=raising(StaleBrokerEpoch(1, 2, 3)), two=done, three=done) as played:
         with pytest.raises(StaleBrokerEpoch):
-            played.client.heartbeat(1, 1)
+            played.client.heartbeat(1, 1, 1)
         with pytest.raises(StaleBrokerEpoch):
             played.client.suspect(1, 2)
-        assert played.asked[0] == (1, Heartbeat(1, 1))
+        assert played.asked[0] == (1, Heartbeat(1, 1, 1))
 
 
 def test_a_watch_is_answered_by_the_nodes_own_or_by_any():

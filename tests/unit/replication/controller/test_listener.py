@@ -93,7 +93,7 @@ def test_a_refusal_leaves_the_connection_open(door):
     with contextlib.closing(door.connection()) as connection:
         for _ in range(2):
             with pytest.raises(StaleBrokerEpoch, match="broker epoch 3"):
-                connection.ask(Heartbeat(1, 2), 5)
+                connection.ask(Heartbeat(1, 2, 3), 5)
             with pytest.raises(NotQuorumLeader) as caught:
                 connection.ask(Describe(), 5)
             assert caught.value.leader == 3
@@ -109,7 +109,7 @@ def test_a_large_reply_comes_in_pieces(door):
 def test_the_end_of_a_connection_with_heartbeats_is_told(door):
     door.answer = lambda request: Heard(False, False)
     connection = door.connection(sender=3)
-    connection.ask(Heartbeat(1, 1), 5)
+    connection.ask(Heartbeat(1, 1, 1), 5)
     connection.close()
     until(lambda: door.gone == [3])
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from logdb.errors import InvalidMessage, LogdbError, StaleBrokerEpoch
 from logdb_replication.controller import messages
+from logdb_replication.controller.errors import ClocksApart
 from logdb_replication.controller.messages import (
     Changed,
     ChangeVoters,
@@ -28,7 +29,14 @@ from logdb_replication.controller.messages import (
 )
 from logdb_replication.raft.errors import NotQuorumLeader, TooManyCommands
 
-REQUESTS = (Propose(b"x", 1), Watch(1, 2), Heartbeat(3, 4), Suspect(3, 1), Describe(), ChangeVoters(True, 1, 2**62, "board1", 7071, 1000))
+REQUESTS = (
+    Propose(b"x", 1),
+    Watch(1, 2),
+    Heartbeat(3, 4, 5),
+    Suspect(3, 1),
+    Describe(),
+    ChangeVoters(True, 1, 2**62, "board1", 7071, 1000),
+)
 REPLIES = (
     Proposed(b"x"),
     Watched(1),
@@ -38,7 +46,7 @@ REPLIES = (
     Described({"a": [1]}, [{}]),
     Changed(),
 )
-FAILURES = (NotQuorumLeader(None), NotQuorumLeader(2), TooManyCommands(1, 2), StaleBrokerEpoch(1, 2, 3))
+FAILURES = (ClocksApart(1, -61_000, 60_000), NotQuorumLeader(None), NotQuorumLeader(2), TooManyCommands(1, 2), StaleBrokerEpoch(1, 2, 3))
 
 
 def test_messages_are_the_same_after_their_bytes():

@@ -10,13 +10,15 @@ from logdb.io import IO
 from logdb_replication.controller import commands
 from logdb_replication.controller import service as services
 from logdb_replication.controller.commands import CreateTopic, FenceBroker, RegisterBroker, ResignLeader
-from logdb_replication.controller.errors import DuplicateBroker, UnknownBroker, UnknownCommand
+from logdb_replication.controller.errors import ClocksApart, DuplicateBroker, UnknownBroker, UnknownCommand
 from logdb_replication.controller.feed import Feed
 from logdb_replication.controller.messages import Describe, Heard, Heartbeat, Propose, Suspect, Suspected, Watch
 from logdb_replication.controller.service import Service
 from logdb_replication.raft.errors import BarrierTimeout, NotQuorumLeader, QuorumStopped
 from support.controller_cluster import until
 from support.controllers import CLUSTER
+
+NOW_MS = 1_800_000_000_000
 
 
 class PlayedQuorum:
@@ -44,6 +46,9 @@ class Clock(IO):
 
     now_ms = 0
 
+    def clock_ms(self) -> int:
+        return NOW_MS
+
     def monotonic_ms(self) -> int:
         return self.now_ms
 
@@ -68,7 +73,7 @@ class Controller:
 
     def come(self, node: int) -> int:
         epoch = self.register(node)
-        assert self.service.answer(node, Heartbeat(epoch, self.feed.state.index)) == Heard(False, False)
+        assert self.service.answer(node, Heartbeat(epoch, self.feed.state.index, NOW_MS)) == Heard(False, False)
         return epoch
 
     def fenced(self, node: int) -> bool:
@@ -79,7 +84,7 @@ class Controller:
         for _ in range(count // 2):
             self.clock.now_ms += 2
             for node, epoch in beating:
-                self.service.answer(node, Heartbeat(epoch, 0))
+                self.service.answer(node, Heartbeat(epoch, 0, NOW_MS))
             seen = self.service._sessions._passed_ms
             until(lambda seen=seen: self.service._sessions._passed_ms > seen)
 
@@ -94,8 +99,18 @@ def controller(monkeypatch):
 def test_a_heartbeat_unfences_a_broker_that_has_caught_up(controller):
     epoch = controller.register(1)
     index = controller.feed.state.index
-    assert controller.service.answer(1, Heartbeat(epoch, index - 1)) == Heard(True, False)
-    assert controller.service.answer(1, Heartbeat(epoch, index)) == Heard(False, False)
+    assert controller.service.answer(1, Heartbeat(epoch, index - 1, NOW_MS)) == Heard(True, False)
+    assert controller.service.answer(1, Heartbeat(epoch, index, NOW_MS)) == Heard(False, False)
+
+
+@pytest.mark.parametrize(("way", "sign"), [("ahead of", 1), ("behind", -1)])
+def test_a_broker_whose_clock_is_apart_stays_fenced_until_it_is_set(controller, way, sign):
+    epoch, index = controller.register(1), controller.feed.state.index
+    with pytest.raises(ClocksApart, match=f"the clock of node 1 is 61 s {way} that of the controller; 60 s are allowed"):
+        controller.service.answer(1, Heartbeat(epoch, index, NOW_MS + sign * 61_000))
+    assert controller.fenced(1)
+    assert controller.service.answer(1, Heartbeat(epoch, index, NOW_MS + sign * 60_000)) == Heard(False, False)
+    assert controller.service.answer(1, Heartbeat(epoch, index, 0)) == Heard(False, False)  # one that runs goes on
 
 
 def test_a_silent_broker_is_fenced_after_its_session_and_the_others_are_not(controller):
@@ -105,7 +120,7 @@ def test_a_silent_broker_is_fenced_after_its_session_and_the_others_are_not(cont
     controller.pass_ms(40, [(1, epochs[1])])
     until(lambda: controller.fenced(2))
     assert not controller.fenced(1)
-    assert controller.service.answer(2, Heartbeat(epochs[2], controller.feed.state.index)) == Heard(False, False)
+    assert controller.service.answer(2, Heartbeat(epochs[2], controller.feed.state.index, NOW_MS)) == Heard(False, False)
 
 
 def test_a_topic_is_created_once_every_broker_that_lives_knows_it(controller):
@@ -115,10 +130,10 @@ def test_a_topic_is_created_once_every_broker_that_lives_knows_it(controller):
         created = pool.submit(controller.propose, CreateTopic("t", "id", {}, 1, 1))
         until(lambda: "t" in controller.feed.state.topics)
         index = controller.feed.state.index
-        controller.service.answer(1, Heartbeat(epochs[1], index))
-        controller.service.answer(2, Heartbeat(epochs[2], index - 1))
+        controller.service.answer(1, Heartbeat(epochs[1], index, NOW_MS))
+        controller.service.answer(2, Heartbeat(epochs[2], index - 1, NOW_MS))
         assert not created.done()
-        controller.service.answer(2, Heartbeat(epochs[2], index))
+        controller.service.answer(2, Heartbeat(epochs[2], index, NOW_MS))
         assert created.result(10).topic.name == "t"
 
 
@@ -155,10 +170,10 @@ def test_first_replicas_lead_again_after_some_time(controller, monkeypatch):
 
 def test_who_is_not_registered_is_told_so(controller):
     with pytest.raises(UnknownBroker):
-        controller.service.answer(1, Heartbeat(1, 1))
+        controller.service.answer(1, Heartbeat(1, 1, NOW_MS))
     controller.register(1)
     epoch = controller.register(1, "b")
-    for request in (Heartbeat(epoch - 1, 1), Suspect(epoch - 1, 1)):
+    for request in (Heartbeat(epoch - 1, 1, NOW_MS), Suspect(epoch - 1, 1)):
         with pytest.raises(StaleBrokerEpoch):
             controller.service.answer(1, request)
 
@@ -168,12 +183,12 @@ def test_who_may_have_registered_with_a_newer_leader_is_not_sent_away(controller
     controller.quorum.barrier_fails = True  # this one leads no longer, and has not noticed
     for node, newer in ((1, epoch + 1), (2, 7)):
         with pytest.raises(NotQuorumLeader):
-            controller.service.answer(node, Heartbeat(newer, 9))
+            controller.service.answer(node, Heartbeat(newer, 9, NOW_MS))
     with pytest.raises(StaleBrokerEpoch):
-        controller.service.answer(1, Heartbeat(epoch - 1, 9))
+        controller.service.answer(1, Heartbeat(epoch - 1, 9, NOW_MS))
     controller.quorum.barrier_fails = False
     with pytest.raises(UnknownBroker):
-        controller.service.answer(2, Heartbeat(7, 9))
+        controller.service.answer(2, Heartbeat(7, 9, NOW_MS))
 
 
 def test_a_second_process_of_a_node_waits_until_the_first_is_dead(controller):
@@ -188,7 +203,7 @@ def test_a_second_process_of_a_node_waits_until_the_first_is_dead(controller):
 def test_a_controller_that_does_not_lead_answers_watches_alone(monkeypatch):
     controller = Controller(monkeypatch, leading=False)
     controller.quorum.leader = 3
-    for request in (Heartbeat(1, 1), Suspect(1, 2), Propose(commands.encode(FenceBroker(1, 1)), 100)):
+    for request in (Heartbeat(1, 1, NOW_MS), Suspect(1, 2), Propose(commands.encode(FenceBroker(1, 1)), 100)):
         with pytest.raises(NotQuorumLeader) as caught:
             controller.service.answer(1, request)
         assert caught.value.leader == 3
@@ -211,7 +226,7 @@ def test_a_new_leader_answers_after_its_barrier_and_looks_for_dead_brokers(contr
     controller.refusing.add(2)
     controller.quorum.barrier_fails = controller.quorum.is_leader = True
     with pytest.raises(NotQuorumLeader) as caught:
-        controller.service.answer(1, Heartbeat(1, 1))
+        controller.service.answer(1, Heartbeat(1, 1, NOW_MS))
     assert caught.value.leader is None
     controller.clock.now_ms += 3_600_000
     controller.quorum.barrier_fails = False
