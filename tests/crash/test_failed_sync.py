@@ -95,7 +95,8 @@ def test_every_database_on_the_device(tmp_path, io):
     with logdb.open(tmp_path / "other") as other:
         other.create_topic("t")
         other.log("t").append_many([b"good"])
-        other.log("t").append(b"waits")
+        other.log("t").append(b"written, not synced")
+        other.log("t").flush(sync=False)
         with logdb.open(tmp_path / "db", io=io) as db:
             db.create_topic("t")
             io.fail("fdatasync", errno.EIO, "t-0")
