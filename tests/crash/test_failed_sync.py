@@ -127,10 +127,10 @@ def test_databases_on_other_devices_go_on(tmp_path, io):
 def test_a_sync_that_fails_in_the_background(tmp_path, io, caplog):
     with logdb.open(tmp_path / "db", io=io) as db, caplog.at_level(logging.ERROR):
         db.create_topic("t", config={"flush.ms": 1})
-        log = db.log("t")
+        log, marks = db.log("t"), io.count("fdatasync", "LOCK")
         io.fail("fdatasync", errno.EIO, "t-0")
         log.append_many([b"written, not synced"])
-        io.wait_for("fdatasync", "LOCK", more_than=io.count("fdatasync", "LOCK"))  # the mark for the next opening
+        io.wait_for("fdatasync", "LOCK", more_than=marks)  # the mark for the next opening
         with pytest.raises(SyncFailed):
             log.append(b"x")
         refuses_everything(db)
@@ -277,11 +277,11 @@ def test_a_write_that_fails_is_tried_again(tmp_path, io, number, kind):
 def test_index_sync(tmp_path, io):
     with logdb.open(tmp_path / "db", io=io) as db:
         db.create_topic("t", config={"segment.bytes": 1024, "index.interval.bytes": 0})
-        log = db.log("t")
+        log, marks = db.log("t"), io.count("fdatasync", "LOCK")
         io.fail("fdatasync", errno.EIO, ".index")
         for _ in range(10):
             log.append_many([b"x" * 300])
-        io.wait_for("fdatasync", "LOCK", more_than=io.count("fdatasync", "LOCK"))
+        io.wait_for("fdatasync", "LOCK", more_than=marks)
         with pytest.raises(SyncFailed, match="index"):
             log.flush()
         refuses_everything(db)

@@ -88,7 +88,16 @@ def test_a_silent_broker_is_fenced_when_its_session_lapses(nodes):
     copy.close()
 
 
-def test_a_dead_broker_is_fenced_at_once(nodes):
+@pytest.fixture
+def patient_nodes(tmp_path):
+    """A session lasts 6 s."""
+    with contextlib.closing(Nodes(tmp_path, settings='profile = "sd"\n')) as made:
+        made.start()
+        yield made
+
+
+def test_a_dead_broker_is_fenced_at_once(patient_nodes):
+    nodes = patient_nodes
     brokers = {n: Broker(nodes, n) for n in nodes.numbers}
     for broker in brokers.values():
         broker.come()
@@ -101,8 +110,7 @@ def test_a_dead_broker_is_fenced_at_once(nodes):
     brokers[3].beat()
     brokers[3].die()  # its connection ends: nobody has to suspect it
     leader = nodes.leader()
-    took = until(lambda: next(b["fenced"] for b in client.describe(leader).brokers if b["node"] == 3), seconds=0.8)
-    assert took < 0.8
+    until(lambda: next(b["fenced"] for b in client.describe(leader).brokers if b["node"] == 3), seconds=5)
 
 
 def test_a_broker_that_drains_is_told_so(nodes):
@@ -183,7 +191,7 @@ def test_over_tls(tmp_path):
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "node.pem"))
-    nodes = Nodes(tmp_path, tls='tls_cert = "node.pem"\ntls_ca = "ca.pem"\n')
+    nodes = Nodes(tmp_path, settings='tls_cert = "node.pem"\ntls_ca = "ca.pem"\n')
     nodes.start()
     assert nodes.client(1).propose(TakeProducerIds(10), 20).first == 0
     plain = ControllerClient(dataclasses.replace(nodes.configs[1], tls_cert=None), 1)

@@ -9,6 +9,7 @@ import pytest
 
 import logdb
 from support.batches import encode_log
+from support.builders import until
 from support.faulty_io import FaultyIO
 
 SCALE = int(os.environ.get("LOGDB_TEST_SCALE", "1"))
@@ -224,7 +225,7 @@ def test_interval_syncs_by_itself(tmp_path):
             log.append(b"x")
             io.wait_for("fdatasync", "0.log", more_than=syncs)
             io.wait_for("pwrite", "recovery-point", more_than=number)
-            assert log.view.flushed.offset == number + 1
+            until(lambda end=number + 1: log.view.flushed.offset == end, "the record is flushed")
 
 
 def test_level_os_does_not_sync(tmp_path):

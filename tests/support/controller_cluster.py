@@ -36,12 +36,13 @@ def until(condition: Callable[[], object], what: str = "it does not happen", sec
 class Nodes:
     """Controllers by the numbers of their nodes."""
 
-    def __init__(self, path: Path, count: int = 3, *, secret: str = "s" * 32, tls: str = "") -> None:
+    def __init__(self, path: Path, count: int = 3, *, secret: str = "s" * 32, settings: str = "") -> None:
+        """``settings``: more lines for each ``cluster.toml``."""
         ports = [free_port() for _ in range(2 * count)]
         self.path, self.numbers = path, list(range(1, count + 1))
         addresses = {n: (ports[2 * n - 2], ports[2 * n - 1]) for n in self.numbers}
         self.voters = voters = [Voter(n, random.getrandbits(62), "127.0.0.1", addresses[n][0]) for n in self.numbers]
-        scheme = "https" if tls else "http"
+        scheme = "https" if "tls_cert" in settings else "http"
         tables = "".join(
             f'[[nodes]]\nnumber = {n}\nquorum = "127.0.0.1:{quorum}"\ncontroller = "127.0.0.1:{own}"\nhttp = "{scheme}://127.0.0.1:{n}"\n'
             for n, (quorum, own) in addresses.items()
@@ -51,7 +52,7 @@ class Nodes:
             files.create(IO(), str(path / f"quorum-{n}"), CLUSTER, voters[n - 1], voters)
             (path / f"{n}.secret").write_text(secret)
             (path / f"{n}.secret").chmod(0o600)
-            (path / f"{n}.toml").write_text(f'cluster = "{CLUSTER}"\nnode = {n}\nsecret_file = "{n}.secret"\n{tls}{tables}')
+            (path / f"{n}.toml").write_text(f'cluster = "{CLUSTER}"\nnode = {n}\nsecret_file = "{n}.secret"\n{settings}{tables}')
             self.configs[n] = ClusterConfig.load(str(path / f"{n}.toml"))
         self.running: dict[int, ControllerProcess] = {}
         self.clients: list[ControllerClient] = []

@@ -7,6 +7,7 @@ import logdb
 from logdb.errors import Closed, CorruptionError, FencedLeaderEpoch, LogdbError, SyncFailed, UnknownLeaderEpoch, WriteFailed
 from logdb.log import high_watermark, producer_snapshot, truncation
 from logdb.store.store import Store
+from support.builders import until
 from support.faulty_io import FaultyIO
 from support.followers import batches_of, catch_up, open_replica
 from support.power_cut import die, quiet
@@ -91,7 +92,7 @@ def test_nothing_is_shown_until_the_leader_says_what_is_replicated(db, log):
 @pytest.mark.parametrize("clean", [True, False])
 def test_an_opening_shows_what_was_noted(path, db, log, io, clean):
     log.move_high_watermark(5, leader_epoch=1)
-    io.wait_for("pwrite", "high-watermark", more_than=1)
+    until(lambda: said(path) == 5, "the move is noted")
     log.flush()
     db.close() if clean else die(db)
     with opened(path) as again:

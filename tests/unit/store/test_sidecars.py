@@ -10,6 +10,7 @@ import pytest
 import logdb
 from logdb import errors
 from logdb.model import ProducerIdAndEpoch
+from support.builders import until
 from support.columnar import check_same, rows_of_dataset, rows_of_logs
 from support.faulty_io import FaultyIO
 from support.keyed import Keyed
@@ -505,9 +506,7 @@ def test_in_the_background(tmp_path):
         sealed = len(db._store.catalogue.segments("t", 0))
         sidecars = db._store.writer.sidecars
         sidecars.background.hasten("parquet")
-        io.wait_for("fsync_dir", "t-0", more_than=io.count("fsync_dir", "t-0"))
-        while sum(entry.sidecar is not None for entry in db._store.catalogue.segments("t", 0)) < sealed:
-            io.wait_for("rename", "t-0", more_than=io.count("rename", ".parquet.tmp") - 1)
+        until(lambda: sum(entry.sidecar is not None for entry in db._store.catalogue.segments("t", 0)) == sealed, "each has a sidecar")
         assert check_same(db) == sealed > 1
         assert not [name for name in os.listdir(tmp_path / "db" / "plain-0") if "parquet" in name]
         assert db.describe_topic("t").config["logdb.parquet"] is True
