@@ -32,7 +32,7 @@ def committed(db, partition=0):
 
 def rest(db, **options):
     """What the next member of the group gets."""
-    with consumer(db, iteration_timeout_ms=200, **options) as following:
+    with consumer(db, iteration_timeout_ms=1000, **options) as following:
         return [record.value for record in following]
 
 
@@ -69,7 +69,7 @@ def test_what_a_poll_that_was_interrupted_itself_came_after_is_processed(db):
 
 
 def test_iteration_that_has_ended_is_processed(db):
-    with pytest.raises(KeyboardInterrupt), consumer(db, iteration_timeout_ms=200) as interrupted:
+    with pytest.raises(KeyboardInterrupt), consumer(db, iteration_timeout_ms=1000) as interrupted:
         assert len(list(interrupted)) == 10
         raise KeyboardInterrupt
     assert committed(db) == 10
@@ -121,7 +121,7 @@ def test_offsets_that_compaction_has_left_out(db):
         for record in first:
             if record.value == b"y":
                 raise KeyboardInterrupt
-    with db.consumer("c", group_id="g", auto_offset_reset="earliest", iteration_timeout_ms=200) as second:
+    with db.consumer("c", group_id="g", auto_offset_reset="earliest", iteration_timeout_ms=1000) as second:
         assert [record.value for record in second] == [b"y", b"new"]
 
 

@@ -124,7 +124,7 @@ def test_kafka_python(broker, topic, codec):
     producer.close()
     expected = [(key, value, [(name, part or b"") for name, part in headers], timestamp) for key, value, headers, timestamp in RECORDS]
     assert stored(broker, topic) == expected
-    consumer = kafka.KafkaConsumer(bootstrap_servers=broker.bootstrap_servers, auto_offset_reset="earliest", consumer_timeout_ms=500)
+    consumer = kafka.KafkaConsumer(bootstrap_servers=broker.bootstrap_servers, auto_offset_reset="earliest", consumer_timeout_ms=3000)
     where = kafka.TopicPartition(topic, 0)
     consumer.assign([where])
     got = [(one.key, one.value, list(one.headers), one.timestamp) for one in consumer]

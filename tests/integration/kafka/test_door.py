@@ -32,7 +32,7 @@ numbers = itertools.count()
 
 @pytest.fixture(scope="module")
 def broker():
-    with logdb.testing.broker(header_timeout_ms=400, body_timeout_ms=400, connections_per_address_max=60, connections_max=80) as running:
+    with logdb.testing.broker(header_timeout_ms=1500, body_timeout_ms=1500, connections_per_address_max=60, connections_max=80) as running:
         yield running
 
 

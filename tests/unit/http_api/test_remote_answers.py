@@ -67,7 +67,7 @@ def liar():
 
 @pytest.fixture
 def db(liar):
-    with logdb.open(liar.url, timeout_ms=200) as db:
+    with logdb.open(liar.url, timeout_ms=600) as db:
         yield db
 
 
