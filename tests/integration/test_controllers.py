@@ -28,6 +28,14 @@ def nodes(tmp_path):
         yield made
 
 
+@pytest.fixture
+def patient_nodes(tmp_path):
+    """A session lasts 6 s."""
+    with contextlib.closing(Nodes(tmp_path, settings='profile = "sd"\n')) as made:
+        made.start()
+        yield made
+
+
 def test_what_one_proposes_all_watch(nodes):
     copies = [StateCopy(nodes.client(n), lambda state: None) for n in nodes.numbers]
     first = Broker(nodes, 1)
@@ -35,7 +43,7 @@ def test_what_one_proposes_all_watch(nodes):
     answer = first.client.propose(CreateTopic("t", "id", {}, 3, 1))
     for copy in copies:
         assert copy.wait_for(answer.index, 10).topics["t"] == answer.topic
-    assert all(copy.state == copies[0].state for copy in copies)
+    until(lambda: all(copy.state == copies[0].state for copy in copies))
     for client, copy in zip(nodes.clients, copies, strict=False):
         client.close()
         copy.close()
@@ -69,7 +77,8 @@ def test_producer_ids_are_given_once_while_the_leader_is_killed(nodes, record_pr
     assert all(first % 10 == 0 for first in blocks)
 
 
-def test_a_silent_broker_is_fenced_when_its_session_lapses(nodes):
+def test_a_silent_broker_is_fenced_when_its_session_lapses(patient_nodes):
+    nodes = patient_nodes
     brokers = {n: Broker(nodes, n) for n in nodes.numbers}
     for broker in brokers.values():
         broker.come()
@@ -79,21 +88,13 @@ def test_a_silent_broker_is_fenced_when_its_session_lapses(nodes):
     while not (copy.state.brokers and copy.state.brokers[3].fenced):
         for n in (1, 2):
             assert not brokers[n].beat().fenced
-        assert time.monotonic() < silent + 20
+        assert time.monotonic() < silent + 40
         time.sleep(0.1)
-    assert time.monotonic() - silent > 0.7
+    assert time.monotonic() - silent > 4
     assert {partition.leader for partition in copy.state.topics["t"].partitions} == {1, 2}
     assert all(partition.in_sync == tuple(n for n in partition.replicas if n != 3) for partition in copy.state.topics["t"].partitions)
     brokers[3].come()
     copy.close()
-
-
-@pytest.fixture
-def patient_nodes(tmp_path):
-    """A session lasts 6 s."""
-    with contextlib.closing(Nodes(tmp_path, settings='profile = "sd"\n')) as made:
-        made.start()
-        yield made
 
 
 def test_a_dead_broker_is_fenced_at_once(patient_nodes):
@@ -145,9 +146,10 @@ def test_all_are_killed_and_know_what_was_acknowledged(nodes):
     for n in nodes.numbers:
         nodes.signal(n)
     client = nodes.client(2)
-    assert client.propose(TakeProducerIds(10), 20).first == ids[-1] + 10
+    given = client.propose(TakeProducerIds(10), 20).first
+    assert given in range(ids[-1] + 10, ids[-1] + 100, 10)  # a try whose answer was late has taken a block, too
     copy = StateCopy(nodes.client(3), lambda state: None)
-    until(lambda: copy.state.next_producer_id == ids[-1] + 20)
+    until(lambda: copy.state.next_producer_id >= given + 10)
     assert copy.state.topics["t"].topic_id == "id"
 
 
@@ -158,14 +160,16 @@ def test_a_leader_that_is_stopped_is_replaced_and_follows_when_it_goes_on(nodes)
     nodes.signal(leader, signal.SIGSTOP)
     other = nodes.client(next(n for n in nodes.numbers if n != leader))
     began = time.monotonic()
-    assert other.propose(TakeProducerIds(10), 20).first == first + 10
+    given = other.propose(TakeProducerIds(10), 20).first
+    assert given > first
     assert time.monotonic() - began < 10
     nodes.signal(leader, signal.SIGCONT)
     copy = StateCopy(nodes.client(leader), lambda state: None)
-    until(lambda: copy.state.next_producer_id == first + 20)
+    until(lambda: copy.state.next_producer_id >= given + 10)
 
 
-def test_a_voter_that_lost_its_journal_is_removed_and_added_as_a_new_one(nodes):
+def test_a_voter_that_lost_its_journal_is_removed_and_added_as_a_new_one(patient_nodes):
+    nodes = patient_nodes
     client, number = nodes.client(1), nodes.leader() % 3 + 1
     nodes.running.pop(number).stop()
     directory, old = nodes.path / f"quorum-{number}", nodes.voters[number - 1]
@@ -180,22 +184,21 @@ def test_a_voter_that_lost_its_journal_is_removed_and_added_as_a_new_one(nodes):
     new = old._replace(incarnation=old.incarnation + 1)
     files.create(IO(), str(directory), CLUSTER, new, ())
     nodes.start(number)
-    client.propose(TakeProducerIds(10), 20)
+    given = client.propose(TakeProducerIds(10), 20).first
     client.change_voters(new, add=True)
     until(lambda: client.describe(number).quorum["state"] == "follower")
     copy = StateCopy(nodes.client(number), lambda state: None)
-    until(lambda: copy.state.next_producer_id == 10)
+    until(lambda: copy.state.next_producer_id >= given + 10)
 
 
 def test_over_tls(tmp_path):
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "node.pem"))
-    nodes = Nodes(tmp_path, settings='tls_cert = "node.pem"\ntls_ca = "ca.pem"\n')
-    nodes.start()
-    assert nodes.client(1).propose(TakeProducerIds(10), 20).first == 0
-    plain = ControllerClient(dataclasses.replace(nodes.configs[1], tls_cert=None), 1)
-    with pytest.raises(ControllerUnavailable):
-        plain.describe()
-    plain.close()
-    nodes.close()
+    with contextlib.closing(Nodes(tmp_path, settings='tls_cert = "node.pem"\ntls_ca = "ca.pem"\n')) as nodes:
+        nodes.start()
+        assert nodes.client(1).propose(TakeProducerIds(10), 20).first % 10 == 0
+        plain = ControllerClient(dataclasses.replace(nodes.configs[1], tls_cert=None), 1)
+        with pytest.raises(ControllerUnavailable):
+            plain.describe()
+        plain.close()

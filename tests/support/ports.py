@@ -15,8 +15,10 @@ PORTS = _ALL[_WORKER * len(_ALL) // _WORKERS : (_WORKER + 1) * len(_ALL) // _WOR
 _next = itertools.cycle(random.SystemRandom().sample(PORTS, len(PORTS)))
 
 
-def free_port() -> int:
-    """A port that nothing listens at."""
+def free_port(taken: set[int] | None = None) -> int:
+    """A port that nothing listens at; it comes into ``taken``, as where it stands for the function of a cluster's directories."""
     while True:
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port := next(_next))):
+            if taken is not None:
+                taken.add(port)
             return port

@@ -105,7 +105,7 @@ def test_with_two_of_three_dead_writes_are_refused_and_reads_served(cluster):
     others = [number for number in cluster.numbers if number != leader]
     for number in others:
         cluster.kill(number)
-    with logdb.open(cluster.url(leader), timeout_ms=2_000) as alone:
+    with logdb.open(cluster.url(leader), timeout_ms=10_000) as alone:
         assert values(alone) == [0]
         with pytest.raises(LogdbError) as info:
             alone.log("t").append_many([b"1"])

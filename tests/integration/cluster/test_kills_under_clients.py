@@ -79,7 +79,7 @@ def test_librdkafka_loses_nothing_while_a_leader_is_killed(cluster, db) -> None:
                 read[message.partition(), message.offset()] = message.value()
         consumer.close()
 
-    threads = [threading.Thread(target=call) for call in (produce, consume)]
+    threads = [threading.Thread(target=call, daemon=True) for call in (produce, consume)]
     for thread in threads:
         thread.start()
     eventually(lambda: len(read) > 100)

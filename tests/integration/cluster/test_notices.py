@@ -14,6 +14,7 @@ def test_a_node_is_killed_and_comes_back(tmp_path):
     with cluster_process(tmp_path) as cluster, cluster.open(1) as db:
         db.create_topic("t", partitions=3)
         eventually(lambda: all(len(one.in_sync) == 3 for one in db.describe_topic("t").partitions))
+        eventually(lambda: any(one.leader == 3 for one in db.describe_topic("t").partitions), 60)
         led = [one.partition for one in db.describe_topic("t").partitions if one.leader == 3]
         assert led
         begin = json.load(urllib.request.urlopen(f"{cluster.url(1)}/logdb/v1/watch", timeout=60))["position"]

@@ -45,6 +45,7 @@ def test_under_load(nodes, before, after):
         load.wait_for_more(50)
         asked(nodes, "partitions", "reassign", "--topic", topic, "--to", ",".join(map(str, after)), "--timeout", "20s")
         load.wait_for_more(50)
+    eventually(lambda: sorted(described(nodes, topic)["in_sync"]) == sorted(after))
     found = described(nodes, topic)
     assert (found["replicas"], found["target"], sorted(found["in_sync"])) == (list(after), [], sorted(after))
     assert found["leader"] in after

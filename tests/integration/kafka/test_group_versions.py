@@ -92,7 +92,7 @@ def vanish(served, group, version):
     with Wire(served.address) as gone:
         before_count = member_count()
         values = {"protocol_type": "consumer", "protocols": [{"name": "range", "metadata": b"gone"}]}
-        gone.send("JoinGroup", version, group_id=group, session_timeout_ms=500, rebalance_timeout_ms=60_000, **values)
+        gone.send("JoinGroup", version, group_id=group, session_timeout_ms=2_000, rebalance_timeout_ms=60_000, **values)
         until(lambda: member_count() > before_count)
 
 

@@ -118,7 +118,7 @@ def test_kafka_python_consumes_in_a_group(served):
             bootstrap_servers=served.address,
             group_id="p",
             auto_offset_reset="earliest",
-            consumer_timeout_ms=3000,
+            consumer_timeout_ms=30_000,
             heartbeat_interval_ms=200,
             enable_auto_commit=False,
         )

@@ -41,7 +41,7 @@ def authority(tmp_path_factory):
 
 @contextlib.contextmanager
 def guarded():
-    with logdb.testing.broker(header_timeout_ms=1000) as running:
+    with logdb.testing.broker(header_timeout_ms=3000) as running:
         running.database.create_topic("t")
         running.database.create_topic("secret")
         secure(running.database.path, *ACLS, users=PASSWORDS)
