@@ -35,8 +35,9 @@ def cells(result: Result) -> tuple[str, ...]:
     goal = ""
     if result.value_size == 100:
         if result.row.limit is not None:
-            least = bool(result.ours) and result.ours[0].unit == "M/s"
-            goal = f"≥ {result.row.limit * 1e3:g} k/s" if least else f"≤ {result.row.limit:g}"
+            unit = result.ours[0].unit if result.ours else ""
+            limit, unit = (result.row.limit * 1e3, "k/s") if unit == "M/s" else (result.row.limit, unit)
+            goal = f"{'≥' if unit.endswith('/s') else '≤'} {limit:g} {unit}".rstrip()
         elif result.row.goal is not None:
             goal = f"≥ {result.row.goal:.3g} ×"
     met = {True: "yes", False: "no", None: ""}[result.met]
