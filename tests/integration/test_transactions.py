@@ -234,7 +234,7 @@ def test_a_fenced_block_raises_and_the_next_one_goes_on(db):
 
 
 def test_a_transaction_that_is_forgotten_is_aborted(db):
-    producer = explicit(db, transaction_timeout_ms=20)
+    producer = explicit(db, transaction_timeout_ms=1_000)
     producer.begin_transaction()
     producer.send("out", b"forgotten", partition=0)
     producer.flush()
