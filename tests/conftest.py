@@ -63,7 +63,7 @@ class FailuresAtOnce:
 
 
 def pytest_configure(config):
-    directory._free_port = ports.free_port
+    directory._free_port = lambda taken: ports.free_port()
     if config.getoption("--brokers") == 3:
         three_brokers.Shared.chosen, testing.broker = True, three_brokers.broker
     if not hasattr(config, "workerinput"):  # not in the workers of xdist

@@ -75,7 +75,7 @@ class Node:
     ``_unfenced``   heartbeats      set: the controller has let this node lead, since ``begin``
     ``_ended``      ``running``     set for good: no more heartbeats
     ``_beat_is_due`` copy, heartbeats set: this node knows more than it has told the controller
-    ``_reason``     heartbeats      the last one for which it was not let in
+    ``_reason``     heartbeats      why this node was not let in, as far as it knows
     ``_has_quorum`` ``leave``       at the end: False: the controllers did not answer a moment ago
     =============== =============== ====================================================================
     """
@@ -265,7 +265,10 @@ class Node:
             self._beat_is_due.clear()
             sent_ms = self._io.monotonic_ms()
             try:
-                if self._may_lead():
+                # One that could not lead is silent, so that it is fenced.
+                if (failure := self._copy.failure) is not None:
+                    self._reason = str(failure)
+                elif not self._replicas.disk_hangs:
                     own = self._registered.broker_epoch, self._metadata.state.index, self._io.clock_ms()
                     if not self._client.heartbeat(*own, 2 * interval_s).fenced:
                         self._unfenced.set()
@@ -276,17 +279,11 @@ class Node:
                 return
             except LogdbError as error:
                 self._reason = str(error)
-                logger.info("this node is not let in: %s", error)
+                logger.info("a heartbeat has failed: %s", error)
             except Exception:
                 logger.exception("no controller has heard this node")
             self._replicas.is_lapsed = self._io.monotonic_ms() - heard_ms > times.session_ms
             self._beat_is_due.wait(interval_s)
-
-    def _may_lead(self) -> bool:
-        """A broker that cannot is silent, so that it is fenced: it is not asked to lead what it could not take in."""
-        if (failure := self._copy.failure) is not None:
-            self._reason = f"it does not follow the cluster's metadata: {failure}"
-        return failure is None and not self._replicas.disk_hangs
 
 
 def _unless_closed(call: Callable[..., object], *arguments: object) -> None:

@@ -88,7 +88,7 @@ def test_a_silent_broker_is_fenced_when_its_session_lapses(patient_nodes):
     while not (copy.state.brokers and copy.state.brokers[3].fenced):
         for n in (1, 2):
             assert not brokers[n].beat().fenced
-        assert time.monotonic() < silent + 40
+        assert time.monotonic() < silent + 20
         time.sleep(0.1)
     assert time.monotonic() - silent > 4
     assert {partition.leader for partition in copy.state.topics["t"].partitions} == {1, 2}
@@ -138,7 +138,8 @@ def test_a_controller_that_dies_is_started_again_and_a_stopped_one_ends(nodes):
         os.kill(nodes.running[1].pid, 0)
 
 
-def test_all_are_killed_and_know_what_was_acknowledged(nodes):
+def test_all_are_killed_and_know_what_was_acknowledged(patient_nodes):
+    nodes = patient_nodes
     broker = Broker(nodes, 1)
     broker.come()
     broker.client.propose(CreateTopic("t", "id", {}, 1, 1))
@@ -146,10 +147,9 @@ def test_all_are_killed_and_know_what_was_acknowledged(nodes):
     for n in nodes.numbers:
         nodes.signal(n)
     client = nodes.client(2)
-    given = client.propose(TakeProducerIds(10), 20).first
-    assert given in range(ids[-1] + 10, ids[-1] + 100, 10)  # a try whose answer was late has taken a block, too
+    assert client.propose(TakeProducerIds(10), 20).first == ids[-1] + 10
     copy = StateCopy(nodes.client(3), lambda state: None)
-    until(lambda: copy.state.next_producer_id >= given + 10)
+    until(lambda: copy.state.next_producer_id == ids[-1] + 20)
     assert copy.state.topics["t"].topic_id == "id"
 
 
@@ -160,12 +160,11 @@ def test_a_leader_that_is_stopped_is_replaced_and_follows_when_it_goes_on(nodes)
     nodes.signal(leader, signal.SIGSTOP)
     other = nodes.client(next(n for n in nodes.numbers if n != leader))
     began = time.monotonic()
-    given = other.propose(TakeProducerIds(10), 20).first
-    assert given > first
+    assert other.propose(TakeProducerIds(10), 20).first == first + 10
     assert time.monotonic() - began < 10
     nodes.signal(leader, signal.SIGCONT)
     copy = StateCopy(nodes.client(leader), lambda state: None)
-    until(lambda: copy.state.next_producer_id >= given + 10)
+    until(lambda: copy.state.next_producer_id == first + 20)
 
 
 def test_a_voter_that_lost_its_journal_is_removed_and_added_as_a_new_one(patient_nodes):
@@ -184,11 +183,11 @@ def test_a_voter_that_lost_its_journal_is_removed_and_added_as_a_new_one(patient
     new = old._replace(incarnation=old.incarnation + 1)
     files.create(IO(), str(directory), CLUSTER, new, ())
     nodes.start(number)
-    given = client.propose(TakeProducerIds(10), 20).first
+    client.propose(TakeProducerIds(10), 20)
     client.change_voters(new, add=True)
     until(lambda: client.describe(number).quorum["state"] == "follower")
     copy = StateCopy(nodes.client(number), lambda state: None)
-    until(lambda: copy.state.next_producer_id >= given + 10)
+    until(lambda: copy.state.next_producer_id == 10)
 
 
 def test_over_tls(tmp_path):
@@ -197,7 +196,7 @@ def test_over_tls(tmp_path):
     authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "node.pem"))
     with contextlib.closing(Nodes(tmp_path, settings='tls_cert = "node.pem"\ntls_ca = "ca.pem"\n')) as nodes:
         nodes.start()
-        assert nodes.client(1).propose(TakeProducerIds(10), 20).first % 10 == 0
+        assert nodes.client(1).propose(TakeProducerIds(10), 20).first == 0
         plain = ControllerClient(dataclasses.replace(nodes.configs[1], tls_cert=None), 1)
         with pytest.raises(ControllerUnavailable):
             plain.describe()
