@@ -227,8 +227,8 @@ def survive(scratch: str, rows: list[bytes]) -> None:
         assert broken == 0, f"{broken} acknowledged records lost at level {level}"
     console.print(table)
     console.print(
-        "A kill spares the operating system's cache, so each level kept its promise. The others waited in memory, and nobody had "
-        "been told that they were written; one more may be found, where the kill came before the writer could say so. A power cut "
+        "A kill spares the operating system's cache, so each level kept its promise. The others waited in memory, and were "
+        "not acknowledged yet; one more may be found, where the kill came before the writer could say so. A power cut "
         "may also cost `interval` its last second and `os` what the system had not written out, but `fsync` nothing acknowledged."
     )
 

@@ -1,8 +1,8 @@
 """Activity tracking, and an audit that tells when something was lost.
 
 Each front end counts the events that it sends, window by window, and publishes the counts to the topic `audit`.  The auditor
-counts what arrives, and compares.  A difference is an alert that says whose events are missing, and of which minute: nobody
-has to trust the pipeline, it proves itself.  (Kafka was made for this at LinkedIn, audit included.)
+counts what arrives, and compares.  A difference is an alert that says whose events are missing, and of which minute: the
+pipeline proves itself, it needs no trust.  (Kafka was made for this at LinkedIn, audit included.)
 """
 
 import json

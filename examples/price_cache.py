@@ -1,6 +1,6 @@
 """A cache rebuilt from a compacted topic.
 
-Whoever changes a price writes it to the topic; each shop keeps all prices in a dict and follows the topic.  A shop that starts
+A change of a price is a record of the topic; each shop keeps all prices in a dict and follows the topic.  A shop that starts
 has no database to ask: it replays the topic.  Compaction keeps that short, since of each product only the latest price is
 left, whatever the number of changes was; the cache it gives is the same.
 """

@@ -4,7 +4,7 @@ A retailer's orders have to be handled one after the other: the stock that one o
 retailers have nothing to do with each other.  So the key is the retailer, and the partitions are shared out between the
 workers of a group: more workers handle more retailers at a time, and no lock is needed anywhere.
 
-What is left in stock is a compacted topic, keyed by retailer; whoever wants to know looks at it as a table.
+What is left in stock is a compacted topic, keyed by retailer; the program reads it as a table.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Change data capture: what is inserted, updated and deleted in a table of SQLite or PostgreSQL becomes a compacted topic.
 
 Key and value of a record are JSON: the row's primary key, and the row as it is since then, null where it was deleted.  Each
-change comes once, in the order of its commit: a record says in a header which change it is, so whoever is killed goes on
+change comes once, in the order of its commit: a record says in a header which change it is, so a program that was killed goes on
 behind the last record of the topic.  `replica.py` makes a table of the topic again.
 
     python examples/spark/change_capture.py --path db --topic customers --sqlite shop.sqlite --table customers

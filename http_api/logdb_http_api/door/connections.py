@@ -212,7 +212,7 @@ class Connections:
             self._sweeper = self.loop.call_later(min(self.limits.header_timeout_ms, self.limits.write_timeout_ms) / 4000, self._sweep)
 
     def _sweep(self) -> None:
-        """Cut off who is too slow; nobody looks again while all connections are idle."""
+        """Close connections that are too slow; look again later unless all are idle."""
         self._sweeper, now_s = None, self.loop.time()
         for connection in list(self.open):
             if connection.is_too_slow(now_s, self.limits):

@@ -8,7 +8,7 @@ Rules (docs/replication.md):
 - The high watermark is the smallest *flushed* end over the maximal in-sync set: the one that the controller has, and those that a
   proposal under way would add.  It never goes back.  It stays where it is while fewer replicas than ``min.insync.replicas`` are in sync.
 - A follower is added once its flushed end has reached the high watermark and the start of the epoch, in the broker epoch that it is
-  registered with.  It is removed once it has lagged for ``lag_ms``; at once, and whoever is left, if its log is damaged.
+  registered with.  It is removed once it has lagged for ``lag_ms``; at once, however few members are left, if its log is damaged.
 - A damaged log is begun anew only when no acknowledgement counts on it: its node is not in the maximal in-sync set.  It comes back by
   reports of a later lineage alone: those from before are late.
 - One proposal is under way at a time: a compare-and-set on the partition epoch.  Whatever was proposed on one partition epoch may still

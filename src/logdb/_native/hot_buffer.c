@@ -82,7 +82,7 @@ PyObject *buffer_lend(size_t size)
 
 void buffer_give(buffer *f)
 {
-    bool shared = ((PyByteArrayObject *)f->view.obj)->ob_exports > 1; /* somebody kept a view of it */
+    bool shared = ((PyByteArrayObject *)f->view.obj)->ob_exports > 1; /* a caller kept a view of it */
     size_t size = (size_t)f->view.len;
     if (shared || pool.count == POOL_COUNT_MAX || pool.size_bytes + size > POOL_SIZE_BYTES_MAX) {
         buffer_free(f);

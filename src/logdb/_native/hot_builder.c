@@ -93,7 +93,7 @@ int builder_wake(builder *b)
     return -1;
 }
 
-/* a view that somebody still uses cannot be released; it then shows old bytes */
+/* a view that a caller still uses cannot be released; it then shows old bytes */
 static void view_release(PyObject *view)
 {
     if (view == NULL)
@@ -176,7 +176,7 @@ void builder_leave(builder *b)
     PyThread_release_lock(b->append_lock);
 }
 
-/* 1: have it, 0: somebody else has it and wait is false, -1: this thread has it already */
+/* 1: have it, 0: another thread has it and wait is false, -1: this thread has it already */
 static int writer_enter(builder *b, bool wait)
 {
     if (!wait && !PyThread_acquire_lock(b->write_lock, NOWAIT_LOCK))
@@ -247,7 +247,7 @@ void builder_enqueue(builder *b, buffer *f)
     queue_add(b, f);
 }
 
-/* Writes what is in the queue up to the offset.  Where somebody else is at it they may write ours too: wait only if asked. */
+/* Writes what is in the queue up to the offset.  Another thread that is writing may write ours too: wait only if asked. */
 static int queue_write(builder *b, int64_t offset, bool wait)
 {
     int entered = writer_enter(b, wait);

@@ -1,7 +1,7 @@
 /* hot_record.c -- Record: immutable, made by reading, without GC support because it can be in no cycle.
  *
  * Key, value and timestamp are object members, which CPython's adaptive interpreter reads without a call.  Headers
- * are kept as they lie on disk, and decoded when somebody looks at them. */
+ * are kept as they lie on disk, and decoded when a caller reads them. */
 #include "hot.h"
 
 typedef struct {
