@@ -307,12 +307,14 @@ class File:
 def read_file(io: IO, path: str, size_bytes_max: int) -> bytes:
     """The content of a small file, at most ``size_bytes_max`` bytes of it.
 
+    It takes memory for what the file holds: a read of the largest size would ask the system for that much, which a small board refuses.
+
     Raises:
         FileNotFoundError: There is none.
         ReadFailed: The system cannot read it.
     """
     with File(io, path, os.O_RDONLY) as file:
-        return file.read(size_bytes_max, 0)
+        return file.read(min(file.size_bytes(), size_bytes_max), 0)
 
 
 def write_file(io: IO, path: str, data: Buffer, *, position: int = 0, sync: bool = True) -> None:

@@ -5,6 +5,7 @@ import errno
 import os
 import threading
 import time
+import tracemalloc
 import weakref
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from logdb import disk
 from logdb.disk import File, Watcher, copy_file, link_file, read_file, replace_file, sync_directory, write_file
 from logdb.errors import DiskFull, LogdbError, ReadFailed, SyncFailed, WriteFailed, release_frames
 from logdb.io import IO
+from logdb.model import SEGMENT_SIZE_BYTES_MAX
 from support.faulty_io import FaultyIO
 
 NOT_OF_THE_DISK = [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES]  # of an open; none says what the disk holds
@@ -141,6 +143,17 @@ def test_what_is_not_there_is_pythons_error(io, tmp_path):
         disk.names_in(io, str(tmp_path / "x"))
     with pytest.raises(WriteFailed, match="nowhere"):
         write_file(io, str(tmp_path / "nowhere" / "x"), b"")
+
+
+def test_reading_a_small_file_takes_memory_for_what_it_holds(io, tmp_path):
+    write_file(io, str(tmp_path / "small"), b"content")
+    tracemalloc.start()  # counts a buffer by its size, touched or not
+    try:
+        assert read_file(io, str(tmp_path / "small"), SEGMENT_SIZE_BYTES_MAX) == b"content"
+        assert tracemalloc.get_traced_memory()[1] < 100_000
+    finally:
+        tracemalloc.stop()
+    assert read_file(io, str(tmp_path / "small"), 4) == b"cont"
 
 
 @pytest.mark.parametrize(("number", "kind"), [(errno.ENOSPC, DiskFull), (errno.EDQUOT, DiskFull), (errno.EIO, WriteFailed)])
