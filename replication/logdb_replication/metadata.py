@@ -8,11 +8,22 @@ Threading: ``publish`` from the thread of the copy, all else from any thread.
 """
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
-from logdb.errors import InvalidSecurity, UnknownPartition, UnknownTopic
-from logdb.model import BY_DEFAULT, INTERNAL_TOPICS, ClusterEvent, ConfigValue, TopicEvent, TopicInfo
+from logdb.errors import (
+    ElectionNotNeeded,
+    EligibleLeadersNotAvailable,
+    InvalidReassignment,
+    InvalidSecurity,
+    LogdbError,
+    NoReassignment,
+    PreferredLeaderNotAvailable,
+    ReplicaCountChanged,
+    UnknownPartition,
+    UnknownTopic,
+)
+from logdb.model import BY_DEFAULT, INTERNAL_TOPICS, ClusterEvent, ConfigValue, TopicEvent, TopicInfo, TopicPartition
 from logdb.store.json_line import SECURITY_SIZE_BYTES_MAX
 from logdb.store.protocols import BrokerInfo, PartitionState, always
 from logdb.store.store import Store
@@ -21,6 +32,7 @@ from logdb.threads import renewed
 from logdb_replication.changes_of_nodes import changes_of_nodes
 from logdb_replication.config import ClusterConfig
 from logdb_replication.controller.commands import (
+    REFUSALS,
     AddPartitions,
     AlterTopic,
     Answer,
@@ -28,11 +40,17 @@ from logdb_replication.controller.commands import (
     Command,
     CreateTopic,
     DeleteTopic,
+    ElectPreferred,
+    ElectUnclean,
+    LimitReassignments,
+    PartitionIs,
     ProducerIds,
+    Reassign,
     TakeProducerIds,
     TopicIs,
 )
-from logdb_replication.controller.errors import ControllerUnavailable, StateChanged
+from logdb_replication.controller.elections import preferred
+from logdb_replication.controller.errors import ControllerUnavailable, IneligibleReplica, PartitionChanged, StateChanged, UnknownBroker
 from logdb_replication.controller.state import ClusterState, TopicState
 
 T = TypeVar("T")
@@ -40,6 +58,15 @@ T = TypeVar("T")
 TIMEOUT_S = 30.0
 _FIRST_START_S = 10.0
 IN_SYNC_MIN = "min.insync.replicas"
+_REASSIGN_TRIES = 5
+_OF_A_PARTITION: tuple[type[LogdbError], ...] = (
+    *REFUSALS.kinds,
+    NoReassignment,
+    ElectionNotNeeded,
+    PreferredLeaderNotAvailable,
+    EligibleLeadersNotAvailable,
+)
+"""What one partition is refused for, while others of the same call may not be."""
 
 
 class Controller(Protocol):
@@ -233,6 +260,81 @@ class ClusterMetadata:
     def delete_topic(self, name: str) -> None:
         self.propose(DeleteTopic(name, self._topic(name).topic_id))
 
+    # ------------------------------------------------------------ replicas and leaders
+
+    def reassign(
+        self, targets: Mapping[TopicPartition, Sequence[int] | None], *, may_change_count: bool = True
+    ) -> dict[TopicPartition, LogdbError | None]:
+        def reassign(where: TopicPartition) -> None:
+            self._reassign(where, targets[where], may_change_count=may_change_count)
+
+        return {where: _refusal(reassign, where) for where in targets}
+
+    def _reassign(self, where: TopicPartition, nodes: Sequence[int] | None, *, may_change_count: bool) -> None:
+        partition = self.partition_state(*where)
+        if nodes is None and not partition.target:
+            raise NoReassignment(*where)
+        target = tuple(nodes or ())
+        if nodes is not None:
+            self._check_target(where, partition, target, may_change_count=may_change_count)
+        try:
+            propose_reassignment(self.propose, self._topic(where.topic), where.partition, target)
+        except UnknownBroker as error:  # it has left meanwhile
+            raise InvalidReassignment(*where, target, str(error)) from None
+
+    def _check_target(self, where: TopicPartition, partition: PartitionState, target: tuple[int, ...], *, may_change_count: bool) -> None:
+        """Raise unless these may be the replicas of a partition."""
+        if not target:
+            raise InvalidReassignment(*where, target, "one is needed at least")
+        if len(set(target)) < len(target):
+            raise InvalidReassignment(*where, target, "each node has one replica at most")
+        if unknown := [node for node in target if node not in self._state.brokers]:
+            raise InvalidReassignment(*where, target, f"node {unknown[0]} has never registered")
+        count = len(partition.target or partition.replicas)
+        if count != len(target) and not may_change_count:
+            raise ReplicaCountChanged(*where, target, f"they are {len(target)} in place of {count}")
+
+    def elect_leaders(
+        self, partitions: Iterable[TopicPartition] | None, *, unclean: bool = False
+    ) -> dict[TopicPartition, LogdbError | None]:
+        elect = self._elect_unclean if unclean else self._elect_preferred
+        if partitions is not None:
+            return {where: _refusal(elect, where) for where in partitions}
+        topics = self._state.topics.items()
+        found = {where: _refusal(elect, where) for name, topic in topics for where in _partitions(name, topic)}
+        return {where: error for where, error in found.items() if not isinstance(error, ElectionNotNeeded)}
+
+    def _elect_preferred(self, where: TopicPartition) -> None:
+        topic, partition = self._topic(where.topic), self.partition_state(*where)
+        first = (partition.target or partition.replicas)[0]
+        if partition.leader == first:
+            raise ElectionNotNeeded(*where, first)
+        if preferred(partition, self._state.brokers) is not partition:
+            answer = self.propose(ElectPreferred(topic.name, topic.topic_id, where.partition, partition.leader_epoch))
+            assert isinstance(answer, PartitionIs)
+            partition = answer.state
+        if partition.leader != first:
+            raise PreferredLeaderNotAvailable(*where, first)
+
+    def _elect_unclean(self, where: TopicPartition) -> None:
+        topic, partition = self._topic(where.topic), self.partition_state(*where)
+        if partition.leader is not None:
+            raise ElectionNotNeeded(*where, partition.leader)
+        alive = [node for node in partition.replicas if not self._state.brokers[node].fenced]
+        if not alive:
+            raise EligibleLeadersNotAvailable(*where, partition.replicas)
+        try:
+            self.propose(ElectUnclean(topic.name, topic.topic_id, where.partition, partition.leader_epoch, alive[0]))
+        except IneligibleReplica:  # it has died meanwhile
+            raise EligibleLeadersNotAvailable(*where, partition.replicas) from None
+
+    @property
+    def reassignment_bytes_per_s(self) -> int | None:
+        return self._state.reassignment_bytes_per_s
+
+    def limit_reassignments(self, bytes_per_s: int | None) -> None:
+        self.propose(LimitReassignments(bytes_per_s))
+
     def take_producer_ids(self, count: int) -> range:
         answer = self._controller.propose(TakeProducerIds(count), TIMEOUT_S)
         assert isinstance(answer, ProducerIds)
@@ -288,6 +390,35 @@ class FollowingSecurity:
 
     def close(self) -> None:
         """There is nothing to let go of."""
+
+
+def propose_reassignment(propose: Callable[[Command], Answer], topic: TopicState, number: int, target: tuple[int, ...]) -> None:
+    """Propose a compare-and-set of a partition's replicas until no other change comes between; an empty target cancels."""
+    known = topic.partitions[number].replicas
+    for left in reversed(range(_REASSIGN_TRIES)):
+        try:
+            propose(Reassign(topic.name, topic.topic_id, number, target, known))
+        except PartitionChanged as error:
+            if not left:
+                raise
+            known = error.state.replicas
+        else:
+            return
+
+
+def _refusal(change: Callable[[TopicPartition], None], where: TopicPartition) -> LogdbError | None:
+    """The error of a partition whose change is refused."""
+    try:
+        change(where)
+    except UnknownTopic:
+        return UnknownTopic(where.topic)  # not every client may know the others
+    except _OF_A_PARTITION as error:
+        return error
+    return None
+
+
+def _partitions(name: str, topic: TopicState) -> Iterable[TopicPartition]:
+    return (TopicPartition(name, number) for number in range(len(topic.partitions)))
 
 
 def _info(topic: TopicState) -> TopicInfo:

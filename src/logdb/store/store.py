@@ -14,12 +14,23 @@
 import contextlib
 import operator
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
 from logdb.disk import remove
-from logdb.errors import CloseIncomplete, InvalidReplicationFactor, LogdbError, ReadOnly, UnknownTopic
+from logdb.errors import (
+    CloseIncomplete,
+    ElectionNotNeeded,
+    InvalidReassignment,
+    InvalidReplicationFactor,
+    LogdbError,
+    NoReassignment,
+    ReadOnly,
+    ReplicaCountChanged,
+    UnknownPartition,
+    UnknownTopic,
+)
 from logdb.io import IO
 from logdb.log.log import Log
 from logdb.log.readable import ReadableLog
@@ -422,6 +433,43 @@ class Store:
     def partition_state(self, topic: str, partition: int) -> PartitionState:
         """A single node leads each partition in the epoch of its log, and has the only replica."""
         return PartitionState(self.node_id, self.log(topic, partition).leader_epoch, (self.node_id,), (self.node_id,))
+
+    def reassign(
+        self, targets: Mapping[TopicPartition, Sequence[int] | None], *, may_change_count: bool = True
+    ) -> dict[TopicPartition, LogdbError | None]:
+        """Each partition stays on the single node: another choice of replicas is refused."""
+        return {where: self._reassigned(where, nodes, may_change_count=may_change_count) for where, nodes in targets.items()}
+
+    def _reassigned(self, where: TopicPartition, nodes: Sequence[int] | None, *, may_change_count: bool) -> LogdbError | None:
+        if (unknown := self._unknown(where)) is not None:
+            return unknown
+        if nodes is None:
+            return NoReassignment(*where)
+        if tuple(nodes) == (self.node_id,):
+            return None
+        kind = InvalidReassignment if may_change_count or len(nodes) == 1 else ReplicaCountChanged
+        return kind(*where, tuple(nodes), f"there is one node, {self.node_id}")
+
+    def elect_leaders(
+        self,
+        partitions: Iterable[TopicPartition] | None,
+        *,
+        unclean: bool = False,  # noqa: ARG002 -- it leads either way
+    ) -> dict[TopicPartition, LogdbError | None]:
+        """The single node leads each partition."""
+        return {where: self._unknown(where) or ElectionNotNeeded(*where, self.node_id) for where in partitions or ()}
+
+    def _unknown(self, where: TopicPartition) -> LogdbError | None:
+        try:
+            count = self.partition_count(where.topic)
+        except UnknownTopic:
+            return UnknownTopic(where.topic)
+        return None if 0 <= where.partition < count else UnknownPartition(*where, count)
+
+    reassignment_bytes_per_s = None
+
+    def limit_reassignments(self, bytes_per_s: int | None) -> None:
+        """Nothing to do: no replica is ever added to a single node's."""
 
     def backup(self, path: str, base: str | None = None) -> Copied:
         """See ``Database.backup``."""
