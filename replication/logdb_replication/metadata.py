@@ -277,6 +277,8 @@ class ClusterMetadata:
         target = tuple(nodes or ())
         if nodes is not None:
             self._check_target(where, partition, target, may_change_count=may_change_count)
+            if target == (partition.target or partition.replicas):  # a client repeats a request that took long
+                return
         try:
             propose_reassignment(self.propose, self._topic(where.topic), where.partition, target)
         except UnknownBroker as error:  # it has left meanwhile

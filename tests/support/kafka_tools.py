@@ -31,9 +31,7 @@ class KafkaTools:
 
     def __init__(self) -> None:
         command = ["java", "-XX:TieredStopAtLevel=1", "-cp", f"{TOOLS.directory}/*:{BROKER.directory}/*", _PROGRAM]
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        )
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
     def __call__(self, tool: str, *flags: str, stdin: str = "") -> tuple[int, str, str]:
         words = (MAIN[tool], stdin, *flags)

@@ -3,20 +3,16 @@
 Skipped, with the reason, where Java or Maven are missing.
 """
 
-import base64
-import contextlib
 import json
 import re
 import shlex
 import shutil
-import subprocess
 from pathlib import Path
 
 import confluent_kafka
 import pytest
 from click.testing import CliRunner
 
-from benches.peers.kafka.jars import BROKER, TOOLS
 from logdb.cli.app import arguments, cli
 from logdb.cli.session import Session
 from logdb.codec import convert

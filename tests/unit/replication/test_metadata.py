@@ -290,6 +290,15 @@ def test_a_partition_is_reassigned_and_the_reassignment_cancelled(led_by_one, co
     assert led_by_one.partition_state(*HERE)[2:4] == ((3, 1), (3, 1))
 
 
+def test_a_repeat_of_a_reassignment_is_not_proposed(led_by_one, controller):
+    led_by_one.reassign({HERE: (3, 1)})
+    index = controller.index
+    assert refused(led_by_one.reassign({HERE: (3, 1)})) is None
+    in_sync(controller, 1, 2, 3)
+    assert refused(led_by_one.reassign({HERE: (3, 1)})) is None
+    assert controller.index == index + 1  # the in-sync set
+
+
 def test_the_replicas_of_another_change_come_between(led_by_one, controller, monkeypatch):
     real, others = controller.propose, [Reassign("t", controller.machine.state.topics["t"].topic_id, 0, (1, 2, 3), (1, 2))]
 
