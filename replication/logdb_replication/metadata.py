@@ -9,6 +9,7 @@ Threading: ``publish`` from the thread of the copy, all else from any thread.
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Protocol, TypeVar
 
 from logdb.errors import (
@@ -24,6 +25,7 @@ from logdb.errors import (
     UnknownTopic,
 )
 from logdb.model import BY_DEFAULT, INTERNAL_TOPICS, ClusterEvent, ConfigValue, TopicEvent, TopicInfo, TopicPartition
+from logdb.pools import Pool
 from logdb.store.json_line import SECURITY_SIZE_BYTES_MAX
 from logdb.store.protocols import BrokerInfo, PartitionState, always
 from logdb.store.store import Store
@@ -59,6 +61,7 @@ TIMEOUT_S = 30.0
 _FIRST_START_S = 10.0
 IN_SYNC_MIN = "min.insync.replicas"
 _REASSIGN_TRIES = 5
+_AT_ONCE = 8
 _OF_A_PARTITION: tuple[type[LogdbError], ...] = (
     *REFUSALS.kinds,
     NoReassignment,
@@ -268,7 +271,7 @@ class ClusterMetadata:
         def reassign(where: TopicPartition) -> None:
             self._reassign(where, targets[where], may_change_count=may_change_count)
 
-        return {where: _refusal(reassign, where) for where in targets}
+        return _outcomes(reassign, list(targets))
 
     def _reassign(self, where: TopicPartition, nodes: Sequence[int] | None, *, may_change_count: bool) -> None:
         partition = self.partition_state(*where)
@@ -301,14 +304,18 @@ class ClusterMetadata:
     ) -> dict[TopicPartition, LogdbError | None]:
         elect = self._elect_unclean if unclean else self._elect_preferred
         if partitions is not None:
-            return {where: _refusal(elect, where) for where in partitions}
-        topics = self._state.topics.items()
-        found = {where: _refusal(elect, where) for name, topic in topics for where in _partitions(name, topic)}
-        return {where: error for where, error in found.items() if not isinstance(error, ElectionNotNeeded)}
+            return _outcomes(elect, list(partitions))
+        led_by_others = [
+            TopicPartition(name, number)
+            for name, topic in self._state.topics.items()
+            for number, one in enumerate(topic.partitions)
+            if one.leader is None or (not unclean and one.leader != _first(one))
+        ]
+        return {where: error for where, error in _outcomes(elect, led_by_others).items() if not isinstance(error, ElectionNotNeeded)}
 
     def _elect_preferred(self, where: TopicPartition) -> None:
         topic, partition = self._topic(where.topic), self.partition_state(*where)
-        first = (partition.target or partition.replicas)[0]
+        first = _first(partition)
         if partition.leader == first:
             raise ElectionNotNeeded(*where, first)
         if preferred(partition, self._state.brokers) is not partition:
@@ -408,6 +415,17 @@ def propose_reassignment(propose: Callable[[Command], Answer], topic: TopicState
             return
 
 
+def _outcomes(change: Callable[[TopicPartition], None], wanted: Sequence[TopicPartition]) -> dict[TopicPartition, LogdbError | None]:
+    """The error of each partition; several are changed at once, for a change waits until all brokers know it."""
+    if len(wanted) <= 1:
+        return {where: _refusal(change, where) for where in wanted}
+    pool = Pool(_AT_ONCE, "logdb-reassign")
+    try:
+        return dict(zip(wanted, pool.map(partial(_refusal, change), wanted), strict=True))
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
 def _refusal(change: Callable[[TopicPartition], None], where: TopicPartition) -> LogdbError | None:
     """The error of a partition whose change is refused."""
     try:
@@ -419,8 +437,9 @@ def _refusal(change: Callable[[TopicPartition], None], where: TopicPartition) ->
     return None
 
 
-def _partitions(name: str, topic: TopicState) -> Iterable[TopicPartition]:
-    return (TopicPartition(name, number) for number in range(len(topic.partitions)))
+def _first(partition: PartitionState) -> int:
+    """The preferred leader."""
+    return (partition.target or partition.replicas)[0]
 
 
 def _info(topic: TopicState) -> TopicInfo:

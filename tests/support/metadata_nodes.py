@@ -1,5 +1,6 @@
 """Nodes of a cluster over the real state machine and real stores; what stands between them is called directly."""
 
+import threading
 from types import SimpleNamespace
 
 from logdb.store.store import Store
@@ -14,7 +15,7 @@ class Controller:
     """The state machine of a cluster, and the nodes that follow it at once."""
 
     def __init__(self) -> None:
-        self.machine, self.index, self.nodes = Machine("c"), 0, []
+        self.machine, self.index, self.nodes, self._lock = Machine("c"), 0, [], threading.RLock()
         for node in (1, 2, 3):
             self.propose(RegisterBroker(node, f"i{node}", {"http": ("127.0.0.1", 8000 + node)}, f"rack{node}"))
             self.propose(UnfenceBroker(node, node))
@@ -22,11 +23,12 @@ class Controller:
     leader = 3
 
     def propose(self, command, timeout_s=1.0):
-        self.index += 1
-        answer = self.machine.apply(self.index, commands.encode(command))
-        for node in self.nodes:
-            node.take(self.machine.state)
-        return commands.decode_answer(answer)
+        with self._lock:
+            self.index += 1
+            answer = self.machine.apply(self.index, commands.encode(command))
+            for node in self.nodes:
+                node.take(self.machine.state)
+            return commands.decode_answer(answer)
 
 
 class Node:
