@@ -8,8 +8,8 @@ Threading: ``publish`` from the thread of the copy, all else from any thread.
 """
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Protocol, TypeVar
 
 from logdb.errors import (
@@ -271,7 +271,7 @@ class ClusterMetadata:
         def reassign(where: TopicPartition) -> None:
             self._reassign(where, targets[where], may_change_count=may_change_count)
 
-        return _outcomes(reassign, list(targets))
+        return self._outcomes(reassign, targets)
 
     def _reassign(self, where: TopicPartition, nodes: Sequence[int] | None, *, may_change_count: bool) -> None:
         partition = self.partition_state(*where)
@@ -304,14 +304,14 @@ class ClusterMetadata:
     ) -> dict[TopicPartition, LogdbError | None]:
         elect = self._elect_unclean if unclean else self._elect_preferred
         if partitions is not None:
-            return _outcomes(elect, list(partitions))
+            return self._outcomes(elect, partitions)
         led_by_others = [
             TopicPartition(name, number)
             for name, topic in self._state.topics.items()
             for number, one in enumerate(topic.partitions)
             if one.leader is None or (not unclean and one.leader != _first(one))
         ]
-        return {where: error for where, error in _outcomes(elect, led_by_others).items() if not isinstance(error, ElectionNotNeeded)}
+        return {where: error for where, error in self._outcomes(elect, led_by_others).items() if not isinstance(error, ElectionNotNeeded)}
 
     def _elect_preferred(self, where: TopicPartition) -> None:
         topic, partition = self._topic(where.topic), self.partition_state(*where)
@@ -333,9 +333,37 @@ class ClusterMetadata:
         if not alive:
             raise EligibleLeadersNotAvailable(*where, partition.replicas)
         try:
-            self.propose(ElectUnclean(topic.name, topic.topic_id, where.partition, partition.leader_epoch, alive[0]))
+            answer = self.propose(ElectUnclean(topic.name, topic.topic_id, where.partition, partition.leader_epoch, alive[0]))
         except IneligibleReplica:  # it has died meanwhile
             raise EligibleLeadersNotAvailable(*where, partition.replicas) from None
+        assert isinstance(answer, PartitionIs)
+        if answer.state.leader is None:
+            raise EligibleLeadersNotAvailable(*where, partition.replicas)
+
+    def _outcomes(
+        self, change: Callable[[TopicPartition], None], wanted: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, LogdbError | None]:
+        """The error of each partition; several are changed at once, for a change waits until all brokers know it."""
+        topics = self._state.topics
+        outcomes: dict[TopicPartition, LogdbError | None] = {
+            one: None if one.topic in topics else UnknownTopic(one.topic) for one in wanted
+        }
+        left = iter([where for where in outcomes if where.topic in topics])
+
+        def change_next() -> None:
+            try:
+                for where in left:
+                    outcomes[where] = _refusal(change, where)
+            finally:
+                deque(left, maxlen=0)  # after a failure the others end, too
+
+        pool = Pool(_AT_ONCE, "logdb-reassign")
+        try:
+            for done in [pool.submit(change_next) for _ in range(min(_AT_ONCE, len(outcomes)))]:
+                done.result()
+        finally:
+            pool.shutdown()
+        return outcomes
 
     @property
     def reassignment_bytes_per_s(self) -> int | None:
@@ -415,17 +443,6 @@ def propose_reassignment(propose: Callable[[Command], Answer], topic: TopicState
             return
 
 
-def _outcomes(change: Callable[[TopicPartition], None], wanted: Sequence[TopicPartition]) -> dict[TopicPartition, LogdbError | None]:
-    """The error of each partition; several are changed at once, for a change waits until all brokers know it."""
-    if len(wanted) <= 1:
-        return {where: _refusal(change, where) for where in wanted}
-    pool = Pool(_AT_ONCE, "logdb-reassign")
-    try:
-        return dict(zip(wanted, pool.map(partial(_refusal, change), wanted), strict=True))
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
 def _refusal(change: Callable[[TopicPartition], None], where: TopicPartition) -> LogdbError | None:
     """The error of a partition whose change is refused."""
     try:
@@ -433,7 +450,7 @@ def _refusal(change: Callable[[TopicPartition], None], where: TopicPartition) ->
     except UnknownTopic:
         return UnknownTopic(where.topic)  # not every client may know the others
     except _OF_A_PARTITION as error:
-        return error
+        return error.with_traceback(None)
     return None
 
 

@@ -427,13 +427,14 @@ class Broker:
         """Who has each partition that is being reassigned, of some or of all."""
         if not self.is_replicated:
             return {}
-        infos = self.topics(internal=True)
-        wanted = (TopicPartition(one.name, number) for one in infos for number in range(one.partition_count))
+        names = set(self.topic_names())
+        if partitions is None:
+            partitions = (TopicPartition(one.name, number) for one in self.topics(internal=True) for number in range(one.partition_count))
         found: dict[TopicPartition, PartitionState] = {}
-        for where in wanted if partitions is None else partitions:
+        for where in partitions:
             with contextlib.suppress(UnknownTopic, UnknownPartition):
-                state = self._metadata.partition_state(*where)
-                found |= {where: state} if state.target else {}
+                if where.topic in names and (state := self._metadata.partition_state(*where)).target:
+                    found[where] = state
         return found
 
     def elect_leaders(

@@ -438,11 +438,13 @@ class Store:
         self, targets: Mapping[TopicPartition, Sequence[int] | None], *, may_change_count: bool = True
     ) -> dict[TopicPartition, LogdbError | None]:
         """Each partition stays on the single node: another choice of replicas is refused."""
-        return {where: self._reassigned(where, nodes, may_change_count=may_change_count) for where, nodes in targets.items()}
+        unknown = self._unknown(targets)
+        return {
+            where: unknown.get(where) or self._not_reassigned(where, nodes, may_change_count=may_change_count)
+            for where, nodes in targets.items()
+        }
 
-    def _reassigned(self, where: TopicPartition, nodes: Sequence[int] | None, *, may_change_count: bool) -> LogdbError | None:
-        if (unknown := self._unknown(where)) is not None:
-            return unknown
+    def _not_reassigned(self, where: TopicPartition, nodes: Sequence[int] | None, *, may_change_count: bool) -> LogdbError | None:
         if nodes is None:
             return NoReassignment(*where)
         if tuple(nodes) == (self.node_id,):
@@ -457,14 +459,19 @@ class Store:
         unclean: bool = False,  # noqa: ARG002 -- it leads either way
     ) -> dict[TopicPartition, LogdbError | None]:
         """The single node leads each partition."""
-        return {where: self._unknown(where) or ElectionNotNeeded(*where, self.node_id) for where in partitions or ()}
+        wanted = tuple(partitions or ())
+        needless = {where: ElectionNotNeeded(*where, self.node_id) for where in wanted}
+        return {**needless, **self._unknown(wanted)}
 
-    def _unknown(self, where: TopicPartition) -> LogdbError | None:
-        try:
-            count = self.partition_count(where.topic)
-        except UnknownTopic:
-            return UnknownTopic(where.topic)
-        return None if 0 <= where.partition < count else UnknownPartition(*where, count)
+    def _unknown(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, LogdbError]:
+        """Those that are not there; names of other topics are not told."""
+        names = self.topic_names()
+        counts = {name: self.partition_count(name) for name in {where.topic for where in partitions}.intersection(names)}
+        return {
+            where: UnknownPartition(*where, counts[where.topic]) if where.topic in counts else UnknownTopic(where.topic)
+            for where in partitions
+            if not 0 <= where.partition < counts.get(where.topic, 0)
+        }
 
     reassignment_bytes_per_s = None
 

@@ -335,6 +335,20 @@ def test_what_is_refused_of_one_partition_is_done_of_another(led_by_one):
     assert led_by_one.partition_state(*HERE).replicas == (1,)
 
 
+def test_without_a_quorum_a_call_of_many_partitions_ends(nodes, controller, monkeypatch):
+    metadata, tried = nodes[0].metadata, []
+    metadata.create_topic("t", partitions=50, replication_factor=1)
+
+    def propose(command, timeout_s=1.0):
+        tried.append(command)
+        raise ControllerUnavailable(1, "no quorum")
+
+    monkeypatch.setattr(controller, "propose", propose)
+    with pytest.raises(ControllerUnavailable):
+        metadata.reassign({TopicPartition("t", number): (1, 2, 3) for number in range(50)})
+    assert len(tried) < 50
+
+
 def test_the_preferred_leader_is_elected_once_it_can_lead(led_by_one, controller):
     assert isinstance(refused(led_by_one.elect_leaders([HERE])), ElectionNotNeeded)
     assert led_by_one.elect_leaders(None) == {}
