@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from logdb.codec import messages as batch_messages
 from logdb.codec.schema import Message
-from logdb_kafka_api.messages import configs, group_offsets, groups, metadata, offsets, security, topics, transactions
+from logdb_kafka_api.messages import configs, group_offsets, groups, metadata, offsets, replicas, security, topics, transactions
 
 
 class Api(NamedTuple):
@@ -60,7 +60,10 @@ _ALL = (
     _api(36, security.SASL_AUTHENTICATE_REQUEST, security.SASL_AUTHENTICATE_RESPONSE),
     _api(37, topics.CREATE_PARTITIONS_REQUEST, topics.CREATE_PARTITIONS_RESPONSE),
     _api(42, groups.DELETE_GROUPS_REQUEST, groups.DELETE_GROUPS_RESPONSE),
+    _api(43, replicas.ELECT_LEADERS_REQUEST, replicas.ELECT_LEADERS_RESPONSE),
     _api(44, configs.INCREMENTAL_ALTER_CONFIGS_REQUEST, configs.INCREMENTAL_ALTER_CONFIGS_RESPONSE),
+    _api(45, replicas.ALTER_PARTITION_REASSIGNMENTS_REQUEST, replicas.ALTER_PARTITION_REASSIGNMENTS_RESPONSE),
+    _api(46, replicas.LIST_PARTITION_REASSIGNMENTS_REQUEST, replicas.LIST_PARTITION_REASSIGNMENTS_RESPONSE),
     _api(47, group_offsets.OFFSET_DELETE_REQUEST, group_offsets.OFFSET_DELETE_RESPONSE),
     _api(48, configs.DESCRIBE_CLIENT_QUOTAS_REQUEST, configs.DESCRIBE_CLIENT_QUOTAS_RESPONSE),
     _api(49, configs.ALTER_CLIENT_QUOTAS_REQUEST, configs.ALTER_CLIENT_QUOTAS_RESPONSE),

@@ -73,8 +73,12 @@ class Code(IntEnum):
     STALE_BROKER_EPOCH = 77
     OFFSET_NOT_AVAILABLE = 78
     MEMBER_ID_REQUIRED = 79
+    PREFERRED_LEADER_NOT_AVAILABLE = 80
     GROUP_MAX_SIZE_REACHED = 81
     FENCED_INSTANCE_ID = 82
+    ELIGIBLE_LEADERS_NOT_AVAILABLE = 83
+    ELECTION_NOT_NEEDED = 84
+    NO_REASSIGNMENT_IN_PROGRESS = 85
     GROUP_SUBSCRIBED_TO_TOPIC = 86
     INVALID_RECORD = 87
     UNSTABLE_OFFSET_COMMIT = 88
@@ -134,6 +138,12 @@ CODES: dict[type[LogdbError], Code] = {
     errors.CommitTimeout: Code.REQUEST_TIMED_OUT,
     errors.OffsetNotAvailable: Code.OFFSET_NOT_AVAILABLE,
     errors.StaleBrokerEpoch: Code.STALE_BROKER_EPOCH,
+    errors.InvalidReassignment: Code.INVALID_REPLICA_ASSIGNMENT,
+    errors.ReplicaCountChanged: Code.INVALID_REPLICATION_FACTOR,
+    errors.NoReassignment: Code.NO_REASSIGNMENT_IN_PROGRESS,
+    errors.ElectionNotNeeded: Code.ELECTION_NOT_NEEDED,
+    errors.PreferredLeaderNotAvailable: Code.PREFERRED_LEADER_NOT_AVAILABLE,
+    errors.EligibleLeadersNotAvailable: Code.ELIGIBLE_LEADERS_NOT_AVAILABLE,
     errors.NotCoordinator: Code.NOT_COORDINATOR,
     errors.CoordinatorLoading: Code.COORDINATOR_LOAD_IN_PROGRESS,
     errors.Closed: Code.NETWORK_EXCEPTION,

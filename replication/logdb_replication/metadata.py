@@ -8,11 +8,24 @@ Threading: ``publish`` from the thread of the copy, all else from any thread.
 """
 
 import threading
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
-from logdb.errors import InvalidSecurity, UnknownPartition, UnknownTopic
-from logdb.model import BY_DEFAULT, INTERNAL_TOPICS, ClusterEvent, ConfigValue, TopicEvent, TopicInfo
+from logdb.errors import (
+    ElectionNotNeeded,
+    EligibleLeadersNotAvailable,
+    InvalidReassignment,
+    InvalidSecurity,
+    LogdbError,
+    NoReassignment,
+    PreferredLeaderNotAvailable,
+    ReplicaCountChanged,
+    UnknownPartition,
+    UnknownTopic,
+)
+from logdb.model import BY_DEFAULT, INTERNAL_TOPICS, ClusterEvent, ConfigValue, TopicEvent, TopicInfo, TopicPartition
+from logdb.pools import Pool
 from logdb.store.json_line import SECURITY_SIZE_BYTES_MAX
 from logdb.store.protocols import BrokerInfo, PartitionState, always
 from logdb.store.store import Store
@@ -21,6 +34,7 @@ from logdb.threads import renewed
 from logdb_replication.changes_of_nodes import changes_of_nodes
 from logdb_replication.config import ClusterConfig
 from logdb_replication.controller.commands import (
+    REFUSALS,
     AddPartitions,
     AlterTopic,
     Answer,
@@ -28,11 +42,17 @@ from logdb_replication.controller.commands import (
     Command,
     CreateTopic,
     DeleteTopic,
+    ElectPreferred,
+    ElectUnclean,
+    LimitReassignments,
+    PartitionIs,
     ProducerIds,
+    Reassign,
     TakeProducerIds,
     TopicIs,
 )
-from logdb_replication.controller.errors import ControllerUnavailable, StateChanged
+from logdb_replication.controller.elections import preferred
+from logdb_replication.controller.errors import ControllerUnavailable, IneligibleReplica, PartitionChanged, StateChanged, UnknownBroker
 from logdb_replication.controller.state import ClusterState, TopicState
 
 T = TypeVar("T")
@@ -40,6 +60,16 @@ T = TypeVar("T")
 TIMEOUT_S = 30.0
 _FIRST_START_S = 10.0
 IN_SYNC_MIN = "min.insync.replicas"
+_REASSIGN_TRIES = 5
+_AT_ONCE = 8
+_OF_A_PARTITION: tuple[type[LogdbError], ...] = (
+    *REFUSALS.kinds,
+    NoReassignment,
+    ElectionNotNeeded,
+    PreferredLeaderNotAvailable,
+    EligibleLeadersNotAvailable,
+)
+"""What one partition is refused for, while others of the same call may not be."""
 
 
 class Controller(Protocol):
@@ -233,6 +263,115 @@ class ClusterMetadata:
     def delete_topic(self, name: str) -> None:
         self.propose(DeleteTopic(name, self._topic(name).topic_id))
 
+    # ------------------------------------------------------------ replicas and leaders
+
+    def reassign(
+        self, targets: Mapping[TopicPartition, Sequence[int] | None], *, may_change_count: bool = True
+    ) -> dict[TopicPartition, LogdbError | None]:
+        def reassign(where: TopicPartition) -> None:
+            self._reassign(where, targets[where], may_change_count=may_change_count)
+
+        return self._outcomes(reassign, targets)
+
+    def _reassign(self, where: TopicPartition, nodes: Sequence[int] | None, *, may_change_count: bool) -> None:
+        partition = self.partition_state(*where)
+        if nodes is None and not partition.target:
+            raise NoReassignment(*where)
+        target = tuple(nodes or ())
+        if nodes is not None:
+            self._check_target(where, partition, target, may_change_count=may_change_count)
+            if target == (partition.target or partition.replicas):  # a client repeats a request that took long
+                return
+        try:
+            propose_reassignment(self.propose, self._topic(where.topic), where.partition, target)
+        except UnknownBroker as error:  # it has left meanwhile
+            raise InvalidReassignment(*where, target, str(error)) from None
+
+    def _check_target(self, where: TopicPartition, partition: PartitionState, target: tuple[int, ...], *, may_change_count: bool) -> None:
+        """Raise unless these may be the replicas of a partition."""
+        if not target:
+            raise InvalidReassignment(*where, target, "one is needed at least")
+        if len(set(target)) < len(target):
+            raise InvalidReassignment(*where, target, "each node has one replica at most")
+        if unknown := [node for node in target if node not in self._state.brokers]:
+            raise InvalidReassignment(*where, target, f"node {unknown[0]} has never registered")
+        count = len(partition.target or partition.replicas)
+        if count != len(target) and not may_change_count:
+            raise ReplicaCountChanged(*where, target, f"they are {len(target)} in place of {count}")
+
+    def elect_leaders(
+        self, partitions: Iterable[TopicPartition] | None, *, unclean: bool = False
+    ) -> dict[TopicPartition, LogdbError | None]:
+        elect = self._elect_unclean if unclean else self._elect_preferred
+        if partitions is not None:
+            return self._outcomes(elect, partitions)
+        led_by_others = [
+            TopicPartition(name, number)
+            for name, topic in self._state.topics.items()
+            for number, one in enumerate(topic.partitions)
+            if one.leader is None or (not unclean and one.leader != _first(one))
+        ]
+        return {where: error for where, error in self._outcomes(elect, led_by_others).items() if not isinstance(error, ElectionNotNeeded)}
+
+    def _elect_preferred(self, where: TopicPartition) -> None:
+        topic, partition = self._topic(where.topic), self.partition_state(*where)
+        first = _first(partition)
+        if partition.leader == first:
+            raise ElectionNotNeeded(*where, first)
+        if preferred(partition, self._state.brokers) is not partition:
+            answer = self.propose(ElectPreferred(topic.name, topic.topic_id, where.partition, partition.leader_epoch))
+            assert isinstance(answer, PartitionIs)
+            partition = answer.state
+        if partition.leader != first:
+            raise PreferredLeaderNotAvailable(*where, first)
+
+    def _elect_unclean(self, where: TopicPartition) -> None:
+        topic, partition = self._topic(where.topic), self.partition_state(*where)
+        if partition.leader is not None:
+            raise ElectionNotNeeded(*where, partition.leader)
+        alive = [node for node in partition.replicas if not self._state.brokers[node].fenced]
+        if not alive:
+            raise EligibleLeadersNotAvailable(*where, partition.replicas)
+        try:
+            answer = self.propose(ElectUnclean(topic.name, topic.topic_id, where.partition, partition.leader_epoch, alive[0]))
+        except IneligibleReplica:  # it has died meanwhile
+            raise EligibleLeadersNotAvailable(*where, partition.replicas) from None
+        assert isinstance(answer, PartitionIs)
+        if answer.state.leader is None:
+            raise EligibleLeadersNotAvailable(*where, partition.replicas)
+
+    def _outcomes(
+        self, change: Callable[[TopicPartition], None], wanted: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, LogdbError | None]:
+        """The error of each partition; several are changed at once, for a change waits until all brokers know it."""
+        topics = self._state.topics
+        outcomes: dict[TopicPartition, LogdbError | None] = {
+            one: None if one.topic in topics else UnknownTopic(one.topic) for one in wanted
+        }
+        left = iter([where for where in outcomes if where.topic in topics])
+
+        def change_next() -> None:
+            try:
+                for where in left:
+                    outcomes[where] = _refusal(change, where)
+            finally:
+                deque(left, maxlen=0)  # after a failure the others end, too
+
+        pool = Pool(_AT_ONCE, "logdb-reassign")
+        try:
+            for done in [pool.submit(change_next) for _ in range(min(_AT_ONCE, len(outcomes)))]:
+                done.result()
+        finally:
+            pool.shutdown()
+        return outcomes
+
+    @property
+    def reassignment_bytes_per_s(self) -> int | None:
+        return self._state.reassignment_bytes_per_s
+
+    def limit_reassignments(self, bytes_per_s: int | None) -> None:
+        self.propose(LimitReassignments(bytes_per_s))
+
     def take_producer_ids(self, count: int) -> range:
         answer = self._controller.propose(TakeProducerIds(count), TIMEOUT_S)
         assert isinstance(answer, ProducerIds)
@@ -288,6 +427,36 @@ class FollowingSecurity:
 
     def close(self) -> None:
         """There is nothing to let go of."""
+
+
+def propose_reassignment(propose: Callable[[Command], Answer], topic: TopicState, number: int, target: tuple[int, ...]) -> None:
+    """Propose a compare-and-set of a partition's replicas until no other change comes between; an empty target cancels."""
+    known = topic.partitions[number].replicas
+    for left in reversed(range(_REASSIGN_TRIES)):
+        try:
+            propose(Reassign(topic.name, topic.topic_id, number, target, known))
+        except PartitionChanged as error:
+            if not left:
+                raise
+            known = error.state.replicas
+        else:
+            return
+
+
+def _refusal(change: Callable[[TopicPartition], None], where: TopicPartition) -> LogdbError | None:
+    """The error of a partition whose change is refused."""
+    try:
+        change(where)
+    except UnknownTopic:
+        return UnknownTopic(where.topic)  # not every client may know the others
+    except _OF_A_PARTITION as error:
+        return error.with_traceback(None)
+    return None
+
+
+def _first(partition: PartitionState) -> int:
+    """The preferred leader."""
+    return (partition.target or partition.replicas)[0]
 
 
 def _info(topic: TopicState) -> TopicInfo:

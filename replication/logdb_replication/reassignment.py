@@ -16,14 +16,13 @@ from logdb_http_api.remote.connection import Security
 from logdb_http_api.remote.session import nodes_session
 from logdb_replication.administration import cluster_state, controllers
 from logdb_replication.config import ClusterConfig
-from logdb_replication.controller.client import ControllerClient
-from logdb_replication.controller.commands import ElectUnclean, LimitReassignments, PreferLeaders, Reassign
-from logdb_replication.controller.errors import PartitionChanged
+from logdb_replication.controller.commands import ElectUnclean, LimitReassignments, PreferLeaders
 from logdb_replication.controller.state import ClusterState, TopicState
 from logdb_replication.controller.tls import node_tls
+from logdb_replication.metadata import propose_reassignment
 from logdb_replication.tokens import cluster_token
 
-_TRIES, _TIMEOUT_MS = 5, 3_000
+_TIMEOUT_MS = 3_000
 
 
 def reassign(
@@ -45,21 +44,8 @@ def reassign(
         before = {where: _partition(state, where)[1].original for where in targets}
         client.propose(LimitReassignments(bytes_per_s))
         for where, nodes in targets.items():
-            _reassign(client, state, where, tuple(nodes))
+            propose_reassignment(client.propose, _topic(state, where.topic), where.partition, tuple(nodes))
         return before
-
-
-def _reassign(client: ControllerClient, state: ClusterState, where: TopicPartition, nodes: tuple[int, ...]) -> None:
-    topic, partition = _partition(state, where)
-    for left in reversed(range(_TRIES)):
-        try:
-            client.propose(Reassign(topic.name, topic.topic_id, where.partition, nodes, partition.replicas))
-        except PartitionChanged as error:
-            if not left:
-                raise
-            partition = error.state
-        else:
-            return
 
 
 def assignments(config_path: str, topics: Collection[str] | None = None) -> dict[TopicPartition, tuple[int, ...]]:

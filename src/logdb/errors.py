@@ -529,6 +529,50 @@ class StaleBrokerEpoch(LogdbError):
         self.node, self.broker_epoch, self.current_epoch = node, broker_epoch, current_epoch
 
 
+class InvalidReassignment(LogdbError):
+    """A partition cannot get these replicas."""
+
+    def __init__(self, topic: str, partition: int, replicas: tuple[int, ...], reason: str) -> None:
+        super().__init__(f"{topic}-{partition} cannot have the replicas {', '.join(map(str, replicas)) or '(none)'}: {reason}")
+        self.topic, self.partition, self.replicas, self.reason = topic, partition, replicas, reason
+
+
+class ReplicaCountChanged(InvalidReassignment):
+    """A partition would get another number of replicas, and the call does not allow that."""
+
+
+class NoReassignment(LogdbError):
+    """Nothing is there to cancel: the partition is not being reassigned."""
+
+    def __init__(self, topic: str, partition: int) -> None:
+        super().__init__(f"{topic}-{partition} is not being reassigned")
+        self.topic, self.partition = topic, partition
+
+
+class ElectionNotNeeded(LogdbError):
+    """The partition has the leader that an election would give it; an unclean one: it has a leader."""
+
+    def __init__(self, topic: str, partition: int, leader: int) -> None:
+        super().__init__(f"{topic}-{partition} is led by node {leader}: nothing is to be elected")
+        self.topic, self.partition, self.leader = topic, partition, leader
+
+
+class PreferredLeaderNotAvailable(LogdbError):
+    """The first replica of the partition cannot lead: it is not in sync, fenced, or drains."""
+
+    def __init__(self, topic: str, partition: int, preferred: int) -> None:
+        super().__init__(f"node {preferred}, the preferred leader of {topic}-{partition}, is not in sync, fenced, or drains")
+        self.topic, self.partition, self.preferred = topic, partition, preferred
+
+
+class EligibleLeadersNotAvailable(LogdbError):
+    """No replica of the partition is alive: none could lead, whatever it lacks."""
+
+    def __init__(self, topic: str, partition: int, replicas: tuple[int, ...]) -> None:
+        super().__init__(f"no replica of {topic}-{partition} is alive, of nodes {', '.join(map(str, replicas))}")
+        self.topic, self.partition, self.replicas = topic, partition, replicas
+
+
 class NotCoordinator(LogdbError):
     """The node does not coordinate the group or transactional id, or no longer: ask the leader of the internal partition."""
 

@@ -290,6 +290,19 @@ LIST_CONFIGS = ("cleanup.policy",)
 """Topic configs whose value is a list, written with commas."""
 
 
+REASSIGNMENT_RATES = ("follower.replication.throttled.rate", "leader.replication.throttled.rate")
+"""Kafka's names of the one rate of reassignments, in bytes a second, among the configs of a cluster's nodes."""
+
+
+def parse_rate(name: str, value: object) -> int:
+    """A number of bytes a second; raises InvalidConfig."""
+    parse, allowed = _whole(1, _LONG)
+    try:
+        return parse(value)
+    except ValueError:
+        raise InvalidConfig(name, value, allowed) from None
+
+
 class ListChange(NamedTuple):
     """A change of a config that is a list: these names are added, or removed."""
 

@@ -16,6 +16,7 @@ from logdb_replication.controller.commands import (
     CreateTopic,
     DeleteTopic,
     DrainBroker,
+    ElectPreferred,
     ElectUnclean,
     FenceBroker,
     LimitReassignments,
@@ -51,6 +52,7 @@ COMMANDS = st.one_of(
         AlterInSync, nodes, epochs, names, ids, small, small, small, st.lists(st.builds(Replica, nodes, epochs), max_size=4).map(tuple)
     ),
     st.builds(ResignLeader, names, small, small),
+    st.builds(ElectPreferred, names, ids, small, small),
     st.builds(PreferLeaders),
     st.builds(LimitReassignments, st.none() | st.integers(1, 9)),
     st.builds(TakeProducerIds, st.integers(1, 9)),

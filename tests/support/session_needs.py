@@ -3,7 +3,7 @@
 from logdb.model import OffsetAndMetadata, ProducerIdAndEpoch, TopicPartition
 from logdb.requests.acls import AclFilter
 from logdb.requests.records import AbortedTransactions, EpochAt, OffsetForTimestamp, OpenTransactions, Producers, ReadBatches
-from logdb.requests.topics import AlterConfigs, PartitionSizes
+from logdb.requests.topics import AlterConfigs, ElectLeaders, PartitionSizes, Reassign, Reassignments
 from support.produced import batch
 
 ORDERS = TopicPartition("orders", 0)
@@ -32,6 +32,9 @@ CALLS = {
     "describe_configs, of the node": (lambda s: s.describe_configs(None), ["DescribeConfigs Cluster kafka-cluster"]),
     "alter_configs, of the node": (lambda s: s.submit(AlterConfigs(None, {})), ["AlterConfigs Cluster kafka-cluster"]),
     "partition_sizes": (lambda s: s.submit(PartitionSizes()), ["Describe Cluster kafka-cluster"]),
+    "reassign": (lambda s: s.submit(Reassign({ORDERS: (0,)})), ["Alter Cluster kafka-cluster"]),
+    "reassignments": (lambda s: s.submit(Reassignments()), ["Describe Cluster kafka-cluster"]),
+    "elect_leaders": (lambda s: s.submit(ElectLeaders((ORDERS,))), ["Alter Cluster kafka-cluster"]),
     "producers": (lambda s: s.submit(Producers("orders", 0)), ["Read Topic orders"]),
     "partition_count": (lambda s: s.partition_count("orders"), ["Describe Topic orders"]),
     "log": (lambda s: s.log("orders"), ["Describe Topic orders"]),

@@ -1,16 +1,21 @@
-"""Configs of topics, which can be changed, and of the one broker, which cannot."""
+"""Configs of topics, and of the broker: those are its options at the start, but for the rate of reassignments in a cluster."""
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
-from logdb.errors import LogdbError
-from logdb.model import BY_DEFAULT, LIST_CONFIGS, TOPIC_CONFIGS, ConfigValue, ListChange
+from logdb.errors import InvalidConfig, LogdbError, PolicyViolation
+from logdb.model import BY_DEFAULT, LIST_CONFIGS, REASSIGNMENT_RATES, TOPIC_CONFIGS, ConfigValue, ListChange
 from logdb.requests.topics import AlterConfigs
 from logdb_kafka_api.call import Call, Values, each_once
 from logdb_kafka_api.errors import Code, code_of
 
 _TOPIC, _BROKER = 2, 4  # types of resources
 _OF_TOPIC, _OF_BROKER, _BY_DEFAULT = 1, 4, 5  # where a value comes from: DYNAMIC_TOPIC, STATIC_BROKER, DEFAULT
+_SET_OF_BROKER, _SET_OF_ALL = 2, 3  # DYNAMIC_BROKER, DYNAMIC_DEFAULT_BROKER
+_ANY_RATE = 2**63 - 1  # Kafka's default of a rate: no limit
+_THROTTLED = ("follower.replication.throttled.replicas", "leader.replication.throttled.replicas")
+_THROTTLED_FORM = re.compile(r"\*|(\d+:\d+(,\d+:\d+)*)?")
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 _LIST = 7
 _TYPES: Mapping[type, int] = {bool: 1, str: 2, int: 5, float: 6}
@@ -78,7 +83,14 @@ def _of_broker(call: Call) -> list[_Config]:
         "num.partitions": call.door.access.default_partition_count if call.door.num_partitions == BY_DEFAULT else call.door.num_partitions,
     }
     found = {**call.session.describe_configs(None), **of_door}
-    return [_Config(name, ((_OF_BROKER, found[name]),), meaning, read_only=True) for name, meaning in _MEANINGS.items()]
+    configs = [_Config(name, ((_OF_BROKER, found[name]),), meaning, read_only=True) for name, meaning in _MEANINGS.items()]
+    return configs + (_rates(found, _SET_OF_BROKER) if call.door.access.is_replicated else [])
+
+
+def _rates(found: Mapping[str, ConfigValue], source: int) -> list[_Config]:
+    """The rate of reassignments, which all brokers have in common, by both of its names."""
+    meaning, default = "bytes a second that a broker fetches for replicas that are being added", (_BY_DEFAULT, _ANY_RATE)
+    return [_Config(name, ((source, found[name]), default) if name in found else (default,), meaning) for name in REASSIGNMENT_RATES]
 
 
 # ---------------------------------------------------------------- reading
@@ -113,8 +125,9 @@ def _configs(call: Call, resource_type: int, name: str) -> list[_Config]:
     if resource_type == _TOPIC:
         return of_topic(call.session.describe_configs(name))
     _check_broker(call, resource_type, name)
-    found = _of_broker(call)
-    return found if name else []  # without a name: what all brokers have in common
+    if name:
+        return _of_broker(call)
+    return [one for one in _rates(call.session.describe_configs(None), _SET_OF_ALL) if len(one.values) > 1]  # what was set of all brokers
 
 
 def _check_broker(call: Call, resource_type: int, name: str) -> None:
@@ -139,33 +152,47 @@ def _answered(resource: Values, answer: Callable[[], Values]) -> Values:
 
 
 async def alter_configs(call: Call) -> Values:
-    """Set these configs of a topic, and reset all others."""
-    return await _alter(call, lambda configs: {one["name"]: one["value"] for one in configs}, replace=True)
+    """Set these configs of a topic, or of the brokers, and reset all others."""
+    return await _alter(call, lambda configs, _: {one["name"]: one["value"] for one in configs}, replace=True)
 
 
 async def incremental_alter_configs(call: Call) -> Values:
-    """Set, reset, or change the lists of some configs of a topic."""
+    """Set, reset, or change the lists of some configs of a topic, or of the brokers."""
     return await _alter(call, _incremental)
 
 
-async def _alter(call: Call, changes: Callable[[list[Values]], Changes], *, replace: bool = False) -> Values:
+async def _alter(call: Call, changes: Callable[[list[Values], Collection[str]], Changes], *, replace: bool = False) -> Values:
     return {"responses": [await call.change(_altered, call, one, changes, replace=replace) for one in call.values["resources"]]}
 
 
-def _altered(call: Call, resource: Values, changes: Callable[[list[Values]], Changes], *, replace: bool) -> Values:
+def _altered(call: Call, resource: Values, changes: Callable[[list[Values], Collection[str]], Changes], *, replace: bool) -> Values:
     def alter() -> Values:
         session, name = call.session, resource["resource_name"]
-        if resource["resource_type"] != _TOPIC:
+        if resource["resource_type"] == _TOPIC:
+            changed = _without_throttled(changes(resource["configs"], TOPIC_CONFIGS))
+        else:
             session.authorize(AlterConfigs(None, {}))
             _check_broker(call, resource["resource_type"], name)
-            raise _Refused(Code.INVALID_REQUEST, "the configs of a broker are its options at the start")
-        session.alter_configs(name, changes(resource["configs"]), replace=replace, validate_only=call.values["validate_only"])
+            name, changed = None, changes(resource["configs"], {*_MEANINGS, *REASSIGNMENT_RATES})
+        try:
+            session.alter_configs(name, changed, replace=replace, validate_only=call.values["validate_only"])
+        except PolicyViolation as error:  # one of its options at the start; Kafka has that code for a topic's policies alone
+            raise _Refused(Code.INVALID_REQUEST if name is None else code_of(error), str(error)) from None
         return {}
 
     return _answered(resource, alter)
 
 
-def _incremental(configs: list[Values]) -> Changes:
+def _without_throttled(changes: Changes) -> Changes:
+    """Without the lists of replicas that are throttled: here those are all that a reassignment adds, and no others."""
+    for name in _THROTTLED:
+        value = changes.get(name)
+        if value is not None and (isinstance(value, ListChange) or not _THROTTLED_FORM.fullmatch(value)):
+            raise InvalidConfig(name, value, "wanted is *, or replicas as PARTITION:BROKER,…")
+    return {name: value for name, value in changes.items() if name not in _THROTTLED}
+
+
+def _incremental(configs: list[Values], known: Collection[str]) -> Changes:
     changes: dict[str, str | ListChange | None] = {}
     for one in configs:
         name, operation, value = one["name"], one["config_operation"], one["value"]
@@ -175,7 +202,7 @@ def _incremental(configs: list[Values]) -> Changes:
             names = tuple(part.strip() for part in (value or "").split(","))
             changes[name] = ListChange(names, removed=operation == _SUBTRACT)
         elif operation == _DELETE:
-            if name in TOPIC_CONFIGS:  # of a config of Kafka's that is none here nothing was set
+            if name in known:  # of a config of Kafka's that is none here nothing was set
                 changes[name] = None
         elif operation == _SET and value is not None:
             changes[name] = value

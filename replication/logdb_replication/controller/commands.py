@@ -17,7 +17,6 @@ from logdb.model import PARTITION_COUNT_MAX, ConfigValue
 from logdb.store.protocols import PartitionState
 from logdb_replication.controller.errors import (
     IneligibleReplica,
-    InvalidReassignment,
     PartitionChanged,
     StateChanged,
     UnknownBroker,
@@ -192,6 +191,18 @@ class ResignLeader(_Command, frozen=True):
     leader_epoch: Epoch
 
 
+class ElectPreferred(_Command, frozen=True):
+    """A partition is led by its first replica, where that is in sync, unfenced and does not drain.  Answered by ``PartitionIs``.
+
+    ``leader_epoch``: at which it was chosen; later, nothing changes.
+    """
+
+    topic: Name
+    topic_id: TopicId
+    partition: Number
+    leader_epoch: Epoch
+
+
 class ElectUnclean(_Command, frozen=True):
     """An operator's choice for a partition without a leader: a replica leads with what it has; the rest is lost.  Answer: ``PartitionIs``.
 
@@ -253,7 +264,7 @@ class ChangeSecurity(_Command, frozen=True):
 Command: TypeAlias = (
     RegisterBroker | UnfenceBroker | FenceBroker | DrainBroker
     | CreateTopic | Promote | AlterTopic | AddPartitions | DeleteTopic
-    | AlterInSync | ResignLeader | ElectUnclean | Reassign | LimitReassignments | PreferLeaders
+    | AlterInSync | ResignLeader | ElectPreferred | ElectUnclean | Reassign | LimitReassignments | PreferLeaders
     | TakeProducerIds | ChangeSecurity
 )  # fmt: skip
 
@@ -318,7 +329,7 @@ Answer: TypeAlias = Done | Registered | TopicIs | PartitionIs | ProducerIds | Se
 REFUSALS = Refusals(
     errors.UnknownTopic, errors.UnknownPartition, errors.TopicExists, errors.InvalidTopic, errors.InvalidPartitions,
     errors.InvalidReplicationFactor, errors.FencedLeaderEpoch, errors.UnknownLeaderEpoch, errors.StaleBrokerEpoch,
-    UnknownBroker, IneligibleReplica, InvalidReassignment, PartitionChanged, StateChanged,
+    errors.InvalidReassignment, UnknownBroker, IneligibleReplica, PartitionChanged, StateChanged,
 )  # fmt: skip
 """What a command may be refused for."""
 

@@ -49,14 +49,6 @@ class IneligibleReplica(LogdbError):
         self.topic, self.partition, self.node, self.reason = topic, partition, node, reason
 
 
-class InvalidReassignment(LogdbError):
-    """A partition cannot get these replicas."""
-
-    def __init__(self, topic: str, partition: int, replicas: tuple[int, ...], reason: str) -> None:
-        super().__init__(f"{topic}-{partition} cannot have the replicas {', '.join(map(str, replicas))}: {reason}")
-        self.topic, self.partition, self.replicas, self.reason = topic, partition, replicas, reason
-
-
 class DuplicateBroker(LogdbError):
     """Another process is registered as the node, and is alive; one that is dead is found out within the session's time."""
 

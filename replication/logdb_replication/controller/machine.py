@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from logdb.errors import (
     FencedLeaderEpoch,
     InvalidPartitions,
+    InvalidReassignment,
     StaleBrokerEpoch,
     TopicExists,
     UnknownLeaderEpoch,
@@ -40,6 +41,7 @@ from logdb_replication.controller.commands import (
     DeleteTopic,
     Done,
     DrainBroker,
+    ElectPreferred,
     ElectUnclean,
     FenceBroker,
     LimitReassignments,
@@ -69,7 +71,6 @@ from logdb_replication.controller.elections import (
 )
 from logdb_replication.controller.errors import (
     IneligibleReplica,
-    InvalidReassignment,
     PartitionChanged,
     StateChanged,
     UnknownBroker,
@@ -325,6 +326,16 @@ def _resign(state: ClusterState, command: ResignLeader) -> tuple[ClusterState, A
     return state, PartitionIs(state.index, partition)
 
 
+def _elect_preferred(state: ClusterState, command: ElectPreferred) -> tuple[ClusterState, Answer]:
+    topic = _topic(state, command.topic, command.topic_id)
+    partition = _partition(topic, command.partition)
+    if partition.leader_epoch == command.leader_epoch:
+        moved = preferred(partition, state.brokers)
+        if moved is not partition:
+            state, partition = _with_partition(state, topic, command.partition, moved), moved
+    return state, PartitionIs(state.index, partition)
+
+
 def _elect_unclean(state: ClusterState, command: ElectUnclean) -> tuple[ClusterState, Answer]:
     topic = _topic(state, command.topic, command.topic_id)
     partition = _partition(topic, command.partition)
@@ -415,6 +426,7 @@ _BY_COMMAND: dict[type[Any], Callable[[ClusterState, Any], tuple[ClusterState, A
     DeleteTopic: _delete,
     AlterInSync: _alter_in_sync,
     ResignLeader: _resign,
+    ElectPreferred: _elect_preferred,
     ElectUnclean: _elect_unclean,
     Reassign: _reassign,
     LimitReassignments: _limit_reassignments,

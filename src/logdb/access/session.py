@@ -309,9 +309,12 @@ class AuthorizedSession(Session):
         self.submit(CheckTopicConfigs(name, config))
 
     def alter_configs(
-        self, name: str, config: Mapping[str, ConfigValue | ListChange | None], *, replace: bool = False, validate_only: bool = False
+        self, name: str | None, config: Mapping[str, ConfigValue | ListChange | None], *, replace: bool = False, validate_only: bool = False
     ) -> None:
-        """Change configs, from their values at that moment; ``replace``: configs that are not named get their defaults."""
+        """Change configs, from their values at that moment; ``replace``: configs that are not named get their defaults.
+
+        ``name`` None: those of the node.
+        """
         self.submit(AlterConfigs(name, config, replace, validate_only))
 
     def describe_configs(self, name: str | None) -> Mapping[str, ConfigValue]:

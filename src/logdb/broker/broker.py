@@ -54,6 +54,7 @@ from logdb.coordinator.transaction_coordinator import TransactionCoordinator
 from logdb.coordinator.transactions import TransactionConfig
 from logdb.errors import (
     CoordinatorLoading,
+    InvalidConfig,
     InvalidPartitions,
     InvalidProducer,
     InvalidTopic,
@@ -71,6 +72,7 @@ from logdb.log.isolation import IsolationLevel
 from logdb.model import (
     BY_DEFAULT,
     INTERNAL_TOPICS,
+    REASSIGNMENT_RATES,
     SERVED_TOPIC_DEFAULTS,
     Buffer,
     Changes,
@@ -81,6 +83,7 @@ from logdb.model import (
     ProducerIdAndEpoch,
     TopicInfo,
     TopicPartition,
+    parse_rate,
 )
 from logdb.requests.session import CHANGE_COUNT_MAX
 from logdb.store.check.report import Copied, Report
@@ -313,11 +316,22 @@ class Broker:
     def alter_configs(self, name: str | None, config: Mapping[str, object], *, replace: bool = False, validate_only: bool = False) -> None:
         """Alter configs, lists by a ``ListChange``; ``replace``: those that are not named get their defaults."""
         if name is None:
-            raise PolicyViolation("the configs of the node are its options at the start")
-        if validate_only:
+            self._alter_node(config, replace=replace, validate_only=validate_only)
+        elif validate_only:
             self._metadata.check_topic_configs(name, config, replace=replace)
         else:
             self._metadata.alter_topic(name, config=config, replace=replace)
+
+    def _alter_node(self, config: Mapping[str, object], *, replace: bool, validate_only: bool) -> None:
+        """Change the rate of reassignments, by one of its names or both; the node's other configs are its options at the start."""
+        may_be_set = REASSIGNMENT_RATES if self.is_replicated else ()
+        if fixed := [key for key, value in config.items() if key not in (REASSIGNMENT_RATES if value is None else may_be_set)]:
+            raise PolicyViolation(f"{', '.join(fixed)}: the configs of the node are its options at the start")
+        rates = {key: None if value is None else parse_rate(key, value) for key, value in config.items()}
+        if len(set(rates.values())) > 1:
+            raise InvalidConfig(*next(iter(config.items())), f"{' and '.join(rates)} are one rate here, so that they have one value")
+        if not validate_only and (rates or replace):
+            self._metadata.limit_reassignments(next(iter(rates.values()), None))
 
     def alter_topic(
         self,
@@ -387,10 +401,12 @@ class Broker:
     def describe_configs(self, name: str | None) -> Mapping[str, ConfigValue]:
         """The configs of a topic that were set, or those of the node."""
         if name is None:
+            rate = self._metadata.reassignment_bytes_per_s
             return {
                 "broker.id": self.node_id,
                 "default.replication.factor": self._metadata.default_replication_factor,
                 "log.dirs": self.directory,
+                **({} if rate is None else dict.fromkeys(REASSIGNMENT_RATES, rate)),
             }
         return self._store.describe_topic(name).config
 
@@ -401,6 +417,30 @@ class Broker:
             with contextlib.suppress(UnknownTopic):  # it was deleted meanwhile
                 sizes |= {TopicPartition(name, one.partition): one.size_bytes for one in self.describe_topic(name).partitions}
         return sizes
+
+    def reassign(
+        self, targets: Mapping[TopicPartition, Sequence[int] | None], *, may_change_count: bool = True
+    ) -> dict[TopicPartition, LogdbError | None]:
+        return self._metadata.reassign(targets, may_change_count=may_change_count)
+
+    def reassignments(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, PartitionState]:
+        """Who has each partition that is being reassigned, of some or of all."""
+        if not self.is_replicated:
+            return {}
+        names = set(self.topic_names())
+        if partitions is None:
+            partitions = (TopicPartition(one.name, number) for one in self.topics(internal=True) for number in range(one.partition_count))
+        found: dict[TopicPartition, PartitionState] = {}
+        for where in partitions:
+            with contextlib.suppress(UnknownTopic, UnknownPartition):
+                if where.topic in names and (state := self._metadata.partition_state(*where)).target:
+                    found[where] = state
+        return found
+
+    def elect_leaders(
+        self, partitions: Iterable[TopicPartition] | None, *, unclean: bool = False
+    ) -> dict[TopicPartition, LogdbError | None]:
+        return self._metadata.elect_leaders(partitions, unclean=unclean)
 
     def partition_count(self, topic: str) -> int:
         return self._metadata.partition_count(topic)

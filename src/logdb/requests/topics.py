@@ -4,11 +4,13 @@ from collections.abc import Mapping
 from typing import TypeAlias
 
 from logdb import model
+from logdb.errors import LogdbError
 from logdb.log.isolation import IsolationLevel
 from logdb.model import BY_DEFAULT, ConfigValue, ExpiredRecords, ListChange, TopicInfo, TopicPartition
 from logdb.requests.request import May, Need, Request, cluster, each_topic, listed, named
 from logdb.requests.resources import CLUSTER
 from logdb.store.check.report import Copied, Report
+from logdb.store.protocols import PartitionState
 
 Config: TypeAlias = Mapping[str, ConfigValue | None]
 
@@ -154,6 +156,45 @@ class Compact(Request[None], frozen=True):
     needs = (named("Alter", "Topic", "topic"),)
     topic: str
     partition: int | None = None
+
+
+# ---------------------------------------------------------------- replicas and leaders
+
+
+class Reassign(Request[dict[TopicPartition, LogdbError | None]], frozen=True):
+    """Let partitions have other replicas (KIP-455), each by itself; answered, while new replicas fetch, by the error of each.
+
+    Attributes:
+        targets: The nodes of each, the preferred leader first; None: what is under way is cancelled.
+        may_change_count: A partition may get another number of replicas (KIP-860).
+    """
+
+    local = True
+    needs = (cluster("Alter"),)
+    targets: Mapping[TopicPartition, tuple[int, ...] | None]
+    may_change_count: bool = True
+
+
+class Reassignments(Request[dict[TopicPartition, PartitionState]], frozen=True):
+    """The partitions that are being reassigned, those of internal topics too, of these; None: of all."""
+
+    local = True
+    needs = (cluster("Describe"),)
+    partitions: tuple[TopicPartition, ...] | None = None
+
+
+class ElectLeaders(Request[dict[TopicPartition, LogdbError | None]], frozen=True):
+    """Let each partition be led by its first replica (KIP-460), each by itself; answered by the error of each.
+
+    Attributes:
+        partitions: None: all, and those for which nothing is to be elected are left out of the answer.
+        unclean: Of those without a leader the first replica that is alive leads, with what it has: what it lacks is lost.
+    """
+
+    local = True
+    needs = (cluster("Alter"),)
+    partitions: tuple[TopicPartition, ...] | None
+    unclean: bool = False
 
 
 # ---------------------------------------------------------------- the whole

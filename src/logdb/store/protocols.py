@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeVar
 
+from logdb.errors import LogdbError
 from logdb.io import IO
 from logdb.model import (
     BY_DEFAULT,
@@ -584,6 +585,28 @@ class Metadata(Protocol):
 
     def partition_state(self, topic: str, partition: int) -> PartitionState:
         """The leader, the replicas and the in-sync set of a partition; raises UnknownTopic, UnknownPartition."""
+
+    def reassign(
+        self, targets: "Mapping[TopicPartition, Sequence[int] | None]", *, may_change_count: bool = True
+    ) -> dict[TopicPartition, LogdbError | None]:
+        """Let partitions have other replicas, each by itself; returns while new replicas fetch, with the error of each that is refused.
+
+        Args:
+            targets: The nodes of each, the preferred leader first; None: what is under way is cancelled.
+            may_change_count: A partition may get another number of replicas.
+        """
+
+    def elect_leaders(
+        self, partitions: Iterable[TopicPartition] | None, *, unclean: bool = False
+    ) -> dict[TopicPartition, LogdbError | None]:
+        """Let each partition be led by its preferred leader, with the error of each where that is not so; see ``requests.topics``."""
+
+    @property
+    def reassignment_bytes_per_s(self) -> int | None:
+        """What a broker fetches at most for replicas that are being added; None: any number."""
+
+    def limit_reassignments(self, bytes_per_s: int | None) -> None:
+        """Change ``reassignment_bytes_per_s``, of all brokers."""
 
     def change_number(self) -> int:
         """A number that grows with every change of the metadata."""

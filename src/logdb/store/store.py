@@ -14,12 +14,23 @@
 import contextlib
 import operator
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
 from logdb.disk import remove
-from logdb.errors import CloseIncomplete, InvalidReplicationFactor, LogdbError, ReadOnly, UnknownTopic
+from logdb.errors import (
+    CloseIncomplete,
+    ElectionNotNeeded,
+    InvalidReassignment,
+    InvalidReplicationFactor,
+    LogdbError,
+    NoReassignment,
+    ReadOnly,
+    ReplicaCountChanged,
+    UnknownPartition,
+    UnknownTopic,
+)
 from logdb.io import IO
 from logdb.log.log import Log
 from logdb.log.readable import ReadableLog
@@ -422,6 +433,50 @@ class Store:
     def partition_state(self, topic: str, partition: int) -> PartitionState:
         """A single node leads each partition in the epoch of its log, and has the only replica."""
         return PartitionState(self.node_id, self.log(topic, partition).leader_epoch, (self.node_id,), (self.node_id,))
+
+    def reassign(
+        self, targets: Mapping[TopicPartition, Sequence[int] | None], *, may_change_count: bool = True
+    ) -> dict[TopicPartition, LogdbError | None]:
+        """Each partition stays on the single node: another choice of replicas is refused."""
+        unknown = self._unknown(targets)
+        return {
+            where: unknown.get(where) or self._not_reassigned(where, nodes, may_change_count=may_change_count)
+            for where, nodes in targets.items()
+        }
+
+    def _not_reassigned(self, where: TopicPartition, nodes: Sequence[int] | None, *, may_change_count: bool) -> LogdbError | None:
+        if nodes is None:
+            return NoReassignment(*where)
+        if tuple(nodes) == (self.node_id,):
+            return None
+        kind = InvalidReassignment if may_change_count or len(nodes) == 1 else ReplicaCountChanged
+        return kind(*where, tuple(nodes), f"there is one node, {self.node_id}")
+
+    def elect_leaders(
+        self,
+        partitions: Iterable[TopicPartition] | None,
+        *,
+        unclean: bool = False,  # noqa: ARG002 -- it leads either way
+    ) -> dict[TopicPartition, LogdbError | None]:
+        """The single node leads each partition."""
+        wanted = tuple(partitions or ())
+        needless = {where: ElectionNotNeeded(*where, self.node_id) for where in wanted}
+        return {**needless, **self._unknown(wanted)}
+
+    def _unknown(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, LogdbError]:
+        """Those that are not there; names of other topics are not told."""
+        names = self.topic_names()
+        counts = {name: self.partition_count(name) for name in {where.topic for where in partitions}.intersection(names)}
+        return {
+            where: UnknownPartition(*where, counts[where.topic]) if where.topic in counts else UnknownTopic(where.topic)
+            for where in partitions
+            if not 0 <= where.partition < counts.get(where.topic, 0)
+        }
+
+    reassignment_bytes_per_s = None
+
+    def limit_reassignments(self, bytes_per_s: int | None) -> None:
+        """Nothing to do: no replica is ever added to a single node's."""
 
     def backup(self, path: str, base: str | None = None) -> Copied:
         """See ``Database.backup``."""

@@ -67,6 +67,17 @@ NOT_PROVOKED = {
         ),
         "of several nodes: a single one leads all partitions, and has their only replicas",
     ),
+    **dict.fromkeys(
+        (
+            "InvalidReassignment",
+            "ReplicaCountChanged",
+            "NoReassignment",
+            "ElectionNotNeeded",
+            "PreferredLeaderNotAvailable",
+            "EligibleLeadersNotAvailable",
+        ),
+        "of Kafka's wire: no request of HTTP moves a replica",
+    ),
     **dict.fromkeys(("NotCoordinator", "CoordinatorLoading"), "a single node coordinates all groups; tests/unit/broker provoke them"),
     "InvalidRecord": "a client's own; raw batches are told InvalidBatch, v2 and v3 have codes of their own",
     **dict.fromkeys(("ReadFailed", "WriteFailed"), "a disk's; unit tests of the segments provoke them"),

@@ -70,7 +70,7 @@ def test_configs_of_the_broker(admin, served, wire):
     assert (found["num.partitions"].value, found["num.partitions"].is_read_only) == ("3", True)
     assert found["log.dirs"].value == served.db.path
     for kind, name in ((4, "7"), (8, "0"), (4, "0")):
-        resources = [{"resource_type": kind, "resource_name": name}]
+        resources = [{"resource_type": kind, "resource_name": name, "configs": [{"name": "num.partitions", "value": "2"}]}]
         assert wire.ask("AlterConfigs", 1, resources=resources)["responses"][0]["error_code"] == 42
         answer = wire.ask("DescribeConfigs", 1, resources=[{**resources[0], "configuration_keys": None}])
         assert answer["results"][0]["error_code"] == (0 if (kind, name) == (4, "0") else 42)

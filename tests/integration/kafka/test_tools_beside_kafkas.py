@@ -3,63 +3,26 @@
 Skipped, with the reason, where Java or Maven are missing.
 """
 
-import base64
-import contextlib
 import json
 import re
 import shlex
 import shutil
-import subprocess
 from pathlib import Path
 
 import confluent_kafka
 import pytest
 from click.testing import CliRunner
 
-from benches.peers.kafka.jars import BROKER, TOOLS
 from logdb.cli.app import arguments, cli
 from logdb.cli.session import Session
 from logdb.codec import convert
 from logdb.codec.batch import CODEC_MASK
 from logdb.model import COMPRESSION_TYPES, OffsetAndMetadata, TopicPartition
 from support.kafka_door import kafka_door
+from support.kafka_tools import kafka_tools
 
 pytestmark = pytest.mark.foreign
-MAIN = {
-    "kafka-topics": "org.apache.kafka.tools.TopicCommand",
-    "kafka-console-producer": "org.apache.kafka.tools.ConsoleProducer",
-    "kafka-console-consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
-    "kafka-consumer-groups": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
-    "kafka-configs": "kafka.admin.ConfigCommand",
-    "kafka-get-offsets": "org.apache.kafka.tools.GetOffsetShell",
-    "kafka-log-dirs": "org.apache.kafka.tools.LogDirsCommand",
-    "kafka-producer-perf-test": "org.apache.kafka.tools.ProducerPerformance",
-    "kafka-dump-log": "org.apache.kafka.tools.DumpLogSegments",
-}
 SIDES = ("java", "ours")
-
-
-class Java:
-    """Kafka's tools in one process of Java."""
-
-    def __init__(self):
-        command = ["java", "-XX:TieredStopAtLevel=1", "-cp", f"{TOOLS.directory}/*:{BROKER.directory}/*"]
-        program = Path(__file__).with_name("KafkaTools.java")
-        self._process = subprocess.Popen(
-            [*command, program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        )
-
-    def __call__(self, tool, *flags, stdin=""):
-        words = (MAIN[tool], stdin, *flags)
-        self._process.stdin.write("\t".join(base64.b64encode(word.encode()).decode() for word in words) + "\n")
-        self._process.stdin.flush()
-        code, *texts = self._process.stdout.readline().split("\t")
-        return int(code), *(base64.b64decode(text).decode() for text in texts)
-
-    def close(self):
-        self._process.stdin.close()
-        self._process.wait(20)
-        self._process.stdout.close()
 
 
 def ours(tool, *flags, stdin=""):
@@ -70,10 +33,7 @@ def ours(tool, *flags, stdin=""):
 
 @pytest.fixture(scope="module")
 def java():
-    for jars in (TOOLS, BROKER):
-        if (reason := jars.missing()) is not None:
-            pytest.skip(reason)
-    with contextlib.closing(Java()) as java:
+    with kafka_tools() as java:
         yield java
 
 

@@ -42,7 +42,8 @@ REQUESTS_OF = {
     "list users and tokens; change users, tokens, ACLs, quotas": (
         "users add_user set_password alter_credentials alter_user delete_users tokens add_token revoke_tokens add_acls delete_acls"
     ),
-    "metrics, what recovery reported, sizes of all partitions": "reports partition_sizes",
+    "move replicas, elect leaders": "reassign elect_leaders",
+    "metrics, what recovery reported, sizes and reassignments of all partitions": "reports partition_sizes reassignments",
     "verify, backup, snapshot of everything": "verify backup",
     "what the nodes of a cluster ask one another": "write_transaction_marker will_end_transaction find_decision",
 }

@@ -33,6 +33,9 @@ BEYOND = {
     "alter_configs",
     "metrics",
     "partition_sizes",
+    "reassign",
+    "reassignments",
+    "elect_leaders",
     "producers",
 } | OF_LOGS
 FREE = {"check_open", "close", "io", "clock", "closed", "look_interval_ms_max", "submit", "topic_change_count"}  # of the handle

@@ -136,12 +136,15 @@ def test_what_is_of_the_node_needs_rights_to_the_cluster(ask):
             answer.get("error_code") or next(iter(answer.get("results") or answer.get("responses") or [{"error_code": NONE}]))["error_code"]
         )
 
-    node = [{"resource_type": 4, "resource_name": "0", "configuration_keys": None, "configs": []}]
+    node = [{"resource_type": 4, "resource_name": "0", "configuration_keys": None, "configs": [{"name": "num.partitions", "value": "2"}]}]
     for name, values, right, answer in (
         ("DescribeConfigs", {"resources": node}, "DescribeConfigs", NONE),
         ("AlterConfigs", {"resources": node}, "AlterConfigs", Code.INVALID_REQUEST),
         ("IncrementalAlterConfigs", {"resources": node}, "AlterConfigs", Code.INVALID_REQUEST),
         ("DescribeLogDirs", {"topics": None}, "Describe", NONE),
+        ("ElectLeaders", {"topic_partitions": None}, "Alter", NONE),
+        ("AlterPartitionReassignments", {"topics": []}, "Alter", NONE),
+        ("ListPartitionReassignments", {"topics": None}, "Describe", NONE),
     ):
         assert code(["Allow alice@* All Topic *"], name, **values) == Code.CLUSTER_AUTHORIZATION_FAILED
         assert code([f"Allow alice@* {right} Cluster kafka-cluster"], name, **values) == answer

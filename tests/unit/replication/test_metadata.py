@@ -1,54 +1,39 @@
 """The metadata of one node over the real state machine and a real store; what stands between them is called directly."""
 
 import threading
-from types import SimpleNamespace
 
 import pytest
 
 import logdb
-from logdb.errors import InvalidConfig, InvalidPartitions, InvalidTopic, TopicExists, UnknownPartition, UnknownTopic
+from logdb.errors import (
+    ElectionNotNeeded,
+    EligibleLeadersNotAvailable,
+    InvalidConfig,
+    InvalidPartitions,
+    InvalidReassignment,
+    InvalidTopic,
+    NoReassignment,
+    PreferredLeaderNotAvailable,
+    ReplicaCountChanged,
+    TopicExists,
+    UnknownPartition,
+    UnknownTopic,
+)
+from logdb.model import TopicPartition
 from logdb.store.store import Store
-from logdb_replication.controller import commands
-from logdb_replication.controller.commands import AlterTopic, ChangeSecurity, RegisterBroker, UnfenceBroker
+from logdb_replication.controller.commands import (
+    AlterInSync,
+    AlterTopic,
+    ChangeSecurity,
+    FenceBroker,
+    Reassign,
+    RegisterBroker,
+    Replica,
+    UnfenceBroker,
+)
 from logdb_replication.controller.errors import ControllerUnavailable
 from logdb_replication.controller.machine import Machine
-from logdb_replication.local_topics import LocalTopics
-from logdb_replication.metadata import ClusterMetadata
-
-
-class Controller:
-    """The state machine of a cluster, and the nodes that follow it at once."""
-
-    def __init__(self) -> None:
-        self.machine, self.index, self.nodes = Machine("c"), 0, []
-        for node in (1, 2, 3):
-            self.propose(RegisterBroker(node, f"i{node}", {"http": ("127.0.0.1", 8000 + node)}, f"rack{node}"))
-            self.propose(UnfenceBroker(node, node))
-
-    leader = 3
-
-    def propose(self, command, timeout_s=1.0):
-        self.index += 1
-        answer = self.machine.apply(self.index, commands.encode(command))
-        for node in self.nodes:
-            node.take(self.machine.state)
-        return commands.decode_answer(answer)
-
-
-class Node:
-    """A store that has the topics of the cluster, and its metadata."""
-
-    def __init__(self, path, controller: Controller, number: int) -> None:
-        self.store = Store.open(path, replicated=True, durability="fsync")
-        self.topics = LocalTopics(self.store)
-        self.metadata = ClusterMetadata(SimpleNamespace(cluster="c", node=number, nodes=(1, 2, 3)), self.store, controller)
-        controller.nodes.append(self)
-        self.take(controller.machine.state)
-
-    def take(self, state) -> None:
-        self.topics.bring(state)
-        self.topics.drop(state)
-        self.metadata.publish(state)
+from support.metadata_nodes import Controller, Node
 
 
 def led(node: Node, topic: str):
@@ -261,3 +246,139 @@ def test_a_topic_waits_for_the_first_start_of_the_brokers(tmp_path, nodes, contr
         controller.propose(UnfenceBroker(node, node))
     thread.join(10)
     assert len(made) == 1
+
+
+# ---------------------------------------------------------------- replicas and leaders
+
+
+HERE = TopicPartition("t", 0)
+
+
+@pytest.fixture
+def led_by_one(nodes, controller):
+    """The metadata of node 2; the partition t-0 is on nodes 1 and 2, and led by 1."""
+    metadata = nodes[1].metadata
+    metadata.create_topic("t", partitions=1, replication_factor=2)
+    return metadata
+
+
+def in_sync(controller, *members):
+    """Let the leader of t-0 report its in-sync set."""
+    state = controller.machine.state
+    known, topic = state.partition("t", 0), state.topics["t"]
+    replicas = tuple(Replica(node, state.brokers[node].epoch) for node in members)
+    epoch = state.brokers[known.leader].epoch
+    controller.propose(AlterInSync(known.leader, epoch, "t", topic.topic_id, 0, known.leader_epoch, known.partition_epoch, replicas))
+
+
+def refused(answer):
+    """What an answer says of its one partition."""
+    ((where, error),) = answer.items()
+    assert where == HERE
+    return error
+
+
+def test_a_partition_is_reassigned_and_the_reassignment_cancelled(led_by_one, controller):
+    assert refused(led_by_one.reassign({HERE: (3, 1)})) is None
+    state = led_by_one.partition_state(*HERE)
+    assert (state.replicas, state.target, state.adding, state.removing) == ((1, 2, 3), (3, 1), (3,), (2,))
+    assert refused(led_by_one.reassign({HERE: None})) is None
+    assert led_by_one.partition_state(*HERE).replicas == (1, 2)
+    assert isinstance(refused(led_by_one.reassign({HERE: None})), NoReassignment)
+    assert refused(led_by_one.reassign({HERE: (3, 1)})) is None
+    in_sync(controller, 1, 2, 3)
+    assert led_by_one.partition_state(*HERE)[2:4] == ((3, 1), (3, 1))
+
+
+def test_a_repeat_of_a_reassignment_is_not_proposed(led_by_one, controller):
+    led_by_one.reassign({HERE: (3, 1)})
+    index = controller.index
+    assert refused(led_by_one.reassign({HERE: (3, 1)})) is None
+    in_sync(controller, 1, 2, 3)
+    assert refused(led_by_one.reassign({HERE: (3, 1)})) is None
+    assert controller.index == index + 1  # the in-sync set
+
+
+def test_the_replicas_of_another_change_come_between(led_by_one, controller, monkeypatch):
+    real, others = controller.propose, [Reassign("t", controller.machine.state.topics["t"].topic_id, 0, (1, 2, 3), (1, 2))]
+
+    def propose(command, timeout_s=1.0):
+        if others:
+            real(others.pop())
+        return real(command, timeout_s)
+
+    monkeypatch.setattr(controller, "propose", propose)
+    assert refused(led_by_one.reassign({HERE: (3,)})) is None
+    assert led_by_one.partition_state(*HERE).target == (3,)
+
+
+@pytest.mark.parametrize(("nodes_of_it", "kind", "reason"), [
+    ((), InvalidReassignment, "one is needed at least"),
+    ((1, 9), InvalidReassignment, "node 9 has never registered"),
+    ((1, -1), InvalidReassignment, "node -1 has never registered"),
+    ((3, 3), InvalidReassignment, "each node has one replica at most"),
+    ((1, 2, 3), ReplicaCountChanged, "they are 3 in place of 2"),
+])  # fmt: skip
+def test_replicas_that_cannot_be_are_refused_before_they_are_proposed(led_by_one, controller, nodes_of_it, kind, reason):
+    index = controller.index
+    error = refused(led_by_one.reassign({HERE: nodes_of_it}, may_change_count=False))
+    assert type(error) is kind
+    assert reason in str(error)
+    assert controller.index == index
+
+
+def test_what_is_refused_of_one_partition_is_done_of_another(led_by_one):
+    wanted = {TopicPartition("t", 1): (1,), TopicPartition("t", -1): (1,), TopicPartition("u", 0): (1,), HERE: (1,)}
+    found = led_by_one.reassign(wanted)
+    assert list(map(type, found.values())) == [UnknownPartition, UnknownPartition, UnknownTopic, type(None)]
+    assert "there are" not in str(found[TopicPartition("u", 0)])  # the names of others are not told
+    assert led_by_one.partition_state(*HERE).replicas == (1,)
+
+
+def test_without_a_quorum_a_call_of_many_partitions_ends(nodes, controller, monkeypatch):
+    metadata, tried = nodes[0].metadata, []
+    metadata.create_topic("t", partitions=50, replication_factor=1)
+
+    def propose(command, timeout_s=1.0):
+        tried.append(command)
+        raise ControllerUnavailable(1, "no quorum")
+
+    monkeypatch.setattr(controller, "propose", propose)
+    with pytest.raises(ControllerUnavailable):
+        metadata.reassign({TopicPartition("t", number): (1, 2, 3) for number in range(50)})
+    assert len(tried) < 50
+
+
+def test_the_preferred_leader_is_elected_once_it_can_lead(led_by_one, controller):
+    assert isinstance(refused(led_by_one.elect_leaders([HERE])), ElectionNotNeeded)
+    assert led_by_one.elect_leaders(None) == {}
+    controller.propose(FenceBroker(1, 1))
+    index = controller.index
+    assert isinstance(refused(led_by_one.elect_leaders([HERE])), PreferredLeaderNotAvailable)
+    assert isinstance(refused(led_by_one.elect_leaders(None)), PreferredLeaderNotAvailable)
+    assert controller.index == index
+    controller.propose(UnfenceBroker(1, 1))
+    in_sync(controller, 1, 2)
+    assert refused(led_by_one.elect_leaders(None)) is None
+    assert led_by_one.partition_state(*HERE).leader == 1
+
+
+def test_of_a_partition_without_a_leader_a_replica_is_elected_that_is_alive(led_by_one, controller):
+    assert isinstance(refused(led_by_one.elect_leaders([HERE], unclean=True)), ElectionNotNeeded)
+    in_sync(controller, 1)
+    for node in (1, 2):
+        controller.propose(FenceBroker(node, node))
+    assert isinstance(refused(led_by_one.elect_leaders([HERE], unclean=True)), EligibleLeadersNotAvailable)
+    controller.propose(UnfenceBroker(2, 2))
+    assert isinstance(refused(led_by_one.elect_leaders([HERE])), PreferredLeaderNotAvailable)
+    assert refused(led_by_one.elect_leaders(None, unclean=True)) is None
+    assert led_by_one.partition_state(*HERE)[:1] + led_by_one.partition_state(*HERE)[3:4] == (2, (2,))
+
+
+def test_the_rate_of_reassignments_is_the_cluster_s(nodes):
+    one, two = nodes
+    assert two.metadata.reassignment_bytes_per_s is None
+    one.metadata.limit_reassignments(1_000)
+    assert two.metadata.reassignment_bytes_per_s == 1_000
+    two.metadata.limit_reassignments(None)
+    assert one.metadata.reassignment_bytes_per_s is None

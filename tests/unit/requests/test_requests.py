@@ -30,7 +30,16 @@ from logdb_http_api.door.calls import CALLS
 from support.session_needs import CALLS as USES
 from support.typed import values
 
-OF_DOORS = {"describe_configs", "check_new_topic", "check_topic_configs", "alter_configs", "partition_sizes"}
+OF_DOORS = {
+    "describe_configs",
+    "check_new_topic",
+    "check_topic_configs",
+    "alter_configs",
+    "partition_sizes",
+    "reassign",
+    "reassignments",
+    "elect_leaders",
+}
 OF_LOGS = {"read_batches", "aborted_transactions", "open_transactions", "offset_for_timestamp", "epoch_at", "producers"}
 OF_NODES = {"write_transaction_marker", "will_end_transaction", "find_decision"}  # of a cluster, of one another
 WITH_BATCHES = {"log", "produce"} | OF_LOGS  # not behind a URL, where they have routes of their own

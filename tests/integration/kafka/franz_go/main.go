@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -308,6 +310,52 @@ func admin() any {
 	return found
 }
 
+// On a cluster whose topic has one partition on the brokers 1 and 2, of several megabytes.
+func replicas() any {
+	one, found := client(), seen{}
+	admin := kadm.NewClient(one)
+	name := func(err error) string {
+		var code *kerr.Error
+		if errors.As(err, &code) {
+			return code.Message
+		}
+		check(err)
+		return ""
+	}
+	assign := func(ctx context.Context, brokers ...int32) string {
+		var wanted kadm.AlterPartitionAssignmentsReq
+		wanted.Assign(topic, 0, brokers)
+		return name(checked(admin.AlterPartitionAssignments(ctx, wanted))[topic][0].Err)
+	}
+	var partition kadm.TopicsSet
+	partition.Add(topic, 0)
+	rate := kadm.AlterConfig{Op: kadm.SetConfig, Name: "follower.replication.throttled.rate", Value: kadm.StringPtr("50000")}
+	for _, altered := range checked(admin.AlterBrokerConfigs(ctx, []kadm.AlterConfig{rate}, 1)) {
+		check(altered.Err)
+	}
+	for _, config := range checked(checked(admin.DescribeBrokerConfigs(ctx, 2)).On("2", nil)).Configs {
+		if config.Key == rate.Name {
+			found["rate"] = config.MaybeValue()
+		}
+	}
+	found["nothing to cancel"] = assign(ctx)
+	found["another number"] = assign(kadm.ForbidAlterRf(ctx), 1)
+	found["unknown broker"] = assign(ctx, 1, 9)
+	found["moved"] = assign(ctx, 3, 1)
+	moving := checked(admin.ListPartitionReassignments(ctx, partition))[topic][0]
+	found["moving"] = seen{"replicas": moving.Replicas, "adding": moving.AddingReplicas, "removing": moving.RemovingReplicas}
+	found["cancelled"] = assign(ctx)
+	found["left"] = len(checked(admin.ListPartitionReassignments(ctx, partition)))
+	for key, how := range map[string]kadm.ElectLeadersHow{"elected": kadm.ElectPreferredReplica, "elected unclean": kadm.ElectLiveReplica} {
+		found[key] = name(checked(admin.ElectLeaders(ctx, how, partition))[topic][0].Err)
+	}
+	rate.Op = kadm.DeleteConfig
+	for _, altered := range checked(admin.AlterBrokerConfigs(ctx, []kadm.AlterConfig{rate}, 3)) {
+		check(altered.Err)
+	}
+	return found
+}
+
 type place struct {
 	Partition int32  `json:"partition"`
 	Offset    int64  `json:"offset"`
@@ -370,6 +418,6 @@ func through() any {
 }
 
 func main() {
-	tasks := map[string]func() any{"records": records, "group": group, "transactions": transactions, "admin": admin, "through": through}
+	tasks := map[string]func() any{"records": records, "group": group, "transactions": transactions, "admin": admin, "replicas": replicas, "through": through}
 	check(json.NewEncoder(os.Stdout).Encode(tasks[task]()))
 }

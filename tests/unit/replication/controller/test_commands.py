@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from logdb.errors import FencedLeaderEpoch, StaleBrokerEpoch, UnknownTopic
+from logdb.errors import FencedLeaderEpoch, InvalidReassignment, StaleBrokerEpoch, UnknownTopic
 from logdb.store.protocols import PartitionState
 from logdb_replication.controller import commands
 from logdb_replication.controller.commands import (
@@ -15,6 +15,7 @@ from logdb_replication.controller.commands import (
     DeleteTopic,
     Done,
     DrainBroker,
+    ElectPreferred,
     ElectUnclean,
     FenceBroker,
     LimitReassignments,
@@ -33,7 +34,6 @@ from logdb_replication.controller.commands import (
 )
 from logdb_replication.controller.errors import (
     IneligibleReplica,
-    InvalidReassignment,
     PartitionChanged,
     StateChanged,
     UnknownBroker,
@@ -54,6 +54,7 @@ COMMANDS = (
     DeleteTopic("t", "id"),
     AlterInSync(1, 5, "t", "id", 0, 3, 7, (Replica(1, 5), Replica(3, 9))),
     ResignLeader("t", 0, 3),
+    ElectPreferred("t", "id", 0, 3),
     ElectUnclean("t", "id", 0, 3, 2),
     Reassign("t", "id", 0, (2, 3), (1, 2, 3)),
     Reassign("t", "id", 0, (), (1, 2, 3)),

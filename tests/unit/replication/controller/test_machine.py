@@ -6,6 +6,7 @@ import pytest
 from logdb.errors import (
     FencedLeaderEpoch,
     InvalidPartitions,
+    InvalidReassignment,
     InvalidReplicationFactor,
     InvalidTopic,
     StaleBrokerEpoch,
@@ -21,6 +22,7 @@ from logdb_replication.controller.commands import (
     ChangeSecurity,
     DeleteTopic,
     DrainBroker,
+    ElectPreferred,
     ElectUnclean,
     FenceBroker,
     LimitReassignments,
@@ -36,7 +38,6 @@ from logdb_replication.controller.commands import (
 )
 from logdb_replication.controller.errors import (
     IneligibleReplica,
-    InvalidReassignment,
     PartitionChanged,
     StateChanged,
     UnknownBroker,
@@ -371,6 +372,23 @@ def test_first_replicas_lead_again_where_they_can():
     made.apply(DrainBroker(1, False))
     made.apply(PreferLeaders())
     assert made.state.partition("t", 0)[:2] == (1, 2)
+
+
+def test_the_first_replica_of_one_partition_leads_again():
+    made = three()
+    made.create("u")
+    made.apply(FenceBroker(1, made.epochs[1]))
+    made.unfence(1)
+    before = made.state.partition("t", 0)
+    assert made.apply(ElectPreferred("t", "id-of-t", 0, 1)).state == before  # it is not in sync yet
+    made.apply(made.in_sync(1, 2, 3))
+    assert made.apply(ElectPreferred("t", "id-of-t", 0, 0)).state.leader == 2  # of another epoch
+    for _ in range(2):
+        assert made.apply(ElectPreferred("t", "id-of-t", 0, 1)).state[:2] == (1, 2)
+    assert made.state.partition("u", 0).leader == 2
+    for topic, partition, error in (("v", 0, UnknownTopic), ("t", 1, UnknownPartition)):
+        with pytest.raises(error):
+            made.apply(ElectPreferred(topic, f"id-of-{topic}", partition, 2))
 
 
 # ---------------------------------------------------------------- the rest
