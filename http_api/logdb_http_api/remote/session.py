@@ -26,7 +26,18 @@ from logdb.errors import (
 from logdb.io import IO
 from logdb.log.isolation import IsolationLevel
 from logdb.mistakes import wrong_type
-from logdb.model import BY_DEFAULT, SERVED_TOPIC_DEFAULTS, Buffer, Changes, Durability, ExpiredRecords, TopicInfo, TopicPartition
+from logdb.model import (
+    BY_DEFAULT,
+    SERVED_TOPIC_DEFAULTS,
+    Buffer,
+    Changes,
+    ClusterEvent,
+    Durability,
+    ExpiredRecords,
+    TopicEvent,
+    TopicInfo,
+    TopicPartition,
+)
 from logdb.pools import Pool
 from logdb.requests import coding, groups, topics, transactions
 from logdb.requests.request import Request
@@ -152,6 +163,17 @@ class RemoteSession(Session):
                 except LogdbError as error:
                     answers[where] = error
         return answers
+
+    def learn(self, event: TopicEvent | ClusterEvent) -> None:
+        """See ``broker.cluster_peers.OtherNodes``."""
+        if isinstance(event, ClusterEvent):
+            return
+        if event.kind == "topic_deleted":
+            self._forget(event.topic.name)
+            return
+        self._infos.pop(event.topic.name, None)
+        for log in self._logs_of(event.topic.name):
+            log.configure(event.topic)
 
     def _in_thread(self, request: Request[Any], patience_ms: int) -> "Future[Any]":
         """Send a request that waits for other members, in a thread of its own: it may wait for another request."""

@@ -166,6 +166,8 @@ class Broker:
         if storage.mode == "a":
             self.events = Events()
             metadata.listen(self.events.add)
+            if nodes is not None:
+                metadata.listen(nodes.learn)
         else:
             self.events = PolledEvents(metadata.change_number, lambda: metadata.topics(internal=True))
 

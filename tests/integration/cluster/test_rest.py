@@ -1,0 +1,66 @@
+"""REST at a node that neither leads nor coordinates what it is asked about; a double of the metadata says who does."""
+
+import pytest
+
+import logdb
+from support.clustered import clustered
+from support.serving import Served
+
+V2 = "application/vnd.kafka.v2+json"
+JSON = "application/vnd.kafka.json.v2+json"
+
+
+@pytest.fixture
+def three(tmp_path):
+    with clustered(tmp_path / "db") as nodes:
+        yield nodes
+
+
+@pytest.fixture
+def db(three):
+    with logdb.open(three.urls, timeout_ms=5_000) as db:
+        db.create_topic("t", partitions=3)
+        yield db
+
+
+def doors(three):
+    return [Served(None, node.url, node.server) for node in three.nodes.values()]
+
+
+@pytest.mark.parametrize("what", [{"topics": ["t"]}, {"partitions": [{"topic": "t", "partition": partition} for partition in range(3)]}])
+def test_a_consumer_instance_reads_and_commits_at_any_node(three, db, what) -> None:
+    for partition in range(3):
+        db.log("t", partition).append_many([b'"%d-%d"' % (partition, number) for number in range(5)])
+    for number, door in enumerate(doors(three)):
+        made = {"name": "i", "format": "json", "auto.offset.reset": "earliest", "auto.commit.enable": "false"}
+        status, told = door.call(f"/consumers/g{number}", made, content_type=V2)
+        assert status == 200, told
+        instance, found = f"/consumers/g{number}/instances/i", []
+        assert door.call(f"{instance}/{'subscription' if 'topics' in what else 'assignments'}", what, content_type=V2)[0] == 204
+        while len(found) < 15:
+            status, records = door.call(f"{instance}/records?timeout=10000", headers={"Accept": JSON})
+            assert status == 200, records
+            found += [record["value"] for record in records]
+        assert sorted(found) == [f"{partition}-{number}" for partition in range(3) for number in range(5)]
+        assert door.call(f"{instance}/offsets", {}, content_type=V2) == (200, [])
+        assert door.call(instance, method="DELETE")[0] == 204
+        assert [(one.partition.partition, one.committed.offset) for one in db.group_offsets(f"g{number}")] == [(0, 5), (1, 5), (2, 5)]
+
+
+def test_a_node_that_passes_appends_on_knows_the_topic_as_it_is(three, db) -> None:
+    def error_codes(door):
+        records = [{"value": 1, "partition": 0}, {"key": "k", "value": "x" * 3_000, "partition": 0}]
+        return [one["error_code"] for one in door.call("/topics/t", {"records": records}, content_type=JSON)[1]["offsets"]]
+
+    for door in doors(three):
+        assert error_codes(door) == [None, None]
+    db.alter_topic("t", config={"cleanup.policy": "compact"})
+    for door in doors(three):
+        assert error_codes(door) == [50002, None]
+    db.delete_topic("t")
+    db.create_topic("t", partitions=3, config={"max.message.bytes": 2_000})
+    for door in doors(three):
+        assert error_codes(door) == [None, 50002]
+    db.alter_topic("t", config={"max.message.bytes": 10_000})
+    for door in doors(three):
+        assert error_codes(door) == [None, None]
