@@ -1,6 +1,7 @@
 """REST at a node that neither leads nor coordinates what it is asked about; a double of the metadata says who does."""
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 import logdb
 from support.clustered import clustered
@@ -64,3 +65,31 @@ def test_a_node_that_passes_appends_on_knows_the_topic_as_it_is(three, db) -> No
     db.alter_topic("t", config={"max.message.bytes": 10_000})
     for door in doors(three):
         assert error_codes(door) == [None, None]
+
+
+def test_each_node_s_metrics_have_its_groups_and_its_replicas(three, db) -> None:
+    db.create_topic("one", partitions=3, replication_factor=1)
+    partitions = [(topic, partition) for topic in ("t", "one") for partition in range(3)]
+    for where in partitions:
+        db.log(*where).append_many([b"value"] * 5)
+    groups = {f"g{number}" for number in range(8)}
+    for group in groups:
+        db.reset_offsets(group, dict.fromkeys(partitions, 2))
+    seen = set()
+    for number, door in enumerate(doors(three)):
+        status, page = door.call("/metrics")
+        assert status == 200
+        samples = [one for family in text_string_to_metric_families(page.decode()) for one in family.samples]
+        replicas = {("t", "0"), ("t", "1"), ("t", "2"), ("one", str(number))}
+        own = {(one.labels["topic"], one.labels["partition"]) for one in samples if one.name == "kafka_topic_partition_current_offset"}
+        assert {where for where in own if not where[0].startswith("__")} == replicas
+        lags = [one for one in samples if one.name == "kafka_consumergroup_lag"]
+        coordinated = {one.labels["consumergroup"] for one in lags}
+        assert {(one.labels["consumergroup"], one.labels["topic"], one.labels["partition"]) for one in lags} == {
+            (group, *where) for group in coordinated for where in replicas
+        }
+        assert {one.value for one in lags} <= {3}
+        sums = {(one.labels["consumergroup"], one.labels["topic"]): one.value for one in samples if one.name.endswith("lag_sum")}
+        assert sums == {(group, "t"): 9 for group in coordinated}
+        seen |= coordinated
+    assert seen == groups

@@ -61,3 +61,20 @@ def test_the_configs_of_all_topics_are_one_list(tmp_path: Path) -> None:
         assert {(one["topic_name"], one["value"]) for one in data if one["name"] == "retention.ms"} == {("a", "7"), ("b", "-1")}
         one = [config for config in data if config["topic_name"] == "b"]
         assert one == server.call(f"/v3/clusters/{cluster_id}/topics/b/configs")[1]["data"]
+
+
+def test_all_doors_tell_where_a_partition_begins_and_ends(tmp_path: Path) -> None:
+    """At any node of a cluster, also at one that has no replica."""
+    with served(tmp_path / "db") as server:
+        server.database.create_topic("t", partitions=3, replication_factor=1)
+        cluster = f"/v3/clusters/{server.call('/v3/clusters')[1]['data'][0]['cluster_id']}"
+        for partition in range(3):
+            server.database.log("t", partition).append_many([b"value"] * (10 + partition))
+            server.database.delete_records("t", partition, 5)
+        for partition in (0, 1, 2) * 3:
+            path, end = f"/topics/t/partitions/{partition}", 10 + partition
+            assert server.call(f"{path}/offsets")[1] == {"beginning_offset": 5, "end_offset": end}
+            told = server.call(f"{cluster}{path}/offset")[1]
+            assert (told["earliest_offset"], told["latest_offset"]) == (5, end)
+            info = server.database.describe_topic("t").partitions[partition]
+            assert (info.start_offset, info.end_offset) == (5, end)
