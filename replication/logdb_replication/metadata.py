@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Protocol, TypeVar
 
-from logdb.errors import InvalidSecurity, UnknownPartition, UnknownTopic
+from logdb.errors import InvalidSecurity, TopicExists, UnknownPartition, UnknownTopic
 from logdb.model import BY_DEFAULT, INTERNAL_TOPICS, ClusterEvent, ConfigValue, TopicEvent, TopicInfo
 from logdb.store.json_line import SECURITY_SIZE_BYTES_MAX
 from logdb.store.protocols import BrokerInfo, PartitionState, always
@@ -33,6 +33,7 @@ from logdb_replication.controller.commands import (
     TopicIs,
 )
 from logdb_replication.controller.errors import ControllerUnavailable, StateChanged
+from logdb_replication.controller.placement import placed
 from logdb_replication.controller.state import ClusterState, TopicState
 
 T = TypeVar("T")
@@ -167,8 +168,8 @@ class ClusterMetadata:
         if_not_exists: bool = False,
         go_on: Callable[[], None] = always,
     ) -> TopicInfo:
-        new = self.check_new_topic(name, partitions=partitions, replication_factor=replication_factor, config=config)
         factor = self._factor(replication_factor)
+        new = self._new(name, partitions, factor, config)
         if factor <= self._node_count:  # at the first start of a cluster its brokers come one by one
             self.wait(lambda state: len(state.brokers) >= factor, _FIRST_START_S)
         go_on()
@@ -185,9 +186,17 @@ class ClusterMetadata:
         replication_factor: int | None = None,
         config: Mapping[str, object] | None = None,
     ) -> TopicInfo:
+        state, factor = self._state, self._factor(replication_factor)
+        new = self._new(name, partitions, factor, config)
+        if name in state.topics:
+            raise TopicExists(name)
+        placed(state, new.partition_count, factor)
+        return new
+
+    def _new(self, name: str, partitions: int, factor: int, config: Mapping[str, object] | None) -> TopicInfo:
         count = self.default_partition_count if partitions == BY_DEFAULT else partitions
         parsed = check_new(name, count, config or {})
-        if self._factor(replication_factor) >= 3:
+        if factor >= 3:
             parsed.setdefault(IN_SYNC_MIN, 2)
         return TopicInfo(name=name, topic_id="", partition_count=count, config=parsed, internal=name in INTERNAL_TOPICS)
 

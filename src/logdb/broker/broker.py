@@ -397,11 +397,12 @@ class Broker:
         return self._store.describe_topic(name).config
 
     def partition_sizes(self, topics: tuple[str, ...] | None = None) -> dict[TopicPartition, int]:
-        """The bytes of each partition of some topics, or of all."""
+        """The bytes of each partition of some topics, or of all, that this node has a replica of."""
         sizes: dict[TopicPartition, int] = {}
         for name in self.topic_names() if topics is None else topics:
             with contextlib.suppress(UnknownTopic):  # it was deleted meanwhile
-                sizes |= {TopicPartition(name, one.partition): one.size_bytes for one in self.describe_topic(name).partitions}
+                partitions = self.describe_topic(name).partitions
+                sizes |= {TopicPartition(name, one.partition): one.size_bytes for one in partitions if self.node_id in one.replicas}
         return sizes
 
     def partition_count(self, topic: str) -> int:

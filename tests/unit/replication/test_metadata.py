@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 import logdb
-from logdb.errors import InvalidConfig, InvalidPartitions, InvalidTopic, TopicExists, UnknownPartition, UnknownTopic
+from logdb.errors import InvalidConfig, InvalidPartitions, InvalidReplicationFactor, InvalidTopic, TopicExists, UnknownPartition, UnknownTopic
 from logdb.store.store import Store
 from logdb_replication.controller import commands
 from logdb_replication.controller.commands import AlterTopic, ChangeSecurity, RegisterBroker, UnfenceBroker
@@ -100,8 +100,11 @@ def test_a_wrong_topic_is_refused_before_it_is_proposed(nodes, controller, name,
 def test_a_topic_exists_once(nodes):
     one, two = nodes
     made = one.metadata.create_topic("t")
-    with pytest.raises(TopicExists):
-        two.metadata.create_topic("t")
+    for refused in (two.metadata.create_topic, two.metadata.check_new_topic):
+        with pytest.raises(TopicExists):
+            refused("t")
+        with pytest.raises(InvalidReplicationFactor):
+            refused("u", replication_factor=4)
     assert two.metadata.create_topic("t", if_not_exists=True).topic_id == made.topic_id
 
 
