@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Protocol, TypeVar
 
-from logdb.errors import InvalidSecurity, TopicExists, UnknownPartition, UnknownTopic
+from logdb.errors import InvalidReplicationFactor, InvalidSecurity, TopicExists, UnknownPartition, UnknownTopic
 from logdb.model import BY_DEFAULT, INTERNAL_TOPICS, ClusterEvent, ConfigValue, TopicEvent, TopicInfo
 from logdb.store.json_line import SECURITY_SIZE_BYTES_MAX
 from logdb.store.protocols import BrokerInfo, PartitionState, always
@@ -39,6 +39,7 @@ from logdb_replication.controller.state import ClusterState, TopicState
 T = TypeVar("T")
 
 TIMEOUT_S = 30.0
+_FACTOR_MAX = 2**15 - 1  # of a command
 _FIRST_START_S = 10.0
 IN_SYNC_MIN = "min.insync.replicas"
 
@@ -201,7 +202,10 @@ class ClusterMetadata:
         return TopicInfo(name=name, topic_id="", partition_count=count, config=parsed, internal=name in INTERNAL_TOPICS)
 
     def _factor(self, given: int | None) -> int:
-        return self.default_replication_factor if given is None or given == BY_DEFAULT else given
+        factor = self.default_replication_factor if given is None or given == BY_DEFAULT else given
+        if not 1 <= factor <= _FACTOR_MAX:
+            raise InvalidReplicationFactor(factor, len(self._state.brokers))
+        return factor
 
     def check_topic_configs(self, name: str, config: Mapping[str, object], *, replace: bool = False) -> None:
         changed_config(name, self._topic(name).config, config, replace=replace)

@@ -48,6 +48,14 @@ def test_a_consumer_instance_reads_and_commits_at_any_node(three, db, what) -> N
         assert [(one.partition.partition, one.committed.offset) for one in db.group_offsets(f"g{number}")] == [(0, 5), (1, 5), (2, 5)]
 
 
+def test_a_plain_call_that_waits_for_another_node_has_one_answer(three, db) -> None:
+    """HTTP clients take a 102 for the answer, urllib and requests among them."""
+    for number, door in enumerate(doors(three)):
+        offsets = [[{"topic": "t", "partition": 0}, {"offset": number, "leader_epoch": -1, "metadata": ""}]]
+        assert door.call("/logdb/v1/calls/commit_offsets", {"group_id": "g", "offsets": offsets})[0] == 200
+        assert [one.committed.offset for one in db.group_offsets("g")] == [number]
+
+
 def test_a_node_that_passes_appends_on_knows_the_topic_as_it_is(three, db) -> None:
     def error_codes(door):
         records = [{"value": 1, "partition": 0}, {"key": "k", "value": "x" * 3_000, "partition": 0}]

@@ -6,7 +6,15 @@ from types import SimpleNamespace
 import pytest
 
 import logdb
-from logdb.errors import InvalidConfig, InvalidPartitions, InvalidReplicationFactor, InvalidTopic, TopicExists, UnknownPartition, UnknownTopic
+from logdb.errors import (
+    InvalidConfig,
+    InvalidPartitions,
+    InvalidReplicationFactor,
+    InvalidTopic,
+    TopicExists,
+    UnknownPartition,
+    UnknownTopic,
+)
 from logdb.store.store import Store
 from logdb_replication.controller import commands
 from logdb_replication.controller.commands import AlterTopic, ChangeSecurity, RegisterBroker, UnfenceBroker
@@ -103,8 +111,9 @@ def test_a_topic_exists_once(nodes):
     for refused in (two.metadata.create_topic, two.metadata.check_new_topic):
         with pytest.raises(TopicExists):
             refused("t")
-        with pytest.raises(InvalidReplicationFactor):
-            refused("u", replication_factor=4)
+        for factor in (0, 4, 1 << 20):
+            with pytest.raises(InvalidReplicationFactor):
+                refused("u", replication_factor=factor)
     assert two.metadata.create_topic("t", if_not_exists=True).topic_id == made.topic_id
 
 
