@@ -4,6 +4,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import logdb
+from logdb.model import ClusterEvent
 from support.clustered import clustered
 from support.serving import Served
 
@@ -54,6 +55,16 @@ def test_a_plain_call_that_waits_for_another_node_has_one_answer(three, db) -> N
         offsets = [[{"topic": "t", "partition": 0}, {"offset": number, "leader_epoch": -1, "metadata": ""}]]
         assert door.call("/logdb/v1/calls/commit_offsets", {"group_id": "g", "offsets": offsets})[0] == 200
         assert [one.committed.offset for one in db.group_offsets("g")] == [number]
+
+
+def test_changes_of_nodes_do_not_hold_up_changes_of_topics(three, db) -> None:
+    (door, *_), broker = doors(three), three.nodes[1].broker
+    position = door.call("/logdb/v1/watch")[1]["position"]
+    for number in range(3):
+        broker.events.add(ClusterEvent("broker_joined", number))
+    db.create_topic("u")
+    changes = door.call(f"/logdb/v1/watch?position={position}&timeout_ms=10000&count_max=1")[1]
+    assert [event["topic"]["name"] for event in changes["events"]] == ["u"]
 
 
 def test_a_node_that_passes_appends_on_knows_the_topic_as_it_is(three, db) -> None:
