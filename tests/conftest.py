@@ -49,6 +49,11 @@ def pytest_collection_modifyitems(config, items):
         items[:] = chosen
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    three_brokers.Shared.has_users = three_brokers.Shared.chosen and three_brokers.uses_users(item)
+
+
 class FailuresAtOnce:
     """Prints each failure when it happens: a run that is cut off has named it."""
 

@@ -16,11 +16,13 @@ from logdb.errors import (
     ElectionNotNeeded,
     EligibleLeadersNotAvailable,
     InvalidReassignment,
+    InvalidReplicationFactor,
     InvalidSecurity,
     LogdbError,
     NoReassignment,
     PreferredLeaderNotAvailable,
     ReplicaCountChanged,
+    TopicExists,
     UnknownPartition,
     UnknownTopic,
 )
@@ -53,11 +55,13 @@ from logdb_replication.controller.commands import (
 )
 from logdb_replication.controller.elections import preferred
 from logdb_replication.controller.errors import ControllerUnavailable, IneligibleReplica, PartitionChanged, StateChanged, UnknownBroker
+from logdb_replication.controller.placement import placed
 from logdb_replication.controller.state import ClusterState, TopicState
 
 T = TypeVar("T")
 
 TIMEOUT_S = 30.0
+_FACTOR_MAX = 2**15 - 1  # of a command
 _FIRST_START_S = 10.0
 IN_SYNC_MIN = "min.insync.replicas"
 _REASSIGN_TRIES = 5
@@ -197,8 +201,8 @@ class ClusterMetadata:
         if_not_exists: bool = False,
         go_on: Callable[[], None] = always,
     ) -> TopicInfo:
-        new = self.check_new_topic(name, partitions=partitions, replication_factor=replication_factor, config=config)
         factor = self._factor(replication_factor)
+        new = self._new(name, partitions, factor, config)
         if factor <= self._node_count:  # at the first start of a cluster its brokers come one by one
             self.wait(lambda state: len(state.brokers) >= factor, _FIRST_START_S)
         go_on()
@@ -215,14 +219,25 @@ class ClusterMetadata:
         replication_factor: int | None = None,
         config: Mapping[str, object] | None = None,
     ) -> TopicInfo:
+        state, factor = self._state, self._factor(replication_factor)
+        new = self._new(name, partitions, factor, config)
+        if name in state.topics:
+            raise TopicExists(name)
+        placed(state, new.partition_count, factor)
+        return new
+
+    def _new(self, name: str, partitions: int, factor: int, config: Mapping[str, object] | None) -> TopicInfo:
         count = self.default_partition_count if partitions == BY_DEFAULT else partitions
         parsed = check_new(name, count, config or {})
-        if self._factor(replication_factor) >= 3:
+        if factor >= 3:
             parsed.setdefault(IN_SYNC_MIN, 2)
         return TopicInfo(name=name, topic_id="", partition_count=count, config=parsed, internal=name in INTERNAL_TOPICS)
 
     def _factor(self, given: int | None) -> int:
-        return self.default_replication_factor if given is None or given == BY_DEFAULT else given
+        factor = self.default_replication_factor if given is None or given == BY_DEFAULT else given
+        if not 1 <= factor <= _FACTOR_MAX:
+            raise InvalidReplicationFactor(factor, len(self._state.brokers))
+        return factor
 
     def check_topic_configs(self, name: str, config: Mapping[str, object], *, replace: bool = False) -> None:
         changed_config(name, self._topic(name).config, config, replace=replace)

@@ -5,12 +5,12 @@ The store, the brokers and their doors are real.  All nodes have the same record
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from logdb.access.access_control import AccessControl
 from logdb.broker.broker import Broker
+from logdb.client.serving import make_server
 from logdb.coordinator.transactions import TransactionConfig
 from logdb.errors import InvalidReplicationFactor, NotLeaderOrFollower
 from logdb.log.log import Log
@@ -136,11 +136,20 @@ class Clustered(NamedTuple):
         return [node.url for node in self.nodes.values()]
 
 
+directories: dict[str, Path] = {}
+"""Of the clusters that run, by the URLs of their nodes."""
+
+
 @contextlib.contextmanager
-def clustered(path: Path) -> Iterator[Clustered]:
-    """Three nodes, each with an HTTP and a Kafka door on the loopback."""
+def clustered(path: Path, opened: Mapping[str, Any] | None = None, **options: Any) -> Iterator[Clustered]:
+    """Three nodes, each with an HTTP and a Kafka door on the loopback.
+
+    Args:
+        opened: How to open the store.
+        options: See ``logdb.serve``.
+    """
     with contextlib.ExitStack() as stack:
-        store = Store.open(path)
+        store = Store.open(path, **(opened or {}))
         stack.callback(store.close)
         cluster, nodes = Cluster(store), {}
         ports = [free_port() for _ in NODES]
@@ -150,10 +159,11 @@ def clustered(path: Path) -> Iterator[Clustered]:
             transactions = TransactionConfig(defer_additions=False, abort_on_recovery=False)
             broker = Broker(NodeStorage(cluster, number), ClusterMetadata(cluster, number), transaction_config=transactions, nodes=others)
             stack.callback(broker.close)
-            access = AccessControl(broker, cluster_token=TOKEN)
-            server = Server(access, {"http": f"127.0.0.1:{port}", "kafka": "127.0.0.1:0"}).start()
+            server = make_server(broker, {"http": f"127.0.0.1:{port}", "kafka": "127.0.0.1:0"}, cluster_token=TOKEN, **options).start()
             stack.callback(server.close)
             url, kafka = server.addresses
+            directories[url] = path
+            stack.callback(directories.pop, url)
             for door, address in (("http", url.rpartition("/")[2]), ("kafka", kafka)):
                 host, _, at = address.rpartition(":")
                 cluster.addresses[number][door] = (host, int(at))

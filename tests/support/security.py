@@ -7,6 +7,7 @@ from logdb.io import IO
 from logdb.requests.acls import Acl
 from logdb.requests.principals import Principal
 from logdb.store.security_file import SecurityFile
+from support import clustered
 
 
 def acl(text: str) -> Acl:
@@ -26,6 +27,7 @@ def secure(directory, *acls: str, users=None, super_users=(), tokens=(), quotas=
     """Write the directory's ``security.json`` anew: authentication is on.
 
     Args:
+        directory: Or a URL of ``clustered``, whose nodes have one directory.
         acls: As ``acl`` takes them.
         users: Password by name.
         super_users: Names.
@@ -37,4 +39,5 @@ def secure(directory, *acls: str, users=None, super_users=(), tokens=(), quotas=
         acls=tuple(map(acl, acls)),
         quotas=quotas or {},
     )
-    security_document.change(SecurityFile(IO(), str(directory)), lambda _: (content, None))
+    path = clustered.directories.get(str(directory), directory)
+    security_document.change(SecurityFile(IO(), str(path)), lambda _: (content, None))

@@ -18,7 +18,7 @@ from aiohttp import web
 
 from logdb.client.database import Database
 from logdb.requests import cluster, groups, topics, transactions
-from logdb.requests.groups import JoinGroup, LeaveGroup
+from logdb.requests.groups import JoinGroup, LeaveGroup, SyncGroup
 from logdb.requests.request import REQUESTS
 from logdb.requests.request import Request as SessionRequest
 from logdb.requests.security import SECURITY_REQUESTS
@@ -41,6 +41,7 @@ CALLS = [
     if kind.__module__ == module.__name__ and kind not in _ELSEWHERE and not kind.local
 ] + list(SECURITY_REQUESTS)
 _CHANGES = (CreateTopic, AlterTopic, DeleteTopic)
+_WAIT_FOR_MEMBERS = (JoinGroup, SyncGroup)
 
 routes = Routes()
 
@@ -49,7 +50,7 @@ def _handler(kind: type[SessionRequest[Any]]) -> Callable[[Request], Any]:
     async def call(http: Request) -> web.StreamResponse:
         given = await http.decoded(kind)
         result = await (http.change if kind in _CHANGES else http.call)(_carried_out, http, given)
-        return encoded(await _outcome(http, result)) if isinstance(result, Future) else result
+        return encoded(await _outcome(http, kind, result)) if isinstance(result, Future) else result
 
     return call
 
@@ -60,9 +61,9 @@ def _carried_out(http: Request, given: SessionRequest[Any]) -> "web.Response | F
     return answer if isinstance(answer, Future) else encoded(answer)
 
 
-async def _outcome(http: Request, future: "Future[Any]") -> Any:
-    """The result of a future; a client that has to wait is told so."""
-    if not future.done():
+async def _outcome(http: Request, kind: type[SessionRequest[Any]], future: "Future[Any]") -> Any:
+    """The result of a future; a member that has to wait for others is told so, as clients that know the call expect it."""
+    if kind in _WAIT_FOR_MEMBERS and not future.done():
         await http.say_waiting()
     return await http.outcome(future)
 
@@ -72,7 +73,7 @@ async def _join_group(http: Request) -> web.StreamResponse:
     given = await http.decoded(JoinGroup)
     joined = await http.call(http.session.submit, given)
     try:
-        return encoded(await _outcome(http, joined))
+        return encoded(await _outcome(http, JoinGroup, joined))
     except asyncio.CancelledError:
         if not given.member_id and given.group_instance_id is None:
             joined.add_done_callback(partial(_remove_member, http, given.group_id))

@@ -191,7 +191,9 @@ async def _changes(request: Request, position: str | None, timeout_ms: int, coun
                     changes = changes._replace(events=tuple(event for event in changes.events if isinstance(event, TopicEvent)))
                 if changes.events or not changes.complete or deadline.left_ms <= 0 or request.door.draining:
                     return changes
-                position = changes.position
+                if changes.position != position:  # what was left out is no reason to wait: more may have been told
+                    position = changes.position
+                    continue
                 await wake.wait_for(min(deadline.left_ms, signals.poll_ms or deadline.left_ms))
     finally:
         signals.remove(wake)

@@ -58,8 +58,8 @@ def _escaped(label: str) -> str:
 
 
 def _families(measured: Measurements, address: str) -> Iterator[Family]:
-    topics, groups, counts = measured.gauges.topics, measured.gauges.groups, measured.counts.topics
-    brokers = measured.gauges.brokers
+    brokers, topics, replicas, groups = measured.gauges
+    counts = measured.counts.topics
     yield Family("kafka_brokers", "gauge", "Number of brokers.", [({}, len(brokers))])
     yield Family(
         "kafka_broker_info", "gauge", "A broker.", [({"id": one.node_id, "address": one.address("http") or address}, 1) for one in brokers]
@@ -67,10 +67,9 @@ def _families(measured: Measurements, address: str) -> Iterator[Family]:
     sizes: Iterable[Sample] = [({"topic": topic}, len(partitions)) for topic, partitions in topics.items()]
     yield Family("kafka_topic_partitions", "gauge", "Number of partitions of a topic.", sizes)
     yield from _of_partitions(topics)
+    yield from _of_replicas(replicas)
     yield from _of_groups(groups)
     yield from _of_counters(topics, counts)
-    sizes = _each(topics, lambda partition: partition.size_bytes)
-    yield Family("kafka_log_log_size", "gauge", "Bytes of a partition's segments.", sizes)
 
 
 def _each(topics: Mapping[str, tuple[PartitionInfo, ...]], number: Callable[[PartitionInfo], int]) -> Iterator[Sample]:
@@ -81,8 +80,6 @@ def _each(topics: Mapping[str, tuple[PartitionInfo, ...]], number: Callable[[Par
 
 def _of_partitions(topics: Mapping[str, tuple[PartitionInfo, ...]]) -> Iterator[Family]:
     numbers: tuple[tuple[str, str, Callable[[PartitionInfo], int]], ...] = (
-        ("current_offset", "The end offset of a partition.", lambda partition: partition.end_offset),
-        ("oldest_offset", "The start offset of a partition.", lambda partition: partition.start_offset),
         ("in_sync_replica", "Number of in-sync replicas of a partition.", lambda partition: len(partition.in_sync)),
         ("leader", "The broker that leads a partition.", lambda partition: -1 if partition.leader is None else partition.leader),
         (
@@ -101,6 +98,16 @@ def _of_partitions(topics: Mapping[str, tuple[PartitionInfo, ...]]) -> Iterator[
         yield Family(f"kafka_topic_partition_{name}", "gauge", said, _each(topics, number))
 
 
+def _of_replicas(replicas: Mapping[str, tuple[PartitionInfo, ...]]) -> Iterator[Family]:
+    numbers: tuple[tuple[str, str, Callable[[PartitionInfo], int]], ...] = (
+        ("topic_partition_current_offset", "The end offset of a partition.", lambda partition: partition.end_offset),
+        ("topic_partition_oldest_offset", "The start offset of a partition.", lambda partition: partition.start_offset),
+        ("log_log_size", "Bytes of a partition's segments.", lambda partition: partition.size_bytes),
+    )
+    for name, said, number in numbers:
+        yield Family(f"kafka_{name}", "gauge", said, _each(replicas, number))
+
+
 def _of_groups(groups: Iterable[GroupGauges]) -> Iterator[Family]:
     groups = tuple(groups)
     for name, numbers, said in (
@@ -116,6 +123,7 @@ def _of_groups(groups: Iterable[GroupGauges]) -> Iterator[Family]:
             ({"consumergroup": group.group_id, "topic": topic}, number)
             for group, by_partition in numbers
             for topic, number in _by_topic(by_partition).items()
+            if all(partition in by_partition for partition in group.offsets if partition.topic == topic)
         ]
         yield Family(f"kafka_consumergroup_{name}", "gauge", f"{said}.", each)
         yield Family(f"kafka_consumergroup_{name}_sum", "gauge", f"{said}, over all partitions of a topic.", sums)

@@ -12,6 +12,8 @@ from logdb.client.security_admin import SecurityAdmin
 from logdb.client.table.view import TopicViews
 from logdb.errors import InvalidCertificate, LocalOnly
 from logdb.log.isolation import IsolationLevel
+from logdb.mistakes import checked_call
+from logdb.model import TopicInfo
 from logdb.requests.security import SubmittedCredentialStore
 from logdb.store.check.report import Copied, Progress, Report
 from logdb.store.sidecars import MadeSidecars
@@ -55,6 +57,10 @@ class RemoteDatabase(Database):
     @property
     def security(self) -> SecurityAdmin:
         return SecurityAdmin(SubmittedCredentialStore(self._remote), self._remote.connections.open_url)
+
+    @checked_call
+    def describe_topic(self, name: str) -> TopicInfo:
+        return self._remote.described_by_leaders(name)
 
     def verify(self, progress: Progress | None = None) -> Report:  # noqa: ARG002 -- the server reports no progress
         return self._remote.verify()

@@ -64,6 +64,13 @@ class EndOffsets:
         """The state of one partition now."""
         return self._found(partition, self._look({partition: 0}, 0, "read_uncommitted"))
 
+    def states(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, PartitionState | None]:
+        """The states of partitions now; None: it was deleted."""
+        states: dict[TopicPartition, PartitionState | None] = {}
+        for at in range(0, len(partitions), _INTEREST_COUNT_MAX):
+            states |= self._look(dict.fromkeys(partitions[at : at + _INTEREST_COUNT_MAX], 0), 0, "read_uncommitted")
+        return states
+
     def readable_end_offset(self, partition: TopicPartition, isolation_level: IsolationLevel) -> int:
         """Where reading ends now."""
         is_committed(isolation_level)

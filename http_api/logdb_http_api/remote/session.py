@@ -17,6 +17,8 @@ from logdb.client.consumer.subscription import CHECK_INTERVAL_MS_MAX
 from logdb.errors import (
     InvalidTransactionState,
     LogdbError,
+    NotLeaderOrFollower,
+    ServerUnavailable,
     UnknownCredential,
     UnknownGroup,
     UnknownMember,
@@ -26,7 +28,18 @@ from logdb.errors import (
 from logdb.io import IO
 from logdb.log.isolation import IsolationLevel
 from logdb.mistakes import wrong_type
-from logdb.model import BY_DEFAULT, SERVED_TOPIC_DEFAULTS, Buffer, Changes, Durability, ExpiredRecords, TopicInfo, TopicPartition
+from logdb.model import (
+    BY_DEFAULT,
+    SERVED_TOPIC_DEFAULTS,
+    Buffer,
+    Changes,
+    ClusterEvent,
+    Durability,
+    ExpiredRecords,
+    TopicEvent,
+    TopicInfo,
+    TopicPartition,
+)
 from logdb.pools import Pool
 from logdb.requests import coding, groups, topics, transactions
 from logdb.requests.request import Request
@@ -153,6 +166,17 @@ class RemoteSession(Session):
                     answers[where] = error
         return answers
 
+    def learn(self, event: TopicEvent | ClusterEvent) -> None:
+        """See ``broker.cluster_peers.OtherNodes``."""
+        if isinstance(event, ClusterEvent):
+            return
+        if event.kind == "topic_deleted":
+            self._forget(event.topic.name)
+            return
+        self._infos.pop(event.topic.name, None)
+        for log in self._logs_of(event.topic.name):
+            log.configure(event.topic)
+
     def _in_thread(self, request: Request[Any], patience_ms: int) -> "Future[Any]":
         """Send a request that waits for other members, in a thread of its own: it may wait for another request."""
         future: Future[Any] = Future()
@@ -195,6 +219,25 @@ class RemoteSession(Session):
     def delete_topic(self, name: str) -> None:
         super().delete_topic(name)
         self._forget(name)
+
+    def described_by_leaders(self, name: str) -> TopicInfo:
+        """As ``describe_topic``; the offsets and sizes of a cluster's partitions are those of their leaders.
+
+        The node that answers may lag, or have no replica; its own numbers are told while a leader does not answer.
+        """
+        info = self.describe_topic(name)
+        led = [TopicPartition(name, one.partition) for one in info.partitions if one.leader]
+        try:
+            states = self.ends.states(led) if led else {}
+        except (NotLeaderOrFollower, ServerUnavailable):
+            return info
+        partitions = list(info.partitions)
+        for where, state in states.items():
+            if state is not None:
+                partitions[where.partition] = partitions[where.partition]._replace(
+                    start_offset=state.start_offset, end_offset=state.end_offset, size_bytes=state.size_bytes
+                )
+        return info._replace(partitions=tuple(partitions))
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
         if before_offset == -1:  # sent as an offset: a second try deletes no more than the first

@@ -195,6 +195,7 @@ async def create(request: Request) -> web.StreamResponse:
     made = _told(request, {"instance_id": name, "base_uri": f"{_origin(request)}{path}"})
     instance_id = _id(request, name)
     session = request.door.access.session(instance_id.principal, request.session.host, request.session.credential)  # outlives the request
+    session.forwards, session.gathers = request.session.forwards, request.session.gathers
     request.door.instances.add(instance_id, session, config, reading)
     return made
 

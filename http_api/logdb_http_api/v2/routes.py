@@ -111,8 +111,8 @@ async def partition(request: Request) -> web.StreamResponse:
 )
 @telling
 async def offsets(request: Request) -> web.StreamResponse:
-    info = await _described_partition(request)
-    return control(request, {"beginning_offset": info.start_offset, "end_offset": info.end_offset})
+    start, end = await request.call(request.session.ends, request.path("topic"), request.partition())
+    return control(request, {"beginning_offset": start, "end_offset": end})
 
 
 async def _described(request: Request) -> TopicInfo:

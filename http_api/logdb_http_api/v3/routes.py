@@ -459,6 +459,7 @@ async def offsets(request: Request) -> web.StreamResponse:
     if offset_type != OFFSET_TYPE:
         raise ApiError(400, 400, f"Bad Request: offset_type:{offset_type:.40} is invalid, allowed is {OFFSET_TYPE}")
     info, found = await _partition_found(request)
+    start, end = await request.call(request.session.ends, info.name, found.partition)
     place = ("topics", info.name, "partitions", found.partition, "offset")
     return answer(
         resource(
@@ -468,8 +469,8 @@ async def offsets(request: Request) -> web.StreamResponse:
             f"/topic={info.name}/partition={found.partition}/offset_type={OFFSET_TYPE}",
             topic_name=info.name,
             partition_id=found.partition,
-            earliest_offset=found.start_offset,
-            latest_offset=found.end_offset,
+            earliest_offset=start,
+            latest_offset=end,
         )
     )
 

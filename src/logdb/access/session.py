@@ -403,6 +403,13 @@ class AuthorizedSession(Session):
         except NotLeaderOrFollower as error:
             return ForwardedLog(self, self._others(error).log(topic, partition))
 
+    def ends(self, topic: str, partition: int) -> tuple[int, int]:
+        """The start and end offset of a partition, as its leader has them: the replica of this node may lag, or not be."""
+        log = self.log(topic, partition)
+        if self.replication is not None:
+            log.check_end_known()
+        return log.start_offset, log.end_offset
+
     def _open_log(self, request: Log) -> AuthorizedLog:
         return self.log(request.topic, request.partition)
 

@@ -169,6 +169,8 @@ class Broker:
         if storage.mode == "a":
             self.events = Events()
             metadata.listen(self.events.add)
+            if nodes is not None:
+                metadata.listen(nodes.learn)
         else:
             self.events = PolledEvents(metadata.change_number, lambda: metadata.topics(internal=True))
 
@@ -411,11 +413,12 @@ class Broker:
         return self._store.describe_topic(name).config
 
     def partition_sizes(self, topics: tuple[str, ...] | None = None) -> dict[TopicPartition, int]:
-        """The bytes of each partition of some topics, or of all."""
+        """The bytes of each partition of some topics, or of all, that this node has a replica of."""
         sizes: dict[TopicPartition, int] = {}
         for name in self.topic_names() if topics is None else topics:
             with contextlib.suppress(UnknownTopic):  # it was deleted meanwhile
-                sizes |= {TopicPartition(name, one.partition): one.size_bytes for one in self.describe_topic(name).partitions}
+                partitions = self.describe_topic(name).partitions
+                sizes |= {TopicPartition(name, one.partition): one.size_bytes for one in partitions if self.node_id in one.replicas}
         return sizes
 
     def reassign(

@@ -14,7 +14,7 @@ from logdb.broker.transaction_peers import Decision, leader_address
 from logdb.broker.waiting import commit
 from logdb.coordinator.effects import WriteMarkers
 from logdb.errors import LogdbError, UnknownPartition, UnknownTopic
-from logdb.model import INTERNAL_TOPICS, ProducerIdAndEpoch, TopicPartition
+from logdb.model import INTERNAL_TOPICS, ClusterEvent, ProducerIdAndEpoch, TopicEvent, TopicPartition
 from logdb.requests.cluster import FindDecision, WillEndTransaction, WriteTransactionMarker
 from logdb.requests.request import Request
 from logdb.requests.session import Session
@@ -34,6 +34,9 @@ class OtherNodes(Session, Protocol):
         Args:
             places: Where each goes first, HOST:PORT of an HTTP door; None: to any node.
         """
+
+    def learn(self, event: TopicEvent | ClusterEvent) -> None:
+        """Know what has become of a topic: what is remembered of it must not outlive a change."""
 
 
 class ClusterPeers:

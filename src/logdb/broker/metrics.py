@@ -8,7 +8,7 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from logdb.errors import UnknownGroup, UnknownPartition, UnknownTopic
+from logdb.errors import UnknownGroup, UnknownTopic
 from logdb.model import PartitionInfo, TopicPartition
 from logdb.store.protocols import BrokerInfo
 from logdb.threads import renewed
@@ -41,7 +41,7 @@ class Counts(NamedTuple):
 
 
 class GroupGauges(NamedTuple):
-    """One group.  ``lag`` has no entry for a deleted partition."""
+    """One group.  ``lag`` has no entry for a deleted partition, and none for one that this node has no replica of."""
 
     group_id: str
     state: str
@@ -51,10 +51,14 @@ class GroupGauges(NamedTuple):
 
 
 class Gauges(NamedTuple):
-    """The gauges of a broker: brokers that are alive, partitions by topic (also internal ones), groups."""
+    """The gauges of a broker: brokers that are alive, partitions by topic (also internal ones), groups that it coordinates.
+
+    ``replicas``: the partitions that this node has a replica of; of the others it knows no offsets.
+    """
 
     brokers: tuple[BrokerInfo, ...]
     topics: Mapping[str, tuple[PartitionInfo, ...]]
+    replicas: Mapping[str, tuple[PartitionInfo, ...]]
     groups: tuple[GroupGauges, ...]
 
 
@@ -115,18 +119,18 @@ def gauges(broker: "Broker") -> Gauges:
     for topic in broker.topics(internal=True):
         with contextlib.suppress(UnknownTopic):
             topics[topic.name] = broker.describe_topic(topic.name).partitions
+    replicas = {name: tuple(one for one in partitions if broker.node_id in one.replicas) for name, partitions in topics.items()}
+    ends = {TopicPartition(name, one.partition): one.end_offset for name, partitions in replicas.items() for one in partitions}
     groups = []
     for summary in broker.groups():
         with contextlib.suppress(UnknownGroup):
-            groups.append(_group(broker, summary.group_id))
-    return Gauges(tuple(one for one in broker.brokers() if not one.fenced), topics, tuple(groups))
+            groups.append(_group(broker, summary.group_id, ends))
+    return Gauges(tuple(one for one in broker.brokers() if not one.fenced), topics, replicas, tuple(groups))
 
 
-def _group(broker: "Broker", group_id: str) -> GroupGauges:
+def _group(broker: "Broker", group_id: str, ends: Mapping[TopicPartition, int]) -> GroupGauges:
+    """One group; ``ends``: of the replicas of this node, also of those that another node leads."""
     info = broker.describe_group(group_id)
     offsets = {partition: committed.offset for partition, committed in broker.fetch_offsets(group_id).items()}
-    lag = {}
-    for partition, offset in offsets.items():
-        with contextlib.suppress(UnknownTopic, UnknownPartition):
-            lag[partition] = max(0, broker.log(*partition).end_offset - offset)
+    lag = {partition: max(0, ends[partition] - offset) for partition, offset in offsets.items() if partition in ends}
     return GroupGauges(group_id, info.state, len(info.members), offsets, lag)

@@ -100,6 +100,16 @@ def test_a_coordinator_is_the_leader_of_its_partition(three) -> None:
         assert wire.ask("FindCoordinator", 4, key_type=0, coordinator_keys=["g"])["coordinators"][0]["node_id"] == -1
 
 
+def test_a_broker_tells_the_sizes_of_its_own_replicas_alone(three) -> None:
+    with logdb.open(three.urls) as db:
+        db.create_topic("sized", partitions=3, replication_factor=2)
+    wanted = [{"topic": "sized", "partitions": [0, 1, 2]}]
+    for number, replicas in ((1, [0, 2]), (2, [0, 1]), (3, [1, 2])):
+        with Wire(three.nodes[number].kafka) as wire:
+            (directory,) = wire.ask("DescribeLogDirs", 1, topics=wanted)["results"]
+        assert [one["partition_index"] for topic in directory["topics"] for one in topic["partitions"]] == replicas
+
+
 def test_rest_tells_them_too(three) -> None:
     rest = served(three)
     assert rest.call("/brokers")[1] == {"brokers": [1, 2, 3]}

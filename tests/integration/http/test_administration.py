@@ -100,8 +100,9 @@ def security(server):
     from logdb.access import security_document
     from logdb.io import IO
     from logdb.store.security_file import SecurityFile
+    from support import clustered
 
-    return security_document.load(SecurityFile(IO(), server.database.path))
+    return security_document.load(SecurityFile(IO(), str(clustered.directories.get(server.database.path, server.database.path))))
 
 
 def test_acls_through_a_server(server):

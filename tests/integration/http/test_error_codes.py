@@ -203,7 +203,7 @@ ASKS = {
     "InvalidConfig": lambda s: call(s, "create_topic", name="new", config=[["retention.ms", "soon"]]),
     "PolicyViolation": lambda s: call(s, "compact", topic="t"),
     "InvalidPartitions": lambda s: call(s, "alter_topic", name="t", partitions=0),
-    "InvalidReplicationFactor": lambda s: call(s, "create_topic", name="r", replication_factor=3),
+    "InvalidReplicationFactor": lambda s: call(s, "create_topic", name="r", replication_factor=4),
     "RecordTooLarge": lambda s: append(s, encode_batch([b"x" * 9_000])),
     "InvalidTimestamp": lambda s: append(s, encode_batch([b"x"], base_timestamp=4 * 10**12), "strict"),
     "InvalidBatch": lambda s: append(s, b"no batch" * 20),

@@ -268,7 +268,7 @@ def test_a_client_that_does_not_read_is_let_go_of_and_holds_little(tmp_path):
         s.database.create_topic("t")
         s.database.log("t").append_many([b"x" * 10_000] * 5_000)
         place = urlsplit(s.url)
-        (door,) = s.server._doors
+        door, *_ = s.server._doors
         with socket.create_connection((place.hostname, place.port), timeout=30) as slow:
             slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             slow.sendall(b"GET /logdb/v1/topics/t/partitions/0/events?offset=0 HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -308,8 +308,9 @@ def test_what_becomes_of_topics(s):
         s.database.create_topic("u", partitions=2, config={"retention.ms": 5})
         event = client.next()
         assert event.kind == "topic_created"
-        topic_id = s.database.describe_topic("u").topic_id
-        wanted = {"name": "u", "topic_id": topic_id, "partition_count": 2, "config": {"retention.ms": 5}, "internal": False}
+        topic_id, config = s.database.describe_topic("u").topic_id, dict(s.database.describe_topic("u").config)
+        assert config["retention.ms"] == 5
+        wanted = {"name": "u", "topic_id": topic_id, "partition_count": 2, "config": config, "internal": False}
         assert event.data == wanted
         s.database.alter_topic("u", partitions=3, config={"retention.ms": 6})
         s.database.delete_topic("u")

@@ -241,6 +241,7 @@ def test_the_url_of_an_instance_is_where_its_client_found_the_server(server: Ser
         answer = b"".join(iter(lambda: client.recv(65536), b""))
     assert answer.split(b" ")[1] == status
     assert told in answer
+    server.call("/consumers/g/instances/i", method="DELETE")
 
 
 def test_deleting_an_instance_ends_a_read_that_waits(server: Served) -> None:

@@ -226,7 +226,7 @@ def test_a_compacted_topic_wants_keys(tmp_path: Path) -> None:
     with served(tmp_path / "db") as server:
         server.database.create_topic("t", config={"cleanup.policy": "compact"})
         _, told = produce(server, {"records": [{"value": 1}, {"key": "k", "value": 2}]})
-        assert [one["error_code"] for one in told["offsets"]] == [50002, None]
+        assert [one["error_code"] for one in told["offsets"]] == [50002, None], told
 
 
 def test_who_may_not_is_told_so(tmp_path: Path) -> None:

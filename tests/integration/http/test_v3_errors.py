@@ -81,10 +81,10 @@ def entries(*ids: object) -> dict:
         (
             "POST",
             "/topics",
-            {"topic_name": "t", "replication_factor": 2},
+            {"topic_name": "t", "replication_factor": 4},
             400,
             40002,
-            "Replication factor: 2 larger than available brokers: 1.",
+            "Replication factor: 4 larger than available brokers: ",
         ),
         ("POST", "/topics", {"topic_name": "t", "replicas_assignments": {"0": [0, 1]}}, 400, 40002, "one replica"),
         ("POST", "/topics", {"topic_name": "t", "replicas_assignments": {"1": [0]}}, 400, 40002, "numbered from 0"),
@@ -108,12 +108,12 @@ def entries(*ids: object) -> dict:
         ("POST", "/acls", V3_ACL, 400, 40002, "authentication is off"),
         ("POST", "/acls:batch", {"data": []}, 422, 422, "Error: 42208"),
         ("POST", "/acls", b"", 422, 422, "Error: 42206"),
-        ("GET", "/brokers/1", None, 404, 404, "Broker 1"),
-        ("GET", "/brokers/1/configs", None, 404, 404, "Broker 1"),
-        ("GET", "/brokers/1/partition-replicas", None, 404, 404, "Broker 1"),
+        ("GET", "/brokers/7", None, 404, 404, "Broker 7"),
+        ("GET", "/brokers/7/configs", None, 404, 404, "Broker 7"),
+        ("GET", "/brokers/7/partition-replicas", None, 404, 404, "Broker 7"),
         ("GET", "/topics/trades/configs/no.such", None, 404, 404, "Config no.such"),
         ("DELETE", "/topics/trades/configs/no.such", None, 404, 404, "Config no.such"),
-        ("GET", "/topics/trades/partitions/0/replicas/1", None, 404, 404, "Replica"),
+        ("GET", "/topics/trades/partitions/0/replicas/7", None, 404, 404, "Replica"),
         ("GET", "/topics/trades/partitions/0/reassignment", None, 404, 404, "Reassignment"),
         ("GET", "/consumer-groups/none", None, 404, 404, "none"),
         ("GET", "/consumer-groups/none/consumers", None, 404, 404, "none"),
@@ -144,7 +144,7 @@ def entries(*ids: object) -> dict:
 def test_a_request_is_refused(server: Served, method: str, path: str, body: object, status: int, code: int, says: str) -> None:
     before = server.call(cluster_path(server) + "/topics")
     found, answer = server.call(cluster_path(server) + path, body, method=method)
-    assert (found, answer["error_code"]) == (status, code), answer
+    assert (found, answer.get("error_code")) == (status, code), answer
     assert says in answer["message"]
     assert server.call(cluster_path(server) + "/topics") == before
 

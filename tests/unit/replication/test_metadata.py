@@ -11,6 +11,7 @@ from logdb.errors import (
     InvalidConfig,
     InvalidPartitions,
     InvalidReassignment,
+    InvalidReplicationFactor,
     InvalidTopic,
     NoReassignment,
     PreferredLeaderNotAvailable,
@@ -85,8 +86,12 @@ def test_a_wrong_topic_is_refused_before_it_is_proposed(nodes, controller, name,
 def test_a_topic_exists_once(nodes):
     one, two = nodes
     made = one.metadata.create_topic("t")
-    with pytest.raises(TopicExists):
-        two.metadata.create_topic("t")
+    for refused in (two.metadata.create_topic, two.metadata.check_new_topic):
+        with pytest.raises(TopicExists):
+            refused("t")
+        for factor in (0, 4, 1 << 20):
+            with pytest.raises(InvalidReplicationFactor):
+                refused("u", replication_factor=factor)
     assert two.metadata.create_topic("t", if_not_exists=True).topic_id == made.topic_id
 
 
