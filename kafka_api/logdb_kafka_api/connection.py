@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from logdb.access.attempts import network
 from logdb.access.authentication import Identity
 from logdb.errors import AuthenticationFailed, LogdbError
-from logdb.model import Buffer
+from logdb.model import Buffer, TopicPartition
 from logdb.requests.principals import ANONYMOUS
 from logdb.serving.connection_slots import ConnectionSlot, host_of
 from logdb.serving.limits import Limits
@@ -84,7 +84,8 @@ class Connection(asyncio.BufferedProtocol):
     ``identity``         authentication, or the   while the access control calls its credential valid
                          door that gave it
     ``session``          ``answer_at_once``       while it is of ``identity``: one request that is answered at once uses it after the other
-    ``repeated``         the same                 always: the last request that was answered at once, if the next may repeat it
+    ``repeated``,        the same                 always: the last Produce that was read there, if the next may repeat it; where that one
+    ``appended_to``                               appends to
     ``exchange``         SaslHandshake, ``go_on`` from the handshake until the client is authenticated
     ``is_raw``           the same                 the next frame is a message of the exchange, without a header
     ``is_ending``        a handler                the connection is closed behind the answer
@@ -124,6 +125,7 @@ class Connection(asyncio.BufferedProtocol):
         self._unsent: list[Buffer] = []
         self.session: AuthorizedSession | None = None
         self.repeated: RepeatedProduce | None = None
+        self.appended_to: TopicPartition | None = None
         self.exchange: Exchange | None = None
         self.is_raw = self.is_ending = False
 

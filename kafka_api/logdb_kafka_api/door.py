@@ -34,7 +34,7 @@ from logdb_kafka_api.frames import RequestHeader, UnsupportedApi
 from logdb_kafka_api.handlers import HANDLERS, UNAUTHENTICATED, produce
 from logdb_kafka_api.handlers.metadata import advertised, unsupported_version
 from logdb_kafka_api.limits import KafkaLimits
-from logdb_kafka_api.repeated import RepeatedProduce, may_be_repeated
+from logdb_kafka_api.repeated import RepeatedProduce, repeatable
 
 logger = logging.getLogger(__name__)
 
@@ -234,13 +234,16 @@ class KafkaDoor(DoorResources):
         Raises:
             AuthenticationFailed, ConnectionError: as ``answer``.
         """
-        identity = self.identity_of(connection)
+        kept = connection.session  # a kept session finds out itself that authentication is on
+        identity = self.identity_of(connection) if kept is None else connection.identity or UNASKED
         if identity is None or self.access.quotas.limits(identity.principal):
             return None
         found = self._read_produce(connection, frame)
         if found is None:
             return None
         header, request = found
+        if connection.repeated is None:
+            self._remember(connection, header, request, frame)
         appends = produce.appends_of(request)
         if produce.waits(self, request["transactional_id"], appends, produce.durability_of(request)):
             return None
@@ -265,9 +268,15 @@ class KafkaDoor(DoorResources):
             except (UnsupportedApi, InvalidMessage):
                 return None
             found = header, request
-            if may_be_repeated(header, request):
-                connection.repeated = RepeatedProduce(header, request, frame)
         return found
+
+    @staticmethod
+    def _remember(connection: Connection, header: RequestHeader, request: Values, frame: Buffer) -> None:
+        """Remember a request that goes where the last one went: a client that appends to partitions in turn repeats none."""
+        where = repeatable(header, request, frame)
+        if where is not None and where == connection.appended_to:
+            connection.repeated = RepeatedProduce(header, request, frame)
+        connection.appended_to = where
 
     def _kept_session(self, connection: Connection, identity: Identity) -> AuthorizedSession:
         """The session of the requests of a connection that are answered at once, for the next of them."""

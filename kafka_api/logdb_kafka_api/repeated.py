@@ -18,7 +18,7 @@ from typing import Any
 
 from logdb.codec.schema import position_in, read_uvarint, write_uvarint
 from logdb.errors import InvalidMessage
-from logdb.model import Buffer
+from logdb.model import Buffer, TopicPartition
 from logdb_kafka_api.frames import RequestHeader, encode_response
 
 Values = dict[str, Any]
@@ -27,15 +27,21 @@ _START_BYTES, _HEAD_AT = 4, 8
 _INT32, _NUMBERS, _SIZE_AND_CORRELATION_ID = struct.Struct(">i"), struct.Struct(">qqq"), struct.Struct(">ii")
 _MARKS = {"base_offset": 0x5F6C6F675F6F6666, "log_append_time_ms": 0x5F6C6F675F74696D, "log_start_offset": 0x5F6C6F675F737461}
 """Numbers that are in an answer in no other place."""
+_KEPT_BYTES_MAX = 1 << 10  # of a connection, which nothing counts
 _FIRST_VERSION = 5  # whose answers have all three
 
 
-def may_be_repeated(header: RequestHeader, values: Values) -> bool:
-    """Whether ``RepeatedProduce`` is made for such a request."""
+def repeatable(header: RequestHeader, values: Values, frame: Buffer) -> TopicPartition | None:
+    """Where a request for which ``RepeatedProduce`` can be made appends to; None: it is another one."""
     if header.version < _FIRST_VERSION or values["detailed"] or len(values["topic_data"]) != 1:
-        return False
-    parts = values["topic_data"][0]["partition_data"]
-    return len(parts) == 1 and bool(parts[0]["records"])
+        return None
+    (topic,) = values["topic_data"]
+    if len(topic["partition_data"]) != 1:
+        return None
+    (part,) = topic["partition_data"]
+    if not part["records"] or len(frame) - len(part["records"]) > _KEPT_BYTES_MAX:
+        return None
+    return TopicPartition(topic["name"], part["index"])
 
 
 class RepeatedProduce:
