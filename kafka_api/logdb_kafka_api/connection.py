@@ -205,11 +205,11 @@ class Connection(asyncio.BufferedProtocol):
         self._rest = b""
         while left >= _SIZE_AND_KEY.size:
             size, key = _SIZE_AND_KEY.unpack_from(data, position)
-            if not 2 <= size <= self._any_size_max and not 2 <= size <= (most := self._size_max(key)):
+            if not 2 <= size <= self._any_size_max and not 2 <= size <= self._size_max(key):
                 if self._is_first(position) and bytes(data[: len(b"POST")]) in _HTTP:
                     self._hand_over("http", bytes(data))
                     return
-                self._refuse(f"a frame of {size} bytes for the API {key}, allowed are {most}")
+                self._refuse(f"a frame of {size} bytes for the API {key}, allowed are {self._size_max(key)}")
                 return
             begin = position + _SIZE.size
             if left < _SIZE.size + size:
