@@ -2,6 +2,7 @@
 
 connection.py   one protocol a connection: frames, their order, silence, and the end
 frames.py       headers and messages
+repeated.py     a Produce that repeats the one before it
 call.py         what a handler is given
 handlers/       the APIs, by family
 """
