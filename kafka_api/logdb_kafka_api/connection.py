@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from logdb.access.attempts import network
 from logdb.access.authentication import Identity
 from logdb.errors import AuthenticationFailed, LogdbError
-from logdb.model import Buffer
+from logdb.model import Buffer, TopicPartition
 from logdb.requests.principals import ANONYMOUS
 from logdb.serving.connection_slots import ConnectionSlot, host_of
 from logdb.serving.limits import Limits
@@ -35,9 +35,11 @@ from logdb_kafka_api.limits import SMALL_BYTES
 from logdb_kafka_api.sasl import Exchange
 
 if TYPE_CHECKING:
+    from logdb.access.session import AuthorizedSession
     from logdb.serving.server import Given
     from logdb_kafka_api.call import Call
     from logdb_kafka_api.door import KafkaDoor
+    from logdb_kafka_api.repeated import RepeatedProduce
 
 logger = logging.getLogger(__name__)
 
@@ -81,6 +83,9 @@ class Connection(asyncio.BufferedProtocol):
     ==================== ======================== ==============================================================
     ``identity``         authentication, or the   while the access control calls its credential valid
                          door that gave it
+    ``session``          ``answer_at_once``       while it is of ``identity``: one request that is answered at once uses it after the other
+    ``repeated``,        the same                 always: the last Produce that was read there, if the next may repeat it; where that one
+    ``appended_to``                               appends to
     ``exchange``         SaslHandshake, ``go_on`` from the handshake until the client is authenticated
     ``is_raw``           the same                 the next frame is a message of the exchange, without a header
     ``is_ending``        a handler                the connection is closed behind the answer
@@ -104,6 +109,7 @@ class Connection(asyncio.BufferedProtocol):
         self.host = ""
         self._room: bytearray | None = None
         self._size = self._key = self._filled = self._progress = 0
+        self._any_size_max = min(SMALL_BYTES, door.limits.body_bytes_max, door.limits.call_bytes_max)  # of a frame, whoever sends it
         self._rest = b""
         self._frames: deque[_Frame] = deque()
         self._owed: deque[asyncio.Future[Answer]] = deque()
@@ -117,6 +123,9 @@ class Connection(asyncio.BufferedProtocol):
         self._began_s = self._since_s = self._loop.time()
         self._is_new, self._is_busy = given is None, False
         self._unsent: list[Buffer] = []
+        self.session: AuthorizedSession | None = None
+        self.repeated: RepeatedProduce | None = None
+        self.appended_to: TopicPartition | None = None
         self.exchange: Exchange | None = None
         self.is_raw = self.is_ending = False
 
@@ -196,12 +205,11 @@ class Connection(asyncio.BufferedProtocol):
         self._rest = b""
         while left >= _SIZE_AND_KEY.size:
             size, key = _SIZE_AND_KEY.unpack_from(data, position)
-            most = self._size_max(key)
-            if not 2 <= size <= most:
+            if not 2 <= size <= self._any_size_max and not 2 <= size <= self._size_max(key):
                 if self._is_first(position) and bytes(data[: len(b"POST")]) in _HTTP:
                     self._hand_over("http", bytes(data))
                     return
-                self._refuse(f"a frame of {size} bytes for the API {key}, allowed are {most}")
+                self._refuse(f"a frame of {size} bytes for the API {key}, allowed are {self._size_max(key)}")
                 return
             begin = position + _SIZE.size
             if left < _SIZE.size + size:

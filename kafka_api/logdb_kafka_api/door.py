@@ -2,6 +2,7 @@
 
 connection.py   one protocol a connection: frames, their order, silence, and the end
 frames.py       headers and messages
+repeated.py     a Produce that repeats the one before it
 call.py         what a handler is given
 handlers/       the APIs, by family
 """
@@ -16,6 +17,7 @@ from typing import Any
 from logdb.access.access_control import AccessControl
 from logdb.access.authentication import Identity
 from logdb.access.certificates import PrincipalRule
+from logdb.access.session import AuthorizedSession
 from logdb.errors import AuthenticationFailed, InvalidMessage
 from logdb.model import BY_DEFAULT, PARTITION_COUNT_MAX, Buffer
 from logdb.requests.principals import ANONYMOUS
@@ -33,6 +35,7 @@ from logdb_kafka_api.frames import RequestHeader, UnsupportedApi
 from logdb_kafka_api.handlers import HANDLERS, UNAUTHENTICATED, produce
 from logdb_kafka_api.handlers.metadata import advertised, unsupported_version
 from logdb_kafka_api.limits import KafkaLimits
+from logdb_kafka_api.repeated import RepeatedProduce, repeatable
 
 logger = logging.getLogger(__name__)
 
@@ -232,31 +235,63 @@ class KafkaDoor(DoorResources):
         Raises:
             AuthenticationFailed, ConnectionError: as ``answer``.
         """
-        identity = self.identity_of(connection)
+        kept = connection.session  # a kept session finds out itself that authentication is on
+        identity = self.identity_of(connection) if kept is None else connection.identity or UNASKED
         if identity is None or self.access.quotas.limits(identity.principal):
             return None
-        try:
-            header, position = frames.read_header(frame)
-        except UnsupportedApi:
+        found = self._read_produce(connection, frame)
+        if found is None:
             return None
-        try:
-            request = frames.read_request(header, frame, position, frames.ON_LOOP_ELEMENTS_MAX)
-        except InvalidMessage:  # or it is large
-            return None
+        header, request = found
+        if connection.repeated is None:
+            self._remember(connection, header, request, frame)
         appends = produce.appends_of(request)
         if produce.waits(self, request["transactional_id"], appends, produce.durability_of(request)):
             return None
-        call = self._call(connection, identity, header)
+        call = Call(self, connection, header, self._kept_session(connection, identity))
         call.values = request
         values = produce.append_at_once(call, appends)
         if values is None:
             return Answer(())
-        return Answer(frames.encode_response(header, values)) if call.replicated is None else self._later(call, header, values)
+        if call.replicated is not None:
+            return self._later(call, header, values)
+        encode = frames.encode_response if connection.repeated is None else connection.repeated.encode
+        return Answer(encode(header, values))
 
-    def _call(self, connection: Connection, identity: Identity, header: RequestHeader) -> Call:
+    def _read_produce(self, connection: Connection, frame: Buffer) -> tuple[RequestHeader, Values] | None:
+        """The header and the message of a Produce request; None: it is none, or it is large."""
+        found = None if connection.repeated is None else connection.repeated.read(frame)
+        if found is None:
+            connection.repeated = None
+            try:
+                header, position = frames.read_header(frame)
+                request = frames.read_request(header, frame, position, frames.ON_LOOP_ELEMENTS_MAX)
+            except (UnsupportedApi, InvalidMessage):
+                return None
+            found = header, request
+        return found
+
+    @staticmethod
+    def _remember(connection: Connection, header: RequestHeader, request: Values, frame: Buffer) -> None:
+        """Remember a request that goes where the last one went: a client that appends to partitions in turn repeats none."""
+        where = repeatable(header, request, frame)
+        if where is not None and where == connection.appended_to:
+            connection.repeated = RepeatedProduce(header, request, frame)
+        connection.appended_to = where
+
+    def _kept_session(self, connection: Connection, identity: Identity) -> AuthorizedSession:
+        """The session of the requests of a connection that are answered at once, for the next of them."""
+        kept = connection.session
+        if kept is not None and kept.principal == identity.principal and kept.credential is identity.credential:
+            kept.renew()
+            return kept
+        connection.session = self._session(connection, identity)
+        return connection.session
+
+    def _session(self, connection: Connection, identity: Identity) -> AuthorizedSession:
         session = self.access.session(identity.principal, connection.host, identity.credential)
         session.check()
-        return Call(self, connection, header, session)
+        return session
 
     async def answer(self, connection: Connection, frame: bytes | bytearray) -> Answer:
         """Answer one request.
@@ -275,7 +310,7 @@ class KafkaDoor(DoorResources):
         identity = self.identity_of(connection) or (_UNAUTHENTICATED if key in UNAUTHENTICATED else None)
         if identity is None:
             raise AuthenticationFailed(f"{header.api.name} before authentication")
-        call = self._call(connection, identity, header)
+        call = Call(self, connection, header, self._session(connection, identity))
         try:
             await call.begin()
             is_large = False

@@ -5,7 +5,8 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import NamedTuple, cast
+from itertools import islice
+from typing import NamedTuple
 
 from logdb.access.session import AuthorizedSession
 from logdb.codec.batch import CODEC_MASK, CRC_FROM, LOG_APPEND_TIME, attributes_at, check, magic_at, size_at
@@ -72,13 +73,19 @@ def waits(door: DoorResources, transactional_id: str | None, appends: Sequence[A
     """Whether appends may wait for a disk, for a thread that is at a larger append, or for a coordinator; or are many."""
     if transactional_id is not None or len(appends) > ON_LOOP_COUNT_MAX:
         return True
-    size_bytes = sum(door.append_size(one.records) for one in appends)
-    return not all(door.appends_at_once(one.where, durability, size_bytes) for one in appends)
+    size_bytes = 0
+    for one in appends:
+        size_bytes += door.append_size(one.records)
+    for one in appends:  # noqa: SIM110 -- of one append, a generator takes as long as the look
+        if not door.appends_at_once(one.where, durability, size_bytes):
+            return True
+    return False
 
 
 def durability_of(values: Values) -> Durability | None:
     """The level that the request names; None: the topic's."""
-    return cast("Durability | None", values["durability"] or None)
+    named: Durability | None = values["durability"] or None
+    return named
 
 
 async def produce(call: Call) -> Values | None:
@@ -136,12 +143,9 @@ def append(call: Call, appends: Sequence[Append], awaited: list[Awaited]) -> Val
         if failed is not None:
             raise ConnectionAbortedError(f"Produce without acknowledgement failed: {Code(failed['error_code']).name}")
         return None
-    left = iter(answers)
-    return {
-        "responses": [
-            {"name": topic["name"], "partition_responses": [next(left) for _ in topic["partition_data"]]} for topic in values["topic_data"]
-        ]
-    }
+    left, topics = iter(answers), values["topic_data"]
+    responses = [{"name": one["name"], "partition_responses": list(islice(left, len(one["partition_data"])))} for one in topics]
+    return {"responses": responses}
 
 
 def _append(session: AuthorizedSession, one: Append, values: Values, version: int, awaited: list[Awaited]) -> Values:

@@ -182,7 +182,7 @@ class AccessControl:
         self.quotas.configure(content.quotas, super_users)
         self._authorizer = Authorizer(content.acls, super_users)
 
-    def _refresh(self) -> None:
+    def refresh(self) -> None:
         """Read the file again if it was replaced."""
         try:
             self._file.refresh()
@@ -202,7 +202,7 @@ class AccessControl:
     @property
     def authentication(self) -> bool:
         """Whether authentication is on."""
-        self._refresh()
+        self.refresh()
         return self._authorizer is not None
 
     def authenticate_password(self, user: str, password: str, host: str) -> Identity:
@@ -214,7 +214,7 @@ class AccessControl:
         Raises:
             AuthenticationFailed: No user has this name and password, or the address has to wait.
         """
-        self._refresh()
+        self.refresh()
         try:
             return self._authentication.password(user, password, host)
         except AuthenticationFailed as error:
@@ -223,7 +223,7 @@ class AccessControl:
 
     def remembered(self, user: str, password: str) -> Identity | None:
         """As ``authenticate_password``, without hashing; None unless the password was right a moment ago.  For an event loop."""
-        self._refresh()
+        self.refresh()
         return self._authentication.remembered(user, password)
 
     def cluster_node(self, token: str) -> Identity | None:
@@ -233,7 +233,7 @@ class AccessControl:
 
     def owner(self, token: str) -> Identity | None:
         """The owner of a token; None for an unknown or expired one, without a line in the audit log."""
-        self._refresh()
+        self.refresh()
         return self._authentication.owner(token)
 
     def authenticate_token(self, token: str, host: str) -> Identity:
@@ -242,7 +242,7 @@ class AccessControl:
         Raises:
             AuthenticationFailed: The token is unknown, or has expired.
         """
-        self._refresh()
+        self.refresh()
         try:
             return self._authentication.token(token)
         except AuthenticationFailed as error:
@@ -251,7 +251,7 @@ class AccessControl:
 
     def scram_credential(self, user: str, mechanism: Mechanism) -> ScramCredential:
         """What to check a user's proof against (RFC 5802); for an unknown user, a credential that no proof fits."""
-        self._refresh()
+        self.refresh()
         return self._authentication.credential(user, mechanism)
 
     def authenticate_proof(
@@ -262,7 +262,7 @@ class AccessControl:
         Raises:
             AuthenticationFailed: The proof is wrong, the credential is no longer the user's, or the address has to wait.
         """
-        self._refresh()
+        self.refresh()
         try:
             return self._authentication.proof(user, mechanism, credential, auth_message, proof, host)
         except AuthenticationFailed as error:
@@ -288,13 +288,13 @@ class AccessControl:
         """
         if principal == CLUSTER_NODE and not isinstance(credential, ClusterToken):
             raise AuthenticationFailed(f"{principal} are the nodes of a cluster: a user of this name cannot log in")
-        self._refresh()
+        self.refresh()
         self.metrics.request()
         return AuthorizedSession(self, self._broker, principal, host, credential)
 
     def is_valid(self, principal: Principal, credential: Credential) -> bool:
         """Whether a credential still authenticates a principal."""
-        self._refresh()
+        self.refresh()
         if isinstance(credential, ClusterToken):
             return True
         if isinstance(credential, AuthenticationOff):
@@ -303,19 +303,19 @@ class AccessControl:
 
     def allows(self, principal: Principal, host: str, operation: Operation, resource_type: ResourceType, name: str) -> bool:
         """Whether a principal, from the address ``host``, may do an operation on a resource."""
-        self._refresh()
+        self.refresh()
         authorizer = self._authorizer
         return authorizer is None or authorizer.allows(principal, host, operation, resource_type, name)
 
     def allows_some(self, principal: Principal, host: str, operation: Operation, resource_type: ResourceType) -> bool:
         """Whether it may do the operation on at least one resource of a type."""
-        self._refresh()
+        self.refresh()
         authorizer = self._authorizer
         return authorizer is None or authorizer.allows_some(principal, host, operation, resource_type)
 
     def is_super_user(self, principal: Principal) -> bool:
         """Whether a principal is a super user: ACLs do not bind it."""
-        self._refresh()
+        self.refresh()
         authorizer = self._authorizer
         return authorizer is None or authorizer.is_super_user(principal)
 

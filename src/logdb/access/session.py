@@ -75,7 +75,9 @@ class Measurements(NamedTuple):
 
 
 class AuthorizedSession(Session):
-    """``requests.session.Session`` for one principal that calls from one address; a door makes one for each request.
+    """``requests.session.Session`` for one principal that calls from one address.
+
+    A door makes one for each request, or for those of a connection that it carries out one after the other (``renew``).
 
     If the credential of the principal becomes invalid while the request is under way, its further calls are refused.
 
@@ -87,6 +89,8 @@ class AuthorizedSession(Session):
                             when the credential was last valid          expires
         _throttle_ms        ``charge``, ``take_throttle_ms``            by the door's one answer to the request
         _given_up           ``give_up``, any thread                     for good: what is not done ends and is undone
+        _appends            ``_authorize_append``: the last request     while the access control has changed ``_appends_count`` times
+                            that it allowed
         forwards            the door, before the first request          always: another node may do what this one refuses, in a cluster
         gathers             the same                                    always: lists have what the other nodes coordinate, too
 
@@ -107,11 +111,24 @@ class AuthorizedSession(Session):
         self.credential = credential
         self._expires_ms = credential.expires_ms if isinstance(credential, Token | ClientCertificate) else None
         self._seen_count = -1  # changes of the access control when it was looked at last
+        self._appends: Produce | None = None
+        self._appends_count = -1
 
     def go_on_for(self, asking: "AuthorizedSession") -> None:
         """Serve another request of the same principal, which may come from another address, or with another credential."""
         self.host = asking.host
         self._present(asking.credential)
+
+    def renew(self) -> None:
+        """Serve the next request of the same client, which is counted.
+
+        Raises:
+            AuthenticationFailed: as ``check``.
+        """
+        self._access.metrics.request()
+        self._throttle_ms = self._access.quotas.charge(self.principal, "request", 1)
+        self._access.refresh()
+        self._look()
 
     def check(self) -> None:
         """Return if the credential is still valid.
@@ -144,6 +161,16 @@ class AuthorizedSession(Session):
             for name in names(request):
                 if not self._may(operation, resource_type, name) and not self._has_as_good(operation, resource_type):
                     raise self._refusal(operation, resource_type, name)
+
+    def _authorize_append(self, request: Produce) -> None:
+        """As ``authorize``; a client appends to one partition again and again."""
+        self._access.refresh()
+        change_count = self._access.change_count
+        if request == self._appends and change_count == self._appends_count:
+            self._look()
+            return
+        self.authorize(request)
+        self._appends, self._appends_count = request, change_count
 
     def permitted(self, request: Q) -> tuple[Q, dict[TopicPartition, NotAuthorized]]:
         """The request without the partitions of refused topics, and the error of each of these; the audit log has a line for each topic.
@@ -441,7 +468,7 @@ class AuthorizedSession(Session):
         expected_offset: int | None = None,
         mirrored: bool = False,
     ) -> range:
-        self.authorize(Produce(topic, partition, durability, transactional_id, expected_offset, mirrored))
+        self._authorize_append(Produce(topic, partition, durability, transactional_id, expected_offset, mirrored))
         how: _Durably = {
             "durability": durability,
             "transactional_id": transactional_id,
@@ -474,7 +501,7 @@ class AuthorizedSession(Session):
 
     def appended_to(self, topic: str, partition: int) -> ReplicaLog:
         """The log that ``produce`` has just appended to: who may write to it may know its ends."""
-        return self._broker.log(topic, partition)
+        return self._broker.log_in_use(topic, partition)
 
     def appended(self, topic: str, record_count: int, size_bytes: int) -> None:
         """Count what went into a topic."""

@@ -51,9 +51,9 @@ class DanglingTransactions:
 
         A log that has none waits for no other log's markers.
         """
-        name = TopicPartition(log.topic, log.partition)
-        if name in self.ended or log.read_only_reason is not None:
+        if (log.topic, log.partition) in self.ended or log.read_only_reason is not None:
             return
+        name = TopicPartition(log.topic, log.partition)
         if log.is_mirror:  # the markers come from the source
             self.ended.add(name)
             return

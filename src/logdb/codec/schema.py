@@ -25,6 +25,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
+from logdb._native import ffi
 from logdb.codec.source import Source
 from logdb.errors import InvalidMessage
 from logdb.model import Buffer
@@ -83,6 +84,11 @@ def read_uvarint(data: Buffer, at: int) -> tuple[int, int]:
                 raise InvalidMessage(at, f"the varint {number} is over 32 bits")
             return number, at + shift + 1
     raise InvalidMessage(at, "a varint does not end within 5 bytes")
+
+
+def position_in(data: Buffer, borrowed: memoryview) -> int:
+    """Where what was borrowed of ``data`` begins in it."""
+    return int(ffi.cast("uintptr_t", ffi.from_buffer(borrowed))) - int(ffi.cast("uintptr_t", ffi.from_buffer(data)))
 
 
 def _tagged(tag: int, value: Buffer) -> bytes:

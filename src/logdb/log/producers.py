@@ -132,6 +132,8 @@ class ProducerStates:
     def put(self, producer: Producer) -> None:
         """Set the state of a producer after its latest batch."""
         self.producers[producer.producer_id] = producer
+        if producer.first_offset < 0 and not self._open:  # most logs have no transactions
+            return
         if producer.first_offset < 0:
             self._open.pop(producer.producer_id, None)
         elif producer.producer_id not in self._open:

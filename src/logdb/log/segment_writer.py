@@ -120,24 +120,28 @@ class SegmentWriter:
             if self.transactions is not None and self.transactions.pending:
                 with self.transactions.lock:
                     unstable = self.transactions.advance(part_next, segment.transactions)
-                    self.publish(written_offset=part_next, written_position=segment.size_bytes, unstable_offset=unstable)
+                    self._publish_written(part_next, segment.size_bytes, unstable)
             else:
-                view = self._log.view  # no ``_publish``: it takes three times as long
-                self._log.view = LogView(
-                    view.segments,
-                    view.start_offset,
-                    part_next,
-                    segment.size_bytes,
-                    view.flushed,
-                    view.epochs,
-                    view.unstable_offset,
-                    view.high_watermark,
-                )
+                self._publish_written(part_next, segment.size_bytes, self._log.view.unstable_offset)
             if segment.size_bytes - self._noted_position >= NOTE_SIZE_BYTES:
                 self._noted_position = segment.size_bytes
                 segment.note_indexes()
                 self.point.note(written=Point(segment.base_offset, part_next, segment.size_bytes))
                 self._host.wake_syncer(self._log)  # it sleeps until a time; much data is due at once
+
+    def _publish_written(self, written_offset: int, written_position: int, unstable_offset: int) -> None:
+        """As ``publish``, which takes three times as long."""
+        view = self._log.view
+        self._log.view = LogView(
+            view.segments,
+            view.start_offset,
+            written_offset,
+            written_position,
+            view.flushed,
+            view.epochs,
+            unstable_offset,
+            view.high_watermark,
+        )
 
     def _compressed(self, batches: memoryview, codec: int, size_bytes_max: int) -> memoryview:
         """Compress batches; if the codec fails, return them as they are, because their records were accepted."""

@@ -18,12 +18,14 @@ from logdb.requests.session import PartitionLog, Session
 from logdb.requests.topics import CreateTopic, DeleteTopic
 from logdb.requests.users import CredentialStore, Quota
 from logdb.store.housekeeping import Housekeeping
+from support.batches import Rec, encode_batch
 from support.produced import batch
 from support.security import secure
 from support.session_needs import CALLS, JOINING, ORDERS
 from support.transactional import Writer
 
 ALICE, HOME = Principal("User", "alice"), "10.0.0.1"
+BATCH = encode_batch([Rec(b"x")])
 LISTS = {"topics", "changes", "groups", "transactions"}  # leave out instead of refusing
 OF_LOGS = {"read_batches", "aborted_transactions", "open_transactions", "offset_for_timestamp", "epoch_at"}  # submitted; a log's methods
 BEYOND = {
@@ -360,6 +362,40 @@ def test_a_session_that_goes_on_for_another_request_is_from_there(opened):
     assert (session.host, session.credential) == ("10.0.0.2", ClientCertificate(0))
     with pytest.raises(AuthenticationFailed):
         session.log("orders")
+
+
+def test_a_session_that_appends_again_is_asked_again_once_rights_change(db, opened):
+    session = opened("Write Topic orders")
+    assert [session.produce("orders", 0, BATCH).start for _ in range(2)] == [1, 2]
+    secure(db.path, "Allow alice@* Write Topic other")
+    with pytest.raises(NotAuthorized):
+        session.produce("orders", 0, BATCH)
+    assert session.produce("other", 0, BATCH).start == 1
+
+
+def test_what_a_session_may_append_to_depends_on_its_address(db, broker):
+    secure(db.path, f"Allow alice@{HOME} Write Topic orders")
+    access = AccessControl(broker)
+    session, asking = access.session(ALICE, HOME), access.session(ALICE, "10.0.0.2")
+    session.produce("orders", 0, BATCH)
+    session.go_on_for(asking)
+    with pytest.raises(NotAuthorized):
+        session.produce("orders", 0, BATCH)
+    access.close()
+
+
+def test_a_renewed_session_counts_as_another_request_and_needs_a_valid_credential(db, broker):
+    secure(db.path, "Allow alice@* All Topic *", users={"alice": "secret"}, quotas={ALICE: Quota(requests=1)})
+    access = AccessControl(broker)
+    session = access.session(ALICE, HOME, access.authenticate_password("alice", "secret", HOME).credential)
+    before = access.metrics.counts().requests
+    session.renew()
+    assert access.metrics.counts().requests == before + 1
+    assert session.take_throttle_ms() > 0
+    secure(db.path, "Allow alice@* All Topic *", users={"alice": "another"})
+    with pytest.raises(AuthenticationFailed):
+        session.renew()
+    access.close()
 
 
 def test_metrics_are_for_who_may_see_them_on_this_machine_too(opened):

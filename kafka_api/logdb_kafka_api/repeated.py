@@ -1,0 +1,113 @@
+"""Produce requests that repeat the one before them, but for their correlation id and their records; and the answers to them.  No I/O.
+
+::
+
+    request    api key, version | correlation id | client id, topic, partition … | size | records | tagged fields
+               start                               head                                             tail
+    answer     size | correlation id | topic, partition, no error | three numbers | …
+                                       begin                                        end
+
+The bytes of start, head and tail mean what they meant before, so that only the others are read.  In an answer only the numbers are new.
+
+Threading: the event loop of the door.
+"""
+
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+from logdb.codec.schema import position_in, read_uvarint, write_uvarint
+from logdb.errors import InvalidMessage
+from logdb.model import Buffer, TopicPartition
+from logdb_kafka_api.frames import RequestHeader, encode_response
+
+Values = dict[str, Any]
+
+_START_BYTES, _HEAD_AT = 4, 8
+_INT32, _NUMBERS, _SIZE_AND_CORRELATION_ID = struct.Struct(">i"), struct.Struct(">qqq"), struct.Struct(">ii")
+_MARKS = {"base_offset": 0x5F6C6F675F6F6666, "log_append_time_ms": 0x5F6C6F675F74696D, "log_start_offset": 0x5F6C6F675F737461}
+"""Numbers that are in an answer in no other place."""
+_KEPT_BYTES_MAX = 1 << 10  # of a connection, which nothing counts
+_FIRST_VERSION = 5  # whose answers have all three
+
+
+def repeatable(header: RequestHeader, values: Values, frame: Buffer) -> TopicPartition | None:
+    """Where a request for which ``RepeatedProduce`` can be made appends to; None: it is another one."""
+    if header.version < _FIRST_VERSION or values["detailed"] or len(values["topic_data"]) != 1:
+        return None
+    (topic,) = values["topic_data"]
+    if len(topic["partition_data"]) != 1:
+        return None
+    (part,) = topic["partition_data"]
+    if not part["records"] or len(frame) - len(part["records"]) > _KEPT_BYTES_MAX:
+        return None
+    return TopicPartition(topic["name"], part["index"])
+
+
+class RepeatedProduce:
+    """What a request with records for one partition says beside them, and what answers it."""
+
+    def __init__(self, header: RequestHeader, values: Values, frame: Buffer) -> None:
+        """``header``, ``values``: what was read from ``frame``."""
+        (topic,) = values["topic_data"]
+        (part,) = topic["partition_data"]
+        begin, size_bytes = position_in(frame, part["records"]), len(part["records"])
+        self._header, self._values = header, values | {"topic_data": ()}  # without the records, which are borrowed
+        self._topic, self._part = topic | {"partition_data": ()}, part | {"records": None}
+        self._is_flexible = header.api.request.is_flexible(header.version)
+        self._size_at = begin - len(_size(size_bytes, flexible=self._is_flexible))
+        self._start, self._head = bytes(frame[:_START_BYTES]), bytes(frame[_HEAD_AT : self._size_at])
+        self._tail = bytes(frame[begin + size_bytes :])
+        self._answer: tuple[int, bytes, bytes] | None = None
+
+    def read(self, frame: Buffer) -> tuple[RequestHeader, Values] | None:
+        """The header and the message of a request that repeats this one; None: it does not."""
+        if frame[_HEAD_AT : self._size_at] != self._head or frame[:_START_BYTES] != self._start:
+            return None
+        try:
+            size_bytes, begin = _read_size(frame, self._size_at, flexible=self._is_flexible)
+        except (InvalidMessage, struct.error):
+            return None
+        end = begin + size_bytes
+        if size_bytes < 1 or end + len(self._tail) != len(frame) or frame[end:] != self._tail:
+            return None
+        known, (correlation_id,) = self._header, _INT32.unpack_from(frame, _START_BYTES)
+        header = RequestHeader(known.api, known.version, correlation_id, known.client_id)
+        topic = self._topic | {"partition_data": [self._part | {"records": memoryview(frame)[begin:end]}]}
+        return header, self._values | {"topic_data": [topic]}
+
+    def encode(self, header: RequestHeader, values: Values) -> Sequence[Buffer]:
+        """As ``encode_response``, of the answer to a request that repeats this one."""
+        ((answer,),) = (topic["partition_responses"] for topic in values["responses"])
+        if answer["error_code"]:
+            return encode_response(header, values)
+        if self._answer is None:
+            self._answer = _around_numbers(header, values, answer)
+        size_bytes, begin, end = self._answer
+        numbers = _NUMBERS.pack(answer["base_offset"], answer["log_append_time_ms"], answer["log_start_offset"])
+        return (_SIZE_AND_CORRELATION_ID.pack(size_bytes, header.correlation_id) + begin + numbers + end,)
+
+
+def _around_numbers(header: RequestHeader, values: Values, answer: Values) -> tuple[int, bytes, bytes]:
+    """The size of an answer, and its bytes between the correlation id and the numbers, and behind them."""
+    (topic,) = values["responses"]
+    marked = b"".join(encode_response(header, values | {"responses": [topic | {"partition_responses": [answer | _MARKS]}]}))
+    begin, _, end = marked.partition(_NUMBERS.pack(*_MARKS.values()))
+    return len(marked) - _INT32.size, begin[_SIZE_AND_CORRELATION_ID.size :], end
+
+
+def _size(size_bytes: int, *, flexible: bool) -> bytes:
+    """The size of records as the protocol has it, in flexible versions or in others."""
+    if not flexible:
+        return _INT32.pack(size_bytes)
+    out = bytearray()
+    write_uvarint(out, size_bytes + 1)
+    return bytes(out)
+
+
+def _read_size(frame: Buffer, at: int, *, flexible: bool) -> tuple[int, int]:
+    """The size that lies at ``at``, and the position behind it."""
+    if not flexible:
+        return _INT32.unpack_from(frame, at)[0], at + _INT32.size
+    number, at = read_uvarint(frame, at)
+    return number - 1, at

@@ -1,0 +1,118 @@
+import itertools
+
+import pytest
+
+from logdb.errors import InvalidMessage
+from logdb_kafka_api.apis import APIS
+from logdb_kafka_api.errors import Code
+from logdb_kafka_api.frames import UnsupportedApi, encode_response, read_header, read_request
+from logdb_kafka_api.repeated import RepeatedProduce, repeatable
+
+PRODUCE = APIS[0]
+VERSIONS = [version for version in PRODUCE.request.versions if version >= 5]
+SIZES = (1, 126, 127, 128, 16_383, 16_384, 70_000)  # on both sides of where a compact size takes another byte
+
+
+def frame_of(version, correlation_id, records, *, topic="t", partition=0, acks=-1, client=b"me", **more):
+    data = [{"name": topic, "partition_data": [{"index": partition, "records": records}]}]
+    values = {"transactional_id": None, "acks": acks, "timeout_ms": 30_000, "topic_data": data, **more}
+    head = b"\0\0" + version.to_bytes(2, "big") + correlation_id.to_bytes(4, "big") + len(client).to_bytes(2, "big") + client
+    tags = b"\0" if PRODUCE.request.is_flexible(version) else b""
+    return head + tags + PRODUCE.request.encode(values, version)
+
+
+def decoded(frame):
+    """As the door reads a frame that repeats nothing; None: it is no request."""
+    try:
+        header, position = read_header(frame)
+        return header, read_request(header, frame, position)
+    except (UnsupportedApi, InvalidMessage):
+        return None
+
+
+def repeated(frame):
+    return RepeatedProduce(*decoded(frame), frame)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_request_that_repeats_another_reads_as_if_it_were_decoded(version):
+    for first, second in itertools.product(SIZES, repeat=2):
+        frame = frame_of(version, 8, bytes(second))
+        assert repeated(frame_of(version, 7, bytes(first))).read(frame) == decoded(frame)
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_a_frame_may_lie_in_any_buffer(kind):
+    frame = kind(frame_of(9, 8, b"second"))
+    assert repeated(kind(frame_of(9, 7, b"first"))).read(frame) == decoded(frame)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_whatever_byte_differs_it_reads_as_decoded_or_is_another_request(version):
+    known, frame = repeated(frame_of(version, 7, b"first")), frame_of(version, 8, b"second")
+    read = 0
+    for at, value in itertools.product(range(len(frame)), (0, 1, 2, 7, 127, 128, 255)):
+        changed = frame[:at] + bytes((value,)) + frame[at + 1 :]
+        found = known.read(changed)
+        assert found is None or found == decoded(changed)
+        read += found is not None
+    assert read >= 7 * len(b"second")  # the records may have any bytes
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_request_that_is_cut_off_or_longer_repeats_nothing(version):
+    known, frame = repeated(frame_of(version, 7, b"first")), frame_of(version, 8, b"second")
+    assert all(known.read(frame[:end]) is None for end in range(len(frame)))
+    assert known.read(frame + b"\0") is None
+
+
+@pytest.mark.parametrize(
+    "other", [{"topic": "u"}, {"partition": 1}, {"acks": 1}, {"client": b"him"}, {"transactional_id": "x"}, {"timeout_ms": 1}], ids=str
+)
+def test_a_request_that_says_something_else_repeats_nothing(other):
+    assert repeated(frame_of(9, 7, b"records")).read(frame_of(9, 8, b"records", **other)) is None
+    assert repeated(frame_of(9, 7, b"records")).read(frame_of(10, 8, b"records")) is None
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_answer_is_what_encode_response_makes(version):
+    frame = frame_of(version, 7, b"records")
+    known = repeated(frame)
+    for number, base_offset in enumerate((0, 1, 1 << 40)):
+        header = decoded(frame)[0]._replace(correlation_id=number)
+        answer = {"index": 0, "error_code": Code.NONE, "base_offset": base_offset, "log_append_time_ms": -1, "log_start_offset": number}
+        values = {"responses": [{"name": "t", "partition_responses": [answer]}]}
+        assert b"".join(known.encode(header, values)) == b"".join(encode_response(header, values))
+        refused = {"index": 0, "error_code": Code.INVALID_RECORD, "base_offset": -1, "error_message": "no"}
+        values = {"responses": [{"name": "t", "partition_responses": [refused]}]}
+        assert b"".join(known.encode(header, values)) == b"".join(encode_response(header, values))
+
+
+def test_nothing_of_the_records_is_kept():
+    frame = bytearray(frame_of(9, 7, b"records"))
+    known = repeated(frame)
+    frame.clear()  # would raise if a view of it were kept
+    assert known.read(frame_of(9, 8, b"others"))[1]["topic_data"][0]["partition_data"][0]["records"] == b"others"
+
+
+@pytest.mark.parametrize(
+    ("version", "records", "more"),
+    [
+        (4, b"records", {}),
+        (9, None, {}),
+        (9, b"", {}),
+        (9, b"records", {"detailed": True}),
+        (9, b"records", {"transactional_id": "x" * 1_024}),
+        (9, b"records", {"topic_data": []}),
+        (9, b"records", {"topic_data": [{"name": "t", "partition_data": [{"index": n, "records": b"x"} for n in range(2)]}]}),
+        (9, b"records", {"topic_data": [{"name": name, "partition_data": [{"index": 0, "records": b"x"}]} for name in "tu"]}),
+    ],
+)
+def test_other_requests_are_not_remembered(version, records, more):
+    frame = frame_of(version, 7, records, **more)
+    assert repeatable(*decoded(frame), frame) is None
+
+
+def test_a_small_request_for_one_partition_is_remembered():
+    frame = frame_of(9, 7, bytes(70_000), partition=3)
+    assert repeatable(*decoded(frame), frame) == ("t", 3)
