@@ -16,6 +16,7 @@ from logdb import errors
 from logdb.model import PARTITION_COUNT_MAX, ConfigValue
 from logdb.store.protocols import PartitionState
 from logdb_replication.controller.errors import (
+    ClusterNotEmpty,
     IneligibleReplica,
     InvalidReassignment,
     PartitionChanged,
@@ -318,7 +319,7 @@ Answer: TypeAlias = Done | Registered | TopicIs | PartitionIs | ProducerIds | Se
 REFUSALS = Refusals(
     errors.UnknownTopic, errors.UnknownPartition, errors.TopicExists, errors.InvalidTopic, errors.InvalidPartitions,
     errors.InvalidReplicationFactor, errors.FencedLeaderEpoch, errors.UnknownLeaderEpoch, errors.StaleBrokerEpoch,
-    UnknownBroker, IneligibleReplica, InvalidReassignment, PartitionChanged, StateChanged,
+    UnknownBroker, IneligibleReplica, InvalidReassignment, PartitionChanged, StateChanged, ClusterNotEmpty,
 )  # fmt: skip
 """What a command may be refused for."""
 
