@@ -18,9 +18,10 @@ from logdb_replication.administration import cluster_state, controllers
 from logdb_replication.config import ClusterConfig
 from logdb_replication.controller.client import ControllerClient
 from logdb_replication.controller.commands import ElectUnclean, LimitReassignments, PreferLeaders, Reassign
-from logdb_replication.controller.errors import PartitionChanged
+from logdb_replication.controller.errors import InvalidReassignment, PartitionChanged
 from logdb_replication.controller.state import ClusterState, TopicState
 from logdb_replication.controller.tls import node_tls
+from logdb_replication.metadata import IN_SYNC_MIN
 from logdb_replication.tokens import cluster_token
 
 _TRIES, _TIMEOUT_MS = 5, 3_000
@@ -37,16 +38,27 @@ def reassign(
 
     Raises:
         UnknownTopic, UnknownPartition: Nothing was changed.
-        UnknownBroker, InvalidReassignment: The partitions before it in the order of ``targets`` are reassigned.
+        InvalidReassignment: Nothing was changed: so few replicas that no record would be acknowledged; or as UnknownBroker.
+        UnknownBroker: The partitions before it in the order of ``targets`` are reassigned.
         ControllerUnavailable: There is no quorum.
     """
     with controllers(config_path) as (_, client):
         state = cluster_state(client)
         before = {where: _partition(state, where)[1].original for where in targets}
+        for where, nodes in targets.items():
+            _check_enough(state.topics[where.topic], where.partition, tuple(nodes))
         client.propose(LimitReassignments(bytes_per_s))
         for where, nodes in targets.items():
             _reassign(client, state, where, tuple(nodes))
         return before
+
+
+def _check_enough(topic: TopicState, number: int, nodes: tuple[int, ...]) -> None:
+    """Raise for fewer replicas than before, and than an acknowledgement needs."""
+    least = int(topic.config.get(IN_SYNC_MIN, 1))
+    if 0 < len(nodes) < min(least, len(topic.partitions[number].original)):
+        reason = f"{IN_SYNC_MIN} is {least}, so no record would be acknowledged by all; lower it first"
+        raise InvalidReassignment(topic.name, number, nodes, reason)
 
 
 def _reassign(client: ControllerClient, state: ClusterState, where: TopicPartition, nodes: tuple[int, ...]) -> None:
