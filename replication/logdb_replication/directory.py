@@ -22,8 +22,10 @@ from logdb.store.cluster_file import ClusterFile
 from logdb.store.directories import UNFINISHED, building, check_empty, make_directory
 from logdb.store.lock import LockFile
 from logdb.store.security_file import SecurityFile
+from logdb.store.store import Store
 from logdb_replication.config import NODE_COUNTS, Address, ClusterConfig, NodeAddresses, format_address, parse_address
 from logdb_replication.controller.machine import Machine
+from logdb_replication.controller.state import ClusterState
 from logdb_replication.errors import InvalidCluster, InvalidClusterConfig
 from logdb_replication.raft import files
 from logdb_replication.raft.errors import WrongDirectory
@@ -116,7 +118,8 @@ def check_quorum(io: IO, path: str, config: ClusterConfig) -> None:
 def leave(path: str, *, execute: bool) -> ClusterFile:
     """Take the directory of a node that does not run out of its cluster: from then on it opens embedded, to write, too.
 
-    The users, tokens and ACLs that the node knows become its ``security.json``.  Topics without a replica here are empty.  In this order:
+    The users, tokens and ACLs that the node knows become its ``security.json``; those of a cluster that has not taken what a promoted
+    directory had do not.  Topics without a replica here are empty.  In this order:
 
         1. ``security.json``
         2. ``quorum/`` gets a name of unfinished work, which the next opening removes: the node cannot start any more
@@ -141,10 +144,11 @@ def leave(path: str, *, execute: bool) -> ClusterFile:
         closing.callback(lock.release)
         quorum = os.path.join(path, cluster_file.QUORUM_NAME)
         if exists(io, quorum):
-            document = _security_of(io, quorum, mark.cluster)
+            state = _state_of(io, quorum, mark.cluster)
             if not execute:
                 return mark
-            if document is not None:
+            document = state.security
+            if document is not None and not (mark.promoting and state.promoted != _database_id(path)):
                 SecurityFile(io, path).change(lambda _: (document, None))
             with changing(quorum):
                 io.rename(quorum, quorum + UNFINISHED[1])
@@ -157,8 +161,13 @@ def leave(path: str, *, execute: bool) -> ClusterFile:
     return mark
 
 
-def _security_of(io: IO, quorum: str, cluster: str) -> bytes | None:
-    """The document of users in the last state that a voter knows."""
+def _database_id(path: str) -> str:
+    with contextlib.closing(Store.open(path, mode="r")) as store:
+        return store.database_id
+
+
+def _state_of(io: IO, quorum: str, cluster: str) -> ClusterState:
+    """The last state that a voter knows."""
     with contextlib.closing(files.VoterFiles(io, quorum)) as voter:
         machine, snapshot = Machine(cluster), voter.snapshot.load()
         if snapshot.state:
@@ -166,7 +175,7 @@ def _security_of(io: IO, quorum: str, cluster: str) -> bytes | None:
         for command, index, _ in voter.journal[:]:
             if command[:1] == COMMAND and index > snapshot.index:
                 machine.apply(index, command[1:])
-        return machine.state.security
+        return machine.state
 
 
 def _nodes(directory: str, http_ports: Sequence[int], kafka_ports: Sequence[int], hosts: Sequence[str]) -> list[NewNode]:

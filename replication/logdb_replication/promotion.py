@@ -47,7 +47,7 @@ def prepare(path: str, config_path: str, *, execute: bool) -> ClusterFile:
         execute: False: nothing is changed.
 
     Raises:
-        WrongDirectory: ``path`` is a node's already, or the node has had topics.
+        WrongDirectory: ``path`` is a node's already, or the node has had topics, or its voter is in another directory.
         NotADatabase, DirectoryLocked, CorruptionError, InvalidClusterConfig: as they say.
     """
     io, path, config = IO(), os.path.abspath(path), ClusterConfig.load(config_path)
@@ -64,6 +64,9 @@ def prepare(path: str, config_path: str, *, execute: bool) -> ClusterFile:
             raise WrongDirectory(empty, f"node {config.node} has run with it: only a node that never did takes another directory")
         if exists(io, os.path.join(empty, cluster_file.FILE_NAME)):
             directory.check(io, empty, config)
+        if not exists(io, os.path.join(empty, cluster_file.QUORUM_NAME)):
+            reason = f"the voter of node {config.node}, as 'cluster init' makes it, is not there: another directory is this node's already"
+            raise WrongDirectory(empty, reason)
         if not execute:
             return mark
         _end_and_sync(path)
@@ -72,7 +75,7 @@ def prepare(path: str, config_path: str, *, execute: bool) -> ClusterFile:
             remove(io, mine)
         sync_directory(io, empty)
         cluster_file.create(io, path, mark)
-    if execute and exists(io, empty):
+    if execute and exists(io, empty) and set(io.listdir(empty)) <= {cluster_file.QUORUM_NAME}:  # others have been made there since
         remove_tree(io, empty)
         sync_directory(io, os.path.dirname(empty))
     return mark
@@ -103,7 +106,7 @@ def begin(store: Store, client: ControllerClient, config: ClusterConfig, registe
     """Give the cluster what the directory has; returns the index of the first state that has it.  Waits for a quorum as long as it takes.
 
     Raises:
-        StateChanged: The cluster has topics or users of its own.
+        ClusterNotEmpty: The cluster has topics or users of its own.
     """
     infos = store.topics(internal=True)
     topics = [

@@ -2,17 +2,20 @@
 
 import contextlib
 import random
+import shutil
 
 import pytest
 from click.testing import CliRunner
 
 import logdb
 from logdb.cli.app import cli
+from logdb.client import mirror as mirrors
 from logdb.client.mirror import MARK, Mirror
 from logdb.codec import convert
 from logdb.errors import MirrorDiverged, ReadOnly
 from logdb.model import TopicPartition
 from support.places import opened
+from support.ports import free_port
 
 WHERE = TopicPartition("t", 0)
 
@@ -164,6 +167,82 @@ def test_what_is_refused(sides):
         Mirror(source, target, ["t"]).copy()
 
 
+def test_a_running_mirror_notices_that_its_source_has_lost_what_was_copied(tmp_path):
+    """As after an unclean election, or a power cut of a server that does not sync each record."""
+    with logdb.open(tmp_path / "source") as source:
+        source.create_topic("t")
+        source.log("t").append_many([b"kept"] * 10)
+    shutil.copytree(tmp_path / "source", tmp_path / "before")
+    with logdb.open(tmp_path / "target") as target:
+        with logdb.open(tmp_path / "source") as source:
+            source.log("t").append_many([b"lost"] * 10)
+            mirror = Mirror(source, target, ["t"])
+            assert mirror.copy() == 20
+        with logdb.open(tmp_path / "before") as source:
+            mirror._source = source  # the same URL
+            for _ in range(2):
+                source.log("t").append_many([b"another"] * 5)
+                assert mirror.copy() == 0
+            source.log("t").append_many([b"more"])
+            with pytest.raises(MirrorDiverged, match="the batch at offset 19 of partition 0 differs"):
+                mirror.copy()
+        assert target.log("t").end_offset == 20
+
+
+def test_a_compacted_topic_that_begins_late(sides):
+    source, target = sides
+    source.create_topic("t", config={"segment.bytes": 1024})
+    source.log("t").append_many([b"%d" % number for number in range(100)], keys=[b"%d" % (number % 7) for number in range(100)])
+    source.delete_records("t", 0, 40)
+    source.alter_topic("t", config={"cleanup.policy": "compact"})
+    mirror = Mirror(source, target, ["t"])
+    assert mirror.copy() == 100
+    assert mirror.copy() == 0
+    assert records(source) == [record for record in records(target) if record[0] >= 40]
+
+
+def appended_then(monkeypatch, mirror, what):
+    """Let something happen after the mirror's first append, which is of one batch."""
+    append = mirror._append
+
+    def once(where, data):
+        end = append(where, data)
+        mirror._append = append
+        what()
+        return end
+
+    monkeypatch.setattr(mirrors, "CHUNK_SIZE_BYTES", 1)
+    mirror._append = once
+
+
+def test_retention_overtakes_the_mirror(sides, monkeypatch):
+    source, target = sides
+    source.create_topic("t")
+    for number in range(10):
+        source.log("t").append_many([b"%d" % number])
+        source.flush()
+    mirror = Mirror(source, target, ["t"])
+    appended_then(monkeypatch, mirror, lambda: source.delete_records("t", 0, 7))
+    assert mirror.copy() == 1
+    assert mirror.copy() == 9
+    same(source, target)
+
+
+def test_a_topic_is_deleted_while_it_is_copied(sides, monkeypatch):
+    source, target = sides
+    for topic in ("t", "u"):
+        source.create_topic(topic)
+        for number in range(3):
+            source.log(topic).append_many([b"%d" % number])
+            source.flush()
+    mirror = Mirror(source, target, ["t", "u"])
+    appended_then(monkeypatch, mirror, lambda: source.delete_topic("t"))
+    mirror.copy()
+    assert records(target, "u") == records(source, "u")
+    mirror.copy()
+    assert [where.topic for where in mirror.progress] == ["u"]
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_stopped_at_any_append(tmp_path, seed):
     """A mirror that ends at any append is another one's begin: the same bytes at the same offsets."""
@@ -221,3 +300,35 @@ def test_the_command(tmp_path):
         result = CliRunner().invoke(cli, ["mirror", str(tmp_path / "source"), str(tmp_path / "target"), "--topics", "t", "--once"])
         assert result.exit_code == 2
         assert "topic t of the target" in result.stderr
+
+
+def test_the_command_outlives_its_source_while_it_copies_groups(tmp_path, monkeypatch):
+    address, copy_groups = f"127.0.0.1:{free_port()}", Mirror.copy_groups
+    with logdb.open(tmp_path / "source") as source:
+        source.create_topic("t")
+        source.log("t").append_many([b"1", b"2"])
+        with source.consumer(group_id="g") as consumer:
+            consumer.assign([WHERE])
+            consumer.seek(WHERE, 2)
+            consumer.commit()
+        server, calls = logdb.serve(source, http=address), 0
+
+        def while_it_restarts(mirror):
+            nonlocal server, calls
+            calls += 1
+            if calls > 1:
+                assert copy_groups(mirror) == 1
+                raise KeyboardInterrupt
+            server.close()
+            try:
+                copy_groups(mirror)
+            finally:
+                server = logdb.serve(source, http=address)
+
+        monkeypatch.setattr(Mirror, "copy_groups", while_it_restarts)
+        words = ["mirror", f"http://{address}", str(tmp_path / "target"), "--topics", "t"]
+        result = CliRunner().invoke(cli, words)
+        server.close()
+    assert calls == 2, result.output
+    with logdb.open(tmp_path / "target") as target:
+        assert target._session.fetch_offsets("g")[WHERE].offset == 2

@@ -16,6 +16,7 @@ from logdb import errors
 from logdb.model import PARTITION_COUNT_MAX, ConfigValue
 from logdb.store.protocols import PartitionState
 from logdb_replication.controller.errors import (
+    ClusterNotEmpty,
     IneligibleReplica,
     PartitionChanged,
     StateChanged,
@@ -329,7 +330,7 @@ Answer: TypeAlias = Done | Registered | TopicIs | PartitionIs | ProducerIds | Se
 REFUSALS = Refusals(
     errors.UnknownTopic, errors.UnknownPartition, errors.TopicExists, errors.InvalidTopic, errors.InvalidPartitions,
     errors.InvalidReplicationFactor, errors.FencedLeaderEpoch, errors.UnknownLeaderEpoch, errors.StaleBrokerEpoch,
-    errors.InvalidReassignment, UnknownBroker, IneligibleReplica, PartitionChanged, StateChanged,
+    errors.InvalidReassignment, UnknownBroker, IneligibleReplica, PartitionChanged, StateChanged, ClusterNotEmpty,
 )  # fmt: skip
 """What a command may be refused for."""
 

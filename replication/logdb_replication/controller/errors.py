@@ -31,6 +31,17 @@ class StateChanged(LogdbError):
         self.what = what
 
 
+class ClusterNotEmpty(LogdbError):
+    """A directory is not promoted: only a cluster that has nothing takes what it has."""
+
+    def __init__(self, found: str) -> None:
+        super().__init__(
+            f"the cluster has {found} already, so it takes nothing of a directory that is promoted, in which nothing has changed: "
+            "logdb cluster leave DATA --yes makes that a database of its own again"
+        )
+        self.found = found
+
+
 class PartitionChanged(LogdbError):
     """A compare-and-set of a partition failed; ``state`` is the partition as it is now."""
 

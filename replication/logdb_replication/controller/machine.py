@@ -70,6 +70,7 @@ from logdb_replication.controller.elections import (
     without,
 )
 from logdb_replication.controller.errors import (
+    ClusterNotEmpty,
     IneligibleReplica,
     PartitionChanged,
     StateChanged,
@@ -206,7 +207,7 @@ def _promote(state: ClusterState, command: Promote) -> tuple[ClusterState, Answe
     if state.promoted == command.directory_id:
         return state, Done(state.index)
     if state.topics or state.promoted or state.security is not None:
-        raise StateChanged("the cluster, which has topics or users already: only an empty one takes those of a directory")
+        raise ClusterNotEmpty("topics" if state.topics else "what another directory had" if state.promoted else "users")
     _check_count(state, "of the directory", sum(len(topic.leader_epochs) for topic in command.topics) or 1, 1, 0)
     topics = {}
     for topic in command.topics:

@@ -208,10 +208,11 @@ class Fetcher:
                 if not self._closed:
                     self._lock.wait()
                 return
-        due = [one for one in partitions if one.retry_ms <= now_ms]
-        waiting_ms = min((one.retry_ms - now_ms for one in partitions if one.retry_ms > now_ms), default=_WAIT_MS)
+        ready = [(one, max(one.retry_ms, self._throttle.free_ms if one.is_limited else 0)) for one in partitions]
+        due = [one for one, ready_ms in ready if ready_ms <= now_ms]
+        waiting_ms = min((ready_ms - now_ms for _, ready_ms in ready if ready_ms > now_ms), default=_WAIT_MS)
         if not due:
-            self._pause(waiting_ms)
+            self._pause(min(waiting_ms, _WAIT_MS))  # the limit may be another one soon
             return
         peer = self._connected()
         if damaged := [one for one in due if one.log.damage is not None]:
@@ -336,7 +337,7 @@ class Fetcher:
         if found["records"]:
             log.follow_append(found["records"], durability="os")
             if one.is_limited:
-                one.retry_ms = self._throttle.took(len(found["records"]), self._storage.io.monotonic_ms())
+                self._throttle.took(len(found["records"]), self._storage.io.monotonic_ms())
         if log.end_offset > log.flushed_offset:  # what the former leader's log had, too
             self._unflushed.append(one)
         self._move_high_watermark(one, found)

@@ -155,7 +155,7 @@ class ReplicaManager:
         brokers = {node: Broker(broker.epoch, broker.fenced) for node, broker in state.brokers.items()}
         same_brokers, self._brokers = brokers == self._brokers, brokers
         former, self._state = self._state, state
-        self._throttle.bytes_per_s = state.reassignment_bytes_per_s
+        self._throttle.limit(state.reassignment_bytes_per_s)
         followed: dict[int, list[FollowedPartition]] = {}
         for topic in state.topics.values():
             known = former is not None and former.topics.get(topic.name) is topic

@@ -6,18 +6,21 @@ from logdb.threads import renewed
 
 
 class Throttle:
-    """Threading: any thread; ``bytes_per_s`` is set by the manager, None: no limit."""
+    """Threading: any thread.  ``free_ms``: nothing more is to be fetched before that time."""
 
     def __init__(self) -> None:
-        self.bytes_per_s: int | None = None
-        self._free_ms = 0
+        self.free_ms = 0
+        self._bytes_per_s: int | None = None
         self._lock = renewed(threading.Lock())
 
-    def took(self, size_bytes: int, now_ms: int) -> int:
-        """So many bytes have come; returns the time before which those who took them fetch no more."""
-        rate = self.bytes_per_s
-        if rate is None:
-            return now_ms
+    def limit(self, bytes_per_s: int | None) -> None:
+        """Let so many bytes come in a second; None: any number.  What came under another limit holds nobody any more."""
         with self._lock:
-            self._free_ms = max(self._free_ms, now_ms) + size_bytes * 1000 // rate
-            return self._free_ms
+            if bytes_per_s != self._bytes_per_s:
+                self._bytes_per_s, self.free_ms = bytes_per_s, 0
+
+    def took(self, size_bytes: int, now_ms: int) -> None:
+        """So many bytes have come."""
+        with self._lock:
+            if self._bytes_per_s is not None:
+                self.free_ms = max(self.free_ms, now_ms) + size_bytes * 1000 // self._bytes_per_s

@@ -3,7 +3,8 @@
 import contextlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import click
 
@@ -15,6 +16,7 @@ from logdb.client.mirror import Mirror
 from logdb.errors import LogdbError, ReadOnly
 
 _SAY_S, _AGAIN_S = 10.0, 1.0
+Answer = TypeVar("Answer")
 
 
 @click.command(short_help="Copy topics to another cluster or directory, with their offsets.")
@@ -38,9 +40,9 @@ def mirror(session: Session, /, source: str, target: str, topics: str, once: boo
         one = Mirror(theirs, ours, [name.strip() for name in topics.split(",")])
         said, groups = 0.0, not no_groups
         while True:
-            copied = _tried(one, once=once)
+            copied = _tried(one.copy, once=once)
             if groups and copied is not None:
-                groups = _groups(one)
+                groups = _tried(lambda: _groups(one), once=once) is not False
             if once and not copied and not any(progress.lag for progress in one.progress.values()):
                 break
             if not once and time.monotonic() - said > _SAY_S:
@@ -51,10 +53,10 @@ def mirror(session: Session, /, source: str, target: str, topics: str, once: boo
         _show(session, one)
 
 
-def _tried(one: Mirror, *, once: bool) -> int | None:
-    """How much was copied; None: one of the sides was not there."""
+def _tried(call: Callable[[], Answer], *, once: bool) -> Answer | None:
+    """What the call returns; None: one of the sides was not there."""
     try:
-        return one.copy()
+        return call()
     except LogdbError as error:
         if once or not error.retriable:
             raise

@@ -80,6 +80,8 @@ def reassign(
     module = _refuse(session)
     if sum(map(bool, (to, file, cancel, verify))) != 1 or bool(file) + every + bool(topics) != 1:
         raise click.UsageError("wanted are --topic or --all, with one of --to, --cancel and --verify; or --file")
+    if throttle == 0:
+        raise click.UsageError("--throttle: allowed is 1 byte a second or more; without it there is no limit")
     targets = _of_file(file.read()) if file else dict.fromkeys(module.assignments(config, None if every else topics), ())
     if not (cancel or verify or file):
         assert to is not None
@@ -116,7 +118,10 @@ def _of_file(text: str) -> dict[TopicPartition, tuple[int, ...]]:
     """The targets of a file of kafka-reassign-partitions."""
     try:
         listed = json.loads(text)["partitions"]
-        return {TopicPartition(str(one["topic"]), int(one["partition"])): tuple(map(int, one["replicas"])) for one in listed}
+        targets = {TopicPartition(str(one["topic"]), int(one["partition"])): tuple(map(int, one["replicas"])) for one in listed}
+        if len(targets) < len(listed) or not all(targets.values()):
+            raise ValueError("a partition twice, or without replicas")
+        return targets
     except (ValueError, KeyError, TypeError) as error:
         form = '{"partitions": [{"topic": "t", "partition": 0, "replicas": [1, 2]}]}'
         raise click.UsageError(f"--file: wanted is JSON like {form}; found: {error!r}") from None

@@ -6,19 +6,24 @@ Batches go over whole, markers and aborted ones among them, so a reader sees the
 the target's log is all that a mirror remembers: one that was killed goes on there.  No transaction is open in a target that has
 caught up.  Where the source has lost its first records, the target begins as late as it does; offsets in between get an empty batch.
 
+The last batch of the target is compared with the source's before anything is added to it, and again where the source has a new leader
+epoch: a source that has lost what was copied, by an unclean election or a power cut, is MirrorDiverged, also while a mirror runs.
+
 A topic of the target has the config ``logdb.mirror.of``, the id of the source's: it takes no records of clients.
 
 Threading: one thread at a time.
 """
 
+import contextlib
 import fnmatch
+import itertools
 import logging
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from logdb.client.database import Database
 from logdb.codec import convert
-from logdb.errors import LogdbError, MirrorDiverged, UnexpectedOffset
+from logdb.errors import Closed, LogdbError, MirrorDiverged, OffsetOutOfRange, PolicyViolation, UnexpectedOffset, UnknownTopic
 from logdb.model import INTERNAL_TOPICS, OffsetAndMetadata, TopicInfo, TopicPartition
 from logdb.requests.session import Session
 from logdb.store.protocols import PartitionLog
@@ -48,7 +53,7 @@ class Mirror:
     | field        | who changes it | when it may be trusted                                          |
     |--------------|----------------|-----------------------------------------------------------------|
     | ``progress`` | ``copy``       | as of the last look at each partition                           |
-    | ``_checked`` | ``copy``       | the target's end was compared with the source, by this object   |
+    | ``_checked`` | ``copy``       | the target's end was found in the source, by this object        |
     """
 
     def __init__(self, source: Database, target: Database, patterns: Sequence[str]) -> None:
@@ -63,13 +68,17 @@ class Mirror:
             MirrorDiverged: A topic of the target is not this mirror's, or has other records.
             LogdbError: Of either side; the next call goes on where this one has ended.
         """
-        copied = 0
-        for info in self._source.topics():
-            if info.name not in INTERNAL_TOPICS and any(fnmatch.fnmatchcase(info.name, pattern) for pattern in self._patterns):
+        copied, topics = 0, {info.name: info for info in self._source.topics() if self._is_wanted(info.name)}
+        self.progress = {where: progress for where, progress in self.progress.items() if where.topic in topics}
+        for info in topics.values():
+            with contextlib.suppress(UnknownTopic, Closed):  # it was deleted meanwhile: the next call looks again
                 self._prepare(info)
                 for number in range(info.partition_count):
                     copied += self._copy(TopicPartition(info.name, number))
         return copied
+
+    def _is_wanted(self, topic: str) -> bool:
+        return topic not in INTERNAL_TOPICS and any(fnmatch.fnmatchcase(topic, pattern) for pattern in self._patterns)
 
     # ------------------------------------------------------------ topics
 
@@ -97,11 +106,11 @@ class Mirror:
     def _copy(self, where: TopicPartition) -> int:
         source, target = self._source.log(*where), self._target.log(*where)
         start, stable, first = source.start_offset, source.last_stable_offset, target.end_offset
-        if where not in self._checked:
-            _check_same(where, source, target)
-            self._checked.add(where)
         end = first
+        epoch: int | None = None
         try:
+            if where not in self._checked and _is_same(where, source, target):
+                self._checked.add(where)
             begin = _first_batch(source, start) if end < start else start
             while end < begin:
                 next_offset = min(begin, end + _EMPTY_COUNT_MAX)
@@ -111,10 +120,16 @@ class Mirror:
                 batches, _ = source.read_batches(max(end, start), CHUNK_SIZE_BYTES)  # the first batch may begin before the start
                 if not (batches := _below(batches, stable)):
                     break
+                former, epoch = epoch, _leader_epoch(batches)
+                if epoch != former and not _is_same(where, source, target):
+                    break
                 end = self._append(where, batches)
                 self.progress[where] = Progress(end, stable)
             if target.start_offset < start <= end:
-                self._target.delete_records(*where, start)
+                with contextlib.suppress(PolicyViolation):  # it is compacted alone
+                    self._target.delete_records(*where, start)
+        except OffsetOutOfRange:  # the records were deleted meanwhile: the next look finds where the log begins now
+            pass
         except UnexpectedOffset:  # the answer to an append was lost, or another mirror is at work
             if target.end_offset == end:
                 raise
@@ -168,20 +183,30 @@ def _first_batch(log: PartitionLog, start_offset: int) -> int:
     return next((head.base_offset for _, head in convert.headers(data)), start_offset)
 
 
-def _check_same(where: TopicPartition, source: PartitionLog, target: PartitionLog) -> None:
-    """Raise MirrorDiverged if the last batch of the target is not that of the source.
+def _leader_epoch(batches: memoryview) -> int:
+    """That of the first batch, which is there."""
+    return next(convert.headers(batches))[1].leader_epoch
+
+
+def _is_same(where: TopicPartition, source: PartitionLog, target: PartitionLog) -> bool:
+    """Whether the last batch of the target is that of the source; False: one of them cannot be read yet, as it is not replicated.
 
     Batches that either side has compacted are not compared.
+
+    Raises:
+        MirrorDiverged: It is another one.
     """
     end, source_end = target.end_offset, source.end_offset
     if end > source_end:
         raise MirrorDiverged(where.topic, f"partition {where.partition} ends at {end}, the source's at {source_end}")
     if end <= max(source.start_offset, target.start_offset):
-        return
-    (_, theirs), *_ = convert.headers(source.read_batches(end - 1, 1)[0])
-    (_, ours), *_ = convert.headers(target.read_batches(end - 1, 1)[0])
-    for head in (theirs, ours):
-        if head.record_count != head.last_offset - head.base_offset + 1:
-            return
+        return True
+    heads = [head for log in (target, source) for _, head in itertools.islice(convert.headers(log.read_batches(end - 1, 1)[0]), 1)]
+    if len(heads) < 2:
+        return False
+    ours, theirs = heads
+    if any(head.record_count != head.last_offset - head.base_offset + 1 for head in heads):
+        return True
     if (ours.base_offset, ours.last_offset, ours.crc) != (theirs.base_offset, theirs.last_offset, theirs.crc):
         raise MirrorDiverged(where.topic, f"the batch at offset {end - 1} of partition {where.partition} differs from the source's")
+    return True

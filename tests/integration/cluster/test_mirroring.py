@@ -1,9 +1,11 @@
 """A directory is mirrored to a cluster, the mirror killed with -9 meanwhile, and the cluster to another directory."""
 
 import random
+import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -49,3 +51,26 @@ def test_there_and_back(tmp_path):
                 Mirror(db, back, ["t"]).copy()
                 assert records(back) == wanted
                 assert records(back, "read_uncommitted") == records(source, "read_uncommitted")
+
+
+def test_goes_on_where_the_end_of_the_target_is_not_replicated_yet(tmp_path):
+    with logdb.open(tmp_path / "source") as source, cluster_process(tmp_path / "c") as cluster, logdb.open(cluster.urls) as db:
+        source.create_topic("t")
+        source.log("t").append_many([b"1"] * 10)
+        Mirror(source, db, ["t"]).copy()
+        source.log("t").append_many([b"2"] * 10)
+        leader = db.describe_topic("t").partitions[0].leader
+        followers = [process for node, process in cluster.processes.items() if node != leader]
+        with logdb.open(cluster.urls) as other, ThreadPoolExecutor(1) as pool:
+            for process in followers:
+                process.send_signal(signal.SIGSTOP)
+            try:
+                killed = pool.submit(Mirror(source, other, ["t"]).copy)  # it waits for the followers
+                with cluster.open(leader) as led:
+                    eventually(lambda: led.describe_topic("t").partitions[0].end_offset == 20)
+                assert Mirror(source, db, ["t"]).copy() == 0
+            finally:
+                for process in followers:
+                    process.send_signal(signal.SIGCONT)
+            assert killed.result(60) == 10
+        assert records(db) == records(source)

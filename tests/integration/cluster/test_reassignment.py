@@ -76,6 +76,17 @@ def test_a_throttle_progress_and_cancel(nodes):
         assert len(list(db.log("slow", 0).read(0))) == 200
 
 
+def test_another_throttle_holds_at_once(nodes):
+    create(nodes, "corrected", (1,))
+    with nodes.open(1) as db, db.producer() as producer:
+        for _ in range(200):
+            producer.send("corrected", bytes(20_000), partition=0)
+    asked(nodes, "partitions", "reassign", "--topic", "corrected", "--to", "2", "--throttle", "2KB", code=1)
+    eventually(lambda: described(nodes, "corrected")["logs"]["2"]["end_offset"] > 0)  # at that limit the next fetch is minutes away
+    asked(nodes, "partitions", "reassign", "--topic", "corrected", "--to", "2", "--timeout", "30s")
+    assert described(nodes, "corrected")["in_sync"] == [2]
+
+
 def test_a_file_of_kafkas_and_what_is_refused(nodes, tmp_path):
     create(nodes, "file", (1, 2))
     path = tmp_path / "moves.json"
@@ -86,8 +97,16 @@ def test_a_file_of_kafkas_and_what_is_refused(nodes, tmp_path):
     assert "node 9 has never registered" in asked(nodes, "partitions", "reassign", "--topic", "file", "--to", "9", code=2)
     assert "each node has one replica" in asked(nodes, "partitions", "reassign", "--topic", "file", "--to", "2,2", code=2)
     assert "wanted are --topic or --all" in asked(nodes, "partitions", "reassign", "--to", "2", code=2)
-    path.write_text("{}")
-    assert "wanted is JSON like" in asked(nodes, "partitions", "reassign", "--file", path, code=2)
+    with nodes.open(1) as db:
+        db.create_topic("safe", partitions=1)
+    few = asked(nodes, "partitions", "reassign", "--topic", "safe", "--to", "2", code=2)
+    assert "min.insync.replicas is 2, so no record would be acknowledged" in few
+    assert "1 byte a second or more" in asked(nodes, "partitions", "reassign", "--topic", "file", "--to", "2", "--throttle", 0, code=2)
+    one = {"topic": "file", "partition": 0, "replicas": [2]}
+    for text in ("{}", json.dumps({"partitions": [one | {"replicas": []}]}), json.dumps({"partitions": [one, one]})):
+        path.write_text(text)
+        assert "wanted is JSON like" in asked(nodes, "partitions", "reassign", "--file", path, code=2)
+    assert described(nodes, "file")["replicas"] == [3, 1]
 
 
 def test_an_unclean_election_shows_what_would_be_lost(nodes):

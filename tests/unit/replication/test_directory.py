@@ -10,10 +10,11 @@ from logdb.io import IO
 from logdb.store.store import Store
 from logdb_replication.config import ClusterConfig
 from logdb_replication.controller import commands
-from logdb_replication.controller.commands import ChangeSecurity
+from logdb_replication.controller.commands import ChangeSecurity, Promote, RegisterBroker
 from logdb_replication.controller.machine import Machine
 from logdb_replication.directory import check, init, leave
 from logdb_replication.errors import InvalidCluster
+from logdb_replication.promotion import prepare
 from logdb_replication.raft.errors import WrongDirectory
 from logdb_replication.raft.files import VoterFiles
 from logdb_replication.raft.quorum import Quorum
@@ -141,6 +142,27 @@ def test_a_directory_that_leaves_keeps_records_and_users(tmp_path):
     assert logdb.verify(data).ok
     with pytest.raises(WrongDirectory, match="no node of a cluster"):
         leave(data, execute=True)
+
+
+@pytest.mark.parametrize("is_taken", [False, True])
+def test_a_promoted_directory_that_leaves_gets_the_users_of_a_cluster_that_has_taken_its_own(tmp_path, is_taken):
+    cluster, _ = init(str(tmp_path), 1, [8081])
+    data = str(tmp_path / "data")
+    logdb.open(data).close()
+    secure(data, users={"mine": "secret"})
+    with logdb.open(data, mode="r") as db:
+        own, database_id = db._session.security.read(), db._session.database_id
+    with logdb.open(tmp_path / "theirs") as db:
+        secure(db.path, users={"theirs": "secret"})
+        theirs = db._session.security.read()
+    promotes = [RegisterBroker(1, "i", {}), Promote(1, 1, database_id, (), (1,), 1, 1, own)] if is_taken else []
+    with quorum_of(tmp_path, Machine(cluster)) as quorum:
+        for command in (*promotes, ChangeSecurity(int(is_taken), theirs)):
+            quorum.propose(commands.encode(command), 5)
+    prepare(data, str(tmp_path / "node-1" / "cluster.toml"), execute=True)
+    leave(data, execute=True)
+    with logdb.open(data) as db:
+        assert db._session.security.read() == (theirs if is_taken else own)
 
 
 def test_leaving_that_was_cut_off_is_finished_by_the_next_call(tmp_path, monkeypatch):

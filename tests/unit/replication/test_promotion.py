@@ -68,3 +68,26 @@ def test_what_is_refused(sides, tmp_path):
     (node / "data" / "LOCK").touch()
     with pytest.raises(WrongDirectory, match="node 1 has run with it"):
         prepare(data, node)
+
+
+def test_a_repeat_leaves_what_was_made_since_where_the_empty_directory_was(sides):
+    data, node = sides
+    prepare(data, node)
+    with logdb.open(node / "data") as db:  # as after 'cluster join', or of another application
+        db.create_topic("t")
+        db.append("t", b"precious")
+    assert prepare(data, node).promoting
+    with logdb.open(node / "data") as db:
+        assert [record.value for record in db.log("t").read(0)] == [b"precious"]
+
+
+@pytest.mark.parametrize("execute", [False, True])
+def test_a_second_directory_of_a_node_is_refused_and_stays_as_it_is(sides, tmp_path, execute):
+    data, node = sides
+    with logdb.open(tmp_path / "second") as db:
+        db.create_topic("t")
+    prepare(data, node)
+    before = sorted(os.listdir(tmp_path / "second"))
+    with pytest.raises(WrongDirectory, match="another directory is this node's already"):
+        prepare(str(tmp_path / "second"), node, execute=execute)
+    assert sorted(os.listdir(tmp_path / "second")) == before

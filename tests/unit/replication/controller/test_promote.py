@@ -4,8 +4,16 @@ import pytest
 
 from logdb.errors import StaleBrokerEpoch
 from logdb_replication.controller import commands
-from logdb_replication.controller.commands import CreateTopic, DeleteTopic, ImportedTopic, Promote, RegisterBroker, UnfenceBroker
-from logdb_replication.controller.errors import StateChanged
+from logdb_replication.controller.commands import (
+    ChangeSecurity,
+    CreateTopic,
+    DeleteTopic,
+    ImportedTopic,
+    Promote,
+    RegisterBroker,
+    UnfenceBroker,
+)
+from logdb_replication.controller.errors import ClusterNotEmpty
 from logdb_replication.controller.machine import Machine
 
 ID = "0123456789abcdefABCDEF"
@@ -58,12 +66,19 @@ def test_what_is_refused():
     with pytest.raises(StaleBrokerEpoch):
         apply(machine, promote(epoch=2))
     apply(machine, promote())
-    with pytest.raises(StateChanged, match="already"):
+    with pytest.raises(ClusterNotEmpty, match=r"has topics already.*logdb cluster leave DATA --yes"):
+        apply(machine, promote(directory="other"))
+    apply(machine, DeleteTopic("t", ID))
+    with pytest.raises(ClusterNotEmpty, match="what another directory had"):
         apply(machine, promote(directory="other"))
     machine = registered()
     apply(machine, UnfenceBroker(1, 1))
     apply(machine, CreateTopic("own", ID, {}, 1, 1))
-    with pytest.raises(StateChanged, match="already"):
+    with pytest.raises(ClusterNotEmpty, match="has topics already"):
+        apply(machine, promote())
+    machine = registered()
+    apply(machine, ChangeSecurity(0, b"theirs"))
+    with pytest.raises(ClusterNotEmpty, match="has users already"):
         apply(machine, promote())
 
 

@@ -4,21 +4,26 @@ from logdb_replication.replica.throttle import Throttle
 
 
 def test_without_a_limit_there_is_no_wait():
-    assert Throttle().took(10**9, 5) == 5
+    throttle = Throttle()
+    throttle.took(10**9, 5)
+    assert throttle.free_ms <= 5
 
 
 def test_all_share_one_limit():
     throttle = Throttle()
-    throttle.bytes_per_s = 1_000
-    assert throttle.took(500, 100) == 600
-    assert throttle.took(1_000, 100) == 1_600
-    assert throttle.took(0, 200) == 1_600
-    assert throttle.took(100, 5_000) == 5_100
+    throttle.limit(1_000)
+    for size_bytes, now_ms, free_ms in ((500, 100, 600), (1_000, 100, 1_600), (0, 200, 1_600), (100, 5_000, 5_100)):
+        throttle.took(size_bytes, now_ms)
+        assert throttle.free_ms == free_ms
+        throttle.limit(1_000)
+        assert throttle.free_ms == free_ms
 
 
-def test_a_limit_that_ends_holds_nobody():
+def test_a_limit_that_ends_or_is_another_one_holds_nobody():
     throttle = Throttle()
-    throttle.bytes_per_s = 1
-    assert throttle.took(10**6, 0) == 10**9
-    throttle.bytes_per_s = None
-    assert throttle.took(10**6, 7) == 7
+    for other in (None, 10):
+        throttle.limit(1)
+        throttle.took(10**6, 0)
+        assert throttle.free_ms == 10**9
+        throttle.limit(other)
+        assert throttle.free_ms == 0
