@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from logdb_http_api.remote.session import RemoteSession
 
+_READ_SIZE_BYTES = 1 << 20
 _LEADER_EPOCH_MAX = 2**31 - 1
 _WAIT_MS_MAX = 10_000
 _STOP_LOOK_MS = 100  # how often a wait checks ``stop``
@@ -256,7 +257,7 @@ class RemoteLog:
 
     @checked_call
     def read_batches(
-        self, offset: int, size_bytes_max: int = SIZE_BYTES, *, isolation_level: IsolationLevel = "read_uncommitted"
+        self, offset: int, size_bytes_max: int = _READ_SIZE_BYTES, *, isolation_level: IsolationLevel = "read_uncommitted"
     ) -> tuple[memoryview, int]:
         _, chunk = self._fetch(offset, max(1, size_bytes_max), isolation_level)
         return chunk.batches, chunk.next_offset
