@@ -45,15 +45,11 @@ class Connections:
         self.redirect_count = 0
         self._plain_until: dict[Address, float] = {}  # servers that let no connection be upgraded
         self._idle: list[Connection] = []
-        self._busy = weakref.WeakSet[Connection]()
+        self._busy = set[weakref.ref[Connection]]()  # a connection that Ctrl-C dropped between two steps leaves it by itself
         self._lock = renewed(threading.Lock())
         self.ahead = threading.BoundedSemaphore(_AHEAD_COUNT_MAX)  # bounds requests whose answers are read later
         self._owner = os.getpid()
-        self.ended = renewed(threading.Event())
-
-    @property
-    def closed(self) -> bool:
-        return self.ended.is_set()
+        self.ended, self.closed = renewed(threading.Event()), False
 
     @property
     def open_url(self) -> str | None:
@@ -107,7 +103,7 @@ class Connections:
         return self.take(timeout_s, leader=leader)
 
     def _may_upgrade(self, address: Address) -> bool:
-        return time.monotonic() >= self._plain_until.get(address, 0.0)
+        return not self._plain_until or time.monotonic() >= self._plain_until.get(address, 0.0)
 
     def _is_upgraded(self, connection: Connection, timeout_s: float, *, is_pooled: bool) -> bool:
         """Upgrade a connection; False: its server does not let it, and is not asked again for a while."""
@@ -126,17 +122,13 @@ class Connections:
         """The idle connection that was used last, and is usable; ``leader``: to that server."""
         while True:
             with self._lock:
-                at = next(
-                    (
-                        at
-                        for at in range(len(self._idle) - 1, -1, -1)
-                        if self._idle[at].pipelines == pipelines and (leader is None or self._idle[at].address == leader)
-                    ),
-                    None,
-                )
-                if at is None:
+                for at in range(len(self._idle) - 1, -1, -1):
+                    connection = self._idle[at]
+                    if connection.pipelines == pipelines and (leader is None or connection.address == leader):
+                        del self._idle[at]
+                        break
+                else:
                     return None
-                connection = self._idle.pop(at)
             if connection.is_usable():
                 return connection
             connection.close()
@@ -144,7 +136,7 @@ class Connections:
     def _lent(self, connection: Connection) -> Connection:
         with self._lock:
             if not self.closed:
-                self._busy.add(connection)
+                self._busy.add(weakref.ref(connection, self._busy.discard))
                 return connection
         connection.close()
         raise Closed("the database is closed")
@@ -152,7 +144,7 @@ class Connections:
     def give_back(self, connection: Connection) -> None:
         """Return a connection whose answer was read to its end."""
         with self._lock:
-            self._busy.discard(connection)
+            self._busy.discard(weakref.ref(connection))
             if not self.closed and connection.lasts and len(self._idle) < _IDLE_COUNT_MAX:
                 self._idle.append(connection)
                 return
@@ -161,7 +153,7 @@ class Connections:
     def drop(self, connection: Connection, *, broken: bool = False) -> None:
         """Close a connection; ``broken``: the next server is used from now on."""
         with self._lock:
-            self._busy.discard(connection)
+            self._busy.discard(weakref.ref(connection))
         connection.close()
         if broken:
             self.fail_over(connection.address)
@@ -210,10 +202,12 @@ class Connections:
     def close(self) -> None:
         """End all running requests."""
         with self._lock:
+            self.closed = True
             self.ended.set()
-            idle, self._idle, busy = self._idle, [], list(self._busy)
+            idle, self._idle, busy = self._idle, [], self._busy.copy()
         for connection in idle:
             connection.close()
         if os.getpid() == self._owner:
-            for connection in busy:
-                connection.cut()
+            for one in busy:
+                if (found := one()) is not None:
+                    found.cut()

@@ -49,6 +49,7 @@ class RemoteLog:
 
     def __init__(self, session: "RemoteSession", topic: str, partition: int, info: TopicInfo, batch_size: int) -> None:
         self._session, self.topic, self.partition = session, topic, partition
+        self._where = TopicPartition(topic, partition)
         self._path = path_of(PARTITION_PATH, self._where)
         self._config = LogConfig.of(info.config, "interval")
         batch_size = min(batch_size, self._config.max_message_bytes)
@@ -89,10 +90,6 @@ class RemoteLog:
     @property
     def size_bytes(self) -> int:
         return self._state().size_bytes
-
-    @property
-    def _where(self) -> TopicPartition:
-        return TopicPartition(self.topic, self.partition)
 
     def _check(self) -> None:
         if self.gone:
@@ -178,8 +175,9 @@ class RemoteLog:
 
     def _upload(self, build: Callable[[], None], expected_offset: int | None, durability: str | None) -> range:
         """Build records, and send their batches."""
-        level = _level(durability)
-        _check_expected(expected_offset)
+        level = None if durability is None else _level(durability)
+        if expected_offset is not None:
+            _check_expected(expected_offset)
         self._check()
         self._session.check_open()  # before the lock: in a forked child a thread of the parent may hold it
         with self._turn:

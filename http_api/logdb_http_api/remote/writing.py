@@ -99,7 +99,7 @@ class Upload:
 
     def add(self, batches: memoryview, record_count: int) -> None:
         """Send batches that were just built, in as many requests as needed."""
-        for part, count in _parts(batches, record_count):
+        for part, count in ((batches, 1),) if record_count == 1 else _parts(batches, record_count):
             copy = self._memory.copy(part)
             self._identity.stamp(copy, self._under_way_count)
             body = convert.compress_batches(copy, self._codec, size_bytes_max=self._message_bytes_max) if self._codec else copy
@@ -110,7 +110,7 @@ class Upload:
     @property
     def _under_way_count(self) -> int:
         """The number of records in flight."""
-        return sum(request.record_count for request in self._under_way)
+        return sum(request.record_count for request in self._under_way) if self._under_way else 0
 
     def _may_follow(self) -> bool:
         """Whether a request may be sent before those in flight are answered."""
@@ -170,9 +170,6 @@ class Upload:
 
 def _parts(batches: memoryview, record_count: int) -> Iterator[tuple[memoryview, int]]:
     """Runs of batches, one for each request, and the number of records in each."""
-    if record_count == 1:
-        yield batches, 1
-        return
     start = at = batch_count = count = 0
     for image, head in convert.headers(batches):
         if batch_count == REQUEST_BATCHES_MAX:
