@@ -89,7 +89,7 @@ class Connections:
         """
         self.check_open()
         address = leader or self._addresses[self._at % len(self._addresses)]
-        frames = frames and self._may_upgrade(address)
+        frames = frames and (not self._plain_until or self._may_upgrade(address))
         if frames and (connection := self._pooled(leader, pipelines=True)) is not None:
             return self._lent(connection)
         if is_pooled := (connection := self._pooled(leader, pipelines=False)) is not None:
@@ -103,7 +103,7 @@ class Connections:
         return self.take(timeout_s, leader=leader)
 
     def _may_upgrade(self, address: Address) -> bool:
-        return not self._plain_until or time.monotonic() >= self._plain_until.get(address, 0.0)
+        return time.monotonic() >= self._plain_until.get(address, 0.0)
 
     def _is_upgraded(self, connection: Connection, timeout_s: float, *, is_pooled: bool) -> bool:
         """Upgrade a connection; False: its server does not let it, and is not asked again for a while."""

@@ -214,7 +214,7 @@ class Exchange(Generic[R]):
         if connection is None:
             frames = self._safe and self._sent_count < _FRAME_TRIES_MAX and not isinstance(request, HttpRequest)
             leader = self._leader or (connections.leaders.get(request.key) if connections.leaders else None)
-            if self._safe and connections.is_cluster:
+            if self._safe and connections.redirect_count:
                 left_s = min(left_s, _TRY_S + self._patience_s - connections.timeout_s)
             connection = connections.take(left_s, frames=frames, leader=leader)
         self._connection, self._redirect_count = connection, connections.redirect_count

@@ -179,7 +179,7 @@ class RemoteLog:
         if expected_offset is not None:
             _check_expected(expected_offset)
         self._check()
-        self._session.check_open()  # before the lock: in a forked child a thread of the parent may hold it
+        self._session.connections.check_open()  # before the lock: in a forked child a thread of the parent may hold it
         with self._turn:
             upload = Upload(
                 self._session.connections,

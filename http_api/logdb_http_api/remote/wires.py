@@ -273,7 +273,7 @@ class FrameWire(_Wire):
         size, into = self._size, request.into
         data: Buffer
         if size <= len(self._begun):
-            data = self._taken(size)
+            data, self._begun = self._begun[:size], self._begun[size:]
         elif into is not None and size <= len(into):
             data = self._filled(memoryview(into)[:size])
         elif size <= _BELIEVED_BYTES_MAX:
