@@ -91,10 +91,9 @@ class Connections:
         address = leader or self._addresses[self._at % len(self._addresses)]
         frames = frames and (not self._plain_until or self._may_upgrade(address))
         if frames and (connection := self._pooled(leader, pipelines=True)) is not None:
-            return self._lent(connection)
-        if is_pooled := (connection := self._pooled(leader, pipelines=False)) is not None:
-            connection = self._lent(connection)
-        else:
+            return connection
+        is_pooled = (connection := self._pooled(leader, pipelines=False)) is not None
+        if connection is None:
             connect_timeout_s = self._connect_timeout_s / len(self._addresses) if self.connect_until else self.timeout_s
             connection = self._lent(Connection(address, self._security, min(timeout_s, connect_timeout_s)))
         if not frames or not self._may_upgrade(connection.address) or self._is_upgraded(connection, timeout_s, is_pooled=is_pooled):
@@ -126,12 +125,13 @@ class Connections:
                     connection = self._idle[at]
                     if connection.pipelines == pipelines and (leader is None or connection.address == leader):
                         del self._idle[at]
+                        self._busy.add(weakref.ref(connection, self._busy.discard))
                         break
                 else:
                     return None
             if connection.is_usable():
                 return connection
-            connection.close()
+            self.drop(connection)
 
     def _lent(self, connection: Connection) -> Connection:
         with self._lock:
