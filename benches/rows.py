@@ -274,6 +274,14 @@ ROWS = (
         count={100: 5_000},
     ),
     Row(
+        name="url-append-secured",
+        work="… over TLS, by a password",
+        side="served",
+        ours="append_secured",
+        peer=("served", "empty_handler"),
+        count={100: 5_000},
+    ),
+    Row(
         name="url-many-rabbitmq",
         work="over HTTP: append_many, 64,000 a call; RabbitMQ streams, 100 a sub-entry",
         side="served",

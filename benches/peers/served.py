@@ -133,15 +133,19 @@ def arrow_value_secured(work: Work) -> Measure:
     return arrow_value(work, secured=True)
 
 
-def append(work: Work) -> Measure:
+def append(work: Work, *, secured: bool = False) -> Measure:
     """One record a call, acknowledged: ms."""
-    with _log(work) as log:
+    with _log(work, secured=secured) as log:
         value = bytes(work.value_size)
         log.append(value)
         began = work.start()
         for _ in range(work.count - 1):
             log.append(value)
         return Measure((time.perf_counter() - began) / (work.count - 1) * 1e3, "ms")
+
+
+def append_secured(work: Work) -> Measure:
+    return append(work, secured=True)
 
 
 def empty_handler(work: Work) -> Measure:
@@ -209,6 +213,7 @@ _ALL = (
     arrow_value,
     arrow_value_secured,
     append,
+    append_secured,
     empty_handler,
     stream_json,
     idle,

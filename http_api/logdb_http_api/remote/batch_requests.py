@@ -1,13 +1,13 @@
 """Requests of record batches: as frames of Kafka's Produce and Fetch, and as the routes of HTTP that stand for them."""
 
+import functools
 import json
 import struct
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from logdb.codec import messages
-from logdb.codec.schema import Message, Scattered
+from logdb.codec.schema import Message, Scattered, write_uvarint
 from logdb.errors import Closed, InvalidAnswer, LogdbError
 from logdb.model import Buffer, Durability, TopicPartition
 from logdb.requests.error_document import rebuild
@@ -19,7 +19,8 @@ _CLIENT_ID = b"logdb"
 _HEADER = struct.Struct(f">ihhih{len(_CLIENT_ID)}sb")  # size, key, version, correlation id, client id, no tagged fields
 _SIZE = struct.Struct(">i")
 _ALL_REPLICAS, _TIMEOUT_MS = -1, 30_000
-_ELEMENTS_MAX = 1_000
+_VERSION, _ELEMENTS_MAX = 12, 1_000
+_OFFSETS = 0x01020304_05060708, 0x11121314_15161718  # no other eight bytes of an answer are as these
 FETCH_SIZE_BYTES_MAX = (1 << 31) - 1  # a batch of any size comes whole
 
 
@@ -39,10 +40,31 @@ class Fetched(NamedTuple):
     readable_end_offset: int
 
 
+class _UsualAnswer:
+    """The answer to batches that were appended: only its offsets change."""
+
+    def __init__(self, where: TopicPartition) -> None:
+        one = {"index": where.partition, "base_offset": _OFFSETS[0], "next_offset": _OFFSETS[1]}
+        data = messages.PRODUCE_RESPONSE.encode({"responses": ({"name": where.topic, "partition_responses": (one,)},)}, _VERSION)
+        first, second = (data.index(offset.to_bytes(8, "big")) for offset in _OFFSETS)
+        self._around = data[:first], data[first + 8 : second], data[second + 8 :]
+        self._layout = struct.Struct(">{}sq{}sq{}s".format(*map(len, self._around)))
+
+    def appended(self, data: Buffer) -> Appended | None:
+        """What an answer says; None: it is another one."""
+        if len(data) != self._layout.size:
+            return None
+        begin, base_offset, middle, next_offset, end = self._layout.unpack(data)
+        return Appended(base_offset, next_offset) if (begin, middle, end) == self._around else None
+
+
+_usual_answer = functools.lru_cache(_UsualAnswer)
+
+
 class ProduceRequest:
     """Batches for one partition."""
 
-    response, version, into, elements_max = messages.PRODUCE_RESPONSE, 12, None, _ELEMENTS_MAX
+    into = None
 
     def __init__(
         self,
@@ -62,25 +84,21 @@ class ProduceRequest:
 
     def frame(self, correlation_id: int) -> list[Buffer]:
         expected_offset = -1 if self._expected_offset is None else self._expected_offset
-        one = {"index": self.key.partition, "records": self._batches, "expected_offset": expected_offset, "mirrored": self._mirrored}
-        return _frame(
-            messages.PRODUCE,
-            messages.PRODUCE_REQUEST,
-            self.version,
-            correlation_id,
-            {
-                "transactional_id": self._transactional_id,
-                "acks": _ALL_REPLICAS,
-                "timeout_ms": _TIMEOUT_MS,
-                "topic_data": ({"name": self.key.topic, "partition_data": (one,)},),
-                "durability": self._durability or "",
-                "detailed": True,
-            },
-        )
+        before, behind = _around(self.key, self._durability, self._transactional_id, expected_offset, self._mirrored)
+        begin, batches = bytearray(_HEADER.size) + before, self._batches
+        write_uvarint(begin, len(batches) + 1)
+        size_bytes = len(begin) + len(batches) + len(behind) - _SIZE.size
+        _HEADER.pack_into(begin, 0, size_bytes, messages.PRODUCE, _VERSION, correlation_id, len(_CLIENT_ID), _CLIENT_ID, 0)
+        return [begin, batches, behind]
 
-    def of_frame(self, values: dict[str, Any], url: str) -> Appended:
-        one = _partition(values, "partition_responses", url)
-        return self._checked(Appended(one["base_offset"], one["next_offset"]), url)
+    def decoded(self, data: Buffer) -> Appended | dict[str, Any]:
+        return _usual_answer(self.key).appended(data) or _decoded(messages.PRODUCE_RESPONSE, data)
+
+    def of_frame(self, decoded: Appended | dict[str, Any], url: str) -> Appended:
+        if isinstance(decoded, dict):
+            one = _partition(decoded, "partition_responses", url)
+            decoded = Appended(one["base_offset"], one["next_offset"])
+        return self._checked(decoded, url)
 
     def http(self) -> HttpRequest:
         query = {
@@ -106,8 +124,6 @@ class ProduceRequest:
 class FetchRequest:
     """Batches of one partition from an offset on."""
 
-    response, version, elements_max = messages.FETCH_RESPONSE, 12, _ELEMENTS_MAX
-
     def __init__(
         self,
         where: TopicPartition,
@@ -130,21 +146,22 @@ class FetchRequest:
             "last_fetched_epoch": -1 if self._leader_epoch is None else self._leader_epoch,
             "partition_max_bytes": self._size_bytes_max,
         }
-        return _frame(
-            messages.FETCH,
-            messages.FETCH_REQUEST,
-            self.version,
-            correlation_id,
-            {
-                "max_bytes": self._size_bytes_max,
-                "isolation_level": int(self._committed),
-                "topics": ({"topic": self.key.topic, "partitions": (one,)},),
-                "detailed": True,
-            },
-        )
+        values = {
+            "max_bytes": self._size_bytes_max,
+            "isolation_level": int(self._committed),
+            "topics": ({"topic": self.key.topic, "partitions": (one,)},),
+            "detailed": True,
+        }
+        out = bytearray(_HEADER.size)
+        messages.FETCH_REQUEST.write(out, values, _VERSION)
+        _HEADER.pack_into(out, 0, len(out) - _SIZE.size, messages.FETCH, _VERSION, correlation_id, len(_CLIENT_ID), _CLIENT_ID, 0)
+        return [out]
 
-    def of_frame(self, values: dict[str, Any], url: str) -> Fetched:
-        one = _partition(values, "partitions", url)
+    def decoded(self, data: Buffer) -> dict[str, Any]:
+        return _decoded(messages.FETCH_RESPONSE, data)
+
+    def of_frame(self, decoded: dict[str, Any], url: str) -> Fetched:
+        one = _partition(decoded, "partitions", url)
         return Fetched(url, one["records"] or b"", one["next_offset"], one["readable_end_offset"])
 
     def http(self) -> HttpRequest:
@@ -159,13 +176,28 @@ class FetchRequest:
         return Fetched(answer.url, answer.body, answer.number("Logdb-Next-Offset"), answer.number("Logdb-Readable-End-Offset"))
 
 
-def _frame(key: int, table: Message, version: int, correlation_id: int, values: Mapping[str, Any]) -> list[Buffer]:
-    """A request of Kafka's; record batches are borrowed."""
+@functools.lru_cache
+def _around(
+    where: TopicPartition, durability: Durability | None, transactional_id: str | None, expected_offset: int, mirrored: bool
+) -> tuple[bytes, bytes]:
+    """A Produce request up to the size of its batches, and behind them."""
     out = Scattered()
-    out += _HEADER.pack(0, key, version, correlation_id, len(_CLIENT_ID), _CLIENT_ID, 0)
-    table.write(out, values, version)
-    _SIZE.pack_into(out, 0, out.size_bytes - _SIZE.size)
-    return out.buffers()
+    one = {"index": where.partition, "records": b"\0", "expected_offset": expected_offset, "mirrored": mirrored}
+    values = {
+        "transactional_id": transactional_id,
+        "acks": _ALL_REPLICAS,
+        "timeout_ms": _TIMEOUT_MS,
+        "topic_data": ({"name": where.topic, "partition_data": (one,)},),
+        "durability": durability or "",
+        "detailed": True,
+    }
+    messages.PRODUCE_REQUEST.write(out, values, _VERSION)
+    before, _, behind = out.buffers()
+    return bytes(before[:-1]), bytes(behind)  # the size of one byte is one byte
+
+
+def _decoded(table: Message, data: Buffer) -> dict[str, Any]:
+    return table.decode(data, _VERSION, elements_max=_ELEMENTS_MAX)[0]
 
 
 def _partition(values: dict[str, Any], name: str, url: str) -> dict[str, Any]:

@@ -7,12 +7,12 @@ import socket
 import ssl
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from logdb_http_api.protocol import FOLLOWS
 from logdb_http_api.remote.answers import Answer, check
-from logdb_http_api.remote.wires import FrameRequest, FrameWire, HttpWire, Request
+from logdb_http_api.remote.wires import FrameWire, HttpWire, Request
 
 R = TypeVar("R")
 
@@ -82,7 +82,11 @@ def credentials_of(url: str) -> tuple[str | None, str | None]:
 
 
 class Connection:
-    """One connection to one server, for one request at a time, or for several behind one another."""
+    """One connection to one server, for one request at a time, or for several behind one another.
+
+    Attributes:
+        pipelines: It carries frames, so that a request may be sent before those ahead of it are answered.
+    """
 
     def __init__(self, address: Address, security: Security, timeout_s: float) -> None:
         """Connect.
@@ -99,16 +103,12 @@ class Connection:
                 sock = context.wrap_socket(sock, server_hostname=address.host)
             headers = {"Host": address.authority, "Accept-Encoding": "identity", FOLLOWS: "1", **security.headers()}
             self._wire: HttpWire | FrameWire = HttpWire(sock, address.url, headers)
+            self.pipelines = False
             self._arriving = select.poll()  # select() takes no descriptor from 1024 on
             self._arriving.register(sock, select.POLLIN)
         except BaseException:
             sock.close()
             raise
-
-    @property
-    def pipelines(self) -> bool:
-        """Whether it carries frames, so that a request may be sent before those ahead of it are answered."""
-        return self._wire.pipelines
 
     @property
     def lasts(self) -> bool:
@@ -129,8 +129,9 @@ class Connection:
         self._wire.until = time.monotonic() + timeout_s
         self._wire.set_timeout()
         upgraded = self._wire.upgrade(self.address.prefix)
-        self._wire = upgraded or self._wire
-        return upgraded is not None
+        if upgraded is not None:
+            self._wire, self.pipelines = upgraded, True
+        return self.pipelines
 
     def send(self, request: Request[Any], timeout_s: float) -> None:
         """Send a request; raises OSError, and ValueError if HTTP cannot carry it."""
@@ -139,7 +140,8 @@ class Connection:
         if isinstance(self._wire, HttpWire):
             self._wire.send(request.http(), self.address.prefix)
         else:
-            self._wire.send(cast("FrameRequest[Any]", request))
+            frames: Any = request
+            self._wire.send(frames)
 
     def begin(self, until: float, on_waiting: Callable[[], object]) -> int | None:
         """Wait for the begin of the answer; returns the offset that it announces, if it does.
@@ -148,24 +150,28 @@ class Connection:
             until: See ``wires``; counts for the whole answer.
             on_waiting: Called when the server reports that the answer waits for other members.
         """
-        self._wire.until = until
-        if isinstance(self._wire, FrameWire):
-            return self._wire.begin()
-        self._wire.begin(on_waiting)
+        wire = self._wire
+        wire.until = until
+        if isinstance(wire, FrameWire):
+            return wire.begin()
+        wire.begin(on_waiting)
         return None
 
-    def receive(self, request: Request[Any]) -> Answer | dict[str, Any]:
+    def receive(self, request: Request[Any]) -> Any:
         """The whole answer that has begun; see ``result``."""
         if isinstance(self._wire, HttpWire):
             return self._wire.receive(request.http())
-        return self._wire.receive(cast("FrameRequest[Any]", request))
+        frames: Any = request
+        return self._wire.receive(frames)
 
-    def result(self, request: Request[R], answer: Answer | dict[str, Any]) -> R:
-        """What an answer means; raises the server's refusal."""
+    def result(self, request: Request[R], answer: Any) -> R:
+        """What a received answer means; raises the server's refusal."""
         if isinstance(answer, Answer):
             check(answer)
             return request.of_http(answer)
-        return cast("FrameRequest[R]", request).of_frame(answer, self.address.url)
+        frames: Any = request
+        found: R = frames.of_frame(answer, self.address.url)
+        return found
 
     def cut(self) -> None:
         """Wake the thread that waits for an answer: none comes."""

@@ -45,15 +45,11 @@ class Connections:
         self.redirect_count = 0
         self._plain_until: dict[Address, float] = {}  # servers that let no connection be upgraded
         self._idle: list[Connection] = []
-        self._busy = weakref.WeakSet[Connection]()
+        self._busy = set[weakref.ref[Connection]]()  # a connection that Ctrl-C dropped between two steps leaves it by itself
         self._lock = renewed(threading.Lock())
         self.ahead = threading.BoundedSemaphore(_AHEAD_COUNT_MAX)  # bounds requests whose answers are read later
         self._owner = os.getpid()
-        self.ended = renewed(threading.Event())
-
-    @property
-    def closed(self) -> bool:
-        return self.ended.is_set()
+        self.ended, self.closed = renewed(threading.Event()), False
 
     @property
     def open_url(self) -> str | None:
@@ -93,12 +89,11 @@ class Connections:
         """
         self.check_open()
         address = leader or self._addresses[self._at % len(self._addresses)]
-        frames = frames and self._may_upgrade(address)
+        frames = frames and (not self._plain_until or self._may_upgrade(address))
         if frames and (connection := self._pooled(leader, pipelines=True)) is not None:
-            return self._lent(connection)
-        if is_pooled := (connection := self._pooled(leader, pipelines=False)) is not None:
-            connection = self._lent(connection)
-        else:
+            return connection
+        is_pooled = (connection := self._pooled(leader, pipelines=False)) is not None
+        if connection is None:
             connect_timeout_s = self._connect_timeout_s / len(self._addresses) if self.connect_until else self.timeout_s
             connection = self._lent(Connection(address, self._security, min(timeout_s, connect_timeout_s)))
         if not frames or not self._may_upgrade(connection.address) or self._is_upgraded(connection, timeout_s, is_pooled=is_pooled):
@@ -126,25 +121,22 @@ class Connections:
         """The idle connection that was used last, and is usable; ``leader``: to that server."""
         while True:
             with self._lock:
-                at = next(
-                    (
-                        at
-                        for at in range(len(self._idle) - 1, -1, -1)
-                        if self._idle[at].pipelines == pipelines and (leader is None or self._idle[at].address == leader)
-                    ),
-                    None,
-                )
-                if at is None:
+                for at in range(len(self._idle) - 1, -1, -1):
+                    connection = self._idle[at]
+                    if connection.pipelines == pipelines and (leader is None or connection.address == leader):
+                        del self._idle[at]
+                        self._busy.add(weakref.ref(connection, self._busy.discard))
+                        break
+                else:
                     return None
-                connection = self._idle.pop(at)
             if connection.is_usable():
                 return connection
-            connection.close()
+            self.drop(connection)
 
     def _lent(self, connection: Connection) -> Connection:
         with self._lock:
             if not self.closed:
-                self._busy.add(connection)
+                self._busy.add(weakref.ref(connection, self._busy.discard))
                 return connection
         connection.close()
         raise Closed("the database is closed")
@@ -152,7 +144,7 @@ class Connections:
     def give_back(self, connection: Connection) -> None:
         """Return a connection whose answer was read to its end."""
         with self._lock:
-            self._busy.discard(connection)
+            self._busy.discard(weakref.ref(connection))
             if not self.closed and connection.lasts and len(self._idle) < _IDLE_COUNT_MAX:
                 self._idle.append(connection)
                 return
@@ -161,7 +153,7 @@ class Connections:
     def drop(self, connection: Connection, *, broken: bool = False) -> None:
         """Close a connection; ``broken``: the next server is used from now on."""
         with self._lock:
-            self._busy.discard(connection)
+            self._busy.discard(weakref.ref(connection))
         connection.close()
         if broken:
             self.fail_over(connection.address)
@@ -210,10 +202,12 @@ class Connections:
     def close(self) -> None:
         """End all running requests."""
         with self._lock:
+            self.closed = True
             self.ended.set()
-            idle, self._idle, busy = self._idle, [], list(self._busy)
+            idle, self._idle, busy = self._idle, [], self._busy.copy()
         for connection in idle:
             connection.close()
         if os.getpid() == self._owner:
-            for connection in busy:
-                connection.cut()
+            for one in busy:
+                if (found := one()) is not None:
+                    found.cut()

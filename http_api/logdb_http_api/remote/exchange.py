@@ -59,6 +59,18 @@ class Exchange(Generic[R]):
     The caller calls ``answer`` or ``abandon``.
     """
 
+    _connection: Connection | None = None
+    _followed: Connection | None = None  # another request was sent on it meanwhile
+    _failure: Exception | None = None
+    _leader: Address | None = None  # that a refusal has named
+    _redirect_count = 0  # of the connections, when it was sent
+    _is_begun = False  # whether the answer is
+    _announced: int | None = None
+    _sent = False  # True: a server may have received it
+    _sent_count = 0
+    repeated = False  # an earlier try may have been carried out
+    _waited_for, _pause_s, _failure_count = False, _PAUSE_S_MIN, 0
+
     def __init__(
         self,
         connections: Connections,
@@ -79,19 +91,7 @@ class Exchange(Generic[R]):
         self._connections, self._request = connections, request
         self._safe, self._on_waiting = safe, on_waiting
         self._patience_s = connections.timeout_s + patience_ms / 1000
-        self._until, self._waited_for = self._deadline(), False
-        self._connection: Connection | None = None
-        self._behind = behind
-        self._followed: Connection | None = None  # another request was sent on it meanwhile
-        self._failure: Exception | None = None
-        self._leader: Address | None = None  # that a refusal has named
-        self._redirect_count = 0  # of the connections, when it was sent
-        self._is_begun = False  # whether the answer is
-        self._announced: int | None = None
-        self._sent = False  # True: a server may have received it
-        self._sent_count = 0
-        self.repeated = False  # an earlier try may have been carried out
-        self._pause_s, self._failure_count = _PAUSE_S_MIN, 0
+        self._until, self._behind = self._deadline(), behind
         try:
             self._send()
         except OSError as error:
@@ -214,7 +214,7 @@ class Exchange(Generic[R]):
         if connection is None:
             frames = self._safe and self._sent_count < _FRAME_TRIES_MAX and not isinstance(request, HttpRequest)
             leader = self._leader or (connections.leaders.get(request.key) if connections.leaders else None)
-            if self._safe and connections.is_cluster:
+            if self._safe and connections.redirect_count:
                 left_s = min(left_s, _TRY_S + self._patience_s - connections.timeout_s)
             connection = connections.take(left_s, frames=frames, leader=leader)
         self._connection, self._redirect_count = connection, connections.redirect_count

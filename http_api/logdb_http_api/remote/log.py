@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from logdb_http_api.remote.session import RemoteSession
 
+_READ_SIZE_BYTES = 1 << 20
 _LEADER_EPOCH_MAX = 2**31 - 1
 _WAIT_MS_MAX = 10_000
 _STOP_LOOK_MS = 100  # how often a wait checks ``stop``
@@ -48,6 +49,7 @@ class RemoteLog:
 
     def __init__(self, session: "RemoteSession", topic: str, partition: int, info: TopicInfo, batch_size: int) -> None:
         self._session, self.topic, self.partition = session, topic, partition
+        self._where = TopicPartition(topic, partition)
         self._path = path_of(PARTITION_PATH, self._where)
         self._config = LogConfig.of(info.config, "interval")
         batch_size = min(batch_size, self._config.max_message_bytes)
@@ -88,10 +90,6 @@ class RemoteLog:
     @property
     def size_bytes(self) -> int:
         return self._state().size_bytes
-
-    @property
-    def _where(self) -> TopicPartition:
-        return TopicPartition(self.topic, self.partition)
 
     def _check(self) -> None:
         if self.gone:
@@ -177,10 +175,11 @@ class RemoteLog:
 
     def _upload(self, build: Callable[[], None], expected_offset: int | None, durability: str | None) -> range:
         """Build records, and send their batches."""
-        level = _level(durability)
-        _check_expected(expected_offset)
+        level = None if durability is None else _level(durability)
+        if expected_offset is not None:
+            _check_expected(expected_offset)
         self._check()
-        self._session.check_open()  # before the lock: in a forked child a thread of the parent may hold it
+        self._session.connections.check_open()  # before the lock: in a forked child a thread of the parent may hold it
         with self._turn:
             upload = Upload(
                 self._session.connections,
@@ -256,7 +255,7 @@ class RemoteLog:
 
     @checked_call
     def read_batches(
-        self, offset: int, size_bytes_max: int = SIZE_BYTES, *, isolation_level: IsolationLevel = "read_uncommitted"
+        self, offset: int, size_bytes_max: int = _READ_SIZE_BYTES, *, isolation_level: IsolationLevel = "read_uncommitted"
     ) -> tuple[memoryview, int]:
         _, chunk = self._fetch(offset, max(1, size_bytes_max), isolation_level)
         return chunk.batches, chunk.next_offset

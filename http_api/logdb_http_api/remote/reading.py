@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from logdb_http_api.remote.connections import Connections
 
 FIRST_SIZE_BYTES = 64 << 10  # of a read that may end after one record
-SIZE_BYTES = 1 << 20
+SIZE_BYTES = 2 << 20  # what a request costs beside its bytes counts half as much as at 1 MiB
 _MEMORY_SIZE_BYTES = 2 * SIZE_BYTES  # an answer may exceed the soft limit by a batch
 _NO_BATCHES = memoryview(b"")
 DECOMPRESSED_SIZE_BYTES_MAX = 64 << 20  # of one batch; or max.message.bytes, if that is more

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import h11
 
-from logdb.codec.schema import Message
 from logdb.errors import InvalidAnswer, InvalidMessage
 from logdb.model import Buffer
 from logdb_http_api.protocol import KAFKA_PATH, KAFKA_PROTOCOL
@@ -76,23 +75,15 @@ class FrameRequest(Request[R_co], Protocol[R_co]):
     """A request that is a frame of Kafka's where the server lets it."""
 
     @property
-    def response(self) -> Message:
-        """The table of the answer."""
-
-    @property
-    def version(self) -> int: ...
-
-    @property
     def into(self) -> bytearray | None:
         """Receives the answer if it fits; None: memory of its own."""
 
-    @property
-    def elements_max(self) -> int:
-        """How many elements the arrays of the answer may have."""
-
     def frame(self, correlation_id: int) -> Sequence[Buffer]: ...
 
-    def of_frame(self, values: dict[str, Any], url: str) -> R_co:
+    def decoded(self, data: Buffer) -> Any:
+        """The answer, decoded; raises InvalidMessage."""
+
+    def of_frame(self, decoded: Any, url: str) -> R_co:
         """The result of the answer; raises the server's refusal, and InvalidAnswer."""
 
 
@@ -273,8 +264,8 @@ class FrameWire(_Wire):
             raise Broken("an answer with another tagged field")
         return int(offset)
 
-    def receive(self, request: FrameRequest[Any]) -> dict[str, Any]:
-        """The whole answer; its records are a view of ``request.into``, if it fits there.
+    def receive(self, request: FrameRequest[Any]) -> Any:
+        """The whole answer, decoded; its records are a view of ``request.into``, if it fits there.
 
         Raises:
             InvalidAnswer: The answer is none to this request.
@@ -282,7 +273,7 @@ class FrameWire(_Wire):
         size, into = self._size, request.into
         data: Buffer
         if size <= len(self._begun):
-            data = self._taken(size)
+            data, self._begun = self._begun[:size], self._begun[size:]
         elif into is not None and size <= len(into):
             data = self._filled(memoryview(into)[:size])
         elif size <= _BELIEVED_BYTES_MAX:
@@ -290,10 +281,9 @@ class FrameWire(_Wire):
         else:
             data = self._grown(size)
         try:
-            values, _ = request.response.decode(data, request.version, elements_max=request.elements_max)
+            return request.decoded(data)
         except InvalidMessage as error:
             raise InvalidAnswer(self._url, str(error)) from None
-        return values
 
     def _taken(self, size_bytes: int) -> bytes:
         """The next bytes, few; others that have come with them stay for later."""

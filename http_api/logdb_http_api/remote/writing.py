@@ -99,7 +99,7 @@ class Upload:
 
     def add(self, batches: memoryview, record_count: int) -> None:
         """Send batches that were just built, in as many requests as needed."""
-        for part, count in _parts(batches, record_count):
+        for part, count in ((batches, 1),) if record_count == 1 else _parts(batches, record_count):
             copy = self._memory.copy(part)
             self._identity.stamp(copy, self._under_way_count)
             body = convert.compress_batches(copy, self._codec, size_bytes_max=self._message_bytes_max) if self._codec else copy
@@ -110,7 +110,7 @@ class Upload:
     @property
     def _under_way_count(self) -> int:
         """The number of records in flight."""
-        return sum(request.record_count for request in self._under_way)
+        return sum(request.record_count for request in self._under_way) if self._under_way else 0
 
     def _may_follow(self) -> bool:
         """Whether a request may be sent before those in flight are answered."""
@@ -118,18 +118,14 @@ class Upload:
 
     def _send(self, body: Buffer, record_count: int) -> None:
         behind = self._under_way[-1].exchange if self._under_way else None
+        expected_offset = self._expected_offset if self.offsets is None else self.offsets.stop + self._under_way_count
+        request = ProduceRequest(self._where, body, record_count, durability=self._durability, expected_offset=expected_offset)
         try:
-            exchange = self._exchange(body, record_count, behind)
+            exchange = Exchange(self._connections, request, behind=behind)
             self._under_way.append(UnderWay(exchange, record_count, body))
         except BaseException:  # from outside (Ctrl-C): all of it may have been sent
             self._identity.end()
             raise
-
-    def _exchange(self, body: Buffer, record_count: int, behind: Exchange[Appended] | None = None) -> Exchange[Appended]:
-        under_way_count = 0 if behind is None else self._under_way_count
-        expected_offset = self._expected_offset if self.offsets is None else self.offsets.stop + under_way_count
-        request = ProduceRequest(self._where, body, record_count, durability=self._durability, expected_offset=expected_offset)
-        return Exchange(self._connections, request, behind=behind)
 
     def finish(self) -> None:
         """Wait until all sent batches are acknowledged.
@@ -143,16 +139,13 @@ class Upload:
     def _finish_one(self) -> None:
         exchange, record_count, _ = self._under_way[0]  # it stays until its result is known: see abandon
         try:
-            self._acknowledge(exchange, record_count)
+            said = exchange.answer()
         except UnexpectedOffset:
             self._under_way.popleft()  # the log has no unacknowledged batch of it
             raise
-        self._under_way.popleft()
-
-    def _acknowledge(self, exchange: Exchange[Appended], record_count: int) -> None:
-        said = exchange.answer()
         self._identity.advance(record_count)
         self.offsets = range(said.base_offset if self.offsets is None else self.offsets.start, said.next_offset)
+        self._under_way.popleft()
 
     def note(self, error: LogdbError) -> None:
         """Add the offsets appended before to the error that ended the call."""
@@ -170,9 +163,6 @@ class Upload:
 
 def _parts(batches: memoryview, record_count: int) -> Iterator[tuple[memoryview, int]]:
     """Runs of batches, one for each request, and the number of records in each."""
-    if record_count == 1:
-        yield batches, 1
-        return
     start = at = batch_count = count = 0
     for image, head in convert.headers(batches):
         if batch_count == REQUEST_BATCHES_MAX:

@@ -58,9 +58,12 @@ class PeerRequest(NamedTuple):
         _SIZE.pack_into(out, 0, out.size_bytes - _SIZE.size)
         return out.buffers()
 
-    def of_frame(self, values: dict[str, Any], url: str) -> dict[str, Any]:
+    def decoded(self, data: Buffer) -> dict[str, Any]:
+        return self.response.decode(data, self.version, elements_max=self.elements_max)[0]
+
+    def of_frame(self, decoded: dict[str, Any], url: str) -> dict[str, Any]:
         del url
-        return values
+        return decoded
 
     def http(self) -> HttpRequest:
         raise NotImplementedError("a follower's requests are frames")

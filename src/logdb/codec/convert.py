@@ -348,7 +348,6 @@ def stamp_producer(batches: bytearray | memoryview, producer: ProducerIdAndEpoch
         raise ValueError(f"sequence {base_sequence} of {producer}: out of range")
     data = ffi.from_buffer(batches, require_writable=True)
     sequence, used = ffi.new("int32_t *", base_sequence), ffi.new("size_t *")
-    status = Status(lib.logdb_batches_stamp(data, len(data), *producer, sequence, transactional, used))
-    if status:
-        raise InvalidBatch(used[0], explain(status, header(memoryview(batches)[used[0] :])[1]))
+    if status := lib.logdb_batches_stamp(data, len(data), *producer, sequence, transactional, used):
+        raise InvalidBatch(used[0], explain(Status(status), header(memoryview(batches)[used[0] :])[1]))
     return int(sequence[0])

@@ -5,10 +5,10 @@ A buffer is free again when its last memoryview is gone; the pool sees that by i
 
 import sys
 
-READ_SIZE_BYTES = 1 << 20
+READ_SIZE_BYTES, LARGE_READ_SIZE_BYTES = 1 << 20, 2 << 20
 _POOL_COUNT_MAX = 4
 
-_pool: list[bytearray] = []
+_pools: dict[int, list[bytearray]] = {READ_SIZE_BYTES: [], LARGE_READ_SIZE_BYTES: []}  # by the size of their buffers
 
 
 def _references(pool: list[bytearray], at: int) -> int:
@@ -24,15 +24,17 @@ def take(size_bytes: int) -> bytearray:
 
     The caller has it until its last reference or memoryview is gone.
     """
-    if size_bytes > READ_SIZE_BYTES:
+    if size_bytes > LARGE_READ_SIZE_BYTES:
         return bytearray(size_bytes)
-    for at in range(len(_pool)):
-        buffer = _pool[at]
+    room_bytes = READ_SIZE_BYTES if size_bytes <= READ_SIZE_BYTES else LARGE_READ_SIZE_BYTES
+    pool = _pools[room_bytes]
+    for at in range(len(pool)):
+        buffer = pool[at]
         # One reference more than unused: the name `buffer` in this function.  Two threads that check the
         # same buffer both see the other's reference, and both skip it.
-        if _references(_pool, at) == _UNUSED + 1:
+        if _references(pool, at) == _UNUSED + 1:
             return buffer
-    buffer = bytearray(READ_SIZE_BYTES)
-    if len(_pool) < _POOL_COUNT_MAX:
-        _pool.append(buffer)
+    buffer = bytearray(room_bytes)
+    if len(pool) < _POOL_COUNT_MAX:
+        pool.append(buffer)
     return buffer

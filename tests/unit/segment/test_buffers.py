@@ -1,16 +1,22 @@
+import pytest
+
 from logdb.segment import buffers
 
 
-def test_a_buffer_is_taken_again_when_nobody_looks_at_it():
-    first = buffers.take(100)
+@pytest.mark.parametrize(
+    ("size_bytes", "room_bytes"),
+    [(100, buffers.READ_SIZE_BYTES), (buffers.READ_SIZE_BYTES + 1, buffers.LARGE_READ_SIZE_BYTES)],
+)
+def test_a_buffer_is_taken_again_when_nobody_looks_at_it(size_bytes, room_bytes):
+    first = buffers.take(size_bytes)
     view = memoryview(first)[:10]
     identity = id(first)
-    assert len(first) == buffers.READ_SIZE_BYTES
+    assert len(first) == room_bytes
     del first
-    others = [buffers.take(100) for _ in range(6)]
+    others = [buffers.take(size_bytes) for _ in range(6)]
     assert identity not in {id(other) for other in others}, "a view is still alive"
     del view, others
-    assert identity in {id(other) for other in [buffers.take(100) for _ in range(4)]}
+    assert identity in {id(other) for other in [buffers.take(size_bytes) for _ in range(4)]}
 
 
 def test_all_that_are_held_differ():
@@ -19,4 +25,4 @@ def test_all_that_are_held_differ():
 
 
 def test_a_large_one_is_new_and_as_large():
-    assert len(buffers.take(buffers.READ_SIZE_BYTES + 1)) == buffers.READ_SIZE_BYTES + 1
+    assert len(buffers.take(buffers.LARGE_READ_SIZE_BYTES + 1)) == buffers.LARGE_READ_SIZE_BYTES + 1
