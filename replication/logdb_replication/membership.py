@@ -91,9 +91,9 @@ def _made(io: IO, path: str, config: ClusterConfig) -> Voter:
     lock = LockFile.acquire(io, os.path.join(path, "LOCK"))
     with contextlib.ExitStack() as closing:
         closing.callback(lock.release)
-        voter = closing.enter_context(contextlib.closing(files.VoterFiles(io, os.path.join(path, cluster_file.QUORUM_NAME))))
-        voter.starts.check()
-        return Voter(config.node, voter.incarnation, *config.own.quorum)
+        opened = closing.enter_context(contextlib.closing(files.VoterFiles(io, os.path.join(path, cluster_file.QUORUM_NAME))))
+        opened.starts.check()
+        return Voter(config.node, opened.incarnation, *config.own.quorum)
 
 
 def remove(config_path: str, node: int) -> list[int]:

@@ -81,7 +81,7 @@ class Quorum:
             bind: Where to listen; None: at ``address``; see ``tcp.bind_address``.
 
         Raises:
-            WrongDirectory, VoterLost, CorruptionError: see ``files``.
+            WrongDirectory, VoterLost, VoterRolledBack, CorruptionError: see ``files`` and ``starts``.
             OSError: It cannot listen there.
         """
         with contextlib.ExitStack() as undone:
