@@ -20,14 +20,15 @@ POLL_S = 0.2
 
 
 def quorum(config_path: str) -> list[dict[str, Any]]:
-    """Each node's voter as it describes itself (``raft.node.Node.describe``), or why it does not: ``{"node", "error"}``."""
+    """Each node's voter as it describes itself (``raft.node.Node.describe``), or why it does not: ``{"node", "address", "error"}``."""
     with controllers(config_path) as (config, client):
         found = []
         for node in config.nodes:
+            voter = {"node": node.number, "address": format_address(node.controller)}
             try:
-                found.append({"node": node.number, **client.describe(node.number).quorum})
+                found.append(voter | client.describe(node.number).quorum)
             except LogdbError as error:
-                found.append({"node": node.number, "address": format_address(node.controller), "error": str(error)})
+                found.append(voter | {"error": str(error)})
         return found
 
 

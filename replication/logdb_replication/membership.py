@@ -8,6 +8,7 @@ refused after which no majority of the voters would answer.
 Threading: each function makes its own connections.
 """
 
+import contextlib
 import os
 import secrets
 from collections.abc import Set as AbstractSet
@@ -37,6 +38,7 @@ def join(path: str, config_path: str) -> dict[str, Any]:
     Raises:
         InvalidCluster: The node's controller runs: it has not lost its directory; or too few of the others answer.
         TargetNotEmpty, WrongDirectory: The directory has files, and no earlier call has made them.
+        VoterRolledBack: The directory is an older copy, which must be moved away first.
         DirectoryLocked: The node runs.
         VotersRefused: Another change of the voters is under way.
         ControllerUnavailable: There is no quorum without the node.
@@ -87,12 +89,11 @@ def _made(io: IO, path: str, config: ClusterConfig) -> Voter:
         return voter
     directory.check(io, path, config)
     lock = LockFile.acquire(io, os.path.join(path, "LOCK"))
-    try:
-        with_files = files.VoterFiles(io, os.path.join(path, cluster_file.QUORUM_NAME))
-        with_files.close()
-    finally:
-        lock.release()
-    return Voter(config.node, with_files.incarnation, *config.own.quorum)
+    with contextlib.ExitStack() as closing:
+        closing.callback(lock.release)
+        opened = closing.enter_context(contextlib.closing(files.VoterFiles(io, os.path.join(path, cluster_file.QUORUM_NAME))))
+        opened.starts.check()
+        return Voter(config.node, opened.incarnation, *config.own.quorum)
 
 
 def remove(config_path: str, node: int) -> list[int]:

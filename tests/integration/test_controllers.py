@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import os
+import shutil
 import signal
 import threading
 import time
@@ -178,8 +179,7 @@ def test_a_voter_that_lost_its_journal_is_removed_and_added_as_a_new_one(patient
     with pytest.raises(VotersRefused, match="is one of them"):
         client.change_voters(old, add=True)
     client.change_voters(old, add=False)
-    for name in (files.VOTER, files.VOTE, files.SNAPSHOT):
-        (directory / name).unlink()
+    shutil.rmtree(directory)
     new = old._replace(incarnation=old.incarnation + 1)
     files.create(IO(), str(directory), CLUSTER, new, ())
     nodes.start(number)
@@ -188,6 +188,28 @@ def test_a_voter_that_lost_its_journal_is_removed_and_added_as_a_new_one(patient
     until(lambda: client.describe(number).quorum["state"] == "follower")
     copy = StateCopy(nodes.client(number), lambda state: None)
     until(lambda: copy.state.next_producer_id == 10)
+
+
+def test_an_older_copy_of_a_controllers_directory_is_refused(nodes):
+    client, number = nodes.client(1), nodes.leader() % 3 + 1
+    directory, copy = nodes.path / f"quorum-{number}", nodes.path / "copy"
+    nodes.running[number].stop()
+    shutil.copytree(directory, copy)
+    nodes.start(number)
+    copied = StateCopy(nodes.client(number), lambda state: None)
+    first = client.propose(TakeProducerIds(10), 20).first
+    until(lambda: copied.state.next_producer_id == first + 10)
+    copied.close()
+    nodes.running[number].stop()
+    shutil.rmtree(directory)
+    copy.rename(directory)
+    nodes.start(number)
+    until(lambda: client.describe(number).quorum["state"] == "stopped")
+    assert "has had a start 2 that is not this directory's" in client.describe(number).quorum["failure"]
+    assert client.propose(TakeProducerIds(10), 20).first == first + 10
+    nodes.running.pop(number).stop()
+    with pytest.raises(ControllerFailed, match=r"is an older copy of the voter's.*logdb cluster join"):
+        nodes.start(number)
 
 
 def test_over_tls(tmp_path):

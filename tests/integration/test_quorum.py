@@ -11,6 +11,8 @@ import contextlib
 import json
 import os
 import random
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -216,31 +218,76 @@ def done(cluster, *words):
         time.sleep(0.1)
 
 
-def test_a_voter_without_its_journal_refuses_and_is_replaced(cluster):
-    leader = cluster.leader()
-    number = leader.number % 3 + 1
-    cluster.running.pop(number).kill()
-    directory = cluster.path / str(number)
-    (directory / files.JOURNAL).unlink()
-    cluster.start(number)
-    assert cluster.running[number].child.wait(WAIT_S) == 1
-    cluster.running.pop(number).kill()
-    assert "VoterLost" in (cluster.path / f"{number}.log").read_text()
+def replaced(cluster, number):
+    """Remove a voter that has lost its directory, and add a new incarnation of it; returns once it follows."""
     old = cluster.voters[number - 1]
-    new = old._replace(incarnation=old.incarnation + 1)
-    for name in (files.VOTER, files.VOTE, files.SNAPSHOT):
-        (directory / name).unlink()
-    files.create(IO(), str(directory), "c", new, ())
+    new = cluster.voters[number - 1] = old._replace(incarnation=old.incarnation + 1)
+    shutil.rmtree(cluster.path / str(number))
+    files.create(IO(), str(cluster.path / str(number)), "c", new, ())
     done(cluster, "remove", json.dumps(list(old)).replace(" ", ""))
     cluster.start(number)
     done(cluster, "propose", "k", "v")
     done(cluster, "add", json.dumps(list(new)).replace(" ", ""))
-    for _ in range(200):
-        found = cluster.running[number].ask("describe")["ok"]
-        if found["state"] == "follower" and cluster.running[number].ask("history")["ok"][-1:] == cluster.leader().ask("history")["ok"][-1:]:
-            break
+    follows(cluster, number)
+    voters = cluster.running[number].ask("describe")["ok"]["voters"]
+    assert {voter["incarnation"] for voter in voters} == {f"{voter.incarnation:016x}" for voter in cluster.voters}
+
+
+def follows(cluster, number):
+    """Wait until a voter has all that the leader has."""
+    end = time.monotonic() + WAIT_S
+    while True:
+        process = cluster.running[number]
+        follower = process.ask("describe")["ok"]["state"] == "follower"
+        if follower and process.ask("history")["ok"][-1:] == cluster.leader().ask("history")["ok"][-1:]:
+            return
+        assert time.monotonic() < end, process.ask("describe")
         time.sleep(0.05)
-    assert found["state"] == "follower"
-    assert {voter["incarnation"] for voter in found["voters"]} == {f"{v.incarnation:016x}" for v in cluster.voters if v is not old} | {
-        f"{new.incarnation:016x}"
-    }
+
+
+def test_a_voter_without_its_journal_refuses_and_is_replaced(cluster):
+    leader = cluster.leader()
+    number = leader.number % 3 + 1
+    cluster.running.pop(number).kill()
+    (cluster.path / str(number) / files.JOURNAL).unlink()
+    cluster.start(number)
+    assert cluster.running[number].child.wait(WAIT_S) == 1
+    cluster.running.pop(number).kill()
+    assert "VoterLost" in (cluster.path / f"{number}.log").read_text()
+    replaced(cluster, number)
+
+
+@pytest.mark.parametrize("starts_again", [True, False], ids=["before_its_last_start", "since_its_last_start"])
+def test_an_older_copy_of_a_voters_directory_is_refused_and_replaced(cluster, starts_again):
+    number = cluster.leader().number % 3 + 1
+    directory, copy = cluster.path / str(number), cluster.path / "copy"
+    done(cluster, "propose", "k", "copied")
+    follows(cluster, number)
+    if starts_again:
+        cluster.running.pop(number).kill()
+    shutil.copytree(directory, copy)  # of a voter that has nothing to do
+    if starts_again:
+        cluster.start(number)
+    done(cluster, "propose", "k", "later")
+    follows(cluster, number)
+    cluster.running.pop(number).kill()
+    shutil.rmtree(directory)
+    copy.rename(directory)
+    cluster.start(number)
+    end = time.monotonic() + WAIT_S
+    while (found := cluster.running[number].ask("describe")["ok"])["state"] != "stopped":
+        assert time.monotonic() < end, found
+        time.sleep(0.05)
+    assert "is an older copy of the voter's" in found["failure"]
+    assert "logdb cluster join" in found["failure"]
+    logs = "".join((cluster.path / f"{other}.log").read_text() for other in (1, 2, 3) if other != number)
+    assert re.search(rf"voter {number} .* is refused, its directory is an older copy", logs)
+    done(cluster, "propose", "k", "goes_on")
+    cluster.running.pop(number).kill()
+    cluster.start(number)
+    assert cluster.running[number].child.wait(WAIT_S) == 1  # it does not start again
+    cluster.running.pop(number).kill()
+    assert "VoterRolledBack" in (cluster.path / f"{number}.log").read_text()
+    replaced(cluster, number)
+    values = [value for _, _, value in cluster.running[number].ask("history")["ok"]]
+    assert [value for value in values if value in {"copied", "later", "goes_on"}] == ["copied", "later", "goes_on"]

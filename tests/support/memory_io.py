@@ -57,6 +57,16 @@ class MemoryIO(IO):
         self.durable, self.pending = dict(self.names), []
         self.new_process()
 
+    def copied(self) -> dict[str, bytes]:
+        """The content of every file now."""
+        return {name: bytes(content) for name, (_, content) in self.names.items()}
+
+    def restore(self, files: dict[str, bytes]) -> None:
+        """A copy takes the place of what is there; no process runs."""
+        self.names = {name: (FileNode(content), bytearray(content)) for name, content in files.items()}
+        self.durable, self.pending = dict(self.names), []
+        self.new_process()
+
     def new_process(self) -> None:
         """The process is gone; what it wrote is in the page cache."""
         self._open.clear()

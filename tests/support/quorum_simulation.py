@@ -4,7 +4,7 @@ After every step that a voter makes:
     one leader a term · entries with one index and term are equal, and so are those before them · committed entries never change, and are
     on a majority of disks · a new leader has all that were committed · states after one index are equal · no command is applied at two
     indexes · a command that was refused is never applied, one that was acknowledged is · a barrier sees all that was acknowledged
-    before it
+    before it · no voter is refused as an older copy that is none
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import struct
 import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import NamedTuple
 
 import pytest
 from pysyncobj import syncobj
@@ -24,7 +25,7 @@ from pysyncobj.transport import Transport
 
 from logdb.errors import LogdbError
 from logdb_replication.raft import files, node
-from logdb_replication.raft.errors import NotQuorumLeader, UnknownOutcome
+from logdb_replication.raft.errors import NotQuorumLeader, UnknownOutcome, VoterRolledBack
 from logdb_replication.raft.inbox import Asked, Pending, Reading, VotersChange
 from logdb_replication.raft.messages import Message, decode, encode
 from logdb_replication.raft.node import Node, QuorumOptions
@@ -61,7 +62,7 @@ class Machine:
 class SimulatedTransport(Transport):
     def __init__(self, slot: Slot) -> None:
         super().__init__(None, None, ())
-        self.slot, self.closed = slot, False
+        self.slot, self.closed, self.start_id = slot, False, 0
 
     def addNode(self, peer):  # noqa: N802
         self._onNodeConnected(peer)
@@ -71,7 +72,7 @@ class SimulatedTransport(Transport):
 
     def send(self, peer: Peer, message: Message) -> bool:
         if not self.closed:
-            self.slot.simulation.carry(self.slot, peer, encode(message))
+            self.slot.simulation.carry(self.slot, peer, encode({**message, "start_id": self.start_id}))
         return True
 
     def wait(self, timeout_s: float) -> None:
@@ -92,6 +93,14 @@ class Chance(random.Random):
         return round(super().random()) / 50 if self.rivalry else super().random()
 
 
+class Copy(NamedTuple):
+    """Of the directory of a voter that ran: the number of its start, and its term."""
+
+    start: int
+    term: int
+    files: dict[str, bytes]
+
+
 class Slot:
     """A machine that may run a voter."""
 
@@ -102,6 +111,8 @@ class Slot:
         self.life = 0  # changes with each start and end
         self.tick_at = 0.0
         self.lost_index = 0  # up to here the incarnation before may have acknowledged, and the acknowledgement may be under way
+        self.copies: list[Copy] = []
+        self.taken_back = False  # its directory is an older copy, and it does not take part yet
         self.paused_until = 0.0
         self.checked_commit = 1
         self._rate, self._begin, self._began_at = 1.0, simulation.now, simulation.now
@@ -136,6 +147,9 @@ class Slot:
             )
             chance = Chance(simulation.rng.random(), simulation.rivalry)
             self.node = Node(opened, self.voter, SimulatedTransport(self), self.machine, simulation.options, chance)
+            if self.taken_back and simulation.waits:  # whether they answer in time is left to no chance
+                self.node._start_deadline = float("inf")
+            self.node._takes_part |= not simulation.waits
             self.checked_commit = self.node._files.snapshot.index
             simulation.plan(self)
 
@@ -158,6 +172,13 @@ class Slot:
         except Killed:
             self.simulation.tell("dies in a call", self)
             self.end(cut=self.simulation.rng.random() < 0.7)
+        except VoterRolledBack as error:
+            if not self.taken_back:
+                raise AssertionError("its directory is the latest") from error
+            self.simulation.tell(f"is refused: {error.reason}", self)
+            self.simulation.counts["refused copies"] += 1
+            fresh = self.simulation.replace(self)
+            self.simulation.after(0.1, lambda: fresh.node is None and fresh.start())
         except LogdbError as error:
             if not self.io.fails:
                 raise
@@ -169,7 +190,8 @@ class Slot:
 
 class Simulation:
     def __init__(self, seed: int, *, voters: int = 3, options: QuorumOptions | None = None) -> None:
-        self.rng = random.Random(seed)
+        self.seed, self.rng = seed, random.Random(seed)
+        self.waits = True  # a voter that was taken back, for all others
         self.now = 1_000.0
         self.rivalry, self.slowness_s = False, 0.0001  # between a message and the tick after it
         self.batch_size_bytes, self.chunk_size_bytes = node.BATCH_SIZE_BYTES, node.CHUNK_SIZE_BYTES
@@ -193,6 +215,7 @@ class Simulation:
         self.refused: set[bytes] = set()
         self.acknowledged_index = 0
         self.counts = dict.fromkeys(("acknowledged", "unknown", "refused", "barriers", "leaders", "messages", "snapshots", "lost"), 0)
+        self.counts |= dict.fromkeys(("older copies", "refused copies"), 0)
 
     # ------------------------------------------------------------ time
 
@@ -257,10 +280,23 @@ class Simulation:
             if other is not slot and other.node is not None:
                 self.after(self.rng.uniform(0.0002, 0.003), partial(self._flap, other, other.life, Peer(slot.voter)))
 
+    def replace(self, slot: Slot) -> Slot:
+        """A machine with an empty disk takes the place of another, for a new incarnation of its voter."""
+        lost_index = max(each.node._log.last for each in self.slots if each.node is not None)
+        if slot.node is not None:
+            slot.end(cut=True)
+        slot.life += 1
+        fresh = Slot(self, slot.voter._replace(incarnation=slot.voter.incarnation + 1_000))
+        fresh.lost_index = lost_index
+        self.slots[self.slots.index(slot)] = fresh
+        fresh.create(())
+        return fresh
+
     def _flap(self, slot: Slot, life: int, peer: Peer) -> None:
         if slot.life == life and slot.node is not None:
-            slot.node._transport._onNodeDisconnected(peer)
-            slot.node._transport._onNodeConnected(peer)
+            with slot.fate():
+                slot.node._transport._onNodeDisconnected(peer)
+                slot.node._transport._onNodeConnected(peer)
             self.plan(slot)
 
     def carry(self, sender: Slot, peer: Peer, data: bytes) -> None:
@@ -380,9 +416,13 @@ class Simulation:
             )
             assert 2 * durable > len(voter._voters), f"index {voter._commit} is committed, and on {durable} disks"
         slot.checked_commit = max(slot.checked_commit, voter._commit)
+        slot.taken_back &= not voter._takes_part
 
 
 # ---------------------------------------------------------------- faults
+
+
+FAULTS = ("kill", "power", "call", "disk", "pause", "isolate", "deaf", "mute", "pair", "blackout", "lose", "flap")
 
 
 class Storm:
@@ -390,8 +430,16 @@ class Storm:
 
     def __init__(self, simulation: Simulation) -> None:
         self.simulation, self.rng = simulation, simulation.rng
+        self.kinds: tuple[str, ...] = FAULTS
         self._number = 0
         self._over = False
+
+    @classmethod
+    def of_copies(cls, seed: int) -> Storm:
+        """Voters that are taken back to older copies, between partitions."""
+        storm = cls(Simulation(seed))
+        storm.kinds = ("copy", "copy", "isolate", "isolate", "kill")
+        return storm
 
     @classmethod
     def of(cls, seed: int) -> Storm:
@@ -405,7 +453,9 @@ class Storm:
         simulation.slowness_s = rng.choice((0.0001, 0.0001, 0.02, 0.2))
         simulation.batch_size_bytes = rng.choice((1, 200, 1 << 20))
         simulation.chunk_size_bytes = rng.choice((16, 1 << 18))
-        return cls(simulation)
+        storm = cls(simulation)
+        storm.kinds += ("copy",) * rng.choice((0, 0, 5, 30))
+        return storm
 
     def rage(self, seconds: float) -> None:
         simulation, rng = self.simulation, self.rng
@@ -416,6 +466,7 @@ class Storm:
         self._repeat(clients, self._client)
         self._repeat(faults, self._fault)
         self._repeat(0.3, self._mend)
+        self._repeat(0.3, self._copy)
         simulation.run(seconds)
         self._over = True
 
@@ -433,6 +484,7 @@ class Storm:
                 slot.start()
             else:
                 simulation.plan(slot, 0.0)
+            slot.node._start_deadline = min(slot.node._start_deadline, simulation.now + 2)
         simulation.tell("calm")
         acknowledged = simulation.counts["acknowledged"]
 
@@ -440,7 +492,7 @@ class Storm:
             return simulation.counts["acknowledged"] > acknowledged
 
         def ask() -> None:
-            if not done() or not all(slot.node._is_voter for slot in simulation.slots):
+            if not done() or not all(map(self._votes, simulation.slots)):
                 self._mend()
                 if (leader := simulation.leader()) is not None:
                     self._number += 1
@@ -450,11 +502,15 @@ class Storm:
         ask()
         assert simulation.run(10, done), "nothing is acknowledged in peace"
         assert simulation.run(10, lambda: simulation.leader() is not None), "nobody leads in peace"
-        assert simulation.run(10, lambda: all(slot.node._is_voter for slot in simulation.slots)), "who lost a disk does not come back"
+        assert simulation.run(10, lambda: all(map(self._votes, simulation.slots))), "who lost a disk does not come back"
         last, slots = simulation.leader().node._log.last, simulation.slots
         assert simulation.run(10, lambda: all(slot.node._applied >= last for slot in slots)), [slot.node.describe() for slot in slots]
         assert len({slot.machine.digest for slot in slots if slot.machine.index == slots[0].machine.index}) == 1
         assert simulation.refused.isdisjoint(simulation.index_of)
+
+    @staticmethod
+    def _votes(slot: Slot) -> bool:
+        return slot.node is not None and slot.node._is_voter and not slot.taken_back
 
     def _repeat(self, mean_s: float, do: Callable[[], None]) -> None:
         def again() -> None:
@@ -482,9 +538,9 @@ class Storm:
         slot = slot or rng.choice(simulation.slots)
         number, back = slot.voter.number, rng.expovariate(1.0)
         others = [other.voter.number for other in simulation.slots if other is not slot]
-        kind = rng.choice(("kill", "power", "call", "disk", "pause", "isolate", "deaf", "mute", "pair", "blackout", "lose", "flap"))
-        if kind == "lose":
-            self._lose(slot)
+        kind = rng.choice(self.kinds)
+        if kind in {"lose", "copy"}:
+            self._lose(slot) if kind == "lose" else self._take_back(slot)
             simulation.after(back, self._restart)
             return
         if kind in {"kill", "power", "call", "disk", "pause"} and slot.node is None:
@@ -516,20 +572,57 @@ class Storm:
 
     def _lose(self, slot: Slot) -> None:
         """A disk is lost: the voter comes back as a new incarnation.  One at a time: the majority of the others has what it had."""
+        if self._may_lose():
+            self.simulation.tell("lose", slot)
+            self.simulation.replace(slot)
+            self.simulation.counts["lost"] += 1
+
+    def _may_lose(self) -> bool:
+        """Whether all voters have what they promised, as far as they run, and none is to come or go."""
         simulation, leader = self.simulation, self.simulation.leader()
-        voters = {voter.id for voter in leader.node._voters} if leader is not None else set()
-        if voters != {each.voter.id for each in simulation.slots} or leader.node._voters_index > leader.node._commit or len(voters) < 3:
+        if leader is None or len(simulation.slots) < 3 or any(slot.taken_back for slot in simulation.slots):
+            return False
+        settled = leader.node._voters_index <= leader.node._commit
+        return settled and {voter.id for voter in leader.node._voters} == {slot.voter.id for slot in simulation.slots}
+
+    def _copy(self) -> None:
+        slot = self.rng.choice(self.simulation.slots)
+        if slot.node is not None:
+            slot.copies.append(Copy(slot.node._files.starts.own.number, slot.node._term, slot.io.copied()))
+
+    def _take_back(self, slot: Slot) -> None:
+        """The directory of a voter is replaced by an older copy of it, of those that decision 0009 promises to notice."""
+        simulation = self.simulation
+        copies = [copy for copy in slot.copies if self._is_noticed(slot, copy)]
+        if not copies or not self._may_lose():
             return
-        simulation.tell("lose", slot)
-        lost_index = max(each.node._log.last for each in simulation.slots if each.node is not None)
+        copy = self.rng.choice(copies)
+        simulation.tell(f"is taken back to start {copy.start}, term {copy.term}", slot)
+        slot.lost_index = max(each.node._log.last for each in simulation.slots if each.node is not None)
+        others = [(each, each.life) for each in simulation.slots if each is not slot]
         if slot.node is not None:
             slot.end(cut=True)
-        slot.life += 1
-        fresh = Slot(simulation, slot.voter._replace(incarnation=slot.voter.incarnation + 1_000))
-        fresh.lost_index = lost_index
-        simulation.slots[simulation.slots.index(slot)] = fresh
-        simulation.counts["lost"] += 1
-        fresh.create(())
+        for each, life in others:  # they see the connection end
+            simulation._flap(each, life, Peer(slot.voter))
+        if all(each.life == life for each, life in others):
+            slot.io.restore(copy.files)
+            slot.taken_back = True
+            simulation.counts["older copies"] += 1
+
+    def _is_noticed(self, slot: Slot, copy: Copy) -> bool:
+        """Whether each other voter knows a later start; or runs, and knows the progress of this one, which has not led since the copy."""
+        led = any(number == slot.voter.number for term, number in self.simulation.leaders.items() if term >= copy.term)
+        for each in self.simulation.slots:
+            if each is slot:
+                continue
+            known = each.node._files.starts.known(slot.voter.id) if each.node is not None else None
+            if known is None or (known.number <= copy.start and (led or slot.node is None or not self._hears(each, slot))):
+                return False
+        return True
+
+    @staticmethod
+    def _hears(slot: Slot, other: Slot) -> bool:
+        return slot.node._starts_of.get(Peer(other.voter)) == other.node._start_id
 
     def _mend(self) -> None:
         """What an operator does: remove the voter that is lost, then add its new incarnation."""

@@ -44,7 +44,7 @@ def controller(config: ClusterConfig, directory: str) -> Iterator[Quorum]:
         directory: The voter's.
 
     Raises:
-        WrongDirectory, VoterLost, CorruptionError, InvalidCertificate: It does not start.
+        WrongDirectory, VoterLost, VoterRolledBack, CorruptionError, InvalidCertificate: It does not start.
         OSError: An address is taken, or is none of this machine.
     """
     tls, feed, own = node_tls(config), Feed(config.cluster), config.own

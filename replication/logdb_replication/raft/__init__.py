@@ -6,7 +6,7 @@ Raft by pysyncobj 0.3.17, hardened (docs/decisions/0007-raft-by-pysyncobj.md say
     quorum     a voter that runs: its thread; propose, barrier, voters
     inbox      what is asked of the voter, bounded, until it is settled
     node       the overrides of pysyncobj: one thread, no sockets
-    journal    entries on disk       vote, snapshots, files    what else is on disk
+    journal    entries on disk       vote, snapshots, starts, files    what else is on disk
     messages   what voters say to each other, as bytes
     frames     authentication        tcp    connections
 """

@@ -90,6 +90,17 @@ class VoterLost(LogdbError):
         self.path = path
 
 
+class VoterRolledBack(LogdbError):
+    """Another voter remembers what this directory does not: it is an older copy, so the voter does not take part."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(
+            f"{path}: the directory is an older copy of the voter's: {reason}. It may have forgotten votes and entries. "
+            "Stop the node, move its data directory away, and add it again: logdb cluster join"
+        )
+        self.path, self.reason = path, reason
+
+
 class WrongDirectory(LogdbError):
     """The directory is no voter's, another voter's, or that of one that runs."""
 

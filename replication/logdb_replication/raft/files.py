@@ -2,8 +2,9 @@
 
     voter.json   the cluster and the voter: made last by ``create``, so what it promises is there; locked while the voter runs
     journal · vote · snapshot
+    starts       made by the first start (``starts``): another voter refuses an older copy of the directory
 
-A directory with ``voter.json`` and without another file has lost it.  The voter could have promised what it no longer knows, so it
+A directory with ``voter.json`` and without one of the next three has lost it.  The voter could have promised what it no longer knows, so it
 does not start; it is removed from the quorum and added again, from an empty directory, under a new incarnation.
 """
 
@@ -14,12 +15,12 @@ from logdb.disk import File, changing, exists, names_in, read_file, replace_file
 from logdb.errors import CorruptionError
 from logdb.io import IO
 from logdb.store import json_line
-from logdb_replication.raft import journal, snapshots, vote
+from logdb_replication.raft import journal, snapshots, starts, vote
 from logdb_replication.raft.errors import VoterLost, WrongDirectory
 from logdb_replication.raft.messages import NO_OP
 from logdb_replication.raft.voters import Voter
 
-VOTER, JOURNAL, VOTE, SNAPSHOT = "voter.json", "journal", "vote", "snapshot"
+VOTER, JOURNAL, VOTE, SNAPSHOT, STARTS = "voter.json", "journal", "vote", "snapshot", "starts"
 _FORMAT = 1
 _SIZE_BYTES_MAX = 4096
 
@@ -77,6 +78,7 @@ class VoterFiles:
         for name in (SNAPSHOT, VOTE, JOURNAL):
             if not exists(io, os.path.join(directory, name)):
                 raise VoterLost(os.path.join(directory, name))
+        self.starts = starts.Starts(io, os.path.join(directory, STARTS))
         self.snapshot = snapshots.SnapshotFile(io, os.path.join(directory, SNAPSHOT))
         self.journal = journal.Journal(io, os.path.join(directory, JOURNAL), vote.Vote(io, os.path.join(directory, VOTE)))
         self._reconcile()

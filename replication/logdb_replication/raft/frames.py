@@ -27,7 +27,7 @@ from logdb.errors import InvalidMessage
 from logdb_replication.raft.errors import PeerRefused
 from logdb_replication.raft.voters import Voter, decode_voter, encode_voter
 
-MAGIC = b"LDBQRM01"
+MAGIC = b"LDBQRM02"
 SECRET_SIZE_BYTES_MIN = 16
 HELLO_SIZE_BYTES_MAX = 1024
 FRAME_SIZE_BYTES_MAX = 4 << 20

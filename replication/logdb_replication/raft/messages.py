@@ -2,10 +2,12 @@
 
     message   type u8 · numbers u64 … · flags u8 · tail
     tail      nothing
+              ids:     u64 …
               entries: count u32 · (term u64 · length u32 · command) …; their indexes follow ``prevLogIdx``
               data:    the rest of the message
 
-A message is a dict, as pysyncobj hands it to a transport; its ``type`` chooses the line of the table.
+A message is a dict, as pysyncobj hands it to a transport; its ``type`` chooses the line of the table.  ``start_id`` is the sender's
+start (``starts``).
 """
 
 import struct
@@ -32,14 +34,16 @@ class _Layout(NamedTuple):
 
 
 _LAYOUTS = (
-    _Layout("append_entries", ("term", "round", "commit_index", "prevLogIdx", "prevLogTerm"), tail="entries"),
-    _Layout("next_node_idx", ("term", "round", "next_node_idx"), ("reset", "success")),
-    _Layout("pre_vote", ("term", "last_log_index", "last_log_term")),
-    _Layout("pre_vote_reply", ("term",), ("granted",)),
-    _Layout("request_vote", ("term", "last_log_index", "last_log_term")),
-    _Layout("response_vote", ("term",), ("granted",)),
-    _Layout("snapshot", ("term", "round", "index", "offset", "size_bytes"), tail="data"),
-    _Layout("snapshot_reply", ("term", "round", "index", "offset")),
+    _Layout("append_entries", ("start_id", "term", "round", "commit_index", "prevLogIdx", "prevLogTerm"), tail="entries"),
+    _Layout("next_node_idx", ("start_id", "term", "round", "next_node_idx"), ("reset", "success")),
+    _Layout("pre_vote", ("start_id", "term", "last_log_index", "last_log_term")),
+    _Layout("pre_vote_reply", ("start_id", "term"), ("granted",)),
+    _Layout("request_vote", ("start_id", "term", "last_log_index", "last_log_term")),
+    _Layout("response_vote", ("start_id", "term"), ("granted",)),
+    _Layout("snapshot", ("start_id", "term", "round", "index", "offset", "size_bytes"), tail="data"),
+    _Layout("snapshot_reply", ("start_id", "term", "round", "index", "offset")),
+    _Layout("start", ("start_id", "number", "term", "durable"), ("voted",), tail="ids"),
+    _Layout("start_reply", ("start_id", "of"), ("known",), tail="data"),
 )
 _BY_NAME = {layout.name: (number, layout, struct.Struct(f">B{len(layout.numbers)}QB")) for number, layout in enumerate(_LAYOUTS)}
 _BY_NUMBER = {number: (layout, head) for number, layout, head in _BY_NAME.values()}
@@ -55,6 +59,8 @@ def encode(message: Message) -> bytes:
         for command, _, term in entries:
             parts += (_ENTRY.pack(term, len(command)), command)
         return b"".join(parts)
+    if layout.tail == "ids":
+        return data + _pack_ids(message["ids"])
     return data + message["data"] if layout.tail else data
 
 
@@ -78,11 +84,23 @@ def decode(data: bytes) -> Message:
         message[name] = bool(flags >> bit & 1)
     if layout.tail == "data":
         message["data"] = data[head.size :]
+    elif layout.tail == "ids":
+        message["ids"] = _unpack_ids(data, head.size)
     elif layout.tail == "entries":
         message["entries"] = _entries(data, head.size, message["prevLogIdx"])
     elif len(data) != head.size:
         raise InvalidMessage(head.size, f"{len(data) - head.size} bytes too many")
     return message
+
+
+def _pack_ids(ids: tuple[int, ...]) -> bytes:
+    return struct.pack(f">{len(ids)}Q", *ids)
+
+
+def _unpack_ids(data: bytes, position: int) -> tuple[int, ...]:
+    if (len(data) - position) % 8:
+        raise InvalidMessage(len(data), "an id is cut off")
+    return struct.unpack_from(f">{(len(data) - position) // 8}Q", data, position)
 
 
 def _entries(data: bytes, position: int, previous: int) -> list[Entry]:

@@ -9,6 +9,7 @@ the skeleton: elections, the commit rule, falling back without a quorum.
 
 Invariants:
     - Term and vote are on the disk before any message of that term leaves; entries before they are acknowledged or counted.
+    - Another voter's start is on the disk before any message of it is taken; before this voter's own start is known, it drops all messages.
     - Committed entries are never removed: a leader that contradicts one stops this voter.
     - ``_applied`` moves before an entry is applied, so none is applied twice by one process.
     - An error of the disk leaves ``tick`` or a callback of the transport; the caller then calls ``fail``, and nothing else any more.
@@ -36,6 +37,7 @@ from logdb_replication.raft.errors import (
     QuorumStopped,
     UnknownOutcome,
     UnsupportedRaft,
+    VoterRolledBack,
     VotersRefused,
 )
 from logdb_replication.raft.files import VoterFiles
@@ -43,6 +45,7 @@ from logdb_replication.raft.inbox import Asked, Inbox, Pending, Reading, VotersC
 from logdb_replication.raft.journal import Journal
 from logdb_replication.raft.messages import COMMAND, VOTERS, Entry, Message
 from logdb_replication.raft.snapshots import Snapshot
+from logdb_replication.raft.starts import Progress, Start
 from logdb_replication.raft.voters import Peer, Voter, decode_voters, encode_voters
 
 logger = logging.getLogger(__name__)
@@ -55,6 +58,7 @@ FOLLOWER, CANDIDATE, LEADER = 0, 1, 2  # as in pysyncobj
 STATES = ("follower", "candidate", "leader")
 BATCH_SIZE_BYTES = 1 << 20
 CHUNK_SIZE_BYTES = 256 << 10
+START_TIMEOUTS = 2.0  # election timeouts that a voter that has started waits for others that do not answer
 
 FIELDS = (
     "raftState", "raftCurrentTerm", "votedForNodeId", "raftLeader", "raftElectionDeadline", "raftLog", "raftCommitIndex", "raftLastApplied",
@@ -64,7 +68,7 @@ FIELDS = (
 """Private fields of SyncObj that this module reads or sets."""
 METHODS = (
     "onMessageReceived", "sendAppendEntries", "applyLogEntries", "tryLogCompaction", "onBecomeLeader", "setState", "setCurrentTerm",
-    "generateRaftTimeout", "onNodeDisconnected", "onReadonlyNodeConnected", "updateClusterConfiguration",
+    "generateRaftTimeout", "onNodeConnected", "onNodeDisconnected", "onReadonlyNodeConnected", "updateClusterConfiguration",
 )  # fmt: skip
 """Private methods of SyncObj that this module overrides or calls."""
 
@@ -119,6 +123,9 @@ class Node(syncobj.SyncObj):  # type: ignore[misc]  # pysyncobj ships no types
     ``_told``        ``sendAppendEntries``          while leader: the commit index that followers were sent last
     ``_rounds``      replies of this term           while leader: the last round that a follower has answered
     ``_acks``        handlers; sent after a sync    within the term: emptied when it changes
+    ``_starts_of``   ``_on_start``                  the starts of others whose messages are taken, by their ids
+    ``_known_by``    ``_on_start_reply``            others that know this voter's start
+    ``_takes_part``  ``_look_whether_known``        never False again
     ``_voters``      ``_adopt_voters``              the last change in the log, committed or not
     ``_waiting``     ``_enter``, apply              commands by index, with the term of their entry
     """
@@ -146,6 +153,11 @@ class Node(syncobj.SyncObj):  # type: ignore[misc]  # pysyncobj ships no types
         """A follower, with the state that snapshot and journal give."""
         self._files, self._machine, self._options, self._chance = files, machine, options, chance
         self._timeout_s = options.election_timeout_ms / 1000
+        self._start_id = chance.getrandbits(63)
+        self._starts_of: dict[Peer, int] = {}
+        self._known_by: set[Peer] = set()
+        self._refused: set[int] = set()  # starts of others, that each is logged once
+        self._takes_part = False
         self._votes: set[Peer] = set()
         self._pre_votes: set[Peer] = set()
         self._heard_at = -math.inf
@@ -185,7 +197,11 @@ class Node(syncobj.SyncObj):  # type: ignore[misc]  # pysyncobj ships no types
         self._applied = snapshot.index
         if snapshot.index > 1:
             machine.restore(snapshot.index, snapshot.load().state)
+        files.starts.begin(self._start_id)
+        transport.start_id = self._start_id
+        self._start_deadline = now() + START_TIMEOUTS * self._timeout_s
         self._adopt_voters()
+        self._look_whether_known()
 
     def submit(self, what: Asked) -> None:
         """Queue it for the next tick; any thread, which then wakes the node's.
@@ -241,7 +257,11 @@ class Node(syncobj.SyncObj):  # type: ignore[misc]  # pysyncobj ships no types
 
         pysyncobj begins the election where the deadline is over: it is moved as long as no majority has said yes.
         """
-        if not self._is_voter:
+        self._look_whether_known()
+        if not self._takes_part:
+            for peer in self._others - self._known_by:
+                self._tell_start(peer)
+        elif not self._is_voter:
             self._deadline = math.inf
         elif not self._majority(len(self._pre_votes)):
             self._deadline = now() + self._SyncObj__generateRaftTimeout()
@@ -289,6 +309,7 @@ class Node(syncobj.SyncObj):  # type: ignore[misc]  # pysyncobj ships no types
     def _SyncObj__onNodeDisconnected(self, peer: Peer) -> None:
         """A leader whose connection ends is not waited for: most often its process has died.  A majority must have lost it."""
         super()._SyncObj__onNodeDisconnected(peer)
+        self._files.starts.keep()
         if self._state == FOLLOWER and peer == self._leader and self._is_voter:
             self._heard_at = -math.inf
             self._deadline = min(self._deadline, now() + self._timeout_s / 3 * self._chance.random())
@@ -331,7 +352,17 @@ class Node(syncobj.SyncObj):  # type: ignore[misc]  # pysyncobj ships no types
         self._transport.send(peer, {"type": kind, **fields})
 
     def _SyncObj__onMessageReceived(self, peer: Peer, message: Message) -> None:
-        kind, term = message["type"], message["term"]
+        if (about_start := _ABOUT_STARTS.get(kind := message["type"])) is not None:
+            about_start(self, peer, message)
+            return
+        if self._starts_of.get(peer) != message["start_id"]:
+            self._answer_start(peer, message["start_id"])
+            return
+        if not self._takes_part:
+            return
+        term = message["term"]
+        if kind not in {"pre_vote", "pre_vote_reply"}:  # these have a term that their sender need not be in
+            self._files.starts.note(peer.id, Progress(term, kind in _OF_THOSE_WHO_VOTED or message.get("granted", False)))
         if kind in {"pre_vote", "request_vote"}:
             self._on_vote_request(peer, message)
             return
@@ -346,6 +377,71 @@ class Node(syncobj.SyncObj):  # type: ignore[misc]  # pysyncobj ships no types
             return
         if (handler := _HANDLERS.get(kind)) is not None:
             handler(self, peer, message)
+
+    # ------------------------------------------------------------ starts: docs/decisions/0009-older-copies-of-voters.md
+
+    def _SyncObj__onNodeConnected(self, peer: Peer) -> None:
+        super()._SyncObj__onNodeConnected(peer)
+        self._tell_start(peer)
+
+    def _look_whether_known(self) -> None:
+        """Take part once all others know this start, or a majority does and the others had time to say no."""
+        if self._takes_part:
+            return
+        known = self._others & self._known_by
+        all_know = self._is_voter and known == self._others  # one that is no voter yet may not know all of them
+        self._takes_part = all_know or (now() >= self._start_deadline and self._majority(len(known)))
+        self._deadline = now() + (self._SyncObj__generateRaftTimeout() if self._takes_part else self._timeout_s / 2)
+
+    def _tell_start(self, peer: Peer) -> None:
+        last, own = self._log.synced, self._files.starts.own
+        progress = Progress(self._term, self._voted_for is not None, last if self._log.term(last) == self._term else 0)
+        self._send(peer, "start", number=own.number, ids=own.ids[1:], **progress._asdict())
+
+    def _on_start(self, peer: Peer, message: Message) -> None:
+        """Remember it on the disk, then take its messages; or refuse it, where more is remembered of that voter."""
+        if any(voter.number == peer.voter.number and voter.id != peer.id for voter in self._voters):
+            return  # another incarnation has the vote
+        starts, id_ = self._files.starts, message["start_id"]
+        start = Start(message["number"], (id_, *message["ids"]))
+        progress = Progress(message["term"], message["voted"], message["durable"])
+        known = starts.known(peer.id)
+        if known is not None and (reason := known.refuses(start, progress)):
+            if id_ not in self._refused:
+                self._refused.add(id_)
+                logger.error("voter %s is refused, its directory is an older copy: %s", peer, reason)
+            self._answer_start(peer, id_, refused=reason)
+            return
+        starts.remember(peer.id, start, progress)
+        if self._starts_of.get(peer) != id_:
+            self._starts_of[peer] = id_
+            if self._state == LEADER and peer in self._others:
+                self._match[peer] = 0  # what it has acknowledged before this start, it acknowledges again
+        self._answer_start(peer, id_, known=True)
+        if peer not in self._known_by:
+            self._tell_start(peer)
+
+    def _answer_start(self, peer: Peer, of: int, *, known: bool = False, refused: str = "") -> None:
+        """Say whether a start is known, or why it is refused; else the other voter is to tell it."""
+        self._send(peer, "start_reply", of=of, known=known, data=refused.encode())
+
+    def _on_start_reply(self, peer: Peer, message: Message) -> None:
+        if message["of"] != self._start_id:
+            return
+        if message["data"]:
+            reason = f"voter {peer} says: {message['data'].decode(errors='replace')}"
+            self._files.starts.refuse(reason)
+            raise VoterRolledBack(self._files.directory, reason)
+        if message["known"]:
+            self._known_by.add(peer)
+            self._look_whether_known()
+        else:
+            self._tell_start(peer)
+
+    def _note_durable(self, peer: Peer, index: int) -> None:
+        """Another voter has this journal's entries up to ``index`` on its disk; in the terms before this one some may go again."""
+        if self._log.term(index) == self._term:
+            self._files.starts.note(peer.id, Progress(self._term, False, index))
 
     def _SyncObj__onReadonlyNodeConnected(self, peer: Peer) -> None:
         """No transport of ours knows observers."""
@@ -367,7 +463,9 @@ class Node(syncobj.SyncObj):  # type: ignore[misc]  # pysyncobj ships no types
         if new:
             self._replace(new[0][1], entries[new[0][1] - previous - 1 :])
         self._note_ack(peer, top + 1, message["round"])
-        self._advance(min(message["commit_index"], top))
+        committed = min(message["commit_index"], top)
+        self._note_durable(peer, committed)
+        self._advance(committed)
 
     def _replace(self, index: int, entries: list[Entry]) -> None:
         """Take entries from ``index`` on, in place of those that contradict them."""
@@ -403,6 +501,7 @@ class Node(syncobj.SyncObj):  # type: ignore[misc]  # pysyncobj ships no types
         self._note_answer(peer, message)
         following = min(message["next_node_idx"], self._log.last + 1)
         if message["success"]:
+            self._note_durable(peer, following - 1)
             self._match[peer] = max(self._match[peer], following - 1)
             self._next[peer] = max(self._next[peer], following)
         elif message["reset"]:
@@ -618,6 +717,7 @@ class Node(syncobj.SyncObj):  # type: ignore[misc]  # pysyncobj ships no types
         """Stop in good order: an opening knows what was committed."""
         self._log.sync()
         self._log.note_commit()
+        self._files.starts.keep()
         self.fail("it was closed")
 
     def fail(self, reason: object) -> None:
@@ -642,6 +742,7 @@ class Node(syncobj.SyncObj):  # type: ignore[misc]  # pysyncobj ships no types
             "voter": self._self.voter.number,
             "state": "stopped" if self.failure is not None else STATES[self._state] if self._is_voter else "observer",
             "failure": None if self.failure is None else self.failure.reason,
+            "start": self._files.starts.own.number,
             "term": self._term,
             "leader": None if leader is None else leader.voter.number,
             "committed": self._commit,
@@ -663,6 +764,9 @@ class Node(syncobj.SyncObj):  # type: ignore[misc]  # pysyncobj ships no types
         }
 
 
+_OF_THOSE_WHO_VOTED = {"request_vote", "append_entries", "snapshot"}
+"""Candidates and leaders have voted, for themselves."""
+_ABOUT_STARTS: dict[str, Callable[[Node, Peer, Message], None]] = {"start": Node._on_start, "start_reply": Node._on_start_reply}
 _HANDLERS: dict[str, Callable[[Node, Peer, Message], None]] = {
     "append_entries": Node._on_append,
     "next_node_idx": Node._on_append_reply,

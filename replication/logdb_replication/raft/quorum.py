@@ -81,7 +81,7 @@ class Quorum:
             bind: Where to listen; None: at ``address``; see ``tcp.bind_address``.
 
         Raises:
-            WrongDirectory, VoterLost, CorruptionError: see ``files``.
+            WrongDirectory, VoterLost, VoterRolledBack, CorruptionError: see ``files`` and ``starts``.
             OSError: It cannot listen there.
         """
         with contextlib.ExitStack() as undone:
@@ -119,8 +119,8 @@ class Quorum:
             self._node.close()
         except LogdbError as error:
             logger.critical("voter %d stops: %s", self._node._self.voter.number, error)
-            self._node.fail(error)
             self.may_restart = error.retriable
+            self._node.fail(error)
         except BaseException as error:
             logger.critical("voter %d stops", self._node._self.voter.number, exc_info=True)
             self._node.fail(error)

@@ -90,6 +90,7 @@ class TcpTransport(Transport):  # type: ignore[misc]  # pysyncobj ships no types
         self._outgoing: dict[Peer, Link] = {}
         self._incoming: dict[Peer, Link] = {}
         self._refusals: dict[object, str] = {}
+        self.start_id = 0  # of this voter's start, in every message
         self.admit: Callable[[Voter], str] = lambda _: ""  # why a voter is refused, which has proven the secret
         self._closed = False
         self._awake, self._wakes = socket.socketpair()
@@ -122,7 +123,7 @@ class TcpTransport(Transport):  # type: ignore[misc]  # pysyncobj ships no types
         if len(link.queue) > QUEUE_SIZE_BYTES_MAX:
             return False
         assert link.writer is not None
-        link.queue += link.writer.frame(encode(message))
+        link.queue += link.writer.frame(encode({**message, "start_id": self.start_id}))
         self._flush(link)
         return True
 

@@ -205,8 +205,8 @@ def quorum(session: Session, /, config: str) -> None:
             [[voter.get(column, "") if "error" not in voter or column == "node" else "-" for column in columns] for voter in voters],
         )
         for voter in voters:
-            if "error" in voter:
-                say(f"node {voter['node']} at {voter['address']}: {voter['error']}")
+            if reason := voter.get("error") or voter.get("failure"):
+                say(f"node {voter['node']} at {voter['address']}: {reason}")
     session.exit_code = 0 if any(voter.get("state") == "leader" for voter in voters) else 1
 
 

@@ -103,6 +103,20 @@ def test_all_are_killed_and_a_disk_that_went_back_in_time_comes_last(nodes):
     nodes.start(3)
     until(lambda: in_sync(nodes, "t"), "all replicas are in sync")
     assert values(nodes.urls) == list(range(60))
+    shown = CliRunner().invoke(cli, ["quorum", "--cluster", nodes.config(1)]).output
+    assert "is an older copy of the voter's" in shown
+    nodes.kill(3)
+    with pytest.raises(AssertionError, match=r"is an older copy of the voter's.*logdb cluster join"):
+        nodes.start(3)
+    del nodes.processes[3]
+    join = ["cluster", "join", str(nodes.data(3)), "--cluster", nodes.config(3)]
+    assert "is an older copy" in CliRunner().invoke(cli, join).stderr
+    shutil.rmtree(nodes.data(3))
+    until(lambda: CliRunner().invoke(cli, join).exit_code == 0, "a new voter joins")
+    nodes.start(3)
+    until(nodes.all_vote, "all voters run again")
+    until(lambda: in_sync(nodes, "t"), "all replicas are in sync")
+    assert values(nodes.urls) == list(range(60))
 
 
 def test_all_are_killed_and_an_older_copy_of_a_directory_does_not_come_to_lead(nodes):

@@ -18,6 +18,8 @@ def messages(draw):
     message |= {name: draw(st.booleans()) for name in layout.flags}
     if layout.tail == "data":
         message["data"] = draw(st.binary(max_size=50))
+    elif layout.tail == "ids":
+        message["ids"] = tuple(draw(st.lists(NUMBERS, max_size=4)))
     elif layout.tail == "entries":
         first = message["prevLogIdx"] = draw(st.integers(0, 2**62))
         commands = draw(st.lists(st.tuples(st.binary(min_size=1, max_size=20), NUMBERS), max_size=4))
@@ -51,8 +53,8 @@ def test_any_bytes_are_a_message_or_refused(data):
 
 
 def test_a_worked_example():
-    message = {"type": "request_vote", "term": 7, "last_log_index": 258, "last_log_term": 6}
-    assert encode(message).hex() == "04" + "0000000000000007" + "0000000000000102" + "0000000000000006" + "00"
+    message = {"type": "request_vote", "start_id": 5, "term": 7, "last_log_index": 258, "last_log_term": 6}
+    assert encode(message).hex() == "04" + "0000000000000005" + "0000000000000007" + "0000000000000102" + "0000000000000006" + "00"
 
 
 @pytest.mark.parametrize(
@@ -61,11 +63,33 @@ def test_a_worked_example():
         pickle.dumps({"type": "request_vote"}),
         b"",
         b"\xff",
-        encode({"type": "request_vote", "term": 1, "last_log_index": 1, "last_log_term": 1}) + b"x",
-        encode({"type": "response_vote", "term": 1, "granted": True})[:-1] + b"\x02",
-        encode({"type": "append_entries", "term": 1, "round": 0, "commit_index": 1, "prevLogIdx": 1, "prevLogTerm": 1, "entries": []})[:-4]
+        encode({"type": "request_vote", "start_id": 1, "term": 1, "last_log_index": 1, "last_log_term": 1}) + b"x",
+        encode({"type": "response_vote", "start_id": 1, "term": 1, "granted": True})[:-1] + b"\x02",
+        encode(
+            {
+                "type": "append_entries",
+                "start_id": 1,
+                "term": 1,
+                "round": 0,
+                "commit_index": 1,
+                "prevLogIdx": 1,
+                "prevLogTerm": 1,
+                "entries": [],
+            }
+        )[:-4]
         + struct.pack(">I", 2**32 - 1),
-        encode({"type": "append_entries", "term": 1, "round": 0, "commit_index": 1, "prevLogIdx": 1, "prevLogTerm": 1, "entries": []})[:-4]
+        encode(
+            {
+                "type": "append_entries",
+                "start_id": 1,
+                "term": 1,
+                "round": 0,
+                "commit_index": 1,
+                "prevLogIdx": 1,
+                "prevLogTerm": 1,
+                "entries": [],
+            }
+        )[:-4]
         + struct.pack(">IQI", 1, 1, 2**32 - 1),
     ],
 )

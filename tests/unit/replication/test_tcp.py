@@ -17,7 +17,7 @@ from logdb_replication.raft.tcp import TcpTransport
 from logdb_replication.raft.voters import Peer, Voter
 
 SECRET = b"s" * 32
-MESSAGE = {"type": "request_vote", "term": 1, "last_log_index": 1, "last_log_term": 0}
+MESSAGE = {"type": "request_vote", "start_id": 0, "term": 1, "last_log_index": 1, "last_log_term": 0}
 
 
 @contextlib.contextmanager
