@@ -87,8 +87,11 @@ class AuthorizedLog:
     def epoch_end(self, epoch: int, *, current_epoch: int | None = None) -> EpochEnd | None:
         return self._log.epoch_end(epoch, current_epoch=current_epoch)
 
-    def check_end_known(self, offset: int | None = None) -> None:
-        self._log.check_end_known(offset)
+    def promised_end_offset(self, isolation_level: IsolationLevel = "read_uncommitted") -> int:
+        return self._log.promised_end_offset(isolation_level)
+
+    def check_end_known(self) -> None:
+        self._log.check_end_known()
 
     def watch(self, grown: Signal) -> None:
         self._log.watch(grown)
@@ -272,7 +275,10 @@ class ForwardedLog(AuthorizedLog):
         super().__init__(session, cast("ReplicaLog", log))
         self._elsewhere = log
 
-    def check_end_known(self, offset: int | None = None) -> None:
+    def promised_end_offset(self, isolation_level: IsolationLevel = "read_uncommitted") -> int:
+        return self._elsewhere.readable_end_offset(isolation_level)
+
+    def check_end_known(self) -> None:
         """The leader checks it before it tells its ends."""
 
     def read_batches(

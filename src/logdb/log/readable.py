@@ -136,16 +136,26 @@ class ReadableLog:
         committed, view = is_committed(isolation_level), self.catch_up()
         return (self._decided() if committed else view).limit(committed)
 
-    def check_end_known(self, offset: int | None = None) -> None:
-        """Return if a leader can tell where reading ends, or if ``offset`` lies before what it cannot tell.
+    def promised_end_offset(self, isolation_level: IsolationLevel = "read_uncommitted") -> int:
+        """Where reading ends; of a leader whose high watermark has not reached the start of its epoch: not below that start.
+
+        Every record that an earlier leader acknowledged or showed lies below the start of the epoch.  A reader that takes a lower
+        high watermark for the end of the log would miss some.
+        """
+        view = self.view
+        promised = view.epochs.latest_start if view.high_watermark < view.epochs.latest_start else 0
+        return max(promised, self.readable_end_offset(isolation_level))
+
+    def check_end_known(self) -> None:
+        """Return if a leader can tell where reading ends.
 
         Raises:
-            OffsetNotAvailable: Its high watermark has not reached the start of its epoch, nor ``offset``.
+            OffsetNotAvailable: Its high watermark has not reached the start of its epoch.
 
         Source: KIP-207.
         """
         high_watermark, start_offset = self.view.high_watermark, self.view.epochs.latest_start
-        if high_watermark < start_offset and (offset is None or offset >= high_watermark):
+        if high_watermark < start_offset:
             raise OffsetNotAvailable(self.topic, self.partition, high_watermark, start_offset)
 
     def open_transactions(self) -> list[OpenTransaction]:

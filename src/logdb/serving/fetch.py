@@ -66,12 +66,13 @@ class PartitionRead:
             log = session.log(*self.where)
             if self.wanted.leader_epoch is not None and not self.marks:
                 self.check(log, self.wanted.leader_epoch)
-            if session.replication is not None:
-                log.check_end_known(self.next_offset)
             begin, room_bytes = self.next_offset, min(room_bytes, self.wanted.max_bytes - self.size_bytes)
-            readable = log.readable_end_offset(isolation_level)
+            readable = log.promised_end_offset(isolation_level)
             if at_least_one or room_bytes > 0:
                 view, next_offset = log.read_batches(begin, max(1, room_bytes), isolation_level=isolation_level)
+                if session.replication is not None and next_offset == begin:
+                    log.check_end_known()
+                    readable = begin  # it has become known since
                 if at_least_one or len(view) <= room_bytes:
                     self.next_offset = next_offset
                     for part in self.selected(log, view, begin, isolation_level):

@@ -315,11 +315,14 @@ class ReplicaLog(PartitionLog, Protocol):
     def producers(self) -> "list[Producer]":
         """The producers that are known, as of what is written."""
 
-    def check_end_known(self, offset: int | None = None) -> None:
-        """Return if a leader can tell where reading ends, or if ``offset`` lies before what it cannot tell.
+    def promised_end_offset(self, isolation_level: "IsolationLevel" = "read_uncommitted") -> int:
+        """Where reading ends; of a leader whose high watermark has not reached the start of its epoch: not below that start."""
+
+    def check_end_known(self) -> None:
+        """Return if a leader can tell where reading ends.
 
         Raises:
-            OffsetNotAvailable: Its high watermark has not reached the start of its epoch (KIP-207), nor ``offset``.
+            OffsetNotAvailable: Its high watermark has not reached the start of its epoch (KIP-207).
         """
 
     def follow_leader(self, leader: int | None, leader_epoch: int) -> None:

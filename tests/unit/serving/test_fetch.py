@@ -7,11 +7,12 @@ import pytest
 
 import logdb
 from logdb.access.access_control import AccessControl
-from logdb.errors import UnknownTopic
+from logdb.errors import OffsetNotAvailable, UnknownTopic
 from logdb.requests.principals import ANONYMOUS
 from logdb.serving.fetch import PartitionRead, Wanted, fetch
 from logdb.serving.limits import Limits
 from logdb.serving.resources import ON_LOOP_COUNT_MAX, DoorResources, RequestResources
+from support.followers import open_replica
 
 
 @pytest.fixture
@@ -214,3 +215,40 @@ def test_it_takes_at_most_half_of_the_memory(db):
         assert asked[1] < 5_000
 
     run(db, story, memory_bytes_max=100_000)
+
+
+class Leading:
+    """The session of a node that leads the logs of a store."""
+
+    replication = object()
+
+    def __init__(self, store):
+        self.log = store.log
+
+    def located(self, error):
+        return error
+
+
+@pytest.mark.parametrize("isolation_level", ["read_uncommitted", "read_committed"])
+def test_a_new_leader_tells_no_end_below_what_was_shown_before(tmp_path, isolation_level):
+    def read(offset, **options):
+        read = PartitionRead(Wanted("t", 0, offset))
+        read.read(Leading(db), 1 << 20, isolation_level, **options)
+        return read
+
+    with open_replica(tmp_path / "db", limited=True, batch_size=200) as db:
+        db.create_topic("t")
+        log = db.log("t")
+        log.begin_epoch(1)
+        for number in range(12):
+            log.append_many([b"%d" % number])
+        log.move_high_watermark(5, leader_epoch=1)
+        assert read(0).marks["readable_end_offset"] == 5
+        log.begin_epoch(2)
+        first, full, behind = read(0), read(0, at_least_one=False), read(5)
+        assert (first.next_offset, first.marks["readable_end_offset"]) == (5, 12), "up to 12 records may have been acknowledged"
+        assert full.next_offset == 5
+        assert isinstance(behind.error, OffsetNotAvailable), "the reader asks again"
+        log.move_high_watermark(12, leader_epoch=2)
+        end = read(12)
+        assert (read(5).next_offset, end.error, end.marks["readable_end_offset"]) == (12, None, 12)
