@@ -219,8 +219,8 @@ class BatchBuilder:
 
     # ---------------------------------------------------------------- hooks, for the subclass to override
 
-    def _write(self, batches: memoryview, base_offset: int, next_offset: int, max_timestamp: int, /) -> None:
-        """Write batches, which hold [base_offset, next_offset); the view is released when this returns.
+    def _write(self, batches: memoryview, base_offset: int, next_offset: int, now_ms: int, /) -> None:
+        """Write batches, which hold [base_offset, next_offset), at ``now_ms`` of the clock; the view is released when this returns.
 
         If it raises, the same bytes come again, perhaps in another thread, before any that follow them.
         """

@@ -368,16 +368,12 @@ static int raw_check(buffer *f, int64_t record_span, int64_t base_offset)
     const uint8_t *data = f->view.buf;
     int64_t span = 0;
     size_t at = 0;
-    f->max_timestamp = INT64_MIN;
     while (f->used - at >= BATCH_HEADER_SIZE) {
         size_t size = (size_t)load_be32(data + at + BATCH_LENGTH) + BATCH_LENGTH_FROM;
         if (size < BATCH_HEADER_SIZE || size > f->used - at)
             break;
         if (base_offset >= 0 && (int64_t)load_be64(data + at + BATCH_BASE_OFFSET) != base_offset + span)
             break;
-        int64_t max_timestamp = (int64_t)load_be64(data + at + BATCH_MAX_TIMESTAMP);
-        if (max_timestamp > f->max_timestamp)
-            f->max_timestamp = max_timestamp;
         span += (int64_t)load_be32(data + at + BATCH_LAST_OFFSET_DELTA) + 1;
         at += size;
     }

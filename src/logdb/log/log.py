@@ -2,14 +2,14 @@
 
 The catalogue, and the threads that flush, belong to its ``Host``.
 
-    BatchBuilder    C: append, append_many; hands full buffers of batches to ``_write`` below
+    BatchBuilder    C: append, append_many; hands full buffers of batches to its hook ``_write``, the ``SegmentWriter``'s ``write``
     ReadableLog     where it ends, and reading it (readable.py)
       Log             its parts together; batches that come ready-made (appending.py), rolls, truncation
         SegmentWriter   writes the buffers into segments (segment_writer.py)
         LogSync         what is durable: syncs and checkpoints (log_sync.py)
 
-Threading: any number of threads.  ``_write`` runs under the builder's write lock; what it changes is published as a ``LogView``
-by one assignment, after which readers may see it.  ``log.view`` says which lock is held for what.
+Threading: any number of threads.  A change is published as a ``LogView`` by one assignment, after which readers may see it.
+``log.view`` says which lock is held for what.
 """
 
 import contextlib
@@ -156,9 +156,8 @@ class Log(BatchBuilder, ReadableLog):
         self._followed = FollowedLeader(None, epochs.latest) if self.follows else None
         self._high_watermark_epoch = -1  # of the leader that has moved it last; under ``SegmentWriter.lock``
         self._replacing = threading.Lock()  # held while files are renamed: a reader that misses a file waits
-        self.writer = SegmentWriter(
-            self, io=io, clock=self._clock, host=host, config=config, point=point, unsealed=unsealed, transactions=transactions
-        )
+        self.writer = SegmentWriter(self, io=io, host=host, config=config, point=point, unsealed=unsealed, transactions=transactions)
+        self._write = self.writer.write  # type: ignore[method-assign]  # a hook; a method here would only call it
         self.interrupted = False  # a truncation was committed, and its files are not in place
         self.syncs = LogSync(self, io, host, checkpointed)
         self._is_held = False  # by ``alone``: the active segment stays
@@ -476,15 +475,6 @@ class Log(BatchBuilder, ReadableLog):
         return high_watermark.move(self, offset, leader_epoch)
 
     # ------------------------------------------------------------ hooks of the builder
-
-    def _write(self, batches: memoryview, base_offset: int, next_offset: int, _max_timestamp: int) -> None:
-        """Write a buffer of batches; under the builder's write lock.  Tried again with the same bytes if it raises."""
-        if self.refuses_writes:
-            raise self._host.refusal(self)
-        with self.writer.lock:
-            self.writer.write(batches, base_offset, next_offset)
-        if self._watchers:
-            self.wake()
 
     def _woken(self) -> None:
         self._host.wake_writer(self)
