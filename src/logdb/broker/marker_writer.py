@@ -49,8 +49,9 @@ class MarkerWriter:
 
     def sync(self, partitions: Iterable[TopicPartition]) -> None:
         """As ``TransactionPeers.sync``."""
+        logs = {where: self._log(where) for where in partitions}
         syncs: list[Callable[[], None]] = [
-            partial(self._sync, where, log) for where in partitions if (log := self._log(where)) is not None and not log.is_synced
+            partial(self._sync, where, log) for where, log in logs.items() if log is not None and not log.is_synced
         ]
         if self._last_sync_s > _SLOW_SYNC_S:
             syncs[1:] = [self._handed_over(sync) for sync in syncs[1:]]
@@ -74,7 +75,7 @@ class MarkerWriter:
 
     def write(self, markers: WriteMarkers) -> None:
         """As ``TransactionPeers.write_markers``.  A snapshot has all markers of a transaction, or none."""
-        with self._storage.transaction_lock.shared():
+        with self._storage.transaction_lock:
             _raise_first([partial(self._write, where, markers) for where in sorted(markers.partitions)])
 
     def _write(self, where: TopicPartition, markers: WriteMarkers) -> None:
@@ -116,7 +117,7 @@ class MarkerWriter:
 
     def _log(self, where: TopicPartition) -> ReplicaLog | None:
         try:
-            return self._storage.log_in_use(*where) or self._storage.log(*where)
+            return self._storage.open_logs.get(where) or self._storage.log(*where)
         except (UnknownTopic, UnknownPartition):
             return None
 

@@ -42,7 +42,7 @@ from logdb.coordinator.effects import (
     TimerKey,
 )
 from logdb.errors import CoordinatorLoading, LogdbError, SyncFailed, release_frames
-from logdb.model import Durability, ProducerIdAndEpoch
+from logdb.model import ProducerIdAndEpoch
 from logdb.store.protocols import ReplicaLog
 from logdb.threads import renewed
 
@@ -53,6 +53,7 @@ T = TypeVar("T")
 _RETRY: TimerKey = ("runner: finish what a failure left behind",)
 _DEFERRED: TimerKey = ("runner: append deferred records",)
 _DEFER_MS = 100
+_NOTHING = contextlib.nullcontext()
 
 tickets = itertools.count(1)
 """Numbers for requests, one for each."""
@@ -89,7 +90,7 @@ class Shard(Generic[C]):
         clock: Callable[[], int],
         timers: Timers,
         execute: Callable[[Action], None],
-        while_appending: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext,
+        while_appending: contextlib.AbstractContextManager[object] = _NOTHING,
         follows: bool = False,
         loads_in_background: bool = False,
     ) -> None:
@@ -99,7 +100,7 @@ class Shard(Generic[C]):
             epoch: Leader epoch of the partition in which this node coordinates.
             clock: Time of day, in ms since 1970.
             execute: Executes an action; raises why it failed.
-            while_appending: Entered while records are appended.
+            while_appending: Entered while records are appended, by several threads at once.
             follows: Another process writes the partition: read on before each query, and handle no events.
             loads_in_background: A request that comes while another thread loads is refused instead of waiting.
         """
@@ -294,7 +295,7 @@ class Shard(Generic[C]):
         """Append records behind the deferred ones, and accept."""
         self._appending = (effects, self.log.end_offset + len(self._deferred))
         try:
-            with self._while_appending():
+            with self._while_appending:
                 self._append(effects)
         except LogdbError as error:
             if not getattr(error, "offsets", None):
@@ -326,13 +327,12 @@ class Shard(Generic[C]):
 
     def _append(self, effects: Effects) -> None:
         """Write the records; ``_publish`` waits for the commit, which others may share."""
-        level: Durability | None = "os" if self.log.durability == "fsync" else None
         keys, values = zip(*self._deferred, *effects.records, strict=True)
         if effects.producer is None:
-            self.log.append_many(values, keys, durability=level)
+            self.log.append_many(values, keys, durability="os")
         else:
             batches = transactional_batches(values, keys, effects.producer, self._clock())
-            self.log.append_batches(batches, durability=level, internal=True)
+            self.log.append_batches(batches, durability="os", internal=True)
 
     def _finish_failed_write(self) -> None:
         """Finish a failed write before anything new: effects whose records the log has kept are accepted after all.
@@ -439,7 +439,7 @@ class _Memory(BatchBuilder):
         super().__init__(next_offset=0, leader_epoch=0, batch_size=1 << 20, write_size=1 << 20, group_size=1 << 20, clock=lambda: now_ms)
         self.batches = bytearray()
 
-    def _write(self, batches: memoryview, _base_offset: int, _next_offset: int, _max_timestamp: int) -> None:
+    def _write(self, batches: memoryview, _base_offset: int, _next_offset: int, _now_ms: int) -> None:
         self.batches += batches
 
 

@@ -24,7 +24,6 @@ from logdb.io import IO
 from logdb.log.log import Log
 from logdb.log.readable import ReadableLog
 from logdb.meta import Catalogue
-from logdb.meta.reader_writer_lock import ReaderWriterLock
 from logdb.model import (
     BY_DEFAULT,
     DURABILITY_LEVELS,
@@ -74,6 +73,8 @@ class Store:
         replicated: bool,
     ) -> None:
         self.path, self.mode, self.linger_ms = path, mode, linger_ms
+        if clock is None and type(io).clock_ms is not IO.clock_ms:
+            clock = io.clock_ms  # another object's clock gives records their time, too
         self.snapshot: SnapshotFile | None = None
         self.clock_ms: Callable[[], int] = clock or io.clock_ms  # time of day, in ms since 1970
         self._writer: Writer | None = None
@@ -99,6 +100,9 @@ class Store:
             )
             self.wake_writer, self.wake_syncer = self._writer.flusher.wake_writer, self._writer.flusher.wake_syncer
             self._logs = self._writer.logs
+        self.transaction_lock, self.open_logs = self._state.transaction_lock, self._state.logs
+        self.check_open, self.check_writable = self._state.check_open, self._state.check_writable
+        if self._writer is not None:
             self._writer.begin()
 
     @staticmethod
@@ -181,24 +185,8 @@ class Store:
         return self._state.catalogue
 
     @property
-    def transaction_lock(self) -> ReaderWriterLock:
-        """Shared while a transaction is decided, or its markers are written; taken before all locks."""
-        return self._state.transaction_lock
-
-    @property
     def closed(self) -> bool:
         return self._state.closed
-
-    def check_open(self, *, writable: bool = False) -> None:
-        """Raise unless the store is open in this process, and, with ``writable``, accepts writes.
-
-        Raises:
-            Closed, Forked, ReadOnly, SyncFailed: see ``logdb.errors``.
-        """
-        if writable:
-            self._state.check_writable()
-        else:
-            self._state.check_open()
 
     @property
     def writer(self) -> Writer:
@@ -297,10 +285,6 @@ class Store:
     def log(self, topic: str, partition: int = 0) -> Log:
         """The one ``Log`` object of a partition, recovered at its first use."""
         return self._logs.log(topic, partition)
-
-    def log_in_use(self, topic: str, partition: int) -> Log | None:
-        """The log of a partition, if it is open."""
-        return self._state.logs.get(TopicPartition(topic, partition))
 
     def flush(self, sync: bool = True) -> None:
         """``Log.flush`` of every log that is open; nothing with mode "r"."""
@@ -469,7 +453,7 @@ class Store:
         """
         state = self._state
         with contextlib.ExitStack() as locks:
-            with state.transaction_lock.alone():
+            with self.transaction_lock.alone():
                 locks.enter_context(state.topics_lock)
                 locks.enter_context(state.checkpoint_lock)
                 state.check_writable()
