@@ -119,21 +119,17 @@ def sync_directory(io: IO, path: str) -> None:
         DiskFull, WriteFailed: The directory could not be opened; its entries may not be durable yet.
     """
     try:
-        _timed(io, path, _fsync_directory, io, path)
+        try:
+            _timed(io, path, io.fsync_dir, path)
+        except DirectoryNotOpened as error:
+            if error.errno not in _NO_DESCRIPTOR:
+                raise
+            _make_way()
+            _timed(io, path, io.fsync_dir, path)
     except DirectoryNotOpened as error:
         raise write_error(path, 0, error) from error
     except OSError as error:
         raise condemn(io, os.path.join(path, ""), error) from error
-
-
-def _fsync_directory(io: IO, path: str) -> None:
-    try:
-        io.fsync_dir(path)
-    except DirectoryNotOpened as error:
-        if error.errno not in _NO_DESCRIPTOR:
-            raise
-        _make_way()
-        io.fsync_dir(path)
 
 
 # ---------------------------------------------------------------- one open file

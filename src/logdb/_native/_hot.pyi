@@ -127,7 +127,7 @@ class BatchBuilder:
         record_span: int,
         expected_offset: int | None = None,
         durability: str | None = None,
-        admit: Callable[[int], object] | None = None,
+        admit: Callable[[int, int], object] | None = None,
         placed: bool = False,
     ) -> range:
         """Append checked batches that lie in ``buffer[:size_bytes]``, of ``record_span`` offsets in all.
@@ -135,8 +135,8 @@ class BatchBuilder:
         Base offsets and leader epochs are set here, unless the batches are ``placed``: then they keep theirs, and the
         first begins at ``expected_offset``.  The batches are written before returning (at fsync: committed).
         The buffer is the builder's once this returned or raised an exception with ``offsets``: do not touch it again.
-        ``admit`` is called with the first offset just before they are accepted, and may raise to refuse them; until then
-        no other record is accepted, and once it has returned, these are.
+        ``admit`` is called with the first offset and the clock's ms just before they are accepted, and may raise to refuse them;
+        until then no other record is accepted, and once it has returned, these are.
 
         Raises:
             SystemError: The batches do not fill ``size_bytes``, or do not span ``record_span``; or they are placed, and

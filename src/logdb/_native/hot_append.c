@@ -419,13 +419,17 @@ static buffer *raw_take(PyObject *const *in, int64_t *record_span, int64_t base_
     return NULL;
 }
 
-/* Calls admit(first), which raises to refuse: while append_lock is held no other thread gets the offsets. */
-static int raw_admit(PyObject *admit, int64_t first)
+/* Calls admit(first, now), which raises to refuse: while append_lock is held no other thread gets the offsets. */
+static int raw_admit(builder *b, PyObject *admit, int64_t first)
 {
-    PyObject *offset = PyLong_FromLongLong(first), *result = NULL;
-    if (offset != NULL)
-        result = PyObject_CallOneArg(admit, offset);
+    int64_t now = builder_now(b);
+    if (now == INT64_MIN)
+        return -1;
+    PyObject *offset = PyLong_FromLongLong(first), *now_ms = PyLong_FromLongLong(now), *result = NULL;
+    if (offset != NULL && now_ms != NULL)
+        result = PyObject_CallFunctionObjArgs(admit, offset, now_ms, NULL);
     Py_XDECREF(offset);
+    Py_XDECREF(now_ms);
     Py_XDECREF(result);
     return result != NULL ? 0 : -1;
 }
@@ -444,7 +448,7 @@ static int raw_put(builder *b, buffer *f, int64_t record_span, const terms *t, P
             return -1;
     }
     *first = builder_next_offset(b);
-    if (given(admit) && raw_admit(admit, *first))
+    if (given(admit) && raw_admit(b, admit, *first))
         return -1;
     f->base_offset = *first;
     f->next_offset = *first + record_span;

@@ -4,9 +4,10 @@ The catalogue, and the threads that flush, belong to its ``Host``.
 
     BatchBuilder    C: append, append_many; hands full buffers of batches to its hook ``_write``, the ``SegmentWriter``'s ``write``
     ReadableLog     where it ends, and reading it (readable.py)
-      Log             its parts together; batches that come ready-made (appending.py), rolls, truncation
-        SegmentWriter   writes the buffers into segments (segment_writer.py)
-        LogSync         what is durable: syncs and checkpoints (log_sync.py)
+      AppendableLog     batches that come ready-made (appending.py)
+        Log               its parts together; rolls, truncation
+          SegmentWriter     writes the buffers into segments (segment_writer.py)
+          LogSync           what is durable: syncs and checkpoints (log_sync.py)
 
 Threading: any number of threads.  A change is published as a ``LogView`` by one assignment, after which readers may see it.
 ``log.view`` says which lock is held for what.
@@ -19,7 +20,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from logdb.codec import FSYNC, OS, BatchBuilder, Positions, compression
-from logdb.codec.control import ControlType
 from logdb.disk import sync_directory, write_error
 from logdb.errors import (
     CodecMissing,
@@ -34,8 +34,8 @@ from logdb.errors import (
     WriteFailed,
 )
 from logdb.io import IO
-from logdb.log import appending, following, high_watermark, producer_snapshot
-from logdb.log.appending import GROUP_SIZE_BYTES
+from logdb.log import following, high_watermark, producer_snapshot
+from logdb.log.appending import GROUP_SIZE_BYTES, AppendableLog
 from logdb.log.epochs import LeaderEpochs
 from logdb.log.high_watermark import HighWatermarkFile
 from logdb.log.host import Captured, Host
@@ -46,7 +46,6 @@ from logdb.log.recovery_point import Point, RecoveryPointFile
 from logdb.log.segment_writer import SegmentWriter, unstable_offset
 from logdb.log.transactions import Transactions
 from logdb.log.view import LogView
-from logdb.mistakes import explained
 from logdb.model import (
     COMPRESSION_TYPES,
     DURABILITY_LEVELS,
@@ -55,7 +54,6 @@ from logdb.model import (
     Durability,
     LogConfig,
     OpenTransaction,
-    ProducerIdAndEpoch,
 )
 from logdb.segment.segment import Segment
 from logdb.threads import renew
@@ -79,7 +77,7 @@ class FollowedLeader(NamedTuple):
     leader_epoch: int
 
 
-class Log(BatchBuilder, ReadableLog):
+class Log(AppendableLog):
     """One partition: append records, read them back.  Made by ``Database.log``.
 
     | field                  | who changes it                            | under which lock       | when it may be trusted              |
@@ -227,87 +225,6 @@ class Log(BatchBuilder, ReadableLog):
                 raise WriteFailed(self.directory, interrupted)
             aborted = b"" if view.active is None else view.active.transactions.below(view.written_offset)
             return Captured(view, producers, aborted)
-
-    # ------------------------------------------------------------ batches that come ready-made (log.appending)
-
-    def append_batches(
-        self, batches: Buffer, *, expected_offset: int | None = None, durability: str | None = None, internal: bool = False
-    ) -> range:
-        """Append ready-made record batches, as a server gets them over a wire.
-
-        They are checked once (CRC, counts, every record within bounds) and stored as they are, except that the log sets base
-        offset and leader epoch and, if the topic says LogAppendTime, timestamp and CRC.
-
-        Batches with a producer id are checked against the state of the producer.  If all batches of a call are among its last
-        five, none is appended again: the call returns their offsets, once they are acknowledged at its level.  If only
-        the first are, and the log ends with these, the others are appended.
-        Transactional ones begin the producer's transaction on this partition.
-
-        Args:
-            batches: RecordBatch v2, back to back, any codec.
-            expected_offset: Fail unless the log ends here; not for duplicates.
-            durability: Level of this call; None: the topic's.
-            internal: The batches are a coordinator's own: they have a producer, but no sequences.
-
-        Returns:
-            The offsets given, or those of the originals.
-
-        Raises:
-            InvalidBatch: A batch is damaged or invalid; nothing was appended.
-            RecordTooLarge: A batch is over ``max.message.bytes``.
-            CodecMissing: The package of their codec, or the topic's, is not installed.
-            ProducerFenced: The log has a newer epoch of the producer.
-            OutOfOrderSequence: Batches of the producer are missing before these, or these are older than its last five; or some
-                of the call are duplicates, and the others do not follow them.
-            InvalidTransactionState: The producer has an open transaction here, and these batches are outside of it.
-            UnexpectedOffset, DiskFull, SyncFailed: as ``append``.
-
-        Source: KIP-98.
-        """
-        try:
-            view = memoryview(batches).cast("B")
-        except TypeError as error:
-            raise explained(error, Log.append_batches, batches=batches) from error.__cause__
-        if self._refusing:
-            raise self._host.refusal(self)
-        if self._codec_missing is not None:
-            self._check_codec()
-        if not view:
-            return self.append_many((), expected_offset=expected_offset, durability=durability)
-        if len(view) > GROUP_SIZE_BYTES:
-            return appending.append_large(self, view, expected_offset, durability, internal)
-        return appending.append_group(self, view, expected_offset, durability, internal)
-
-    def _check_codec(self) -> None:
-        """Refuse records if their batches cannot be compressed.
-
-        Raises:
-            CodecMissing: The package of the topic's codec is not installed.
-        """
-        if (missing := self._codec_missing) is not None:
-            raise CodecMissing(missing.codec, missing.package)
-
-    def append_marker(self, producer: ProducerIdAndEpoch, *, commit: bool, coordinator_epoch: int) -> int:
-        """End a producer's transaction on this partition; for the coordinator of transactions.
-
-        Args:
-            producer: A newer epoch than that of its batches fences instances with the older epoch.
-            commit: Whether its records become visible, or stay invisible.
-            coordinator_epoch: Of the coordinator, in [0, 2^31).
-
-        Returns:
-            The offset of the marker, which is written also where no transaction is open.
-
-        Raises:
-            ProducerFenced, CoordinatorFenced: The log has a newer epoch of the producer, or of the coordinator.
-            DiskFull, SyncFailed: as ``append``.
-
-        Source: KIP-98, WriteTxnMarkers.
-        """
-        if self._refusing:
-            raise self._host.refusal(self)
-        kind = ControlType.COMMIT if commit else ControlType.ABORT
-        return appending.append_marker(self, kind, producer, coordinator_epoch)
 
     # ------------------------------------------------------------ configs, flush
 

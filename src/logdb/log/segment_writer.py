@@ -16,12 +16,14 @@ from logdb.disk import write_error
 from logdb.errors import LogdbError
 from logdb.io import IO
 from logdb.log import epochs as epochs_file
+from logdb.log import producer_snapshot
 from logdb.log.host import Host
+from logdb.log.producers import ProducerStates
 from logdb.log.recovery_point import Point, RecoveryPointFile
 from logdb.log.retention import born_ms
 from logdb.log.transactions import Transactions
 from logdb.log.view import LogView
-from logdb.model import OFFSET_MAX, LogConfig
+from logdb.model import OFFSET_MAX, LogConfig, TopicPartition
 from logdb.segment.segment import Segment
 
 if TYPE_CHECKING:
@@ -167,6 +169,17 @@ class SegmentWriter:
         view = self._log.view
         if not segment.whole or segment.size_bytes != view.written_position:
             segment.restore(view.written_position, view.written_offset)
+
+    def begin_transactions(self) -> Transactions:
+        """The log's ``Transactions``; before the first is created, the catalogue notes durably that the log has producers."""
+        log = self._log
+        with log.syncs.lock:
+            if self.transactions is None:
+                offset = log.view.flushed.offset
+                producer_snapshot.save(self._io, self._directory, offset, ProducerStates(), {})
+                self._host.note_producers(log, offset)
+                self.transactions = Transactions(TopicPartition(log.topic, log.partition), ProducerStates(), (offset,), offset)
+            return self.transactions
 
     # ------------------------------------------------------------ segments
 

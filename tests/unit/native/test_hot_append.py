@@ -569,16 +569,16 @@ def test_many_raw_batches_of_an_unwritable_log() -> None:
 
 
 def test_raw_batches_are_admitted_once_their_offsets_are_known() -> None:
-    sink, asked = Sink(next_offset=5), list[int]()
+    sink, asked = Sink(next_offset=5, clock=at_now), list[tuple[int, int]]()
     sink.append(b"open")
     data = encode_batch([b"a", b"b"])
-    assert raw(sink, data, 2, admit=asked.append) == range(6, 8)
-    assert asked == [6]
+    assert raw(sink, data, 2, admit=lambda *told: asked.append(told)) == range(6, 8)
+    assert asked == [(6, NOW)]
     assert raw(sink, data, 2, admit=None) == range(8, 10)
 
 
 def test_what_is_not_admitted_is_not_appended() -> None:
-    def refuse(_first: int) -> None:
+    def refuse(_first: int, _now_ms: int) -> None:
         raise KeyError
 
     sink = Sink()
@@ -589,9 +589,9 @@ def test_what_is_not_admitted_is_not_appended() -> None:
         raw(sink, data, 1, admit=7)
     assert (sink._next_offset, sink.out) == (0, b"")
     assert raw(sink, data, 1) == range(1)
-    asked: list[int] = []
+    asked: list[tuple[int, int]] = []
     with pytest.raises(Rejected, match="expected_offset"):
-        raw(sink, data, 1, expected_offset=7, admit=asked.append)
+        raw(sink, data, 1, expected_offset=7, admit=lambda *told: asked.append(told))
     assert asked == []
 
 
@@ -601,7 +601,7 @@ def test_while_one_is_asked_for_nobody_else_gets_the_offsets() -> None:
     other = threading.Thread(target=lambda: (inside.wait(), others.append(sink.append(b"other"))))
     other.start()
 
-    def admit(first: int) -> None:
+    def admit(first: int, _now_ms: int) -> None:
         inside.set()
         other.join(0.05)
         assert (first, others) == (0, [])
@@ -614,5 +614,5 @@ def test_while_one_is_asked_for_nobody_else_gets_the_offsets() -> None:
 def test_who_is_asked_may_not_append_himself() -> None:
     sink = Sink()
     with pytest.raises(RuntimeError, match="same thread"):
-        raw(sink, encode_batch([b"a"]), 1, admit=lambda _first: sink.append(b"x"))
+        raw(sink, encode_batch([b"a"]), 1, admit=lambda _first, _now_ms: sink.append(b"x"))
     assert sink._next_offset == 0
