@@ -144,6 +144,9 @@ class BatchBuilder:
             whatever the hooks raise.
         """
 
+    def now_ms(self) -> int:
+        """The clock, in ms since 1970: the timestamp of a record that came now."""
+
     def _alone(self, function: Callable[[int], _T], /) -> _T:
         """Call ``function(next_offset)`` while no record is accepted; it may drain, and must not append."""
 

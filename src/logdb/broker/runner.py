@@ -74,6 +74,7 @@ class Shard(Generic[C]):
     ``_appending``       append,                        ``_lock``               None: every record of the log is accepted
                          ``_finish_failed_write``
     ``_deferred``        accept, append                 ``_lock``               always; accepted records that the log lacks
+    ``_defers``          accept, fire                   ``_lock``               True: a timer will append the deferred records
     ``_pending``         accept, ``_publish``           popleft is atomic       always; accepted effects whose actions have not begun
     ``_failed``          a sync that failed             no lock                 final
     ``_ended``           end                            no lock                 final; nothing is appended once ``end`` has returned
@@ -98,7 +99,7 @@ class Shard(Generic[C]):
 
         Args:
             epoch: Leader epoch of the partition in which this node coordinates.
-            clock: Time of day, in ms since 1970.
+            clock: Time of day, in ms since 1970; the log's.
             execute: Executes an action; raises why it failed.
             while_appending: Entered while records are appended, by several threads at once.
             follows: Another process writes the partition: read on before each query, and handle no events.
@@ -114,6 +115,7 @@ class Shard(Generic[C]):
         self._waiting: dict[int, Future[Any]] = {}
         self._appending: tuple[Effects, int] | None = None  # not accepted; in the log from that offset on, or kept by it
         self._deferred: list[StateRecord] = []
+        self._defers = False
         self._pending: deque[Effects] = deque()
         self._failed: SyncFailed | None = None
         self._ended: LogdbError | None = None
@@ -217,6 +219,7 @@ class Shard(Generic[C]):
             try:
                 self._finish_failed_write()
                 if key is _DEFERRED:
+                    self._defers = False
                     self._write_deferred()
                 effects = Effects() if key in (_RETRY, _DEFERRED) else self._step(TimerFired(key))
             except LogdbError as error:
@@ -224,6 +227,7 @@ class Shard(Generic[C]):
                     return
                 logger.warning("%s-%d: a timer: %s", self.log.topic, self.log.partition, error)
                 if not isinstance(error, SyncFailed):
+                    self._defers |= key is _DEFERRED
                     self._timers.set((self, key), RETRY_MS)
                 return
         self._finish(effects)
@@ -318,7 +322,9 @@ class Shard(Generic[C]):
     def _accept(self, effects: Effects, offset: int) -> None:
         if effects.deferred:
             self._deferred += effects.records
-            self._timers.set((self, _DEFERRED), _DEFER_MS)
+            if not self._defers:
+                self._defers = True
+                self._timers.set((self, _DEFERRED), _DEFER_MS)
         self._coordinator.accept(effects, offset)
         if effects.actions:
             self._pending.append(effects)

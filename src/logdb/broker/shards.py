@@ -167,7 +167,7 @@ class Shards(Generic[C]):
             log,
             self._make(log, epoch),
             epoch=epoch,
-            clock=self._storage.clock_ms,
+            clock=log.now_ms,
             timers=self._timers,
             execute=self._execute,
             while_appending=self._while_appending,

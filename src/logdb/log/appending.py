@@ -17,8 +17,6 @@ from logdb.mistakes import explained
 from logdb.model import DURABILITY_LEVELS, OFFSET_MAX, Buffer, ProducerIdAndEpoch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from logdb.log.log_sync import LogSync
     from logdb.log.segment_writer import SegmentWriter
 
@@ -32,7 +30,6 @@ class AppendableLog(BatchBuilder, ReadableLog):
     writer: "SegmentWriter"
     syncs: "LogSync"
     fsync_only: bool
-    _clock: "Callable[[], int]"
     _level: int
     _refusing: int
     _codec_missing: CodecMissing | None
@@ -159,10 +156,10 @@ class AppendableLog(BatchBuilder, ReadableLog):
             decompressed_size_bytes_max=max(_DECOMPRESSED_SIZE_BYTES_MAX, config.max_message_bytes),
         )
         if config.log_append_time:
-            convert.stamp_append_time(view, self._clock())
+            convert.stamp_append_time(view, self.now_ms())
         elif (
             config.timestamp_after_max_ms < OFFSET_MAX
-            and incoming.max_timestamp > (now_ms := self._clock()) + config.timestamp_after_max_ms
+            and incoming.max_timestamp > (now_ms := self.now_ms()) + config.timestamp_after_max_ms
         ):
             self._reject("timestamp", incoming.max_timestamp, now_ms, config.timestamp_before_max_ms, config.timestamp_after_max_ms)
         return incoming
@@ -175,14 +172,13 @@ class AppendableLog(BatchBuilder, ReadableLog):
         if level == FSYNC or (level == INTERVAL and self._level == OS):
             self._commit(next_offset, level)
 
-    def append_marker(self, producer: ProducerIdAndEpoch, *, commit: bool, coordinator_epoch: int, timestamp_ms: int | None = None) -> int:
+    def append_marker(self, producer: ProducerIdAndEpoch, *, commit: bool, coordinator_epoch: int) -> int:
         """End a producer's transaction on this partition; for the coordinator of transactions.
 
         Args:
             producer: A newer epoch than that of its batches fences instances with the older epoch.
             commit: Whether its records become visible, or stay invisible.
             coordinator_epoch: Of the coordinator, in [0, 2^31).
-            timestamp_ms: The time of the marker; None: now.
 
         Returns:
             The offset of the marker, which is written also where no transaction is open.
@@ -196,7 +192,7 @@ class AppendableLog(BatchBuilder, ReadableLog):
         if self._refusing:
             raise self._host.refusal(self)
         kind = ControlType.COMMIT if commit else ControlType.ABORT
-        batch = control.build(kind, producer, coordinator_epoch, self._clock() if timestamp_ms is None else timestamp_ms)
+        batch = control.build(kind, producer, coordinator_epoch, self.now_ms())
         buffer = self._buffer(len(batch))
         buffer[: len(batch)] = batch
         transactions = self.writer.transactions or self.writer.begin_transactions()
@@ -205,4 +201,4 @@ class AppendableLog(BatchBuilder, ReadableLog):
                 buffer, len(batch), 1, None, None, partial(transactions.admit_marker, kind, producer, coordinator_epoch)
             )[0]
         except Superseded:
-            return self.append_marker(producer, commit=commit, coordinator_epoch=coordinator_epoch, timestamp_ms=timestamp_ms)
+            return self.append_marker(producer, commit=commit, coordinator_epoch=coordinator_epoch)

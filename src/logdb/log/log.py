@@ -148,7 +148,7 @@ class Log(AppendableLog):
             read_only_reason=read_only_reason,
         )
         self.fsync_only = fsync_only
-        self._io, self._clock, self._batch_size = io, clock or io.clock_ms, batch_size
+        self._io, self._batch_size = io, batch_size
         self._high_watermark_file = high_watermark_file
         self.follows = high_watermark_file is not None
         self._followed = FollowedLeader(None, epochs.latest) if self.follows else None
@@ -174,7 +174,7 @@ class Log(AppendableLog):
         if self._next_offset > self.view.written_offset:
             with contextlib.suppress(DiskFull, WriteFailed, SyncFailed):
                 if self._commits_groups() and not self._refusing:
-                    self.syncs.commit(self._next_offset)
+                    self._sync_to(self._next_offset)
                 else:
                     self._drain()
         return self.view
@@ -211,7 +211,7 @@ class Log(AppendableLog):
         if transactions is None:
             return []
         with transactions.lock:
-            transactions.written.expire(self._clock())
+            transactions.written.expire(self.now_ms())
             return list(transactions.written.producers.values())
 
     def capture(self) -> Captured:
@@ -239,9 +239,14 @@ class Log(AppendableLog):
         if self._refusing:
             raise self._host.refusal(self)
         if sync or self._commits_groups():  # at level fsync a group is written only after the last sync
-            self.syncs.commit(self._next_offset)
+            self._sync_to(self._next_offset)
         else:
             self._drain()
+
+    def _sync_to(self, next_offset: int) -> None:
+        """Return once everything below ``next_offset`` is durable; concurrent callers share one sync; raises as ``flush``."""
+        if self.view.flushed.offset < next_offset:
+            self.syncs.group.commit(next_offset)
 
     @property
     def is_synced(self) -> bool:
@@ -405,7 +410,7 @@ class Log(AppendableLog):
     def _commit(self, next_offset: int, level: int) -> None:
         """Return once everything below ``next_offset`` is acknowledged at a level."""
         if level == FSYNC:
-            self.syncs.commit(next_offset)
+            self._sync_to(next_offset)
         else:
             self.syncs.commit_in_time()
 
@@ -460,7 +465,7 @@ class Log(AppendableLog):
                     return False
                 try:
                     self.writer.make_whole(active)
-                    segment = self.writer.roll(self._clock())
+                    segment = self.writer.roll(self.now_ms())
                 except OSError as error:
                     raise write_error(self.directory, 0, error) from error
             self.syncs.sync_locked()

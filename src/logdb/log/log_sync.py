@@ -1,6 +1,6 @@
 """What of a log is durable: its syncs and checkpoints, when they are due, and what a checkpoint saves before the catalogue names it.
 
-An append at level fsync waits in ``commit``; concurrent ones share a sync (``log.group_commit``).  The store's threads call the rest
+An append at level fsync waits in ``group``; concurrent ones share a sync (``log.group_commit``).  The store's threads call the rest
 (``store.flusher``, ``store.checkpoints``).  Times are on the monotonic clock.
 
 Threading: any number of threads.  A thread that holds ``lock`` may drain the builder, never the other way round.
@@ -61,15 +61,6 @@ class LogSync:
         self.unsynced_since_ms, self._interval_wanted = 0, False
 
     # ------------------------------------------------------------ syncs
-
-    def commit(self, next_offset: int) -> None:
-        """Return once everything below ``next_offset`` is durable; concurrent callers share one sync.
-
-        Raises:
-            SyncFailed, DiskFull, WriteFailed, Closed, ReadOnly, Forked: as ``Log.flush``.
-        """
-        if self._log.view.flushed.offset < next_offset:
-            self.group.commit(next_offset)
 
     def commit_in_time(self) -> None:
         """Have a sync made in time, of a log that would otherwise have none."""
@@ -176,7 +167,7 @@ class LogSync:
         """Sync the log, and save a snapshot of the producers at its end."""
         log = self._log
         with transactions.lock:
-            transactions.written.expire(log._clock())
+            transactions.written.expire(log.now_ms())
             offset, states = log.view.written_offset, transactions.written.copy()
             if (offset == transactions.snapshot_offset and not transactions.stale) or offset < transactions.written_offset:
                 return

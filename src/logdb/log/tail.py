@@ -89,6 +89,7 @@ class TailLog(ReadableLog):
             view=view,
             read_only_reason=entry.read_only_reason,
         )
+        self.now_ms = io.clock_ms
         self._refresh_lock = threading.RLock()
         self._generation, self._pending = entry.generation, pending
         self._producers = TailProducers(io, directory, entry)

@@ -279,6 +279,9 @@ class ReplicaLog(PartitionLog, Protocol):
     def append_time_ms(self, offset: int) -> int:
         """When the batch at ``offset`` was appended, in ms since 1970; -1 unless the log gives records that time (LogAppendTime)."""
 
+    def now_ms(self) -> int:
+        """The clock that gives its records their time, in ms since 1970."""
+
     def open_transaction(self, producer_id: int) -> OpenTransaction | None:
         """The transaction that a producer has begun on this partition and not ended."""
 
@@ -675,9 +678,6 @@ class Storage(Protocol):
     @property
     def clock(self) -> Callable[[], int] | None:
         """The clock that was injected; None: the machine's."""
-
-    def clock_ms(self) -> int:
-        """Time of day, in ms since 1970."""
 
     @property
     def closed(self) -> bool: ...

@@ -86,7 +86,10 @@ def test_duplicates_are_known_by_sequence_and_count() -> None:
     assert known.duplicate_of(head(3, 2)) == Batch(4, 4, 1)
     assert known.duplicate_of(head(0, 3, epoch=1)) is None
     assert known.duplicate_of(head(-1, 3)) is None
-    assert repeated({7: known}, [Produced(0, head(0, 3)), Produced(3, head(5)), Produced(4, head(3, 2))]) == [Batch(2, 2, 2), Batch(4, 4, 1)]
+    assert repeated({7: known}, [Produced(0, head(0, 3)), Produced(3, head(5)), Produced(4, head(3, 2))]) == [
+        Batch(2, 2, 2),
+        Batch(4, 4, 1),
+    ]
     assert repeated({8: known}, [Produced(0, head(0, 3))]) == []
 
 
