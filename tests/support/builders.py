@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from logdb._native._hot import FSYNC, BatchBuilder
-from logdb.codec.batch import crc32c
+from logdb.codec import crc32c
 from support.batches import HEADER
 
 

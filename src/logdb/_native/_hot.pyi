@@ -14,6 +14,9 @@ OS: int
 INTERVAL: int
 FSYNC: int
 
+def crc32c(buf: Buffer, crc: int = 0, /) -> int:
+    """CRC-32C of ``buf``, continuing from ``crc``."""
+
 def murmur2(key: Buffer, /) -> int:
     """Kafka's hash of a key, unsigned 32 bits; the partitioner masks its sign."""
 
@@ -194,6 +197,10 @@ class BatchBuilder:
 
     @_next_offset.setter
     def _next_offset(self, offset: int) -> None: ...
+    @property
+    def end_offset(self) -> int:
+        """Offset of the next record; counts records in the open batch."""
+
     @property
     def _written_offset(self) -> int:
         """Below it, everything went through ``_write``."""

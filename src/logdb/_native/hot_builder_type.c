@@ -296,6 +296,7 @@ static PyMemberDef builder_members[] = {
 
 static PyGetSetDef builder_getset[] = {
     {"_next_offset", get_next_offset, set_next_offset, "offset of the next record; settable while nothing is pending", NULL},
+    {"end_offset", get_next_offset, NULL, "offset of the next record", NULL},
     {"_pending_count", get_pending_count, NULL, "records accepted, but not written", NULL},
     {"_opened_ms", get_opened_ms, NULL, "monotonic ms when the oldest pending record came (or earlier); 0: none", NULL},
     {"leader_epoch", get_leader_epoch, set_leader_epoch, "of the batches to come", NULL},

@@ -19,12 +19,9 @@ class LocalPeers:
     """``TransactionPeers`` within one broker.  ``markers`` writes the markers of the partitions that this node leads."""
 
     def __init__(self, storage: Storage, groups: Shards[GroupCoordinator], transactions: Shards[TransactionCoordinator]) -> None:
-        self._groups, self._transactions = groups, transactions
-        self.markers = MarkerWriter(storage, self)
+        self._transactions = transactions
+        self.markers = MarkerWriter(storage, self, groups)
         self.sync, self.write_markers = self.markers.sync, self.markers.write
-
-    def append_offsets_marker(self, partition: int, decision: Decision) -> None:
-        self._groups.at(partition).append_marker(decision.producer, commit=decision.commit, coordinator_epoch=decision.coordinator_epoch)
 
     def will_end(self, producer: ProducerIdAndEpoch, partition: TopicPartition) -> bool:
         return any(shard.query(lambda coordinator: coordinator.is_open(producer, partition)) for shard in self._all_transactions())

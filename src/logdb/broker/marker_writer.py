@@ -17,8 +17,11 @@ import time
 from collections.abc import Callable, Iterable
 from functools import partial
 
+from logdb.broker.runner import Shard
+from logdb.broker.shards import Shards
 from logdb.broker.transaction_peers import Decision, TransactionPeers
 from logdb.coordinator.effects import WriteMarkers
+from logdb.coordinator.group_coordinator import GroupCoordinator
 from logdb.errors import Closed, LogdbError, ProducerFenced, ThreadUnavailable, UnknownPartition, UnknownTopic
 from logdb.model import INTERNAL_TOPICS, ProducerIdAndEpoch, TopicPartition
 from logdb.pools import Pool
@@ -35,13 +38,14 @@ _OFFSETS = INTERNAL_TOPICS[0]
 class MarkerWriter:
     """The partitions of this node as parties of transactions.  A deleted partition counts as done."""
 
-    def __init__(self, storage: Storage, peers: TransactionPeers) -> None:
+    def __init__(self, storage: Storage, peers: TransactionPeers, groups: Shards[GroupCoordinator]) -> None:
         """Start no thread yet.
 
         Args:
-            peers: Have earlier decisions, and the group coordinators of this node.
+            peers: Have earlier decisions.
+            groups: The group coordinators of this node: each appends the marker of its partition, and ends the transaction in its state.
         """
-        self._storage, self._peers = storage, peers
+        self._storage, self._peers, self._groups = storage, peers, groups
         self._last_sync_s = 0.0
         self._pool: Pool | None = None
         self._closed = False
@@ -83,11 +87,12 @@ class MarkerWriter:
         if log is None:
             return
         try:
-            left = log.open_transaction(producer.producer_id)
-            if left is not None and left.producer_epoch > markers.last_epoch:
-                return  # the producer's next transaction: this marker was written before a crash
-            if left is not None and left.producer_epoch < producer.producer_epoch - 1:  # earlier, and a power cut has taken its marker
-                self.end_as_decided(where, log, ProducerIdAndEpoch(left.producer_id, left.producer_epoch))
+            state = log.producer(producer.producer_id)
+            if state is not None and state.first_offset >= 0:  # its transaction is open
+                if state.epoch > markers.last_epoch:
+                    return  # the producer's next one: this marker was written before a crash
+                if state.epoch < producer.producer_epoch - 1:  # an earlier one, and a power cut has taken its marker
+                    self.end_as_decided(where, log, ProducerIdAndEpoch(state.producer_id, state.epoch))
             self._end(where, log, Decision(producer, markers.commit, markers.coordinator_epoch))
         except ProducerFenced:
             pass  # the marker is there, and a later one
@@ -107,9 +112,10 @@ class MarkerWriter:
 
     def _end(self, where: TopicPartition, log: ReplicaLog, decision: Decision) -> None:
         if where.topic == _OFFSETS:
-            self._peers.append_offsets_marker(where.partition, decision)
+            marked: ReplicaLog | Shard[GroupCoordinator] = self._groups.at(where.partition)
         else:
-            log.append_marker(decision.producer, commit=decision.commit, coordinator_epoch=decision.coordinator_epoch)
+            marked = log
+        marked.append_marker(decision.producer, commit=decision.commit, coordinator_epoch=decision.coordinator_epoch)
 
     def _was_deleted(self, where: TopicPartition, log: ReplicaLog) -> bool:
         """Whether a log is closed because its topic was deleted."""

@@ -196,9 +196,9 @@ class Log(AppendableLog):
     def open_transactions(self) -> list[OpenTransaction]:
         return [] if self.writer.transactions is None else self.writer.transactions.accepted.open_transactions()
 
-    def open_transaction(self, producer_id: int) -> OpenTransaction | None:
-        """The open transaction of a producer on this partition; None without one."""
-        return None if self.writer.transactions is None else self.writer.transactions.accepted.open_transaction(producer_id)
+    def producer(self, producer_id: int) -> Producer | None:
+        """A producer as of the end; None: it is unknown."""
+        return None if self.writer.transactions is None else self.writer.transactions.accepted.producers.get(producer_id)
 
     @property
     def had_producers(self) -> bool:

@@ -177,10 +177,6 @@ class ProducerStates:
         begun = [p for p in list(self.producers.values()) if p.first_offset >= 0]
         return [OpenTransaction(p.producer_id, p.epoch, p.first_offset, p.started_ms) for p in sorted(begun, key=lambda p: p.first_offset)]
 
-    def open_transaction(self, producer_id: int) -> OpenTransaction | None:
-        p = self.producers.get(producer_id)
-        return None if p is None or p.first_offset < 0 else OpenTransaction(p.producer_id, p.epoch, p.first_offset, p.started_ms)
-
     def checked_batches(
         self, where: TopicPartition, produced: Iterable[Produced], sequenced: bool, first_offset: int, now_ms: int
     ) -> Iterator[Update]:

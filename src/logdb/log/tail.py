@@ -115,7 +115,7 @@ class TailLog(ReadableLog):
         """A method of writers: raises why this log cannot carry it out."""
         raise self._host.refusal(self)
 
-    append = append_many = append_batches = append_marker = open_transaction = _refuse
+    append = append_many = append_batches = append_marker = producer = _refuse
     follow_append = begin_epoch = move_high_watermark = flush = roll = _refuse
 
     def commit_to(

@@ -282,8 +282,8 @@ class ReplicaLog(PartitionLog, Protocol):
     def now_ms(self) -> int:
         """The clock that gives its records their time, in ms since 1970."""
 
-    def open_transaction(self, producer_id: int) -> OpenTransaction | None:
-        """The transaction that a producer has begun on this partition and not ended."""
+    def producer(self, producer_id: int) -> "Producer | None":
+        """A producer as of the end; None: it is unknown."""
 
     def append_marker(self, producer: ProducerIdAndEpoch, *, commit: bool, coordinator_epoch: int) -> int:
         """End a producer's transaction on this partition; returns the offset of the marker.

@@ -38,7 +38,7 @@ from logdb.store import lock, opening, replacement_intent, retention, topics
 from logdb.store.check.report import Copied, Progress
 from logdb.store.cleaner import CLEANER_BYTES_PER_SECOND
 from logdb.store.copy.snapshot_file import SnapshotFile
-from logdb.store.open_logs import OpenLogs, TailLogs
+from logdb.store.open_logs import TailLogs
 from logdb.store.protocols import BrokerInfo, PartitionState, always
 from logdb.store.security_file import SecurityFile
 from logdb.store.sidecars import MadeSidecars
@@ -80,12 +80,11 @@ class Store:
         self._writer: Writer | None = None
         self.wake_writer: Callable[[Log], None] = _nothing  # these two are the flusher's, once there is one
         self.wake_syncer: Callable[[Log], None] = _nothing
-        self._logs: OpenLogs | TailLogs
         share = partial(StoreState, path, mode, durability=durability, batch_size=batch_size, io=io, clock=clock)
         if mode == "r":
             catalogue, self.snapshot = opening.open_for_reading(io, path)
             self._state = share(catalogue)
-            self._logs = TailLogs(self._state, self, frozen=self.snapshot is not None)
+            self.log = TailLogs(self._state, self, frozen=self.snapshot is not None).log
         else:
             opened = opening.open_for_writing(io, path, replicated=replicated)
             self._state = share(opened.catalogue, lock_file=opened.lock_file, clean=opened.clean)
@@ -99,7 +98,7 @@ class Store:
                 replicated=replicated,
             )
             self.wake_writer, self.wake_syncer = self._writer.flusher.wake_writer, self._writer.flusher.wake_syncer
-            self._logs = self._writer.logs
+            self.log = self._writer.logs.log
         self.transaction_lock, self.open_logs = self._state.transaction_lock, self._state.logs
         self.check_open, self.check_writable = self._state.check_open, self._state.check_writable
         if self._writer is not None:
@@ -281,10 +280,6 @@ class Store:
     def listen(self, function: Callable[[TopicEvent], None]) -> None:
         """Call ``function`` with each change of topics by this store, in order, once it is durable; it must be quick."""
         self._state.listen(function)
-
-    def log(self, topic: str, partition: int = 0) -> Log:
-        """The one ``Log`` object of a partition, recovered at its first use."""
-        return self._logs.log(topic, partition)
 
     def flush(self, sync: bool = True) -> None:
         """``Log.flush`` of every log that is open; nothing with mode "r"."""
