@@ -236,9 +236,12 @@ def test_the_clock() -> None:
     sink.append_many([b""] * 2)
     sink.append(b"")
     assert [row.timestamp_ms for row in sink.rows()] == [100, 101, 101, 103]  # the write of the second and third asked, too
+    assert (sink.now_ms(), sink.end_offset) == (105, sink._next_offset)
     broken: Any = Sink(clock=lambda: 1 // 0)
     with pytest.raises(ZeroDivisionError):
         broken.append(b"")
+    with pytest.raises(ZeroDivisionError):
+        broken.now_ms()
     wrong: Any = Sink(clock=lambda: "noon")
     with pytest.raises(TypeError, match=r"clock\(\) must be an int, not str"):
         wrong.append(b"")
