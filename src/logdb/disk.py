@@ -101,15 +101,14 @@ def longest_sync_ms(io: IO, directory: str) -> int:
     return max((now_ms - began_ms for path, began_ms in list(_syncs.values()) if os.path.join(path, "").startswith(root)), default=0)
 
 
-@contextlib.contextmanager
-def _under_way(io: IO, path: str) -> Iterator[None]:
-    """The sync of ``path`` is one of ``_syncs`` while this lasts."""
-    sync = object()
-    _syncs[sync] = path, io.monotonic_ms()
+def _timed(io: IO, path: str, sync: Callable[..., None], *arguments: object) -> None:
+    """Call ``sync``, which makes ``path`` durable; it is one of ``_syncs`` meanwhile."""
+    number = object()
+    _syncs[number] = path, io.monotonic_ms()
     try:
-        yield
+        sync(*arguments)
     finally:
-        del _syncs[sync]
+        del _syncs[number]
 
 
 def sync_directory(io: IO, path: str) -> None:
@@ -120,14 +119,13 @@ def sync_directory(io: IO, path: str) -> None:
         DiskFull, WriteFailed: The directory could not be opened; its entries may not be durable yet.
     """
     try:
-        with _under_way(io, path):
-            try:
-                io.fsync_dir(path)
-            except DirectoryNotOpened as error:
-                if error.errno not in _NO_DESCRIPTOR:
-                    raise
-                _make_way()
-                io.fsync_dir(path)
+        try:
+            _timed(io, path, io.fsync_dir, path)
+        except DirectoryNotOpened as error:
+            if error.errno not in _NO_DESCRIPTOR:
+                raise
+            _make_way()
+            _timed(io, path, io.fsync_dir, path)
     except DirectoryNotOpened as error:
         raise write_error(path, 0, error) from error
     except OSError as error:
@@ -295,8 +293,7 @@ class File:
             SyncFailed: after it, every store on the device is read-only.
         """
         try:
-            with _under_way(self.io, self.path):
-                self.io.fdatasync(self._fd)
+            _timed(self.io, self.path, self.io.fdatasync, self._fd)
         except OSError as error:
             raise condemn(self.io, self.path, error) from error
 

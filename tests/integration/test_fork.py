@@ -14,6 +14,7 @@ import logdb
 from logdb import threads
 from logdb.errors import Forked
 from logdb.io import IO
+from logdb.meta.reader_writer_lock import ReaderWriterLock
 from logdb.store.lock import LockFile, writer_alive
 from support.faulty_io import FaultyIO
 
@@ -272,7 +273,8 @@ def test_a_consumers_child_leaves_its_group_alone(tmp_path):
 def all_locks(db: logdb.Database) -> list:
     """What a thread of the parent may hold: the locks of the process, of the database and of its logs."""
     log_locks = [lock for log in db._store._state.logs.values() for lock in vars_of(log) if hasattr(lock, "_at_fork_reinit")]
-    return [getattr(found, "_cond", found) for found in list(threads._renewed)] + log_locks
+    inner = [found._lock if isinstance(found, ReaderWriterLock) else getattr(found, "_cond", found) for found in list(threads._renewed)]
+    return inner + log_locks
 
 
 def vars_of(log: logdb.Log) -> list:

@@ -269,9 +269,9 @@ class NoticedLock(ReaderWriterLock):
         super().__init__()
         self.came = threading.Event()
 
-    def shared(self):
+    def __enter__(self):
         self.came.set()
-        return super().shared()
+        super().__enter__()
 
 
 def test_no_transaction_is_decided_while_ends_are_noted(tmp_path, monkeypatch):
@@ -288,12 +288,13 @@ def test_no_transaction_is_decided_while_ends_are_noted(tmp_path, monkeypatch):
             assert lock.came.wait(60)
         return captured
 
+    monkeypatch.setattr("logdb.store.state.ReaderWriterLock", NoticedLock)
     with logdb.open(tmp_path / "db") as db:
         db.create_topic("t", partitions=2)
         writer = Writer(db._session)
         for partition in (0, 1):
             writer.write(TopicPartition("t", partition), b"one")
-        lock = db._store._state.transaction_lock = NoticedLock()
+        lock = db._store.transaction_lock
         monkeypatch.setattr(Log, "capture", commit_after)
         db.backup(tmp_path / "backup")
         threads[0].join()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from logdb._native._hot import FSYNC, BatchBuilder
-from logdb.codec.batch import crc32c
+from logdb.codec import crc32c
 from support.batches import HEADER
 
 
@@ -100,13 +100,13 @@ class Sink(BatchBuilder):
         self.out = bytearray()
         self.calls: list[tuple[Any, ...]] = []
         self.failures = failures
-        self.max_timestamps: list[int] = []
+        self.written_ms: list[int] = []
 
-    def _write(self, batches: memoryview, base_offset: int, next_offset: int, max_timestamp: int) -> None:
+    def _write(self, batches: memoryview, base_offset: int, next_offset: int, now_ms: int) -> None:
         if self.failures is not None and (error := next(self.failures, None)) is not None:
             raise error
         self.calls.append(("write", base_offset, next_offset, len(batches)))
-        self.max_timestamps.append(max_timestamp)
+        self.written_ms.append(now_ms)
         self.out += batches
 
     def _woken(self) -> None:

@@ -108,9 +108,10 @@ class NodeStorage:
             raise NotLeaderOrFollower(topic, partition, state.leader, state.leader_epoch)
         return log
 
-    def log_in_use(self, topic: str, partition: int) -> Log | None:
-        log = self._cluster.store.log_in_use(topic, partition)
-        return None if log is None or self._cluster.state(topic, partition).leader != self._node_id else log
+    @property
+    def open_logs(self) -> dict[TopicPartition, Log]:
+        logs = dict(self._cluster.store.open_logs)
+        return {where: log for where, log in logs.items() if self._cluster.state(*where).leader == self._node_id}
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._cluster.store, name)

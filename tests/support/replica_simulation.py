@@ -26,7 +26,7 @@ from logdb.store.protocols import DAMAGED_OFFSET, PartitionState, Standing
 from logdb_replication.controller import commands
 from logdb_replication.controller.errors import PartitionChanged
 from logdb_replication.controller.machine import Machine
-from logdb_replication.replica.follower import AskEpoch, BeginAnew, Ends, Fetch, Follower, TruncateTo
+from logdb_replication.replica.follower import AskEpoch, BeginAnew, Fetch, Follower, LogState, TruncateTo
 from logdb_replication.replica.leader import Broker, Effects, InSyncChange, Leader
 
 WHERE = TopicPartition("t", 0)
@@ -53,8 +53,8 @@ class SimLog:
         return len(self.records)
 
     @property
-    def ends(self) -> Ends:
-        return Ends(self.epochs, 0, self.end)
+    def state(self) -> LogState:
+        return LogState(self.epochs, 0, self.end)
 
     def begin_epoch(self, epoch: int) -> int:
         assert not self.epochs.entries or epoch > self.epochs.latest, f"epoch {epoch} begins after {self.epochs.entries}"
@@ -267,7 +267,7 @@ class Node:
         if self.follower is None or self.asked or self.role is None:
             return
         simulation, follower, (leader_epoch, leader) = self.simulation, self.follower, self.role
-        step = Fetch(0) if self.is_damaged else follower.next(self.log.ends)
+        step = Fetch(0) if self.is_damaged else follower.next(self.log.state)
         self.asked = request = simulation.next_number()
 
         def taken(answer: Any) -> None:
@@ -301,7 +301,7 @@ class Node:
     def epoch_answered(self, follower: Follower, answer: Any) -> None:
         if isinstance(answer, str):
             return
-        step = follower.epoch_answered(answer, self.log.ends)
+        step = follower.epoch_answered(answer, self.log.state)
         if isinstance(step, TruncateTo):
             self.log.truncate(step.offset)
             follower.stepped()
@@ -311,7 +311,7 @@ class Node:
 
     def fetched(self, follower: Follower, leader_epoch: int, answer: Any) -> None:
         if answer == "out of range":
-            assert follower.out_of_range(0, self.log.ends) is None
+            assert follower.out_of_range(0, self.log.state) is None
         if isinstance(answer, str):
             return
         records, high_watermark, may_begin_anew = answer

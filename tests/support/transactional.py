@@ -15,7 +15,7 @@ class Memory(BatchBuilder):
         super().__init__(next_offset=0, leader_epoch=0, batch_size=1 << 16, write_size=1 << 16, group_size=1 << 16, clock=None)
         self.batches = bytearray()
 
-    def _write(self, batches, base_offset, next_offset, max_timestamp):
+    def _write(self, batches, base_offset, next_offset, now_ms):
         self.batches += batches
 
 

@@ -37,7 +37,7 @@ ELSEWHERE = {  # what is not renewed by itself, and why a child does not wait fo
     "src/logdb/store/flusher.py": "waited for by threads that a child does not have; setting it waits for nobody",
     "src/logdb/store/lock.py": "made anew by after_fork_in_child",
     "src/logdb/meta/environment.py": "taken before a fork, by the thread that forks",
-    "src/logdb/meta/reader_writer_lock.py": "the same; that of transactions is made anew by StoreState.renew_locks",
+    "src/logdb/meta/reader_writer_lock.py": "the same; that of transactions is renewed as a whole",
     "src/logdb/client/producer/accumulator.py": "a child's wait is refused before",
     "src/logdb/access/attempts.py": "semaphores of a server's logins",
     "http_api/logdb_http_api/remote/connections.py": "a semaphore; a child's requests are refused before",

@@ -24,7 +24,7 @@ from logdb.model import TopicPartition
 from logdb.store.protocols import DAMAGED_OFFSET, ReplicaLog, Standing, Storage
 from logdb.threads import renewed, started
 from logdb_replication.replica.flushing import Flushers
-from logdb_replication.replica.follower import AskEpoch, BeginAnew, Ends, Fetch, Follower, TruncateTo
+from logdb_replication.replica.follower import AskEpoch, BeginAnew, Fetch, Follower, LogState, TruncateTo
 from logdb_replication.replica.peer import Peer, epochs_request, fetch_request
 from logdb_replication.replica.throttle import Throttle
 from logdb_replication.replica.worker import Worker
@@ -63,11 +63,11 @@ class FollowedPartition:
             self.is_over = True
 
     @property
-    def ends(self) -> Ends:
-        return Ends(self.log.epochs, self.log.start_offset, self.log.end_offset)
+    def state(self) -> LogState:
+        return LogState(self.log.epochs, self.log.start_offset, self.log.end_offset)
 
     def next(self) -> AskEpoch | Fetch:
-        return self.follower.next(self.ends)
+        return self.follower.next(self.state)
 
     def asked(self) -> dict[str, Any]:
         """What a fetch says of it; the flushed end of a log that may part from the leader's, or is damaged, is none.
@@ -320,7 +320,7 @@ class Fetcher:
 
     def _epoch_answered(self, one: FollowedPartition, found: dict[str, Any]) -> None:
         known = found["leader_epoch"] >= 0 and found["end_offset"] >= 0
-        step = one.follower.epoch_answered(EpochEnd(found["leader_epoch"], found["end_offset"]) if known else None, one.ends)
+        step = one.follower.epoch_answered(EpochEnd(found["leader_epoch"], found["end_offset"]) if known else None, one.state)
         if isinstance(step, TruncateTo):
             logger.info("%s is cut off at %d, where it parts from its leader's log", one.where, step.offset)
             self._storage.truncate_to(*one.where, step.offset)
@@ -331,7 +331,7 @@ class Fetcher:
     def _fetched(self, one: FollowedPartition, found: dict[str, Any]) -> None:
         log = one.log
         if found["error_code"] == _OFFSET_OUT_OF_RANGE:
-            if one.follower.out_of_range(found["log_start_offset"], one.ends) is not None:
+            if one.follower.out_of_range(found["log_start_offset"], one.state) is not None:
                 self._begin_anew(one)
             return
         if found["records"]:

@@ -38,8 +38,8 @@ class BeginAnew(NamedTuple):
     """Drop the log, and begin with the leader's first batch; then go on as ``Follower.next`` says."""
 
 
-class Ends(NamedTuple):
-    """What the follower's log has now."""
+class LogState(NamedTuple):
+    """The follower's log as it is now: its leader epochs, its log start offset and its log end offset."""
 
     epochs: LeaderEpochs
     start_offset: int
@@ -59,28 +59,28 @@ class Follower:
     def __init__(self) -> None:
         self.is_checked = self._is_last = False
 
-    def next(self, ends: Ends) -> AskEpoch | Fetch:
+    def next(self, log: LogState) -> AskEpoch | Fetch:
         """What to ask the leader."""
-        if not self.is_checked and ends.epochs.entries:
-            return AskEpoch(ends.epochs.latest)
+        if not self.is_checked and log.epochs.entries:
+            return AskEpoch(log.epochs.latest)
         self.is_checked = True
-        return Fetch(ends.end_offset)
+        return Fetch(log.end_offset)
 
-    def epoch_answered(self, answer: EpochEnd | None, ends: Ends) -> TruncateTo | BeginAnew | None:
+    def epoch_answered(self, answer: EpochEnd | None, log: LogState) -> TruncateTo | BeginAnew | None:
         """The leader has said where the latest epoch of this log ends; None: the logs agree up to this log's end."""
-        parts = ends.epochs.divergence(answer, ends.end_offset)
-        if answer is None or parts is None or parts.end_offset < ends.start_offset:
+        parts = log.epochs.divergence(answer, log.end_offset)
+        if answer is None or parts is None or parts.end_offset < log.start_offset:
             return self._begin_anew()
         self._is_last = parts.leader_epoch == answer.leader_epoch  # else the former epoch is asked for
-        if parts.end_offset < ends.end_offset or not self._is_last or ends.epochs.latest > parts.leader_epoch:
+        if parts.end_offset < log.end_offset or not self._is_last or log.epochs.latest > parts.leader_epoch:
             return TruncateTo(parts.end_offset)
         self.stepped()
         return None
 
-    def out_of_range(self, leader_start_offset: int, ends: Ends) -> BeginAnew | None:
+    def out_of_range(self, leader_start_offset: int, log: LogState) -> BeginAnew | None:
         """The leader's log has no record at the end of this one; None: check again."""
         self.is_checked = False
-        return self._begin_anew() if ends.end_offset < leader_start_offset else None
+        return self._begin_anew() if log.end_offset < leader_start_offset else None
 
     def damaged(self) -> BeginAnew:
         """A range of the log is lost, and the leader does not count on the rest."""

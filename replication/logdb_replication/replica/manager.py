@@ -214,7 +214,7 @@ class ReplicaManager:
             led.end()
 
     def _follow(self, where: TopicPartition, state: PartitionState, role: Role, followed: dict[int, list[FollowedPartition]]) -> None:
-        log = self._storage.log_in_use(*where) if role.leader is None else self._storage.log(*where)
+        log = self._storage.open_logs.get(where) if role.leader is None else self._storage.log(*where)
         if log is not None:
             log.follow_leader(state.leader, state.leader_epoch)
         self._tell_resigned(where, state.leader_epoch)
@@ -230,7 +230,7 @@ class ReplicaManager:
         """
         if role.leader in self._fetchers:
             self._fetchers[role.leader].limit(where, is_limited=self._is_limited(state))
-        if state.is_elsewhere(self._node_id) and (log := self._storage.log_in_use(*where)) is not None and log.end_offset > 0:
+        if state.is_elsewhere(self._node_id) and (log := self._storage.open_logs.get(where)) is not None and log.end_offset > 0:
             logger.info("%s is emptied: its replicas are %s now", where, state.replicas)
             try:
                 self._storage.begin_anew(*where, 0)
@@ -360,7 +360,7 @@ class ReplicaManager:
     def _look_at_disk(self) -> None:
         """Give leaderships away once a sync has failed, or while one hangs: nothing that is appended here would be acknowledged."""
         try:
-            self._storage.check_open(writable=True)
+            self._storage.check_writable()
         except SyncFailed as error:  # of another thread's sync, too
             self._fail(error)
         except LogdbError:
@@ -430,7 +430,7 @@ class ReplicaManager:
         with self._applying:
             for where, role in self._roles.items():
                 self._leave(where)
-                if (log := self._storage.log_in_use(*where)) is not None:
+                if (log := self._storage.open_logs.get(where)) is not None:
                     log.follow_leader(None, role.leader_epoch)  # which ends the waits for replicas
             for fetcher in self._fetchers.values():
                 self._end(fetcher)

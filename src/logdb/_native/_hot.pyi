@@ -14,6 +14,9 @@ OS: int
 INTERVAL: int
 FSYNC: int
 
+def crc32c(buf: Buffer, crc: int = 0, /) -> int:
+    """CRC-32C of ``buf``, continuing from ``crc``."""
+
 def murmur2(key: Buffer, /) -> int:
     """Kafka's hash of a key, unsigned 32 bits; the partitioner masks its sign."""
 
@@ -127,7 +130,7 @@ class BatchBuilder:
         record_span: int,
         expected_offset: int | None = None,
         durability: str | None = None,
-        admit: Callable[[int], object] | None = None,
+        admit: Callable[[int, int], object] | None = None,
         placed: bool = False,
     ) -> range:
         """Append checked batches that lie in ``buffer[:size_bytes]``, of ``record_span`` offsets in all.
@@ -135,14 +138,17 @@ class BatchBuilder:
         Base offsets and leader epochs are set here, unless the batches are ``placed``: then they keep theirs, and the
         first begins at ``expected_offset``.  The batches are written before returning (at fsync: committed).
         The buffer is the builder's once this returned or raised an exception with ``offsets``: do not touch it again.
-        ``admit`` is called with the first offset just before they are accepted, and may raise to refuse them; until then
-        no other record is accepted, and once it has returned, these are.
+        ``admit`` is called with the first offset and the clock's ms just before they are accepted, and may raise to refuse them;
+        until then no other record is accepted, and once it has returned, these are.
 
         Raises:
             SystemError: The batches do not fill ``size_bytes``, or do not span ``record_span``; or they are placed, and
                 one does not follow on the last.
             whatever the hooks raise.
         """
+
+    def now_ms(self) -> int:
+        """The clock, in ms since 1970: the timestamp of a record that came now."""
 
     def _alone(self, function: Callable[[int], _T], /) -> _T:
         """Call ``function(next_offset)`` while no record is accepted; it may drain, and must not append."""
@@ -192,6 +198,10 @@ class BatchBuilder:
     @_next_offset.setter
     def _next_offset(self, offset: int) -> None: ...
     @property
+    def end_offset(self) -> int:
+        """Offset of the next record; counts records in the open batch."""
+
+    @property
     def _written_offset(self) -> int:
         """Below it, everything went through ``_write``."""
 
@@ -219,8 +229,8 @@ class BatchBuilder:
 
     # ---------------------------------------------------------------- hooks, for the subclass to override
 
-    def _write(self, batches: memoryview, base_offset: int, next_offset: int, max_timestamp: int, /) -> None:
-        """Write batches, which hold [base_offset, next_offset); the view is released when this returns.
+    def _write(self, batches: memoryview, base_offset: int, next_offset: int, now_ms: int, /) -> None:
+        """Write batches, which hold [base_offset, next_offset), at ``now_ms`` of the clock; the view is released when this returns.
 
         If it raises, the same bytes come again, perhaps in another thread, before any that follow them.
         """

@@ -144,7 +144,6 @@ typedef struct buffer {
     size_t used;
     int64_t base_offset;   /* of its first batch */
     int64_t next_offset;   /* after its last */
-    int64_t max_timestamp; /* of all its batches */
     int64_t opened_ms;     /* monotonic: when its first record came */
     struct buffer *next;
 } buffer;

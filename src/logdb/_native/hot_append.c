@@ -368,16 +368,12 @@ static int raw_check(buffer *f, int64_t record_span, int64_t base_offset)
     const uint8_t *data = f->view.buf;
     int64_t span = 0;
     size_t at = 0;
-    f->max_timestamp = INT64_MIN;
     while (f->used - at >= BATCH_HEADER_SIZE) {
         size_t size = (size_t)load_be32(data + at + BATCH_LENGTH) + BATCH_LENGTH_FROM;
         if (size < BATCH_HEADER_SIZE || size > f->used - at)
             break;
         if (base_offset >= 0 && (int64_t)load_be64(data + at + BATCH_BASE_OFFSET) != base_offset + span)
             break;
-        int64_t max_timestamp = (int64_t)load_be64(data + at + BATCH_MAX_TIMESTAMP);
-        if (max_timestamp > f->max_timestamp)
-            f->max_timestamp = max_timestamp;
         span += (int64_t)load_be32(data + at + BATCH_LAST_OFFSET_DELTA) + 1;
         at += size;
     }
@@ -423,13 +419,17 @@ static buffer *raw_take(PyObject *const *in, int64_t *record_span, int64_t base_
     return NULL;
 }
 
-/* Calls admit(first), which raises to refuse: while append_lock is held no other thread gets the offsets. */
-static int raw_admit(PyObject *admit, int64_t first)
+/* Calls admit(first, now), which raises to refuse: while append_lock is held no other thread gets the offsets. */
+static int raw_admit(builder *b, PyObject *admit, int64_t first)
 {
-    PyObject *offset = PyLong_FromLongLong(first), *result = NULL;
-    if (offset != NULL)
-        result = PyObject_CallOneArg(admit, offset);
+    int64_t now = builder_now(b);
+    if (now == INT64_MIN)
+        return -1;
+    PyObject *offset = PyLong_FromLongLong(first), *now_ms = PyLong_FromLongLong(now), *result = NULL;
+    if (offset != NULL && now_ms != NULL)
+        result = PyObject_CallFunctionObjArgs(admit, offset, now_ms, NULL);
     Py_XDECREF(offset);
+    Py_XDECREF(now_ms);
     Py_XDECREF(result);
     return result != NULL ? 0 : -1;
 }
@@ -448,7 +448,7 @@ static int raw_put(builder *b, buffer *f, int64_t record_span, const terms *t, P
             return -1;
     }
     *first = builder_next_offset(b);
-    if (given(admit) && raw_admit(admit, *first))
+    if (given(admit) && raw_admit(b, admit, *first))
         return -1;
     f->base_offset = *first;
     f->next_offset = *first + record_span;

@@ -106,10 +106,13 @@ static void view_release(PyObject *view)
 
 static int write_call(builder *b, const buffer *f)
 {
+    int64_t now = builder_now(b);
+    if (now == INT64_MIN)
+        return -1;
     PyObject *whole = PyMemoryView_FromObject(f->view.obj), *result = NULL;
     PyObject *part = whole != NULL ? PySequence_GetSlice(whole, 0, (Py_ssize_t)f->used) : NULL;
     PyObject *args[] = {(PyObject *)b, part, PyLong_FromLongLong(f->base_offset), PyLong_FromLongLong(f->next_offset),
-                        PyLong_FromLongLong(f->max_timestamp)};
+                        PyLong_FromLongLong(now)};
     if (part != NULL && args[2] != NULL && args[3] != NULL && args[4] != NULL)
         result = PyObject_VectorcallMethod(hot_names._write, args, 5 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
     Py_XDECREF(args[2]);
@@ -327,8 +330,6 @@ void builder_close_batch(builder *b)
     store_be32(head + BATCH_BASE_SEQUENCE, UINT32_MAX);
     store_be32(head + BATCH_COUNT, b->count);
     store_be32(head + BATCH_CRC, logdb_crc32c(0, head + BATCH_ATTRIBUTES, size - BATCH_ATTRIBUTES));
-    if (b->max_timestamp > b->open->max_timestamp)
-        b->open->max_timestamp = b->max_timestamp;
     b->base_offset += b->count;
     b->count = 0;
     b->start = b->used;
@@ -453,7 +454,6 @@ static int room_make(builder *b, size_t size, const terms *t)
     if (f == NULL)
         return -1;
     f->base_offset = b->base_offset;
-    f->max_timestamp = INT64_MIN;
     f->opened_ms = monotonic_ms();
     b->open = f;
     b->data = f->view.buf;

@@ -90,6 +90,13 @@ static PyObject *configure(PyObject *self, PyObject *args, PyObject *kwargs)
     Py_RETURN_NONE;
 }
 
+static PyObject *now_ms(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    int64_t now = builder_now((builder *)self);
+    return now != INT64_MIN ? PyLong_FromLongLong(now) : NULL;
+}
+
 /* ---------------------------------------------------------------- hooks, as they are without a subclass */
 
 static PyObject *hook_write(PyObject *self, PyObject *args)
@@ -266,6 +273,7 @@ static PyMethodDef builder_methods[] = {
      "append_many(values, keys=None, *, headers=None, timestamps_ms=None, expected_offset=None, durability=None) -> range"},
     {"_append_raw", METHOD(builder_append_raw), FASTCALL,
      "_append_raw(buffer, size_bytes, record_span, expected_offset=None, durability=None, admit=None, placed=False) -> range"},
+    {"now_ms", now_ms, METH_NOARGS, "the clock, in ms since 1970"},
     {"_alone", alone, METH_O, "call a function with the next offset while no record is accepted -> its result"},
     {"_buffer", lend, METH_O, "a bytearray of at least that many bytes, for _append_raw"},
     {"_drain", drain, METH_NOARGS, "write everything that is pending now"},
@@ -288,6 +296,7 @@ static PyMemberDef builder_members[] = {
 
 static PyGetSetDef builder_getset[] = {
     {"_next_offset", get_next_offset, set_next_offset, "offset of the next record; settable while nothing is pending", NULL},
+    {"end_offset", get_next_offset, NULL, "offset of the next record", NULL},
     {"_pending_count", get_pending_count, NULL, "records accepted, but not written", NULL},
     {"_opened_ms", get_opened_ms, NULL, "monotonic ms when the oldest pending record came (or earlier); 0: none", NULL},
     {"leader_epoch", get_leader_epoch, set_leader_epoch, "of the batches to come", NULL},

@@ -1,6 +1,7 @@
 /* hot_module.c -- the module `_hot`, and what its files share. */
 #include "hot.h"
 
+#include "crc32c.h"
 #include "murmur2.h"
 
 struct hot_names hot_names;
@@ -61,6 +62,28 @@ static PyObject *hot_murmur2(PyObject *module, PyObject *key)
     return PyLong_FromUnsignedLong(hash);
 }
 
+enum { CRC_ALONE_SIZE = 1 << 16 }; /* a CRC of more is computed without the GIL */
+
+static PyObject *hot_crc32c(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+    (void)module;
+    Py_buffer view;
+    if (nargs < 1 || nargs > 2)
+        return PyErr_Format(PyExc_TypeError, "crc32c() takes 1 or 2 arguments, not %zd", nargs);
+    unsigned long crc = nargs == 2 ? PyLong_AsUnsignedLong(args[1]) : 0;
+    if (PyErr_Occurred() || PyObject_GetBuffer(args[0], &view, PyBUF_SIMPLE))
+        return NULL;
+    if (view.len < CRC_ALONE_SIZE) {
+        crc = logdb_crc32c((uint32_t)crc, view.buf, (size_t)view.len);
+    } else {
+        Py_BEGIN_ALLOW_THREADS
+        crc = logdb_crc32c((uint32_t)crc, view.buf, (size_t)view.len);
+        Py_END_ALLOW_THREADS
+    }
+    PyBuffer_Release(&view);
+    return PyLong_FromUnsignedLong(crc);
+}
+
 static int names_ready(void)
 {
     const struct {
@@ -99,6 +122,7 @@ static int module_fill(PyObject *module)
 }
 
 static PyMethodDef module_methods[] = {
+    {"crc32c", METHOD(hot_crc32c), METH_FASTCALL, "crc32c(buf, crc=0, /) -> int\n\nCRC-32C of buf, continuing from crc."},
     {"murmur2", hot_murmur2, METH_O, "murmur2(key, /) -> int\n\nKafka's hash of a key, unsigned 32 bits; its sign is not masked."},
     {0},
 };

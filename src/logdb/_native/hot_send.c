@@ -123,7 +123,6 @@ static PyObject *accumulator_begin(PyObject *self, PyObject *args)
     if (f == NULL)
         return NULL;
     f->base_offset = b->base_offset;
-    f->max_timestamp = INT64_MIN;
     f->opened_ms = d->opened_ms;
     b->open = f;
     b->data = f->view.buf;

@@ -154,7 +154,7 @@ class Broker:
             self._transaction_coordinator,
             timers=self._timers,
             execute=self._execute,
-            while_appending=lambda: storage.transaction_lock.shared(),  # noqa: PLW0108  # a child that was forked has another lock
+            while_appending=storage.transaction_lock,
         )
         peers = LocalPeers(storage, self._groups, self._transactions)
         self._local_peers, self.nodes = peers, nodes
@@ -452,7 +452,7 @@ class Broker:
         if self.replication is not None:
             return self.replication.leads(topic, partition).log
         log = self._store.log(topic, partition)
-        if self._store.mode == "a" and not self.is_replicated:
+        if self._store.mode == "a" and not self.is_replicated and (topic, partition) not in self._dangling.ended:
             self._dangling.end(log)
         return log
 
@@ -498,7 +498,7 @@ class Broker:
 
         The first use of a log with a dangling transaction writes markers.
         """
-        log = self._store.log_in_use(topic, partition) if self._store.mode == "a" else None  # the log of a reader takes no append
+        log = self._open_log(topic, partition)
         if self.replication is not None:
             return log is not None and not log.fsync_only
         if log is None or ((topic, partition) not in self._dangling.ended and log.open_transactions()):
@@ -507,12 +507,16 @@ class Broker:
 
     def is_at_end(self, topic: str, partition: int, offset: int) -> bool:
         """Whether a log that is in use ends at ``offset``, or before it; False also for one whose use may wait for a disk."""
-        log = self._store.log_in_use(topic, partition) if self._store.mode == "a" else None
+        log = self._open_log(topic, partition)
         if self.replication is not None:
             return log is not None and offset >= log.end_offset
         if log is None or ((topic, partition) not in self._dangling.ended and log.open_transactions()):
             return False
         return offset >= log.end_offset
+
+    def _open_log(self, topic: str, partition: int) -> ReplicaLog | None:
+        """The log of a partition, if it is open to write."""
+        return self._store.open_logs.get(TopicPartition(topic, partition)) if self._store.mode == "a" else None
 
     def produce(
         self,
@@ -632,7 +636,7 @@ class Broker:
         for partition in offsets:
             self._check_partition(partition)
         shard = self._groups.of(group_id)
-        self.add_offsets(transactional_id, producer, group_id)
+        self._add_partitions(transactional_id, producer, frozenset((TopicPartition(_OFFSETS, shard.log.partition),)))
         shard.call(
             CommitTransactionOffsets(
                 ticket=next(tickets),
@@ -784,7 +788,7 @@ class Broker:
 
     def _check_partition(self, partition: TopicPartition) -> None:
         """Raises UnknownTopic, UnknownPartition."""
-        if self._store.log_in_use(*partition) is not None:
+        if partition in self._store.open_logs:
             return
         count = self._metadata.partition_count(partition.topic)
         if not 0 <= partition.partition < count:

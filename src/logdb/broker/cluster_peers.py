@@ -74,9 +74,6 @@ class ClusterPeers:
         for leadership in leaderships:
             commit(leadership, leadership.log.end_offset)
 
-    def append_offsets_marker(self, partition: int, decision: Decision) -> None:
-        self._local.append_offsets_marker(partition, decision)
-
     def will_end(self, producer: ProducerIdAndEpoch, partition: TopicPartition) -> bool:
         own, others = self._transaction_partitions()
         if any(self._local.will_end_in(where.partition, producer, partition) for where in own):

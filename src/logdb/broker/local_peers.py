@@ -1,6 +1,6 @@
 """The parties of a transaction on a single node: it leads all partitions, and has all coordinators."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from logdb.broker import decisions
 from logdb.broker.marker_writer import MarkerWriter
@@ -8,7 +8,6 @@ from logdb.broker.replay import records
 from logdb.broker.runner import Shard
 from logdb.broker.shards import Shards
 from logdb.broker.transaction_peers import Decision
-from logdb.coordinator.effects import WriteMarkers
 from logdb.coordinator.group_coordinator import GroupCoordinator
 from logdb.coordinator.transaction_coordinator import TransactionCoordinator
 from logdb.errors import NotCoordinator
@@ -20,17 +19,9 @@ class LocalPeers:
     """``TransactionPeers`` within one broker.  ``markers`` writes the markers of the partitions that this node leads."""
 
     def __init__(self, storage: Storage, groups: Shards[GroupCoordinator], transactions: Shards[TransactionCoordinator]) -> None:
-        self._groups, self._transactions = groups, transactions
-        self.markers = MarkerWriter(storage, self)
-
-    def sync(self, partitions: Iterable[TopicPartition]) -> None:
-        self.markers.sync(partitions)
-
-    def write_markers(self, markers: WriteMarkers) -> None:
-        self.markers.write(markers)
-
-    def append_offsets_marker(self, partition: int, decision: Decision) -> None:
-        self._groups.at(partition).append_marker(decision.producer, commit=decision.commit, coordinator_epoch=decision.coordinator_epoch)
+        self._transactions = transactions
+        self.markers = MarkerWriter(storage, self, groups)
+        self.sync, self.write_markers = self.markers.sync, self.markers.write
 
     def will_end(self, producer: ProducerIdAndEpoch, partition: TopicPartition) -> bool:
         return any(shard.query(lambda coordinator: coordinator.is_open(producer, partition)) for shard in self._all_transactions())

@@ -17,8 +17,11 @@ import time
 from collections.abc import Callable, Iterable
 from functools import partial
 
+from logdb.broker.runner import Shard
+from logdb.broker.shards import Shards
 from logdb.broker.transaction_peers import Decision, TransactionPeers
 from logdb.coordinator.effects import WriteMarkers
+from logdb.coordinator.group_coordinator import GroupCoordinator
 from logdb.errors import Closed, LogdbError, ProducerFenced, ThreadUnavailable, UnknownPartition, UnknownTopic
 from logdb.model import INTERNAL_TOPICS, ProducerIdAndEpoch, TopicPartition
 from logdb.pools import Pool
@@ -35,13 +38,14 @@ _OFFSETS = INTERNAL_TOPICS[0]
 class MarkerWriter:
     """The partitions of this node as parties of transactions.  A deleted partition counts as done."""
 
-    def __init__(self, storage: Storage, peers: TransactionPeers) -> None:
+    def __init__(self, storage: Storage, peers: TransactionPeers, groups: Shards[GroupCoordinator]) -> None:
         """Start no thread yet.
 
         Args:
-            peers: Have earlier decisions, and the group coordinators of this node.
+            peers: Have earlier decisions.
+            groups: The group coordinators of this node: each appends the marker of its partition, and ends the transaction in its state.
         """
-        self._storage, self._peers = storage, peers
+        self._storage, self._peers, self._groups = storage, peers, groups
         self._last_sync_s = 0.0
         self._pool: Pool | None = None
         self._closed = False
@@ -49,8 +53,9 @@ class MarkerWriter:
 
     def sync(self, partitions: Iterable[TopicPartition]) -> None:
         """As ``TransactionPeers.sync``."""
+        logs = {where: self._log(where) for where in partitions}
         syncs: list[Callable[[], None]] = [
-            partial(self._sync, where, log) for where in partitions if (log := self._log(where)) is not None and not log.is_synced
+            partial(self._sync, where, log) for where, log in logs.items() if log is not None and not log.is_synced
         ]
         if self._last_sync_s > _SLOW_SYNC_S:
             syncs[1:] = [self._handed_over(sync) for sync in syncs[1:]]
@@ -74,7 +79,7 @@ class MarkerWriter:
 
     def write(self, markers: WriteMarkers) -> None:
         """As ``TransactionPeers.write_markers``.  A snapshot has all markers of a transaction, or none."""
-        with self._storage.transaction_lock.shared():
+        with self._storage.transaction_lock:
             _raise_first([partial(self._write, where, markers) for where in sorted(markers.partitions)])
 
     def _write(self, where: TopicPartition, markers: WriteMarkers) -> None:
@@ -82,11 +87,12 @@ class MarkerWriter:
         if log is None:
             return
         try:
-            left = log.open_transaction(producer.producer_id)
-            if left is not None and left.producer_epoch > markers.last_epoch:
-                return  # the producer's next transaction: this marker was written before a crash
-            if left is not None and left.producer_epoch < producer.producer_epoch - 1:  # earlier, and a power cut has taken its marker
-                self.end_as_decided(where, log, ProducerIdAndEpoch(left.producer_id, left.producer_epoch))
+            state = log.producer(producer.producer_id)
+            if state is not None and state.first_offset >= 0:  # its transaction is open
+                if state.epoch > markers.last_epoch:
+                    return  # the producer's next one: this marker was written before a crash
+                if state.epoch < producer.producer_epoch - 1:  # an earlier one, and a power cut has taken its marker
+                    self.end_as_decided(where, log, ProducerIdAndEpoch(state.producer_id, state.epoch))
             self._end(where, log, Decision(producer, markers.commit, markers.coordinator_epoch))
         except ProducerFenced:
             pass  # the marker is there, and a later one
@@ -106,9 +112,10 @@ class MarkerWriter:
 
     def _end(self, where: TopicPartition, log: ReplicaLog, decision: Decision) -> None:
         if where.topic == _OFFSETS:
-            self._peers.append_offsets_marker(where.partition, decision)
+            marked: ReplicaLog | Shard[GroupCoordinator] = self._groups.at(where.partition)
         else:
-            log.append_marker(decision.producer, commit=decision.commit, coordinator_epoch=decision.coordinator_epoch)
+            marked = log
+        marked.append_marker(decision.producer, commit=decision.commit, coordinator_epoch=decision.coordinator_epoch)
 
     def _was_deleted(self, where: TopicPartition, log: ReplicaLog) -> bool:
         """Whether a log is closed because its topic was deleted."""
@@ -116,7 +123,7 @@ class MarkerWriter:
 
     def _log(self, where: TopicPartition) -> ReplicaLog | None:
         try:
-            return self._storage.log_in_use(*where) or self._storage.log(*where)
+            return self._storage.open_logs.get(where) or self._storage.log(*where)
         except (UnknownTopic, UnknownPartition):
             return None
 

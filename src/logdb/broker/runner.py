@@ -42,7 +42,7 @@ from logdb.coordinator.effects import (
     TimerKey,
 )
 from logdb.errors import CoordinatorLoading, LogdbError, SyncFailed, release_frames
-from logdb.model import Durability, ProducerIdAndEpoch
+from logdb.model import ProducerIdAndEpoch
 from logdb.store.protocols import ReplicaLog
 from logdb.threads import renewed
 
@@ -53,6 +53,7 @@ T = TypeVar("T")
 _RETRY: TimerKey = ("runner: finish what a failure left behind",)
 _DEFERRED: TimerKey = ("runner: append deferred records",)
 _DEFER_MS = 100
+_NOTHING = contextlib.nullcontext()
 
 tickets = itertools.count(1)
 """Numbers for requests, one for each."""
@@ -73,6 +74,7 @@ class Shard(Generic[C]):
     ``_appending``       append,                        ``_lock``               None: every record of the log is accepted
                          ``_finish_failed_write``
     ``_deferred``        accept, append                 ``_lock``               always; accepted records that the log lacks
+    ``_defers``          accept, fire                   ``_lock``               True: a timer will append the deferred records
     ``_pending``         accept, ``_publish``           popleft is atomic       always; accepted effects whose actions have not begun
     ``_failed``          a sync that failed             no lock                 final
     ``_ended``           end                            no lock                 final; nothing is appended once ``end`` has returned
@@ -89,7 +91,7 @@ class Shard(Generic[C]):
         clock: Callable[[], int],
         timers: Timers,
         execute: Callable[[Action], None],
-        while_appending: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext,
+        while_appending: contextlib.AbstractContextManager[object] = _NOTHING,
         follows: bool = False,
         loads_in_background: bool = False,
     ) -> None:
@@ -97,9 +99,9 @@ class Shard(Generic[C]):
 
         Args:
             epoch: Leader epoch of the partition in which this node coordinates.
-            clock: Time of day, in ms since 1970.
+            clock: Time of day, in ms since 1970; the log's.
             execute: Executes an action; raises why it failed.
-            while_appending: Entered while records are appended.
+            while_appending: Entered while records are appended, by several threads at once.
             follows: Another process writes the partition: read on before each query, and handle no events.
             loads_in_background: A request that comes while another thread loads is refused instead of waiting.
         """
@@ -113,6 +115,7 @@ class Shard(Generic[C]):
         self._waiting: dict[int, Future[Any]] = {}
         self._appending: tuple[Effects, int] | None = None  # not accepted; in the log from that offset on, or kept by it
         self._deferred: list[StateRecord] = []
+        self._defers = False
         self._pending: deque[Effects] = deque()
         self._failed: SyncFailed | None = None
         self._ended: LogdbError | None = None
@@ -216,6 +219,7 @@ class Shard(Generic[C]):
             try:
                 self._finish_failed_write()
                 if key is _DEFERRED:
+                    self._defers = False
                     self._write_deferred()
                 effects = Effects() if key in (_RETRY, _DEFERRED) else self._step(TimerFired(key))
             except LogdbError as error:
@@ -223,6 +227,7 @@ class Shard(Generic[C]):
                     return
                 logger.warning("%s-%d: a timer: %s", self.log.topic, self.log.partition, error)
                 if not isinstance(error, SyncFailed):
+                    self._defers |= key is _DEFERRED
                     self._timers.set((self, key), RETRY_MS)
                 return
         self._finish(effects)
@@ -294,7 +299,7 @@ class Shard(Generic[C]):
         """Append records behind the deferred ones, and accept."""
         self._appending = (effects, self.log.end_offset + len(self._deferred))
         try:
-            with self._while_appending():
+            with self._while_appending:
                 self._append(effects)
         except LogdbError as error:
             if not getattr(error, "offsets", None):
@@ -317,7 +322,9 @@ class Shard(Generic[C]):
     def _accept(self, effects: Effects, offset: int) -> None:
         if effects.deferred:
             self._deferred += effects.records
-            self._timers.set((self, _DEFERRED), _DEFER_MS)
+            if not self._defers:
+                self._defers = True
+                self._timers.set((self, _DEFERRED), _DEFER_MS)
         self._coordinator.accept(effects, offset)
         if effects.actions:
             self._pending.append(effects)
@@ -326,13 +333,12 @@ class Shard(Generic[C]):
 
     def _append(self, effects: Effects) -> None:
         """Write the records; ``_publish`` waits for the commit, which others may share."""
-        level: Durability | None = "os" if self.log.durability == "fsync" else None
         keys, values = zip(*self._deferred, *effects.records, strict=True)
         if effects.producer is None:
-            self.log.append_many(values, keys, durability=level)
+            self.log.append_many(values, keys, durability="os")
         else:
             batches = transactional_batches(values, keys, effects.producer, self._clock())
-            self.log.append_batches(batches, durability=level, internal=True)
+            self.log.append_batches(batches, durability="os", internal=True)
 
     def _finish_failed_write(self) -> None:
         """Finish a failed write before anything new: effects whose records the log has kept are accepted after all.
@@ -439,7 +445,7 @@ class _Memory(BatchBuilder):
         super().__init__(next_offset=0, leader_epoch=0, batch_size=1 << 20, write_size=1 << 20, group_size=1 << 20, clock=lambda: now_ms)
         self.batches = bytearray()
 
-    def _write(self, batches: memoryview, _base_offset: int, _next_offset: int, _max_timestamp: int) -> None:
+    def _write(self, batches: memoryview, _base_offset: int, _next_offset: int, _now_ms: int) -> None:
         self.batches += batches
 
 

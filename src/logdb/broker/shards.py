@@ -25,6 +25,7 @@ C = TypeVar("C", bound=Coordinator)
 T = TypeVar("T")
 
 PARTITION_COUNT = 4
+_NOTHING = nullcontext()
 _SEGMENT_SIZE_BYTES = 100 << 20  # Kafka's, for both topics; it bounds what an opening replays
 _CONFIG: Mapping[str, object] = {"cleanup.policy": "compact", "compression.type": "none", "segment.bytes": _SEGMENT_SIZE_BYTES}
 
@@ -52,14 +53,14 @@ class Shards(Generic[C]):
         *,
         timers: Timers,
         execute: Callable[[Action], None],
-        while_appending: Callable[[], AbstractContextManager[object]] = nullcontext,
+        while_appending: AbstractContextManager[object] = _NOTHING,
     ) -> None:
         """Begin without shards.
 
         Args:
             make: Creates the coordinator of a partition in a leader epoch.
             execute: Executes the actions of all shards.
-            while_appending: Entered while a shard appends records.
+            while_appending: Entered while a shard appends records, by several threads at once.
         """
         self.topic, self._storage, self._metadata = topic, storage, metadata
         self._make, self._timers, self._execute = make, timers, execute
@@ -82,7 +83,7 @@ class Shards(Generic[C]):
 
     def partition_of(self, name: str) -> int:
         """The partition that keeps ``name``; creates the topic and raises as ``of``."""
-        self._storage.check_open(writable=True)
+        self._storage.check_writable()
         if not self._partition_count:
             self._find(create=True)
         return partition_of(name, self._partition_count)
@@ -166,7 +167,7 @@ class Shards(Generic[C]):
             log,
             self._make(log, epoch),
             epoch=epoch,
-            clock=self._storage.clock_ms,
+            clock=log.now_ms,
             timers=self._timers,
             execute=self._execute,
             while_appending=self._while_appending,

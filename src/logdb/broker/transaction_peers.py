@@ -2,10 +2,9 @@
 
     coordinator of a transaction ──► leaders of its partitions              sync, write_markers
     leader of a partition ──► coordinators of transactions                  will_end, decision
-    leader of a partition of __consumer_offsets ──► its group coordinator   append_offsets_marker
 
-``broker.local_peers`` is all of it on a single node.  In a cluster the first two lines are requests to other nodes
-(``broker.cluster_peers``).
+``broker.local_peers`` is all of it on a single node.  In a cluster these are requests to other nodes (``broker.cluster_peers``).
+A partition of ``__consumer_offsets`` and its group coordinator are on one node: the marker goes through the coordinator.
 """
 
 import contextlib
@@ -45,9 +44,6 @@ class TransactionPeers(Protocol):
         Raises:
             LogdbError: Some of them could not be written; the others were.
         """
-
-    def append_offsets_marker(self, partition: int, decision: Decision) -> None:
-        """Write the marker of one partition of ``__consumer_offsets``, and end the transaction in its group coordinator."""
 
     def will_end(self, producer: ProducerIdAndEpoch, partition: TopicPartition) -> bool:
         """Whether a coordinator has an open transaction of ``producer`` on ``partition``, and will write its marker.

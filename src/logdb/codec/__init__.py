@@ -17,6 +17,7 @@ from logdb._native._hot import (
     RecordIterator,
     Route,
     SendFuture,
+    crc32c,
     murmur2,
 )
 from logdb.codec.batch import (
@@ -24,7 +25,6 @@ from logdb.codec.batch import (
     Scanner,
     Status,
     check,
-    crc32c,
     expected_batch,
     explain,
     find_batch,

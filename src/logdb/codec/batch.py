@@ -282,12 +282,6 @@ def seal(buf: bytearray | memoryview, attributes: int, max_timestamp: int) -> No
     lib.logdb_batch_seal(data, len(data), attributes, max_timestamp)
 
 
-def crc32c(buf: Buffer, crc: int = 0) -> int:
-    """CRC-32C of ``buf``, continuing from ``crc``."""
-    data = _from_buffer(buf)
-    return int(lib.logdb_crc32c(crc, data, len(data)))
-
-
 # ---------------------------------------------------------------- a buffer of batches
 
 

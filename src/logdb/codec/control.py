@@ -10,6 +10,7 @@ Source: Kafka's ControlRecordType and EndTransactionMarker.
 
 import struct
 from enum import IntEnum
+from functools import lru_cache
 from typing import NamedTuple
 
 from logdb.codec.batch import CODEC_MASK, CONTROL, HEADER_SIZE_BYTES, TRANSACTIONAL, Status, build_batch, explain, header
@@ -38,6 +39,7 @@ class ControlRecord(NamedTuple):
     coordinator_epoch: int | None
 
 
+@lru_cache(maxsize=16)  # a transaction has the same marker on each of its partitions
 def build(kind: ControlType, producer: ProducerIdAndEpoch, coordinator_epoch: int, timestamp_ms: int) -> bytes:
     """The batch of a marker, at offset 0; the log sets its offset.
 

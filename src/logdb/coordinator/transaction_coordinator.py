@@ -55,11 +55,11 @@ class TransactionCoordinator:
         step = Step(self._transactions, self._coordinator_epoch, self._new_producer_id, now_ms)
         try:
             self._handlers.get(type(event), self._timer)(step, event)
+            return step.effects()
         except LogdbError as error:
             if isinstance(event, ActionDone):  # no producer id was available
                 raise
             return Effects(replies=(Reply(event.ticket, error),))
-        return step.effects()
 
     def accept(self, effects: Effects, offset: int) -> None:
         """Change the state by ``effects``: to ``changes``, or, for a tombstone, without the id."""

@@ -25,7 +25,7 @@ Source: Kafka's TransactionMetadata and TransactionCoordinator; KIP-98, KIP-360 
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from itertools import starmap
 from typing import Any, NamedTuple, TypeAlias
@@ -134,9 +134,9 @@ class Transaction(NamedTuple):
             cut_off=complete and value.start_timestamp_ms < 0,
         )
 
-    def value(self) -> TransactionValue:
+    def record(self) -> StateRecord:
         """As it is recorded."""
-        return TransactionValue(
+        value = TransactionValue(
             self.producer_id,
             self.previous_producer_id,
             self.next_producer_id,
@@ -148,6 +148,7 @@ class Transaction(NamedTuple):
             self.start_ms,
             2 if self.bump else 0,
         )
+        return StateRecord(transaction_key(self.transactional_id), transaction_value(value))
 
     @property
     def producer(self) -> ProducerIdAndEpoch:
@@ -197,22 +198,25 @@ class Transaction(NamedTuple):
         return WriteMarkers(self.transactional_id, self.producer, self.partitions, commit, coordinator_epoch, self.last_epoch)
 
 
+@dataclass(slots=True)
 class Step:
     """Applies one event to copies of transactional ids, and collects the effects."""
 
-    def __init__(self, current: Mapping[str, Transaction], coordinator_epoch: int, new_producer_id: Callable[[], int], now_ms: int) -> None:
-        self._current, self._coordinator_epoch = current, coordinator_epoch
-        self._new_producer_id, self._now_ms = new_producer_id, now_ms
-        self._changes: dict[str, Transaction] = {}
-        self._records: list[StateRecord] = []
-        self._replies: list[Reply] = []
-        self._timers: dict[TimerKey, int | None] = {}
-        self._actions: list[Action] = []
-        self._sync = self._deferred = False
+    _current: Mapping[str, Transaction]
+    _coordinator_epoch: int
+    _new_producer_id: Callable[[], int]
+    _now_ms: int
+    _changes: dict[str, Transaction] = field(default_factory=dict)
+    _recorded: list[Transaction] = field(default_factory=list)
+    _replies: list[Reply] = field(default_factory=list)
+    _timers: dict[TimerKey, int | None] = field(default_factory=dict)
+    _actions: list[Action] = field(default_factory=list)
+    _sync: bool = False
+    _deferred: bool = False
 
     def effects(self) -> Effects:
         return Effects(
-            records=tuple(self._records),
+            records=tuple(map(Transaction.record, self._recorded)),
             sync=self._sync,
             deferred=self._deferred,
             replies=tuple(self._replies),
@@ -239,7 +243,7 @@ class Step:
     def record(self, transaction: Transaction, *, sync: bool, **changes: Any) -> Transaction:
         """Change recorded fields."""
         transaction = self.keep(transaction, update_ms=self._now_ms, **{"cut_off": False} | changes)
-        self._records.append(StateRecord(transaction_key(transaction.transactional_id), transaction_value(transaction.value())))
+        self._recorded.append(transaction)
         self._sync |= sync
         return transaction
 

@@ -1,4 +1,4 @@
-"""What ``Log.append_batches`` and ``Log.append_marker`` do: ready-made batches are checked, then handed to the builder.
+"""The appendable side of one partition's log: batches that come ready-made are checked, then handed to the builder.
 
 The builder queues and writes them.  Threading: any number of threads; a batch of a producer is checked under the builder's append lock,
 where it gets its offsets.
@@ -8,125 +8,197 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from logdb.codec import FSYNC, INTERVAL, OS, control, convert
+from logdb.codec import FSYNC, INTERVAL, OS, BatchBuilder, control, convert
 from logdb.codec.control import ControlType
-from logdb.errors import UnexpectedOffset
-from logdb.log import producer_snapshot
-from logdb.log.producers import ProducerStates
-from logdb.log.transactions import Begun, Duplicate, Superseded, Transactions
-from logdb.model import DURABILITY_LEVELS, OFFSET_MAX, ProducerIdAndEpoch, TopicPartition
+from logdb.errors import CodecMissing, UnexpectedOffset
+from logdb.log.readable import ReadableLog
+from logdb.log.transactions import Begun, Duplicate, Superseded
+from logdb.mistakes import explained
+from logdb.model import DURABILITY_LEVELS, OFFSET_MAX, Buffer, ProducerIdAndEpoch
 
 if TYPE_CHECKING:
-    from logdb.log.log import Log
+    from logdb.log.log_sync import LogSync
+    from logdb.log.segment_writer import SegmentWriter
 
 _DECOMPRESSED_SIZE_BYTES_MAX = 64 << 20  # of one batch; or max.message.bytes, if that is more
 GROUP_SIZE_BYTES = 1 << 20  # the most that one fdatasync makes durable at level fsync
 
 
-def append_group(log: "Log", batches: memoryview, expected_offset: int | None, durability: str | None, internal: bool) -> range:
-    """Append at most one group of batches."""
-    size_bytes = len(batches)
-    buffer = log._buffer(size_bytes)
-    view = memoryview(buffer)[:size_bytes]
-    view[:] = batches  # the caller cannot change this copy
-    now_ms = log._clock()
-    incoming = _check_batches(log, view, now_ms)
-    del view  # the buffer is the builder's
-    if not incoming.produced:
-        return log._append_raw(buffer, size_bytes, incoming.record_count, expected_offset, durability)
-    transactions = begun_transactions(log)
-    admit = partial(transactions.admit_batches, incoming.produced, incoming.batch_count, now_ms, not internal)
-    below_fsync = durability not in (None, "fsync")  # Python runs between the builder's look at `fsync_only` and the append
-    log.syncs.below_fsync_count += below_fsync
-    try:
-        return log._append_raw(buffer, size_bytes, incoming.record_count, expected_offset, durability, admit)
-    except Superseded:
-        return append_group(log, batches, expected_offset, durability, internal)
-    except Duplicate as known:
-        offsets = known.offsets
-    except UnexpectedOffset:  # a retry whose original may be in the log
+class AppendableLog(BatchBuilder, ReadableLog):
+    """A log that takes ready-made batches; ``Log`` sets its fields."""
+
+    writer: "SegmentWriter"
+    syncs: "LogSync"
+    fsync_only: bool
+    _level: int
+    _refusing: int
+    _codec_missing: CodecMissing | None
+
+    def append_batches(
+        self, batches: Buffer, *, expected_offset: int | None = None, durability: str | None = None, internal: bool = False
+    ) -> range:
+        """Append ready-made record batches, as a server gets them over a wire.
+
+        They are checked once (CRC, counts, every record within bounds) and stored as they are, except that the log sets base
+        offset and leader epoch and, if the topic says LogAppendTime, timestamp and CRC.
+
+        Batches with a producer id are checked against the state of the producer.  If all batches of a call are among its last
+        five, none is appended again: the call returns their offsets, once they are acknowledged at its level.  If only
+        the first are, and the log ends with these, the others are appended.
+        Transactional ones begin the producer's transaction on this partition.
+
+        Args:
+            batches: RecordBatch v2, back to back, any codec.
+            expected_offset: Fail unless the log ends here; not for duplicates.
+            durability: Level of this call; None: the topic's.
+            internal: The batches are a coordinator's own: they have a producer, but no sequences.
+
+        Returns:
+            The offsets given, or those of the originals.
+
+        Raises:
+            InvalidBatch: A batch is damaged or invalid; nothing was appended.
+            RecordTooLarge: A batch is over ``max.message.bytes``.
+            CodecMissing: The package of their codec, or the topic's, is not installed.
+            ProducerFenced: The log has a newer epoch of the producer.
+            OutOfOrderSequence: Batches of the producer are missing before these, or these are older than its last five; or some
+                of the call are duplicates, and the others do not follow them.
+            InvalidTransactionState: The producer has an open transaction here, and these batches are outside of it.
+            UnexpectedOffset, DiskFull, SyncFailed: as ``append``.
+
+        Source: KIP-98.
+        """
         try:
-            found = None if internal or transactions.superseded else transactions.offsets_of(incoming.produced, incoming.batch_count)
+            view = memoryview(batches).cast("B")
+        except TypeError as error:
+            raise explained(error, AppendableLog.append_batches, batches=batches) from error.__cause__
+        if self._refusing:
+            raise self._host.refusal(self)
+        if self._codec_missing is not None:
+            self._check_codec()
+        if not view:
+            return self.append_many((), expected_offset=expected_offset, durability=durability)
+        if len(view) > GROUP_SIZE_BYTES:
+            return self._append_large(view, expected_offset, durability, internal)
+        return self._append_group(view, expected_offset, durability, internal)
+
+    def _check_codec(self) -> None:
+        """Refuse records if their batches cannot be compressed.
+
+        Raises:
+            CodecMissing: The package of the topic's codec is not installed.
+        """
+        if (missing := self._codec_missing) is not None:
+            raise CodecMissing(missing.codec, missing.package)
+
+    def _append_group(self, batches: memoryview, expected_offset: int | None, durability: str | None, internal: bool) -> range:
+        """Append at most one group of batches."""
+        size_bytes = len(batches)
+        buffer = self._buffer(size_bytes)
+        view = memoryview(buffer)[:size_bytes]
+        view[:] = batches  # the caller cannot change this copy
+        incoming = self._check_batches(view)
+        del view  # the buffer is the builder's
+        if not incoming.produced:
+            return self._append_raw(buffer, size_bytes, incoming.record_count, expected_offset, durability)
+        transactions = self.writer.transactions or self.writer.begin_transactions()
+        admit = partial(transactions.admit_batches, incoming.produced, incoming.batch_count, not internal)
+        below_fsync = durability not in (None, "fsync")  # Python runs between the builder's look at `fsync_only` and the append
+        self.syncs.below_fsync_count += below_fsync
+        try:
+            return self._append_raw(buffer, size_bytes, incoming.record_count, expected_offset, durability, admit)
+        except Superseded:
+            return self._append_group(batches, expected_offset, durability, internal)
+        except Duplicate as known:
+            offsets = known.offsets
+        except UnexpectedOffset:  # a retry whose original may be in the log
+            try:
+                found = None if internal or transactions.superseded else transactions.offsets_of(incoming.produced, incoming.batch_count)
+            except Begun as begun:
+                return self._append_rest(batches, begun, durability)
+            if found is None:
+                raise
+            offsets = found
         except Begun as begun:
-            return _append_rest(log, batches, begun, durability)
-        if found is None:
-            raise
-        offsets = found
-    except Begun as begun:
-        return _append_rest(log, batches, begun, durability)
-    finally:
-        log.syncs.below_fsync_count -= below_fsync
-    _acknowledge(log, offsets.stop, durability)
-    return offsets
+            return self._append_rest(batches, begun, durability)
+        finally:
+            self.syncs.below_fsync_count -= below_fsync
+        self._acknowledge(offsets.stop, durability)
+        return offsets
 
+    def _append_rest(self, batches: memoryview, begun: Begun, durability: str | None) -> range:
+        """Append the rest of a call that a crash interrupted, if the log ends with its first batches."""
+        begun_size_bytes = sum(len(image) for image, _ in islice(convert.headers(batches), begun.batch_count))
+        try:
+            rest = self._append_group(batches[begun_size_bytes:], begun.offsets.stop, durability, internal=False)
+        except UnexpectedOffset:
+            raise begun.refusal from None
+        if rest.start != begun.offsets.stop:
+            raise begun.refusal
+        return range(begun.offsets.start, rest.stop)
 
-def _append_rest(log: "Log", batches: memoryview, begun: Begun, durability: str | None) -> range:
-    """Append the rest of a call that a crash interrupted, if the log ends with its first batches."""
-    begun_size_bytes = sum(len(image) for image, _ in islice(convert.headers(batches), begun.batch_count))
-    try:
-        rest = append_group(log, batches[begun_size_bytes:], begun.offsets.stop, durability, internal=False)
-    except UnexpectedOffset:
-        raise begun.refusal from None
-    if rest.start != begun.offsets.stop:
-        raise begun.refusal
-    return range(begun.offsets.start, rest.stop)
+    def _append_large(self, batches: memoryview, expected_offset: int | None, durability: str | None, internal: bool) -> range:
+        """Append more than one group; meanwhile the catalogue does not promise that a crash tears at most one group."""
+        self.syncs.below_fsync_count += 1
+        try:
+            self._end_fsync_only()
+            return self._append_group(batches, expected_offset, durability, internal)
+        finally:
+            self.syncs.below_fsync_count -= 1
 
+    def _check_batches(self, view: memoryview) -> convert.Incoming:
+        """Check batches from outside; stamp them if the topic says LogAppendTime."""
+        config = self._config
+        incoming = convert.check_incoming(
+            view,
+            keys_required=config.compacted,
+            size_bytes_max=config.max_message_bytes,
+            decompressed_size_bytes_max=max(_DECOMPRESSED_SIZE_BYTES_MAX, config.max_message_bytes),
+        )
+        if config.log_append_time:
+            convert.stamp_append_time(view, self.now_ms())
+        elif (
+            config.timestamp_after_max_ms < OFFSET_MAX
+            and incoming.max_timestamp > (now_ms := self.now_ms()) + config.timestamp_after_max_ms
+        ):
+            self._reject("timestamp", incoming.max_timestamp, now_ms, config.timestamp_before_max_ms, config.timestamp_after_max_ms)
+        return incoming
 
-def begun_transactions(log: "Log") -> Transactions:
-    """The log's ``Transactions``; before the first is created, the catalogue notes durably that the log has producers."""
-    if log.writer.transactions is None:
-        with log.syncs.lock:
-            if log.writer.transactions is None:
-                offset = log.view.flushed.offset
-                producer_snapshot.save(log._io, log.directory, offset, ProducerStates(), {})
-                log._host.note_producers(log, offset)
-                log.writer.transactions = Transactions(TopicPartition(log.topic, log.partition), ProducerStates(), (offset,), offset)
-    return log.writer.transactions
+    def _acknowledge(self, next_offset: int, durability: str | None) -> None:
+        """Return once the records below ``next_offset`` are acknowledged at that level."""
+        level = self._level if durability is None else DURABILITY_LEVELS.index(durability)
+        if level != FSYNC and self._written_offset < next_offset:
+            self._drain()
+        if level == FSYNC or (level == INTERVAL and self._level == OS):
+            self._commit(next_offset, level)
 
+    def append_marker(self, producer: ProducerIdAndEpoch, *, commit: bool, coordinator_epoch: int) -> int:
+        """End a producer's transaction on this partition; for the coordinator of transactions.
 
-def _acknowledge(log: "Log", next_offset: int, durability: str | None) -> None:
-    """Return once the records below ``next_offset`` are acknowledged at that level."""
-    level = log._level if durability is None else DURABILITY_LEVELS.index(durability)
-    if level != FSYNC and log._written_offset < next_offset:
-        log._drain()
-    if level == FSYNC or (level == INTERVAL and log._level == OS):
-        log._commit(next_offset, level)
+        Args:
+            producer: A newer epoch than that of its batches fences instances with the older epoch.
+            commit: Whether its records become visible, or stay invisible.
+            coordinator_epoch: Of the coordinator, in [0, 2^31).
 
+        Returns:
+            The offset of the marker, which is written also where no transaction is open.
 
-def _check_batches(log: "Log", view: memoryview, now_ms: int) -> convert.Incoming:
-    """Check batches from outside; stamp them if the topic says LogAppendTime."""
-    config = log._config
-    incoming = convert.check_incoming(
-        view,
-        keys_required=config.compacted,
-        size_bytes_max=config.max_message_bytes,
-        decompressed_size_bytes_max=max(_DECOMPRESSED_SIZE_BYTES_MAX, config.max_message_bytes),
-    )
-    if config.log_append_time:
-        convert.stamp_append_time(view, now_ms)
-    elif config.timestamp_after_max_ms < OFFSET_MAX and incoming.max_timestamp > now_ms + config.timestamp_after_max_ms:
-        log._reject("timestamp", incoming.max_timestamp, now_ms, config.timestamp_before_max_ms, config.timestamp_after_max_ms)
-    return incoming
+        Raises:
+            ProducerFenced, CoordinatorFenced: The log has a newer epoch of the producer, or of the coordinator.
+            DiskFull, SyncFailed: as ``append``.
 
-
-def append_large(log: "Log", batches: memoryview, expected_offset: int | None, durability: str | None, internal: bool) -> range:
-    """Append more than one group; meanwhile the catalogue does not promise that a crash tears at most one group."""
-    log.syncs.below_fsync_count += 1
-    try:
-        log._end_fsync_only()
-        return append_group(log, batches, expected_offset, durability, internal)
-    finally:
-        log.syncs.below_fsync_count -= 1
-
-
-def append_marker(log: "Log", kind: ControlType, producer: ProducerIdAndEpoch, coordinator_epoch: int) -> int:
-    """Append the marker that ends a producer's transaction; returns its offset."""
-    now_ms, transactions = log._clock(), begun_transactions(log)
-    batch = control.build(kind, producer, coordinator_epoch, now_ms)
-    buffer = log._buffer(len(batch))
-    buffer[: len(batch)] = batch
-    try:
-        admit = partial(transactions.admit_marker, kind, producer, coordinator_epoch, now_ms)
-        return log._append_raw(buffer, len(batch), 1, None, None, admit)[0]
-    except Superseded:
-        return append_marker(log, kind, producer, coordinator_epoch)
+        Source: KIP-98, WriteTxnMarkers.
+        """
+        if self._refusing:
+            raise self._host.refusal(self)
+        kind = ControlType.COMMIT if commit else ControlType.ABORT
+        batch = control.build(kind, producer, coordinator_epoch, self.now_ms())
+        buffer = self._buffer(len(batch))
+        buffer[: len(batch)] = batch
+        transactions = self.writer.transactions or self.writer.begin_transactions()
+        try:
+            return self._append_raw(
+                buffer, len(batch), 1, None, None, partial(transactions.admit_marker, kind, producer, coordinator_epoch)
+            )[0]
+        except Superseded:
+            return self.append_marker(producer, commit=commit, coordinator_epoch=coordinator_epoch)

@@ -19,7 +19,7 @@ from logdb.codec.batch import place
 from logdb.codec.convert import Followed
 from logdb.errors import FencedLeaderEpoch, ReadOnly
 from logdb.log import epochs as epochs_file
-from logdb.log.appending import GROUP_SIZE_BYTES, begun_transactions
+from logdb.log.appending import GROUP_SIZE_BYTES
 from logdb.log.epochs import LeaderEpochs
 from logdb.log.transactions import Superseded
 from logdb.mistakes import explained
@@ -75,15 +75,15 @@ def follow_append(log: "Log", batches: Buffer, durability: str | None, *, mirror
         raise log._host.refusal(log)
     if not view:
         return range(log._next_offset, log._next_offset)
-    size_bytes, now_ms = len(view), log._clock()
+    size_bytes = len(view)
     buffer = log._buffer(size_bytes)
     image = memoryview(buffer)[:size_bytes]
     image[:] = view  # the caller cannot change this copy
     followed = _without_known_offsets(image, convert.check_followed(image), log._next_offset)
     del image  # the buffer is the builder's
-    transactions = begun_transactions(log) if followed.produced else None
+    transactions = (log.writer.transactions or log.writer.begin_transactions()) if followed.produced else None
 
-    def admit(_first_offset: int) -> None:
+    def admit(_first_offset: int, now_ms: int) -> None:
         if mirrors:
             _check_mirrors(log)
         if transactions is not None and transactions.superseded:

@@ -2,14 +2,15 @@
 
 The catalogue, and the threads that flush, belong to its ``Host``.
 
-    BatchBuilder    C: append, append_many; hands full buffers of batches to ``_write`` below
+    BatchBuilder    C: append, append_many; hands full buffers of batches to its hook ``_write``, the ``SegmentWriter``'s ``write``
     ReadableLog     where it ends, and reading it (readable.py)
-      Log             its parts together; batches that come ready-made (appending.py), rolls, truncation
-        SegmentWriter   writes the buffers into segments (segment_writer.py)
-        LogSync         what is durable: syncs and checkpoints (log_sync.py)
+      AppendableLog     batches that come ready-made (appending.py)
+        Log               its parts together; rolls, truncation
+          SegmentWriter     writes the buffers into segments (segment_writer.py)
+          LogSync           what is durable: syncs and checkpoints (log_sync.py)
 
-Threading: any number of threads.  ``_write`` runs under the builder's write lock; what it changes is published as a ``LogView``
-by one assignment, after which readers may see it.  ``log.view`` says which lock is held for what.
+Threading: any number of threads.  A change is published as a ``LogView`` by one assignment, after which readers may see it.
+``log.view`` says which lock is held for what.
 """
 
 import contextlib
@@ -19,7 +20,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from logdb.codec import FSYNC, OS, BatchBuilder, Positions, compression
-from logdb.codec.control import ControlType
 from logdb.disk import sync_directory, write_error
 from logdb.errors import (
     CodecMissing,
@@ -34,8 +34,8 @@ from logdb.errors import (
     WriteFailed,
 )
 from logdb.io import IO
-from logdb.log import appending, following, high_watermark, producer_snapshot
-from logdb.log.appending import GROUP_SIZE_BYTES
+from logdb.log import following, high_watermark, producer_snapshot
+from logdb.log.appending import GROUP_SIZE_BYTES, AppendableLog
 from logdb.log.epochs import LeaderEpochs
 from logdb.log.high_watermark import HighWatermarkFile
 from logdb.log.host import Captured, Host
@@ -46,7 +46,6 @@ from logdb.log.recovery_point import Point, RecoveryPointFile
 from logdb.log.segment_writer import SegmentWriter, unstable_offset
 from logdb.log.transactions import Transactions
 from logdb.log.view import LogView
-from logdb.mistakes import explained
 from logdb.model import (
     COMPRESSION_TYPES,
     DURABILITY_LEVELS,
@@ -55,7 +54,6 @@ from logdb.model import (
     Durability,
     LogConfig,
     OpenTransaction,
-    ProducerIdAndEpoch,
 )
 from logdb.segment.segment import Segment
 from logdb.threads import renew
@@ -79,7 +77,7 @@ class FollowedLeader(NamedTuple):
     leader_epoch: int
 
 
-class Log(BatchBuilder, ReadableLog):
+class Log(AppendableLog):
     """One partition: append records, read them back.  Made by ``Database.log``.
 
     | field                  | who changes it                            | under which lock       | when it may be trusted              |
@@ -150,15 +148,14 @@ class Log(BatchBuilder, ReadableLog):
             read_only_reason=read_only_reason,
         )
         self.fsync_only = fsync_only
-        self._io, self._clock, self._batch_size = io, clock or io.clock_ms, batch_size
+        self._io, self._batch_size = io, batch_size
         self._high_watermark_file = high_watermark_file
         self.follows = high_watermark_file is not None
         self._followed = FollowedLeader(None, epochs.latest) if self.follows else None
         self._high_watermark_epoch = -1  # of the leader that has moved it last; under ``SegmentWriter.lock``
         self._replacing = threading.Lock()  # held while files are renamed: a reader that misses a file waits
-        self.writer = SegmentWriter(
-            self, io=io, clock=self._clock, host=host, config=config, point=point, unsealed=unsealed, transactions=transactions
-        )
+        self.writer = SegmentWriter(self, io=io, host=host, config=config, point=point, unsealed=unsealed, transactions=transactions)
+        self._write = self.writer.write  # type: ignore[method-assign]  # a hook; a method here would only call it
         self.interrupted = False  # a truncation was committed, and its files are not in place
         self.syncs = LogSync(self, io, host, checkpointed)
         self._is_held = False  # by ``alone``: the active segment stays
@@ -177,7 +174,7 @@ class Log(BatchBuilder, ReadableLog):
         if self._next_offset > self.view.written_offset:
             with contextlib.suppress(DiskFull, WriteFailed, SyncFailed):
                 if self._commits_groups() and not self._refusing:
-                    self.syncs.commit(self._next_offset)
+                    self._sync_to(self._next_offset)
                 else:
                     self._drain()
         return self.view
@@ -199,9 +196,9 @@ class Log(BatchBuilder, ReadableLog):
     def open_transactions(self) -> list[OpenTransaction]:
         return [] if self.writer.transactions is None else self.writer.transactions.accepted.open_transactions()
 
-    def open_transaction(self, producer_id: int) -> OpenTransaction | None:
-        """The open transaction of a producer on this partition; None without one."""
-        return None if self.writer.transactions is None else self.writer.transactions.accepted.open_transaction(producer_id)
+    def producer(self, producer_id: int) -> Producer | None:
+        """A producer as of the end; None: it is unknown."""
+        return None if self.writer.transactions is None else self.writer.transactions.accepted.producers.get(producer_id)
 
     @property
     def had_producers(self) -> bool:
@@ -214,7 +211,7 @@ class Log(BatchBuilder, ReadableLog):
         if transactions is None:
             return []
         with transactions.lock:
-            transactions.written.expire(self._clock())
+            transactions.written.expire(self.now_ms())
             return list(transactions.written.producers.values())
 
     def capture(self) -> Captured:
@@ -229,87 +226,6 @@ class Log(BatchBuilder, ReadableLog):
             aborted = b"" if view.active is None else view.active.transactions.below(view.written_offset)
             return Captured(view, producers, aborted)
 
-    # ------------------------------------------------------------ batches that come ready-made (log.appending)
-
-    def append_batches(
-        self, batches: Buffer, *, expected_offset: int | None = None, durability: str | None = None, internal: bool = False
-    ) -> range:
-        """Append ready-made record batches, as a server gets them over a wire.
-
-        They are checked once (CRC, counts, every record within bounds) and stored as they are, except that the log sets base
-        offset and leader epoch and, if the topic says LogAppendTime, timestamp and CRC.
-
-        Batches with a producer id are checked against the state of the producer.  If all batches of a call are among its last
-        five, none is appended again: the call returns their offsets, once they are acknowledged at its level.  If only
-        the first are, and the log ends with these, the others are appended.
-        Transactional ones begin the producer's transaction on this partition.
-
-        Args:
-            batches: RecordBatch v2, back to back, any codec.
-            expected_offset: Fail unless the log ends here; not for duplicates.
-            durability: Level of this call; None: the topic's.
-            internal: The batches are a coordinator's own: they have a producer, but no sequences.
-
-        Returns:
-            The offsets given, or those of the originals.
-
-        Raises:
-            InvalidBatch: A batch is damaged or invalid; nothing was appended.
-            RecordTooLarge: A batch is over ``max.message.bytes``.
-            CodecMissing: The package of their codec, or the topic's, is not installed.
-            ProducerFenced: The log has a newer epoch of the producer.
-            OutOfOrderSequence: Batches of the producer are missing before these, or these are older than its last five; or some
-                of the call are duplicates, and the others do not follow them.
-            InvalidTransactionState: The producer has an open transaction here, and these batches are outside of it.
-            UnexpectedOffset, DiskFull, SyncFailed: as ``append``.
-
-        Source: KIP-98.
-        """
-        try:
-            view = memoryview(batches).cast("B")
-        except TypeError as error:
-            raise explained(error, Log.append_batches, batches=batches) from error.__cause__
-        if self._refusing:
-            raise self._host.refusal(self)
-        if self._codec_missing is not None:
-            self._check_codec()
-        if not view:
-            return self.append_many((), expected_offset=expected_offset, durability=durability)
-        if len(view) > GROUP_SIZE_BYTES:
-            return appending.append_large(self, view, expected_offset, durability, internal)
-        return appending.append_group(self, view, expected_offset, durability, internal)
-
-    def _check_codec(self) -> None:
-        """Refuse records if their batches cannot be compressed.
-
-        Raises:
-            CodecMissing: The package of the topic's codec is not installed.
-        """
-        if (missing := self._codec_missing) is not None:
-            raise CodecMissing(missing.codec, missing.package)
-
-    def append_marker(self, producer: ProducerIdAndEpoch, *, commit: bool, coordinator_epoch: int) -> int:
-        """End a producer's transaction on this partition; for the coordinator of transactions.
-
-        Args:
-            producer: A newer epoch than that of its batches fences instances with the older epoch.
-            commit: Whether its records become visible, or stay invisible.
-            coordinator_epoch: Of the coordinator, in [0, 2^31).
-
-        Returns:
-            The offset of the marker, which is written also where no transaction is open.
-
-        Raises:
-            ProducerFenced, CoordinatorFenced: The log has a newer epoch of the producer, or of the coordinator.
-            DiskFull, SyncFailed: as ``append``.
-
-        Source: KIP-98, WriteTxnMarkers.
-        """
-        if self._refusing:
-            raise self._host.refusal(self)
-        kind = ControlType.COMMIT if commit else ControlType.ABORT
-        return appending.append_marker(self, kind, producer, coordinator_epoch)
-
     # ------------------------------------------------------------ configs, flush
 
     def flush(self, sync: bool = True) -> None:
@@ -323,9 +239,14 @@ class Log(BatchBuilder, ReadableLog):
         if self._refusing:
             raise self._host.refusal(self)
         if sync or self._commits_groups():  # at level fsync a group is written only after the last sync
-            self.syncs.commit(self._next_offset)
+            self._sync_to(self._next_offset)
         else:
             self._drain()
+
+    def _sync_to(self, next_offset: int) -> None:
+        """Return once everything below ``next_offset`` is durable; concurrent callers share one sync; raises as ``flush``."""
+        if self.view.flushed.offset < next_offset:
+            self.syncs.group.commit(next_offset)
 
     @property
     def is_synced(self) -> bool:
@@ -477,15 +398,6 @@ class Log(BatchBuilder, ReadableLog):
 
     # ------------------------------------------------------------ hooks of the builder
 
-    def _write(self, batches: memoryview, base_offset: int, next_offset: int, _max_timestamp: int) -> None:
-        """Write a buffer of batches; under the builder's write lock.  Tried again with the same bytes if it raises."""
-        if self.refuses_writes:
-            raise self._host.refusal(self)
-        with self.writer.lock:
-            self.writer.write(batches, base_offset, next_offset)
-        if self._watchers:
-            self.wake()
-
     def _woken(self) -> None:
         self._host.wake_writer(self)
 
@@ -498,7 +410,7 @@ class Log(BatchBuilder, ReadableLog):
     def _commit(self, next_offset: int, level: int) -> None:
         """Return once everything below ``next_offset`` is acknowledged at a level."""
         if level == FSYNC:
-            self.syncs.commit(next_offset)
+            self._sync_to(next_offset)
         else:
             self.syncs.commit_in_time()
 
@@ -553,7 +465,7 @@ class Log(BatchBuilder, ReadableLog):
                     return False
                 try:
                     self.writer.make_whole(active)
-                    segment = self.writer.roll(self._clock())
+                    segment = self.writer.roll(self.now_ms())
                 except OSError as error:
                     raise write_error(self.directory, 0, error) from error
             self.syncs.sync_locked()

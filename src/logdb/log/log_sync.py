@@ -1,6 +1,6 @@
 """What of a log is durable: its syncs and checkpoints, when they are due, and what a checkpoint saves before the catalogue names it.
 
-An append at level fsync waits in ``commit``; concurrent ones share a sync (``log.group_commit``).  The store's threads call the rest
+An append at level fsync waits in ``group``; concurrent ones share a sync (``log.group_commit``).  The store's threads call the rest
 (``store.flusher``, ``store.checkpoints``).  Times are on the monotonic clock.
 
 Threading: any number of threads.  A thread that holds ``lock`` may drain the builder, never the other way round.
@@ -39,7 +39,7 @@ class LogSync:
     | ``Log.view.flushed``   | see ``log.view``                          | see there               | below it a power cut takes nothing |
     | ``checkpointed``,      | a checkpoint; a truncation                | the store's checkpoint; | the catalogue's recovery point,    |
     | ``_checkpointed_ms``   |                                           | ``lock``                | and since when                     |
-    | ``unsynced_since_ms``  | a write; a sync                           | none                    | a hint for the flusher             |
+    | ``unsynced_since_ms``  | a write; a sync                           | ``SegmentWriter.lock``  | a hint for the flusher             |
     | ``_interval_wanted``   | an append at level interval in a log of   | none                    | a hint for the flusher             |
     |                        | level os; a sync                          |                         |                                    |
     | ``below_fsync_count``  | a call whose batches may come in below    | none                    | at once: such calls under way      |
@@ -61,15 +61,6 @@ class LogSync:
         self.unsynced_since_ms, self._interval_wanted = 0, False
 
     # ------------------------------------------------------------ syncs
-
-    def commit(self, next_offset: int) -> None:
-        """Return once everything below ``next_offset`` is durable; concurrent callers share one sync.
-
-        Raises:
-            SyncFailed, DiskFull, WriteFailed, Closed, ReadOnly, Forked: as ``Log.flush``.
-        """
-        if self._log.view.flushed.offset < next_offset:
-            self.group.commit(next_offset)
 
     def commit_in_time(self) -> None:
         """Have a sync made in time, of a log that would otherwise have none."""
@@ -99,11 +90,29 @@ class LogSync:
         log, writer = self._log, self._log.writer
         if log._closed or log.refuses_writes:  # a sync failed during the wait for the lock: another sync would prove nothing
             raise self._host.refusal(log)
-        view = log.view
-        if not view.segments or (view.written_offset == view.flushed.offset and not writer.epochs_unsynced):
-            return
-        now_ms, entries_unsynced = self._io.monotonic_ms(), False
-        tail = _unsynced_segments(view)
+        with writer.lock:
+            view, since_ms = log.view, self.unsynced_since_ms
+            if not view.segments or (view.written_offset == view.flushed.offset and not writer.epochs_unsynced):
+                return
+            self.unsynced_since_ms = 0  # a write that this sync does not cover sets it
+        try:
+            tail = self._sync_segments(view)
+        except BaseException:
+            self.unsynced_since_ms = since_ms or self.unsynced_since_ms
+            raise
+        written_since = log.view.written_offset != view.written_offset
+        self._interval_wanted = self._interval_wanted and (written_since or log._pending_count > 0)
+        point = Point(tail[-1].base_offset, view.written_offset, view.written_position)
+        with writer.lock:
+            log.view = log.view._replace(flushed=point)
+        writer.point.note(point=point)
+        if log._watchers:
+            log.wake()
+
+    def _sync_segments(self, view: "LogView") -> "Sequence[Segment]":
+        """Sync the files, the epoch checkpoint and the directory entries of a view; returns the segments that were not synced."""
+        log, writer, tail = self._log, self._log.writer, _unsynced_segments(view)
+        entries_unsynced = False
         for segment in tail:
             if segment.dirty:
                 segment.sync()
@@ -114,15 +123,7 @@ class LogSync:
             sync_directory(self._io, log.directory)
             for segment in tail:
                 segment.new = False
-        written_since = log.view.written_offset != view.written_offset
-        self.unsynced_since_ms = now_ms if written_since else 0
-        self._interval_wanted = self._interval_wanted and (written_since or log._pending_count > 0)
-        point = Point(tail[-1].base_offset, view.written_offset, view.written_position)
-        with writer.lock:
-            log.view = log.view._replace(flushed=point)
-        writer.point.note(point=point)
-        if log._watchers:
-            log.wake()
+        return tail
 
     def note_unsynced(self) -> None:
         """A recovery found records past the recovery point: let them be synced in time."""
@@ -166,7 +167,7 @@ class LogSync:
         """Sync the log, and save a snapshot of the producers at its end."""
         log = self._log
         with transactions.lock:
-            transactions.written.expire(log._clock())
+            transactions.written.expire(log.now_ms())
             offset, states = log.view.written_offset, transactions.written.copy()
             if (offset == transactions.snapshot_offset and not transactions.stale) or offset < transactions.written_offset:
                 return

@@ -20,14 +20,16 @@ Invariants: an open transaction has an entry in ``open``, in the order of first 
 expires; entries are immutable, so a state is copied by copying its dictionary.
 """
 
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from logdb.codec import Header, control
 from logdb.codec.batch import CONTROL, TRANSACTIONAL
 from logdb.codec.control import ControlType
+from logdb.codec.convert import Produced
 from logdb.errors import CoordinatorFenced, InvalidBatch, InvalidTransactionState, OutOfOrderSequence, ProducerFenced
-from logdb.model import AbortedTransaction, Buffer, OpenTransaction, TopicPartition
+from logdb.model import AbortedTransaction, Buffer, OpenTransaction, ProducerIdAndEpoch, TopicPartition
 
 BATCH_COUNT_MAX = 5  # the most that a producer may have in flight
 EXPIRATION_MS = 86_400_000  # Kafka's default of producer.id.expiration.ms
@@ -140,6 +142,24 @@ class ProducerStates:
             self._open[producer.producer_id] = producer.first_offset
         self.first_unstable = next(iter(self._open.values()), None)
 
+    def take(self, updates: Iterable[Update], pending: deque[Update]) -> None:
+        """Put the states after ``updates``, and queue these in ``pending``: all of them, or none.
+
+        An update may be made only when its turn comes, and then sees the states after those before it.
+        """
+        taken: list[Update] = []
+        try:
+            for update in updates:
+                taken.append(update)
+                self.put(update.producer)
+            pending.extend(taken)
+        except BaseException:  # it is refused; or from outside (Ctrl-C): between the return and the append no exception can come
+            for update in reversed(taken):
+                if update in pending:
+                    pending.remove(update)
+                self.restore(update.producer.producer_id, update.before)
+            raise
+
     def restore(self, producer_id: int, producer: Producer | None) -> None:
         """Set an earlier state of a producer; None: it was unknown."""
         if producer is None:
@@ -159,9 +179,26 @@ class ProducerStates:
         begun = [p for p in list(self.producers.values()) if p.first_offset >= 0]
         return [OpenTransaction(p.producer_id, p.epoch, p.first_offset, p.started_ms) for p in sorted(begun, key=lambda p: p.first_offset)]
 
-    def open_transaction(self, producer_id: int) -> OpenTransaction | None:
-        p = self.producers.get(producer_id)
-        return None if p is None or p.first_offset < 0 else OpenTransaction(p.producer_id, p.epoch, p.first_offset, p.started_ms)
+    def checked_batches(
+        self, where: TopicPartition, produced: Iterable[Produced], sequenced: bool, first_offset: int, now_ms: int
+    ) -> Iterator[Update]:
+        """The effects of batches that get the offsets from ``first_offset`` on, one after the other; raises as ``check_batch``."""
+        for records_before, head in produced:
+            before = self.producers.get(head.producer_id)
+            known = before or Producer(head.producer_id)
+            check_batch(where, known, head, sequenced=sequenced)
+            after = known.after_batch(head, first_offset + records_before, now_ms)
+            yield Update(after.batches[-1].last_offset, after, before)
+
+    def checked_marker(
+        self, where: TopicPartition, kind: ControlType, producer: ProducerIdAndEpoch, coordinator_epoch: int, offset: int, now_ms: int
+    ) -> Update:
+        """The effect of a marker at ``offset``; raises as ``check_marker``."""
+        before = self.producers.get(producer.producer_id)
+        known = before or Producer(producer.producer_id)
+        check_marker(where, known, producer.producer_epoch, coordinator_epoch)
+        after = known.after_marker(producer.producer_epoch, coordinator_epoch, now_ms)
+        return Update(offset, after, before, self.ended(known, offset, kind))
 
     def ended(self, producer: Producer, offset: int, kind: ControlType) -> AbortedTransaction | None:
         """The transaction of ``producer`` that a marker at ``offset`` aborts; None if the marker commits, or ends no transaction."""
@@ -238,10 +275,10 @@ def _check_epoch(known: Producer, epoch: int) -> None:
         raise ProducerFenced(known.producer_id, epoch, known.epoch)
 
 
-def repeated(known: Mapping[int, Producer], heads: Iterable[Header]) -> list[Batch]:
+def repeated(known: Mapping[int, Producer], produced: Iterable[Produced]) -> list[Batch]:
     """The batches that repeat one of their producer's last batches."""
     found = []
-    for head in heads:
+    for _, head in produced:
         producer = known.get(head.producer_id)
         if producer is not None and (batch := producer.duplicate_of(head)) is not None:
             found.append(batch)

@@ -2,13 +2,13 @@
 
 Each step is published as a new view of the log, by one assignment.
 
-Threading: ``write`` runs under the builder's write lock, too.  ``lock`` is held wherever a view is published.
+Threading: ``write`` runs under the builder's write lock.  ``lock`` is held wherever a view is published.
 """
 
 import logging
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from logdb.codec import convert, last_offset, split
@@ -16,12 +16,14 @@ from logdb.disk import write_error
 from logdb.errors import LogdbError
 from logdb.io import IO
 from logdb.log import epochs as epochs_file
+from logdb.log import producer_snapshot
 from logdb.log.host import Host
+from logdb.log.producers import ProducerStates
 from logdb.log.recovery_point import Point, RecoveryPointFile
 from logdb.log.retention import born_ms
 from logdb.log.transactions import Transactions
 from logdb.log.view import LogView
-from logdb.model import OFFSET_MAX, LogConfig
+from logdb.model import OFFSET_MAX, LogConfig, TopicPartition
 from logdb.segment.segment import Segment
 
 if TYPE_CHECKING:
@@ -56,14 +58,13 @@ class SegmentWriter:
         log: "Log",
         *,
         io: IO,
-        clock: Callable[[], int],
         host: Host,
         config: LogConfig,
         point: RecoveryPointFile,
         unsealed: Sequence[Segment],
         transactions: Transactions | None,
     ) -> None:
-        self._log, self._io, self._clock, self._host, self._directory = log, io, clock, host, log.directory
+        self._log, self._io, self._host, self._directory = log, io, host, log.directory
         self.config, self.codec, self.following = config, 0, False
         self.lock = threading.Lock()
         self._begin(log.view, point, unsealed, transactions)
@@ -88,8 +89,16 @@ class SegmentWriter:
 
     # ------------------------------------------------------------ writing
 
-    def write(self, batches: memoryview, base_offset: int, next_offset: int) -> None:
-        """Write a buffer of batches; tried again with the same bytes if it raises.  Under ``lock``."""
+    def write(self, batches: memoryview, base_offset: int, next_offset: int, now_ms: int) -> None:
+        """The builder's hook ``_write``: write a buffer of batches; tried again with the same bytes if it raises."""
+        if self._log.refuses_writes:
+            raise self._host.refusal(self._log)
+        with self.lock:
+            self._write(batches, base_offset, next_offset, now_ms)
+        if self._log._watchers:
+            self._log.wake()
+
+    def _write(self, batches: memoryview, base_offset: int, next_offset: int, now_ms: int) -> None:
         if base_offset != self._tried[0]:
             codec, config = 0 if self.following else self.codec, self.config
             room = config.segment_bytes - self._log.view.written_position  # in the active segment
@@ -101,7 +110,7 @@ class SegmentWriter:
         parts = [batches] if len(batches) <= room else split(batches, room)
         for part in parts:
             part_next = next_offset if part is parts[-1] else last_offset(part) + 1
-            view, now_ms = self._log.view, self._clock()
+            view = self._log.view
             if part_next <= view.written_offset:  # an earlier try has written it
                 continue
             segment = view.segments[-1] if view.segments else None
@@ -162,6 +171,17 @@ class SegmentWriter:
         view = self._log.view
         if not segment.whole or segment.size_bytes != view.written_position:
             segment.restore(view.written_position, view.written_offset)
+
+    def begin_transactions(self) -> Transactions:
+        """The log's ``Transactions``; before the first is created, the catalogue notes durably that the log has producers."""
+        log = self._log
+        with log.syncs.lock:
+            if self.transactions is None:
+                offset = log.view.flushed.offset
+                producer_snapshot.save(self._io, self._directory, offset, ProducerStates(), {})
+                self._host.note_producers(log, offset)
+                self.transactions = Transactions(TopicPartition(log.topic, log.partition), ProducerStates(), (offset,), offset)
+            return self.transactions
 
     # ------------------------------------------------------------ segments
 

@@ -89,6 +89,7 @@ class TailLog(ReadableLog):
             view=view,
             read_only_reason=entry.read_only_reason,
         )
+        self.now_ms = io.clock_ms
         self._refresh_lock = threading.RLock()
         self._generation, self._pending = entry.generation, pending
         self._producers = TailProducers(io, directory, entry)
@@ -114,7 +115,7 @@ class TailLog(ReadableLog):
         """A method of writers: raises why this log cannot carry it out."""
         raise self._host.refusal(self)
 
-    append = append_many = append_batches = append_marker = open_transaction = _refuse
+    append = append_many = append_batches = append_marker = producer = _refuse
     follow_append = begin_epoch = move_high_watermark = flush = roll = _refuse
 
     def commit_to(

@@ -14,13 +14,13 @@ the states while ``advance`` works; it is never held over I/O.
 
 import threading
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from logdb.codec import Header
 from logdb.codec.control import ControlType
 from logdb.codec.convert import Produced
 from logdb.errors import OutOfOrderSequence
-from logdb.log.producers import Producer, ProducerStates, Update, check_batch, check_marker, repeated
+from logdb.log.producers import Producer, ProducerStates, Update, repeated
 from logdb.model import OFFSET_MAX, ProducerIdAndEpoch, TopicPartition
 from logdb.segment.transaction_index import TransactionIndex
 
@@ -102,20 +102,20 @@ class Transactions:
             Begun: Only the first of them are duplicates.
             OutOfOrderSequence: Others are duplicates.
         """
-        heads = [batch.header for batch in produced]
-        batches = repeated(self.accepted.producers, heads)
+        batches = repeated(self.accepted.producers, produced)
         if not batches:
             return None
         offsets, count = range(batches[0].first_offset, batches[-1].last_offset + 1), len(batches)
         if count == batch_count:
             return offsets
-        first = self.accepted.producers.get(heads[0].producer_id) or Producer(heads[0].producer_id)
-        refusal = OutOfOrderSequence(*self._where, first.producer_id, heads[0].base_sequence, first.next_sequence)
-        if len(heads) == batch_count and len(repeated(self.accepted.producers, heads[:count])) == count:
+        head = produced[0].header
+        first = self.accepted.producers.get(head.producer_id) or Producer(head.producer_id)
+        refusal = OutOfOrderSequence(*self._where, first.producer_id, head.base_sequence, first.next_sequence)
+        if len(produced) == batch_count and len(repeated(self.accepted.producers, produced[:count])) == count:
             raise Begun(offsets, count, refusal)
         raise refusal
 
-    def admit_batches(self, produced: Sequence[Produced], batch_count: int, now_ms: int, sequenced: bool, first_offset: int) -> None:
+    def admit_batches(self, produced: Sequence[Produced], batch_count: int, sequenced: bool, first_offset: int, now_ms: int) -> None:
         """Admit batches that are about to get the offsets from ``first_offset`` on.
 
         Args:
@@ -128,32 +128,20 @@ class Transactions:
         self._begin(now_ms)
         if sequenced and (offsets := self.offsets_of(produced, batch_count)) is not None:
             raise Duplicate(offsets)
-        latest: dict[int, Producer] = {}
-        updates = []
-        for records_before, head in produced:
-            before = self.accepted.producers.get(head.producer_id)
-            known = latest.get(head.producer_id) or before or Producer(head.producer_id)
-            check_batch(self._where, known, head, sequenced=sequenced)
-            after = latest[head.producer_id] = known.after_batch(head, first_offset + records_before, now_ms)
-            updates.append(Update(after.batches[-1].last_offset, after, before))
-        self._admit(updates)
+        self.accepted.take(self.accepted.checked_batches(self._where, produced, sequenced, first_offset, now_ms), self.pending)
 
     def admit_followed(self, produced: Sequence[tuple[Header, bytes]], now_ms: int) -> None:
         """Admit a leader's batches, which the leader has checked: their effect is that of a replay."""
         self._begin(now_ms)
         following = (self.accepted.following(head, image, now_ms) for head, image in produced)
-        self._admit(update for update in following if update is not None)  # lazily: an update sees those before it
+        self.accepted.take((update for update in following if update is not None), self.pending)
 
-    def admit_marker(self, kind: ControlType, producer: ProducerIdAndEpoch, coordinator_epoch: int, now_ms: int, first_offset: int) -> None:
+    def admit_marker(self, kind: ControlType, producer: ProducerIdAndEpoch, coordinator_epoch: int, first_offset: int, now_ms: int) -> None:
         """Admit a marker; raises ProducerFenced, CoordinatorFenced, Superseded."""
         if self.superseded:
             raise Superseded
-        before = self.accepted.producers.get(producer.producer_id)
-        known = before or Producer(producer.producer_id)
-        check_marker(self._where, known, producer.producer_epoch, coordinator_epoch)
-        aborted = self.accepted.ended(known, first_offset, kind)
-        after = known.after_marker(producer.producer_epoch, coordinator_epoch, now_ms)
-        self._admit((Update(first_offset, after, before, aborted),))
+        marker = self.accepted.checked_marker(self._where, kind, producer, coordinator_epoch, first_offset, now_ms)
+        self.accepted.take((marker,), self.pending)
 
     def _begin(self, now_ms: int) -> None:
         """Under the append lock, as all changes of ``accepted``: forget expired producers now and then."""
@@ -162,17 +150,3 @@ class Transactions:
         if now_ms - self._expired_ms >= _EXPIRY_INTERVAL_MS:
             self._expired_ms = now_ms
             self.accepted.expire(now_ms)
-
-    def _admit(self, updates: Iterable[Update]) -> None:
-        taken: list[Update] = []
-        try:
-            for update in updates:
-                taken.append(update)
-                self.accepted.put(update.producer)
-            self.pending.extend(taken)
-        except BaseException:  # from outside (Ctrl-C); between the return and the append no exception can come
-            for update in reversed(taken):
-                if update in self.pending:
-                    self.pending.remove(update)
-                self.accepted.restore(update.producer.producer_id, update.before)
-            raise

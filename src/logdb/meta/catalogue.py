@@ -15,7 +15,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from logdb.codec.batch import crc32c
+from logdb.codec import crc32c
 from logdb.disk import File, exists, sync_directory, write_error
 from logdb.errors import CatalogueDamaged, Closed, LogdbError, ReadFailed, ReadOnly, UnknownPartition, UnknownTopic, UnsupportedFormat
 from logdb.io import IO

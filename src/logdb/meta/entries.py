@@ -22,7 +22,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from logdb.codec.batch import crc32c
+from logdb.codec import crc32c
 from logdb.model import ConfigValue
 
 FORMAT = 1

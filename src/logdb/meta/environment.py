@@ -83,7 +83,7 @@ class Environment:
         while True:
             try:
                 self._refresh_copy()
-                with self._map_lock.shared(), self._present().begin() as txn:
+                with self._map_lock, self._present().begin() as txn:
                     return function(txn)
             except lmdb.MapResizedError:
                 self._set_map(adopt=True)
@@ -108,7 +108,7 @@ class Environment:
                     raise SyncFailed(self._failure.path, self._failure.reason)
                 number = -1
                 try:
-                    with self._map_lock.shared(), self._own().begin(write=True) as txn:
+                    with self._map_lock, self._own().begin(write=True) as txn:
                         number = txn.id()
                         return function(txn)
                 except lmdb.MapFullError:
@@ -137,7 +137,7 @@ class Environment:
             SyncFailed: The transaction may have happened.
         """
         try:
-            with self._map_lock.shared(), self._own().begin(write=True) as txn:
+            with self._map_lock, self._own().begin(write=True) as txn:
                 txn.abort()
                 return
         except lmdb.PanicError:
@@ -145,7 +145,7 @@ class Environment:
         except lmdb.Error:
             return  # the file still has the previous one
         try:
-            with self._map_lock.shared():
+            with self._map_lock:
                 self._own().sync(True)
                 found = self._own().info()["last_txnid"]
         except lmdb.Error as error:
@@ -156,7 +156,7 @@ class Environment:
     def number(self) -> int:
         """The number of the last committed transaction, of any process."""
         self._refuse_child()
-        with self._map_lock.shared():
+        with self._map_lock:
             return int(self._present().info()["last_txnid"])
 
     def _present(self) -> lmdb.Environment | CopiedEnvironment:
@@ -185,7 +185,7 @@ class Environment:
 
         If that page is a used one, touching it is a SIGBUS; a free one may never have been written.
         """
-        with self._map_lock.shared():
+        with self._map_lock:
             environment = self._present()
             size_bytes = (environment.info()["last_pgno"] + 1) * environment.stat()["psize"]
             with looking(self.path):

@@ -7,11 +7,10 @@ import contextlib
 import threading
 from collections.abc import Iterator
 from types import TracebackType
-from typing import Self
 
 
 class ReaderWriterLock:
-    """Shared by many threads, or held by one alone.
+    """Shared by many threads (``with lock:``), or held by one (``with lock.alone():``).
 
     A thread that waits to be alone goes before new sharers.  The lock is reentrant: a thread that shares it may share it
     again, or take it alone.
@@ -22,10 +21,6 @@ class ReaderWriterLock:
         self._changed = threading.Condition(self._lock)
         self._inside: dict[int, int] = {}  # thread -> how often it has entered
         self._waiting = 0
-
-    def shared(self) -> Self:
-        """The context manager for sharing."""
-        return self
 
     def __enter__(self) -> None:
         me = threading.get_ident()
@@ -42,6 +37,13 @@ class ReaderWriterLock:
                 del self._inside[me]
                 if self._waiting:
                     self._changed.notify_all()
+
+    def _at_fork_reinit(self) -> None:
+        """In a forked child (``threads.renewed``): no other thread shares it or waits."""
+        self._changed._at_fork_reinit()  # type: ignore[attr-defined]  # as threading's own
+        me = threading.get_ident()
+        self._inside = {thread: count for thread, count in self._inside.items() if thread == me}
+        self._waiting = 0
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:

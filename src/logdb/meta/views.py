@@ -39,7 +39,7 @@ from zlib import crc32
 
 import lmdb
 
-from logdb.codec.batch import crc32c
+from logdb.codec import crc32c
 from logdb.disk import File, condemn, read_file, replace_file
 from logdb.errors import Closed, DiskFull, Forked, LogdbError, WriteFailed
 from logdb.io import IO, mode_in

@@ -38,7 +38,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from logdb.codec.batch import crc32c
+from logdb.codec import crc32c
 from logdb.disk import close, condemn, looking, read_file, sync_directory
 from logdb.errors import Closed, DirectoryLocked, DiskFull, Forked, LogdbError, ReadOnly, UnsupportedFormat, WriteFailed
 from logdb.io import IO, pread_exact, pwrite_all

@@ -280,8 +280,11 @@ class ReplicaLog(PartitionLog, Protocol):
     def append_time_ms(self, offset: int) -> int:
         """When the batch at ``offset`` was appended, in ms since 1970; -1 unless the log gives records that time (LogAppendTime)."""
 
-    def open_transaction(self, producer_id: int) -> OpenTransaction | None:
-        """The transaction that a producer has begun on this partition and not ended."""
+    def now_ms(self) -> int:
+        """The clock that gives its records their time, in ms since 1970."""
+
+    def producer(self, producer_id: int) -> "Producer | None":
+        """A producer as of the end; None: it is unknown."""
 
     def append_marker(self, producer: ProducerIdAndEpoch, *, commit: bool, coordinator_epoch: int) -> int:
         """End a producer's transaction on this partition; returns the offset of the marker.
@@ -683,11 +686,17 @@ class Storage(Protocol):
     Attributes:
         mode: "a": this process writes to it; "r": it reads, perhaps beside a writer.
         linger_ms: How long a record may wait in memory to be written.
+        transaction_lock: Shared while a transaction is decided, or its markers are written, so that a snapshot has it whole or not at all.
     """
 
     path: str
     mode: Literal["a", "r"]
     linger_ms: int
+    transaction_lock: "ReaderWriterLock"
+
+    @property
+    def open_logs(self) -> Mapping[TopicPartition, ReplicaLog]:
+        """The logs that were asked for before; other threads add to it."""
 
     @property
     def io(self) -> IO: ...
@@ -696,9 +705,6 @@ class Storage(Protocol):
     def clock(self) -> Callable[[], int] | None:
         """The clock that was injected; None: the machine's."""
 
-    def clock_ms(self) -> int:
-        """Time of day, in ms since 1970."""
-
     @property
     def closed(self) -> bool: ...
 
@@ -706,18 +712,14 @@ class Storage(Protocol):
     def reports(self) -> Sequence[str]:
         """What opening its logs has found so far."""
 
-    @property
-    def transaction_lock(self) -> "ReaderWriterLock":
-        """Shared while a transaction is decided, or its markers are written, so that a snapshot has it whole or not at all."""
-
     def check_open(self, *, writable: bool = False) -> None:
-        """Raise unless it is open in this process (to write): Closed, Forked, ReadOnly, SyncFailed."""
+        """Raise unless it is open in this process (Closed, Forked), and, with ``writable``, as ``check_writable``."""
+
+    def check_writable(self) -> None:
+        """Raise unless it is open, and accepts writes: Closed, Forked, ReadOnly, SyncFailed."""
 
     def log(self, topic: str, partition: int = 0) -> ReplicaLog:
         """The one log of a partition, recovered when it is first asked for; raises UnknownTopic, UnknownPartition."""
-
-    def log_in_use(self, topic: str, partition: int) -> ReplicaLog | None:
-        """The log of a partition, if it was asked for before."""
 
     def logs_with_producers(self) -> list[TopicPartition]:
         """The logs that may have a transaction open."""

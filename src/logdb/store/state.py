@@ -60,14 +60,9 @@ class StoreState:
         self.sync_failed: SyncFailed | None = None
         self.complete_transactions: Callable[[], None] | None = None  # the broker's: ends dangling transactions
         self._listeners: tuple[Callable[[TopicEvent], None], ...] = ()
-        self.checkpoint_lock = renewed(threading.Lock())
-        self.renew_locks()
+        self.changes_lock, self.checkpoint_lock = renewed(threading.Lock()), renewed(threading.Lock())
+        self.topics_lock, self.transaction_lock = renewed(threading.RLock()), renewed(ReaderWriterLock())
         _states.add(self)
-
-    def renew_locks(self) -> None:
-        """Create the locks anew for a forked child."""
-        self.topics_lock, self.transaction_lock = renewed(threading.RLock()), ReaderWriterLock()
-        self.changes_lock = renewed(threading.Lock())
 
     def file(self, name: str) -> str:
         return os.path.join(self.path, name)
@@ -99,11 +94,15 @@ class StoreState:
 
     # ------------------------------------------------------------ refusals
 
-    def check_open(self) -> None:
-        if (self.closed or os.getpid() != self._owner) and (error := self._unusable()) is not None:
+    def check_open(self, *, writable: bool = False) -> None:
+        """Raise unless the store is open in this process (Closed, Forked), and, with ``writable``, accepts writes."""
+        if writable:
+            self.check_writable()
+        elif (self.closed or os.getpid() != self._owner) and (error := self._unusable()) is not None:
             raise error
 
     def check_writable(self) -> None:
+        """Raise unless it is open, and accepts writes: also ReadOnly, SyncFailed."""
         if self.closed or self.sync_failed is not None or self.mode == "r" or os.getpid() != self._owner:
             self.check_open()
             if self.mode == "r":
@@ -163,7 +162,6 @@ class StoreState:
 def _after_fork_in_child() -> None:
     """In a forked child: the parent's logs refuse records, write none, and wait for no thread."""
     for state in list(_states):
-        state.renew_locks()
         for log in list(state.logs.values()):
             log.forked()
 

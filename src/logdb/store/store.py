@@ -35,7 +35,6 @@ from logdb.io import IO
 from logdb.log.log import Log
 from logdb.log.readable import ReadableLog
 from logdb.meta import Catalogue
-from logdb.meta.reader_writer_lock import ReaderWriterLock
 from logdb.model import (
     BY_DEFAULT,
     DURABILITY_LEVELS,
@@ -50,7 +49,7 @@ from logdb.store import lock, opening, replacement_intent, retention, topics
 from logdb.store.check.report import Copied, Progress
 from logdb.store.cleaner import CLEANER_BYTES_PER_SECOND
 from logdb.store.copy.snapshot_file import SnapshotFile
-from logdb.store.open_logs import OpenLogs, TailLogs
+from logdb.store.open_logs import TailLogs
 from logdb.store.protocols import BrokerInfo, PartitionState, always
 from logdb.store.security_file import SecurityFile
 from logdb.store.sidecars import MadeSidecars
@@ -85,17 +84,18 @@ class Store:
         replicated: bool,
     ) -> None:
         self.path, self.mode, self.linger_ms = path, mode, linger_ms
+        if clock is None and type(io).clock_ms is not IO.clock_ms:
+            clock = io.clock_ms  # another object's clock gives records their time, too
         self.snapshot: SnapshotFile | None = None
         self.clock_ms: Callable[[], int] = clock or io.clock_ms  # time of day, in ms since 1970
         self._writer: Writer | None = None
         self.wake_writer: Callable[[Log], None] = _nothing  # these two are the flusher's, once there is one
         self.wake_syncer: Callable[[Log], None] = _nothing
-        self._logs: OpenLogs | TailLogs
         share = partial(StoreState, path, mode, durability=durability, batch_size=batch_size, io=io, clock=clock)
         if mode == "r":
             catalogue, self.snapshot = opening.open_for_reading(io, path)
             self._state = share(catalogue)
-            self._logs = TailLogs(self._state, self, frozen=self.snapshot is not None)
+            self.log = TailLogs(self._state, self, frozen=self.snapshot is not None).log
         else:
             opened = opening.open_for_writing(io, path, replicated=replicated)
             self._state = share(opened.catalogue, lock_file=opened.lock_file, clean=opened.clean)
@@ -109,7 +109,10 @@ class Store:
                 replicated=replicated,
             )
             self.wake_writer, self.wake_syncer = self._writer.flusher.wake_writer, self._writer.flusher.wake_syncer
-            self._logs = self._writer.logs
+            self.log = self._writer.logs.log
+        self.transaction_lock, self.open_logs = self._state.transaction_lock, self._state.logs
+        self.check_open, self.check_writable = self._state.check_open, self._state.check_writable
+        if self._writer is not None:
             self._writer.begin()
 
     @staticmethod
@@ -192,24 +195,8 @@ class Store:
         return self._state.catalogue
 
     @property
-    def transaction_lock(self) -> ReaderWriterLock:
-        """Shared while a transaction is decided, or its markers are written; taken before all locks."""
-        return self._state.transaction_lock
-
-    @property
     def closed(self) -> bool:
         return self._state.closed
-
-    def check_open(self, *, writable: bool = False) -> None:
-        """Raise unless the store is open in this process, and, with ``writable``, accepts writes.
-
-        Raises:
-            Closed, Forked, ReadOnly, SyncFailed: see ``logdb.errors``.
-        """
-        if writable:
-            self._state.check_writable()
-        else:
-            self._state.check_open()
 
     @property
     def writer(self) -> Writer:
@@ -304,14 +291,6 @@ class Store:
     def listen(self, function: Callable[[TopicEvent], None]) -> None:
         """Call ``function`` with each change of topics by this store, in order, once it is durable; it must be quick."""
         self._state.listen(function)
-
-    def log(self, topic: str, partition: int = 0) -> Log:
-        """The one ``Log`` object of a partition, recovered at its first use."""
-        return self._logs.log(topic, partition)
-
-    def log_in_use(self, topic: str, partition: int) -> Log | None:
-        """The log of a partition, if it is open."""
-        return self._state.logs.get(TopicPartition(topic, partition))
 
     def flush(self, sync: bool = True) -> None:
         """``Log.flush`` of every log that is open; nothing with mode "r"."""
@@ -524,7 +503,7 @@ class Store:
         """
         state = self._state
         with contextlib.ExitStack() as locks:
-            with state.transaction_lock.alone():
+            with self.transaction_lock.alone():
                 locks.enter_context(state.topics_lock)
                 locks.enter_context(state.checkpoint_lock)
                 state.check_writable()

@@ -83,7 +83,7 @@ def test_markers_whose_answer_is_lost_are_written_by_a_later_try(db, node, write
     def write_markers(markers):
         if written:
             write(markers)
-        del node.peers.write_markers
+        node.peers.write_markers = write
         raise errors.ServerUnavailable(("node2",), "it did not answer")
 
     node.peers.write_markers = write_markers

@@ -6,12 +6,12 @@ import pytest
 
 from logdb._native import lib
 from logdb.codec import batch as module
+from logdb.codec import crc32c
 from logdb.codec.batch import (
     Header,
     Scanner,
     Status,
     check,
-    crc32c,
     explain,
     find_batch,
     header,

@@ -4,6 +4,7 @@ import logdb
 from logdb.errors import UnexpectedOffset
 from logdb.segment.segment import Segment
 from support.batches import BASE_TIMESTAMP, Rec, encode_log
+from support.clock import StillIO
 from support.faulty_io import FaultyIO
 from support.places import opened
 
@@ -129,6 +130,17 @@ def test_roll_by_time(tmp_path):
         log.append_many([b"x"])
         assert len(log.segments) == 2
         assert log.end_offset == 5
+
+
+def test_time_is_that_of_the_io(tmp_path):
+    io = StillIO(BASE_TIMESTAMP)
+    with logdb.open(tmp_path / "db", io=io) as db:
+        log = made(db, segment_ms=DAY_MS)
+        for _ in range(2):
+            log.append_many([b"x"])
+            io.now_ms += DAY_MS
+        assert [segment.base_offset for segment in log.segments] == [0, 1]
+        assert [segment.append_ms for segment in log.segments] == [record.timestamp_ms for record in log.read(0)]
 
 
 def test_config_changes_count_from_the_next_batch(db):

@@ -4,6 +4,7 @@ import pytest
 
 from logdb.codec import Header, control, header
 from logdb.codec.control import ControlType
+from logdb.codec.convert import Produced
 from logdb.errors import CoordinatorFenced, InvalidBatch, InvalidTransactionState, OutOfOrderSequence, ProducerFenced
 from logdb.log.producers import BATCH_COUNT_MAX, SEQUENCE_MASK, Batch, Producer, ProducerStates, check_batch, check_marker, repeated
 from logdb.model import AbortedTransaction, ProducerIdAndEpoch, TopicPartition
@@ -85,8 +86,11 @@ def test_duplicates_are_known_by_sequence_and_count() -> None:
     assert known.duplicate_of(head(3, 2)) == Batch(4, 4, 1)
     assert known.duplicate_of(head(0, 3, epoch=1)) is None
     assert known.duplicate_of(head(-1, 3)) is None
-    assert repeated({7: known}, [head(0, 3), head(5), head(3, 2)]) == [Batch(2, 2, 2), Batch(4, 4, 1)]
-    assert repeated({8: known}, [head(0, 3)]) == []
+    assert repeated({7: known}, [Produced(0, head(0, 3)), Produced(3, head(5)), Produced(4, head(3, 2))]) == [
+        Batch(2, 2, 2),
+        Batch(4, 4, 1),
+    ]
+    assert repeated({8: known}, [Produced(0, head(0, 3))]) == []
 
 
 def test_the_sixth_batch_drives_out_the_first() -> None:

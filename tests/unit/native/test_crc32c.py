@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from logdb import codec
 from logdb._native import ffi, lib
 from support import batches
 
@@ -64,6 +65,19 @@ def test_any_bytes_from_any_state(data: bytes, crc: int) -> None:
     for portable in (0, 1):
         select(portable)
         assert crc32c(data, crc) == batches.crc32c(data, crc)
+
+
+@pytest.mark.parametrize("size", [0, 9, (1 << 16) - 1, 1 << 16, 1 << 17])
+def test_that_of_the_library_agrees(size: int) -> None:
+    data = bytes((at * 131 >> 3) & 255 for at in range(size))
+    assert codec.crc32c(data) == codec.crc32c(memoryview(bytearray(data))) == crc32c(data)
+    assert codec.crc32c(data[size // 2 :], codec.crc32c(data[: size // 2])) == crc32c(data)
+
+
+def test_that_of_the_library_takes_bytes_and_a_number() -> None:
+    for wrong in ((), ("text",), (None,), (b"", "1"), (b"", -1), (b"", 1, 2)):
+        with pytest.raises((TypeError, OverflowError)):
+            codec.crc32c(*wrong)  # type: ignore[arg-type]
 
 
 def test_every_bit_counts() -> None:

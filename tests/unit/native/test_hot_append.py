@@ -235,10 +235,13 @@ def test_the_clock() -> None:
     sink.append(b"")
     sink.append_many([b""] * 2)
     sink.append(b"")
-    assert [row.timestamp_ms for row in sink.rows()] == [100, 101, 101, 102]
+    assert [row.timestamp_ms for row in sink.rows()] == [100, 101, 101, 103]  # the write of the second and third asked, too
+    assert (sink.now_ms(), sink.end_offset) == (105, sink._next_offset)
     broken: Any = Sink(clock=lambda: 1 // 0)
     with pytest.raises(ZeroDivisionError):
         broken.append(b"")
+    with pytest.raises(ZeroDivisionError):
+        broken.now_ms()
     wrong: Any = Sink(clock=lambda: "noon")
     with pytest.raises(TypeError, match=r"clock\(\) must be an int, not str"):
         wrong.append(b"")
@@ -262,7 +265,6 @@ def test_timestamps_within_bounds() -> None:
     (batch,) = sink.batches()
     assert [row.timestamp_ms for row in batch.rows] == [NOW - 100, NOW, NOW + 10, 0, 2**63 - 1]
     assert batch.max_timestamp == 2**63 - 1
-    assert sink.max_timestamps == [2**63 - 1]
 
 
 def test_log_append_time() -> None:
@@ -449,11 +451,17 @@ def test_raw_batches_get_their_offsets_and_epoch() -> None:
     assert [(base, following) for base, following, _ in sink.called("write")] == [(10, 11), (11, 19), (19, 20)]
 
 
-def test_raw_batches_say_their_max_timestamp() -> None:
-    sink = Sink()
-    data = encode_batch([Rec(timestamp_ms=5)], base_timestamp=5) + encode_batch([Rec(timestamp_ms=9)], base_timestamp=9)
-    raw(sink, data + encode_batch([Rec(timestamp_ms=7)], base_timestamp=7), 3)
-    assert sink.max_timestamps == [9]
+def test_a_write_is_told_the_time() -> None:
+    ticks = iter(range(100, 200))
+    sink = Sink(clock=lambda: next(ticks))
+    raw(sink, encode_batch([b"a"]), 1)
+    sink.append(b"b")
+    sink._drain()
+    assert sink.written_ms == [100, 102]
+    sink = Sink(clock=lambda: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        raw(sink, encode_batch([b"a"]), 1)
+    assert sink._broken
 
 
 def test_raw_batches_that_are_not_what_was_said() -> None:
@@ -564,16 +572,16 @@ def test_many_raw_batches_of_an_unwritable_log() -> None:
 
 
 def test_raw_batches_are_admitted_once_their_offsets_are_known() -> None:
-    sink, asked = Sink(next_offset=5), list[int]()
+    sink, asked = Sink(next_offset=5, clock=at_now), list[tuple[int, int]]()
     sink.append(b"open")
     data = encode_batch([b"a", b"b"])
-    assert raw(sink, data, 2, admit=asked.append) == range(6, 8)
-    assert asked == [6]
+    assert raw(sink, data, 2, admit=lambda *told: asked.append(told)) == range(6, 8)
+    assert asked == [(6, NOW)]
     assert raw(sink, data, 2, admit=None) == range(8, 10)
 
 
 def test_what_is_not_admitted_is_not_appended() -> None:
-    def refuse(_first: int) -> None:
+    def refuse(_first: int, _now_ms: int) -> None:
         raise KeyError
 
     sink = Sink()
@@ -584,9 +592,9 @@ def test_what_is_not_admitted_is_not_appended() -> None:
         raw(sink, data, 1, admit=7)
     assert (sink._next_offset, sink.out) == (0, b"")
     assert raw(sink, data, 1) == range(1)
-    asked: list[int] = []
+    asked: list[tuple[int, int]] = []
     with pytest.raises(Rejected, match="expected_offset"):
-        raw(sink, data, 1, expected_offset=7, admit=asked.append)
+        raw(sink, data, 1, expected_offset=7, admit=lambda *told: asked.append(told))
     assert asked == []
 
 
@@ -596,7 +604,7 @@ def test_while_one_is_asked_for_nobody_else_gets_the_offsets() -> None:
     other = threading.Thread(target=lambda: (inside.wait(), others.append(sink.append(b"other"))))
     other.start()
 
-    def admit(first: int) -> None:
+    def admit(first: int, _now_ms: int) -> None:
         inside.set()
         other.join(0.05)
         assert (first, others) == (0, [])
@@ -609,5 +617,5 @@ def test_while_one_is_asked_for_nobody_else_gets_the_offsets() -> None:
 def test_who_is_asked_may_not_append_himself() -> None:
     sink = Sink()
     with pytest.raises(RuntimeError, match="same thread"):
-        raw(sink, encode_batch([b"a"]), 1, admit=lambda _first: sink.append(b"x"))
+        raw(sink, encode_batch([b"a"]), 1, admit=lambda _first, _now_ms: sink.append(b"x"))
     assert sink._next_offset == 0

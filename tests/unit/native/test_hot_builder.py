@@ -495,10 +495,10 @@ def test_threads_and_groups() -> None:
     class Synced(Sink):
         synced, unsynced, largest = 0, 0, 0
 
-        def _write(self, batches: memoryview, base_offset: int, next_offset: int, max_timestamp: int) -> None:
+        def _write(self, batches: memoryview, base_offset: int, next_offset: int, now_ms: int) -> None:
             self.unsynced += len(batches)
             self.largest = max(self.largest, self.unsynced)
-            super()._write(batches, base_offset, next_offset, max_timestamp)
+            super()._write(batches, base_offset, next_offset, now_ms)
 
         def _commit(self, next_offset: int, level: int) -> None:
             with lock:
@@ -592,7 +592,7 @@ def test_nothing_grows_with_time() -> None:
         sink._drain()
         sink.out.clear()
         sink.calls.clear()
-        sink.max_timestamps.clear()
+        sink.written_ms.clear()
 
     work()
     tracemalloc.start()

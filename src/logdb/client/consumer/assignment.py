@@ -48,7 +48,7 @@ class Assignment:
 
     def topics(self) -> tuple[str, ...]:
         """The topics subscribed to."""
-        return () if self.subscription is None else self.subscription.topics
+        return () if self.subscription is None else tuple(self.subscription.counts)
 
     def owned(self) -> list[TopicPartition]:
         """The partitions that are read now."""

@@ -104,6 +104,7 @@ class FetchCollector:
     def __init__(self, fetcher: Fetcher, transform: RecordTransform, *, remembering: bool = False) -> None:
         """``remembering``: keep what ``processed_positions`` needs."""
         self._fetcher, self._transform, self._remembering = fetcher, transform, remembering
+        self._taken = self._transformed if transform.needed else cast("Callable[[Cursor, int], list[AnyRecord]]", Cursor.take)
         self._iteration: ListIteration | None = None
         self._begun: dict[TopicPartition, OffsetAndMetadata] = {}  # where the last result of ``take``, or the run, begins
         self._running: Cursor | None = None  # the run of the present iteration
@@ -119,7 +120,7 @@ class FetchCollector:
         for cursor in self._fetcher.round():
             before = cursor.position() if self._remembering else None
             try:
-                records = self._transformed(cursor, count_max)
+                records = self._taken(cursor, count_max)
             except Exception:
                 self._fetcher.begin_with(cursor)
                 if not taken:
@@ -174,7 +175,7 @@ class FetchCollector:
     def _hand_out(self, cursor: Cursor, count_max: int) -> ListIteration | None:
         before = cursor.position()
         try:
-            records = self._transformed(cursor, count_max)
+            records = self._taken(cursor, count_max)
         except Exception:
             self._fetcher.begin_with(cursor)
             raise
@@ -185,8 +186,6 @@ class FetchCollector:
 
     def _transformed(self, cursor: Cursor, count_max: int) -> list[AnyRecord]:
         """The next records of one partition, deserialized and intercepted; the cursor is behind them."""
-        if not self._transform.needed:
-            return cast(list[AnyRecord], cursor.take(count_max))
         before = cursor.position()
         taken = cursor.take(count_max)
         if not taken:

@@ -139,16 +139,12 @@ class Membership:
         self._client_id, self._assignors, self._timeout_ms = client_id, assignors, timeout_ms
         self._cooperative = all(assignor.cooperative for assignor in assignors)
         self._state = State.OUT
-        self._metadata = GroupMetadata(group_id, group_instance_id=group_instance_id)
+        self.metadata = GroupMetadata(group_id, group_instance_id=group_instance_id)
         self._answer: Future[Any] | None = None  # while joining or syncing
         self._joined_topics: tuple[str, ...] = ()
         self._counts: Mapping[str, int] | None = None  # as leader: the partition counts that the assignment was made from
         self._last: StickyUserData | None = None
         self._fenced: FencedInstance | None = None
-
-    @property
-    def metadata(self) -> GroupMetadata:
-        return self._metadata
 
     @property
     def answer(self) -> "Future[Any] | None":
@@ -175,7 +171,7 @@ class Membership:
 
     def leave(self) -> None:
         """Leave the group.  A static member stays in it until its session times out, and may come back."""
-        answer, (group_id, _, member_id, instance) = self._answer, self._metadata
+        answer, (group_id, _, member_id, instance) = self._answer, self.metadata
         if instance is None and member_id:
             with contextlib.suppress(UnknownMember, Closed):  # the group has removed it, or the database is closed
                 self._session.leave_group(group_id, (member_id,))
@@ -187,11 +183,11 @@ class Membership:
         """Leave after a join whose answer, with the member's id, came too late."""
         if not answer.cancelled() and answer.exception() is None:
             with contextlib.suppress(LogdbError):
-                self._session.leave_group(self._metadata.group_id, (answer.result().member_id,))
+                self._session.leave_group(self.metadata.group_id, (answer.result().member_id,))
 
     def _go_out(self, *, member_id: str) -> None:
         self._state, self._answer, self._counts = State.OUT, None, None
-        self._metadata = self._metadata._replace(generation=-1, member_id=member_id)
+        self.metadata = self.metadata._replace(generation=-1, member_id=member_id)
 
     # ------------------------------------------------------------ a member of a generation
 
@@ -205,7 +201,7 @@ class Membership:
             self._heartbeat()
 
     def _heartbeat(self) -> None:
-        group_id, generation, member_id, instance = self._metadata
+        group_id, generation, member_id, instance = self.metadata
         try:
             self._session.heartbeat(group_id, generation=generation, member_id=member_id, group_instance_id=instance)
         except RebalanceInProgress:
@@ -216,7 +212,7 @@ class Membership:
     def _expelled(self, error: UnknownMember | IllegalGeneration | FencedInstance) -> None:
         """The group has removed this member."""
         logger.warning("%s", error)
-        self._go_out(member_id=self._metadata.member_id if isinstance(error, IllegalGeneration) else "")
+        self._go_out(member_id=self.metadata.member_id if isinstance(error, IllegalGeneration) else "")
         self._last = None
         self._fenced = error if isinstance(error, FencedInstance) else None
         if owned := self._share.owned():
@@ -226,7 +222,7 @@ class Membership:
 
     def _prepare(self, reason: str) -> None:
         """Give up the partitions that must go before joining."""
-        logger.info("group %s, member %s joins: %s", self._metadata.group_id, self._metadata.member_id, reason)
+        logger.info("group %s, member %s joins: %s", self.metadata.group_id, self.metadata.member_id, reason)
         self._state, self._answer = State.OUT, None
         topics = self._share.topics()
         owned = self._share.owned()
@@ -255,7 +251,7 @@ class Membership:
             raise
 
     def _join(self) -> None:
-        group_id, generation, member_id, instance = self._metadata
+        group_id, generation, member_id, instance = self.metadata
         self._joined_topics = self._share.topics()
         self._answer = self._session.join_group(
             group_id,
@@ -273,8 +269,8 @@ class Membership:
         return Subscription(self._joined_topics, user_data, tuple(self._share.owned()), generation).encode()
 
     def _sync(self, joined: JoinResult) -> None:
-        group_id, _, _, instance = self._metadata
-        self._metadata = self._metadata._replace(generation=joined.generation, member_id=joined.member_id)
+        group_id, _, _, instance = self.metadata
+        self.metadata = self.metadata._replace(generation=joined.generation, member_id=joined.member_id)
         assignments = self._assign(joined) if joined.leader_id == joined.member_id else {}
         self._answer = self._session.sync_group(
             group_id,
@@ -290,11 +286,11 @@ class Membership:
         assigned = Assignment.decode(synced.assignment).partitions
         owned = set(self._share.owned())
         self._state, self._answer = State.STABLE, None
-        self._last = StickyUserData(assigned, self._metadata.generation)
+        self._last = StickyUserData(assigned, self.metadata.generation)
         wanted = self._share.topics()
         revoked = sorted(owned.difference(assigned))
         added = sorted(partition for partition in set(assigned).difference(owned) if partition.topic in wanted)
-        logger.info("group %s, generation %d: %s", self._metadata.group_id, self._metadata.generation, [str(one) for one in assigned])
+        logger.info("group %s, generation %d: %s", self.metadata.group_id, self.metadata.generation, [str(one) for one in assigned])
         try:
             if revoked:
                 self._share.give_up(revoked)

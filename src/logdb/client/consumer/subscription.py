@@ -30,10 +30,6 @@ class Subscription:
         self.refresh()
         self._first = self.counts
 
-    @property
-    def topics(self) -> tuple[str, ...]:
-        return tuple(self.counts)
-
     def refresh(self) -> bool:
         """Look the topics up again, if any topic has changed; returns whether they, or their partition counts, have changed.
 

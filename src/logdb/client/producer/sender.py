@@ -86,8 +86,7 @@ class Sender:
             BufferExhausted: There was no memory within ``max_block_ms``.
             Closed: The producer was closed meanwhile.
         """
-        self._reserve(size_bytes)
-        if accumulator.opened_ms is not None:
+        if self._reserve(size_bytes) and accumulator.opened_ms is not None:
             self._release(size_bytes)
             return None
         try:
@@ -106,7 +105,8 @@ class Sender:
         if at_ms < self._wake_ms:
             self._work.notify()
 
-    def _reserve(self, size_bytes: int) -> None:
+    def _reserve(self, size_bytes: int) -> bool:
+        """Take memory; returns whether it waited for it, without the lock."""
         options, until = self._options, None
         while not self._stopping and self._memory_used + size_bytes > options.buffer_memory:
             now = self._io.monotonic_ms()
@@ -118,6 +118,7 @@ class Sender:
         if self._stopping:
             raise Closed("the producer is closed")
         self._memory_used += size_bytes
+        return until is not None
 
     def _release(self, size_bytes: int) -> None:
         self._memory_used -= size_bytes

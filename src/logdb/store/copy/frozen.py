@@ -115,7 +115,7 @@ def freeze(store: "Store") -> Iterator[Frozen]:
         store.check_unchanging()
         yield _frozen(store, _capture(store))
         return
-    store.check_open(writable=True)
+    store.check_writable()
     store.complete_transactions()  # otherwise a transaction could be complete in one partition and open forever in another
     logs = _logs(store)
     for log in logs:

@@ -1,0 +1,85 @@
+import threading
+
+import pytest
+
+from logdb.errors import DiskFull
+from logdb.log.transactions import Transactions
+from support.clock import StillIO
+from support.produced import Sender, open_bare
+
+STEP_MS = 10
+
+
+@pytest.fixture
+def io():
+    return StillIO()
+
+
+@pytest.fixture
+def log(tmp_path, io, monkeypatch):
+    monkeypatch.setattr("logdb.store.flusher.Flusher._sync_loop", lambda self: None)  # nothing is synced but by the test
+    with open_bare(tmp_path / "db", io=io, linger_ms=60_000) as db:
+        db.create_topic("t", config={"flush.ms": 1_000})
+        yield db.log("t")
+
+
+def test_unsynced_records_are_due_from_the_first_on(log, io):
+    log.append_many([b"a"])
+    due_ms = log.syncs.due_ms()
+    io.now_ms += STEP_MS
+    log.append_many([b"b"])
+    assert log.syncs.due_ms() == due_ms
+    log.sync()
+    assert log.syncs.due_ms() is None
+
+
+def test_records_that_come_during_a_sync_are_due_from_then_on(log, io, monkeypatch):
+    log.append_many([b"a"])
+    due_ms, fdatasync = log.syncs.due_ms(), io.fdatasync
+
+    def append_meanwhile(fd):
+        monkeypatch.undo()
+        io.now_ms += STEP_MS
+        log.append_many([b"b"])
+        io.now_ms += STEP_MS
+        fdatasync(fd)
+
+    monkeypatch.setattr(io, "fdatasync", append_meanwhile)
+    log.sync()
+    assert (log.flushed_offset, log.end_offset) == (1, 2)
+    assert log.syncs.due_ms() == due_ms + STEP_MS
+
+
+def test_a_sync_during_a_write_does_not_take_its_records_for_synced(log, monkeypatch):
+    """The write found that a sync was due already; the sync that was under way then covered all but this write."""
+    sender, advance, threads = Sender(log), Transactions.advance, []
+    sender.send(b"a")
+
+    def sync_meanwhile(self, *args):
+        if not threads:
+            threads.append(threading.Thread(target=log.sync))
+            threads[0].start()
+            threads[0].join(0.2)
+        return advance(self, *args)
+
+    monkeypatch.setattr(Transactions, "advance", sync_meanwhile)
+    sender.send(b"b")
+    threads[0].join()
+    assert log.flushed_offset == log.end_offset or log.syncs.due_ms() is not None
+
+
+def test_what_a_failed_sync_has_left_stays_due(log, monkeypatch):
+    log.append_many([b"a"])
+    due_ms = log.syncs.due_ms()
+
+    def full(*_args, **_options):
+        raise DiskFull("leader-epoch-checkpoint", 1, "no room")
+
+    log.writer.epochs_unsynced = True
+    monkeypatch.setattr(log.writer, "save_epochs", full)
+    with pytest.raises(DiskFull):
+        log.sync()
+    assert log.syncs.due_ms() == due_ms
+    monkeypatch.undo()
+    log.sync()
+    assert (log.syncs.due_ms(), log.flushed_offset) == (None, 1)
