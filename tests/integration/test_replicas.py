@@ -464,7 +464,7 @@ class StalledIO(FaultyIO):
         super().fdatasync(fd)
 
 
-def test_a_leader_whose_flush_hangs_gives_its_partitions_away(tmp_path):
+def test_a_leader_whose_flush_hangs_gives_its_partitions_away(tmp_path, caplog):
     io = StalledIO()
     with Replicas(tmp_path, 2, lag_ms=300) as cluster:
         cluster.options |= {"io": io, "stall_ms": 200}
@@ -476,8 +476,12 @@ def test_a_leader_whose_flush_hangs_gives_its_partitions_away(tmp_path):
         try:
             assert produced(stalling, encode_batch([b"1"]), partition=partition, timeout_ms=10_000)[0] is Code.NOT_LEADER_OR_FOLLOWER
             assert cluster.controller.partition("t", partition).leader != 3
+            for _ in range(3):
+                stalling.manager._look_at_disk()
+            assert sum("has not ended" in one.getMessage() for one in caplog.records) == 1
         finally:
             io.is_over.set()
+        eventually(lambda: any("no sync hangs any more" in one.getMessage() for one in caplog.records))
 
 
 def test_a_leader_with_a_full_disk_gives_its_partitions_away_and_comes_back(tmp_path, caplog):

@@ -321,7 +321,8 @@ def _files(path: str) -> dict[str, bytes]:
 
 def _write(path: str, data: bytes) -> None:
     with open(path, "wb") as file:
-        file.write(data)
+        file.write(data.rstrip(b"\0"))  # room that is reserved takes none here
+        file.truncate(len(data))
 
 
 def survivor(node: FileNode, rng: random.Random) -> bytes:

@@ -31,14 +31,16 @@ class PoweredCluster(Cluster):
         return [sys.executable, power_cut_node.__file__, "broker", str(self.seed), str(self.data(node))]
 
     def environment(self, node: int) -> dict[str, str]:
-        return super().environment(node) | {"PYTHONPATH": str(Path(__file__).parents[1])}
+        places = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+        return super().environment(node) | {"PYTHONPATH": os.pathsep.join(places)}
 
     def cut_power(self, *nodes: int) -> None:
         """Of nodes at once; what their disks keep is what they find."""
         for node in nodes:
             os.kill(self.processes[node].pid, signal.SIGUSR1)
         for node in nodes:
-            assert self.processes.pop(node).wait(_CUT_S) == -signal.SIGKILL, self.errors(node)
+            assert self.processes[node].wait(_CUT_S) == -signal.SIGKILL, self.errors(node)
+            del self.processes[node]
         for node in nodes:
             data, kept = self.data(node), self.data(node).with_suffix(".cut")
             self.lost_count += sum(_differs(path, kept / path.relative_to(data)) for path in data.rglob("*") if path.is_file())

@@ -235,6 +235,25 @@ def _next(nodes: Cluster, node: int) -> int:
 CHANGES = {function.__name__: function for function in (reassign, replace, join, leave, remove)}
 
 
+@contextlib.contextmanager
+def changed(nodes: Cluster, change: str, topic: str, node: int) -> Iterator[threading.Thread]:
+    """An operator's change beside the block, and until it is done after it; for the fourth node: with ``node`` beside it."""
+    failed: list[Exception] = []
+
+    def run() -> None:
+        try:
+            CHANGES[change](nodes, topic, node)
+        except (AssertionError, OSError, subprocess.SubprocessError) as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=run, name=change, daemon=True)
+    thread.start()
+    yield thread
+    thread.join(2 * _HEALED_S)
+    assert not thread.is_alive(), f"{change} beside node {node} hangs"
+    assert not failed, f"{change} beside node {node} failed: {failed}"
+
+
 # ---------------------------------------------------------------- which, when
 
 
@@ -326,7 +345,10 @@ class Storm:
                 fault = FAULTS[one.name](self._nodes, node)
                 events += [(one.at_s, "begin", one, node, fault), (one.at_s + one.lasts_s, "end", one, node, fault)]
             if change is not None:
-                stack.enter_context(self._changed(change, topic, next(node for node in NODES if node not in taken)))
+                node = next(node for node in NODES if node not in taken)
+                self.say(f"  {change} node {node if change in {'reassign', 'replace'} else SPARE}")
+                self.faults[change] += 1
+                stack.enter_context(changed(self._nodes, change, topic, node))
             for at_s, what, one, node, fault in sorted(events, key=lambda event: event[0]):
                 time.sleep(max(0.0, began + at_s - time.monotonic()))
                 if what == "begin":
@@ -353,26 +375,6 @@ class Storm:
         began = time.monotonic()
         until(lambda: node in self._nodes.members, f"node {node} has joined", 2 * _HEALED_S)
         return time.monotonic() - began
-
-    @contextlib.contextmanager
-    def _changed(self, change: str, topic: str, node: int) -> Iterator[None]:
-        """An operator's change beside the block, and until it is done after it."""
-        failed: list[Exception] = []
-
-        def run() -> None:
-            try:
-                CHANGES[change](self._nodes, topic, node)
-            except (AssertionError, OSError, subprocess.SubprocessError) as error:
-                failed.append(error)
-
-        self.say(f"  {change} node {node}")
-        self.faults[change] += 1
-        thread = threading.Thread(target=run, name=change, daemon=True)
-        thread.start()
-        yield
-        thread.join(2 * _HEALED_S)
-        assert not thread.is_alive(), f"{change} of node {node} hangs"
-        assert not failed, f"{change} of node {node} failed: {failed}"
 
     def state(self) -> str:
         """Each partition that is not whole, as each node tells it."""
