@@ -12,6 +12,7 @@ import pytest
 from logdb import verify
 from logdb.codec import messages
 from logdb.errors import CorruptionError, NotEnoughReplicas, NotLeaderOrFollower, UnknownPartition, UnknownTopic
+from logdb.model import TopicPartition
 from logdb.requests.principals import ANONYMOUS
 from logdb_http_api.remote.connection import Security
 from logdb_kafka_api.errors import Code
@@ -505,6 +506,31 @@ def test_a_leader_with_a_full_disk_gives_its_partitions_away_and_comes_back(tmp_
         io.heal()
         eventually(lambda: 3 in cluster.controller.partition("t", partition).in_sync)
         equal(cluster, "t", partition)
+
+
+@pytest.mark.parametrize(("call", "number"), [("pwrite", errno.ENOSPC), ("fdatasync", errno.EIO)])
+def test_a_follower_whose_disk_is_full_or_fails_says_so_once(tmp_path, caplog, call, number):
+    io = FaultyIO()
+    io.device = lambda path: -8  # the other nodes' disks are others
+    with Replicas(tmp_path, 2, lag_ms=300) as cluster:
+        cluster.options["io"] = io
+        follower = cluster.start(3)
+        cluster.create_topic(partitions=3)
+        where = next(TopicPartition("t", number) for number in range(3) if cluster.leader("t", number) is not follower)
+        leader = cluster.leader(*where)
+        followed = follower.manager._fetchers[leader.number]._partitions[where]
+        assert produced(leader, encode_batch([b"0"]), partition=where.partition)[0] is Code.NONE
+        io.fail(call, number, ".log")
+        for _ in range(3):
+            tried = io.count(call), followed.retry_ms
+            assert produced(leader, encode_batch([b"1"]), partition=where.partition)[0] is Code.NONE
+            eventually(lambda tried=tried: (io.count(call), followed.retry_ms) > tried)
+        told = [one.getMessage() for one in caplog.records if one.name.endswith(".fetcher") and one.levelname == "WARNING"]
+        assert len(told) == (call == "pwrite"), told
+        assert sum("leads nothing any more" in one.getMessage() for one in caplog.records) == (call == "fdatasync")
+        io.heal()
+        if call == "pwrite":
+            equal(cluster, *where)
 
 
 def test_a_full_disk_without_another_replica_in_sync_is_tried_again_now_and_then(tmp_path, caplog):
