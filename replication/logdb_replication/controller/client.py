@@ -104,13 +104,16 @@ class ControllerClient:
         """Another broker may be dead; whether it is fenced now.  Raises as ``heartbeat``."""
         return self._ask_leader(lambda _: Suspect(broker_epoch, node), Suspected, timeout_s).fenced
 
-    def watch(self, since: int, wait_ms: int) -> Watched:
+    def watch(self, since: int, wait_ms: int, *, election_s: float = 0.0) -> Watched:
         """What was applied after an index; where there is nothing new within the time, an empty answer.
+
+        Args:
+            election_s: How long all are asked again while one of them answers that none leads.
 
         Raises:
             ControllerUnavailable, Closed: as ``propose``.
         """
-        return self._ask_any(Watch(since, wait_ms), Watched, wait_ms / 1000)
+        return self._ask_any(Watch(since, wait_ms), Watched, wait_ms / 1000, election_s=election_s)
 
     def change_voters(self, voter: Voter, *, add: bool, timeout_s: float = 10.0) -> None:
         """Add a voter to the quorum, or remove it.
@@ -164,15 +167,21 @@ class ControllerClient:
             raise UnknownOutcome(unknown)
         raise ControllerUnavailable(round(timeout_s * 1000), reason)
 
-    def _ask_any(self, request: Request, kind: type[R], wait_s: float, node: int | None = None) -> R:
-        reasons, tried = [], set[int]() if node is None else {known.number for known in self._config.nodes} - {node}
-        while (asked := self._next(tried)) is not None:
-            tried.add(asked)
-            try:
-                return self._ask(asked, request, kind, wait_s + self._call_timeout_s)
-            except (*_NOT_APPLIED, *_FAILED) as error:
-                reasons.append(f"node {asked}: {error}")
-        raise ControllerUnavailable(round(wait_s * 1000), "; ".join(reasons))
+    def _ask_any(self, request: Request, kind: type[R], wait_s: float, node: int | None = None, election_s: float = 0.0) -> R:
+        began, others = time.monotonic(), set() if node is None else {known.number for known in self._config.nodes} - {node}
+        while True:
+            reasons, tried, is_election = [], set(others), False
+            while (asked := self._next(tried)) is not None:
+                tried.add(asked)
+                try:
+                    return self._ask(asked, request, kind, wait_s + self._call_timeout_s)
+                except (*_NOT_APPLIED, *_FAILED) as error:
+                    reasons.append(f"node {asked}: {error}")
+                    is_election |= isinstance(error, NotQuorumLeader)
+            took_s = time.monotonic() - began
+            if not is_election or took_s >= election_s:
+                raise ControllerUnavailable(round(took_s * 1000), "; ".join(reasons))
+            self._pause(PAUSE_S)
 
     def _next(self, tried: set[int]) -> int | None:
         """A node that was not tried: this one first, those that could not be reached last."""
