@@ -203,7 +203,7 @@ def join(nodes: Cluster, topic: str, node: int) -> None:
     _command(nodes, "cluster", "join", nodes.data(SPARE), "--cluster", nodes.config(SPARE))
     nodes.start(SPARE)
     nodes.members.append(SPARE)
-    _reassign(nodes, node, (SPARE, node, _next(nodes, node)), topic)
+    _reassign(nodes, node, (SPARE, node, node % len(NODES) + 1), topic)
 
 
 def leave(nodes: Cluster, _topic: str, node: int) -> None:
