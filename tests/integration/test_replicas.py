@@ -604,6 +604,22 @@ def test_a_damaged_follower_leaves_the_in_sync_set_and_is_fetched_again(replicas
     assert verify(follower.path).ok
 
 
+@pytest.mark.parametrize("replicas", [{"scrub": 1 << 30}], indirect=True)
+@pytest.mark.parametrize("which", ["follower", "leader"])
+def test_damage_that_nobody_reads_is_found_and_fetched_again(replicas, which):
+    grown(replicas)
+    node = replicas.leader() if which == "leader" else replicas.followers()[0]
+    path = damage(node)
+    flipped = path.read_bytes()
+    node.store.writer.scrub._owed_bytes = node.log().size_bytes  # a whole pass
+    node.store.writer.scrub.background.hasten("scrub")
+    eventually(lambda: not path.exists() or path.read_bytes() != flipped)
+    eventually(lambda: node.log().damage is None and node.number in replicas.controller.partition().in_sync)
+    eventually(lambda: not list(Path(node.log().directory).glob("*.damaged")))
+    equal(replicas)
+    assert verify(node.path).ok
+
+
 def test_a_damaged_leader_gives_its_leadership_away_and_is_fetched_again(replicas):
     grown(replicas)
     first = replicas.leader()
