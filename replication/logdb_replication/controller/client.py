@@ -140,7 +140,7 @@ class ControllerClient:
 
     def _ask_leader(self, request: Callable[[float], Request], kind: type[R], timeout_s: float) -> R:
         """Ask the controllers in turn, the one that is said to lead first, until one does."""
-        end, tried, reason, unknown = time.monotonic() + timeout_s, set[int](), "", ""
+        end, tried, reasons, unknown = time.monotonic() + timeout_s, set[int](), dict[int, str](), ""
         while (left_s := end - time.monotonic()) > 0:
             node = self.leader if self.leader is not None and self.leader not in tried else self._next(tried)
             if node is None:
@@ -152,20 +152,20 @@ class ControllerClient:
             try:
                 reply = self._ask(node, request(left_s), kind, left_s + PAUSE_S)
             except _NOT_APPLIED as error:
-                reason = str(error)
+                reasons[node] = f"node {node}: {error}"
                 if isinstance(error, NotQuorumLeader):
                     self.leader = error.leader if error.leader in self._idle else None  # a voter may be newer than our configuration
                 continue
             except (UnknownOutcome, *_FAILED) as error:
-                reason = f"node {node}: {error}"
-                unknown = reason if not isinstance(error, _Unreachable) else unknown
+                reasons[node] = f"node {node}: {error}"
+                unknown = reasons[node] if not isinstance(error, _Unreachable) else unknown
                 self.leader = None if self.leader == node else self.leader
                 continue
             self.leader = node
             return reply
         if unknown and issubclass(kind, Proposed | Changed):
             raise UnknownOutcome(unknown)
-        raise ControllerUnavailable(round(timeout_s * 1000), reason)
+        raise ControllerUnavailable(round(timeout_s * 1000), "; ".join(reasons.values()))
 
     def _ask_any(self, request: Request, kind: type[R], wait_s: float, node: int | None = None, election_s: float = 0.0) -> R:
         began, others = time.monotonic(), set() if node is None else {known.number for known in self._config.nodes} - {node}

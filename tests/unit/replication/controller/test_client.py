@@ -74,6 +74,14 @@ def done(_request):
     return Proposed(DONE)
 
 
+def test_where_none_leads_the_reason_of_each_controller_is_told():
+    answers = {"one": raising(NotQuorumLeader(None)), "two": raising(QuorumStopped("a disk")), "three": None}
+    with Played(**answers) as played, pytest.raises(ControllerUnavailable) as caught:
+        played.client.propose(FenceBroker(1, 1), 0.5)
+    told = str(caught.value)
+    assert [part in told for part in ("node 1: this voter does not lead", "a disk", "node 3: ")] == [True] * 3, told
+
+
 def test_an_operators_question_waits_for_an_election():
     """Without one it fails at once: nobody answers."""
     electing = raising(*[NotQuorumLeader(None)] * 3)
