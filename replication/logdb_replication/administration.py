@@ -17,6 +17,7 @@ from logdb_replication.controller.machine import Machine
 from logdb_replication.controller.state import ClusterState
 
 POLL_S = 0.2
+_ELECTION_S = 10.0  # as long as a command waits to be applied
 
 
 def quorum(config_path: str) -> list[dict[str, Any]]:
@@ -92,7 +93,7 @@ def controllers(config_path: str) -> Iterator[tuple[ClusterConfig, ControllerCli
 def cluster_state(client: ControllerClient) -> ClusterState:
     """What a controller has applied."""
     machine = Machine(client.cluster)
-    while (found := client.watch(machine.state.index, 0)).index > machine.state.index:
+    while (found := client.watch(machine.state.index, 0, election_s=_ELECTION_S)).index > machine.state.index:
         if found.snapshot is not None:
             machine.restore(found.index, found.snapshot)
         for index, command in found.commands:

@@ -39,6 +39,7 @@ NODE_COUNTS = (1, 3, 5)
 _SECRET_SIZES = range(32, 1025)
 _SIZE_BYTES_MAX = 1 << 20
 _RACK_SIZE_MAX = 255
+SCRUB_BYTES_PER_SECOND = 1 << 20
 _IO = IO()
 
 
@@ -82,6 +83,7 @@ class ClusterConfig:
     Attributes:
         secret: The cluster's; authenticates nodes to one another.
         nodes: By their numbers.
+        scrub_bytes_per_second: Of ``Store.open``.
         tls_cert, tls_key, tls_ca: Absolute paths; None: no TLS.
     """
 
@@ -97,6 +99,7 @@ class ClusterConfig:
     tls_cert: str | None
     tls_key: str | None
     tls_ca: str | None
+    scrub_bytes_per_second: int
     nodes: tuple[NodeAddresses, ...]
 
     @classmethod
@@ -157,6 +160,7 @@ class _Document:
             tls_cert=self._taken("tls_cert", self._file, "the path of a file", None),
             tls_key=self._taken("tls_key", self._file, "the path of a file", None),
             tls_ca=self._taken("tls_ca", self._file, "the path of a file", None),
+            scrub_bytes_per_second=self._taken("scrub_bytes_per_second", _count, "a whole number, 0 or more", SCRUB_BYTES_PER_SECOND),
             nodes=nodes,
         )
         self._end()
@@ -278,6 +282,10 @@ def _number(given: Any) -> int:
     if isinstance(given, bool) or not isinstance(given, int) or not 1 <= given < 1 << 31:
         raise ValueError(given)
     return given
+
+
+def _count(given: Any) -> int:
+    return 0 if given == 0 and not isinstance(given, bool) else _number(given)
 
 
 def _short(given: str) -> str:

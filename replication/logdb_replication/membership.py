@@ -74,9 +74,13 @@ def _answers(client: ControllerClient, node: int) -> bool:
 
 def _check_majority(client: ControllerClient, others: AbstractSet[int], more: int) -> None:
     """Refuse a change after which ``others``, and so many that do not run yet, are no quorum; it counts a voter that has just died."""
-    alive = sum(_answers(client, node) for node in others)
+    silent = [node for node in sorted(others) if not _answers(client, node)]
+    alive = len(others) - len(silent)
     if 2 * alive <= len(others) + more:
-        raise InvalidCluster("quorum", len(others) + more, f"{alive} of the voters that it would have answer: a majority is needed")
+        without = f"; no answer from node {', '.join(map(str, silent))}" if silent else ""
+        raise InvalidCluster(
+            "quorum", len(others) + more, f"{alive} of the voters that it would have answer: a majority is needed{without}"
+        )
 
 
 def _made(io: IO, path: str, config: ClusterConfig) -> Voter:

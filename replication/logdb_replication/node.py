@@ -129,7 +129,8 @@ class Node:
             DuplicateBroker: Another process is registered as this node, and lives.
         """
         with contextlib.ExitStack() as closing:
-            store = Store.open(self._path, replicated=True, durability="fsync", **options)
+            scrub = self.config.scrub_bytes_per_second
+            store = Store.open(self._path, replicated=True, durability="fsync", scrub_bytes_per_second=scrub, **options)
             closing.callback(store.close)
             self._io = store.io
             directory.check_quorum(store.io, self._path, self.config)

@@ -81,7 +81,8 @@ def describe(config_path: str, topics: Collection[str] | None = None, *, moving:
     with controllers(config_path) as (config, client):
         state = cluster_state(client)
         wanted = [where for where in _partitions(state, topics) if not moving or _partition(state, where)[1].target]
-        logs = _logs(config, sorted({where.topic for where in wanted}))
+        nodes = {node for where in wanted for node in _partition(state, where)[1].replicas}
+        logs = _logs(config, nodes, sorted({where.topic for where in wanted}))
     return [_described(state, where, logs) for where in wanted]
 
 
@@ -145,10 +146,10 @@ def _partition(state: ClusterState, where: TopicPartition) -> tuple[TopicState, 
     return topic, topic.partitions[where.partition]
 
 
-def _logs(config: ClusterConfig, topics: Sequence[str]) -> dict[int, dict[TopicPartition, PartitionInfo]]:
-    """The logs of each node that answers."""
+def _logs(config: ClusterConfig, nodes: Collection[int], topics: Sequence[str]) -> dict[int, dict[TopicPartition, PartitionInfo]]:
+    """The logs of each of the nodes that answers."""
     security, found = Security(token=cluster_token(config.secret, config.cluster), context=node_tls(config).client), {}
-    for node in config.nodes:
+    for node in (one for one in config.nodes if one.number in nodes):
         with contextlib.suppress(LogdbError), contextlib.closing(nodes_session([node.http], security, timeout_ms=_TIMEOUT_MS)) as session:
             found[node.number] = {
                 TopicPartition(name, one.partition): one for name in topics for one in session.describe_topic(name).partitions

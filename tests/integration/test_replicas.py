@@ -12,6 +12,7 @@ import pytest
 from logdb import verify
 from logdb.codec import messages
 from logdb.errors import CorruptionError, NotEnoughReplicas, NotLeaderOrFollower, UnknownPartition, UnknownTopic
+from logdb.model import TopicPartition
 from logdb.requests.principals import ANONYMOUS
 from logdb_http_api.remote.connection import Security
 from logdb_kafka_api.errors import Code
@@ -464,7 +465,7 @@ class StalledIO(FaultyIO):
         super().fdatasync(fd)
 
 
-def test_a_leader_whose_flush_hangs_gives_its_partitions_away(tmp_path):
+def test_a_leader_whose_flush_hangs_gives_its_partitions_away(tmp_path, caplog):
     io = StalledIO()
     with Replicas(tmp_path, 2, lag_ms=300) as cluster:
         cluster.options |= {"io": io, "stall_ms": 200}
@@ -476,8 +477,12 @@ def test_a_leader_whose_flush_hangs_gives_its_partitions_away(tmp_path):
         try:
             assert produced(stalling, encode_batch([b"1"]), partition=partition, timeout_ms=10_000)[0] is Code.NOT_LEADER_OR_FOLLOWER
             assert cluster.controller.partition("t", partition).leader != 3
+            for _ in range(3):
+                stalling.manager._look_at_disk()
+            assert sum("has not ended" in one.getMessage() for one in caplog.records) == 1
         finally:
             io.is_over.set()
+        eventually(lambda: any("no sync hangs any more" in one.getMessage() for one in caplog.records))
 
 
 def test_a_leader_with_a_full_disk_gives_its_partitions_away_and_comes_back(tmp_path, caplog):
@@ -501,6 +506,31 @@ def test_a_leader_with_a_full_disk_gives_its_partitions_away_and_comes_back(tmp_
         io.heal()
         eventually(lambda: 3 in cluster.controller.partition("t", partition).in_sync)
         equal(cluster, "t", partition)
+
+
+@pytest.mark.parametrize(("call", "number"), [("pwrite", errno.ENOSPC), ("fdatasync", errno.EIO)])
+def test_a_follower_whose_disk_is_full_or_fails_says_so_once(tmp_path, caplog, call, number):
+    io = FaultyIO()
+    io.device = lambda path: -8  # the other nodes' disks are others
+    with Replicas(tmp_path, 2, lag_ms=300) as cluster:
+        cluster.options["io"] = io
+        follower = cluster.start(3)
+        cluster.create_topic(partitions=3)
+        where = next(TopicPartition("t", number) for number in range(3) if cluster.leader("t", number) is not follower)
+        leader = cluster.leader(*where)
+        followed = follower.manager._fetchers[leader.number]._partitions[where]
+        assert produced(leader, encode_batch([b"0"]), partition=where.partition)[0] is Code.NONE
+        io.fail(call, number, ".log")
+        for _ in range(3):
+            tried = io.count(call), followed.retry_ms
+            assert produced(leader, encode_batch([b"1"]), partition=where.partition)[0] is Code.NONE
+            eventually(lambda tried=tried: (io.count(call), followed.retry_ms) > tried)
+        told = [one.getMessage() for one in caplog.records if one.name.endswith(".fetcher") and one.levelname == "WARNING"]
+        assert len(told) == (call == "pwrite"), told
+        assert sum("leads nothing any more" in one.getMessage() for one in caplog.records) == (call == "fdatasync")
+        io.heal()
+        if call == "pwrite":
+            equal(cluster, *where)
 
 
 def test_a_full_disk_without_another_replica_in_sync_is_tried_again_now_and_then(tmp_path, caplog):
@@ -572,6 +602,22 @@ def test_a_damaged_follower_leaves_the_in_sync_set_and_is_fetched_again(replicas
     equal(replicas)
     assert any("is damaged" in record.getMessage() for record in caplog.records)
     assert verify(follower.path).ok
+
+
+@pytest.mark.parametrize("replicas", [{"scrub": 1 << 30}], indirect=True)
+@pytest.mark.parametrize("which", ["follower", "leader"])
+def test_damage_that_nobody_reads_is_found_and_fetched_again(replicas, which):
+    grown(replicas)
+    node = replicas.leader() if which == "leader" else replicas.followers()[0]
+    path = damage(node)
+    flipped = path.read_bytes()
+    node.store.writer.scrub._owed_bytes = node.log().size_bytes  # a whole pass
+    node.store.writer.scrub.background.hasten("scrub")
+    eventually(lambda: not path.exists() or path.read_bytes() != flipped)
+    eventually(lambda: node.log().damage is None and node.number in replicas.controller.partition().in_sync)
+    eventually(lambda: not list(Path(node.log().directory).glob("*.damaged")))
+    equal(replicas)
+    assert verify(node.path).ok
 
 
 def test_a_damaged_leader_gives_its_leadership_away_and_is_fetched_again(replicas):

@@ -14,9 +14,10 @@ import sys
 import threading
 import time
 import urllib.request
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 
 import pytest
 
@@ -28,8 +29,12 @@ from support.history import History, Partition
 from support.node_disk import NodeDisk
 
 NODES = (1, 2, 3)
-HTTP, KAFKA = 8080, 9092
+REPLICAS = len(NODES)
+SPARE = 4  # a node that each cluster.toml names, and that may join
+_NAMED = (*NODES, SPARE, 5)  # three or five
+HTTP, KAFKA, _QUORUM, _CONTROLLER = 8080, 9092, 7001, 7002
 _READY_S, _END_S = 90, 90
+C = TypeVar("C", bound="Cluster")
 
 
 def needs_namespaces() -> pytest.MarkDecorator:
@@ -59,7 +64,7 @@ class Network:
         _ip("link", "add", self._name, "type", "bridge")
         _ip("addr", "add", f"{self._prefix}.254/24", "dev", self._name)
         _ip("link", "set", self._name, "up")
-        for node in NODES:
+        for node in _NAMED:
             space, outside = f"{self._name}-{node}", f"{self._name}v{node}"
             _ip("netns", "add", space)
             _ip("link", "add", outside, "type", "veth", "peer", "name", "eth0", "netns", space)
@@ -73,7 +78,7 @@ class Network:
         return self
 
     def __exit__(self, *_exception: object) -> None:
-        for node in NODES:
+        for node in _NAMED:
             with contextlib.suppress(subprocess.CalledProcessError):
                 _ip("netns", "del", f"{self._name}-{node}")
         with contextlib.suppress(subprocess.CalledProcessError):
@@ -87,7 +92,7 @@ class Network:
 
     def isolate(self, node: int) -> None:
         """Cut a node off from the others, both ways; clients reach it."""
-        for other in NODES:
+        for other in _NAMED:
             if other != node:
                 self.cut(node, other)
                 self.cut(other, node)
@@ -103,7 +108,10 @@ class Network:
 
 
 class Cluster:
-    """Nodes as processes; ``processes`` has those that run, ``disks`` their disks, where a library for faults is given."""
+    """Nodes as processes.
+
+    ``processes``: those that run; ``members``: those that have joined and not left; ``disks``: of all, where a library for faults is given.
+    """
 
     def __init__(self, directory: Path, network: Network, library: str | None = None) -> None:
         self.directory, self.network = directory, network
@@ -112,15 +120,35 @@ class Cluster:
         ports = [f"--{door}-ports={','.join([str(port)] * count)}" for door, port in (("http", HTTP), ("kafka", KAFKA))]
         command = [sys.executable, "-m", "logdb.cli", "cluster", "init", directory, "--nodes", str(count), *ports, f"--hosts={hosts}"]
         subprocess.run(command, check=True, capture_output=True)
-        self.disks = {} if library is None else {node: NodeDisk(self.data(node), library) for node in NODES}
+        self.members = list(NODES)
+        self.refusals: Counter[str] = Counter()  # what commands that failed said
+        self._name_others()
+        self.disks = {} if library is None else {node: NodeDisk(self.data(node), library) for node in (*NODES, SPARE)}
+
+    def _name_others(self) -> None:
+        """In each cluster.toml, and make one for the node that may join."""
+        text = "".join(
+            f'\n[[nodes]]\nnumber = {node}\nquorum = "{host}:{_QUORUM}"\ncontroller = "{host}:{_CONTROLLER}"\nhttp = "http://{host}:{HTTP}"\n'
+            for node, host in ((node, self.network.host(node)) for node in _NAMED if node not in NODES)
+        )
+        for node in NODES:
+            with Path(self.config(node)).open("a") as file:
+                file.write(text)
+        shutil.copytree(self.directory / "node-1", self.directory / f"node-{SPARE}", ignore=shutil.ignore_patterns("data"))
+        own, nodes = Path(self.config(1)).read_text().split("[[nodes]]", 1)
+        own = own.replace("node = 1 ", f"node = {SPARE} ").replace(f"{self.network.host(1)}:", f"{self.network.host(SPARE)}:")
+        Path(self.config(SPARE)).write_text(f"{own}[[nodes]]{nodes}")
 
     @property
     def urls(self) -> list[str]:
-        return [f"http://{self.network.host(node)}:{HTTP}" for node in NODES]
+        return [self.url(node) for node in self.members]
+
+    def url(self, node: int) -> str:
+        return f"http://{self.network.host(node)}:{HTTP}"
 
     @property
     def bootstrap_servers(self) -> str:
-        return ",".join(f"{self.network.host(node)}:{KAFKA}" for node in NODES)
+        return ",".join(f"{self.network.host(node)}:{KAFKA}" for node in self.members)
 
     def data(self, node: int) -> Path:
         return self.directory / f"node-{node}" / "data"
@@ -131,6 +159,10 @@ class Cluster:
     def program(self, _node: int) -> list[str]:
         """The command ``logdb`` of a node."""
         return [sys.executable, "-m", "logdb.cli"]
+
+    def environment(self, node: int) -> dict[str, str]:
+        """Variables of a node's processes."""
+        return self.disks[node].environment if self.disks else {}
 
     def start(self, *nodes: int) -> None:
         """Start nodes, and wait until their doors are open."""
@@ -143,13 +175,13 @@ class Cluster:
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=errors,
-                    env={**os.environ, **(self.disks[node].environment if self.disks else {})},
+                    env={**os.environ, **self.environment(node)},
                 )
         for node in nodes:
             self.wait(node)
 
     def wait(self, node: int) -> None:
-        until, url = time.monotonic() + _READY_S, f"http://{self.network.host(node)}:{HTTP}/health/ready"
+        until, url = time.monotonic() + _READY_S, f"{self.url(node)}/health/ready"
         while True:
             try:
                 urllib.request.urlopen(url, timeout=1).close()
@@ -196,8 +228,9 @@ class Cluster:
         return max((int(voter["term"]), int(voter["node"])) for voter in voters if voter.get("state") == "leader")[1]
 
     def all_vote(self) -> bool:
-        """Whether no voter has stopped, or is out of reach."""
-        return all(voter.get("state") in {"leader", "follower"} for voter in administration.quorum(self.config(1)))
+        """Whether no member's voter has stopped, or is out of reach."""
+        voters = {int(voter["node"]): voter.get("state") for voter in administration.quorum(self.config(1))}
+        return all(voters[node] in {"leader", "follower"} for node in self.members)
 
     def __enter__(self) -> Self:
         try:
@@ -221,8 +254,8 @@ class Cluster:
 
 
 @contextlib.contextmanager
-def cluster(directory: Path, library: str | None = None) -> Iterator[Cluster]:
-    with Network() as network, Cluster(directory / "cluster", network, library) as nodes:
+def cluster(directory: Path, library: str | None = None, kind: Callable[[Path, Network, str | None], C] = Cluster) -> Iterator[C]:
+    with Network() as network, kind(directory / "cluster", network, library) as nodes:
         yield nodes
 
 
@@ -323,4 +356,4 @@ def in_sync(nodes: Cluster, topic: str) -> bool:
             found.add(tuple((one.leader, one.leader_epoch, frozenset(one.in_sync)) for one in db.describe_topic(topic).partitions))
             continue
         return False
-    return len(found) == 1 and all(len(members) == len(NODES) for _, _, members in found.pop())
+    return len(found) == 1 and all(len(members) == REPLICAS for _, _, members in found.pop())

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
@@ -22,12 +23,23 @@ from logdb.io import IO
 from logdb.meta import Catalogue
 
 S = TypeVar("S", bound="Story")
+Change = tuple[int, bytes] | int  # (position, data), at least up to there; or a size: truncated to it
 
 
 @dataclass(eq=False)
 class FileNode:
-    durable: bytes = b""
-    pending: list[tuple[int, bytes] | int] = field(default_factory=list)  # (position, data), or a size: truncated to it
+    durable: bytes | bytearray = b""
+    pending: list[Change] = field(default_factory=list)
+    synced_count: int = 0  # how many changes are no longer pending
+
+    def synced(self, count: int) -> None:
+        """So many changes of all, from the first one on, are durable."""
+        if (left := count - self.synced_count) > 0:
+            self.durable = bytearray(self.durable) if isinstance(self.durable, bytes) else self.durable
+            for change in self.pending[:left]:
+                apply(self.durable, change)
+            del self.pending[:left]
+            self.synced_count = count
 
 
 @dataclass(eq=False)
@@ -35,6 +47,7 @@ class DirNode:
     durable: dict[str, Node] = field(default_factory=dict)
     current: dict[str, Node] = field(default_factory=dict)
     pending: list[list[tuple[str, Node | None]]] = field(default_factory=list)  # each at once: (name, node), None: gone
+    synced_count: int = 0
     committed: dict[str, bytes] = field(default_factory=dict)  # of a catalogue: its files after LMDB's last commit
 
 
@@ -60,14 +73,19 @@ class PowerCutIO(IO):
         self.calls: list[str] = []
         self.kill_at: int | None = None
         self.dead = False
+        self.tree_lock = threading.RLock()  # of the tree, where threads make calls beside one another
 
     def _step(self, what: str, path: str = "") -> bool:
         """Count a call; True where the process dies in it."""
+        self._live()
+        self.calls.append(f"{what} {os.path.basename(path)}".strip())
+        dies = self.kill_at == len(self.calls)
+        self.dead |= dies
+        return dies
+
+    def _live(self) -> None:
         if self.dead:
             raise Killed
-        self.calls.append(f"{what} {os.path.basename(path)}".strip())
-        self.dead = self.kill_at == len(self.calls)
-        return self.dead
 
     def _die_or(self, what: str, path: str = "") -> None:
         if self._step(what, path):
@@ -82,8 +100,7 @@ class PowerCutIO(IO):
     # ------------------------------------------------------------ files
 
     def open(self, path, flags, mode=0o644):
-        if self.dead:
-            raise Killed
+        self._live()
         if flags & os.O_CREAT and not os.path.lexists(path):
             self._die_or("create", path)
         there = os.path.lexists(path)
@@ -130,12 +147,18 @@ class PowerCutIO(IO):
         self._die_or("allocate")
         super().allocate(fd, position, size_bytes)
         if (node := self._fds.get(fd)) is not None:
-            node.pending.append((position + size_bytes - 1, b"\0"))
+            node.pending.append((position + size_bytes, b""))
 
     def fdatasync(self, fd):
         self._die_or("fdatasync")
         if (node := self._fds.get(fd)) is not None:
-            node.durable, node.pending = os.pread(fd, 1 << 30, 0), []
+            with self.tree_lock:
+                count = node.synced_count + len(node.pending)
+            self.sync(fd)
+            with self.tree_lock:
+                if not self.dead:
+                    node.synced(count)
+            self._live()
 
     # ------------------------------------------------------------ directories
 
@@ -159,12 +182,13 @@ class PowerCutIO(IO):
     def rename(self, old, new):
         self._die_or("rename", old)
         super().rename(old, new)
-        node = self._leave(old)
-        parent, name = self._parent(new)
-        if parent is not None and node is not None:
-            gone = parent.pending.pop()  # in the same directory, as all of ours: renaming is one change
-            self._enter(parent, name, node)
-            parent.pending[-1] = gone + parent.pending[-1]
+        with self.tree_lock:
+            node = self._leave(old)
+            parent, name = self._parent(new)
+            if parent is not None and node is not None:
+                gone = parent.pending.pop()  # in the same directory, as all of ours: renaming is one change
+                self._enter(parent, name, node)
+                parent.pending[-1] = gone + parent.pending[-1]
 
     def link(self, old, new):
         self._die_or("link", old)
@@ -178,7 +202,20 @@ class PowerCutIO(IO):
         self._die_or("fsync_dir", path)
         node = self._find(path)
         if isinstance(node, DirNode):
-            node.durable, node.pending = dict(node.current), []
+            with self.tree_lock:
+                current, count = dict(node.current), node.synced_count + len(node.pending)
+            self.sync_directory(path)
+            with self.tree_lock:
+                if not self.dead and count > node.synced_count:
+                    del node.pending[: count - node.synced_count]
+                    node.durable, node.synced_count = current, count
+            self._live()
+
+    def sync(self, fd: int) -> None:
+        """What a sync does of itself: nothing, so that many crashes take no time."""
+
+    def sync_directory(self, path: str) -> None:
+        """As ``sync``."""
 
     def boot_id(self):
         return self.boot
@@ -190,7 +227,11 @@ class PowerCutIO(IO):
         path = path or os.path.join(self.root, "catalogue")
         node = self._find(path)
         if isinstance(node, DirNode):
-            node.committed = _files(path)
+            committed = _files(path)
+            with self.tree_lock:
+                if not self.dead:
+                    node.committed = committed
+            self._live()
 
     # ------------------------------------------------------------ the cut
 
@@ -198,7 +239,8 @@ class PowerCutIO(IO):
         """Build in ``target`` what is there after a power cut now."""
         shutil.rmtree(target, ignore_errors=True)
         os.makedirs(target)
-        self._build(self._tree, target, rng)
+        with self.tree_lock:
+            self._build(self._tree, target, rng)
 
     def _build(self, node: DirNode, path: str, rng: random.Random) -> None:
         entries = dict(node.durable)
@@ -256,15 +298,17 @@ class PowerCutIO(IO):
         return (node if isinstance(node, DirNode) else None), os.path.basename(path)
 
     def _enter(self, parent: DirNode, name: str, node: Node) -> None:
-        parent.current[name] = node
-        parent.pending.append([(name, node)])
+        with self.tree_lock:
+            parent.current[name] = node
+            parent.pending.append([(name, node)])
 
     def _leave(self, path: str) -> Node | None:
         parent, name = self._parent(path)
         if parent is None:
             return None
-        parent.pending.append([(name, None)])
-        return parent.current.pop(name, None)
+        with self.tree_lock:
+            parent.pending.append([(name, None)])
+            return parent.current.pop(name, None)
 
 
 def _files(path: str) -> dict[str, bytes]:
@@ -277,7 +321,8 @@ def _files(path: str) -> dict[str, bytes]:
 
 def _write(path: str, data: bytes) -> None:
     with open(path, "wb") as file:
-        file.write(data)
+        file.write(data.rstrip(b"\0"))  # room that is reserved takes none here
+        file.truncate(len(data))
 
 
 def survivor(node: FileNode, rng: random.Random) -> bytes:
@@ -287,18 +332,28 @@ def survivor(node: FileNode, rng: random.Random) -> bytes:
     for change in node.pending:
         if rng.random() >= kept:
             continue
-        if isinstance(change, int):
-            del content[change:]
-            content.extend(bytes(change - len(content)))
-            continue
-        position, data = change
-        if rng.random() < 0.3:
-            cut = rng.randrange(len(data) + 1)
-            data = data[:cut] if rng.random() < 0.5 else bytes(cut) + data[cut:]
-        if len(content) < position:
-            content.extend(bytes(position - len(content)))
-        content[position : position + len(data)] = data
+        apply(content, _torn(change, rng) if rng.random() < 0.3 else change)
     return bytes(content)
+
+
+def _torn(change: Change, rng: random.Random) -> Change:
+    """A part of a write, from its begin or to its end."""
+    if isinstance(change, int):
+        return change
+    position, data = change
+    cut = rng.randrange(len(data) + 1)
+    return position, data[:cut] if rng.random() < 0.5 else bytes(cut) + data[cut:]
+
+
+def apply(content: bytearray, change: Change) -> None:
+    if isinstance(change, int):
+        del content[change:]
+        content.extend(bytes(change - len(content)))
+        return
+    position, data = change
+    if len(content) < position:
+        content.extend(bytes(position - len(content)))
+    content[position : position + len(data)] = data
 
 
 # ---------------------------------------------------------------- a process that dies

@@ -54,9 +54,11 @@ class Controller:
 class Node:
     """One broker; ``watches``: it hears of the controller's states."""
 
-    def __init__(self, controller: Controller, nodes: dict[int, Node], number: int, path: Path, *, io: IO | None = None, **times: int):
+    def __init__(
+        self, controller: Controller, nodes: dict[int, Node], number: int, path: Path, *, io: IO | None = None, scrub: int = 0, **times: int
+    ):
         self.controller, self.nodes, self.number, self.path = controller, nodes, number, path
-        self.store = Store.open(path, replicated=True, durability="fsync", **({} if io is None else {"io": io}))
+        self.store = Store.open(path, replicated=True, durability="fsync", scrub_bytes_per_second=scrub, io=io)
         self.suspected: list[int] = []
         self.led: list[tuple[TopicPartition, int]] = []
         self.watches = threading.Event()

@@ -1,6 +1,6 @@
 """Faults of a cluster by a seed, one or two at a time: what each does, which come when, and rounds of them under all clients.
 
-Beside the faults an operator moves replicas, or replaces a node that has lost its disk.
+Beside the faults an operator moves replicas, replaces a node that has lost its disk, lets a fourth node join, and takes it away again.
 
 A round is a set of topics with clients, under which several faults come and go; then all is well again, the clients read
 to the end, and what they saw is checked.  What the former round left is checked once more, and deleted.
@@ -16,22 +16,26 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager, ExitStack
 from typing import NamedTuple
 
 import logdb
 from logdb.errors import LogdbError
-from support.cluster import NODES, Cluster, in_sync, until
+from support.cluster import NODES, REPLICAS, SPARE, in_sync, until
 from support.history import Anomaly
 from support.node_disk import Trouble
+from support.powered_cluster import PoweredCluster as Cluster
 from support.storm_clients import Clients
 
+ALL = (*NODES, SPARE)
 PARTITIONS = 3
 FAULTS_PER_ROUND = 4
 _HEALED_S = 90
 Fault = Callable[[Cluster, int], Iterator[None]]
 FAULTS: dict[str, Callable[[Cluster, int], AbstractContextManager[None]]] = {}
+OF_ALL = {"kill-all", "cut-power-of-all"}
 
 
 def _fault(function: Fault) -> Fault:
@@ -48,9 +52,25 @@ def kill(nodes: Cluster, node: int) -> Iterator[None]:
 
 @_fault
 def kill_all(nodes: Cluster, _node: int) -> Iterator[None]:
-    nodes.kill(*NODES)
+    killed = tuple(nodes.members)
+    nodes.kill(*killed)
     yield
-    nodes.start(*NODES)
+    nodes.start(*killed)
+
+
+@_fault
+def cut_power(nodes: Cluster, node: int) -> Iterator[None]:
+    nodes.cut_power(node)
+    yield
+    nodes.start(node)
+
+
+@_fault
+def cut_power_of_all(nodes: Cluster, _node: int) -> Iterator[None]:
+    cut = tuple(nodes.members)
+    nodes.cut_power(*cut)
+    yield
+    nodes.start(*cut)
 
 
 @_fault
@@ -76,6 +96,14 @@ def stop(nodes: Cluster, node: int) -> Iterator[None]:
     nodes.signal(node, signal.SIGCONT)
 
 
+def _from(node: int) -> list[tuple[int, int]]:
+    return [(node, one) for one in ALL if one != node]
+
+
+def _to(node: int) -> list[tuple[int, int]]:
+    return [(one, node) for one in ALL if one != node]
+
+
 def _cuts(nodes: Cluster, pairs: list[tuple[int, int]]) -> Iterator[None]:
     for pair in pairs:
         nodes.network.cut(*pair)
@@ -86,23 +114,22 @@ def _cuts(nodes: Cluster, pairs: list[tuple[int, int]]) -> Iterator[None]:
 
 @_fault
 def isolate(nodes: Cluster, node: int) -> Iterator[None]:
-    others = [one for one in NODES if one != node]
-    return _cuts(nodes, [(node, one) for one in others] + [(one, node) for one in others])
+    return _cuts(nodes, [*_from(node), *_to(node)])
 
 
 @_fault
 def mute(nodes: Cluster, node: int) -> Iterator[None]:
-    return _cuts(nodes, [(node, one) for one in NODES if one != node])
+    return _cuts(nodes, _from(node))
 
 
 @_fault
 def deafen(nodes: Cluster, node: int) -> Iterator[None]:
-    return _cuts(nodes, [(one, node) for one in NODES if one != node])
+    return _cuts(nodes, _to(node))
 
 
 @_fault
 def cut_between_two(nodes: Cluster, node: int) -> Iterator[None]:
-    other = node % len(NODES) + 1
+    other = _next(nodes, node)
     return _cuts(nodes, [(node, other), (other, node)])
 
 
@@ -140,62 +167,129 @@ def writes_short(nodes: Cluster, node: int) -> Iterator[None]:
 # ---------------------------------------------------------------- what an operator changes meanwhile
 
 
-def _command(*words: object) -> None:
+def _command(nodes: Cluster, *words: object) -> None:
     """Run a command until it succeeds: under a fault it may find no quorum, or no broker."""
     end = time.monotonic() + _HEALED_S
     command = [sys.executable, "-m", "logdb.cli", *map(str, words)]
     while (ended := subprocess.run(command, capture_output=True, text=True)).returncode:
-        assert time.monotonic() < end, f"logdb {' '.join(map(str, words))}: {ended.stderr}"
+        said = ended.stderr or ended.stdout
+        nodes.refusals[f"{words[0]} {words[1]}: {said.strip()}"] += 1
+        assert time.monotonic() < end, f"logdb {' '.join(map(str, words))}: {said}"
         time.sleep(0.5)
+
+
+def _reassign(nodes: Cluster, by: int, to: Iterable[int], *topics: str) -> None:
+    which = [word for topic in topics for word in ("--topic", topic)] or ["--all"]
+    _command(nodes, "partitions", "reassign", *which, "--to", ",".join(map(str, to)), "--timeout", "10s", "--cluster", nodes.config(by))
 
 
 def reassign(nodes: Cluster, topic: str, node: int) -> None:
     """Two replicas instead of three, then three in another order."""
-    one, two = (other for other in NODES if other != node)
-    for to in (f"{one},{two}", f"{node},{one},{two}"):
-        _command("partitions", "reassign", "--topic", topic, "--to", to, "--timeout", "10s", "--cluster", nodes.config(one))
+    one, two = [other for other in nodes.members if other != node][-2:]
+    _reassign(nodes, one, (one, two), topic)
+    _reassign(nodes, one, (node, one, two), topic)
 
 
 def replace(nodes: Cluster, _topic: str, node: int) -> None:
     """A node loses its disk, and joins anew."""
     nodes.kill(node)
     shutil.rmtree(nodes.data(node))
-    _command("cluster", "join", nodes.data(node), "--cluster", nodes.config(node))
+    _command(nodes, "cluster", "join", nodes.data(node), "--cluster", nodes.config(node))
     nodes.start(node)
 
 
-CHANGES = {"reassign": reassign, "replace": replace}
+def join(nodes: Cluster, topic: str, node: int) -> None:
+    """A fourth node, which gets replicas, and is the first to lead them."""
+    _command(nodes, "cluster", "join", nodes.data(SPARE), "--cluster", nodes.config(SPARE))
+    nodes.start(SPARE)
+    nodes.members.append(SPARE)
+    _reassign(nodes, node, (SPARE, node, node % len(NODES) + 1), topic)
+
+
+def leave(nodes: Cluster, _topic: str, node: int) -> None:
+    """The fourth node, in good order."""
+    _reassign(nodes, node, NODES)
+    _command(nodes, "brokers", "drain", SPARE, "--timeout", "10s", "--cluster", nodes.config(node))
+    nodes.members.remove(SPARE)
+    nodes.end(SPARE)
+    _remove_spare(nodes, node)
+
+
+def remove(nodes: Cluster, _topic: str, node: int) -> None:
+    """The fourth node, which is dead."""
+    nodes.members.remove(SPARE)
+    nodes.kill(SPARE)
+    _reassign(nodes, node, NODES)
+    _remove_spare(nodes, node)
+
+
+def _remove_spare(nodes: Cluster, node: int) -> None:
+    _command(nodes, "cluster", "remove", SPARE, "--cluster", nodes.config(node))
+    shutil.rmtree(nodes.data(SPARE))
+
+
+def _next(nodes: Cluster, node: int) -> int:
+    return nodes.members[(nodes.members.index(node) + 1) % len(nodes.members)]
+
+
+CHANGES = {function.__name__: function for function in (reassign, replace, join, leave, remove)}
+
+
+@contextlib.contextmanager
+def changed(nodes: Cluster, change: str, topic: str, node: int) -> Iterator[threading.Thread]:
+    """An operator's change beside the block, and until it is done after it; for the fourth node: with ``node`` beside it."""
+    failed: list[Exception] = []
+
+    def run() -> None:
+        try:
+            CHANGES[change](nodes, topic, node)
+        except (AssertionError, OSError, subprocess.SubprocessError) as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=run, name=change, daemon=True)
+    thread.start()
+    yield thread
+    thread.join(2 * _HEALED_S)
+    assert not thread.is_alive(), f"{change} beside node {node} hangs"
+    assert not failed, f"{change} beside node {node} failed: {failed}"
 
 
 # ---------------------------------------------------------------- which, when
 
 
 class Planned(NamedTuple):
-    """A fault from one moment to another, in seconds after the first of its episode."""
+    """A fault from one moment to another, in seconds after its episode began."""
 
     name: str
-    target: str | int  # "leader": of the first partition
+    target: str | int  # "leader": of the first partition; "spare": the fourth node, where it has joined, or joins
     at_s: float
     lasts_s: float
 
 
-def schedule(seed: int) -> Iterator[tuple[list[Planned], str | None]]:
+Episode = tuple[list[Planned], str | None]
+
+
+def schedule(seed: int) -> Iterator[Episode]:
     """Episodes: one fault, or two that overlap on different nodes, and what an operator changes, if anything.
 
-    A node is replaced beside one fault at most: otherwise no quorum is left.  A seed always gives the same.
+    A change begins before its fault, so that the fault comes in any step of it.  A node is replaced beside one fault at most: otherwise no
+    quorum is left.  A seed always gives the same.
     """
     rng = random.Random(seed)
-    names = sorted(FAULTS)
+    names, joined = sorted(FAULTS), False
     while True:
         rng.shuffle(names)  # all come before one comes again
         for name in names:
-            first = Planned(name, rng.choice(["leader", "leader", *NODES]), 0, rng.uniform(0.5, 4))
+            change = rng.choice(["reassign", "replace", *(["leave", "remove"] if joined else ["join", "join"]), None, None])
+            change = None if name in OF_ALL and change == "replace" else change
+            joined = change == "join" or (joined and change not in {"leave", "remove"})
+            at_s = rng.uniform(0, 6) if change else 0
+            first = Planned(name, rng.choice(["leader", "leader", "spare", *NODES]), at_s, rng.uniform(0.5, 4))
             second = Planned(
-                rng.choice([one for one in names if one != "kill-all"]), rng.choice(NODES), rng.uniform(0.1, 2), rng.uniform(0.5, 4)
+                rng.choice([one for one in names if one not in OF_ALL]), rng.choice(NODES), at_s + rng.uniform(0.1, 2), rng.uniform(0.5, 4)
             )
-            change = rng.choice([*CHANGES, None, None])
-            alone = name == "kill-all" or change == "replace" or rng.random() < 0.6
-            yield [first] if alone else [first, second], None if name == "kill-all" and change == "replace" else change
+            alone = name in OF_ALL or change == "replace" or rng.random() < 0.6
+            yield [first] if alone else [first, second], change
 
 
 # ---------------------------------------------------------------- rounds
@@ -204,8 +298,8 @@ def schedule(seed: int) -> Iterator[tuple[list[Planned], str | None]]:
 class Storm:
     """Rounds of faults over a cluster; ``faults`` counts them, ``acknowledged`` the records."""
 
-    def __init__(self, nodes: Cluster, seed: int, tell: Callable[[str], None] = print) -> None:
-        self._nodes, self._tell, self._schedule = nodes, tell, schedule(seed)
+    def __init__(self, nodes: Cluster, episodes: Iterator[Episode], tell: Callable[[str], None] = print) -> None:
+        self._nodes, self._tell, self._episodes = nodes, tell, episodes
         self._began, self._rounds = time.monotonic(), 0
         self._left: Clients | None = None
         self.faults: Counter[str] = Counter()
@@ -241,22 +335,25 @@ class Storm:
         return found
 
     def _episode(self, clients: Clients, topic: str) -> None:
-        (planned, change), taken = next(self._schedule), set[int]()
+        (planned, change), taken = next(self._episodes), set[int]()
         began = time.monotonic()
         with ExitStack() as stack:
             events: list[tuple[float, str, Planned, int, AbstractContextManager[None]]] = []
             for one in planned:
-                node = self._nodes.leader((topic, 0)) if one.target == "leader" else int(one.target)
-                node = node if node not in taken else node % len(NODES) + 1
+                node = self._target(one.target, topic, change, taken)
                 taken.add(node)
                 fault = FAULTS[one.name](self._nodes, node)
                 events += [(one.at_s, "begin", one, node, fault), (one.at_s + one.lasts_s, "end", one, node, fault)]
             if change is not None:
-                stack.enter_context(self._changed(change, topic, next(node for node in NODES if node not in taken)))
+                node = next(node for node in NODES if node not in taken)
+                self.say(f"  {change} node {node if change in {'reassign', 'replace'} else SPARE}")
+                self.faults[change] += 1
+                stack.enter_context(changed(self._nodes, change, topic, node))
             for at_s, what, one, node, fault in sorted(events, key=lambda event: event[0]):
                 time.sleep(max(0.0, began + at_s - time.monotonic()))
                 if what == "begin":
-                    self.say(f"  {one.name} {'' if one.name == 'kill-all' else f'node {node} '}for {one.lasts_s:.1f} s")
+                    began += self._wait_for_member(node)
+                    self.say(f"  {one.name} {'' if one.name in OF_ALL else f'node {node} '}for {one.lasts_s:.1f} s")
                     self.faults[one.name] += 1
                     stack.enter_context(fault)
                 else:
@@ -266,37 +363,30 @@ class Storm:
         until(self._nodes.all_vote, "all voters run again", _HEALED_S)
         self.say(f"  all is well; 20 more were acknowledged in {gap_s:.1f} s")
 
-    @contextlib.contextmanager
-    def _changed(self, change: str, topic: str, node: int) -> Iterator[None]:
-        """An operator's change beside the block, and until it is done after it."""
-        failed: list[Exception] = []
+    def _target(self, target: str | int, topic: str, change: str | None, taken: AbstractSet[int]) -> int:
+        """The node that a fault hits: another one than the fault beside it, and not one that leaves."""
+        members = [node for node in self._nodes.members if node != SPARE or change not in {"leave", "remove"}]
+        members += [SPARE] if change == "join" else []
+        wanted = self._nodes.leader((topic, 0)) if target == "leader" else SPARE if target == "spare" else int(target)
+        return next(node for node in (wanted, *members) if node in members and node not in taken)
 
-        def run() -> None:
-            try:
-                CHANGES[change](self._nodes, topic, node)
-            except (AssertionError, OSError, subprocess.SubprocessError) as error:
-                failed.append(error)
-
-        self.say(f"  {change} node {node}")
-        self.faults[change] += 1
-        thread = threading.Thread(target=run, name=change, daemon=True)
-        thread.start()
-        yield
-        thread.join(2 * _HEALED_S)
-        assert not thread.is_alive(), f"{change} of node {node} hangs"
-        assert not failed, f"{change} of node {node} failed: {failed}"
+    def _wait_for_member(self, node: int) -> float:
+        """Until a node has joined; returns the seconds."""
+        began = time.monotonic()
+        until(lambda: node in self._nodes.members, f"node {node} has joined", 2 * _HEALED_S)
+        return time.monotonic() - began
 
     def state(self) -> str:
         """Each partition that is not whole, as each node tells it."""
         lines = []
-        for node, url in zip(NODES, self._nodes.urls, strict=True):
+        for node in self._nodes.members:
             try:
-                with logdb.open([url], timeout_ms=2_000) as db:
+                with logdb.open([self._nodes.url(node)], timeout_ms=2_000) as db:
                     for info in db.topics(internal=True):
                         told = [
                             f"{info.name}-{one.partition} leader {one.leader} epoch {one.leader_epoch} in sync {one.in_sync}"
                             for one in db.describe_topic(info.name).partitions
-                            if len(one.in_sync) < len(NODES) or one.leader is None
+                            if len(one.in_sync) < REPLICAS or one.leader is None
                         ]
                         lines += [f"    node {node}: {one}" for one in told]
             except LogdbError as error:
@@ -308,4 +398,6 @@ class Storm:
         rows = [f"    {name:18}{count:6}" for name, count in sorted(self.faults.items())]
         sums = f"{self._rounds} rounds, {self.acknowledged:,} records acknowledged, {self.copied:,} copied exactly once"
         errors = ", ".join(f"{name} {count}" for name, count in self.errors.most_common())
-        return "\n".join([f"    {'fault':18}{'count':>6}", *rows, f"  {sums}", f"  errors that clients met: {errors or 'none'}"])
+        refusals = [f"    {count:4} {text}" for text, count in self._nodes.refusals.most_common()]
+        met = f"  errors that clients met: {errors or 'none'}"
+        return "\n".join([f"    {'fault':18}{'count':>6}", *rows, f"  {sums}", met, "  what commands that failed said:", *refusals])

@@ -104,13 +104,16 @@ class ControllerClient:
         """Another broker may be dead; whether it is fenced now.  Raises as ``heartbeat``."""
         return self._ask_leader(lambda _: Suspect(broker_epoch, node), Suspected, timeout_s).fenced
 
-    def watch(self, since: int, wait_ms: int) -> Watched:
+    def watch(self, since: int, wait_ms: int, *, election_s: float = 0.0) -> Watched:
         """What was applied after an index; where there is nothing new within the time, an empty answer.
+
+        Args:
+            election_s: How long all are asked again while one of them answers that none leads.
 
         Raises:
             ControllerUnavailable, Closed: as ``propose``.
         """
-        return self._ask_any(Watch(since, wait_ms), Watched, wait_ms / 1000)
+        return self._ask_any(Watch(since, wait_ms), Watched, wait_ms / 1000, election_s=election_s)
 
     def change_voters(self, voter: Voter, *, add: bool, timeout_s: float = 10.0) -> None:
         """Add a voter to the quorum, or remove it.
@@ -137,7 +140,7 @@ class ControllerClient:
 
     def _ask_leader(self, request: Callable[[float], Request], kind: type[R], timeout_s: float) -> R:
         """Ask the controllers in turn, the one that is said to lead first, until one does."""
-        end, tried, reason, unknown = time.monotonic() + timeout_s, set[int](), "", ""
+        end, tried, reasons, unknown = time.monotonic() + timeout_s, set[int](), dict[int, str](), ""
         while (left_s := end - time.monotonic()) > 0:
             node = self.leader if self.leader is not None and self.leader not in tried else self._next(tried)
             if node is None:
@@ -149,30 +152,36 @@ class ControllerClient:
             try:
                 reply = self._ask(node, request(left_s), kind, left_s + PAUSE_S)
             except _NOT_APPLIED as error:
-                reason = str(error)
+                reasons[node] = f"node {node}: {error}"
                 if isinstance(error, NotQuorumLeader):
                     self.leader = error.leader if error.leader in self._idle else None  # a voter may be newer than our configuration
                 continue
             except (UnknownOutcome, *_FAILED) as error:
-                reason = f"node {node}: {error}"
-                unknown = reason if not isinstance(error, _Unreachable) else unknown
+                reasons[node] = f"node {node}: {error}"
+                unknown = reasons[node] if not isinstance(error, _Unreachable) else unknown
                 self.leader = None if self.leader == node else self.leader
                 continue
             self.leader = node
             return reply
         if unknown and issubclass(kind, Proposed | Changed):
             raise UnknownOutcome(unknown)
-        raise ControllerUnavailable(round(timeout_s * 1000), reason)
+        raise ControllerUnavailable(round(timeout_s * 1000), "; ".join(reasons.values()))
 
-    def _ask_any(self, request: Request, kind: type[R], wait_s: float, node: int | None = None) -> R:
-        reasons, tried = [], set[int]() if node is None else {known.number for known in self._config.nodes} - {node}
-        while (asked := self._next(tried)) is not None:
-            tried.add(asked)
-            try:
-                return self._ask(asked, request, kind, wait_s + self._call_timeout_s)
-            except (*_NOT_APPLIED, *_FAILED) as error:
-                reasons.append(f"node {asked}: {error}")
-        raise ControllerUnavailable(round(wait_s * 1000), "; ".join(reasons))
+    def _ask_any(self, request: Request, kind: type[R], wait_s: float, node: int | None = None, election_s: float = 0.0) -> R:
+        began, others = time.monotonic(), set() if node is None else {known.number for known in self._config.nodes} - {node}
+        while True:
+            reasons, tried, is_election = [], set(others), False
+            while (asked := self._next(tried)) is not None:
+                tried.add(asked)
+                try:
+                    return self._ask(asked, request, kind, wait_s + self._call_timeout_s)
+                except (*_NOT_APPLIED, *_FAILED) as error:
+                    reasons.append(f"node {asked}: {error}")
+                    is_election |= isinstance(error, NotQuorumLeader)
+            took_s = time.monotonic() - began
+            if not is_election or took_s >= election_s:
+                raise ControllerUnavailable(round(took_s * 1000), "; ".join(reasons))
+            self._pause(PAUSE_S)
 
     def _next(self, tried: set[int]) -> int | None:
         """A node that was not tried: this one first, those that could not be reached last."""

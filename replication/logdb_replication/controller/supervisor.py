@@ -23,6 +23,7 @@ from logdb_replication.controller.errors import ControllerFailed
 
 logger = logging.getLogger(__name__)
 
+PROGRAM = (sys.executable, "-m", "logdb_replication.controller.process")
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 10.0
 RESTART_S_MIN, RESTART_S_MAX = 0.1, 10.0
@@ -84,9 +85,10 @@ class ControllerProcess:
 
     def _run_once(self) -> str:
         """Start it and wait for its end; returns why it has ended."""
-        command = [sys.executable, "-m", "logdb_replication.controller.process", self._config.path, self._directory]
         try:
-            child = self._child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            child = self._child = subprocess.Popen(
+                [*PROGRAM, self._config.path, self._directory], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            )
         except OSError as error:
             return str(error)
         with child:

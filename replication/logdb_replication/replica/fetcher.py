@@ -48,6 +48,7 @@ class FollowedPartition:
     | ``retry_ms``   | the fetching thread        | none      | its own: nothing is asked before that time                      |
     | ``lineage``    | the fetching thread        | ``lock``  | of the log: grows where it begins anew after damage             |
     | ``is_told``    | the fetching thread        | none      | its own: the damage was logged                                  |
+    | ``told``       | its threads                | none      | what error of a disk was logged; None: the last flush was well  |
     | ``is_tidy``    | the fetching thread        | ``lock``  | nothing of the log is set aside                                 |
     | ``is_limited`` | the manager                | none      | a replica that is being added: the throttle holds for it        |
     """
@@ -56,11 +57,18 @@ class FollowedPartition:
         self.where, self.topic_id, self.leader_epoch, self.log = where, topic_id, leader_epoch, log
         self.follower, self.is_over, self.retry_ms, self.is_limited = Follower(), False, 0, False
         self.lineage, self.is_told, self.is_tidy = next(_lineages), False, False
+        self.told: type[LogdbError] | None = None
         self.lock = renewed(threading.Lock())
 
     def end(self) -> None:
         with self.lock:
             self.is_over = True
+
+    def tell(self, error: LogdbError) -> None:
+        """Log an error that may pass, once: it is tried again many times."""
+        if self.told is not type(error):
+            self.told = type(error)
+            logger.warning("%s is followed, and this is tried again until it succeeds: %s", self.where, error)
 
     @property
     def state(self) -> LogState:
@@ -311,8 +319,11 @@ class Fetcher:
             except UnexpectedOffset:
                 one.follower.parted()
                 self._wait(one, _RETRY_MS)
+            except SyncFailed as error:
+                self._failed(error)
+                self._wait(one, _FAILED_MS)
             except LogdbError as error:
-                logger.warning("%s follows node %d: %s", one.where, self.leader, error)
+                one.tell(error)
                 self._wait(one, _FAILED_MS)
 
     def _wait(self, one: FollowedPartition, wait_ms: int) -> None:
@@ -400,11 +411,12 @@ class Fetcher:
         def flush(one: FollowedPartition) -> None:
             try:
                 one.log.flush()
+                one.told = None
                 flushed.append(one)
             except SyncFailed as error:
                 self._failed(error)
             except LogdbError as error:
-                logger.warning("%s: %s", one.where, error)  # a full disk: the next fetch tries again
+                one.tell(error)  # a full disk: the next fetch tries again
             except Exception:
                 logger.exception("%s", one.where)
 

@@ -59,7 +59,8 @@ class ReplicaManager:
     | ``_broker_epoch``  | apply            | ``_applying``   | of this node's registration                                         |
     | ``_failed``        | a failed sync    | none            | true: for good; nothing is led any more                             |
     | ``_unflushed``     | flushing threads | none            | on a full disk, and until when nothing is tried: the ticker tries   |
-    | ``_damaged``       | the ticker       | none            | its own: what was logged                                            |
+    | ``_damaged``,      | the ticker       | none            | its own: what was logged                                            |
+    | ``_hangs``         |                  |                 |                                                                     |
     | ``is_lapsed``      | the node         | none            | true: the controller may have replaced this node as a leader        |
     """
 
@@ -100,7 +101,7 @@ class ReplicaManager:
         self._state: ClusterState | None = None
         self._brokers: Mapping[int, Broker] = {}
         self._broker_epoch = -1
-        self._failed = self.is_lapsed = self._is_partly_applied = False
+        self._failed = self.is_lapsed = self._is_partly_applied = self._hangs = False
         self._applying = renewed(threading.Lock())
         self._closed = renewed(threading.Event())
         self._unflushed: dict[LedPartition, int] = {}
@@ -365,8 +366,12 @@ class ReplicaManager:
             self._fail(error)
         except LogdbError:
             return  # it is about to close
-        if hangs := self.disk_hangs:
-            logger.error("a sync has not ended for %d ms: this node gives its leaderships away", self._stall_ms)
+        if (hangs := self.disk_hangs) != self._hangs:
+            if hangs:
+                logger.error("a sync has not ended for %d ms: this node gives its leaderships away", self._stall_ms)
+            else:
+                logger.warning("no sync hangs any more: this node may lead again")
+            self._hangs = hangs
         if hangs or self._failed:
             self._resign(lambda _: True)
 

@@ -230,7 +230,11 @@ class Shard(Generic[C]):
                     self._defers |= key is _DEFERRED
                     self._timers.set((self, key), RETRY_MS)
                 return
-        self._finish(effects)
+        try:
+            self._finish(effects)
+        except LogdbError as error:  # what is left is tried again, or is the next coordinator's
+            if self._ended is None:
+                logger.warning("%s-%d: a timer: %s", self.log.topic, self.log.partition, error)
 
     def append_marker(self, producer: ProducerIdAndEpoch, *, commit: bool, coordinator_epoch: int) -> None:
         """End a producer's transaction on this very partition, and in the state behind it."""

@@ -52,7 +52,8 @@ class ReadableLog:
     | ``_next_offset``       | the C builder; of a tail its view     | see there        | at once                              |
     | ``read_only_reason``   | the opening; a truncation that was    | of a written log:| until the truncation is finished     |
     |                        | interrupted, or is finished           | the append lock  |                                      |
-    | ``damage``             | the opening; a read; ``restart``      | none             | not None: a range of it is lost here |
+    | ``damage``             | the opening; a read; ``store.scrub``; | none             | not None: a range of it is lost here |
+    |                        | ``restart``                           |                  |                                      |
     | ``follows``            | ``follow_leader``, ``lead``           | the append lock  | true: records of clients are refused |
     | ``_closed``            | ``abandon``, ``forked``               | ``LogSync.lock`` | once true it stays so                |
     | ``_config``            | ``configure``                         | none             | from the next batch on               |

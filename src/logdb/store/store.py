@@ -81,6 +81,7 @@ class Store:
         clock: Callable[[], int] | None,
         retention_check_interval_ms: int,
         cleaner_bytes_per_second: int,
+        scrub_bytes_per_second: int,
         replicated: bool,
     ) -> None:
         self.path, self.mode, self.linger_ms = path, mode, linger_ms
@@ -106,6 +107,7 @@ class Store:
                 linger_ms=linger_ms,
                 retention_check_interval_ms=retention_check_interval_ms,
                 cleaner_bytes_per_second=cleaner_bytes_per_second,
+                scrub_bytes_per_second=scrub_bytes_per_second,
                 replicated=replicated,
             )
             self.wake_writer, self.wake_syncer = self._writer.flusher.wake_writer, self._writer.flusher.wake_syncer
@@ -127,11 +129,13 @@ class Store:
         clock: Callable[[], int] | None = None,
         retention_check_interval_ms: int = retention.CHECK_INTERVAL_MS,
         cleaner_bytes_per_second: int = CLEANER_BYTES_PER_SECOND,
+        scrub_bytes_per_second: int = 0,
         replicated: bool = False,
     ) -> "Store":
         """Open the directory ``path``; see ``logdb.open`` for the arguments and errors.
 
         Args:
+            scrub_bytes_per_second: Limit of the reads that look for damage (``store.scrub``); 0: there are none.
             replicated: Its logs are replicas: a controller gives the leader epochs, and an unclean opening begins none.
         """
         if mode not in ("a", "r"):
@@ -156,6 +160,7 @@ class Store:
             clock=clock,
             retention_check_interval_ms=retention_check_interval_ms,
             cleaner_bytes_per_second=cleaner_bytes_per_second,
+            scrub_bytes_per_second=scrub_bytes_per_second,
             replicated=replicated,
         )
 

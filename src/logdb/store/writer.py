@@ -21,6 +21,7 @@ from logdb.store.log_start import LogStarts
 from logdb.store.open_logs import OpenLogs
 from logdb.store.opening import Opened
 from logdb.store.retention import Retention
+from logdb.store.scrub import Scrub
 from logdb.store.segment_replacer import SegmentReplacer
 from logdb.store.sidecars import Sidecars
 from logdb.store.state import StoreState
@@ -47,6 +48,7 @@ class Writer:
         linger_ms: int,
         retention_check_interval_ms: int,
         cleaner_bytes_per_second: int,
+        scrub_bytes_per_second: int,
         replicated: bool,
     ) -> None:
         """Write nothing, and start no thread, before ``begin``."""
@@ -63,6 +65,7 @@ class Writer:
         self.housekeeping = Housekeeping(io)
         self.retention = Retention(io, self, opened.catalogue, self.housekeeping, retention_check_interval_ms)
         self.cleaner = Cleaner(io, self, opened.catalogue, cleaner_bytes_per_second)
+        self.scrub = Scrub(state, self.log, scrub_bytes_per_second)
         self.sidecars = Sidecars(state, self.entries, self.log, self.checkpoint)
         self.truncations = Truncations(state, self.entries, self.checkpoints, self.cleaner, self.replacer, self.logs.recovered)
 
@@ -121,6 +124,7 @@ class Writer:
         """End the threads; returns whether that of retention had started."""
         begun = self.housekeeping.stop()
         self.cleaner.stop()
+        self.scrub.background.stop()
         self.sidecars.stop()
         self.recovery.join()
         self.flusher.stop()
@@ -199,6 +203,7 @@ class Writer:
         """Start the background tasks that a topic with these configs needs."""
         self.housekeeping.consider(config)
         self.cleaner.consider(config)
+        self.scrub.background.consider(config)
         self.sidecars.consider(config)
 
     def _altered(self) -> None:

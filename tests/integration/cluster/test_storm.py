@@ -3,10 +3,12 @@
 ``make fault DURATION=3600 SEED=7`` goes on for so many seconds; without a SEED another one each time, which is printed.
 """
 
+import itertools
 import os
 import random
 import shutil
 import time
+from functools import partial
 
 import pytest
 
@@ -15,7 +17,8 @@ from support.cluster import cluster, needs_namespaces
 
 pytest.importorskip("confluent_kafka")
 
-from support.storm import Storm, schedule
+from support.powered_cluster import PoweredCluster
+from support.storm import FAULTS, Planned, Storm, schedule
 
 pytestmark = [
     needs_namespaces(),
@@ -25,6 +28,11 @@ pytestmark = [
     pytest.mark.timeout(0),
 ]
 SECONDS = int(os.environ.get("LOGDB_STORM_SECONDS") or "0")
+MINUTE = [
+    ([Planned("cut-power-of-all", 1, 2, 1)], "join"),
+    ([Planned("isolate", "leader", 0, 2), Planned("disk-is-full", 1, 1, 2)], None),
+    ([Planned("cut-power", "leader", 2, 1)], "leave"),
+]  # of a round without LOGDB_STORM_SECONDS
 SEED = int(os.environ.get("LOGDB_STORM_SEED") or "0") or (random.randrange(1, 1 << 30) if SECONDS else 1)
 
 
@@ -33,15 +41,23 @@ def test_a_seed_always_gives_the_same_faults():
     assert [next(first) for _ in range(50)] == [next(second) for _ in range(50)]
 
 
+def test_all_faults_come_and_a_node_joins_and_leaves():
+    episodes = list(itertools.islice(schedule(SEED), 10 * len(FAULTS)))
+    assert {one.name for planned, _ in episodes for one in planned} == set(FAULTS)
+    changes = [change for _, change in episodes if change in {"join", "leave", "remove"}]
+    assert set(changes) == {"join", "leave", "remove"}
+    assert all((former == "join") != (change == "join") for former, change in itertools.pairwise(changes))
+
+
 def test_a_storm(tmp_path):
     """The directories of the nodes stay where it finds anything."""
     began = time.monotonic()
     print(f"\nSEED={SEED}, nodes in {tmp_path}")
-    with cluster(tmp_path, faulty_libc.build(tmp_path)) as nodes:
-        storm = Storm(nodes, SEED)
+    with cluster(tmp_path, faulty_libc.build(tmp_path), partial(PoweredCluster, seed=SEED)) as nodes:
+        storm = Storm(nodes, schedule(SEED) if SECONDS else iter(MINUTE))
         try:
             while True:
-                found = storm.round(4 if SECONDS else 1)
+                found = storm.round(4 if SECONDS else len(MINUTE))
                 assert not found, f"{len(found)} anomalies:\n" + "\n".join(map(str, found[:50]))
                 if time.monotonic() - began > SECONDS:
                     break

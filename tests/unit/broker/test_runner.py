@@ -347,3 +347,19 @@ def test_a_timer_that_is_due_while_the_shard_resigns_is_not_set_again(bench, mon
         bench.shard.fire(key)
         assert not timers._due_ms
     assert not caplog.records
+
+
+def test_what_a_timer_began_and_another_leader_commits_is_tried_again_without_a_traceback(bench, monkeypatch, caplog):
+    bench.put(b"a", b"1")
+    bench.timers.stop()
+    timers = bench.shard._timers = Timers(bench.io, print)
+    error = errors.NotLeaderOrFollower("t", 0, 1, 2)
+
+    def fail(*_, **__):
+        raise error
+
+    monkeypatch.setattr(bench.db.log("t"), "commit_to", fail)
+    timers.set((bench.shard, runner._RETRY), 0)
+    bench.shard.fire(runner._RETRY)
+    assert [one.getMessage() for one in caplog.records] == [f"t-0: a timer: {error}"]
+    assert timers._due_ms

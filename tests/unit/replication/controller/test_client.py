@@ -74,6 +74,30 @@ def done(_request):
     return Proposed(DONE)
 
 
+def test_where_none_leads_the_reason_of_each_controller_is_told():
+    answers = {"one": raising(NotQuorumLeader(None)), "two": raising(QuorumStopped("a disk")), "three": None}
+    with Played(**answers) as played, pytest.raises(ControllerUnavailable) as caught:
+        played.client.propose(FenceBroker(1, 1), 0.5)
+    told = str(caught.value)
+    assert [part in told for part in ("node 1: this voter does not lead", "a disk", "node 3: ")] == [True] * 3, told
+
+
+def test_an_operators_question_waits_for_an_election():
+    """Without one it fails at once: nobody answers."""
+    electing = raising(*[NotQuorumLeader(None)] * 3)
+
+    def elected(request):
+        return electing(request) if len(played.asked) < 6 else Watched(7, None, [])
+
+    with Played(one=elected, two=elected, three=None) as played:
+        with pytest.raises(ControllerUnavailable, match="no leader is known"):
+            played.client.watch(0, 0)
+        assert played.client.watch(0, 0, election_s=30.0).index == 7
+    with Played(one=None, two=None, three=None) as played, pytest.raises(ControllerUnavailable, match="refused"):
+        played.client.watch(0, 0, election_s=30.0)
+    assert played.asked == []
+
+
 def test_the_one_that_is_named_is_asked_next_and_first_from_then_on():
     with Played(one=raising(NotQuorumLeader(3)), two=done, three=done) as played:
         for _ in range(2):

@@ -1,0 +1,85 @@
+"""Sealed segments are read again in the background, so that what a disk has lost is found while another replica still has it.
+
+A round, once an hour, reads its share of them, so that a pass over all takes a week; in an order of chance, because nothing is written of
+it, and an opening begins a new pass.  A file is read from the disk, not from the page cache, and compared with its CRC in the catalogue.
+What differs is the damage of its log, as if a reader had met it (``log.readable``).
+
+Threading: a thread of its own (``logdb-scrub``), which starts with the first topic.
+"""
+
+import contextlib
+import logging
+import random
+from collections.abc import Callable
+
+from logdb.codec import crc32c
+from logdb.errors import Closed, CorruptionError, ReadFailed, UnknownPartition, UnknownTopic
+from logdb.log.log import Log
+from logdb.meta import SegmentEntry
+from logdb.segment.segment import Segment
+from logdb.store.housekeeping import Housekeeping
+from logdb.store.state import StoreState
+
+logger = logging.getLogger(__name__)
+
+ROUND_MS, ROUNDS_OF_A_PASS = 3_600_000, 7 * 24
+_PIECE_SIZE_BYTES = 256 << 10
+
+
+class Scrub:
+    """The reading of one store."""
+
+    def __init__(self, state: StoreState, log: Callable[[str, int], Log], bytes_per_second: int) -> None:
+        """It starts with ``background.consider``.
+
+        Args:
+            log: Opens a partition's log.
+            bytes_per_second: Limit of its reads; 0: there are none.
+        """
+        self._state, self._log, self._bytes_per_second = state, log, bytes_per_second
+        self._left: list[tuple[str, int, int]] = []  # of the present pass: topic, partition, base offset
+        self._owed_bytes = 0.0
+        self.background = Housekeeping(state.io, "logdb-scrub")
+        self.background.add("scrub", self._round, interval_ms=ROUND_MS, needed=lambda _: bytes_per_second > 0)
+
+    def _round(self) -> None:
+        catalogue = self._state.catalogue
+        sealed = {(one.topic, one.partition, one.base_offset): one for name in catalogue.topics() for one in catalogue.segments(name)}
+        self._owed_bytes += sum(one.size_bytes for one in sealed.values()) / ROUNDS_OF_A_PASS
+        while sealed and self._owed_bytes > 0 and not self.background.stopping:
+            self._left = self._left or random.sample(sorted(sealed), len(sealed))
+            named = sealed.get(self._left.pop())
+            if named is not None:
+                self._owed_bytes -= named.size_bytes
+                with contextlib.suppress(Closed, UnknownTopic, UnknownPartition, FileNotFoundError):  # it went, or was replaced, meanwhile
+                    self._check(named)
+
+    def _check(self, named: SegmentEntry) -> None:
+        log = self._log(named.topic, named.partition)
+        segment = next((one for one in log.segments if one.base_offset == named.base_offset), None)
+        if segment is None or log.damage is not None:
+            return
+        try:
+            crc = self._read(segment, named.size_bytes)
+        except ReadFailed as error:  # it may pass: a reader, too, is told so each time
+            logger.error("%s", error)
+            return
+        if crc in {None, named.crc}:
+            return
+        with self._state.checkpoint_lock:  # segments are replaced under it
+            is_current = segment in log.segments and named in self._state.catalogue.segments(named.topic, named.partition)
+            if is_current and log.damage is None:
+                found = CorruptionError(segment.path, 0, f"the CRC of the file is {crc:08x}, it was sealed with {named.crc:08x}")
+                logger.error("%s-%d: %s", named.topic, named.partition, found)
+                log.damage = str(found)
+
+    def _read(self, segment: Segment, size_bytes: int) -> int | None:
+        """The CRC-32C of its file, as the disk has it; None where the store is closing."""
+        file, crc = segment.open(), 0
+        file.drop_cache()
+        for piece in file.pieces(_PIECE_SIZE_BYTES, stop=size_bytes):
+            crc = crc32c(piece, crc)
+            if not self.background.pause(1000 * len(piece) / self._bytes_per_second):
+                return None
+        file.drop_cache()
+        return crc
