@@ -458,8 +458,7 @@ class Broker:
 
     def log_in_use(self, topic: str, partition: int) -> ReplicaLog:
         """As ``log``, of one that was used a moment ago."""
-        log = self._store.log_in_use(topic, partition) if self.replication is None else None
-        return log or self.log(topic, partition)
+        return (self._open_log(topic, partition) if self.replication is None else None) or self.log(topic, partition)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic, and the committed offsets of its partitions."""
