@@ -106,7 +106,7 @@ def is_running(pid: int) -> bool:
     return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text(encoding="ascii")
 
 
-def eventually(condition: Callable[[], object], timeout_s: float = 20.0) -> None:
+def eventually(condition: Callable[[], object], timeout_s: float = 60.0) -> None:
     """Return once a condition holds; a retriable error counts as not yet."""
     end = time.monotonic() + timeout_s
     while True:

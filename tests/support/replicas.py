@@ -162,7 +162,7 @@ class Replicas:
                 node.stop()
 
 
-def eventually(check: Callable[[], object], timeout_s: float = 20.0) -> None:
+def eventually(check: Callable[[], object], timeout_s: float = 60.0) -> None:
     """Return once ``check`` is true."""
     until = time.monotonic() + timeout_s
     while not check():
