@@ -631,7 +631,7 @@ def test_damage_is_looked_for_while_leaderships_begin(replicas):
         try:
             while not made.is_set():
                 manager._look_for_damage()
-        except Exception as error:
+        except (RuntimeError, KeyError) as error:
             raised.append(error)
 
     looking = threading.Thread(target=look)
