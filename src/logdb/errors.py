@@ -566,7 +566,7 @@ class PreferredLeaderNotAvailable(LogdbError):
 
 
 class EligibleLeadersNotAvailable(LogdbError):
-    """No replica of the partition is alive: none could lead, whatever it lacks."""
+    """No replica of the partition is alive: an unclean election finds no leader, either."""
 
     def __init__(self, topic: str, partition: int, replicas: tuple[int, ...]) -> None:
         super().__init__(f"no replica of {topic}-{partition} is alive, of nodes {', '.join(map(str, replicas))}")

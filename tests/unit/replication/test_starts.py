@@ -176,7 +176,7 @@ def test_an_older_copy_is_refused_however_often_it_was_started(simulation, start
     simulation.run(1)
     one.end(cut=True)
     one.io.restore(copy)
-    for number in range(starts):  # nobody hears of these
+    for number in range(starts):  # the other voters hear of none of these
         one.io.new_process()
         files.VoterFiles(one.io, DIRECTORY).starts.begin(number)
     restarted(one, one.io.copied())
