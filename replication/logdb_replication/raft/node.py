@@ -37,7 +37,6 @@ from logdb_replication.raft.errors import (
     QuorumStopped,
     UnknownOutcome,
     UnsupportedRaft,
-    VoterRolledBack,
     VotersRefused,
 )
 from logdb_replication.raft.files import VoterFiles
@@ -431,7 +430,7 @@ class Node(syncobj.SyncObj):  # type: ignore[misc]  # pysyncobj ships no types
         if message["data"]:
             reason = f"voter {peer} says: {message['data'].decode(errors='replace')}"
             self._files.starts.refuse(reason)
-            raise VoterRolledBack(self._files.directory, reason)
+            self._files.starts.check()
         if message["known"]:
             self._known_by.add(peer)
             self._look_whether_known()
