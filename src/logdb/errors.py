@@ -55,7 +55,7 @@ class UnknownTopic(LogdbError):
         named = [repr(name) for name in known or () if not name.startswith("__")]
         shown = ", ".join(named[:5]) + (", …" if len(named) > 5 else "")
         others = "" if known is None else f"; there are {shown}" if named else "; there are none yet"
-        super().__init__(f"unknown topic {topic!r}{others}")
+        super().__init__(f"unknown topic {topic[:250]!r}{others}")  # a client may name any, and many partitions of it
         self.topic = topic
 
 
