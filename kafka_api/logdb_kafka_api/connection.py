@@ -83,7 +83,7 @@ class Connection(asyncio.BufferedProtocol):
     ==================== ======================== ==============================================================
     ``identity``         authentication, or the   while the access control calls its credential valid
                          door that gave it
-    ``session``          ``answer_at_once``       while it is of ``identity``: one request that is answered at once uses it after the other
+    ``session``          ``answer_at_once``       while it is of ``identity``: requests that are answered at once use it, one at a time
     ``repeated``,        the same                 always: the last Produce that was read there, if the next may repeat it; where that one
     ``appended_to``                               appends to
     ``exchange``         SaslHandshake, ``go_on`` from the handshake until the client is authenticated
@@ -109,7 +109,7 @@ class Connection(asyncio.BufferedProtocol):
         self.host = ""
         self._room: bytearray | None = None
         self._size = self._key = self._filled = self._progress = 0
-        self._any_size_max = min(SMALL_BYTES, door.limits.body_bytes_max, door.limits.call_bytes_max)  # of a frame, whoever sends it
+        self._any_size_max = min(SMALL_BYTES, door.limits.body_bytes_max, door.limits.call_bytes_max)  # of any frame, authenticated or not
         self._rest = b""
         self._frames: deque[_Frame] = deque()
         self._owed: deque[asyncio.Future[Answer]] = deque()

@@ -54,7 +54,7 @@ from logdb_replication.controller.commands import (
     TopicIs,
 )
 from logdb_replication.controller.elections import preferred
-from logdb_replication.controller.errors import ControllerUnavailable, IneligibleReplica, PartitionChanged, StateChanged, UnknownBroker
+from logdb_replication.controller.errors import ControllerUnavailable, IneligibleReplica, PartitionChanged, StateChanged
 from logdb_replication.controller.placement import placed
 from logdb_replication.controller.state import ClusterState, TopicState
 
@@ -295,12 +295,9 @@ class ClusterMetadata:
         target = tuple(nodes or ())
         if nodes is not None:
             self._check_target(where, partition, target, may_change_count=may_change_count)
-            if target == (partition.target or partition.replicas):  # a client repeats a request that took long
+            if target == partition.assignment:  # a client repeats a request that took long
                 return
-        try:
-            propose_reassignment(self.propose, self._topic(where.topic), where.partition, target)
-        except UnknownBroker as error:  # it has left meanwhile
-            raise InvalidReassignment(*where, target, str(error)) from None
+        propose_reassignment(self.propose, self._topic(where.topic), where.partition, target)
 
     def _check_target(self, where: TopicPartition, partition: PartitionState, target: tuple[int, ...], *, may_change_count: bool) -> None:
         """Raise unless these may be the replicas of a partition."""
@@ -310,7 +307,7 @@ class ClusterMetadata:
             raise InvalidReassignment(*where, target, "each node has one replica at most")
         if unknown := [node for node in target if node not in self._state.brokers]:
             raise InvalidReassignment(*where, target, f"node {unknown[0]} has never registered")
-        count = len(partition.target or partition.replicas)
+        count = len(partition.assignment)
         if count != len(target) and not may_change_count:
             raise ReplicaCountChanged(*where, target, f"they are {len(target)} in place of {count}")
 
@@ -324,13 +321,13 @@ class ClusterMetadata:
             TopicPartition(name, number)
             for name, topic in self._state.topics.items()
             for number, one in enumerate(topic.partitions)
-            if one.leader is None or (not unclean and one.leader != _first(one))
+            if one.leader is None or (not unclean and one.leader != one.preferred_leader)
         ]
         return {where: error for where, error in self._outcomes(elect, led_by_others).items() if not isinstance(error, ElectionNotNeeded)}
 
     def _elect_preferred(self, where: TopicPartition) -> None:
         topic, partition = self._topic(where.topic), self.partition_state(*where)
-        first = _first(partition)
+        first = partition.preferred_leader
         if partition.leader == first:
             raise ElectionNotNeeded(*where, first)
         if preferred(partition, self._state.brokers) is not partition:
@@ -467,11 +464,6 @@ def _refusal(change: Callable[[TopicPartition], None], where: TopicPartition) ->
     except _OF_A_PARTITION as error:
         return error.with_traceback(None)
     return None
-
-
-def _first(partition: PartitionState) -> int:
-    """The preferred leader."""
-    return (partition.target or partition.replicas)[0]
 
 
 def _info(topic: TopicState) -> TopicInfo:

@@ -36,7 +36,7 @@ def reassign(
 
     Raises:
         UnknownTopic, UnknownPartition: Nothing was changed.
-        InvalidReassignment: Nothing was changed: so few replicas that no record would be acknowledged; or as UnknownBroker.
+        InvalidReassignment: So few replicas that no record would be acknowledged: nothing was changed.  Else: as UnknownBroker.
         UnknownBroker: The partitions before it in the order of ``targets`` are reassigned.
         ControllerUnavailable: There is no quorum.
     """
@@ -63,9 +63,7 @@ def assignments(config_path: str, topics: Collection[str] | None = None) -> dict
     """The nodes that each partition has, or will have; ``topics`` None: of all, internal ones too.  Raises UnknownTopic."""
     with controllers(config_path) as (_, client):
         state = cluster_state(client)
-    return {
-        where: one.target or one.replicas for where, one in ((where, _partition(state, where)[1]) for where in _partitions(state, topics))
-    }
+    return {where: one.assignment for where, one in ((where, _partition(state, where)[1]) for where in _partitions(state, topics))}
 
 
 def describe(config_path: str, topics: Collection[str] | None = None, *, moving: bool = False) -> list[dict[str, Any]]:

@@ -55,7 +55,7 @@ class UnknownTopic(LogdbError):
         named = [repr(name) for name in known or () if not name.startswith("__")]
         shown = ", ".join(named[:5]) + (", …" if len(named) > 5 else "")
         others = "" if known is None else f"; there are {shown}" if named else "; there are none yet"
-        super().__init__(f"unknown topic {topic!r}{others}")
+        super().__init__(f"unknown topic {topic[:250]!r}{others}")  # a client may name any, and many partitions of it
         self.topic = topic
 
 
@@ -566,7 +566,7 @@ class PreferredLeaderNotAvailable(LogdbError):
 
 
 class EligibleLeadersNotAvailable(LogdbError):
-    """No replica of the partition is alive: none could lead, whatever it lacks."""
+    """No replica of the partition is alive: an unclean election finds no leader, either."""
 
     def __init__(self, topic: str, partition: int, replicas: tuple[int, ...]) -> None:
         super().__init__(f"no replica of {topic}-{partition} is alive, of nodes {', '.join(map(str, replicas))}")

@@ -12,7 +12,7 @@ from logdb.cli.app import cli
 from logdb.client import mirror as mirrors
 from logdb.client.mirror import MARK, Mirror
 from logdb.codec import convert
-from logdb.errors import MirrorDiverged, ReadOnly
+from logdb.errors import Closed, MirrorDiverged, ReadOnly
 from logdb.model import TopicPartition
 from support.places import opened
 from support.ports import free_port
@@ -241,6 +241,17 @@ def test_a_topic_is_deleted_while_it_is_copied(sides, monkeypatch):
     assert records(target, "u") == records(source, "u")
     mirror.copy()
     assert [where.topic for where in mirror.progress] == ["u"]
+
+
+@pytest.mark.parametrize("side", [0, 1], ids=["source", "target"])
+def test_a_side_that_was_closed_is_an_error(sides, side):
+    source, target = sides
+    source.create_topic("t")
+    source.log("t").append_many([b"1"])
+    mirror = Mirror(source, target, ["t"])
+    sides[side].close()
+    with pytest.raises(Closed):
+        mirror.copy()
 
 
 @pytest.mark.parametrize("seed", range(5))

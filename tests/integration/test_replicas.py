@@ -667,3 +667,23 @@ def test_two_of_three_are_damaged_at_different_places(replicas):
     lost = second if left == first.number else first
     files = {path.name.removesuffix(".damaged") for path in Path(lost.log().directory).glob("*.log*")}
     assert sealed <= files  # it cannot be whole; what it had stays, where it was or set aside
+
+
+@pytest.mark.parametrize("replicas", [{"count": 1}], indirect=True)
+def test_damage_is_looked_for_while_leaderships_begin(replicas):
+    manager, made, raised = replicas.nodes[1].manager, threading.Event(), []
+
+    def look():
+        try:
+            while not made.is_set():
+                manager._look_for_damage()
+        except (RuntimeError, KeyError) as error:
+            raised.append(error)
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    replicas.create_topic(partitions=200, min_insync_replicas=1)
+    made.set()
+    looking.join()
+    assert not raised
+    assert len(manager._led) == 200

@@ -49,7 +49,7 @@ def test_voters_are_taken_back_to_older_copies(first, record_property, caplog):
         record_property("told", f"voters taken back, of the first {SEEDS_PER_TEST} of {50 * SCALE} seeds: {dict(totals)}")
 
 
-def test_the_simulation_finds_what_older_copies_do_that_nobody_refuses(record_property, caplog, monkeypatch):
+def test_the_simulation_finds_what_older_copies_do_that_are_not_refused(record_property, caplog, monkeypatch):
     """Without the checks such storms lose what was committed, and have two leaders in a term: about one in twenty."""
     caplog.set_level(logging.CRITICAL)
     monkeypatch.setattr(Known, "refuses", lambda _, start, progress: "")

@@ -226,7 +226,7 @@ class RemoteSession(Session):
         The node that answers may lag, or have no replica; its own numbers are told while a leader does not answer.
         """
         info = self.describe_topic(name)
-        led = [TopicPartition(name, one.partition) for one in info.partitions if one.leader]
+        led = [TopicPartition(name, one.partition) for one in info.partitions if one.leader]  # 0: without a cluster
         try:
             states = self.ends.states(led) if led else {}
         except (NotLeaderOrFollower, ServerUnavailable):

@@ -68,7 +68,7 @@ def relieved(partition: PartitionState, node: int, brokers: Mapping[int, BrokerS
 
 def preferred(partition: PartitionState, brokers: Mapping[int, BrokerState]) -> PartitionState:
     """Led by its first replica, where that can lead and another one does."""
-    first = (partition.target or partition.replicas)[0]
+    first = partition.preferred_leader
     able = first in partition.in_sync and not brokers[first].fenced and not brokers[first].draining
     return changed(partition, first, partition.in_sync) if able and partition.leader is not None else partition
 

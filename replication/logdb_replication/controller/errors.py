@@ -36,8 +36,8 @@ class ClusterNotEmpty(LogdbError):
 
     def __init__(self, found: str) -> None:
         super().__init__(
-            f"the cluster has {found} already, so it takes nothing of a directory that is promoted, in which nothing has changed: "
-            "logdb cluster leave DATA --yes makes that a database of its own again"
+            f"the cluster has {found} already, so a directory cannot be promoted to it. The directory is unchanged: "
+            "logdb cluster leave DATA --yes makes it a database of its own again"
         )
         self.found = found
 

@@ -252,7 +252,7 @@ def _add_partitions(state: ClusterState, command: AddPartitions) -> tuple[Cluste
         raise StateChanged(f"the number of partitions of topic {topic.name!r}")
     _check_count(state, topic.name, command.count, known, command.count - known)
     first = topic.partitions[0]
-    added = placed(state, command.count - known, len(first.target or first.replicas))
+    added = placed(state, command.count - known, len(first.assignment))
     return _with_topic(state, replace(topic, partitions=(*topic.partitions, *added)))
 
 
@@ -355,7 +355,7 @@ def _reassign(state: ClusterState, command: Reassign) -> tuple[ClusterState, Ans
     topic = _topic(state, command.topic, command.topic_id)
     partition = _partition(topic, command.partition)
     target = command.target or partition.original
-    if target != (partition.target or partition.original):
+    if target != partition.assignment:
         if command.known != partition.replicas:
             raise PartitionChanged(topic.name, command.partition, partition)
         for node in target:
@@ -374,9 +374,9 @@ def _check_reassigned(topic: TopicState, number: int, partition: PartitionState)
     least = min(in_sync_count_min(topic, before), len(before.in_sync))
     if len(partition.in_sync) < min(least, len(partition.replicas)):
         reason = f"{len(partition.in_sync)} of them are in sync, {least} are needed before others go"
-        raise InvalidReassignment(topic.name, number, partition.target or partition.replicas, reason)
+        raise InvalidReassignment(topic.name, number, partition.assignment, reason)
     if before.leader is not None and partition.leader is None:
-        raise InvalidReassignment(topic.name, number, partition.target or partition.replicas, "none that is in sync could lead")
+        raise InvalidReassignment(topic.name, number, partition.assignment, "none that is in sync could lead")
 
 
 def _limit_reassignments(state: ClusterState, command: LimitReassignments) -> tuple[ClusterState, Answer]:

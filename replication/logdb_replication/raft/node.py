@@ -37,7 +37,6 @@ from logdb_replication.raft.errors import (
     QuorumStopped,
     UnknownOutcome,
     UnsupportedRaft,
-    VoterRolledBack,
     VotersRefused,
 )
 from logdb_replication.raft.files import VoterFiles
@@ -362,7 +361,7 @@ class Node(syncobj.SyncObj):  # type: ignore[misc]  # pysyncobj ships no types
             return
         term = message["term"]
         if kind not in {"pre_vote", "pre_vote_reply"}:  # these have a term that their sender need not be in
-            self._files.starts.note(peer.id, Progress(term, kind in _OF_THOSE_WHO_VOTED or message.get("granted", False)))
+            self._files.starts.note(peer.id, Progress(term, kind in _SENT_AFTER_VOTING or message.get("granted", False)))
         if kind in {"pre_vote", "request_vote"}:
             self._on_vote_request(peer, message)
             return
@@ -431,7 +430,7 @@ class Node(syncobj.SyncObj):  # type: ignore[misc]  # pysyncobj ships no types
         if message["data"]:
             reason = f"voter {peer} says: {message['data'].decode(errors='replace')}"
             self._files.starts.refuse(reason)
-            raise VoterRolledBack(self._files.directory, reason)
+            self._files.starts.check()
         if message["known"]:
             self._known_by.add(peer)
             self._look_whether_known()
@@ -764,8 +763,8 @@ class Node(syncobj.SyncObj):  # type: ignore[misc]  # pysyncobj ships no types
         }
 
 
-_OF_THOSE_WHO_VOTED = {"request_vote", "append_entries", "snapshot"}
-"""Candidates and leaders have voted, for themselves."""
+_SENT_AFTER_VOTING = {"request_vote", "append_entries", "snapshot"}
+"""Their senders, candidates and leaders, have voted for themselves."""
 _ABOUT_STARTS: dict[str, Callable[[Node, Peer, Message], None]] = {"start": Node._on_start, "start_reply": Node._on_start_reply}
 _HANDLERS: dict[str, Callable[[Node, Peer, Message], None]] = {
     "append_entries": Node._on_append,

@@ -9,6 +9,7 @@ docs/decisions/0009-older-copies-of-voters.md has the rules, and what they do no
 Threading: one thread.
 """
 
+import os
 from typing import NamedTuple
 
 from logdb.disk import exists, read_file, replace_file
@@ -20,6 +21,7 @@ from logdb_replication.raft.errors import VoterRolledBack
 IDS_MAX = 32
 _FORMAT = 1
 _SIZE_BYTES_MAX = 1 << 16
+_REASON_SIZE_MAX = 1_000  # letters of what another voter says
 
 
 class Start(NamedTuple):
@@ -101,7 +103,7 @@ class Starts:
     def check(self) -> None:
         """Raises VoterRolledBack where another voter has refused this directory."""
         if self._refused:
-            raise VoterRolledBack(self.path, self._refused)
+            raise VoterRolledBack(os.path.dirname(self.path), self._refused)
 
     def begin(self, id_: int) -> None:
         """A start of this voter: durable when it returns.  Raises VoterRolledBack."""
@@ -111,7 +113,7 @@ class Starts:
 
     def refuse(self, reason: str) -> None:
         """Another voter has refused this directory: it does not start again."""
-        self._refused = reason
+        self._refused = reason[:_REASON_SIZE_MAX]
         self._store()
 
     def known(self, voter: tuple[int, int]) -> Known | None:

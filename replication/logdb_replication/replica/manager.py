@@ -390,13 +390,14 @@ class ReplicaManager:
 
     def _look_for_damage(self) -> None:
         """Give damaged logs to replicas in sync, which have what is lost here; afterwards they are repaired as followers."""
-        heirs = {where: led.has_heir for where, led in self._led.items() if led.log.damage is not None and not led.is_over}
-        for where, has_heir in heirs.items():
-            told = self._led[where].leader_epoch, has_heir
-            if self._damaged.get(where) != told:
-                what = "another replica in sync is asked to lead" if has_heir else "no other replica is in sync, so it is kept as it is"
-                logger.error("%s is damaged, and led here; %s: %s", where, what, self._led[where].log.damage)
-                self._damaged[where] = told
+        damaged = [led for led in list(self._led.values()) if led.log.damage is not None and not led.is_over]
+        heirs = {led.where: led.has_heir for led in damaged}
+        for led in damaged:
+            told = led.leader_epoch, heirs[led.where]
+            if self._damaged.get(led.where) != told:
+                what = "another replica in sync is asked to lead" if told[1] else "no other replica is in sync, so it is kept as it is"
+                logger.error("%s is damaged, and led here; %s: %s", led.where, what, led.log.damage)
+                self._damaged[led.where] = told
         if any(heirs.values()):
             self._resign(lambda where: heirs.get(where, False))
 

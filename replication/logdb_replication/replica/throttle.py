@@ -14,7 +14,7 @@ class Throttle:
         self._lock = renewed(threading.Lock())
 
     def limit(self, bytes_per_s: int | None) -> None:
-        """Let so many bytes come in a second; None: any number.  What came under another limit holds nobody any more."""
+        """Let so many bytes come in a second; None: any number.  What came under another limit delays no fetch any more."""
         with self._lock:
             if bytes_per_s != self._bytes_per_s:
                 self._bytes_per_s, self.free_ms = bytes_per_s, 0

@@ -427,7 +427,7 @@ class Broker:
         return self._metadata.reassign(targets, may_change_count=may_change_count)
 
     def reassignments(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, PartitionState]:
-        """Who has each partition that is being reassigned, of some or of all."""
+        """The state of each partition that is being reassigned, of some or of all."""
         if not self.is_replicated:
             return {}
         names = set(self.topic_names())

@@ -71,10 +71,17 @@ class Mirror:
         copied, topics = 0, {info.name: info for info in self._source.topics() if self._is_wanted(info.name)}
         self.progress = {where: progress for where, progress in self.progress.items() if where.topic in topics}
         for info in topics.values():
-            with contextlib.suppress(UnknownTopic, Closed):  # it was deleted meanwhile: the next call looks again
+            with contextlib.suppress(UnknownTopic):  # it was deleted meanwhile: the next call looks again
                 self._prepare(info)
-                for number in range(info.partition_count):
-                    copied += self._copy(TopicPartition(info.name, number))
+                copied += self._copy_topic(info)
+        return copied
+
+    def _copy_topic(self, info: TopicInfo) -> int:
+        """Copy the partitions of a topic, until it is deleted."""
+        copied = 0
+        with contextlib.suppress(UnknownTopic, Closed):  # its logs are closed; where the database was, the next look says so
+            for number in range(info.partition_count):
+                copied += self._copy(TopicPartition(info.name, number))
         return copied
 
     def _is_wanted(self, topic: str) -> bool:

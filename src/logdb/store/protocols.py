@@ -403,6 +403,15 @@ class PartitionState(NamedTuple):
         """The replicas without those that are being added."""
         return tuple(node for node in self.replicas if node not in self.adding)
 
+    @property
+    def assignment(self) -> tuple[int, ...]:
+        """The replicas once no reassignment is under way."""
+        return self.target or self.replicas
+
+    @property
+    def preferred_leader(self) -> int:
+        return self.assignment[0]
+
 
 class Leadership(Protocol):
     """One leader epoch of a partition that this node leads.

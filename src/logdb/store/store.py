@@ -444,8 +444,8 @@ class Store:
     ) -> dict[TopicPartition, LogdbError | None]:
         """The single node leads each partition."""
         wanted = tuple(partitions or ())
-        needless = {where: ElectionNotNeeded(*where, self.node_id) for where in wanted}
-        return {**needless, **self._unknown(wanted)}
+        unknown = self._unknown(wanted)
+        return {where: unknown.get(where) or ElectionNotNeeded(*where, self.node_id) for where in wanted}
 
     def _unknown(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, LogdbError]:
         """Those that are not there; names of other topics are not told."""

@@ -74,17 +74,18 @@ def test_a_request_that_says_something_else_repeats_nothing(other):
     assert repeated(frame_of(9, 7, b"records")).read(frame_of(10, 8, b"records")) is None
 
 
+@pytest.mark.parametrize("topic", ["t", "_log_off_log_tim_log_sta"])
 @pytest.mark.parametrize("version", VERSIONS)
-def test_an_answer_is_what_encode_response_makes(version):
-    frame = frame_of(version, 7, b"records")
+def test_an_answer_is_what_encode_response_makes(version, topic):
+    frame = frame_of(version, 7, b"records", topic=topic)
     known = repeated(frame)
     for number, base_offset in enumerate((0, 1, 1 << 40)):
         header = decoded(frame)[0]._replace(correlation_id=number)
         answer = {"index": 0, "error_code": Code.NONE, "base_offset": base_offset, "log_append_time_ms": -1, "log_start_offset": number}
-        values = {"responses": [{"name": "t", "partition_responses": [answer]}]}
+        values = {"responses": [{"name": topic, "partition_responses": [answer]}]}
         assert b"".join(known.encode(header, values)) == b"".join(encode_response(header, values))
         refused = {"index": 0, "error_code": Code.INVALID_RECORD, "base_offset": -1, "error_message": "no"}
-        values = {"responses": [{"name": "t", "partition_responses": [refused]}]}
+        values = {"responses": [{"name": topic, "partition_responses": [refused]}]}
         assert b"".join(known.encode(header, values)) == b"".join(encode_response(header, values))
 
 

@@ -282,3 +282,14 @@ def test_a_refusal_is_of_the_whole_and_of_each_partition(alone):
     assert alone.elect(None, principal=alice) == (refused, {})
     assert alone.reassign([(("t", 0), [0])], principal=alice) == (refused, {})
     assert alone(LIST, principal=alice, topics=None)["error_code"] == refused
+
+
+def test_a_name_that_no_topic_can_have_is_not_repeated_with_each_partition(alone):
+    name, partitions = "x" * 30_000, list(range(5))
+    elected = alone(ELECT, election_type=0, topic_partitions=[{"topic": name, "partitions": partitions}])
+    listed = [{"partition_index": one, "replicas": [0]} for one in partitions]
+    reassigned = alone(ALTER, topics=[{"name": name, "partitions": listed}])
+    found = elected["replica_election_results"][0]["partition_result"] + reassigned["responses"][0]["partitions"]
+    assert len(found) == 10
+    assert {one["error_code"] for one in found} == {Code.UNKNOWN_TOPIC_OR_PARTITION}
+    assert max(len(one["error_message"]) for one in found) < 300

@@ -67,6 +67,13 @@ def test_a_refused_directory_does_not_start_again(path):
         Starts(IO(), path).begin(1)
 
 
+@pytest.mark.parametrize("letter", ["x", "\0", "\ufffd"])
+def test_a_long_reason_of_another_voter_is_cut(path, letter):
+    Starts(IO(), path).refuse(letter * (4 << 20))
+    with pytest.raises(VoterRolledBack, match=letter):
+        Starts(IO(), path).check()
+
+
 def test_each_flipped_byte_is_found(path):
     starts = Starts(IO(), path)
     starts.begin(7)
@@ -176,7 +183,7 @@ def test_an_older_copy_is_refused_however_often_it_was_started(simulation, start
     simulation.run(1)
     one.end(cut=True)
     one.io.restore(copy)
-    for number in range(starts):  # nobody hears of these
+    for number in range(starts):  # the other voters hear of none of these
         one.io.new_process()
         files.VoterFiles(one.io, DIRECTORY).starts.begin(number)
     restarted(one, one.io.copied())

@@ -7,7 +7,7 @@ from logdb.segment import buffers
     ("size_bytes", "room_bytes"),
     [(100, buffers.READ_SIZE_BYTES), (buffers.READ_SIZE_BYTES + 1, buffers.LARGE_READ_SIZE_BYTES)],
 )
-def test_a_buffer_is_taken_again_when_nobody_looks_at_it(size_bytes, room_bytes):
+def test_a_buffer_is_taken_again_once_its_last_view_is_gone(size_bytes, room_bytes):
     first = buffers.take(size_bytes)
     view = memoryview(first)[:10]
     identity = id(first)

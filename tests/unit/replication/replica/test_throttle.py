@@ -19,7 +19,7 @@ def test_all_share_one_limit():
         assert throttle.free_ms == free_ms
 
 
-def test_a_limit_that_ends_or_is_another_one_holds_nobody():
+def test_what_came_under_another_limit_delays_no_fetch():
     throttle = Throttle()
     for other in (None, 10):
         throttle.limit(1)
