@@ -64,11 +64,17 @@ class EndOffsets:
         """The state of one partition now."""
         return self._found(partition, self._look({partition: 0}, 0, "read_uncommitted"))
 
-    def states(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, PartitionState | None]:
-        """The states of partitions now; None: it was deleted."""
+    def states(self, partitions: Sequence[TopicPartition], within_s: float) -> dict[TopicPartition, PartitionState | None]:
+        """The states of partitions now; None: it was deleted.
+
+        Raises:
+            NotLeaderOrFollower, ServerUnavailable: Not all leaders have answered ``within_s``.
+        """
         states: dict[TopicPartition, PartitionState | None] = {}
+        until = time.monotonic() + within_s
         for at in range(0, len(partitions), _INTEREST_COUNT_MAX):
-            states |= self._look(dict.fromkeys(partitions[at : at + _INTEREST_COUNT_MAX], 0), 0, "read_uncommitted")
+            some = dict.fromkeys(partitions[at : at + _INTEREST_COUNT_MAX], 0)
+            states |= self._look(some, 0, "read_uncommitted", within_s=until - time.monotonic())
         return states
 
     def readable_end_offset(self, partition: TopicPartition, isolation_level: IsolationLevel) -> int:
@@ -126,19 +132,24 @@ class EndOffsets:
         known.isolation_level, known.until, known.generation = isolation_level, time.monotonic() + _GOOD_S, self._generation
 
     def _look(
-        self, positions: Mapping[TopicPartition, int], timeout_ms: int, isolation_level: IsolationLevel
+        self, positions: Mapping[TopicPartition, int], timeout_ms: int, isolation_level: IsolationLevel, *, within_s: float | None = None
     ) -> dict[TopicPartition, PartitionState | None]:
         """The states of partitions, each from its leader.
 
         Several leaders are waited for side by side, once all have said that there is nothing yet.
 
+        Args:
+            within_s: How long it may take beside ``timeout_ms``; None: as any request.
+
         Raises:
-            NotLeaderOrFollower: No node has led one of them for the time that a request may take.
+            NotLeaderOrFollower: No node has led one of them for that time.
+            ServerUnavailable: A leader has not answered for that time.
         """
-        until = time.monotonic() + self._connections.timeout_s
+        until = time.monotonic() + (self._connections.timeout_s if within_s is None else within_s)
         while True:
             parts = self._by_leader(positions)
-            states = self._asked(parts, 0 if len(parts) > 1 else timeout_ms, isolation_level)
+            left_s = None if within_s is None else until - time.monotonic()
+            states = self._asked(parts, 0 if len(parts) > 1 else timeout_ms, isolation_level, left_s)
             if len(parts) > 1 and timeout_ms and not any(_is_past(state, positions[where]) for where, state in states.items()):
                 states |= self._asked(parts, timeout_ms, isolation_level)
             led = {where: state.leader_address for where, state in states.items() if state is not None and state.leader_address is not None}
@@ -161,12 +172,13 @@ class EndOffsets:
         return list(parts.values())
 
     def _asked(
-        self, parts: Sequence[Mapping[TopicPartition, int]], timeout_ms: int, isolation_level: IsolationLevel
+        self, parts: Sequence[Mapping[TopicPartition, int]], timeout_ms: int, isolation_level: IsolationLevel, within_s: float | None = None
     ) -> dict[TopicPartition, PartitionState | None]:
         """The states of each part, from its leader; of those that wait, the first that is answered."""
+        patience_ms = timeout_ms if within_s is None else timeout_ms + round((within_s - self._connections.timeout_s) * 1000)
         looks = ((next(iter(part), None), coding.encode(Look(part, timeout_ms, isolation_level))) for part in parts)
         requests = [HttpRequest("POST", PARTITIONS_PATH, look, _HEADERS, key=first) for first, look in looks]
-        exchanges = [Exchange(self._connections, request, patience_ms=timeout_ms) for request in requests]
+        exchanges = [Exchange(self._connections, request, patience_ms=patience_ms) for request in requests]
         states: dict[TopicPartition, PartitionState | None] = {}
         try:
             due = first_answered(exchanges, timeout_ms / 1000) if timeout_ms and len(exchanges) > 1 else exchanges

@@ -91,6 +91,7 @@ class Exchange(Generic[R]):
         self._connections, self._request = connections, request
         self._safe, self._on_waiting = safe, on_waiting
         self._patience_s = connections.timeout_s + patience_ms / 1000
+        self._try_s = _TRY_S + max(0, patience_ms) / 1000
         self._until, self._behind = self._deadline(), behind
         try:
             self._send()
@@ -215,7 +216,7 @@ class Exchange(Generic[R]):
             frames = self._safe and self._sent_count < _FRAME_TRIES_MAX and not isinstance(request, HttpRequest)
             leader = self._leader or (connections.leaders.get(request.key) if connections.leaders else None)
             if self._safe and connections.redirect_count:
-                left_s = min(left_s, _TRY_S + self._patience_s - connections.timeout_s)
+                left_s = min(left_s, self._try_s)
             connection = connections.take(left_s, frames=frames, leader=leader)
         self._connection, self._redirect_count = connection, connections.redirect_count
         self._sent = True
@@ -280,7 +281,7 @@ def send_request(
 
     Args:
         safe: The request may be carried out twice.
-        patience_ms: Added to the time that a request may take.
+        patience_ms: Added to the time that a request may take; below 0: it has so much less.
         key: See ``wires.Request``.
 
     Raises:

@@ -63,6 +63,7 @@ K = TypeVar("K", bound=Hashable)
 
 _JSON = {"Content-Type": "application/json"}
 _INFO_GOOD_S = 1.0  # how long the description of a topic is cached
+_LEADERS_ANSWER_S = 1.0  # the time for a description of a topic by the leaders of its partitions
 _ANSWER_WAIT_S = 2.0  # for a group's answer, or the report that it waits for other members
 NODES_TIMEOUT_MS, _NODES_BATCH_SIZE = 5_000, 262_144
 _ASKED_COUNT_MAX = 16  # requests to several nodes at once
@@ -223,12 +224,12 @@ class RemoteSession(Session):
     def described_by_leaders(self, name: str) -> TopicInfo:
         """As ``describe_topic``; the offsets and sizes of a cluster's partitions are those of their leaders.
 
-        The node that answers may lag, or have no replica; its own numbers are told while a leader does not answer.
+        The node that answers may lag, or have no replica; its own numbers are told if a leader does not answer within a second.
         """
         info = self.describe_topic(name)
         led = [TopicPartition(name, one.partition) for one in info.partitions if one.leader]  # 0: without a cluster
         try:
-            states = self.ends.states(led) if led else {}
+            states = self.ends.states(led, _LEADERS_ANSWER_S) if led else {}
         except (NotLeaderOrFollower, ServerUnavailable):
             return info
         partitions = list(info.partitions)
