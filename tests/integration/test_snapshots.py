@@ -182,7 +182,7 @@ def test_during_transactions(tmp_path):
             number = next(counter)
             for log in logs:
                 produce(log, producer, number, [b"%d" % number], transactional=True)
-            with lock.shared():
+            with lock:
                 for log in logs:
                     log.append_marker(producer, commit=number % 3 > 0, coordinator_epoch=0)
 

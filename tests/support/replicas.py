@@ -71,7 +71,7 @@ class Node:
             led=lambda where, epoch: self.led.append((where, epoch)),
             resigned=lambda where, epoch: None,
             suspect=self.suspected.append,
-            **times,
+            **{"stall_ms": 60_000} | times,  # only a test of a hanging disk has a leader give up for one slow sync
         )
         self.broker = Broker(self.store, self.store, replication=self.manager)
         self.server = make_server(self.broker, {"http": "127.0.0.1:0", "kafka": "127.0.0.1:0"}, cluster_token=TOKEN, drain_ms=0).start()

@@ -465,7 +465,7 @@ def test_no_marker_lies_between_the_ends_of_two_partitions(db, tmp_path):
     for log in logs:
         produce(log, PRODUCER, 0, [b"both"], transactional=True)
     taken = threading.Thread(target=db.snapshot, args=(tmp_path / "snapshot",))
-    with lock.shared():
+    with lock:
         logs[0].append_marker(PRODUCER, commit=True, coordinator_epoch=0)
         taken.start()
         until(lambda: lock._waiting, "the snapshot waits for the lock")
