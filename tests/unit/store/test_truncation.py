@@ -25,7 +25,7 @@ from logdb.errors import (
     WriteFailed,
 )
 from logdb.log import recovery_point
-from logdb.log.log import APPENDS_REFUSED
+from logdb.log.log import APPENDS_REFUSED, Log
 from logdb.store import truncation
 from support.batches import encode_batch
 from support.damage import flip
@@ -723,20 +723,15 @@ def test_a_log_start_that_may_be_committed_is_not_taken_back(tmp_path, monkeypat
     die(db)
 
 
-def cut_before_the_gate(db, monkeypatch, change):
+def cut_before_the_append_lock(monkeypatch, change):
     """Change a log while an append to it has what is known of producers, and waits for the append lock."""
-    from logdb.log import appending, following
 
-    begun = appending.begun_transactions
-
-    def looked(log):
+    def waited(log, *arguments):
         monkeypatch.undo()
-        found = begun(log)
         change()
-        return found
+        return log._append_raw(*arguments)
 
-    for module in (appending, following):
-        monkeypatch.setattr(module, "begun_transactions", looked)
+    monkeypatch.setattr(Log, "_append_raw", waited)
 
 
 def assert_known(tmp_path, db):
@@ -755,11 +750,11 @@ def test_an_append_that_waited_is_checked_against_what_is_known_by_then(tmp_path
     for number in range(2):
         log.append_batches(image[number])
     log.flush()
-    cut_before_the_gate(db, monkeypatch, lambda: cut(db, 1))
+    cut_before_the_append_lock(monkeypatch, lambda: cut(db, 1))
     with pytest.raises(UnexpectedOffset if expected else OutOfOrderSequence):
         log.append_batches(image[2], **({"expected_offset": 2} if expected else {}))
     assert log.append_batches(image[1]) == range(1, 2)
-    cut_before_the_gate(db, monkeypatch, lambda: cut(db, 1))
+    cut_before_the_append_lock(monkeypatch, lambda: cut(db, 1))
     assert log.append_batches(image[1]) == range(1, 2)
     assert_known(tmp_path, db)
 
@@ -770,7 +765,7 @@ def test_a_marker_that_waited_ends_what_is_open_by_then(tmp_path, monkeypatch):
     sender = Sender(log, 8, transactional=True)
     sender.send(b"0")
     log.flush()
-    cut_before_the_gate(db, monkeypatch, lambda: cut(db, 0))
+    cut_before_the_append_lock(monkeypatch, lambda: cut(db, 0))
     sender.end(commit=False)
     assert log.aborted_transactions(0, log.end_offset) == []
     assert_known(tmp_path, db)
@@ -781,7 +776,7 @@ def test_batches_of_a_leader_that_waited_follow_on_what_is_known_by_then(tmp_pat
     log = made(db)
     log.follow_append(batch([b"0"], 7, 0, 0))
     log.flush()
-    cut_before_the_gate(db, monkeypatch, lambda: db._store.begin_anew("t", 0, 1))
+    cut_before_the_append_lock(monkeypatch, lambda: db._store.begin_anew("t", 0, 1))
     assert log.follow_append(batch([b"1"], 7, 0, 1, base_offset=1)) == range(1, 2)
     assert [producer[0] for producer in producers_of(log)] == [7]
     assert_known(tmp_path, db)
