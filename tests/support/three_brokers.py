@@ -13,6 +13,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 import pytest
@@ -173,9 +174,15 @@ def nodes(path: Path, opening: dict[str, Any], options: dict[str, Any]) -> Itera
 def uses_users(item: pytest.Item) -> bool:
     """Whether a test turns authentication on, by itself or by functions of its module."""
     functions = (one for one in vars(item.module).values() if inspect.isfunction(one) and one.__module__ == item.module.__name__)
-    by = ["secure(", "add_user(", *(f"{one.__name__}(" for one in functions if "secure(" in inspect.getsource(one))]
+    by = {"secure", "add_user"} | {one.__name__ for one in functions if "secure" in _names(one.__code__)}
     used = [item.function, *(found[-1].func for found in item._fixtureinfo.name2fixturedefs.values())]
-    return any(call in inspect.getsource(function) for function in used for call in by)
+    return any(by & _names(inspect.unwrap(function).__code__) for function in used if inspect.isfunction(function))
+
+
+def _names(code: CodeType) -> set[str]:
+    """The globals and attributes that a function uses."""
+    inner = (_names(one) for one in code.co_consts if isinstance(one, CodeType))
+    return set(code.co_names).union(*inner)
 
 
 @contextlib.contextmanager
