@@ -1,6 +1,7 @@
 """Kafka's Java programs as processes of their own, with small heaps."""
 
 import contextlib
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from support.ports import free_port
 
 Found = TypeVar("Found")
 _FLAGS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.apache.logging.log4j.level=ERROR")
+_ARRIVES_S = 0.5
 _POLL_S = 0.05
 
 
@@ -44,6 +46,22 @@ class JavaProgram:
                 raise AssertionError(f"exit {self.process.returncode}, found {found!r}: {self._log.read_text(errors='replace')[-6000:]}")
             time.sleep(_POLL_S)
         return found
+
+    def kill_while(self, what: Callable[[], object]) -> None:
+        """Kill it while something holds: the program stands still, and what it has sent has arrived, when that is looked at again."""
+
+        def stands() -> bool:
+            if not what():
+                return False
+            self.process.send_signal(signal.SIGSTOP)
+            time.sleep(_ARRIVES_S)
+            if what():
+                return True
+            self.process.send_signal(signal.SIGCONT)
+            return False
+
+        self.until(stands)
+        self.kill()
 
     def kill(self) -> None:
         """As a crash would."""

@@ -58,8 +58,7 @@ def test_a_stateful_program_is_killed(classes, tmp_path, record_property):
                 file = exactly_once(address, tmp_path, f"state-{number}")
                 with running(java("WordCounts", file, classes=classes), tmp_path / "log") as program:
                     enough = sum(log.end_offset for log in counts) + 1_000
-                    program.until(lambda least=enough: is_amid(least))
-                    program.kill()
+                    program.kill_while(lambda least=enough: is_amid(least))
         with running(java("WordCounts", file, classes=classes), tmp_path / "log") as program:
             program.until(lambda: len(records(database, "counts")) >= len(sent))
         found, all_records = (records(database, "counts", level) for level in ("read_committed", "read_uncommitted"))
