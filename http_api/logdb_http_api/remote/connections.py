@@ -85,14 +85,14 @@ class Connections:
 
         Args:
             frames: One that carries frames, if the server lets it.
-            leader: The server; None: any, preferably the one that answered last.
+            leader: The server; None: the one in use; for frames any, preferably the one that answered last.
         """
         self.check_open()
         address = leader or self._addresses[self._at % len(self._addresses)]
         frames = frames and (not self._plain_until or self._may_upgrade(address))
         if frames and (connection := self._pooled(leader, pipelines=True)) is not None:
             return connection
-        is_pooled = (connection := self._pooled(leader, pipelines=False)) is not None
+        is_pooled = (connection := self._pooled(address, pipelines=False)) is not None  # another knows no position of a watch
         if connection is None:
             connect_timeout_s = self._connect_timeout_s / len(self._addresses) if self.connect_until else self.timeout_s
             connection = self._lent(Connection(address, self._security, min(timeout_s, connect_timeout_s)))
