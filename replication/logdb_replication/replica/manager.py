@@ -120,6 +120,8 @@ class ReplicaManager:
 
     def _leads(self, where: TopicPartition) -> LedPartition:
         found = self._led.get(where)
+        if found is not None and found.is_over:
+            found = self._led.get(where)  # a next epoch's takes its place before it is over
         if found is None or found.is_over or self._failed:
             raise self._not_led(where)
         return found
