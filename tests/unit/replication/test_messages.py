@@ -57,6 +57,18 @@ def test_a_worked_example():
     assert encode(message).hex() == "04" + "0000000000000005" + "0000000000000007" + "0000000000000102" + "0000000000000006" + "00"
 
 
+NO_ENTRIES = {
+    "type": "append_entries",
+    "start_id": 1,
+    "term": 1,
+    "round": 0,
+    "commit_index": 1,
+    "prevLogIdx": 1,
+    "prevLogTerm": 1,
+    "entries": [],
+}
+
+
 @pytest.mark.parametrize(
     "data",
     [
@@ -65,32 +77,8 @@ def test_a_worked_example():
         b"\xff",
         encode({"type": "request_vote", "start_id": 1, "term": 1, "last_log_index": 1, "last_log_term": 1}) + b"x",
         encode({"type": "response_vote", "start_id": 1, "term": 1, "granted": True})[:-1] + b"\x02",
-        encode(
-            {
-                "type": "append_entries",
-                "start_id": 1,
-                "term": 1,
-                "round": 0,
-                "commit_index": 1,
-                "prevLogIdx": 1,
-                "prevLogTerm": 1,
-                "entries": [],
-            }
-        )[:-4]
-        + struct.pack(">I", 2**32 - 1),
-        encode(
-            {
-                "type": "append_entries",
-                "start_id": 1,
-                "term": 1,
-                "round": 0,
-                "commit_index": 1,
-                "prevLogIdx": 1,
-                "prevLogTerm": 1,
-                "entries": [],
-            }
-        )[:-4]
-        + struct.pack(">IQI", 1, 1, 2**32 - 1),
+        encode(NO_ENTRIES)[:-4] + struct.pack(">I", 2**32 - 1),
+        encode(NO_ENTRIES)[:-4] + struct.pack(">IQI", 1, 1, 2**32 - 1),
     ],
 )
 def test_what_is_no_message_is_refused(data):
