@@ -108,7 +108,7 @@ class Environment:
                     raise SyncFailed(self._failure.path, self._failure.reason)
                 number = -1
                 try:
-                    with self._map_lock, self._own().begin(write=True) as txn:
+                    with self._writing() as txn:
                         number = txn.id()
                         return function(txn)
                 except lmdb.MapFullError:
@@ -127,6 +127,21 @@ class Environment:
                         raise condemn(self._io, named.path, named.reason) from error
                     raise named from error
 
+    @contextlib.contextmanager
+    def _writing(self) -> "Iterator[lmdb.Transaction[bytes]]":
+        """A write transaction, committed at the end; an error aborts it.
+
+        py-lmdb ends no aborted transaction while another thread is in a call of the environment.  Threads that read without a pause
+        would delay it without end, so they wait.
+        """
+        with self._map_lock, self._own().begin(write=True) as txn:
+            try:
+                yield txn
+            except BaseException:
+                with self._map_lock.alone():
+                    txn.abort()
+                raise
+
     def _take_back(self, number: int) -> None:
         """Ensure that transaction ``number``, whose commit failed, did not happen, and that the next one can be written.
 
@@ -137,7 +152,7 @@ class Environment:
             SyncFailed: The transaction may have happened.
         """
         try:
-            with self._map_lock, self._own().begin(write=True) as txn:
+            with self._map_lock.alone(), self._own().begin(write=True) as txn:
                 txn.abort()
                 return
         except lmdb.PanicError:

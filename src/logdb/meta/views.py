@@ -27,6 +27,7 @@ Threading: any number of threads read; the caller serialises ``update`` and ``pu
 import contextlib
 import errno
 import hashlib
+import itertools
 import json
 import logging
 import os
@@ -56,6 +57,7 @@ _KEY_SIZE_MAX = 510
 _READER_COUNT_MAX = 1024  # iterators open at a time, and threads that read
 _CHECKED_SIZE_BYTES_MAX = 1 << 30  # a larger file is not read as a whole before it is used; its entries have their own CRCs
 _PURGED_COUNT = 10_000  # entries looked at in one transaction
+_READ_COUNT = 32  # entries that an iterator reads at a time
 _ENTRY = struct.Struct(">iqqI")
 _POSITION = struct.Struct(">qiqqI")
 _CRC_SIZE = 4
@@ -188,11 +190,12 @@ class View:
             txn = environment.begin(db=self._entries)
             self._snapshot_count += 1
         try:
-            for stored, data in txn.cursor():
-                yield _decoded(self.path, stored, data)
+            cursor = iter(txn.cursor())
+            while rows := self._next_rows(environment, cursor):
+                for stored, data in rows:
+                    self._check_same(environment)
+                    yield _decoded(self.path, stored, data)
         except lmdb.Error as error:
-            if self._closed or self._lmdb is not environment:
-                raise Closed(f"the view {self.path} was closed or rebuilt during the iteration") from error
             raise _named(error, self.path) from error
         finally:
             if self._pid == os.getpid():  # a forked child would free its parent's slot in LMDB's table of readers
@@ -200,6 +203,15 @@ class View:
                     self._snapshot_count -= 1
                     if not self._closed and self._lmdb is environment:
                         txn.abort()
+
+    def _next_rows(self, environment: lmdb.Environment, cursor: Iterator[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+        with self._reading:
+            self._check_same(environment)
+            return list(itertools.islice(cursor, _READ_COUNT))
+
+    def _check_same(self, environment: lmdb.Environment) -> None:
+        if self._closed or self._lmdb is not environment:
+            raise Closed(f"the view {self.path} was closed or rebuilt during the iteration")
 
     def _check(self) -> None:
         if self._pid != os.getpid():
@@ -298,7 +310,7 @@ class View:
                 self._marked_open = True
             while True:
                 try:
-                    with self._lmdb.begin(db=self._entries, write=True) as txn:
+                    with self._writing() as txn:
                         result = function(txn)
                     break
                 except lmdb.MapFullError:
@@ -308,6 +320,17 @@ class View:
                 self._reader.abort()
                 self._reader = self._lmdb.begin(db=self._entries)
         return result
+
+    @contextlib.contextmanager
+    def _writing(self) -> "Iterator[lmdb.Transaction[bytes]]":
+        """A write transaction, committed at the end; an error aborts it, which waits in py-lmdb until no other thread is in a call."""
+        with self._lmdb.begin(db=self._entries, write=True) as txn:
+            try:
+                yield txn
+            except BaseException:
+                with self._reading:
+                    txn.abort()
+                raise
 
     def _grow(self) -> None:
         """Double the map; no read may be open."""

@@ -1,4 +1,5 @@
 import os
+import struct
 import threading
 
 import lmdb
@@ -305,6 +306,28 @@ def test_threads_read_while_one_writes(view):
     for thread in threads:
         thread.join()
     assert not failures
+
+
+def test_an_aborted_write_ends_while_threads_iterate(view):
+    view.update({b"%d" % number: entry(b"1", number) for number in range(500)}, {})
+    done, reads = threading.Event(), []
+
+    def read():
+        while not done.is_set():
+            reads.append(len(list(view.scan())))
+
+    threads = [threading.Thread(target=read) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(100):
+            with pytest.raises(struct.error):
+                view.update({b"more": entry(b"1", 1 << 70)}, {})
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join()
+    assert set(reads) == {500}
 
 
 def test_a_closed_one_and_one_of_another_process(view):
