@@ -87,7 +87,17 @@ from logdb.model import (
 )
 from logdb.requests.session import CHANGE_COUNT_MAX
 from logdb.store.check.report import Copied, Report
-from logdb.store.protocols import BrokerInfo, Metadata, PartitionState, ReplicaLog, Replication, SecurityDocument, Storage, always
+from logdb.store.protocols import (
+    BrokerInfo,
+    ClusterNodes,
+    Metadata,
+    PartitionState,
+    ReplicaLog,
+    Replication,
+    SecurityDocument,
+    Storage,
+    always,
+)
 from logdb.threads import renewed
 
 if TYPE_CHECKING:
@@ -383,6 +393,16 @@ class Broker:
     def brokers(self) -> tuple[BrokerInfo, ...]:
         """The brokers of the cluster by their ids, fenced ones too."""
         return self._metadata.brokers()
+
+    def cluster_nodes(self) -> ClusterNodes:
+        if not self.is_replicated:
+            return ClusterNodes((), {})
+        serving = tuple(broker.node_id for broker in self.brokers() if not broker.fenced)
+        partitions: dict[TopicPartition, PartitionState] = {}
+        for info in self.topics(internal=True):
+            with contextlib.suppress(UnknownTopic, UnknownPartition):  # it was deleted meanwhile
+                partitions |= {TopicPartition(info.name, number): state for number, state in enumerate(self.placement(info))}
+        return ClusterNodes(serving, partitions)
 
     @property
     def controller_id(self) -> int | None:

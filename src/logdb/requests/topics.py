@@ -9,6 +9,7 @@ from logdb.log.isolation import IsolationLevel
 from logdb.model import BY_DEFAULT, ConfigValue, ExpiredRecords, ListChange, TopicInfo, TopicPartition
 from logdb.requests.request import May, Need, Request, cluster, each_topic, listed, named
 from logdb.requests.resources import CLUSTER
+from logdb.store import protocols
 from logdb.store.check.report import Copied, Report
 from logdb.store.protocols import PartitionState
 
@@ -66,6 +67,17 @@ class Changes(Request[model.Changes], frozen=True):
             return may("Describe", "Cluster", CLUSTER)
 
         return answer._replace(events=tuple(event for event in answer.events if shown(event)))
+
+
+class ClusterNodes(Request[protocols.ClusterNodes], frozen=True):
+    needs = (listed("Describe", "Topic"),)
+
+    def visible(self, answer: protocols.ClusterNodes, may: May) -> protocols.ClusterNodes:
+        shown = {name for name in {where.topic for where in answer.partitions} if may("Describe", "Topic", name)}
+        return protocols.ClusterNodes(
+            serving=answer.serving if may("Describe", "Cluster", CLUSTER) else (),
+            partitions={where: state for where, state in answer.partitions.items() if where.topic in shown},
+        )
 
 
 class Wait(Request[bool], frozen=True):

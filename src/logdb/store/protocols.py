@@ -518,6 +518,13 @@ class BrokerInfo(NamedTuple):
         return None if not host else f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+class ClusterNodes(NamedTuple):
+    """What changes in ``ClusterEvent``: the brokers that serve, and who leads each partition and is in sync with it."""
+
+    serving: tuple[int, ...]
+    partitions: Mapping[TopicPartition, PartitionState]
+
+
 class Following(Protocol):
     """One follower of a document."""
 
