@@ -26,7 +26,7 @@ from logdb.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from logdb.model import BY_DEFAULT, INTERNAL_TOPICS, ClusterEvent, ConfigValue, TopicEvent, TopicInfo, TopicPartition
+from logdb.model import BY_DEFAULT, IN_SYNC_MIN, INTERNAL_TOPICS, ClusterEvent, ConfigValue, TopicEvent, TopicInfo, TopicPartition
 from logdb.pools import Pool
 from logdb.store.json_line import SECURITY_SIZE_BYTES_MAX
 from logdb.store.protocols import BrokerInfo, PartitionState, always
@@ -37,6 +37,7 @@ from logdb_replication.changes_of_nodes import changes_of_nodes
 from logdb_replication.config import ClusterConfig
 from logdb_replication.controller.commands import (
     REFUSALS,
+    REPLICA_COUNT_MAX,
     AddPartitions,
     AlterTopic,
     Answer,
@@ -63,7 +64,6 @@ T = TypeVar("T")
 TIMEOUT_S = 30.0
 _FACTOR_MAX = 2**15 - 1  # of a command
 _FIRST_START_S = 10.0
-IN_SYNC_MIN = "min.insync.replicas"
 _REASSIGN_TRIES = 5
 _AT_ONCE = 8
 _OF_A_PARTITION: tuple[type[LogdbError], ...] = (
@@ -294,22 +294,13 @@ class ClusterMetadata:
             raise NoReassignment(*where)
         target = tuple(nodes or ())
         if nodes is not None:
-            self._check_target(where, partition, target, may_change_count=may_change_count)
+            if not target:
+                raise InvalidReassignment(*where, target, "one is needed at least")
             if target == partition.assignment:  # a client repeats a request that took long
                 return
+            if not may_change_count and len(target) != (count := len(partition.assignment)):
+                raise ReplicaCountChanged(*where, target, f"they are {len(target)} in place of {count}")
         propose_reassignment(self.propose, self._topic(where.topic), where.partition, target)
-
-    def _check_target(self, where: TopicPartition, partition: PartitionState, target: tuple[int, ...], *, may_change_count: bool) -> None:
-        """Raise unless these may be the replicas of a partition."""
-        if not target:
-            raise InvalidReassignment(*where, target, "one is needed at least")
-        if len(set(target)) < len(target):
-            raise InvalidReassignment(*where, target, "each node has one replica at most")
-        if unknown := [node for node in target if node not in self._state.brokers]:
-            raise InvalidReassignment(*where, target, f"node {unknown[0]} has never registered")
-        count = len(partition.assignment)
-        if count != len(target) and not may_change_count:
-            raise ReplicaCountChanged(*where, target, f"they are {len(target)} in place of {count}")
 
     def elect_leaders(
         self, partitions: Iterable[TopicPartition] | None, *, unclean: bool = False
@@ -443,6 +434,8 @@ class FollowingSecurity:
 
 def propose_reassignment(propose: Callable[[Command], Answer], topic: TopicState, number: int, target: tuple[int, ...]) -> None:
     """Propose a compare-and-set of a partition's replicas until no other change comes between; an empty target cancels."""
+    if len(target) > REPLICA_COUNT_MAX:
+        raise InvalidReassignment(topic.name, number, target, f"{REPLICA_COUNT_MAX} are allowed at most")
     known = topic.partitions[number].replicas
     for left in reversed(range(_REASSIGN_TRIES)):
         try:

@@ -180,6 +180,15 @@ def test_replicas_that_cannot_be(ask, replicas, more, code):
     assert bool(ask.moving()) == (code == Code.NONE)
 
 
+def test_fewer_replicas_than_an_acknowledgement_needs_are_refused(ask):
+    ask.broker.alter_topic("t", config={"min.insync.replicas": 2})
+    assert ask.reassign([(("t", 0), [3])])[1] == {("t", 0): Code.INVALID_REPLICA_ASSIGNMENT}
+    assert ask.moving() == {}
+    assert ask.reassign([(("t", 0), [3, 1])])[1] == ask.reassign([(("t", 0), None)])[1] == {("t", 0): Code.NONE}
+    ask.broker.alter_topic("t", config={"min.insync.replicas": 1})
+    assert ask.reassign([(("t", 0), [3])])[1] == {("t", 0): Code.NONE}
+
+
 def test_a_replica_that_alone_is_in_sync_does_not_go_at_once(ask, controller):
     ask.reassign([(("t", 0), [3, 2])])
     in_sync(controller, 0, 3, 1)

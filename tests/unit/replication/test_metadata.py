@@ -324,12 +324,17 @@ def test_the_replicas_of_another_change_come_between(led_by_one, controller, mon
     ((3, 3), InvalidReassignment, "each node has one replica at most"),
     ((1, 2, 3), ReplicaCountChanged, "they are 3 in place of 2"),
 ])  # fmt: skip
-def test_replicas_that_cannot_be_are_refused_before_they_are_proposed(led_by_one, controller, nodes_of_it, kind, reason):
-    index = controller.index
+def test_replicas_that_cannot_be_are_refused(led_by_one, controller, nodes_of_it, kind, reason):
+    before = controller.machine.state.topics
     error = refused(led_by_one.reassign({HERE: nodes_of_it}, may_change_count=False))
     assert type(error) is kind
     assert reason in str(error)
-    assert controller.index == index
+    assert controller.machine.state.topics is before
+
+
+def test_more_nodes_than_a_command_holds_are_refused(led_by_one):
+    for many in (tuple(range(1, 100)), (2**31,)):
+        assert isinstance(refused(led_by_one.reassign({HERE: many})), InvalidReassignment)
 
 
 def test_what_is_refused_of_one_partition_is_done_of_another(led_by_one):
