@@ -14,10 +14,12 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from logdb.model import REASSIGNMENT_RATES
+from logdb_kafka_api.errors import Code
 from support.cluster_process import ClusterProcess, cluster_process, eventually
 from support.franz_go import franz_go
 from support.kafka_door import kafka_door, kafka_python
 from support.kafka_tools import kafka_tools
+from support.kafka_wire import Wire
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # it reads its schemas by importlib.resources.read_text
@@ -122,6 +124,19 @@ def test_kafka_python(nodes, admin, create, elected):
 
     elected(kafka_python_elects)
     admin.elect_leaders(0)
+
+
+def test_without_a_quorum_a_request_is_answered_in_its_time(nodes, create):
+    create("stuck", (1,))
+    for node in (2, 3):
+        nodes.kill(node)
+    wanted = {"timeout_ms": 500, "topics": [{"name": "stuck", "partitions": [{"partition_index": 0, "replicas": [1, 2]}]}]}
+    with Wire(nodes.kafka[0]) as wire:  # gives up before the half minute for which a node itself waits
+        assert wire.ask("AlterPartitionReassignments", 1, **wanted)["error_code"] == Code.REQUEST_TIMED_OUT
+        assert wire.ask("ListPartitionReassignments", 0, timeout_ms=500, topics=None)["topics"] == []
+        nodes.start(2, 3)
+        eventually(lambda: wire.ask("AlterPartitionReassignments", 1, **wanted)["error_code"] == Code.NONE)
+    moved(nodes, "stuck", (1, 2))
 
 
 def test_confluent_kafka(nodes, create, elected):
