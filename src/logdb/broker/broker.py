@@ -442,9 +442,9 @@ class Broker:
         return sizes
 
     def reassign(
-        self, targets: Mapping[TopicPartition, Sequence[int] | None], *, may_change_count: bool = True
+        self, targets: Mapping[TopicPartition, Sequence[int] | None], *, may_change_count: bool = True, timeout_ms: int | None = None
     ) -> dict[TopicPartition, LogdbError | None]:
-        return self._metadata.reassign(targets, may_change_count=may_change_count)
+        return self._metadata.reassign(targets, may_change_count=may_change_count, timeout_ms=timeout_ms)
 
     def reassignments(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, PartitionState]:
         """The state of each partition that is being reassigned, of some or of all."""
@@ -461,9 +461,9 @@ class Broker:
         return found
 
     def elect_leaders(
-        self, partitions: Iterable[TopicPartition] | None, *, unclean: bool = False
+        self, partitions: Iterable[TopicPartition] | None, *, unclean: bool = False, timeout_ms: int | None = None
     ) -> dict[TopicPartition, LogdbError | None]:
-        return self._metadata.elect_leaders(partitions, unclean=unclean)
+        return self._metadata.elect_leaders(partitions, unclean=unclean, timeout_ms=timeout_ms)
 
     def partition_count(self, topic: str) -> int:
         return self._metadata.partition_count(topic)

@@ -179,12 +179,14 @@ class Reassign(Request[dict[TopicPartition, LogdbError | None]], frozen=True):
     Attributes:
         targets: The nodes of each, the preferred leader first; None: what is under way is cancelled.
         may_change_count: A partition may get another number of replicas (KIP-860).
+        timeout_ms: How long to wait for the controllers, for all partitions together; None: as for every change of topics.
     """
 
     local = True
     needs = (cluster("Alter"),)
     targets: Mapping[TopicPartition, tuple[int, ...] | None]
     may_change_count: bool = True
+    timeout_ms: int | None = None
 
 
 class Reassignments(Request[dict[TopicPartition, PartitionState]], frozen=True):
@@ -201,12 +203,14 @@ class ElectLeaders(Request[dict[TopicPartition, LogdbError | None]], frozen=True
     Attributes:
         partitions: None: all, and those for which nothing is to be elected are left out of the answer.
         unclean: Of those without a leader the first replica that is alive leads, with what it has: what it lacks is lost.
+        timeout_ms: As of ``Reassign``.
     """
 
     local = True
     needs = (cluster("Alter"),)
     partitions: tuple[TopicPartition, ...] | None
     unclean: bool = False
+    timeout_ms: int | None = None
 
 
 # ---------------------------------------------------------------- the whole
