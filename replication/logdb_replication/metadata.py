@@ -8,9 +8,11 @@ Threading: ``publish`` from the thread of the copy, all else from any thread.
 """
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol, TypeVar
+from functools import partial
+from typing import Protocol, TypeAlias, TypeVar
 
 from logdb.errors import (
     ElectionNotNeeded,
@@ -19,6 +21,7 @@ from logdb.errors import (
     InvalidReplicationFactor,
     InvalidSecurity,
     LogdbError,
+    MetadataTimeout,
     NoReassignment,
     PreferredLeaderNotAvailable,
     ReplicaCountChanged,
@@ -26,7 +29,7 @@ from logdb.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from logdb.model import BY_DEFAULT, INTERNAL_TOPICS, ClusterEvent, ConfigValue, TopicEvent, TopicInfo, TopicPartition
+from logdb.model import BY_DEFAULT, IN_SYNC_MIN, INTERNAL_TOPICS, ClusterEvent, ConfigValue, TopicEvent, TopicInfo, TopicPartition
 from logdb.pools import Pool
 from logdb.store.json_line import SECURITY_SIZE_BYTES_MAX
 from logdb.store.protocols import BrokerInfo, PartitionState, always
@@ -37,6 +40,7 @@ from logdb_replication.changes_of_nodes import changes_of_nodes
 from logdb_replication.config import ClusterConfig
 from logdb_replication.controller.commands import (
     REFUSALS,
+    REPLICA_COUNT_MAX,
     AddPartitions,
     AlterTopic,
     Answer,
@@ -57,13 +61,14 @@ from logdb_replication.controller.elections import preferred
 from logdb_replication.controller.errors import ControllerUnavailable, IneligibleReplica, PartitionChanged, StateChanged
 from logdb_replication.controller.placement import placed
 from logdb_replication.controller.state import ClusterState, TopicState
+from logdb_replication.raft.errors import UnknownOutcome
 
 T = TypeVar("T")
+Propose: TypeAlias = Callable[[Command], Answer]
 
 TIMEOUT_S = 30.0
 _FACTOR_MAX = 2**15 - 1  # of a command
 _FIRST_START_S = 10.0
-IN_SYNC_MIN = "min.insync.replicas"
 _REASSIGN_TRIES = 5
 _AT_ONCE = 8
 _OF_A_PARTITION: tuple[type[LogdbError], ...] = (
@@ -174,17 +179,34 @@ class ClusterMetadata:
 
     # ------------------------------------------------------------ changes
 
-    def propose(self, command: Command) -> Answer:
+    def propose(self, command: Command, timeout_s: float | None = None) -> Answer:
         """The answer to a command, once this node has published a state with its change.
 
+        Args:
+            timeout_s: At most ``TIMEOUT_S``, which None is.
+
         Raises:
-            ControllerUnavailable: No quorum answered in time, or this node is behind.
+            MetadataTimeout: No quorum answered in time, or this node is behind.
             LogdbError: The command was refused.
         """
-        answer = self._controller.propose(command, TIMEOUT_S)
-        if not self.wait(lambda state: state.index >= answer.index, TIMEOUT_S):
-            raise ControllerUnavailable(round(TIMEOUT_S * 1000), "the change is made, and this node has not heard of it yet")
+        timeout_s = TIMEOUT_S if timeout_s is None else min(timeout_s, TIMEOUT_S)
+        answer = self._asked(command, timeout_s)
+        if not self.wait(lambda state: state.index >= answer.index, timeout_s):
+            raise MetadataTimeout("it is made, and this node has not heard of it yet")
         return answer
+
+    def _asked(self, command: Command, timeout_s: float) -> Answer:
+        try:
+            return self._controller.propose(command, timeout_s)
+        except (ControllerUnavailable, UnknownOutcome) as error:
+            raise MetadataTimeout(str(error)) from error
+
+    def _proposer(self, timeout_ms: int | None) -> Propose:
+        """``propose`` for changes that have so long together."""
+        if timeout_ms is None:
+            return self.propose
+        until = time.monotonic() + timeout_ms / 1000
+        return lambda command: self.propose(command, max(0.0, until - time.monotonic()))
 
     def wait(self, condition: Callable[[ClusterState], bool], timeout_s: float) -> bool:
         """Return once a state is published that fulfils a condition, or when the time is over: whether it does."""
@@ -281,40 +303,33 @@ class ClusterMetadata:
     # ------------------------------------------------------------ replicas and leaders
 
     def reassign(
-        self, targets: Mapping[TopicPartition, Sequence[int] | None], *, may_change_count: bool = True
+        self, targets: Mapping[TopicPartition, Sequence[int] | None], *, may_change_count: bool = True, timeout_ms: int | None = None
     ) -> dict[TopicPartition, LogdbError | None]:
+        propose = self._proposer(timeout_ms)
+
         def reassign(where: TopicPartition) -> None:
-            self._reassign(where, targets[where], may_change_count=may_change_count)
+            self._reassign(where, targets[where], propose, may_change_count=may_change_count)
 
         return self._outcomes(reassign, targets)
 
-    def _reassign(self, where: TopicPartition, nodes: Sequence[int] | None, *, may_change_count: bool) -> None:
+    def _reassign(self, where: TopicPartition, nodes: Sequence[int] | None, propose: Propose, *, may_change_count: bool) -> None:
         partition = self.partition_state(*where)
         if nodes is None and not partition.target:
             raise NoReassignment(*where)
         target = tuple(nodes or ())
         if nodes is not None:
-            self._check_target(where, partition, target, may_change_count=may_change_count)
+            if not target:
+                raise InvalidReassignment(*where, target, "one is needed at least")
             if target == partition.assignment:  # a client repeats a request that took long
                 return
-        propose_reassignment(self.propose, self._topic(where.topic), where.partition, target)
-
-    def _check_target(self, where: TopicPartition, partition: PartitionState, target: tuple[int, ...], *, may_change_count: bool) -> None:
-        """Raise unless these may be the replicas of a partition."""
-        if not target:
-            raise InvalidReassignment(*where, target, "one is needed at least")
-        if len(set(target)) < len(target):
-            raise InvalidReassignment(*where, target, "each node has one replica at most")
-        if unknown := [node for node in target if node not in self._state.brokers]:
-            raise InvalidReassignment(*where, target, f"node {unknown[0]} has never registered")
-        count = len(partition.assignment)
-        if count != len(target) and not may_change_count:
-            raise ReplicaCountChanged(*where, target, f"they are {len(target)} in place of {count}")
+            if not may_change_count and len(target) != (count := len(partition.assignment)):
+                raise ReplicaCountChanged(*where, target, f"they are {len(target)} in place of {count}")
+        propose_reassignment(propose, self._topic(where.topic), where.partition, target)
 
     def elect_leaders(
-        self, partitions: Iterable[TopicPartition] | None, *, unclean: bool = False
+        self, partitions: Iterable[TopicPartition] | None, *, unclean: bool = False, timeout_ms: int | None = None
     ) -> dict[TopicPartition, LogdbError | None]:
-        elect = self._elect_unclean if unclean else self._elect_preferred
+        elect = partial(self._elect_unclean if unclean else self._elect_preferred, self._proposer(timeout_ms))
         if partitions is not None:
             return self._outcomes(elect, partitions)
         led_by_others = [
@@ -325,19 +340,19 @@ class ClusterMetadata:
         ]
         return {where: error for where, error in self._outcomes(elect, led_by_others).items() if not isinstance(error, ElectionNotNeeded)}
 
-    def _elect_preferred(self, where: TopicPartition) -> None:
+    def _elect_preferred(self, propose: Propose, where: TopicPartition) -> None:
         topic, partition = self._topic(where.topic), self.partition_state(*where)
         first = partition.preferred_leader
         if partition.leader == first:
             raise ElectionNotNeeded(*where, first)
         if preferred(partition, self._state.brokers) is not partition:
-            answer = self.propose(ElectPreferred(topic.name, topic.topic_id, where.partition, partition.leader_epoch))
+            answer = propose(ElectPreferred(topic.name, topic.topic_id, where.partition, partition.leader_epoch))
             assert isinstance(answer, PartitionIs)
             partition = answer.state
         if partition.leader != first:
             raise PreferredLeaderNotAvailable(*where, first)
 
-    def _elect_unclean(self, where: TopicPartition) -> None:
+    def _elect_unclean(self, propose: Propose, where: TopicPartition) -> None:
         topic, partition = self._topic(where.topic), self.partition_state(*where)
         if partition.leader is not None:
             raise ElectionNotNeeded(*where, partition.leader)
@@ -345,7 +360,7 @@ class ClusterMetadata:
         if not alive:
             raise EligibleLeadersNotAvailable(*where, partition.replicas)
         try:
-            answer = self.propose(ElectUnclean(topic.name, topic.topic_id, where.partition, partition.leader_epoch, alive[0]))
+            answer = propose(ElectUnclean(topic.name, topic.topic_id, where.partition, partition.leader_epoch, alive[0]))
         except IneligibleReplica:  # it has died meanwhile
             raise EligibleLeadersNotAvailable(*where, partition.replicas) from None
         assert isinstance(answer, PartitionIs)
@@ -385,7 +400,7 @@ class ClusterMetadata:
         self.propose(LimitReassignments(bytes_per_s))
 
     def take_producer_ids(self, count: int) -> range:
-        answer = self._controller.propose(TakeProducerIds(count), TIMEOUT_S)
+        answer = self._asked(TakeProducerIds(count), TIMEOUT_S)
         assert isinstance(answer, ProducerIds)
         return range(answer.first, answer.first + answer.count)
 
@@ -441,8 +456,10 @@ class FollowingSecurity:
         """There is nothing to let go of."""
 
 
-def propose_reassignment(propose: Callable[[Command], Answer], topic: TopicState, number: int, target: tuple[int, ...]) -> None:
+def propose_reassignment(propose: Propose, topic: TopicState, number: int, target: tuple[int, ...]) -> None:
     """Propose a compare-and-set of a partition's replicas until no other change comes between; an empty target cancels."""
+    if len(target) > REPLICA_COUNT_MAX:
+        raise InvalidReassignment(topic.name, number, target, f"{REPLICA_COUNT_MAX} are allowed at most")
     known = topic.partitions[number].replicas
     for left in reversed(range(_REASSIGN_TRIES)):
         try:

@@ -18,6 +18,7 @@ from logdb.broker.broker import Broker
 from logdb.disk import exists, read_file, remove, sync_directory, write_file
 from logdb.errors import LogdbError
 from logdb.io import IO
+from logdb.model import IN_SYNC_MIN
 from logdb.store import cluster_file
 from logdb.store.cluster_file import ClusterFile
 from logdb.store.directories import make_directory, remove_tree
@@ -28,7 +29,7 @@ from logdb_replication.controller.client import ControllerClient
 from logdb_replication.controller.commands import ImportedTopic, Promote, Registered
 from logdb_replication.controller.errors import ControllerUnavailable
 from logdb_replication.controller.state import ClusterState
-from logdb_replication.metadata import IN_SYNC_MIN, ClusterMetadata
+from logdb_replication.metadata import ClusterMetadata
 from logdb_replication.raft.errors import UnknownOutcome, WrongDirectory
 
 logger = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from logdb.errors import InvalidReassignment, LogdbError, UnknownPartition, UnknownTopic
+from logdb.errors import LogdbError, UnknownPartition, UnknownTopic
 from logdb.model import PartitionInfo, TopicPartition
 from logdb.store.protocols import PartitionState
 from logdb_http_api.remote.connection import Security
@@ -19,7 +19,7 @@ from logdb_replication.config import ClusterConfig
 from logdb_replication.controller.commands import ElectUnclean, LimitReassignments, PreferLeaders
 from logdb_replication.controller.state import ClusterState, TopicState
 from logdb_replication.controller.tls import node_tls
-from logdb_replication.metadata import IN_SYNC_MIN, propose_reassignment
+from logdb_replication.metadata import propose_reassignment
 from logdb_replication.tokens import cluster_token
 
 _TIMEOUT_MS = 3_000
@@ -36,27 +36,16 @@ def reassign(
 
     Raises:
         UnknownTopic, UnknownPartition: Nothing was changed.
-        InvalidReassignment: So few replicas that no record would be acknowledged: nothing was changed.  Else: as UnknownBroker.
-        UnknownBroker: The partitions before it in the order of ``targets`` are reassigned.
+        InvalidReassignment: The partitions before it in the order of ``targets`` are reassigned.
         ControllerUnavailable: There is no quorum.
     """
     with controllers(config_path) as (_, client):
         state = cluster_state(client)
         before = {where: _partition(state, where)[1].original for where in targets}
-        for where, nodes in targets.items():
-            _check_enough(state.topics[where.topic], where.partition, tuple(nodes))
         client.propose(LimitReassignments(bytes_per_s))
         for where, nodes in targets.items():
             propose_reassignment(client.propose, _topic(state, where.topic), where.partition, tuple(nodes))
         return before
-
-
-def _check_enough(topic: TopicState, number: int, nodes: tuple[int, ...]) -> None:
-    """Raise for fewer replicas than before, and than an acknowledgement needs."""
-    least = int(topic.config.get(IN_SYNC_MIN, 1))
-    if 0 < len(nodes) < min(least, len(topic.partitions[number].original)):
-        reason = f"{IN_SYNC_MIN} is {least}, so no record would be acknowledged by all; lower it first"
-        raise InvalidReassignment(topic.name, number, nodes, reason)
 
 
 def assignments(config_path: str, topics: Collection[str] | None = None) -> dict[TopicPartition, tuple[int, ...]]:

@@ -529,6 +529,16 @@ class StaleBrokerEpoch(LogdbError):
         self.node, self.broker_epoch, self.current_epoch = node, broker_epoch, current_epoch
 
 
+class MetadataTimeout(LogdbError):
+    """The controllers of a cluster have not confirmed a change in time; it may have been made, or may be yet."""
+
+    retriable = True
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the cluster has not confirmed the change in time, but may have made it: {reason}")
+        self.reason = reason
+
+
 class InvalidReassignment(LogdbError):
     """A partition cannot get these replicas."""
 

@@ -252,6 +252,8 @@ def _key(default: ConfigValue, kind: tuple[Callable[[object], ConfigValue], str]
     return _Key(default, kind[0], kind[1], meaning)
 
 
+IN_SYNC_MIN = "min.insync.replicas"
+
 # Kafka's keys and defaults, except compression.type, durability, flush.ms and retention.ms (an embedded store keeps records
 # forever), and segments may be smaller than Kafka allows.
 TOPIC_CONFIGS: Mapping[str, _Key] = {
@@ -274,7 +276,7 @@ TOPIC_CONFIGS: Mapping[str, _Key] = {
     "message.timestamp.type": _key("CreateTime", _one_of("CreateTime", "LogAppendTime"), "whose clock stamps records"),
     "min.cleanable.dirty.ratio": _key(0.5, _fraction(), "share of uncompacted bytes that makes compaction worth it"),
     "min.compaction.lag.ms": _key(0, _whole(0, _LONG), "how long a record stays uncompacted at least"),
-    "min.insync.replicas": _key(1, _whole(1, _INT), "stored, without effect on a single node"),
+    IN_SYNC_MIN: _key(1, _whole(1, _INT), "stored, without effect on a single node"),
     "preallocate": _key(False, _flag(), "stored, without effect: level fsync preallocates"),
     "retention.bytes": _key(-1, _whole(-1, _LONG), "size over which the oldest segments go; -1: no limit"),
     "retention.ms": _key(-1, _whole(-1, _LONG), "age over which the oldest segments go; -1: no limit"),
@@ -284,6 +286,11 @@ TOPIC_CONFIGS: Mapping[str, _Key] = {
     "segment.ms": _key(604_800_000, _whole(1, _LONG), "age at which a segment is sealed"),
     "unclean.leader.election.enable": _key(False, _flag(), "stored, without effect on a single node"),
 }
+
+
+def in_sync_count_min(config: Mapping[str, ConfigValue]) -> int:
+    """How many replicas in sync an acknowledgement by all needs, by the configs of a topic that were set."""
+    return int(config.get(IN_SYNC_MIN, TOPIC_CONFIGS[IN_SYNC_MIN].default))
 
 
 LIST_CONFIGS = ("cleanup.policy",)

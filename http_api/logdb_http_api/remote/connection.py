@@ -7,12 +7,12 @@ import socket
 import ssl
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 from urllib.parse import unquote, urlsplit
 
 from logdb_http_api.protocol import FOLLOWS
 from logdb_http_api.remote.answers import Answer, check
-from logdb_http_api.remote.wires import FrameWire, HttpWire, Request
+from logdb_http_api.remote.wires import FrameRequest, FrameWire, HttpRequest, HttpWire, Request
 
 R = TypeVar("R")
 
@@ -140,8 +140,7 @@ class Connection:
         if isinstance(self._wire, HttpWire):
             self._wire.send(request.http(), self.address.prefix)
         else:
-            frames: Any = request
-            self._wire.send(frames)
+            self._wire.send(_as_frames(request))
 
     def begin(self, until: float, on_waiting: Callable[[], object]) -> int | None:
         """Wait for the begin of the answer; returns the offset that it announces, if it does.
@@ -161,17 +160,14 @@ class Connection:
         """The whole answer that has begun; see ``result``."""
         if isinstance(self._wire, HttpWire):
             return self._wire.receive(request.http())
-        frames: Any = request
-        return self._wire.receive(frames)
+        return self._wire.receive(_as_frames(request))
 
     def result(self, request: Request[R], answer: Any) -> R:
         """What a received answer means; raises the server's refusal."""
         if isinstance(answer, Answer):
             check(answer)
             return request.of_http(answer)
-        frames: Any = request
-        found: R = frames.of_frame(answer, self.address.url)
-        return found
+        return _as_frames(request).of_frame(answer, self.address.url)
 
     def cut(self) -> None:
         """Wake the thread that waits for an answer: none comes."""
@@ -185,3 +181,9 @@ class Connection:
         """Close a connection that Ctrl-C dropped between two steps."""
         with contextlib.suppress(AttributeError):  # it was never connected
             self.close()
+
+
+def _as_frames(request: Request[R]) -> FrameRequest[R]:
+    """The same request: a connection that carries frames is taken for no other."""
+    assert not isinstance(request, HttpRequest)
+    return cast("FrameRequest[R]", request)

@@ -2,8 +2,8 @@
 
 ``resources`` has the common parts; ``records``, ``groups`` and ``acls`` have their own routes.
 
-There is one cluster, with the database's id; without a cluster it has one broker, with the only replica of each partition.  Only topics
-have configs: the lists of a broker's configs, and of moving replicas, are empty.
+There is one cluster, with the database's id; without a cluster it has one broker, with the only replica of each partition, and none is ever
+reassigned.  Only topics have configs: the list of a broker's configs is empty.
 
 Source: Confluent's kafka-rest, ``api/v3/openapi.yaml`` and ``resources/v3``.
 """
@@ -13,9 +13,9 @@ from typing import Any, Literal
 from aiohttp import web
 
 from logdb.errors import InvalidPartitions, UnknownPartition
-from logdb.model import BY_DEFAULT, TOPIC_CONFIGS, ConfigValue, PartitionInfo, TopicInfo
+from logdb.model import BY_DEFAULT, TOPIC_CONFIGS, ConfigValue, PartitionInfo, TopicInfo, TopicPartition
 from logdb.requests.acls import spelled
-from logdb.requests.topics import DescribeConfigs
+from logdb.requests.topics import DescribeConfigs, Reassignments
 from logdb.store.protocols import BrokerInfo, PartitionState
 from logdb_http_api.door.request import Request, answer, no_content
 from logdb_http_api.door.routing import Routes
@@ -394,37 +394,48 @@ def _new_value(entry: dict[str, Any]) -> Any:
 
 @routes.get(
     TOPICS + "/-/partitions/-/reassignment",
-    "Moving replicas: none",
-    needs=("Describe Topic",),
-    gives=shapes.all_of(shapes.REPLICA),
+    "The partitions that are being reassigned",
+    needs=("Describe Cluster",),
+    gives=shapes.all_of(shapes.REASSIGNMENT),
 )
 @of_cluster
 async def all_reassignments(request: Request) -> web.StreamResponse:
-    return collection(request, "KafkaReassignmentList", ("topics", "-", "partitions", "-", "reassignment"), [])
+    return await request.call(_reassignments, request, "-", None)
 
 
 @routes.get(
     PARTITIONS + "/-/reassignment",
-    "Moving replicas of a topic: none",
-    needs=("Describe Topic",),
-    gives=shapes.all_of(shapes.REPLICA),
+    "The partitions of a topic that are being reassigned",
+    needs=("Describe Topic", "Describe Cluster"),
+    gives=shapes.all_of(shapes.REASSIGNMENT),
 )
 @of_cluster
 async def reassignments(request: Request) -> web.StreamResponse:
     info = await _described(request)
-    return collection(request, "KafkaReassignmentList", ("topics", info.name, "partitions", "-", "reassignment"), [])
+    wanted = tuple(TopicPartition(info.name, number) for number in range(info.partition_count))
+    return await request.call(_reassignments, request, info.name, wanted)
+
+
+def _reassignments(request: Request, topic_name: str, partitions: tuple[TopicPartition, ...] | None) -> web.Response:
+    found = request.session.submit(Reassignments(partitions))
+    data = (_reassignment(request, where, state) for where, state in sorted(found.items()))
+    return collection(request, "KafkaReassignmentList", ("topics", topic_name, "partitions", "-", "reassignment"), data)
 
 
 @routes.get(
     PARTITION + "/reassignment",
-    "Moving replicas of a partition: none",
-    needs=("Describe Topic",),
-    gives=shapes.one(shapes.REPLICA),
+    "What becomes of the replicas of a partition that is being reassigned",
+    needs=("Describe Topic", "Describe Cluster"),
+    gives=shapes.one(shapes.REASSIGNMENT),
 )
 @of_cluster
 async def reassignment(request: Request) -> web.StreamResponse:
-    info, found = await _partition_found(request)
-    raise not_found("Reassignment of", f"{info.name}-{found.partition}")
+    info, one = await _partition_found(request)
+    where = TopicPartition(info.name, one.partition)
+    found = await request.call(request.session.submit, Reassignments((where,)))
+    if where not in found:
+        raise not_found("Reassignment of", f"{info.name}-{one.partition}")
+    return answer(_reassignment(request, where, found[where]))
 
 
 @routes.get(PARTITIONS, "The partitions of a topic", needs=("Describe Topic",), gives=shapes.all_of(shapes.PARTITION))
@@ -520,6 +531,21 @@ def _partition(request: Request, topic_name: str, info: PartitionInfo) -> dict[s
         leader=None if info.leader is None else related(request, *place, "replicas", info.leader),
         replicas=related(request, *place, "replicas"),
         reassignment=related(request, *place, "reassignment"),
+    )
+
+
+def _reassignment(request: Request, where: TopicPartition, state: PartitionState) -> dict[str, Any]:
+    place = ("topics", where.topic, "partitions", where.partition)
+    return resource(
+        request,
+        "KafkaReassignment",
+        (*place, "reassignment"),
+        f"/topic={where.topic}/partition={where.partition}/reassignment",
+        topic_name=where.topic,
+        partition_id=where.partition,
+        adding_replicas=list(state.adding),
+        removing_replicas=list(state.removing),
+        replicas=related(request, *place, "replicas"),
     )
 
 

@@ -69,6 +69,7 @@ CONFIG = _resource(
 _OF_PARTITION = {"topic_name": str, "partition_id": int}
 PARTITION = _resource({**_OF_PARTITION, "leader": OneOf(_LINK, None), **_links("replicas", "reassignment")})
 OFFSETS = _resource({**_OF_PARTITION, "earliest_offset": int, "latest_offset": int})
+REASSIGNMENT = _resource({**_OF_PARTITION, "adding_replicas": [int], "removing_replicas": [int], **_links("replicas")})
 REPLICA = _resource({**_OF_PARTITION, "broker_id": int, "is_leader": bool, "is_in_sync": bool, **_links("broker")})
 
 _VALUE = OneOf(str, int, float, bool, None)

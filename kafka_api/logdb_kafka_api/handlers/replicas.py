@@ -33,7 +33,7 @@ async def elect_leaders(call: Call) -> Values:
     if kind not in (_PREFERRED, _UNCLEAN):
         return _not_elected(wanted, _invalid(f"election type {kind}: allowed are {_PREFERRED} (preferred) and {_UNCLEAN} (unclean)"))
     try:
-        found = await call.call(call.session.submit, ElectLeaders(wanted, unclean=kind == _UNCLEAN))
+        found = await call.call(call.session.submit, ElectLeaders(wanted, kind == _UNCLEAN, call.values["timeout_ms"]))
     except LogdbError as error:
         return _not_elected(wanted, _outcome(error))
     return {"error_code": Code.NONE, "replica_election_results": _elections({where: _outcome(error) for where, error in found.items()})}
@@ -66,7 +66,7 @@ async def alter_partition_reassignments(call: Call) -> Values:
     targets = {where: None if nodes is None else tuple(nodes) for where, nodes in asked if counts[where] == 1}
     answer: Values = {"allow_replication_factor_change": may_change_count}
     try:
-        found = await call.call(call.session.submit, Reassign(targets, may_change_count))
+        found = await call.call(call.session.submit, Reassign(targets, may_change_count, call.values["timeout_ms"]))
     except LogdbError as error:
         return {**answer, **_outcome(error)}
     twice = dict.fromkeys(counts.keys() - found.keys(), _invalid("the partition is named twice"))
@@ -81,7 +81,10 @@ def _reassigned(outcomes: Mapping[TopicPartition, Values]) -> list[Values]:
 
 
 async def list_partition_reassignments(call: Call) -> Values:
-    """The partitions that are being reassigned, of those that are named, or of all."""
+    """The partitions that are being reassigned, of those that are named, or of all.
+
+    This broker's copy of the metadata answers, so that ``timeout_ms`` bounds nothing, as in Kafka.
+    """
     asked = call.values["topics"]
     wanted = None if asked is None else _partitions(asked, "name", "partition_indexes")
     try:

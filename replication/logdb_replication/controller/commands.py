@@ -32,7 +32,7 @@ Number = Annotated[int, msgspec.Meta(ge=0, lt=PARTITION_COUNT_MAX)]
 Name = Annotated[str, msgspec.Meta(max_length=249)]
 TopicId = Annotated[str, msgspec.Meta(pattern=r"\A[0-9A-Za-z_-]{1,64}\Z")]
 Config = dict[Text, ConfigValue]
-FORMER_COUNT_MAX = 100
+FORMER_COUNT_MAX, REPLICA_COUNT_MAX = 100, 64
 
 
 class _Command(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
@@ -232,8 +232,8 @@ class Reassign(_Command, frozen=True):
     topic: Name
     topic_id: TopicId
     partition: Number
-    target: Annotated[tuple[NodeId, ...], msgspec.Meta(max_length=64)]
-    known: Annotated[tuple[NodeId, ...], msgspec.Meta(max_length=64)]
+    target: Annotated[tuple[int, ...], msgspec.Meta(max_length=REPLICA_COUNT_MAX)]
+    known: Annotated[tuple[NodeId, ...], msgspec.Meta(max_length=REPLICA_COUNT_MAX)]
 
 
 class LimitReassignments(_Command, frozen=True):

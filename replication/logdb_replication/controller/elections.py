@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
+from logdb.model import in_sync_count_min
 from logdb.store.protocols import PartitionState
 from logdb_replication.controller.state import BrokerState, ClusterState, TopicState
 
@@ -37,9 +38,9 @@ def candidate(partition: PartitionState, brokers: Mapping[int, BrokerState], avo
     return min(able, key=lambda node: brokers[node].draining, default=None)
 
 
-def in_sync_count_min(topic: TopicState, partition: PartitionState) -> int:
+def in_sync_needed(topic: TopicState, partition: PartitionState) -> int:
     """How many members of the in-sync set an acknowledgement by all needs."""
-    return min(int(topic.config.get("min.insync.replicas", 1)), len(partition.replicas))
+    return min(in_sync_count_min(topic.config), len(partition.replicas))
 
 
 def without(
@@ -47,7 +48,7 @@ def without(
 ) -> PartitionState:
     """After a broker was fenced; ``unclean``: it may have lost what was flushed, and stays only where it has the only replica."""
     others = tuple(member for member in partition.in_sync if member != node)
-    stays = not others and len(partition.original) == 1 if unclean else len(others) < in_sync_count_min(topic, partition)
+    stays = not others and len(partition.original) == 1 if unclean else len(others) < in_sync_needed(topic, partition)
     rest = partition if stays else partition._replace(in_sync=others)
     leader = candidate(rest, brokers) if partition.leader == node else partition.leader
     return changed(partition, leader, rest.in_sync)

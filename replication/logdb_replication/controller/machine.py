@@ -26,7 +26,7 @@ from logdb.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from logdb.model import PARTITION_COUNT_MAX, check_topic_name
+from logdb.model import IN_SYNC_MIN, PARTITION_COUNT_MAX, check_topic_name, in_sync_count_min
 from logdb.store.protocols import PartitionState
 from logdb_replication.controller import commands
 from logdb_replication.controller import state as states
@@ -63,7 +63,7 @@ from logdb_replication.controller.elections import (
     elected,
     finished,
     in_new_epochs,
-    in_sync_count_min,
+    in_sync_needed,
     preferred,
     reassigned,
     relieved,
@@ -358,20 +358,30 @@ def _reassign(state: ClusterState, command: Reassign) -> tuple[ClusterState, Ans
     if target != partition.assignment:
         if command.known != partition.replicas:
             raise PartitionChanged(topic.name, command.partition, partition)
-        for node in target:
-            _broker(state, node)
-        if len(set(target)) < len(target):
-            raise InvalidReassignment(topic.name, command.partition, target, "each node has one replica at most")
+        if reason := _objection(state, topic, partition, target):
+            raise InvalidReassignment(topic.name, command.partition, target, reason)
         partition = reassigned(partition, target, state.brokers)
         _check_reassigned(topic, command.partition, partition)
         state = _with_partition(state, topic, command.partition, partition)
     return state, PartitionIs(state.index, partition)
 
 
+def _objection(state: ClusterState, topic: TopicState, partition: PartitionState, target: tuple[int, ...]) -> str:
+    """Why these cannot be the replicas of a partition; empty: they can."""
+    if len(set(target)) < len(target):
+        return "each node has one replica at most"
+    if unknown := [node for node in target if node not in state.brokers]:
+        return f"node {unknown[0]} has never registered"
+    least = in_sync_count_min(topic.config)
+    if len(target) < min(least, len(partition.original)):
+        return f"{IN_SYNC_MIN} is {least}, so no record would be acknowledged by all; lower it first"
+    return ""
+
+
 def _check_reassigned(topic: TopicState, number: int, partition: PartitionState) -> None:
     """Raise if replicas that go at once would leave what is acknowledged on too few, or without a leader."""
     before = topic.partitions[number]
-    least = min(in_sync_count_min(topic, before), len(before.in_sync))
+    least = min(in_sync_needed(topic, before), len(before.in_sync))
     if len(partition.in_sync) < min(least, len(partition.replicas)):
         reason = f"{len(partition.in_sync)} of them are in sync, {least} are needed before others go"
         raise InvalidReassignment(topic.name, number, partition.assignment, reason)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from logdb.disk import longest_sync_ms
 from logdb.errors import LogdbError, NotLeaderOrFollower, SyncFailed, ThreadUnavailable, UnknownPartition, UnknownTopic
-from logdb.model import TopicPartition
+from logdb.model import TopicPartition, in_sync_count_min
 from logdb.store.protocols import Leadership, PartitionState, ReplicaReport, Storage
 from logdb.threads import renewed, started
 from logdb_replication.controller.commands import AlterInSync, ResignLeader
@@ -191,7 +191,7 @@ class ReplicaManager:
         try:
             if self._roles.get(where) == role:
                 if led is not None and not led.is_over:
-                    led.changed(state, self._brokers, _in_sync_count_min(topic), self._now_ms())
+                    led.changed(state, self._brokers, in_sync_count_min(topic.config), self._now_ms())
                 self._take_reassignment(where, state, role)
                 return
             self._roles.pop(where, None)
@@ -268,7 +268,7 @@ class ReplicaManager:
             epoch_start_offset=start_offset,
             high_watermark=log.high_watermark,
             flushed_offset=log.flushed_offset,
-            in_sync_count_min=_in_sync_count_min(topic),
+            in_sync_count_min=in_sync_count_min(topic.config),
             lag_ms=self._lag_ms,
             now_ms=now_ms,
         )
@@ -448,7 +448,3 @@ class ReplicaManager:
             worker.end()
             worker.join()
         self._flushers.close()
-
-
-def _in_sync_count_min(topic: TopicState) -> int:
-    return int(topic.config.get("min.insync.replicas", 1))

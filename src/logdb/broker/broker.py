@@ -87,7 +87,17 @@ from logdb.model import (
 )
 from logdb.requests.session import CHANGE_COUNT_MAX
 from logdb.store.check.report import Copied, Report
-from logdb.store.protocols import BrokerInfo, Metadata, PartitionState, ReplicaLog, Replication, SecurityDocument, Storage, always
+from logdb.store.protocols import (
+    BrokerInfo,
+    ClusterNodes,
+    Metadata,
+    PartitionState,
+    ReplicaLog,
+    Replication,
+    SecurityDocument,
+    Storage,
+    always,
+)
 from logdb.threads import renewed
 
 if TYPE_CHECKING:
@@ -384,6 +394,16 @@ class Broker:
         """The brokers of the cluster by their ids, fenced ones too."""
         return self._metadata.brokers()
 
+    def cluster_nodes(self) -> ClusterNodes:
+        if not self.is_replicated:
+            return ClusterNodes((), {})
+        serving = tuple(broker.node_id for broker in self.brokers() if not broker.fenced)
+        partitions: dict[TopicPartition, PartitionState] = {}
+        for info in self.topics(internal=True):
+            with contextlib.suppress(UnknownTopic, UnknownPartition):  # it was deleted meanwhile
+                partitions |= {TopicPartition(info.name, number): state for number, state in enumerate(self.placement(info))}
+        return ClusterNodes(serving, partitions)
+
     @property
     def controller_id(self) -> int | None:
         """The node whose controller leads the quorum; None: no node does, or this one does not know it."""
@@ -422,9 +442,9 @@ class Broker:
         return sizes
 
     def reassign(
-        self, targets: Mapping[TopicPartition, Sequence[int] | None], *, may_change_count: bool = True
+        self, targets: Mapping[TopicPartition, Sequence[int] | None], *, may_change_count: bool = True, timeout_ms: int | None = None
     ) -> dict[TopicPartition, LogdbError | None]:
-        return self._metadata.reassign(targets, may_change_count=may_change_count)
+        return self._metadata.reassign(targets, may_change_count=may_change_count, timeout_ms=timeout_ms)
 
     def reassignments(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, PartitionState]:
         """The state of each partition that is being reassigned, of some or of all."""
@@ -441,9 +461,9 @@ class Broker:
         return found
 
     def elect_leaders(
-        self, partitions: Iterable[TopicPartition] | None, *, unclean: bool = False
+        self, partitions: Iterable[TopicPartition] | None, *, unclean: bool = False, timeout_ms: int | None = None
     ) -> dict[TopicPartition, LogdbError | None]:
-        return self._metadata.elect_leaders(partitions, unclean=unclean)
+        return self._metadata.elect_leaders(partitions, unclean=unclean, timeout_ms=timeout_ms)
 
     def partition_count(self, topic: str) -> int:
         return self._metadata.partition_count(topic)

@@ -17,7 +17,7 @@ from logdb.cli.output import counted, emit, say, size_text, table
 from logdb.cli.params import CONFIG_KEY, PAIR, TOPIC, matching_names
 from logdb.cli.session import Session, common, pass_session
 from logdb.errors import UnknownTopic
-from logdb.model import BY_DEFAULT, TOPIC_CONFIGS, PartitionInfo, TopicInfo
+from logdb.model import BY_DEFAULT, PartitionInfo, TopicInfo, in_sync_count_min
 
 Pairs = Sequence[tuple[str, str]]
 Lines = Literal["all", "with overrides", "at min isr", "under min isr", "under replicated", "unavailable"]
@@ -139,7 +139,7 @@ def _chosen(topic: TopicInfo, lines: Lines) -> TopicInfo:
     chosen = _PARTITIONS.get(lines)
     if chosen is None:
         return topic
-    least = int(topic.config.get("min.insync.replicas", TOPIC_CONFIGS["min.insync.replicas"].default))
+    least = in_sync_count_min(topic.config)
     return topic._replace(partitions=tuple(one for one in topic.partitions if chosen(one, least)))
 
 

@@ -180,8 +180,8 @@ class Database(Administration):
             timeout_ms: The iterator ends when no change came for so long; None: it does not.
             stop: The iterator ends when this is set.
             internal: Report internal topics, too.
-            cluster: Of a cluster report brokers that come and go, too, and who leads each partition and is in sync with it.  Those
-                changes that come while no node answers are not reported: afterwards ``describe_topic`` says what is.
+            cluster: Of a cluster report brokers that come and go, too, and who leads each partition and is in sync with it.  Of what
+                comes while no node answers, or while another node is looked for, the difference is reported.
 
         Returns:
             An iterator of ``TopicEvent``, and with ``cluster`` of ``ClusterEvent``.

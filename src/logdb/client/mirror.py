@@ -24,7 +24,7 @@ from typing import NamedTuple
 from logdb.client.database import Database
 from logdb.codec import convert
 from logdb.errors import Closed, LogdbError, MirrorDiverged, OffsetOutOfRange, PolicyViolation, UnexpectedOffset, UnknownTopic
-from logdb.model import INTERNAL_TOPICS, OffsetAndMetadata, TopicInfo, TopicPartition
+from logdb.model import IN_SYNC_MIN, INTERNAL_TOPICS, OffsetAndMetadata, TopicInfo, TopicPartition
 from logdb.requests.session import Session
 from logdb.store.protocols import PartitionLog
 
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 CHUNK_SIZE_BYTES = 1 << 20
 MARK = "logdb.mirror.of"
-_OWN = (MARK, "min.insync.replicas")  # configs that the target has by itself
+_OWN = (MARK, IN_SYNC_MIN)  # configs that the target has by itself
 _EMPTY_COUNT_MAX = 1 << 31
 
 

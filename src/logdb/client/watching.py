@@ -1,20 +1,21 @@
 """``db.watch``: an iterator of changes of topics, and of a cluster's nodes.
 
-It keeps the last known state of the topics.  If the session no longer knows its position (the server restarted, or the iterator
-was idle for too long), it compares that state with the present one, and reports the differences.
+It keeps the last known state of the topics and nodes.  If the session no longer knows its position (the server restarted, another node
+answers, or the iterator was idle for too long), it compares that state with the present one, and reports the differences.
 """
 
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Self
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from logdb.broker.watch import by_name, differences
 from logdb.model import INTERNAL_TOPICS, ClusterEvent, TopicEvent
 
 if TYPE_CHECKING:
     from logdb.requests.session import Session
+    from logdb.store.protocols import ClusterNodes
 
 _WAIT_MS_MAX = 10_000
 _STOP_WAIT_MS_MAX = 100  # between two checks for a stop
@@ -28,6 +29,7 @@ class Watch:
         self._timeout_ms, self._stop = timeout_ms, stop
         self._position = session.changes(None, 0).position
         self._known = by_name(session.topics(internal=True))
+        self._nodes = KnownNodes(session.cluster_nodes()) if cluster else None
         self._news: deque[TopicEvent | ClusterEvent] = deque()
 
     def __iter__(self) -> Self:
@@ -55,20 +57,31 @@ class Watch:
             changes = self._session.changes(self._position, timeout_ms)
             events: Iterable[TopicEvent | ClusterEvent] = changes.events
             if not changes.complete:
-                events = differences(self._known, by_name(self._session.topics(internal=True)))
+                events = self._differences()
             self._position = changes.position
             self._news.extend(filter(self._is_wanted, events))
         return self._news.popleft() if self._news else None
 
+    def _differences(self) -> list[TopicEvent | ClusterEvent]:
+        """What may have changed since the last event; in the order in which a node tells of one change."""
+        events: list[TopicEvent | ClusterEvent] = [*differences(self._known, by_name(self._session.topics(internal=True)))]
+        if self._nodes is not None:
+            events += self._nodes.events(self._session.cluster_nodes())
+        return events
+
     def _is_wanted(self, event: TopicEvent | ClusterEvent) -> bool:
         if isinstance(event, TopicEvent):
             return self._is_new(event) and (self._internal or not event.topic.internal)
-        return self._cluster and (self._internal or event.partition is None or event.partition.topic not in INTERNAL_TOPICS)
+        if self._nodes is None or not self._nodes.is_new(event):
+            return False
+        return self._internal or event.partition is None or event.partition.topic not in INTERNAL_TOPICS
 
     def _is_new(self, event: TopicEvent) -> bool:
         """Whether an event is news; a comparison of all topics may have reported it already."""
         name, topic_id, known = event.topic.name, event.topic.topic_id, self._known.get(event.topic.name)
         if event.kind == "topic_deleted":
+            if self._nodes is not None:
+                self._nodes.forget(name)
             if known is None or known.topic_id != topic_id:
                 return False
             del self._known[name]
@@ -77,3 +90,52 @@ class Watch:
             return False
         self._known[name] = event.topic
         return True
+
+
+class _Led(NamedTuple):
+    leader: int | None
+    leader_epoch: int
+    in_sync: frozenset[int]
+
+
+class KnownNodes:
+    """The brokers of a cluster that serve, and who leads each partition and is in sync with it, as a watch has reported them."""
+
+    def __init__(self, nodes: "ClusterNodes") -> None:
+        self._serving: set[int] = set(nodes.serving)
+        self._partitions = {
+            where: _Led(state.leader, state.leader_epoch, frozenset(state.in_sync)) for where, state in nodes.partitions.items()
+        }
+
+    def forget(self, topic: str) -> None:
+        """Forget the partitions of a deleted topic: the leader epochs of another one of that name begin again."""
+        self._partitions = {where: state for where, state in self._partitions.items() if where.topic != topic}
+
+    def events(self, nodes: "ClusterNodes") -> Iterator[ClusterEvent]:
+        """All that these nodes are, as events, of which ``is_new`` tells the differences: brokers first, then partitions by topic."""
+        for node in sorted({*nodes.serving, *self._serving}):
+            yield ClusterEvent("broker_joined" if node in nodes.serving else "broker_left", node)
+        for where, state in sorted(nodes.partitions.items()):
+            what = state.leader, where, state.leader_epoch, state.in_sync
+            yield ClusterEvent("leader_changed", *what)
+            yield ClusterEvent("in_sync_changed", *what)
+
+    def is_new(self, event: ClusterEvent) -> bool:
+        """Whether an event is news, which is known from now on; a comparison may have reported it already, and a node may be behind."""
+        if event.partition is None:
+            assert event.node is not None
+            was, serves = event.node in self._serving, event.kind == "broker_joined"
+            (self._serving.add if serves else self._serving.discard)(event.node)
+            return was != serves
+        before = self._partitions.get(event.partition)
+        if before is None:  # of a new partition the leader alone is told, where it has one
+            self._partitions[event.partition] = _Led(event.node, event.leader_epoch, frozenset(event.in_sync))
+            return event.kind == "in_sync_changed" or event.node is not None
+        if event.leader_epoch < before.leader_epoch:
+            return False
+        if event.kind == "leader_changed":
+            after = before._replace(leader=event.node, leader_epoch=event.leader_epoch)
+        else:
+            after = before._replace(leader_epoch=event.leader_epoch, in_sync=frozenset(event.in_sync))
+        self._partitions[event.partition] = after
+        return (after.leader, after.in_sync) != (before.leader, before.in_sync)

@@ -26,6 +26,7 @@ from logdb.model import (
     TopicInfo,
     TopicPartition,
 )
+from logdb.store.protocols import ClusterNodes
 from logdb.store.protocols import PartitionLog as PartitionLog  # noqa: PLC0414  # what a session hands out
 
 if TYPE_CHECKING:
@@ -169,6 +170,10 @@ class Session(Protocol):
         Waits for the first change, for ``timeout_ms`` at most, but may return earlier without one.
         """
         return self.submit(requests.topics.Changes(position=position, timeout_ms=timeout_ms, count_max=count_max))
+
+    def cluster_nodes(self) -> ClusterNodes:
+        """The brokers of a cluster that serve, and its partitions, of internal topics too; without a cluster there are none."""
+        return self.submit(requests.topics.ClusterNodes())
 
     # ------------------------------------------------------------ the whole
 

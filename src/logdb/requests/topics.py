@@ -9,6 +9,7 @@ from logdb.log.isolation import IsolationLevel
 from logdb.model import BY_DEFAULT, ConfigValue, ExpiredRecords, ListChange, TopicInfo, TopicPartition
 from logdb.requests.request import May, Need, Request, cluster, each_topic, listed, named
 from logdb.requests.resources import CLUSTER
+from logdb.store import protocols
 from logdb.store.check.report import Copied, Report
 from logdb.store.protocols import PartitionState
 
@@ -66,6 +67,17 @@ class Changes(Request[model.Changes], frozen=True):
             return may("Describe", "Cluster", CLUSTER)
 
         return answer._replace(events=tuple(event for event in answer.events if shown(event)))
+
+
+class ClusterNodes(Request[protocols.ClusterNodes], frozen=True):
+    needs = (listed("Describe", "Topic"),)
+
+    def visible(self, answer: protocols.ClusterNodes, may: May) -> protocols.ClusterNodes:
+        shown = {name for name in {where.topic for where in answer.partitions} if may("Describe", "Topic", name)}
+        return protocols.ClusterNodes(
+            serving=answer.serving if may("Describe", "Cluster", CLUSTER) else (),
+            partitions={where: state for where, state in answer.partitions.items() if where.topic in shown},
+        )
 
 
 class Wait(Request[bool], frozen=True):
@@ -167,12 +179,14 @@ class Reassign(Request[dict[TopicPartition, LogdbError | None]], frozen=True):
     Attributes:
         targets: The nodes of each, the preferred leader first; None: what is under way is cancelled.
         may_change_count: A partition may get another number of replicas (KIP-860).
+        timeout_ms: How long to wait for the controllers, for all partitions together; None: as for every change of topics.
     """
 
     local = True
     needs = (cluster("Alter"),)
     targets: Mapping[TopicPartition, tuple[int, ...] | None]
     may_change_count: bool = True
+    timeout_ms: int | None = None
 
 
 class Reassignments(Request[dict[TopicPartition, PartitionState]], frozen=True):
@@ -189,12 +203,14 @@ class ElectLeaders(Request[dict[TopicPartition, LogdbError | None]], frozen=True
     Attributes:
         partitions: None: all, and those for which nothing is to be elected are left out of the answer.
         unclean: Of those without a leader the first replica that is alive leads, with what it has: what it lacks is lost.
+        timeout_ms: As of ``Reassign``.
     """
 
     local = True
     needs = (cluster("Alter"),)
     partitions: tuple[TopicPartition, ...] | None
     unclean: bool = False
+    timeout_ms: int | None = None
 
 
 # ---------------------------------------------------------------- the whole

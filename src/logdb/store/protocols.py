@@ -518,6 +518,13 @@ class BrokerInfo(NamedTuple):
         return None if not host else f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+class ClusterNodes(NamedTuple):
+    """What changes in ``ClusterEvent``: the brokers that serve, and who leads each partition and is in sync with it."""
+
+    serving: tuple[int, ...]
+    partitions: Mapping[TopicPartition, PartitionState]
+
+
 class Following(Protocol):
     """One follower of a document."""
 
@@ -602,19 +609,27 @@ class Metadata(Protocol):
         """The leader, the replicas and the in-sync set of a partition; raises UnknownTopic, UnknownPartition."""
 
     def reassign(
-        self, targets: "Mapping[TopicPartition, Sequence[int] | None]", *, may_change_count: bool = True
+        self, targets: "Mapping[TopicPartition, Sequence[int] | None]", *, may_change_count: bool = True, timeout_ms: int | None = None
     ) -> dict[TopicPartition, LogdbError | None]:
         """Let partitions have other replicas, each by itself; returns while new replicas fetch, with the error of each that is refused.
 
         Args:
             targets: The nodes of each, the preferred leader first; None: what is under way is cancelled.
             may_change_count: A partition may get another number of replicas.
+            timeout_ms: How long to wait for the controllers; None: as for every change.
+
+        Raises:
+            MetadataTimeout: They have not confirmed all in time.
         """
 
     def elect_leaders(
-        self, partitions: Iterable[TopicPartition] | None, *, unclean: bool = False
+        self, partitions: Iterable[TopicPartition] | None, *, unclean: bool = False, timeout_ms: int | None = None
     ) -> dict[TopicPartition, LogdbError | None]:
-        """Let each partition be led by its preferred leader, with the error of each where that is not so; see ``requests.topics``."""
+        """Let each partition be led by its preferred leader, with the error of each where that is not so; see ``requests.topics``.
+
+        Raises:
+            MetadataTimeout: as ``reassign``.
+        """
 
     @property
     def reassignment_bytes_per_s(self) -> int | None:

@@ -419,7 +419,11 @@ class Store:
         return PartitionState(self.node_id, self.log(topic, partition).leader_epoch, (self.node_id,), (self.node_id,))
 
     def reassign(
-        self, targets: Mapping[TopicPartition, Sequence[int] | None], *, may_change_count: bool = True
+        self,
+        targets: Mapping[TopicPartition, Sequence[int] | None],
+        *,
+        may_change_count: bool = True,
+        timeout_ms: int | None = None,  # noqa: ARG002 -- nothing is waited for
     ) -> dict[TopicPartition, LogdbError | None]:
         """Each partition stays on the single node: another choice of replicas is refused."""
         unknown = self._unknown(targets)
@@ -441,6 +445,7 @@ class Store:
         partitions: Iterable[TopicPartition] | None,
         *,
         unclean: bool = False,  # noqa: ARG002 -- it leads either way
+        timeout_ms: int | None = None,  # noqa: ARG002 -- nothing is waited for
     ) -> dict[TopicPartition, LogdbError | None]:
         """The single node leads each partition."""
         wanted = tuple(partitions or ())

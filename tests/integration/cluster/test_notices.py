@@ -5,6 +5,8 @@ import urllib.request
 
 import pytest
 
+import logdb
+from logdb.model import ClusterEvent, TopicPartition
 from support.cluster_process import cluster_process, eventually
 
 pytestmark = pytest.mark.timeout(120)
@@ -48,3 +50,27 @@ def test_a_node_is_killed_and_comes_back(tmp_path):
                 line = stream.readline().decode()
                 if line.startswith("event: "):
                     kinds.add(line.removeprefix("event: ").strip())
+
+
+def test_a_watch_whose_node_is_killed_tells_at_the_next_one_what_it_missed(tmp_path):
+    def partitions_at(node):
+        return node.describe_topic("t").partitions
+
+    with cluster_process(tmp_path) as cluster, cluster.open(2) as two, cluster.open(3) as three:
+        three.create_topic("t", partitions=3)
+        eventually(lambda: all(len(one.in_sync) == 3 for one in partitions_at(three)))
+        eventually(lambda: any(one.leader == 1 for one in partitions_at(three)))
+        with logdb.open(cluster.urls) as db:
+            watch = db.watch(cluster=True, timeout_ms=0)
+            eventually(lambda: not list(watch))
+            led = {one.partition for one in db.describe_topic("t").partitions if one.leader == 1}
+
+            cluster.kill(1)
+            for node in (two, three):
+                eventually(lambda: all(one.leader in {2, 3} and set(one.in_sync) == {2, 3} for one in partitions_at(node)))  # noqa: B023
+            expected = [ClusterEvent("broker_left", 1)]
+            for one in partitions_at(three):
+                what = one.leader, TopicPartition("t", one.partition), one.leader_epoch, one.in_sync
+                expected += [ClusterEvent("leader_changed", *what)] * (one.partition in led) + [ClusterEvent("in_sync_changed", *what)]
+            assert list(watch) == expected
+            assert list(watch) == [], "each is told once"

@@ -10,6 +10,7 @@ from logdb.cli.app import cli
 from support.cluster import Load, stored
 from support.cluster_process import ClusterProcess, cluster_process, eventually
 from support.history import check
+from support.serving import Served
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.xdist_group("cluster")]
 
@@ -79,6 +80,33 @@ def test_a_throttle_progress_and_cancel(nodes):
         eventually(lambda: own_end_offset(db, "slow") == 0)
     with logdb.open(nodes.urls) as db:
         assert len(list(db.log("slow", 0).read(0))) == 200
+
+
+def test_rest_shows_what_is_under_way_at_each_node(nodes):
+    create(nodes, "shown", (1,))
+    create(nodes, "rests", (1,))
+    with nodes.open(1) as db, db.producer() as producer:
+        for _ in range(200):
+            producer.send("shown", bytes(20_000), partition=0)
+    asked(nodes, "partitions", "reassign", "--topic", "shown", "--to", "2", "--throttle", "2KB", code=1)
+    for door in (Served(None, url, None) for url in nodes.urls):
+        cluster = "/v3/clusters/" + door.call("/v3/clusters")[1]["data"][0]["cluster_id"]
+        of_all, of_topic, of_others = (f"{cluster}/topics/{name}/partitions/-/reassignment" for name in ("-", "shown", "rests"))
+        at = f"{cluster}/topics/shown/partitions/0"
+        told = door.call(of_topic)[1]
+        assert (told["kind"], told["data"]) == ("KafkaReassignmentList", door.call(of_all)[1]["data"])
+        (one,) = told["data"]
+        assert door.call(f"{at}/reassignment") == (200, one)
+        assert one["kind"] == "KafkaReassignment"
+        assert one["metadata"]["resource_name"].endswith("/topic=shown/partition=0/reassignment")
+        assert [one[name] for name in ("topic_name", "partition_id", "adding_replicas", "removing_replicas")] == ["shown", 0, [2], [1]]
+        assert one["replicas"] == {"related": f"{door.url}{at}/replicas"}
+        assert {replica["broker_id"] for replica in door.call(f"{at}/replicas")[1]["data"]} == {1, 2}
+        assert door.call(of_others)[1]["data"] == []
+        assert door.call(f"{cluster}/topics/rests/partitions/0/reassignment")[0] == 404
+    asked(nodes, "partitions", "reassign", "--topic", "shown", "--cancel")
+    assert door.call(f"{at}/reassignment")[0] == 404
+    assert door.call(of_all)[1]["data"] == []
 
 
 def test_another_throttle_holds_at_once(nodes):

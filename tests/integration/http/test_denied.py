@@ -122,6 +122,7 @@ ASKS = {
     ("POST", "/logdb/v1/topics/{topic}/partitions/{partition}/flush"): Ask(OF_TOPIC + "/flush", {}),
     # ---------------------------------------------------------------- calls of a session
     **call("topics", {"internal": True}, found=[]),
+    **call("cluster_nodes", {}, found={"serving": [], "partitions": []}),
     **call("groups", {}, found=[]),
     **call("transactions", {}, found=[]),
     **call("describe_topic", {"name": "{topic}"}),
@@ -218,9 +219,7 @@ ASKS = {
     ("POST", "/v3/clusters/{cluster_id}/topics/{topic_name}/configs:alter"): Ask(
         V3_TOPIC + "/configs:alter", {"data": [{"name": "retention.ms", "value": "5"}]}
     ),
-    ("GET", "/v3/clusters/{cluster_id}/topics/-/partitions/-/reassignment"): Ask(
-        V3 + "/topics/-/partitions/-/reassignment", found=listing("KafkaReassignmentList", "topics", "-", "partitions", "-", "reassignment")
-    ),
+    ("GET", "/v3/clusters/{cluster_id}/topics/-/partitions/-/reassignment"): Ask(V3 + "/topics/-/partitions/-/reassignment"),
     ("GET", "/v3/clusters/{cluster_id}/topics/{topic_name}/partitions/-/reassignment"): Ask(V3_TOPIC + "/partitions/-/reassignment"),
     ("GET", "/v3/clusters/{cluster_id}/topics/{topic_name}/partitions/{partition_id}/reassignment"): Ask(
         V3_TOPIC + "/partitions/0/reassignment"

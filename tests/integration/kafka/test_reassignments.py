@@ -110,6 +110,9 @@ def test_kafka_python(nodes, admin, create, elected):
     assert admin.alter_partition_reassignments({there: [1, 9]}) == {there: errors.for_code(39)}
     assert admin.alter_partition_reassignments({there: [3, 2]}) == {there: None}
     moved(nodes, "python", (3, 2))
+    with nodes.open(1) as db:
+        db.alter_topic("python", config={"min.insync.replicas": 2})
+    assert admin.alter_partition_reassignments({there: [1]}) == {there: errors.for_code(39)}
     assert there not in admin.list_partition_reassignments()
     assert admin.list_partition_reassignments([there]) == {}
 

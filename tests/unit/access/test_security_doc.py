@@ -20,7 +20,7 @@ TABLE = PAGE.partition("## What each call needs")[2].partition("\n\nA principal"
 ROWS = dict(re.findall(r"^\| (.+?) \| (.+) \|$", TABLE, re.MULTILINE)[1:])
 PHRASE = re.compile(rf"\b({'|'.join({one for some in OPERATIONS.values() for one in some})})\b(?: ({'|'.join(OPERATIONS)})\b)?")
 REQUESTS_OF = {
-    "list topics, transactional ids": "topics changes transactions",
+    "list topics, leaders of partitions, transactional ids": "topics changes cluster_nodes transactions",
     "list groups": "groups",
     "describe a topic, its partitions and offsets": "describe_topic partition_count log open_transactions offset_for_timestamp epoch_at",
     "describe configs": "describe_configs",

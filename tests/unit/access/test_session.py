@@ -15,9 +15,11 @@ from logdb.requests.groups import CommitOffsets, FetchOffsets
 from logdb.requests.principals import ANONYMOUS, Principal
 from logdb.requests.records import ReadBatches
 from logdb.requests.session import PartitionLog, Session
-from logdb.requests.topics import CreateTopic, DeleteTopic
+from logdb.requests.topics import ClusterNodes, CreateTopic, DeleteTopic
 from logdb.requests.users import CredentialStore, Quota
+from logdb.store import protocols
 from logdb.store.housekeeping import Housekeeping
+from logdb.store.protocols import PartitionState
 from support.batches import Rec, encode_batch
 from support.produced import batch
 from support.security import secure
@@ -26,7 +28,7 @@ from support.transactional import Writer
 
 ALICE, HOME = Principal("User", "alice"), "10.0.0.1"
 BATCH = encode_batch([Rec(b"x")])
-LISTS = {"topics", "changes", "groups", "transactions"}  # leave out instead of refusing
+LISTS = {"topics", "changes", "cluster_nodes", "groups", "transactions"}  # leave out instead of refusing
 OF_LOGS = {"read_batches", "aborted_transactions", "open_transactions", "offset_for_timestamp", "epoch_at"}  # submitted; a log's methods
 BEYOND = {
     "describe_configs",
@@ -217,6 +219,17 @@ def test_changes_leave_out_topics_that_may_not_be_described(opened, broker):
     first = session.changes(begin, 0, count_max=1)
     assert first.events == () and first.complete and first.position != begin
     assert [event.topic.name for event in session.changes(first.position, 0).events] == ["mine"]
+
+
+def test_of_a_cluster_brokers_and_topics_that_may_be_described_are_shown():
+    partitions = {TopicPartition(topic, 0): PartitionState(1, 0, (1,), (1,)) for topic in ("mine", "hidden")}
+    nodes, mine = protocols.ClusterNodes((1, 2), partitions), TopicPartition("mine", 0)
+    assert ClusterNodes().visible(nodes, lambda operation, kind, name: name == "mine") == ((), {mine: partitions[mine]})
+    assert ClusterNodes().visible(nodes, lambda operation, kind, name: kind == "Cluster") == ((1, 2), {})
+
+
+def test_without_a_cluster_there_are_no_nodes(opened):
+    assert opened("Describe Topic orders").cluster_nodes() == ((), {})
 
 
 def test_a_transaction_shows_no_topics_that_may_not_be_described(opened, broker):

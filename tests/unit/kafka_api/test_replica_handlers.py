@@ -14,6 +14,8 @@ from logdb_kafka_api.apis import APIS
 from logdb_kafka_api.errors import Code
 from logdb_kafka_api.handlers import HANDLERS
 from logdb_replication.controller.commands import AlterInSync, FenceBroker, Replica, UnfenceBroker
+from logdb_replication.controller.errors import ControllerUnavailable
+from logdb_replication.raft.errors import UnknownOutcome
 from support.metadata_nodes import Controller, Node
 from support.security import secure
 
@@ -180,6 +182,15 @@ def test_replicas_that_cannot_be(ask, replicas, more, code):
     assert bool(ask.moving()) == (code == Code.NONE)
 
 
+def test_fewer_replicas_than_an_acknowledgement_needs_are_refused(ask):
+    ask.broker.alter_topic("t", config={"min.insync.replicas": 2})
+    assert ask.reassign([(("t", 0), [3])])[1] == {("t", 0): Code.INVALID_REPLICA_ASSIGNMENT}
+    assert ask.moving() == {}
+    assert ask.reassign([(("t", 0), [3, 1])])[1] == ask.reassign([(("t", 0), None)])[1] == {("t", 0): Code.NONE}
+    ask.broker.alter_topic("t", config={"min.insync.replicas": 1})
+    assert ask.reassign([(("t", 0), [3])])[1] == {("t", 0): Code.NONE}
+
+
 def test_a_replica_that_alone_is_in_sync_does_not_go_at_once(ask, controller):
     ask.reassign([(("t", 0), [3, 2])])
     in_sync(controller, 0, 3, 1)
@@ -194,6 +205,27 @@ def test_what_is_refused_of_one_partition_is_done_of_another(ask):
     told = {("t", 9): unknown, ("t", -1): unknown, ("u", 0): unknown, ("t", 0): Code.NONE, ("t", 1): Code.INVALID_REQUEST}
     assert ask.reassign(asked)[1] == told
     assert ask.moving().keys() == {("t", 0)}
+
+
+# ---------------------------------------------------------------- how long the controller is waited for
+
+
+@pytest.mark.parametrize("silence", [ControllerUnavailable(5, "no leader is known"), UnknownOutcome("the connection is closed")])
+@pytest.mark.parametrize(("timeout_ms", "least_s", "most_s"), [(20_000, 1, 20), (0, 0, 0), (-1, 0, 0), (2**31 - 1, 30, 30)])
+def test_a_controller_is_waited_for_as_long_as_the_request_says(ask, controller, monkeypatch, silence, timeout_ms, least_s, most_s):
+    def propose(command, timeout_s):
+        asked_s.append(timeout_s)
+        raise silence
+
+    asked_s = []
+    for command in (FenceBroker(1, 1), UnfenceBroker(1, 1)):
+        controller.propose(command)
+    in_sync(controller, 0, 1, 2)
+    monkeypatch.setattr(controller, "propose", propose)
+    assert ask.reassign([(("t", 0), [3, 1])], timeout_ms=timeout_ms) == (Code.REQUEST_TIMED_OUT, {})
+    assert ask.elect({"t": [0]}, timeout_ms=timeout_ms) == (Code.REQUEST_TIMED_OUT, {("t", 0): Code.REQUEST_TIMED_OUT})
+    assert len(asked_s) == 2
+    assert all(least_s <= each <= most_s for each in asked_s)
 
 
 # ---------------------------------------------------------------- the rate of reassignments

@@ -13,6 +13,7 @@ from logdb.errors import (
     InvalidReassignment,
     InvalidReplicationFactor,
     InvalidTopic,
+    MetadataTimeout,
     NoReassignment,
     PreferredLeaderNotAvailable,
     ReplicaCountChanged,
@@ -176,7 +177,7 @@ def test_what_cannot_be_made_here_is_tried_again(nodes, monkeypatch, caplog):
 def test_a_change_that_this_node_does_not_see_is_no_success(nodes, controller, monkeypatch):
     monkeypatch.setattr("logdb_replication.metadata.TIMEOUT_S", 0.01)
     controller.nodes.clear()
-    with pytest.raises(ControllerUnavailable, match="not heard of it yet"):
+    with pytest.raises(MetadataTimeout, match="not heard of it yet"):
         nodes[0].metadata.create_topic("t")
 
 
@@ -324,12 +325,17 @@ def test_the_replicas_of_another_change_come_between(led_by_one, controller, mon
     ((3, 3), InvalidReassignment, "each node has one replica at most"),
     ((1, 2, 3), ReplicaCountChanged, "they are 3 in place of 2"),
 ])  # fmt: skip
-def test_replicas_that_cannot_be_are_refused_before_they_are_proposed(led_by_one, controller, nodes_of_it, kind, reason):
-    index = controller.index
+def test_replicas_that_cannot_be_are_refused(led_by_one, controller, nodes_of_it, kind, reason):
+    before = controller.machine.state.topics
     error = refused(led_by_one.reassign({HERE: nodes_of_it}, may_change_count=False))
     assert type(error) is kind
     assert reason in str(error)
-    assert controller.index == index
+    assert controller.machine.state.topics is before
+
+
+def test_more_nodes_than_a_command_holds_are_refused(led_by_one):
+    for many in (tuple(range(1, 100)), (2**31,)):
+        assert isinstance(refused(led_by_one.reassign({HERE: many})), InvalidReassignment)
 
 
 def test_what_is_refused_of_one_partition_is_done_of_another(led_by_one):
@@ -349,7 +355,7 @@ def test_without_a_quorum_a_call_of_many_partitions_ends(nodes, controller, monk
         raise ControllerUnavailable(1, "no quorum")
 
     monkeypatch.setattr(controller, "propose", propose)
-    with pytest.raises(ControllerUnavailable):
+    with pytest.raises(MetadataTimeout):
         metadata.reassign({TopicPartition("t", number): (1, 2, 3) for number in range(50)})
     assert len(tried) < 50
 

@@ -11,6 +11,7 @@ from support.session_needs import CALLS
 LISTS = {
     "topics": {"Describe Topic"},
     "changes": {"Describe Topic"},
+    "cluster_nodes": {"Describe Topic"},
     "groups": {"Describe Group"},
     "transactions": {"Describe TransactionalId"},
 }  # leave out

@@ -477,7 +477,7 @@ def test_more_replicas_of_one():
 
 
 def test_another_order_and_fewer_replicas_are_there_at_once():
-    made = reassignable()
+    made = reassignable(**{"min.insync.replicas": 1})
     assert reassign(made, 2, 1, 3) == PartitionState(1, 0, (2, 1, 3), (2, 1, 3), 1)
     assert reassign(made, 3) == PartitionState(3, 1, (3,), (3,), 2)
 
@@ -497,10 +497,27 @@ def test_what_was_decided_upon_other_replicas_is_refused():
     reassign(made, 4, 5, 1)
     with pytest.raises(PartitionChanged):
         reassign(made, 2, 3, 4, known=(1, 2, 3))
-    with pytest.raises(UnknownBroker):
-        reassign(made, 2, 3, 9)
-    with pytest.raises(InvalidReassignment, match="each node has one replica"):
-        reassign(made, 2, 2)
+
+
+@pytest.mark.parametrize(("target", "reason"), [
+    ((2, 3, 9), "node 9 has never registered"),
+    ((2, 3, -1), "node -1 has never registered"),
+    ((2, 2), "each node has one replica at most"),
+    ((4,), "min.insync.replicas is 2, so no record would be acknowledged by all; lower it first"),
+])  # fmt: skip
+def test_replicas_that_cannot_be_are_refused(target, reason):
+    made = reassignable()
+    before = made.state.topics
+    with pytest.raises(InvalidReassignment) as refused:
+        reassign(made, *target)
+    assert (refused.value.replicas, refused.value.reason) == (target, reason)
+    assert made.state.topics is before
+
+
+def test_as_few_replicas_as_before_are_allowed_where_acknowledgements_need_more():
+    made = reassignable(factor=1)
+    assert reassign(made, 4).target == (4,)
+    assert reassign(made).replicas == (1,)
 
 
 def test_a_cancel_that_would_lose_records_is_refused():
@@ -520,9 +537,9 @@ def test_a_target_that_is_fenced_is_waited_for():
     made = reassignable(factor=2)
     made.apply(FenceBroker(2, made.epochs[2]))
     assert made.state.partition("t", 0).in_sync == (1, 2)  # with fewer nothing is committed
-    assert reassign(made, 2).target == (2,)
+    assert reassign(made, 2, 1).target == (2, 1)
     made.unfence(2)
-    assert made.state.partition("t", 0) == PartitionState(2, 1, (2,), (2,), 2)
+    assert made.state.partition("t", 0) == PartitionState(1, 0, (2, 1), (2, 1), 2)
 
 
 def test_partitions_that_are_added_have_as_many_replicas_as_the_target():
