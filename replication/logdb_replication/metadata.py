@@ -65,7 +65,7 @@ _FACTOR_MAX = 2**15 - 1  # of a command
 _FIRST_START_S = 10.0
 IN_SYNC_MIN = "min.insync.replicas"
 _REASSIGN_TRIES = 5
-_AT_ONCE = 8
+_PROPOSAL_COUNT_MAX = 8
 _OF_A_PARTITION: tuple[type[LogdbError], ...] = (
     *REFUSALS.kinds,
     NoReassignment,
@@ -369,9 +369,9 @@ class ClusterMetadata:
             finally:
                 deque(left, maxlen=0)  # after a failure the others end, too
 
-        pool = Pool(_AT_ONCE, "logdb-reassign")
+        pool = Pool(_PROPOSAL_COUNT_MAX, "logdb-partitions")
         try:
-            for done in [pool.submit(change_next) for _ in range(min(_AT_ONCE, len(outcomes)))]:
+            for done in [pool.submit(change_next) for _ in range(min(_PROPOSAL_COUNT_MAX, len(outcomes)))]:
                 done.result()
         finally:
             pool.shutdown()
