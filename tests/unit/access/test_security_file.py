@@ -4,6 +4,7 @@ import os
 import random
 import stat
 import threading
+import tracemalloc
 from unittest.mock import Mock
 
 import pytest
@@ -150,6 +151,20 @@ def test_changes_at_the_same_time_are_all_made(directory):
     for thread in threads:
         thread.join()
     assert len(load(IO(), directory).super_users) == 20
+
+
+def test_a_small_file_takes_memory_for_what_it_holds(io, directory):
+    put(io, directory, FULL)
+    taken = []
+    following = SecurityFile(io, directory).follow(taken.append)
+    tracemalloc.start()  # counts a buffer by its size, touched or not
+    try:
+        following.refresh()
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
+        following.close()
+    assert taken == [encode(FULL)]
 
 
 def test_who_holds_the_lock_is_waited_for_and_then_named(io, directory, monkeypatch):
