@@ -433,9 +433,12 @@ class FollowingSecurity:
             return
         with self._lock:
             state = self._metadata.state
-            if state.security_version != self._version:
-                self._version = state.security_version  # one that is damaged is not taken twice
+            if state.security_version == self._version:
+                return
+            try:
                 self._take(state.security)
+            finally:
+                self._version = state.security_version  # one that is damaged is not taken twice
 
     def close(self) -> None:
         """There is nothing to let go of."""

@@ -9,6 +9,7 @@ import pytest
 import logdb
 from logdb.access.access_control import AccessControl
 from logdb.access.authentication import AuthenticationOff, ClientCertificate
+from logdb.access.security_document import Security, encode
 from logdb.errors import AuthenticationFailed, InvalidTopic, InvalidTransactionState, LogdbError, NotAuthorized, UnknownTopic
 from logdb.model import OffsetAndMetadata, TopicPartition
 from logdb.requests.groups import CommitOffsets, FetchOffsets
@@ -371,6 +372,22 @@ def test_a_session_that_appends_again_is_asked_again_once_rights_change(db, open
     with pytest.raises(NotAuthorized):
         session.produce("orders", 0, BATCH)
     assert session.produce("other", 0, BATCH).start == 1
+
+
+def test_what_is_allowed_while_rights_change_is_asked_again(opened, monkeypatch):
+    session = opened("Write Topic orders")
+    access = session._access
+    configure = access.quotas.configure
+
+    def append_meanwhile(*given):
+        session.produce("orders", 0, BATCH)  # as another thread does: the new ACLs do not hold yet
+        configure(*given)
+
+    monkeypatch.setattr(access._file, "refresh", lambda: None)
+    monkeypatch.setattr(access.quotas, "configure", append_meanwhile)
+    access._take(encode(Security()))
+    with pytest.raises(NotAuthorized):
+        session.produce("orders", 0, BATCH)
 
 
 def test_what_a_session_may_append_to_depends_on_its_address(db, broker):
