@@ -310,7 +310,7 @@ def test_a_damaged_file_is_said_once_until_it_is_another(io, directory, watched)
 
 
 def test_a_file_that_cannot_be_read_for_a_moment_is_read_at_the_next_look(io, directory, watched, monkeypatch):
-    """As when all descriptors are taken: what was taken away from somebody meanwhile must not stay theirs."""
+    """As when all descriptors are taken: a right that was taken away meanwhile must not stay."""
     watched, taken = watched
     put(io, directory, FULL)
     look(watched)

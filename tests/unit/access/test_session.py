@@ -137,7 +137,7 @@ def test_a_call_is_refused_without_any_part_of_it(opened, db, name, needs):
         lambda log: log.append_batches(batch([b"x"], 1, 0, 0)),
     ],
 )
-def test_nobody_appends_to_what_groups_are_kept_in(broker, append):
+def test_no_client_appends_to_what_groups_are_kept_in(broker, append):
     broker.commit_offsets("readers", {ORDERS: OffsetAndMetadata(1)}).result()
     session = AccessControl(broker).session(ANONYMOUS, HOME)
     ends = [session.log("__consumer_offsets", partition).end_offset for partition in range(session.partition_count("__consumer_offsets"))]
@@ -345,7 +345,7 @@ def test_a_log_and_its_records_are_of_no_use_either(db, broker):
     access.close()
 
 
-def test_nobody_is_asked_nothing_any_more_once_authentication_is_on(db, broker):
+def test_the_anonymous_principal_is_refused_once_authentication_is_on(db, broker):
     access = AccessControl(broker)
     session = access.session(ANONYMOUS, HOME, AuthenticationOff())
     session.log("orders")
@@ -430,7 +430,7 @@ def test_metrics_are_for_who_may_see_them_on_this_machine_too(opened):
         lambda log: log.append_batches(batch([b"x"], 1, 0, 0)),
     ],
 )
-def test_nobody_writes_to_what_logdb_keeps_its_groups_in(broker, append):
+def test_no_principal_writes_to_what_logdb_keeps_its_groups_in(broker, append):
     broker.commit_offsets("readers", {ORDERS: OffsetAndMetadata(1)}).result()
     log = AccessControl(broker).session(ANONYMOUS, HOME).log("__consumer_offsets")
     before = log.end_offset
