@@ -105,7 +105,7 @@ def test_three_groups_each_read_all(db):
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_members_come_and_go_and_everything_is_read_once(db, strategy):
-    """Each commits before it gives up what it has: nobody reads what another has read."""
+    """Each commits before it gives up what it has: none reads what another has read."""
     fill(db, 3000)
 
     def member():
@@ -631,7 +631,7 @@ def test_closing_the_database_first(db):
         consumer.poll()
     consumer.close()
     with logdb.open(db.path) as again:
-        assert again._session.fetch_offsets("g") == {}, "nobody has said that its records were dealt with"
+        assert again._session.fetch_offsets("g") == {}, "no commit says that its records were dealt with"
 
 
 def test_leaving_by_unsubscribing(db):

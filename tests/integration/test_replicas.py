@@ -192,7 +192,7 @@ def test_a_wait_for_replicas_ends_with_the_epoch(replicas):
     replicas.create_topic()
     leader = replicas.leader()
     for node in replicas.followers():
-        node.manager.close()  # nobody follows any more
+        node.manager.close()  # no replica follows any more
     answers = []
     thread = threading.Thread(target=lambda: answers.append(produced(leader, encode_batch([b"x"]))[0]))
     thread.start()
@@ -606,7 +606,7 @@ def test_a_damaged_follower_leaves_the_in_sync_set_and_is_fetched_again(replicas
 
 @pytest.mark.parametrize("replicas", [{"scrub": 1 << 30}], indirect=True)
 @pytest.mark.parametrize("which", ["follower", "leader"])
-def test_damage_that_nobody_reads_is_found_and_fetched_again(replicas, which):
+def test_damage_that_no_client_reads_is_found_and_fetched_again(replicas, which):
     grown(replicas)
     node = replicas.leader() if which == "leader" else replicas.followers()[0]
     path = damage(node)

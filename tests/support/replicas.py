@@ -28,7 +28,7 @@ TOPIC_ID = "id-of-the-topic-000000"
 
 
 class Controller:
-    """The quorum and its log, without failures of its own; ``down``: it answers nobody."""
+    """The quorum and its log, without failures of its own; ``down``: it answers no request."""
 
     def __init__(self) -> None:
         self.machine, self._index, self._lock = Machine(CLUSTER), itertools.count(1), threading.Lock()

@@ -89,8 +89,8 @@ class AuthorizedSession(Session):
                             when the credential was last valid          expires
         _throttle_ms        ``charge``, ``take_throttle_ms``            by the door's one answer to the request
         _given_up           ``give_up``, any thread                     for good: what is not done ends and is undone
-        _appends            ``_authorize_append``: the last request     while the access control has changed ``_appends_count`` times
-                            that it allowed
+        _append_allowed     ``_authorize_append``: the last request     while the access control has changed so often
+                            that it allowed, and the changes then
         forwards            the door, before the first request          always: another node may do what this one refuses, in a cluster
         gathers             the same                                    always: lists have what the other nodes coordinate, too
 
@@ -111,8 +111,7 @@ class AuthorizedSession(Session):
         self.credential = credential
         self._expires_ms = credential.expires_ms if isinstance(credential, Token | ClientCertificate) else None
         self._seen_count = -1  # changes of the access control when it was looked at last
-        self._appends: Produce | None = None
-        self._appends_count = -1
+        self._append_allowed: tuple[Produce, int] | None = None
 
     def go_on_for(self, asking: "AuthorizedSession") -> None:
         """Serve another request of the same principal, which may come from another address, or with another credential."""
@@ -165,12 +164,12 @@ class AuthorizedSession(Session):
     def _authorize_append(self, request: Produce) -> None:
         """As ``authorize``; a client appends to one partition again and again."""
         self._access.refresh()
-        change_count = self._access.change_count
-        if request == self._appends and change_count == self._appends_count:
+        asked = request, self._access.change_count
+        if asked == self._append_allowed:
             self._look()
             return
         self.authorize(request)
-        self._appends, self._appends_count = request, change_count
+        self._append_allowed = asked
 
     def permitted(self, request: Q) -> tuple[Q, dict[TopicPartition, NotAuthorized]]:
         """The request without the partitions of refused topics, and the error of each of these; the audit log has a line for each topic.

@@ -176,13 +176,7 @@ class Broker:
         self._told_defaults: Mapping[str, object] = {}  # the part of them that is an option of the server
         self._producer_ids: Iterable[int] = iter(())
         self._producer_ids_lock = renewed(threading.Lock())
-        if storage.mode == "a":
-            self.events = Events()
-            metadata.listen(self.events.add)
-            if nodes is not None:
-                metadata.listen(nodes.learn)
-        else:
-            self.events = PolledEvents(metadata.change_number, lambda: metadata.topics(internal=True))
+        self.events = _events_of(metadata, nodes, is_writer=storage.mode == "a")
 
     def end_dangling_transactions(self) -> None:
         """After an unclean stop: end the transactions that it left open, in a thread of their own; raises ThreadUnavailable."""
@@ -923,6 +917,17 @@ def _replicated(durability: Durability | None) -> Durability:
             f"durability={durability!r}: in a cluster, in-sync replicas have flushed what is acknowledged; no call chooses"
         )
     return "os"
+
+
+def _events_of(metadata: Metadata, nodes: "OtherNodes | None", *, is_writer: bool) -> Events | PolledEvents:
+    """The changes of the metadata: it tells them in the process that writes; a reader looks for them."""
+    if not is_writer:
+        return PolledEvents(metadata.change_number, lambda: metadata.topics(internal=True))
+    events = Events()
+    if nodes is not None:
+        metadata.listen(nodes.learn)  # first: a watcher asks for the topic as soon as it hears of the change
+    metadata.listen(events.add)
+    return events
 
 
 def _of_cluster(local: LocalPeers, replication: Replication | None, metadata: Metadata, nodes: "OtherNodes") -> TransactionPeers:

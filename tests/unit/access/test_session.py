@@ -9,6 +9,7 @@ import pytest
 import logdb
 from logdb.access.access_control import AccessControl
 from logdb.access.authentication import AuthenticationOff, ClientCertificate
+from logdb.access.security_document import Security, encode
 from logdb.errors import AuthenticationFailed, InvalidTopic, InvalidTransactionState, LogdbError, NotAuthorized, UnknownTopic
 from logdb.model import OffsetAndMetadata, TopicPartition
 from logdb.requests.groups import CommitOffsets, FetchOffsets
@@ -138,7 +139,7 @@ def test_a_call_is_refused_without_any_part_of_it(opened, db, name, needs):
         lambda log: log.append_batches(batch([b"x"], 1, 0, 0)),
     ],
 )
-def test_nobody_appends_to_what_groups_are_kept_in(broker, append):
+def test_no_client_appends_to_what_groups_are_kept_in(broker, append):
     broker.commit_offsets("readers", {ORDERS: OffsetAndMetadata(1)}).result()
     session = AccessControl(broker).session(ANONYMOUS, HOME)
     ends = [session.log("__consumer_offsets", partition).end_offset for partition in range(session.partition_count("__consumer_offsets"))]
@@ -357,7 +358,7 @@ def test_a_log_and_its_records_are_of_no_use_either(db, broker):
     access.close()
 
 
-def test_nobody_is_asked_nothing_any_more_once_authentication_is_on(db, broker):
+def test_the_anonymous_principal_is_refused_once_authentication_is_on(db, broker):
     access = AccessControl(broker)
     session = access.session(ANONYMOUS, HOME, AuthenticationOff())
     session.log("orders")
@@ -384,6 +385,22 @@ def test_a_session_that_appends_again_is_asked_again_once_rights_change(db, open
     with pytest.raises(NotAuthorized):
         session.produce("orders", 0, BATCH)
     assert session.produce("other", 0, BATCH).start == 1
+
+
+def test_what_is_allowed_while_rights_change_is_asked_again(opened, monkeypatch):
+    session = opened("Write Topic orders")
+    access = session._access
+    configure = access.quotas.configure
+
+    def append_meanwhile(*given):
+        session.produce("orders", 0, BATCH)  # as another thread does: the new ACLs do not hold yet
+        configure(*given)
+
+    monkeypatch.setattr(access._file, "refresh", lambda: None)
+    monkeypatch.setattr(access.quotas, "configure", append_meanwhile)
+    access._take(encode(Security()))
+    with pytest.raises(NotAuthorized):
+        session.produce("orders", 0, BATCH)
 
 
 def test_what_a_session_may_append_to_depends_on_its_address(db, broker):
@@ -426,7 +443,7 @@ def test_metrics_are_for_who_may_see_them_on_this_machine_too(opened):
         lambda log: log.append_batches(batch([b"x"], 1, 0, 0)),
     ],
 )
-def test_nobody_writes_to_what_logdb_keeps_its_groups_in(broker, append):
+def test_no_principal_writes_to_what_logdb_keeps_its_groups_in(broker, append):
     broker.commit_offsets("readers", {ORDERS: OffsetAndMetadata(1)}).result()
     log = AccessControl(broker).session(ANONYMOUS, HOME).log("__consumer_offsets")
     before = log.end_offset

@@ -598,7 +598,7 @@ def test_what_is_not_admitted_is_not_appended() -> None:
     assert asked == []
 
 
-def test_while_one_is_asked_for_nobody_else_gets_the_offsets() -> None:
+def test_while_one_is_asked_for_no_other_thread_gets_the_offsets() -> None:
     sink = Sink()
     inside, others = threading.Event(), list[int]()
     other = threading.Thread(target=lambda: (inside.wait(), others.append(sink.append(b"other"))))

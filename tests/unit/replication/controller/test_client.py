@@ -83,7 +83,7 @@ def test_where_none_leads_the_reason_of_each_controller_is_told():
 
 
 def test_an_operators_question_waits_for_an_election():
-    """Without one it fails at once: nobody answers."""
+    """Without one it fails at once: no controller answers."""
     electing = raising(*[NotQuorumLeader(None)] * 3)
 
     def elected(request):

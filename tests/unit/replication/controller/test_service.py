@@ -271,7 +271,7 @@ def test_describe_names_the_brokers(controller):
     ]
 
 
-def test_a_machine_refuses_where_nobody_listens_and_says_nothing_where_it_is_slow(monkeypatch):
+def test_a_machine_refuses_where_no_process_listens_and_says_nothing_where_it_is_slow(monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as door:
         address = door.getsockname()
         assert not services._refuses({"kafka": ("127.0.0.1", 1), "http": address})
