@@ -903,7 +903,9 @@ class Broker:
         return GroupCoordinator(self._group_config, lambda: str(uuid.uuid4()), self._member_memory)
 
     def _transaction_coordinator(self, log: ReplicaLog, epoch: int) -> TransactionCoordinator:
-        return TransactionCoordinator(self._transaction_config, self._new_producer_id, epoch, log.epoch_start_offset)
+        """In a cluster a new epoch loses no record that a producer has an answer for: it was replicated before."""
+        epoch_start_offset = 0 if self.is_replicated else log.epoch_start_offset
+        return TransactionCoordinator(self._transaction_config, self._new_producer_id, epoch, epoch_start_offset)
 
 
 def _replicated(durability: Durability | None) -> Durability:
