@@ -162,14 +162,14 @@ class AuthorizedSession(Session):
                     raise self._refusal(operation, resource_type, name)
 
     def _authorize_append(self, request: Produce) -> None:
-        """As ``authorize``; a client appends to one partition again and again."""
-        self._access.refresh()
-        asked = request, self._access.change_count
-        if asked == self._append_allowed:
+        """As ``authorize``, once the access control is refreshed; a client appends to one partition again and again."""
+        change_count = self._access.change_count
+        asked = request, change_count
+        if asked != self._append_allowed:
+            self.authorize(request)
+            self._append_allowed = asked
+        elif change_count != self._seen_count or self._expires_ms is not None:
             self._look()
-            return
-        self.authorize(request)
-        self._append_allowed = asked
 
     def permitted(self, request: Q) -> tuple[Q, dict[TopicPartition, NotAuthorized]]:
         """The request without the partitions of refused topics, and the error of each of these; the audit log has a line for each topic.
@@ -467,6 +467,7 @@ class AuthorizedSession(Session):
         expected_offset: int | None = None,
         mirrored: bool = False,
     ) -> range:
+        self._access.refresh()
         self._authorize_append(Produce(topic, partition, durability, transactional_id, expected_offset, mirrored))
         how: _Durably = {
             "durability": durability,
@@ -480,6 +481,34 @@ class AuthorizedSession(Session):
             offsets = self._others(error).produce(topic, partition, batches, **how)
         self.appended(topic, len(offsets), len(batches))
         return offsets
+
+    def append_at_once(self, request: Produce, batches: Buffer) -> tuple[int, ReplicaLog] | None:
+        """Append for the next request of the same client, which is counted, if it waits for nothing; not for a node of a cluster.
+
+        Args:
+            request: Names partition and level alone.
+            batches: As ``produce``; none is of a transaction.
+
+        Returns:
+            The base offset, and the log; None: nothing was done.
+
+        Raises:
+            AuthenticationFailed, NotAuthorized: as ``authorize``.
+            errors of ``append_batches``.
+        """
+        access = self._access
+        log = self._broker.log_at_once(TopicPartition(request.topic, request.partition), request.durability)
+        access.refresh()
+        if log is None or access.quotas.limits(self.principal):
+            return None
+        access.metrics.request_of(request.method)
+        self._authorize_append(request)
+        try:
+            offsets = log.append_batches(batches, durability=request.durability)
+        except UnknownTopic as error:
+            raise self._unknown(error) from None
+        access.metrics.appended(request.topic, len(offsets), len(batches))
+        return offsets.start, log
 
     def leadership(self, topic: str, partition: int, *, acknowledged_by_all: bool = True) -> Leadership | None:
         """On a cluster's node, before an append: what to wait for behind it; None: the append is forwarded, and waits there.

@@ -518,6 +518,15 @@ class Broker:
             return False
         return (durability or log.durability) != "fsync" and not log.fsync_only
 
+    def log_at_once(self, where: TopicPartition, durability: Durability | None = None) -> ReplicaLog | None:
+        """The log of a partition, if clients have appended to it here, and an append at that level waits for no disk; without a cluster."""
+        if self.replication is not None or self._store.mode != "a" or where not in self._dangling.ended or where.topic in INTERNAL_TOPICS:
+            return None
+        log = self._store.open_logs.get(where)
+        if log is None or log.fsync_only or (durability or log.durability) == "fsync":
+            return None
+        return log
+
     def is_at_end(self, topic: str, partition: int, offset: int) -> bool:
         """Whether a log that is in use ends at ``offset``, or before it; False also for one whose use may wait for a disk."""
         log = self._open_log(topic, partition)

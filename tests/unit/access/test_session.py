@@ -14,7 +14,7 @@ from logdb.errors import AuthenticationFailed, InvalidTopic, InvalidTransactionS
 from logdb.model import OffsetAndMetadata, TopicPartition
 from logdb.requests.groups import CommitOffsets, FetchOffsets
 from logdb.requests.principals import ANONYMOUS, Principal
-from logdb.requests.records import ReadBatches
+from logdb.requests.records import Produce, ReadBatches
 from logdb.requests.session import PartitionLog, Session
 from logdb.requests.topics import ClusterNodes, CreateTopic, DeleteTopic
 from logdb.requests.users import CredentialStore, Quota
@@ -106,6 +106,33 @@ def test_batches_for_several_partitions_go_where_the_principal_may_write(opened,
     assert isinstance(answers[TopicPartition("secret", 0)], NotAuthorized)
     assert db.log("secret", 0).end_offset == 1
     assert session.topic_change_count is None
+
+
+def test_an_append_at_once_needs_what_produce_needs_and_is_counted_as_one_request(opened, broker):
+    asked = Produce("orders", 0)
+    session = opened("Write Topic orders")
+    before = session._access.metrics.counts()
+    assert session.append_at_once(asked, BATCH) is None  # no client has appended to the log
+    session.produce("orders", 0, BATCH)
+    assert [session.append_at_once(asked, BATCH)[0] for _ in range(3)] == [2, 3, 4]
+    counts = session._access.metrics.counts()
+    assert (counts.requests - before.requests, counts.calls["produce"], counts.topics["orders"].messages_in) == (3, 4, 4)
+    assert counts.topics["orders"].bytes_in == 4 * len(BATCH)
+    with pytest.raises(NotAuthorized):
+        opened("Write Topic other").append_at_once(asked, BATCH)
+    assert broker.log("orders").end_offset == 5
+
+
+def test_what_may_wait_is_not_appended_at_once(opened, db):
+    session = opened("Write Topic orders", "Write Topic other", quotas={ALICE: Quota(produce_bytes=1 << 20)})
+    session.produce("orders", 0, BATCH)
+    assert session.append_at_once(Produce("orders", 0), BATCH) is None  # of a quota
+    session = opened("Write Topic orders", "Write Topic other")
+    assert session.append_at_once(Produce("orders", 0, "fsync"), BATCH) is None
+    assert session.append_at_once(Produce("orders", 1), BATCH) is None
+    assert session.append_at_once(Produce("orders", 0, "os"), BATCH) is not None
+    db.alter_topic("orders", config={"durability": "fsync"})
+    assert session.append_at_once(Produce("orders", 0), BATCH) is None
 
 
 @pytest.mark.parametrize(("name", "needs"), WAYS, ids=[f"{name}: {' + '.join(needs)}" for name, needs in WAYS])
