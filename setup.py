@@ -20,6 +20,7 @@ HOT_SOURCES = (
     "hot_send",
     "hot_positions",
     "hot_iterator",
+    "batch",
     "crc32c",
     "murmur2",
 )
@@ -30,7 +31,7 @@ setup(
         Extension(
             "logdb._native._hot",
             [f"{NATIVE}/{name}.c" for name in HOT_SOURCES],
-            depends=[f"{NATIVE}/{name}.h" for name in ("hot", "bytes", "crc32c", "murmur2")],
+            depends=[f"{NATIVE}/{name}.h" for name in ("hot", "bytes", "batch", "logdb_native", "crc32c", "murmur2")],
             include_dirs=[NATIVE],
             extra_compile_args=["-O2", "-std=c11", "-fvisibility=hidden"],
         )

@@ -2,7 +2,7 @@
 
 The old billing takes amounts as they are; the new one knows discounts.  Since reading takes nothing away, both read the
 same orders, each as a group of its own: the new one from the first order on, writing to a topic of its own.  What the two say
-is compared before anybody relies on the new one.  Then the old one is switched off, and the orders that come next are billed
+is compared before the new one is relied on.  Then the old one is switched off, and the orders that come next are billed
 by the new one alone, none twice and none left out: it takes over the old one's offsets.
 """
 

@@ -50,7 +50,7 @@ def capture(db: logdb.Database, topic: str, origin: Origin) -> int:
         rows = [None if change.row is None else _json(change.row) for change in changes]
         headers = [[(POSITION, change.position.encode())] for change in changes]
         keys = [_json(change.key) for change in changes]
-        end = log.append_many(rows, keys, headers=headers, expected_offset=end).stop  # fails where somebody else captures, too
+        end = log.append_many(rows, keys, headers=headers, expected_offset=end).stop  # fails where another program captures, too
         known, count = changes[-1].position, count + len(changes)
     if known is not None:
         log.flush()

@@ -83,7 +83,8 @@ class Connection(asyncio.BufferedProtocol):
     ==================== ======================== ==============================================================
     ``identity``         authentication, or the   while the access control calls its credential valid
                          door that gave it
-    ``session``          ``answer_at_once``       while it is of ``identity``: requests that are answered at once use it, one at a time
+    ``session``          ``answer_at_once``,      always: it is of ``identity``; requests that are answered at once use it, one at a time
+                         ``go_on``
     ``repeated``,        the same                 always: the last Produce that was read there, if the next may repeat it; where that one
     ``appended_to``                               appends to
     ``exchange``         SaslHandshake, ``go_on`` from the handshake until the client is authenticated
@@ -431,6 +432,7 @@ class Connection(asyncio.BufferedProtocol):
             self.exchange = exchange
         else:
             self.identity, self.is_raw = identity, False
+            self.session = self.repeated = None
         return answer
 
     async def _send(self, transport: asyncio.Transport, parts: Sequence[Buffer]) -> None:

@@ -35,7 +35,7 @@ from logdb_kafka_api.frames import RequestHeader, UnsupportedApi
 from logdb_kafka_api.handlers import HANDLERS, UNAUTHENTICATED, produce
 from logdb_kafka_api.handlers.metadata import advertised, unsupported_version
 from logdb_kafka_api.limits import KafkaLimits
-from logdb_kafka_api.repeated import RepeatedProduce, repeatable
+from logdb_kafka_api.repeated import NO_ACKNOWLEDGEMENT, RepeatedProduce, repeatable
 
 logger = logging.getLogger(__name__)
 
@@ -235,15 +235,21 @@ class KafkaDoor(DoorResources):
         Raises:
             AuthenticationFailed, ConnectionError: as ``answer``.
         """
+        repeated = connection.repeated
+        again = None if repeated is None else repeated.read(frame)
+        if repeated is not None and again is not None:
+            answer = self._append_again(connection, repeated, *again)
+            if answer is not None:
+                return answer
         kept = connection.session  # a kept session finds out itself that authentication is on
         identity = self.identity_of(connection) if kept is None else connection.identity or UNASKED
         if identity is None or self.access.quotas.limits(identity.principal):
             return None
-        found = self._read_produce(connection, frame)
+        found = self._read_produce(frame) if repeated is None or again is None else repeated.request(*again)
         if found is None:
             return None
         header, request = found
-        if connection.repeated is None:
+        if again is None:
             self._remember(connection, header, request, frame)
         appends = produce.appends_of(request)
         if produce.waits(self, request["transactional_id"], appends, produce.durability_of(request)):
@@ -255,28 +261,45 @@ class KafkaDoor(DoorResources):
             return Answer(())
         if call.replicated is not None:
             return self._later(call, header, values)
-        encode = frames.encode_response if connection.repeated is None else connection.repeated.encode
-        return Answer(encode(header, values))
+        return Answer(frames.encode_response(header, values))
 
-    def _read_produce(self, connection: Connection, frame: Buffer) -> tuple[RequestHeader, Values] | None:
+    def _append_again(self, connection: Connection, repeated: RepeatedProduce, correlation_id: int, records: memoryview) -> Answer | None:
+        """The answer to a request that repeats the one before it; None: nothing was done, it takes more than most.
+
+        Raises:
+            AuthenticationFailed, ConnectionError: as ``answer``.
+        """
+        session = connection.session
+        if session is None:
+            return None
+        try:
+            appended = produce.append_again(self, session, repeated, records)
+        except AuthenticationFailed:
+            raise
+        except Exception as error:
+            refused = produce.failed(session, repeated.where, error)
+            if repeated.acks == NO_ACKNOWLEDGEMENT:
+                raise produce.unacknowledged(refused) from error
+            return Answer(repeated.refusal(correlation_id, refused))
+        if appended is None:
+            return None
+        return Answer(() if repeated.acks == NO_ACKNOWLEDGEMENT else (repeated.answer(correlation_id, *appended),))
+
+    @staticmethod
+    def _read_produce(frame: Buffer) -> tuple[RequestHeader, Values] | None:
         """The header and the message of a Produce request; None: it is none, or it is large."""
-        found = None if connection.repeated is None else connection.repeated.read(frame)
-        if found is None:
-            connection.repeated = None
-            try:
-                header, position = frames.read_header(frame)
-                request = frames.read_request(header, frame, position, frames.ON_LOOP_ELEMENTS_MAX)
-            except (UnsupportedApi, InvalidMessage):
-                return None
-            found = header, request
-        return found
+        try:
+            header, position = frames.read_header(frame)
+            return header, frames.read_request(header, frame, position, frames.ON_LOOP_ELEMENTS_MAX)
+        except (UnsupportedApi, InvalidMessage):
+            return None
 
     @staticmethod
     def _remember(connection: Connection, header: RequestHeader, request: Values, frame: Buffer) -> None:
         """Remember a request that goes where the last one went: a client that appends to partitions in turn repeats none."""
         where = repeatable(header, request, frame)
-        if where is not None and where == connection.appended_to:
-            connection.repeated = RepeatedProduce(header, request, frame)
+        is_repeated = where is not None and where == connection.appended_to
+        connection.repeated = RepeatedProduce(header, request, frame) if is_repeated else None
         connection.appended_to = where
 
     def _kept_session(self, connection: Connection, identity: Identity) -> AuthorizedSession:

@@ -18,7 +18,9 @@ from typing import Any
 
 from logdb.codec.schema import position_in, read_uvarint, write_uvarint
 from logdb.errors import InvalidMessage
-from logdb.model import Buffer, TopicPartition
+from logdb.model import DURABILITY_LEVELS, Buffer, TopicPartition
+from logdb.requests.records import Produce
+from logdb_kafka_api.errors import Code
 from logdb_kafka_api.frames import RequestHeader, encode_response
 
 Values = dict[str, Any]
@@ -29,23 +31,35 @@ _MARKS = {"base_offset": 0x0101010101010102, "log_append_time_ms": 0x01010101010
 """Numbers that are in an answer in no other place: a topic's name has none of these bytes."""
 _KEPT_BYTES_MAX = 1 << 10  # of a connection, which nothing counts
 _FIRST_VERSION = 5  # whose answers have all three
+NO_ACKNOWLEDGEMENT, OF_ALL = 0, -1
+ACKS = (OF_ALL, NO_ACKNOWLEDGEMENT, 1)
+ANY_OFFSET = -1
 
 
 def repeatable(header: RequestHeader, values: Values, frame: Buffer) -> TopicPartition | None:
     """Where a request for which ``RepeatedProduce`` can be made appends to; None: it is another one."""
-    if header.version < _FIRST_VERSION or values["detailed"] or len(values["topic_data"]) != 1:
+    is_usual = values["acks"] in ACKS and values["durability"] in ("", *DURABILITY_LEVELS) and values["transactional_id"] is None
+    if header.version < _FIRST_VERSION or not is_usual or values["detailed"] or len(values["topic_data"]) != 1:
         return None
     (topic,) = values["topic_data"]
     if len(topic["partition_data"]) != 1:
         return None
     (part,) = topic["partition_data"]
-    if not part["records"] or len(frame) - len(part["records"]) > _KEPT_BYTES_MAX:
+    is_placed = part["mirrored"] or part["expected_offset"] != ANY_OFFSET
+    if is_placed or not part["records"] or len(frame) - len(part["records"]) > _KEPT_BYTES_MAX:
         return None
     return TopicPartition(topic["name"], part["index"])
 
 
 class RepeatedProduce:
-    """What a request with records for one partition says beside them, and what answers it."""
+    """What a request with records for one partition says beside them, and what answers it.
+
+    Attributes:
+        where: The partition.
+        asked: What the session is asked for, each time.
+        version: Of the request.
+        acks: How many replicas the client waits for.
+    """
 
     def __init__(self, header: RequestHeader, values: Values, frame: Buffer) -> None:
         """``header``, ``values``: what was read from ``frame``."""
@@ -58,10 +72,13 @@ class RepeatedProduce:
         self._size_at = begin - len(_size(size_bytes, flexible=self._is_flexible))
         self._start, self._head = bytes(frame[:_START_BYTES]), bytes(frame[_HEAD_AT : self._size_at])
         self._tail = bytes(frame[begin + size_bytes :])
-        self._answer: tuple[int, bytes, bytes] | None = None
+        self.where = TopicPartition(topic["name"], part["index"])
+        self.asked = Produce(*self.where, durability=values["durability"] or None)
+        self.version, self.acks = header.version, values["acks"]
+        self._around: tuple[int, bytes, bytes] | None = None  # the numbers of an answer
 
-    def read(self, frame: Buffer) -> tuple[RequestHeader, Values] | None:
-        """The header and the message of a request that repeats this one; None: it does not."""
+    def read(self, frame: Buffer) -> tuple[int, memoryview] | None:
+        """The correlation id and the records of a request that repeats this one; None: it does not."""
         if frame[_HEAD_AT : self._size_at] != self._head or frame[:_START_BYTES] != self._start:
             return None
         try:
@@ -71,29 +88,31 @@ class RepeatedProduce:
         end = begin + size_bytes
         if size_bytes < 1 or end + len(self._tail) != len(frame) or frame[end:] != self._tail:
             return None
-        known, (correlation_id,) = self._header, _INT32.unpack_from(frame, _START_BYTES)
-        header = RequestHeader(known.api, known.version, correlation_id, known.client_id)
-        topic = self._topic | {"partition_data": [self._part | {"records": memoryview(frame)[begin:end]}]}
-        return header, self._values | {"topic_data": [topic]}
+        return _INT32.unpack_from(frame, _START_BYTES)[0], memoryview(frame)[begin:end]
 
-    def encode(self, header: RequestHeader, values: Values) -> Sequence[Buffer]:
-        """As ``encode_response``, of the answer to a request that repeats this one."""
-        ((answer,),) = (topic["partition_responses"] for topic in values["responses"])
-        if answer["error_code"]:
-            return encode_response(header, values)
-        if self._answer is None:
-            self._answer = _around_numbers(header, values, answer)
-        size_bytes, begin, end = self._answer
-        numbers = _NUMBERS.pack(answer["base_offset"], answer["log_append_time_ms"], answer["log_start_offset"])
-        return (_SIZE_AND_CORRELATION_ID.pack(size_bytes, header.correlation_id) + begin + numbers + end,)
+    def request(self, correlation_id: int, records: memoryview) -> tuple[RequestHeader, Values]:
+        """The header and the message of a request that repeats this one."""
+        topic = self._topic | {"partition_data": [self._part | {"records": records}]}
+        return self._header._replace(correlation_id=correlation_id), self._values | {"topic_data": [topic]}
 
+    def answer(self, correlation_id: int, base_offset: int, log_append_time_ms: int, log_start_offset: int) -> bytes:
+        """As ``encode_response``, of the answer that records were appended."""
+        if self._around is None:
+            self._around = self._around_numbers()
+        size_bytes, begin, end = self._around
+        numbers = _NUMBERS.pack(base_offset, log_append_time_ms, log_start_offset)
+        return _SIZE_AND_CORRELATION_ID.pack(size_bytes, correlation_id) + begin + numbers + end
 
-def _around_numbers(header: RequestHeader, values: Values, answer: Values) -> tuple[int, bytes, bytes]:
-    """The size of an answer, and its bytes between the correlation id and the numbers, and behind them."""
-    (topic,) = values["responses"]
-    marked = b"".join(encode_response(header, values | {"responses": [topic | {"partition_responses": [answer | _MARKS]}]}))
-    begin, _, end = marked.partition(_NUMBERS.pack(*_MARKS.values()))
-    return len(marked) - _INT32.size, begin[_SIZE_AND_CORRELATION_ID.size :], end
+    def refusal(self, correlation_id: int, answer: Values) -> Sequence[Buffer]:
+        """As ``encode_response``, of ``answer`` for the one partition."""
+        responses = [{"name": self.where.topic, "partition_responses": [answer]}]
+        return encode_response(self._header._replace(correlation_id=correlation_id), {"responses": responses})
+
+    def _around_numbers(self) -> tuple[int, bytes, bytes]:
+        """The size of an answer, and its bytes between the correlation id and the numbers, and behind them."""
+        marked = b"".join(self.refusal(0, {"index": self.where.partition, "error_code": Code.NONE} | _MARKS))
+        begin, _, end = marked.partition(_NUMBERS.pack(*_MARKS.values()))
+        return len(marked) - _INT32.size, begin[_SIZE_AND_CORRELATION_ID.size :], end
 
 
 def _size(size_bytes: int, *, flexible: bool) -> bytes:

@@ -91,9 +91,9 @@ def controllers(config_path: str) -> Iterator[tuple[ClusterConfig, ControllerCli
 
 
 def cluster_state(client: ControllerClient) -> ClusterState:
-    """What a controller has applied."""
+    """The state, with all that was committed before this call: an operator sees what his last command did."""
     machine = Machine(client.cluster)
-    while (found := client.watch(machine.state.index, 0, election_s=_ELECTION_S)).index > machine.state.index:
+    while (found := client.read(machine.state.index, _ELECTION_S)).index > machine.state.index:
         if found.snapshot is not None:
             machine.restore(found.index, found.snapshot)
         for index, command in found.commands:

@@ -10,6 +10,7 @@
     kafka_advertised = "board1:9092"   # what Kafka's clients are told; without it: ``kafka``
     tls_cert = "node.pem"              # TLS of the doors, and between the nodes; tls_key where it is not in the same file
     tls_ca = "ca.pem"                  # authorities of the nodes' certificates
+    scrub_bytes_per_second = 1048576   # how fast sealed segments are read again to find damage; 0: never
 
     [[nodes]]                          # one for each node, in every node's file the same
     number = 1
@@ -25,6 +26,7 @@ import tomllib
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
@@ -278,14 +280,13 @@ def _url(text: str) -> str:
     return f"{parts.scheme}://{parts.netloc}"
 
 
-def _number(given: Any) -> int:
-    if isinstance(given, bool) or not isinstance(given, int) or not 1 <= given < 1 << 31:
+def _number(given: Any, least: int = 1) -> int:
+    if isinstance(given, bool) or not isinstance(given, int) or not least <= given < 1 << 31:
         raise ValueError(given)
     return given
 
 
-def _count(given: Any) -> int:
-    return 0 if given == 0 and not isinstance(given, bool) else _number(given)
+_count = partial(_number, least=0)
 
 
 def _short(given: str) -> str:

@@ -2,7 +2,7 @@
 
 A log without a replica here is never opened, and stays empty.
 
-Threading: the thread of the copy of the state.
+Threading: ``bring`` from one thread at a time, ``drop`` too.
 """
 
 import logging
@@ -19,11 +19,12 @@ logger = logging.getLogger(__name__)
 class LocalTopics:
     """Creates, alters and deletes topics of the store, as a state says.
 
-    What fails here (a codec is not installed, the disk is full) is tried again with the next state.
+    What fails here (a codec is not installed, the disk is full) is tried again with the next call, and logged once.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._told: dict[str, type[LogdbError]] = {}  # what was logged of a topic
         self._brought: Mapping[str, TopicState] = {}  # these are in the store
         self._dropped: Mapping[str, TopicState] | None = None  # all others are not
 
@@ -32,7 +33,7 @@ class LocalTopics:
         if state.topics is self._brought:
             return
         new = [topic for name, topic in state.topics.items() if self._brought.get(name) is not topic]
-        failed = {topic.name for topic in new if not _done(topic.name, partial(self._bring, topic))}
+        failed = {topic.name for topic in new if not self._done(topic.name, partial(self._bring, topic))}
         self._brought = {name: topic for name, topic in state.topics.items() if name not in failed} if failed else state.topics
 
     def _bring(self, topic: TopicState) -> None:
@@ -51,14 +52,16 @@ class LocalTopics:
         if state.topics is self._dropped:
             return
         gone = set(self._store.topic_names()) - state.topics.keys()
-        done = [_done(name, partial(self._store.delete_topic, name)) for name in gone]
+        done = [self._done(name, partial(self._store.delete_topic, name)) for name in gone]
         self._dropped = state.topics if all(done) else None
 
-
-def _done(name: str, change: Callable[[], object]) -> bool:
-    try:
-        change()
-    except LogdbError as error:
-        logger.error("topic %s of this node is not as the cluster has it: %s", name, error)
-        return False
-    return True
+    def _done(self, name: str, change: Callable[[], object]) -> bool:
+        try:
+            change()
+        except LogdbError as error:
+            if self._told.get(name) is not type(error):
+                logger.error("topic %s of this node is not as the cluster has it: %s", name, error)
+                self._told[name] = type(error)
+            return False
+        self._told.pop(name, None)
+        return True

@@ -70,7 +70,7 @@ TIMEOUT_S = 30.0
 _FACTOR_MAX = 2**15 - 1  # of a command
 _FIRST_START_S = 10.0
 _REASSIGN_TRIES = 5
-_AT_ONCE = 8
+_PROPOSAL_COUNT_MAX = 8
 _OF_A_PARTITION: tuple[type[LogdbError], ...] = (
     *REFUSALS.kinds,
     NoReassignment,
@@ -384,9 +384,9 @@ class ClusterMetadata:
             finally:
                 deque(left, maxlen=0)  # after a failure the others end, too
 
-        pool = Pool(_AT_ONCE, "logdb-reassign")
+        pool = Pool(_PROPOSAL_COUNT_MAX, "logdb-partitions")
         try:
-            for done in [pool.submit(change_next) for _ in range(min(_AT_ONCE, len(outcomes)))]:
+            for done in [pool.submit(change_next) for _ in range(min(_PROPOSAL_COUNT_MAX, len(outcomes)))]:
                 done.result()
         finally:
             pool.shutdown()
@@ -448,9 +448,12 @@ class FollowingSecurity:
             return
         with self._lock:
             state = self._metadata.state
-            if state.security_version != self._version:
-                self._version = state.security_version  # one that is damaged is not taken twice
+            if state.security_version == self._version:
+                return
+            try:
                 self._take(state.security)
+            finally:
+                self._version = state.security_version  # one that is damaged is not taken twice
 
     def close(self) -> None:
         """There is nothing to let go of."""

@@ -184,6 +184,7 @@ class Node:
             config.node,
             connect=lambda node: HttpPeer(config.of(node).http, self._security),
             propose=propose,
+            bring=self._topics.bring,
             led=led,
             resigned=resigned,
             suspect=suspect,
@@ -216,7 +217,6 @@ class Node:
         """Have the store and the replicas follow the state."""
         if state.index < self._first_index:  # it does not know yet all topics that this node has
             return
-        self._topics.bring(state)
         self._replicas.apply(state, self._registered.broker_epoch)
         self._topics.drop(state)
         self._metadata.publish(state)

@@ -83,12 +83,17 @@ def prepare(path: str, config_path: str, *, execute: bool) -> ClusterFile:
 
 
 def _end_and_sync(path: str) -> None:
-    """Recover each log, end the transactions that no coordinator knows, and sync."""
-    with contextlib.closing(Store.open(path)) as store, contextlib.closing(Broker(store, store)):
+    """Recover each log, end the transactions that no coordinator knows, fence their producers, and sync.
+
+    A producer that still runs may have begun a transaction of which a crash has lost the begin: it may not go on with it.
+    """
+    with contextlib.closing(Store.open(path)) as store, contextlib.closing(Broker(store, store)) as broker:
         for topic in store.topic_names():
             for partition in range(store.partition_count(topic)):
                 store.log(topic, partition)
         store.complete_transactions()
+        for one in broker.transactions():
+            broker.init_producer_id(one.transactional_id, transaction_timeout_ms=one.timeout_ms)
         store.flush()
 
 

@@ -220,6 +220,13 @@ class File:
         except OSError as error:
             raise ReadFailed(self.path, position, str(error)) from error
 
+    def content(self, size_bytes_max: int) -> bytes:
+        """All of a small file, at most ``size_bytes_max`` bytes of it.
+
+        It takes memory for what the file holds: a read of the largest size would ask the system for that much, which a small board refuses.
+        """
+        return self.read(min(self.size_bytes(), size_bytes_max), 0)
+
     def pieces(self, size_bytes: int, position: int = 0, *, stop: int | None = None) -> Iterator[bytes]:
         """The bytes [``position``, ``stop``) as new bytes, ``size_bytes`` at a time; None: up to the end of the file."""
         while stop is None or position < stop:
@@ -304,14 +311,12 @@ class File:
 def read_file(io: IO, path: str, size_bytes_max: int) -> bytes:
     """The content of a small file, at most ``size_bytes_max`` bytes of it.
 
-    It takes memory for what the file holds: a read of the largest size would ask the system for that much, which a small board refuses.
-
     Raises:
         FileNotFoundError: There is none.
         ReadFailed: The system cannot read it.
     """
     with File(io, path, os.O_RDONLY) as file:
-        return file.read(min(file.size_bytes(), size_bytes_max), 0)
+        return file.content(size_bytes_max)
 
 
 def write_file(io: IO, path: str, data: Buffer, *, position: int = 0, sync: bool = True) -> None:

@@ -266,7 +266,7 @@ def in_a_terminal(*args, data_dir):
     with subprocess.Popen([LOGDB, *args], stdin=follower, stdout=follower, stderr=follower, env=env) as child:
         os.close(follower)
         parts = []
-        with contextlib.suppress(OSError):  # Linux: how a terminal says that nobody holds its other end
+        with contextlib.suppress(OSError):  # Linux: how a terminal says that no process holds its other end
             while part := os.read(leader, 65_536):
                 parts.append(part)
         os.close(leader)

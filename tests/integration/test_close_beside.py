@@ -175,7 +175,7 @@ def test_a_table_between_the_close_of_the_views_and_that_of_the_files(tmp_path):
 
 
 def test_a_transaction_that_begins_when_the_coordinators_have_ended(tmp_path):
-    """Its predecessor's has to be aborted first, and nobody does that any more."""
+    """Its predecessor's has to be aborted first, and no thread does that any more."""
     db = logdb.open(tmp_path / "db")
     db.create_topic("t")
     old = db.producer(transactional_id="x")

@@ -1,4 +1,4 @@
-"""Compaction beside those who read and write, in its own process and in others: nobody waits, nobody misses a key."""
+"""Compaction beside those who read and write, in its own process and in others: no thread waits, no reader misses a key."""
 
 import contextlib
 import itertools

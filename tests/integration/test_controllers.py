@@ -110,7 +110,7 @@ def test_a_dead_broker_is_fenced_at_once(patient_nodes):
     found = {broker["node"]: broker["fenced"] for broker in client.describe(nodes.leader()).brokers}
     assert found[2]
     brokers[3].beat()
-    brokers[3].die()  # its connection ends: nobody has to suspect it
+    brokers[3].die()  # its connection ends: no broker has to suspect it
     leader = nodes.leader()
     until(lambda: next(b["fenced"] for b in client.describe(leader).brokers if b["node"] == 3), seconds=5)
 

@@ -107,7 +107,7 @@ def test_what_cannot_be_closed_is_said(tmp_path, caplog):
 
     class Strange(IO):
         def chmod(self, path, mode):
-            raise PermissionError(1, "somebody else's")
+            raise PermissionError(1, "another user's")
 
     with logdb.open(tmp_path / "db", io=Strange()) as db, caplog.at_level(logging.WARNING):
         AccessControl(db._session).close()
@@ -159,7 +159,7 @@ def test_copies_over_the_network_too(tmp_path):
 def test_a_failure_to_close_leaves_no_security_file(tmp_path):
     io = FaultyIO()
     fill(tmp_path / "db")
-    io.chmod = lambda path, mode: (_ for _ in ()).throw(PermissionError(1, "somebody else's"))
+    io.chmod = lambda path, mode: (_ for _ in ()).throw(PermissionError(1, "another user's"))
     with pytest.raises(LogdbError):
         security_document.change(SecurityFile(io, str(tmp_path / "db")), lambda content: (content, None))
     assert not os.path.exists(tmp_path / "db" / "security.json")

@@ -273,7 +273,7 @@ def test_stop_and_close_end_a_follower(tmp_path):
     assert ended == ["stopped", "closed"]
 
 
-AS_NOBODY = """
+AS_ANOTHER_USER = """
 import os, sys
 import tempfile
 import logdb, logdb.store.store
@@ -296,7 +296,7 @@ def test_a_directory_that_may_not_be_written():
         try:
             for each in paths:
                 each.chmod(0o555 if each.is_dir() else 0o444)
-            subprocess.run([sys.executable, "-c", AS_NOBODY, str(path)], check=True)
+            subprocess.run([sys.executable, "-c", AS_ANOTHER_USER, str(path)], check=True)
         finally:
             for each in paths:
                 each.chmod(0o755 if each.is_dir() else 0o644)

@@ -18,6 +18,7 @@ from logdb_http_api.remote.connection import Security
 from logdb_kafka_api.errors import Code
 from logdb_kafka_api.messages.offsets import LIST_OFFSETS_REQUEST, LIST_OFFSETS_RESPONSE
 from logdb_replication.controller import commands
+from logdb_replication.replica.fetcher import Fetcher
 from logdb_replication.replica.peer import HttpPeer, PeerRequest, epochs_request, fetch_request
 from support.batches import encode_batch
 from support.damage import flip
@@ -25,7 +26,7 @@ from support.faulty_io import FaultyIO
 from support.followers import batches_of, check_equal
 from support.kafka_wire import Wire
 from support.produced import Sender, batch
-from support.replicas import TOKEN, Replicas, eventually
+from support.replicas import TOKEN, TOPIC_ID, Replicas, eventually
 
 
 @pytest.fixture
@@ -192,7 +193,7 @@ def test_a_wait_for_replicas_ends_with_the_epoch(replicas):
     replicas.create_topic()
     leader = replicas.leader()
     for node in replicas.followers():
-        node.manager.close()  # nobody follows any more
+        node.manager.close()  # no replica follows any more
     answers = []
     thread = threading.Thread(target=lambda: answers.append(produced(leader, encode_batch([b"x"]))[0]))
     thread.start()
@@ -279,6 +280,39 @@ def test_a_follower_whose_records_the_leader_has_deleted_begins_anew(replicas):
     assert 250 <= again.start_offset <= 255
     assert batches_of(again, 255) == batches_of(leader.log(), 255)
     eventually(lambda: {node.log().start_offset for node in replicas.nodes.values()} == {255})
+
+
+def test_an_answer_about_a_topic_that_was_made_anew_changes_nothing_of_the_new_one(replicas, monkeypatch):
+    replicas.create_topic(segment_bytes=1_024)
+    leader, third = replicas.leader(), replicas.followers()[-1]
+    replicas.stop(third.number)
+    for number in range(50):
+        produced(leader, encode_batch([b"%d" % number] * 10))
+    leader.broker.delete_records("t", 0, 255)
+    first_batch, asked, go_on = Fetcher._first_batch, threading.Event(), threading.Event()
+
+    def held(fetcher, one, offset):
+        found = first_batch(fetcher, one, offset)
+        if not found["error_code"]:
+            asked.set()
+            go_on.wait(30)
+        return found
+
+    monkeypatch.setattr(Fetcher, "_first_batch", held)
+    third = replicas.start(third.number)
+    assert asked.wait(30)
+    third.watches.clear()
+    topic = replicas.controller.state.topics["t"]
+    replicas.controller.propose(commands.DeleteTopic("t", topic.topic_id))
+    replicas.controller.propose(commands.CreateTopic("t", TOPIC_ID, topic.config, 1, 3))
+    third.watches.set()
+    eventually(third.manager._applying.locked)
+    go_on.set()
+    replicas.settle()
+    assert produced(replicas.leader(), encode_batch([b"new"])) == (Code.NONE, 0)
+    eventually(lambda: len(replicas.controller.partition().in_sync) == 3)
+    equal(replicas)
+    assert third.log().start_offset == 0
 
 
 @pytest.mark.parametrize("replicas", [{"lag_ms": 1500}], indirect=True)
@@ -533,6 +567,23 @@ def test_a_follower_whose_disk_is_full_or_fails_says_so_once(tmp_path, caplog, c
             equal(cluster, *where)
 
 
+def test_a_replica_of_a_topic_that_the_disk_had_no_room_for_is_made_once_there_is_some(tmp_path, caplog):
+    io = FaultyIO()
+    with Replicas(tmp_path, 2, lag_ms=300) as cluster:
+        cluster.options["io"] = io
+        full = cluster.start(3)
+        io.fail("pwrite", errno.ENOSPC, "topic.json")
+        cluster.create_topic()
+        eventually(lambda: len(cluster.controller.partition().in_sync) == 2)
+        tried = io.count("pwrite")
+        eventually(lambda: io.count("pwrite") > tried + 2)
+        told = [one.getMessage() for one in caplog.records if one.name.startswith("logdb_replication") and one.levelname == "ERROR"]
+        assert len(told) == 2, told
+        io.heal()
+        eventually(lambda: full.number in cluster.controller.partition().in_sync)
+        equal(cluster)
+
+
 def test_a_full_disk_without_another_replica_in_sync_is_tried_again_now_and_then(tmp_path, caplog):
     io = FaultyIO()
     with Replicas(tmp_path, 1, io=io) as cluster:
@@ -606,7 +657,7 @@ def test_a_damaged_follower_leaves_the_in_sync_set_and_is_fetched_again(replicas
 
 @pytest.mark.parametrize("replicas", [{"scrub": 1 << 30}], indirect=True)
 @pytest.mark.parametrize("which", ["follower", "leader"])
-def test_damage_that_nobody_reads_is_found_and_fetched_again(replicas, which):
+def test_damage_that_no_client_reads_is_found_and_fetched_again(replicas, which):
     grown(replicas)
     node = replicas.leader() if which == "leader" else replicas.followers()[0]
     path = damage(node)

@@ -263,7 +263,7 @@ def test_a_restored_database_gives_no_producer_id_twice(tmp_path, kind):
 
 
 class NoticedLock(ReaderWriterLock):
-    """Says when somebody comes to it."""
+    """Says when a thread comes to it."""
 
     def __init__(self):
         super().__init__()

@@ -1,6 +1,6 @@
 """A leader's log and a follower's against Python lists: records, epochs and producers, whatever becomes of the two.
 
-Appends of all kinds, fetches of any size, leaders that change hands with records that nobody else has, logs that are cut off and
+Appends of all kinds, fetches of any size, leaders that change hands with records that no other replica has, logs that are cut off and
 begin anew, flushes, checkpoints, kills and closes of either, compaction and retention of one. In the end the two are equal,
 byte for byte where nothing was compacted.
 """

@@ -68,7 +68,7 @@ class GroupMachine(RuleBasedStateMachine):
         super().__init__()
         self.runner = group_runner(member_count_max=4, **self.config)
         self.clients: list[Client] = []
-        self.identities: list[tuple[str, int]] = []  # (member id, generation) that anybody ever had
+        self.identities: list[tuple[str, int]] = []  # (member id, generation) that a member ever had
         self.brought: dict[int, dict[str, bytes]] = {}  # what the leader of a generation brought, once it was taken
         self.committed: dict[TopicPartition, tuple[int, int]] = {}  # offset, and when
         self.pending: dict[int, dict[TopicPartition, tuple[int, int]]] = {}
@@ -133,7 +133,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     @rule()
     def poll_all(self) -> None:
-        """Everybody takes part, until the group is stable or somebody sleeps."""
+        """All members take part, until the group is stable or one sleeps."""
         for _ in range(3):
             for client in self.clients:
                 if client.generation < 0 and client.joining is None:

@@ -96,7 +96,7 @@ class TransactionMachine(RuleBasedStateMachine):
         super().__init__()
         self.runner = transaction_runner(abort_on_recovery=False) if self.outlives_kills else transaction_runner(defer_additions=True)
         self.partitions = {partition: Partition() for partition in PARTITIONS}
-        self.given: list[tuple[str, ProducerIdAndEpoch]] = []  # every identity that anybody ever got
+        self.given: list[tuple[str, ProducerIdAndEpoch]] = []  # every identity that was ever given
         self.count = 0
         self.current: dict[str, int] = {}  # the transaction that is open, by the model's number
         self.written: dict[int, set[TopicPartition]] = {}
@@ -332,7 +332,7 @@ class TransactionMachine(RuleBasedStateMachine):
         for transaction, outcomes in found.items():
             assert not {True, False} <= outcomes, f"{transaction} is torn"
             if True in outcomes:
-                assert transaction in self.asked, f"{transaction} is committed though nobody asked for it"
+                assert transaction in self.asked, f"{transaction} is committed though no client asked for it"
                 there = {name for name, partition in self.partitions.items() if transaction in partition.outcomes()}
                 assert there >= self.written[transaction], f"{transaction} is committed without all of its records"
             if transaction in self.promised:

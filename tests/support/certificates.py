@@ -1,4 +1,4 @@
-"""Certificates for tests, by an authority that nobody else trusts."""
+"""Certificates for tests, by an authority that no system trusts."""
 
 import ssl
 from pathlib import Path

@@ -29,7 +29,7 @@ TOKEN = "the nodes' own"
 class Cluster:
     """What the nodes know in common: where they are, and who leads.
 
-    ``leaders``: of the partitions that do not have their first replica for a leader; None: nobody leads.
+    ``leaders``: of the partitions that do not have their first replica for a leader; None: none leads.
     """
 
     def __init__(self, store: Store) -> None:

@@ -26,7 +26,7 @@ class Unlimited(Bare):
 
 
 def open_replica(path: str | os.PathLike[str], *, limited: bool = False, **options: Any) -> Bare:
-    """A database whose leader epochs a controller gives; nobody ends its transactions.
+    """A database whose leader epochs a controller gives; no broker ends its transactions.
 
     Its logs take records of clients, as if a leader epoch had begun with each opening.
 

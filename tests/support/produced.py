@@ -20,7 +20,7 @@ def batch(values: Sequence[bytes], producer_id: int, epoch: int, sequence: int, 
 
 
 class Bare(LocalDatabase):
-    """A database whose logs are the store's: nobody ends the transactions of producers that are gone."""
+    """A database whose logs are the store's: no broker ends the transactions of producers that are gone."""
 
     def log(self, topic: str, partition: int = 0) -> logdb.Log:
         return self._store.log(topic, partition)

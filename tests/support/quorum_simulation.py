@@ -501,7 +501,7 @@ class Storm:
 
         ask()
         assert simulation.run(10, done), "nothing is acknowledged in peace"
-        assert simulation.run(10, lambda: simulation.leader() is not None), "nobody leads in peace"
+        assert simulation.run(10, lambda: simulation.leader() is not None), "no voter leads without faults"
         assert simulation.run(10, lambda: all(map(self._votes, simulation.slots))), "who lost a disk does not come back"
         last, slots = simulation.leader().node._log.last, simulation.slots
         assert simulation.run(10, lambda: all(slot.node._applied >= last for slot in slots)), [slot.node.describe() for slot in slots]

@@ -19,6 +19,7 @@ from logdb.store.store import Store
 from logdb_http_api.remote.connection import Security
 from logdb_replication.controller import commands
 from logdb_replication.controller.machine import Machine
+from logdb_replication.local_topics import LocalTopics
 from logdb_replication.replica.manager import ReplicaManager
 from logdb_replication.replica.peer import HttpPeer
 
@@ -28,7 +29,7 @@ TOPIC_ID = "id-of-the-topic-000000"
 
 
 class Controller:
-    """The quorum and its log, without failures of its own; ``down``: it answers nobody."""
+    """The quorum and its log, without failures of its own; ``down``: it answers no request."""
 
     def __init__(self) -> None:
         self.machine, self._index, self._lock = Machine(CLUSTER), itertools.count(1), threading.Lock()
@@ -59,6 +60,7 @@ class Node:
     ):
         self.controller, self.nodes, self.number, self.path = controller, nodes, number, path
         self.store = Store.open(path, replicated=True, durability="fsync", scrub_bytes_per_second=scrub, io=io)
+        self.topics = LocalTopics(self.store)
         self.suspected: list[int] = []
         self.led: list[tuple[TopicPartition, int]] = []
         self.watches = threading.Event()
@@ -68,6 +70,7 @@ class Node:
             number,
             connect=lambda node: HttpPeer(self.nodes[node].url, Security(token=TOKEN)),
             propose=lambda command: self.controller.propose(command).state,
+            bring=self.topics.bring,
             led=lambda where, epoch: self.led.append((where, epoch)),
             resigned=lambda where, epoch: None,
             suspect=self.suspected.append,
@@ -97,14 +100,9 @@ class Node:
                     self.controller.moved.wait(0.05)
                 state = self.controller.state
             if not self._stopped:
-                self._reconcile(state)
                 self.manager.apply(state, self.broker_epoch)
+                self.topics.drop(state)
                 self.applied = state.index
-
-    def _reconcile(self, state: Any) -> None:
-        for topic in state.topics.values():
-            if topic.name not in self.store.topic_names():
-                self.store.create_topic(topic.name, partitions=len(topic.partitions), config=topic.config, topic_id=topic.topic_id)
 
     def log(self, topic: str = "t", partition: int = 0):
         return self.store.log(topic, partition)

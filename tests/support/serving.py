@@ -33,7 +33,7 @@ class Served(NamedTuple):
     instances: tuple[()] | list[str] = ()
 
     def by(self, user: str, password: str) -> "Served":
-        """The same, for somebody with a password."""
+        """The same, for a user with a password."""
         return self._replace(authorization="Basic " + base64.b64encode(f"{user}:{password}".encode()).decode())
 
     def call(

@@ -26,4 +26,4 @@ def refused(name: str, count: int = 1) -> Iterator[Refusals]:
 
     with patch.object(threading.Thread, "start", failing):
         yield refusals
-    assert not refusals.left, f"nobody wanted a thread {name}"
+    assert not refusals.left, f"no call wanted a thread {name}"

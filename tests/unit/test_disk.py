@@ -60,7 +60,7 @@ def test_the_system_itself_is_asked_what_a_name_is(tmp_path, monkeypatch):
 # ---------------------------------------------------------------- descriptors
 
 
-def test_nobody_else_has_a_descriptor():
+def test_no_other_module_has_a_descriptor():
     """No ``.fd`` anywhere; an ``_fd`` only of an object's own, and a call of ``IO.open``, in the modules that own one and close it."""
     owners, found = {"disk.py", "store/lock.py"}, []
     root = Path(logdb.__file__).parent

@@ -34,7 +34,7 @@ ELSEWHERE = {  # what is not renewed by itself, and why a child does not wait fo
     "src/logdb/log/group_commit.py": "a child's commits are refused before",
     "src/logdb/log/recovery_point.py": "a child notes nothing",
     "src/logdb/segment/segment.py": "a child saves nothing",
-    "src/logdb/store/flusher.py": "waited for by threads that a child does not have; setting it waits for nobody",
+    "src/logdb/store/flusher.py": "waited for by threads that a child does not have; setting it waits for no thread",
     "src/logdb/store/lock.py": "made anew by after_fork_in_child",
     "src/logdb/meta/environment.py": "taken before a fork, by the thread that forks",
     "src/logdb/meta/reader_writer_lock.py": "the same; that of transactions is renewed as a whole",

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from logdb.access.session import AuthorizedSession
-from logdb.codec.batch import CODEC_MASK, CRC_FROM, LOG_APPEND_TIME, attributes_at, check, magic_at, size_at
+from logdb.codec.batch import CODEC_MASK, CRC_FROM, LOG_APPEND_TIME, attributes_at, check, codec_of_usual, magic_at, size_at
 from logdb.errors import CoordinatorLoading, LogdbError, ProducerFenced
 from logdb.model import DURABILITY_LEVELS, Durability, TopicPartition
 from logdb.requests.error_document import document
@@ -18,14 +18,12 @@ from logdb.serving.resources import ON_LOOP_COUNT_MAX, DoorResources
 from logdb.store.protocols import Leadership
 from logdb_kafka_api.call import Call, Values
 from logdb_kafka_api.errors import Code, code_of
+from logdb_kafka_api.repeated import ACKS, ANY_OFFSET, NO_ACKNOWLEDGEMENT, OF_ALL, RepeatedProduce
 
 logger = logging.getLogger(__name__)
 
-_NO_ACKNOWLEDGEMENT, OF_ALL = 0, -1
-_ACKS = (OF_ALL, _NO_ACKNOWLEDGEMENT, 1)
 _FIRST_OF_V2, _FIRST_OF_ZSTD = 3, 7  # versions whose batches have magic 2, or may be compressed by zstd
 _ZSTD = 4  # the codec's number
-_ANY_OFFSET = -1
 _CODES: Mapping[type[LogdbError], Code] = {
     ProducerFenced: Code.INVALID_PRODUCER_EPOCH,
     CoordinatorLoading: Code.NOT_ENOUGH_REPLICAS,
@@ -61,7 +59,7 @@ def appends_of(values: Values) -> Sequence[Append]:
         Append(
             TopicPartition(topic["name"], one["index"]),
             one["records"] or memoryview(b""),
-            None if one["expected_offset"] == _ANY_OFFSET else one["expected_offset"],
+            None if one["expected_offset"] == ANY_OFFSET else one["expected_offset"],
             one["mirrored"],
         )
         for topic in values["topic_data"]
@@ -105,6 +103,32 @@ def append_at_once(call: Call, appends: Sequence[Append]) -> Values | None:
     return _answer(call, call.door.append_on_loop(append, call, appends, awaited), awaited)
 
 
+def append_again(
+    door: DoorResources, session: AuthorizedSession, repeated: RepeatedProduce, records: memoryview
+) -> tuple[int, int, int] | None:
+    """Append one usual batch, on the loop: its base offset, its log append time, the log's start offset.
+
+    Args:
+        repeated: The request, which repeats the one before it.
+
+    Returns:
+        None: Nothing was done, since they are other batches, or may not be appended at once.
+
+    Raises:
+        errors of ``AuthorizedSession.append_at_once``.
+    """
+    codec = codec_of_usual(records)
+    if codec < 0 or (codec == _ZSTD and repeated.version < _FIRST_OF_ZSTD):
+        return None
+    if not door.is_free(repeated.where, door.append_size(records) if codec else len(records)):
+        return None
+    appended = door.append_on_loop(session.append_at_once, repeated.asked, records)
+    if appended is None:
+        return None
+    base_offset, log = appended
+    return base_offset, log.append_time_ms(base_offset), log.start_offset
+
+
 def _answer(call: Call, values: Values | None, awaited: Sequence[Awaited]) -> Values | None:
     if awaited:
         call.replicated = partial(_replicated, call, awaited, call.values["timeout_ms"], detailed=call.values["detailed"])
@@ -119,7 +143,7 @@ async def _replicated(call: Call, awaited: Sequence[Awaited], timeout_ms: int, *
             await call.committed(one.leadership, one.offset, max(0, round((until - time.monotonic()) * 1000)))
         except LogdbError as error:
             one.answer.clear()
-            one.answer.update(_failed(call.session, one.where, error, detailed=detailed))
+            one.answer.update(failed(call.session, one.where, error, detailed=detailed))
 
 
 def append(call: Call, appends: Sequence[Append], awaited: list[Awaited]) -> Values | None:
@@ -132,20 +156,25 @@ def append(call: Call, appends: Sequence[Append], awaited: list[Awaited]) -> Val
         ConnectionError: An append failed whose client wants no answer: it learns of that by the end of its connection.
     """
     values = call.values
-    if values["acks"] not in _ACKS:
+    if values["acks"] not in ACKS:
         answers = [_refused(one.where, Code.INVALID_REQUIRED_ACKS) for one in appends]
     elif values["durability"] not in ("", *DURABILITY_LEVELS):
         answers = [_refused(one.where, Code.INVALID_REQUEST) for one in appends]
     else:
         answers = [_append(call.session, one, values, call.version, awaited) for one in appends]
-    if values["acks"] == _NO_ACKNOWLEDGEMENT:
-        failed = next((one for one in answers if one["error_code"]), None)
-        if failed is not None:
-            raise ConnectionAbortedError(f"Produce without acknowledgement failed: {Code(failed['error_code']).name}")
+    if values["acks"] == NO_ACKNOWLEDGEMENT:
+        refused = next((one for one in answers if one["error_code"]), None)
+        if refused is not None:
+            raise unacknowledged(refused)
         return None
     left, topics = iter(answers), values["topic_data"]
     responses = [{"name": one["name"], "partition_responses": list(islice(left, len(one["partition_data"])))} for one in topics]
     return {"responses": responses}
+
+
+def unacknowledged(refused: Values) -> ConnectionAbortedError:
+    """The error that ends the connection of a client that wants no answer."""
+    return ConnectionAbortedError(f"Produce without acknowledgement failed: {Code(refused['error_code']).name}")
 
 
 def _append(session: AuthorizedSession, one: Append, values: Values, version: int, awaited: list[Awaited]) -> Values:
@@ -179,11 +208,8 @@ def _append(session: AuthorizedSession, one: Append, values: Values, version: in
         if leadership is not None and of_all:
             awaited.append(Awaited(one.where, answer, leadership, offsets.stop))
         return answer
-    except LogdbError as error:
-        return _failed(session, one.where, error, detailed=values["detailed"])
-    except Exception:  # of ours: the other partitions, and the connection, go on
-        logger.exception("Produce to %s", one.where)
-        return _refused(one.where, Code.UNKNOWN_SERVER_ERROR)
+    except Exception as error:  # noqa: BLE001 -- it is logged there; the other partitions, and the connection, go on
+        return failed(session, one.where, error, detailed=values["detailed"])
 
 
 def _refusal(one: Append, version: int, *, detailed: bool) -> Code | None:
@@ -211,12 +237,15 @@ def _refusal(one: Append, version: int, *, detailed: bool) -> Code | None:
     return Code.INVALID_RECORD if are_more else Code.INVALID_TIMESTAMP
 
 
-def _failed(session: AuthorizedSession, where: TopicPartition, error: LogdbError, *, detailed: bool) -> Values:
-    """The answer for an append that failed.
+def failed(session: AuthorizedSession, where: TopicPartition, error: Exception, *, detailed: bool = False) -> Values:
+    """The answer for an append that failed; an error of ours is logged.
 
     Of a fenced producer it does not say all: that learns it from its coordinator.  Where the coordinator of its transaction cannot be asked
     yet, it is told to try again as for too few replicas (KIP-890).
     """
+    if not isinstance(error, LogdbError):
+        logger.error("Produce to %s", where, exc_info=error)
+        return _refused(where, Code.UNKNOWN_SERVER_ERROR)
     code = _CODES.get(type(error)) or code_of(error)
     refused = _refused(where, code, str(error))
     return refused | {"error": json.dumps(document(session.located(error))).encode()} if detailed else refused

@@ -2,6 +2,7 @@
 
     propose · heartbeat · suspect · change_voters    of the leader: a controller that does not lead names the one that does
     watch · describe                                 of any: the node's own first
+    read                                             of each in turn, until the leader answers
 
 Threading: any thread; each question has a connection of its own, kept for the next one.
 """
@@ -104,16 +105,24 @@ class ControllerClient:
         """Another broker may be dead; whether it is fenced now.  Raises as ``heartbeat``."""
         return self._ask_leader(lambda _: Suspect(broker_epoch, node), Suspected, timeout_s).fenced
 
-    def watch(self, since: int, wait_ms: int, *, election_s: float = 0.0) -> Watched:
+    def watch(self, since: int, wait_ms: int) -> Watched:
         """What was applied after an index; where there is nothing new within the time, an empty answer.
-
-        Args:
-            election_s: How long all are asked again while one of them answers that none leads.
 
         Raises:
             ControllerUnavailable, Closed: as ``propose``.
         """
-        return self._ask_any(Watch(since, wait_ms), Watched, wait_ms / 1000, election_s=election_s)
+        return self._ask_any(Watch(since, wait_ms), Watched, wait_ms / 1000)
+
+    def read(self, since: int, election_s: float) -> Watched:
+        """What comes after an index, of all that was committed before this call.
+
+        Args:
+            election_s: How long all are asked again while one of them answers that it does not lead.
+
+        Raises:
+            ControllerUnavailable, Closed: as ``propose``.
+        """
+        return self._ask_any(Watch(since, 0, latest=True), Watched, 0.0, election_s=election_s)
 
     def change_voters(self, voter: Voter, *, add: bool, timeout_s: float = 10.0) -> None:
         """Add a voter to the quorum, or remove it.

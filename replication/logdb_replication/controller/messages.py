@@ -31,10 +31,15 @@ class Propose(_Message, frozen=True):
 
 
 class Watch(_Message, frozen=True):
-    """What was applied after an index; waits for it so long.  Answered by ``Watched``, of any controller."""
+    """What was applied after an index; waits for it so long.  Answered by ``Watched``, of any controller.
+
+    Attributes:
+        latest: All that was committed before this question is in the answer, which comes of the leader alone.
+    """
 
     since: Count
     wait_ms: Wait
+    latest: bool = False
 
 
 class Heartbeat(_Message, frozen=True):

@@ -121,6 +121,8 @@ class Service:
             raise DuplicateBroker(command.node_id)
 
     def _watch(self, _node: int, request: Watch) -> Watched:
+        if request.latest:
+            self._barrier()
         found = self._feed.after(request.since, request.wait_ms / 1000 if self._quorum.leader is not None else 0.0)
         if found.index == request.since:
             if (failure := self._quorum.failure) is not None:
@@ -181,10 +183,7 @@ class Service:
             self._check_leading()
         broker = self._feed.state.brokers.get(node)
         if broker is None or epoch > broker.epoch:
-            try:
-                self._quorum.barrier(PROPOSE_TIMEOUT_S)
-            except BarrierTimeout:
-                raise NotQuorumLeader(None) from None
+            self._barrier()
             broker = self._feed.state.brokers.get(node)
         if broker is None:
             raise UnknownBroker(node)
@@ -233,6 +232,13 @@ class Service:
         self._uneven = any(preferred(partition, state.brokers) is not partition for partition in partitions)
         if self._uneven and before:
             self._decide(PreferLeaders())
+
+    def _barrier(self) -> None:
+        """The state has all that was committed before this call.  Raises NotQuorumLeader."""
+        try:
+            self._quorum.barrier(PROPOSE_TIMEOUT_S)
+        except BarrierTimeout:
+            raise NotQuorumLeader(None) from None
 
     def _begin(self) -> None:
         self._quorum.barrier(PROPOSE_TIMEOUT_S)

@@ -2,7 +2,7 @@
 
     message   type u8 · numbers u64 … · flags u8 · tail
     tail      nothing
-              ids:     u64 …
+              ids:     u64 …, at most IDS_MAX - 1: the starts before the sender's own
               entries: count u32 · (term u64 · length u32 · command) …; their indexes follow ``prevLogIdx``
               data:    the rest of the message
 
@@ -14,6 +14,7 @@ import struct
 from typing import Any, NamedTuple, TypeAlias
 
 from logdb.errors import InvalidMessage
+from logdb_replication.raft.starts import IDS_MAX
 
 Message: TypeAlias = dict[str, Any]
 Entry: TypeAlias = tuple[bytes, int, int]
@@ -98,9 +99,12 @@ def _pack_ids(ids: tuple[int, ...]) -> bytes:
 
 
 def _unpack_ids(data: bytes, position: int) -> tuple[int, ...]:
-    if (len(data) - position) % 8:
+    count, rest = divmod(len(data) - position, 8)
+    if rest:
         raise InvalidMessage(len(data), "an id is cut off")
-    return struct.unpack_from(f">{(len(data) - position) // 8}Q", data, position)
+    if count >= IDS_MAX:
+        raise InvalidMessage(position, f"{count} ids: at most {IDS_MAX - 1} are told")
+    return struct.unpack_from(f">{count}Q", data, position)
 
 
 def _entries(data: bytes, position: int, previous: int) -> list[Entry]:

@@ -109,6 +109,19 @@ def _private(name: str) -> Any:
     return property(lambda self: getattr(self, field), lambda self, value: setattr(self, field, value))
 
 
+def _pysyncobj_config(options: QuorumOptions) -> SyncObjConf:
+    timeout_s = options.election_timeout_ms / 1000
+    return SyncObjConf(
+        autoTick=False,
+        appendEntriesUseBatch=True,
+        appendEntriesPeriod=options.heartbeat_ms / 1000,
+        raftMinTimeout=timeout_s,
+        raftMaxTimeout=2 * timeout_s,
+        leaderFallbackTimeout=timeout_s,
+        connectionTimeout=2 * timeout_s,
+    )
+
+
 class Node(syncobj.SyncObj):  # type: ignore[misc]  # pysyncobj ships no types
     """A voter.
 
@@ -173,34 +186,25 @@ class Node(syncobj.SyncObj):  # type: ignore[misc]  # pysyncobj ships no types
         self._snapshot_due_bytes = options.snapshot_bytes
         self._again = False
         self.failure: QuorumStopped | None = None
-        super().__init__(
-            Peer(voter),
-            (),
-            SyncObjConf(
-                autoTick=False,
-                appendEntriesUseBatch=True,
-                appendEntriesPeriod=options.heartbeat_ms / 1000,
-                raftMinTimeout=self._timeout_s,
-                raftMaxTimeout=2 * self._timeout_s,
-                leaderFallbackTimeout=self._timeout_s,
-                connectionTimeout=2 * self._timeout_s,
-            ),
-            transport=transport,
-        )
+        super().__init__(Peer(voter), (), _pysyncobj_config(options), transport=transport)
         self._poller = self  # ``poll`` is the last step of a tick
-        journal, snapshot = files.journal, files.snapshot
+        self._recover()
+        files.starts.begin(self._start_id)
+        transport.start_id = self._start_id
+        self._start_deadline = now() + START_TIMEOUTS * self._timeout_s
+        self._adopt_voters()
+        self._look_whether_known()
+
+    def _recover(self) -> None:
+        """The term, the vote and the state that the directory has."""
+        journal, snapshot = self._files.journal, self._files.snapshot
         self._log = journal
         self._term = max(journal.getCurrentTerm(), journal[-1][2])
         self._voted_for = journal.getVotedForNodeId() if self._term == journal.getCurrentTerm() else None
         self._commit = max(journal.getRaftCommitIndex(), snapshot.index)
         self._applied = snapshot.index
         if snapshot.index > 1:
-            machine.restore(snapshot.index, snapshot.load().state)
-        files.starts.begin(self._start_id)
-        transport.start_id = self._start_id
-        self._start_deadline = now() + START_TIMEOUTS * self._timeout_s
-        self._adopt_voters()
-        self._look_whether_known()
+            self._machine.restore(snapshot.index, snapshot.load().state)
 
     def submit(self, what: Asked) -> None:
         """Queue it for the next tick; any thread, which then wakes the node's.

@@ -68,7 +68,7 @@ class SnapshotFile:
 
     def load(self) -> Snapshot:
         """The snapshot, checked."""
-        data = self._file.read(SIZE_BYTES_MAX, 0)
+        data = self._file.content(SIZE_BYTES_MAX)
         self.size_bytes = len(data)
         return decode(data, self.path)
 

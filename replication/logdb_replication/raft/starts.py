@@ -80,7 +80,8 @@ class Starts:
 
     Field          Changed by              Trusted
     ``own``        ``begin``               on disk
-    ``_others``    ``remember``, ``note``  by number; starts are on disk, progress is since ``keep``
+    ``_others``    ``remember``, ``note``  by number, also of voters that have left: one that comes back with an older copy is refused;
+                                           starts are on disk, progress is since ``keep``
     ``_refused``   ``refuse``              on disk
     """
 

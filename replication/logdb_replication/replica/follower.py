@@ -78,9 +78,12 @@ class Follower:
         return None
 
     def out_of_range(self, leader_start_offset: int, log: LogState) -> BeginAnew | None:
-        """The leader's log has no record at the end of this one; None: check again."""
+        """The leader's log has no record at the end of this one; None: check again.
+
+        An empty log, which has no epoch to check, has begun at an offset of another leader's log.
+        """
         self.is_checked = False
-        return self._begin_anew() if log.end_offset < leader_start_offset else None
+        return self._begin_anew() if log.end_offset < leader_start_offset or not log.epochs.entries else None
 
     def damaged(self) -> BeginAnew:
         """A range of the log is lost, and the leader does not count on the rest."""

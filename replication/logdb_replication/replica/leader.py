@@ -117,7 +117,7 @@ class Leader:
     # ------------------------------------------------------------ events
 
     def fetched(self, node_id: int, broker_epoch: int, flushed_offset: int, log_end_offset: int, now_ms: int, lineage: int = 0) -> Effects:
-        """A follower has reported its flushed end.
+        """A follower has reported its flushed end; one past the end of this log is none: that log is not the begin of this one.
 
         Args:
             log_end_offset: Of this log.
@@ -133,7 +133,7 @@ class Leader:
         if progress is None or lineage > progress.lineage:
             progress = self._followers[node_id] = Progress(broker_epoch, lineage, now_ms, log_end_offset)
         self._log_end_offset = log_end_offset
-        progress.report(min(flushed_offset, log_end_offset), log_end_offset, now_ms)
+        progress.report(flushed_offset if flushed_offset <= log_end_offset else -1, log_end_offset, now_ms)
         return self._effects(now_ms)
 
     def _checked(self, node_id: int, broker_epoch: int) -> Progress | None:

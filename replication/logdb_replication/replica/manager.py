@@ -1,6 +1,8 @@
 """All replicas of a node: which it leads, which it follows, as the controller says.
 
-    apply(state) ──► a partition is led by this node    begin_epoch ──► LedPartition ──► ``led``
+    apply(state) ──► another topic has the name now     its LedPartition, or its Fetcher's part, ends
+                ├──► the store has the topics of it
+                ├──► a partition is led by this node    begin_epoch ──► LedPartition ──► ``led``
                 ├──► by another                         LedPartition ends, the log follows ──► ``resigned``; Fetcher of that broker
                 └──► by none, or not here               the same, without a fetcher
 
@@ -56,6 +58,7 @@ class ReplicaManager:
     | ``_ending``        | apply            | ``_applying``   | their threads may still run; they change no log                     |
     | ``_state``         | apply            | ``_applying``   | the last one applied                                                |
     | ``_is_partly_applied`` | apply        | ``_applying``   | true: a role could not be taken; the next tick tries again          |
+    | ``_told``          | apply            | ``_applying``   | what was logged of such a role: its epoch, and the error            |
     | ``_broker_epoch``  | apply            | ``_applying``   | of this node's registration                                         |
     | ``_failed``        | a failed sync    | none            | true: for good; nothing is led any more                             |
     | ``_unflushed``     | flushing threads | none            | on a full disk, and until when nothing is tried: the ticker tries   |
@@ -71,6 +74,7 @@ class ReplicaManager:
         *,
         connect: Callable[[int], Peer],
         propose: Callable[[AlterInSync | ResignLeader], PartitionState],
+        bring: Callable[[ClusterState], None],
         led: Callable[[TopicPartition, int], None],
         resigned: Callable[[TopicPartition, int], None],
         suspect: Callable[[int], None],
@@ -82,6 +86,7 @@ class ReplicaManager:
         Args:
             connect: A new connection to a broker; raises OSError.
             propose: Asks the controller; returns the partition as it is then, or raises why not.
+            bring: Lets the store have the topics of a state, as far as the disk has room; a log may be another topic's afterwards.
             led, resigned: Told that this node leads a partition since an epoch, or does not: in the thread of ``apply``.
             lag_ms: How long a follower may lag before it leaves the in-sync set.
             stall_ms: How long a sync may take before the disk counts as hanging: the session of a broker.
@@ -91,10 +96,11 @@ class ReplicaManager:
             ThreadUnavailable: A thread could not be started.
         """
         self._storage, self._node_id, self._lag_ms, self._stall_ms = storage, node_id, lag_ms, stall_ms
-        self._connect, self._ask, self._suspect = connect, propose, suspect
+        self._connect, self._ask, self._bring, self._suspect = connect, propose, bring, suspect
         self._tell_led, self._tell_resigned = led, resigned
         self._led: dict[TopicPartition, LedPartition] = {}
         self._roles: dict[TopicPartition, Role] = {}
+        self._told: dict[TopicPartition, tuple[int, type[LogdbError]]] = {}
         self._fetchers: dict[int, Fetcher] = {}
         self._throttle = Throttle()
         self._ending: list[Fetcher] = []
@@ -142,9 +148,7 @@ class ReplicaManager:
     # ------------------------------------------------------------ what the controller says
 
     def apply(self, state: ClusterState, broker_epoch: int) -> None:
-        """Take the roles that a state gives this node's replicas; states in their order, from one thread.
-
-        The store has the topics of the state already.
+        """Let the store have the topics of a state, and take the roles that it gives this node; states in their order, from one thread.
 
         Args:
             broker_epoch: Of this node's registration.
@@ -154,6 +158,8 @@ class ReplicaManager:
                 self._apply_all(state, broker_epoch)
 
     def _apply_all(self, state: ClusterState, broker_epoch: int) -> None:
+        self._let_go(state)
+        self._bring(state)
         self._broker_epoch, self._is_partly_applied = broker_epoch, False
         brokers = {node: Broker(broker.epoch, broker.fenced) for node, broker in state.brokers.items()}
         same_brokers, self._brokers = brokers == self._brokers, brokers
@@ -166,9 +172,6 @@ class ReplicaManager:
                 where = TopicPartition(topic.name, number)
                 if not (known and same_brokers and where in self._roles):
                     self._apply(where, topic, partition, followed)
-        for where in [one for one in self._roles if state.partition(*one) is None]:
-            self._leave(where)
-            del self._roles[where]
         for leader, partitions in followed.items():
             try:
                 self._fetcher(leader).follow(partitions)
@@ -179,6 +182,15 @@ class ReplicaManager:
                     self._roles.pop(one.where, None)
         for leader in [node for node, fetcher in self._fetchers.items() if fetcher.is_empty]:
             self._end(self._fetchers.pop(leader))
+
+    def _let_go(self, state: ClusterState) -> None:
+        """Leave the partitions of topics that a state does not have; one that was made anew has another id."""
+        for where, role in list(self._roles.items()):
+            topic = state.topics.get(where.topic)
+            if topic is None or topic.topic_id != role.topic_id:
+                self._leave(where)
+                del self._roles[where]
+        self._told = {where: told for where, told in self._told.items() if where.topic in state.topics}
 
     def _end(self, fetcher: Fetcher) -> None:
         """The next state does not wait for a connection to a node that is gone."""
@@ -202,11 +214,14 @@ class ReplicaManager:
                 self._follow(where, state, role, followed)
             self._take_reassignment(where, state, role)
             self._roles[where] = role
+            self._told.pop(where, None)
         except SyncFailed as error:
             self._fail(error)
         except LogdbError as error:
             self._is_partly_applied = True
-            logger.error("%s in epoch %d, led by %s: %s", where, state.leader_epoch, state.leader, error)
+            if self._told.get(where) != (told := (state.leader_epoch, type(error))):
+                logger.error("%s in epoch %d, led by %s: %s", where, state.leader_epoch, state.leader, error)
+                self._told[where] = told
 
     def _leave(self, where: TopicPartition) -> None:
         """Lead or follow a partition no more: its log is left alone when this returns."""

@@ -147,6 +147,20 @@ class BatchBuilder:
             whatever the hooks raise.
         """
 
+    def _append_usual(self, batches: Buffer, admit: Callable[[int, int, int, int, int, int, int], bool] | None, /) -> range | None:
+        """Check and append one ready-made batch at the log's own level, if it is a usual one: then nothing can be wrong with it.
+
+        Such a batch is good (header, CRC, records), uncompressed, in no transaction, no longer than a group, and no later than allowed.
+        One of a producer is usual if ``admit`` returns true for it.  That is called as by ``_append_raw``, with producer id and epoch,
+        base sequence, record count and max timestamp before the first offset and the clock's ms.
+
+        Returns:
+            The offsets; None: they are other batches, or the log gives timestamps or takes none; nothing was appended.
+
+        Raises:
+            whatever the hooks raise.
+        """
+
     def now_ms(self) -> int:
         """The clock, in ms since 1970: the timestamp of a record that came now."""
 

@@ -6,7 +6,7 @@
  *   hot_buffer.c     the pool of buffers that batches are gathered in
  *   hot_builder.c    BatchBuilder: batches, the queue of full buffers, the write lock, the append lock
  *   hot_builder_type.c  what Python sees of BatchBuilder
- *   hot_append.c     BatchBuilder's append, append_many and _append_raw
+ *   hot_append.c     BatchBuilder's append, append_many, _append_raw and _append_usual
  *   hot_delivery.c   Delivery and SendFuture: what becomes of the records that a producer sends
  *   hot_send.c       a producer's send: Dispatcher, Route, Accumulator
  *   hot_positions.c  Positions: where records lie, least recently used goes first
@@ -297,6 +297,7 @@ int builder_record_check(builder *b, const new_record *r);
 PyObject *builder_append(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *builder_append_many(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *builder_append_raw(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+PyObject *builder_append_usual(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
 int append_ready(void);
 
 /* ---------------------------------------------------------------- hot_delivery.c */

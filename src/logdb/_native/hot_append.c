@@ -1,8 +1,10 @@
-/* hot_append.c -- append, append_many and _append_raw: from arguments to records put in.
+/* hot_append.c -- append, append_many, _append_raw and _append_usual: from arguments to records put in.
  *
  * An append that raises has not accepted its record, but for one case: at level fsync the record is put in before
  * it is committed.  Where that fails the exception's `offsets` says which records are kept, and may yet be written. */
 #include "hot.h"
+
+#include "logdb_native.h"
 
 static signature append_signature = {
     "append", 2, 1, {"value", "key", "headers", "timestamp_ms", "expected_offset", "durability"}, {NULL}};
@@ -434,27 +436,40 @@ static int raw_admit(builder *b, PyObject *admit, int64_t first)
     return result != NULL ? 0 : -1;
 }
 
-/* Queues the buffer, with the append lock held; *first is the first offset. */
-static int raw_put(builder *b, buffer *f, int64_t record_span, const terms *t, PyObject *admit, int64_t *first)
+/* Waits for room for size bytes in the queue, with the append lock held. */
+static int raw_room(builder *b, size_t size, const terms *t)
 {
     for (;;) {
         if (builder_admit(b, NULL, t))
             return -1;
         size_t pending = b->queue_bytes + b->used;
-        bool full = t->level == LEVEL_FSYNC && pending > 0 && pending + f->used > b->group_size;
+        bool full = t->level == LEVEL_FSYNC && pending > 0 && pending + size > b->group_size;
         if (!full && b->queue_count < 8) /* room for the open buffer and this one is always there */
-            break;
+            return 0;
         if (t->level == LEVEL_FSYNC ? builder_commit_pending(b) : builder_write_until(b, builder_next_offset(b)))
             return -1;
     }
-    *first = builder_next_offset(b);
-    if (given(admit) && raw_admit(b, admit, *first))
-        return -1;
-    f->base_offset = *first;
-    f->next_offset = *first + record_span;
+}
+
+/* Queues the buffer, whose first offset is the next one. */
+static void raw_queue(builder *b, buffer *f, int64_t record_span, const terms *t)
+{
+    f->base_offset = builder_next_offset(b);
+    f->next_offset = f->base_offset + record_span;
     if (!t->placed)
         raw_place(b, f);
     builder_enqueue(b, f);
+}
+
+/* Queues the buffer, with the append lock held; *first is the first offset. */
+static int raw_put(builder *b, buffer *f, int64_t record_span, const terms *t, PyObject *admit, int64_t *first)
+{
+    if (raw_room(b, f->used, t))
+        return -1;
+    *first = builder_next_offset(b);
+    if (given(admit) && raw_admit(b, admit, *first))
+        return -1;
+    raw_queue(b, f, record_span, t);
     return 0;
 }
 
@@ -487,4 +502,126 @@ PyObject *builder_append_raw(PyObject *self, PyObject *const *args, Py_ssize_t n
         return NULL;
     }
     return many_end(b, first, first + span, t.level);
+}
+
+/* ---------------------------------------------------------------- _append_usual */
+
+enum { CHECKED_WITH_GIL_SIZE_MAX = 16 << 10 }; /* in less time than it takes to let go of the GIL and to get it again */
+
+/* What makes a batch usual in a log; copied, since it is looked at without the GIL. */
+typedef struct {
+    int64_t size_max, timestamp_max;
+    bool keys_required, producers;
+} usual_terms;
+
+static bool usual_check(const uint8_t *data, size_t size, const usual_terms *u, logdb_batch *batch)
+{
+    uint32_t crc;
+    if (logdb_batch_check(data, size, u->size_max, batch, &crc) != LOGDB_OK || (size_t)batch->size_bytes != size)
+        return false;
+    bool whole = batch->record_count > 0 && batch->record_count == batch->last_offset - batch->base_offset + 1;
+    bool known = batch->producer_id < 0 || (u->producers && batch->producer_epoch >= 0);
+    if (batch->attributes != 0 || !whole || !known || batch->max_timestamp > u->timestamp_max)
+        return false;
+    return logdb_records_check(data + BATCH_HEADER_SIZE, size - BATCH_HEADER_SIZE, batch, u->keys_required) == LOGDB_OK;
+}
+
+/* The terms as of now; INT64_MIN as timestamp_max with an exception set. */
+static usual_terms usual_terms_get(builder *b, PyObject *admit)
+{
+    int64_t now = builder_now(b), timestamp_max = now;
+    if (now != INT64_MIN && __builtin_add_overflow(now, b->timestamp_after_max, &timestamp_max))
+        timestamp_max = INT64_MAX;
+    return (usual_terms){(int64_t)b->message_size_max, timestamp_max, b->keys_required, given(admit)};
+}
+
+/* A buffer with a copy, which the caller cannot change, of one usual batch; NULL without an exception: it is another one. */
+static buffer *usual_take(builder *b, PyObject *batches, PyObject *admit, logdb_batch *batch)
+{
+    Py_buffer view;
+    if (PyObject_GetBuffer(batches, &view, PyBUF_SIMPLE)) {
+        PyErr_Clear(); /* who looks closer says what is wrong */
+        return NULL;
+    }
+    size_t size = (size_t)view.len;
+    usual_terms u = usual_terms_get(b, admit);
+    buffer *f = u.timestamp_max == INT64_MIN || size < BATCH_HEADER_SIZE || size > b->group_size ? NULL : buffer_take(size);
+    if (f != NULL) {
+        f->used = size;
+        memcpy(f->view.buf, view.buf, size);
+    }
+    PyBuffer_Release(&view);
+    if (f == NULL)
+        return NULL;
+    bool usual;
+    if (size <= CHECKED_WITH_GIL_SIZE_MAX) {
+        usual = usual_check(f->view.buf, size, &u, batch);
+    } else {
+        Py_BEGIN_ALLOW_THREADS
+        usual = usual_check(f->view.buf, size, &u, batch);
+        Py_END_ALLOW_THREADS
+    }
+    if (usual)
+        return f;
+    buffer_give(f);
+    return NULL;
+}
+
+/* Calls admit: 1 the batch is its producer's next one, and is taken for that; 0 it is another one; -1 failed. */
+static int usual_admit(builder *b, PyObject *admit, const logdb_batch *batch, int64_t first)
+{
+    int64_t now = builder_now(b);
+    if (now == INT64_MIN)
+        return -1;
+    PyObject *result = PyObject_CallFunction(admit, "LiiiLLL", (long long)batch->producer_id, (int)batch->producer_epoch,
+                                             (int)batch->base_sequence, (int)batch->record_count, (long long)batch->max_timestamp,
+                                             (long long)first, (long long)now);
+    int admitted = result != NULL ? PyObject_IsTrue(result) : -1;
+    Py_XDECREF(result);
+    return admitted;
+}
+
+/* Queues the buffer, with the append lock held: as usual_admit. */
+static int usual_put(builder *b, buffer *f, const logdb_batch *batch, const terms *t, PyObject *admit, int64_t *first)
+{
+    if (raw_room(b, f->used, t))
+        return -1;
+    *first = builder_next_offset(b);
+    int admitted = batch->producer_id < 0 ? 1 : usual_admit(b, admit, batch, *first);
+    if (admitted > 0)
+        raw_queue(b, f, batch->record_count, t);
+    return admitted;
+}
+
+PyObject *builder_append_usual(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    builder *b = (builder *)self;
+    terms t = {.many = true};
+    if (nargs != 2) {
+        PyErr_Format(PyExc_TypeError, "_append_usual() takes 2 arguments, %zd were given", nargs);
+        return NULL;
+    }
+    if (terms_get(b, NULL, NULL, &t))
+        return NULL;
+    if (b->refusing != 0 || b->log_append_time)
+        Py_RETURN_NONE;
+    logdb_batch batch;
+    buffer *f = usual_take(b, args[0], args[1], &batch);
+    if (f == NULL) {
+        if (PyErr_Occurred())
+            return NULL;
+        Py_RETURN_NONE;
+    }
+    int64_t first = 0;
+    int put = builder_enter(b);
+    if (put == 0) {
+        put = usual_put(b, f, &batch, &t, args[1], &first);
+        builder_leave(b);
+    }
+    if (put > 0)
+        return many_end(b, first, first + batch.record_count, t.level);
+    buffer_give(f);
+    if (put < 0)
+        return NULL;
+    Py_RETURN_NONE;
 }

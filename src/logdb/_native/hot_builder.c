@@ -6,7 +6,7 @@
  *
  * Invariants, whenever the GIL may change hands:
  *   1. The buffers of the queue, then the open one, hold every record in [written_offset, next_offset), in order.
- *   2. Only the holder of write_lock takes from the queue, and only from its head; anybody adds to its tail.
+ *   2. Only the holder of write_lock takes from the queue, and only from its head; any thread adds to its tail.
  *   3. A buffer leaves the queue once _write has returned.  Where it raised, `broken` is set and the buffer stays:
  *      nothing is accepted until it could be written.
  *   4. While `many` is set, only the thread append_owner puts records in.

@@ -273,6 +273,7 @@ static PyMethodDef builder_methods[] = {
      "append_many(values, keys=None, *, headers=None, timestamps_ms=None, expected_offset=None, durability=None) -> range"},
     {"_append_raw", METHOD(builder_append_raw), FASTCALL,
      "_append_raw(buffer, size_bytes, record_span, expected_offset=None, durability=None, admit=None, placed=False) -> range"},
+    {"_append_usual", METHOD(builder_append_usual), METH_FASTCALL, "_append_usual(batches, admit) -> range | None"},
     {"now_ms", now_ms, METH_NOARGS, "the clock, in ms since 1970"},
     {"_alone", alone, METH_O, "call a function with the next offset while no record is accepted -> its result"},
     {"_buffer", lend, METH_O, "a bytearray of at least that many bytes, for _append_raw"},

@@ -177,10 +177,10 @@ class AccessControl:
             return
         content = content or Security()
         self._authentication.configure(content)
-        self.change_count += 1
         super_users = content.super_users | self._super_users
         self.quotas.configure(content.quotas, super_users)
         self._authorizer = Authorizer(content.acls, super_users)
+        self.change_count += 1  # last: what a session remembers of a count was asked of these ACLs
 
     def refresh(self) -> None:
         """Read the file again if it was replaced."""
@@ -192,8 +192,8 @@ class AccessControl:
             self._trouble = str(error)
             if self._authorizer is None:
                 logger.error("%s; every request is denied", error)
-                self.change_count += 1
                 self._authorizer = Authorizer(super_users=self._super_users)
+                self.change_count += 1
             else:
                 logger.error("%s; what was read before still counts", error)
 

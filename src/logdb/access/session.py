@@ -89,8 +89,8 @@ class AuthorizedSession(Session):
                             when the credential was last valid          expires
         _throttle_ms        ``charge``, ``take_throttle_ms``            by the door's one answer to the request
         _given_up           ``give_up``, any thread                     for good: what is not done ends and is undone
-        _appends            ``_authorize_append``: the last request     while the access control has changed ``_appends_count`` times
-                            that it allowed
+        _append_allowed     ``_authorize_append``: the last request     while the access control has changed so often
+                            that it allowed, and the changes then
         forwards            the door, before the first request          always: another node may do what this one refuses, in a cluster
         gathers             the same                                    always: lists have what the other nodes coordinate, too
 
@@ -111,8 +111,7 @@ class AuthorizedSession(Session):
         self.credential = credential
         self._expires_ms = credential.expires_ms if isinstance(credential, Token | ClientCertificate) else None
         self._seen_count = -1  # changes of the access control when it was looked at last
-        self._appends: Produce | None = None
-        self._appends_count = -1
+        self._append_allowed: tuple[Produce, int] | None = None
 
     def go_on_for(self, asking: "AuthorizedSession") -> None:
         """Serve another request of the same principal, which may come from another address, or with another credential."""
@@ -163,14 +162,14 @@ class AuthorizedSession(Session):
                     raise self._refusal(operation, resource_type, name)
 
     def _authorize_append(self, request: Produce) -> None:
-        """As ``authorize``; a client appends to one partition again and again."""
-        self._access.refresh()
+        """As ``authorize``, once the access control is refreshed; a client appends to one partition again and again."""
         change_count = self._access.change_count
-        if request == self._appends and change_count == self._appends_count:
+        asked = request, change_count
+        if asked != self._append_allowed:
+            self.authorize(request)
+            self._append_allowed = asked
+        elif change_count != self._seen_count or self._expires_ms is not None:
             self._look()
-            return
-        self.authorize(request)
-        self._appends, self._appends_count = request, change_count
 
     def permitted(self, request: Q) -> tuple[Q, dict[TopicPartition, NotAuthorized]]:
         """The request without the partitions of refused topics, and the error of each of these; the audit log has a line for each topic.
@@ -468,6 +467,7 @@ class AuthorizedSession(Session):
         expected_offset: int | None = None,
         mirrored: bool = False,
     ) -> range:
+        self._access.refresh()
         self._authorize_append(Produce(topic, partition, durability, transactional_id, expected_offset, mirrored))
         how: _Durably = {
             "durability": durability,
@@ -481,6 +481,34 @@ class AuthorizedSession(Session):
             offsets = self._others(error).produce(topic, partition, batches, **how)
         self.appended(topic, len(offsets), len(batches))
         return offsets
+
+    def append_at_once(self, request: Produce, batches: Buffer) -> tuple[int, ReplicaLog] | None:
+        """Append for the next request of the same client, which is counted, if it waits for nothing; not for a node of a cluster.
+
+        Args:
+            request: Names partition and level alone.
+            batches: As ``produce``; none is of a transaction.
+
+        Returns:
+            The base offset, and the log; None: nothing was done.
+
+        Raises:
+            AuthenticationFailed, NotAuthorized: as ``authorize``.
+            errors of ``append_batches``.
+        """
+        access = self._access
+        log = self._broker.log_at_once(TopicPartition(request.topic, request.partition), request.durability)
+        access.refresh()
+        if log is None or access.quotas.limits(self.principal):
+            return None
+        access.metrics.request_of(request.method)
+        self._authorize_append(request)
+        try:
+            offsets = log.append_batches(batches, durability=request.durability)
+        except UnknownTopic as error:
+            raise self._unknown(error) from None
+        access.metrics.appended(request.topic, len(offsets), len(batches))
+        return offsets.start, log
 
     def leadership(self, topic: str, partition: int, *, acknowledged_by_all: bool = True) -> Leadership | None:
         """On a cluster's node, before an append: what to wait for behind it; None: the append is forwarded, and waits there.

@@ -176,13 +176,7 @@ class Broker:
         self._told_defaults: Mapping[str, object] = {}  # the part of them that is an option of the server
         self._producer_ids: Iterable[int] = iter(())
         self._producer_ids_lock = renewed(threading.Lock())
-        if storage.mode == "a":
-            self.events = Events()
-            metadata.listen(self.events.add)
-            if nodes is not None:
-                metadata.listen(nodes.learn)
-        else:
-            self.events = PolledEvents(metadata.change_number, lambda: metadata.topics(internal=True))
+        self.events = _events_of(metadata, nodes, is_writer=storage.mode == "a")
 
     def end_dangling_transactions(self) -> None:
         """After an unclean stop: end the transactions that it left open, in a thread of their own; raises ThreadUnavailable."""
@@ -523,6 +517,15 @@ class Broker:
         if log is None or ((topic, partition) not in self._dangling.ended and log.open_transactions()):
             return False
         return (durability or log.durability) != "fsync" and not log.fsync_only
+
+    def log_at_once(self, where: TopicPartition, durability: Durability | None = None) -> ReplicaLog | None:
+        """The log of a partition, if clients have appended to it here, and an append at that level waits for no disk; without a cluster."""
+        if self.replication is not None or self._store.mode != "a" or where not in self._dangling.ended or where.topic in INTERNAL_TOPICS:
+            return None
+        log = self._store.open_logs.get(where)
+        if log is None or log.fsync_only or (durability or log.durability) == "fsync":
+            return None
+        return log
 
     def is_at_end(self, topic: str, partition: int, offset: int) -> bool:
         """Whether a log that is in use ends at ``offset``, or before it; False also for one whose use may wait for a disk."""
@@ -909,7 +912,9 @@ class Broker:
         return GroupCoordinator(self._group_config, lambda: str(uuid.uuid4()), self._member_memory)
 
     def _transaction_coordinator(self, log: ReplicaLog, epoch: int) -> TransactionCoordinator:
-        return TransactionCoordinator(self._transaction_config, self._new_producer_id, epoch, log.epoch_start_offset)
+        """In a cluster a new epoch loses no record that a producer has an answer for: it was replicated before."""
+        epoch_start_offset = 0 if self.is_replicated else log.epoch_start_offset
+        return TransactionCoordinator(self._transaction_config, self._new_producer_id, epoch, epoch_start_offset)
 
 
 def _replicated(durability: Durability | None) -> Durability:
@@ -923,6 +928,17 @@ def _replicated(durability: Durability | None) -> Durability:
             f"durability={durability!r}: in a cluster, in-sync replicas have flushed what is acknowledged; no call chooses"
         )
     return "os"
+
+
+def _events_of(metadata: Metadata, nodes: "OtherNodes | None", *, is_writer: bool) -> Events | PolledEvents:
+    """The changes of the metadata: it tells them in the process that writes; a reader looks for them."""
+    if not is_writer:
+        return PolledEvents(metadata.change_number, lambda: metadata.topics(internal=True))
+    events = Events()
+    if nodes is not None:
+        metadata.listen(nodes.learn)  # first: a watcher asks for the topic as soon as it hears of the change
+    metadata.listen(events.add)
+    return events
 
 
 def _of_cluster(local: LocalPeers, replication: Replication | None, metadata: Metadata, nodes: "OtherNodes") -> TransactionPeers:

@@ -16,7 +16,7 @@ TOKEN_EXPIRES_IN_MS = 90 * 86_400_000
 class SecurityAdmin:
     """Users, tokens, ACLs and quotas; made by ``Database.security``.
 
-    A password is hashed here, and a token made here: neither is stored, nor sent to a server.  Someone who reads the hash on its way could
+    A password is hashed here, and a token made here: neither is stored, nor sent to a server.  A reader of the hash on its way could
     try passwords, and pretend to be the server; so it is sent over https or to this machine only, unless ``insecure``.
 
     Every call raises NotAuthorized if a server does not allow it, SecurityDisabled if it would turn authentication on while no

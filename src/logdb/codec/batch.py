@@ -32,6 +32,7 @@ DELETE_HORIZON = 64
 _HEADER = struct.Struct(">qiibIhiqqqhii")  # the fields of HeaderFields
 _SPAN = struct.Struct(">qi11xi")  # base offset, length, [epoch, magic, CRC, attributes], last offset delta
 _LENGTH_AND_ATTRIBUTES = struct.Struct(">8xi9xh")
+_LENGTH_MAGIC_AND_ATTRIBUTES = struct.Struct(">8xi4xB4xh")
 _LENGTH_AT, _LENGTH_FROM = 8, 12  # the length field counts the bytes behind it
 _MAGIC_AT = 16
 _LAST_OFFSET_DELTA = slice(23, 27)
@@ -112,6 +113,14 @@ def count_and_attributes(batches: Buffer) -> tuple[int, int]:
             break
         at += length + _LENGTH_FROM
     return count, attributes
+
+
+def codec_of_usual(batches: Buffer) -> int:
+    """The number of the codec where the bytes are, by the header, one batch whose attributes say nothing else; -1: they are other ones."""
+    if len(batches) < HEADER_SIZE_BYTES:
+        return -1
+    length, magic, attributes = _LENGTH_MAGIC_AND_ATTRIBUTES.unpack_from(batches)
+    return attributes if length + _LENGTH_FROM == len(batches) and magic == 2 and not attributes & ~CODEC_MASK else -1
 
 
 def transactional_producers(batches: Buffer) -> set[ProducerIdAndEpoch]:

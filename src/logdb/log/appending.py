@@ -68,6 +68,11 @@ class AppendableLog(BatchBuilder, ReadableLog):
 
         Source: KIP-98.
         """
+        if durability is None and expected_offset is None and not internal:
+            transactions = self.writer.transactions
+            offsets = self._append_usual(batches, None if transactions is None else transactions.admit_next)
+            if offsets is not None:
+                return offsets
         try:
             view = memoryview(batches).cast("B")
         except TypeError as error:

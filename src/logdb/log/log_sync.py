@@ -98,7 +98,8 @@ class LogSync:
         try:
             tail = self._sync_segments(view)
         except BaseException:
-            self.unsynced_since_ms = since_ms or self.unsynced_since_ms
+            with writer.lock:
+                self.unsynced_since_ms = since_ms or self.unsynced_since_ms
             raise
         written_since = log.view.written_offset != view.written_offset
         self._interval_wanted = self._interval_wanted and (written_since or log._pending_count > 0)

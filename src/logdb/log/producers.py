@@ -96,6 +96,18 @@ class Producer(NamedTuple):
             now_ms if begins else self.started_ms,
         )
 
+    def after_next(self, record_count: int, max_timestamp_ms: int, base_offset: int, now_ms: int) -> "Producer":
+        """The state after a batch at ``base_offset`` that follows the last one, under the same epoch, outside of transactions."""
+        delta = record_count - 1
+        batch = Batch(self.next_sequence + delta & SEQUENCE_MASK, base_offset + delta, delta)
+        return Producer(
+            self.producer_id,
+            self.epoch,
+            (*self.batches[1 - BATCH_COUNT_MAX :], batch),
+            max(max_timestamp_ms, now_ms),
+            self.coordinator_epoch,
+        )
+
     def after_marker(self, epoch: int, coordinator_epoch: int, now_ms: int) -> "Producer":
         """The state after a marker: the transaction has ended."""
         return Producer(self.producer_id, epoch, self.batches if epoch == self.epoch else (), now_ms, coordinator_epoch)

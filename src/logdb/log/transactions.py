@@ -130,6 +130,19 @@ class Transactions:
             raise Duplicate(offsets)
         self.accepted.take(self.accepted.checked_batches(self._where, produced, sequenced, first_offset, now_ms), self.pending)
 
+    def admit_next(
+        self, producer_id: int, epoch: int, base_sequence: int, record_count: int, max_timestamp_ms: int, first_offset: int, now_ms: int
+    ) -> bool:
+        """As ``admit_batches``, of one batch that a known producer sends next, outside of transactions; False: it is another one."""
+        known = self.accepted.producers.get(producer_id)
+        if known is None or known.epoch != epoch or known.next_sequence != base_sequence or known.first_offset >= 0:
+            return False
+        if self.superseded or now_ms - self._expired_ms >= _EXPIRY_INTERVAL_MS:
+            return False
+        after = known.after_next(record_count, max_timestamp_ms, first_offset, now_ms)
+        self.accepted.take((Update(after.batches[-1].last_offset, after, known),), self.pending)
+        return True
+
     def admit_followed(self, produced: Sequence[tuple[Header, bytes]], now_ms: int) -> None:
         """Admit a leader's batches, which the leader has checked: their effect is that of a replay."""
         self._begin(now_ms)

@@ -188,9 +188,9 @@ class View:
             self._check()
             environment = self._lmdb
             txn = environment.begin(db=self._entries)
+            cursor = iter(txn.cursor())
             self._snapshot_count += 1
         try:
-            cursor = iter(txn.cursor())
             while rows := self._next_rows(environment, cursor):
                 for stored, data in rows:
                     self._check_same(environment)

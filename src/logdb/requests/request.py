@@ -91,7 +91,7 @@ class Request(msgspec.Struct, Generic[A], frozen=True, forbid_unknown_fields=Tru
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         if "needs" not in vars(cls):
-            raise TypeError(f"{cls.__name__} does not say what it needs: an empty tuple where everybody may")
+            raise TypeError(f"{cls.__name__} does not say what it needs: an empty tuple where any principal may")
         ((answer,),) = (typing.get_args(base) for base in cls.__orig_bases__)  # type: ignore[attr-defined]  # of a generic class
         cls.waits = typing.get_origin(answer) is Future
         (cls.answer,) = typing.get_args(answer) if cls.waits else (answer,)

@@ -135,12 +135,12 @@ class DoorResources:
 
     def appends_at_once(self, where: TopicPartition, durability: Durability | None, size_bytes: int) -> bool:
         """Whether an append may be made on the loop: it waits neither for a disk nor for a thread that appends more."""
-        return (
-            size_bytes <= _APPENDED_ON_LOOP_BYTES_MAX
-            and where not in self.appending
-            and time.monotonic() >= self.shares.slow_until_s
-            and self.access.appends_at_once(*where, durability)
-        )
+        return self.is_free(where, size_bytes) and self.access.appends_at_once(*where, durability)
+
+    def is_free(self, where: TopicPartition, size_bytes: int) -> bool:
+        """Whether an append of that size is short enough for the loop, and waits for no thread that appends more."""
+        is_fast = time.monotonic() >= self._shares.slow_until_s
+        return is_fast and size_bytes <= _APPENDED_ON_LOOP_BYTES_MAX and where not in self.appending
 
     def append_on_loop(self, append: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Append on the loop; after one that waited for the disk, threads append for a while."""

@@ -140,7 +140,7 @@ class Watched:
             self._file = File(self._io, self.path, os.O_RDONLY)
         except FileNotFoundError:
             return None
-        return self._file.read(SECURITY_SIZE_BYTES_MAX, 0)
+        return self._file.content(SECURITY_SIZE_BYTES_MAX)
 
     def _let_go(self) -> None:
         file, self._file = self._file, None

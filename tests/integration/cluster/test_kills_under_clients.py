@@ -132,6 +132,38 @@ def test_a_transaction_survives_its_coordinator(cluster, db, client) -> None:
     restart(cluster, db, victim)
 
 
+@pytest.mark.parametrize("client", ["librdkafka", "logdb"])
+@pytest.mark.parametrize("before", [0, 1], ids=["new", "used"])
+def test_a_producer_between_transactions_goes_on_at_the_next_coordinator(cluster, db, client, before) -> None:
+    """As in Kafka: nothing of a transaction that has begun is lost with a coordinator, so it is not fenced."""
+    topic = f"idle-{client}-{before}"
+    db.create_topic(topic, partitions=1)
+    if client == "logdb":
+        producer = db.producer(transactional_id=topic)
+        send = producer.send
+    else:
+        producer = confluent_kafka.Producer(configured(cluster, transactional_id=topic))
+        producer.init_transactions(30)
+        send = producer.produce
+
+    def transact(value: bytes) -> None:
+        producer.begin_transaction()
+        send(topic, value)
+        producer.commit_transaction()
+
+    for number in range(before):
+        transact(b"%d" % number)
+    victim = coordinator(db, INTERNAL_TOPICS[1], topic)
+    cluster.kill(victim)
+    transact(b"after")
+    eventually(lambda: db.log(topic, 0).read(0, isolation_level="read_committed"))
+    found = [bytes(record.value) for record in db.log(topic, 0).read(0, isolation_level="read_committed")]
+    assert found == [b"%d" % number for number in range(before)] + [b"after"]
+    if client == "logdb":
+        producer.close()
+    restart(cluster, db, victim)
+
+
 def test_a_group_goes_on_with_the_next_coordinator(cluster, db) -> None:
     db.create_topic("grouped", partitions=3)
     with db.consumer("grouped", group_id="ours", auto_offset_reset="earliest") as consumer:

@@ -53,6 +53,20 @@ def fill(path):
     return found
 
 
+def test_producers_from_before_are_fenced(tmp_path):
+    """Embedded, a crash may lose that a transaction has begun; in the cluster no other one would tell that from none."""
+    data = str(tmp_path / "data")
+    fill(data)
+    with logdb.open(data, mode="r") as db:
+        before = {one.transactional_id: one.producer for one in db.transactions()}
+    command("promote", data, "--cluster", ClusterProcess(tmp_path / "c").config(1), "--yes")
+    with logdb.open(data, mode="r") as db:
+        after = {one.transactional_id: one.producer for one in db.transactions()}
+        assert {one.state for one in db.transactions()} == {"Empty"}
+    assert before.keys() == after.keys() == {"done", "open"}
+    assert all(after[name].producer_epoch > before[name].producer_epoch for name in before)
+
+
 def test_promoted_each_node_killed_and_back(tmp_path):
     data = str(tmp_path / "data")
     before = fill(data)

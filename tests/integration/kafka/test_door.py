@@ -248,8 +248,10 @@ def changed(data, at, byte):
 )
 def test_what_is_no_batch_is_refused_and_the_connection_stays(broker, wire, topic, records, code):
     assert produce(wire, records, topic=topic)["error_code"] == code
-    assert produce(wire, BATCH, topic=topic)["base_offset"] == 0
-    assert broker.database.log(topic).end_offset == 2
+    assert [produce(wire, BATCH, topic=topic)["base_offset"] for _ in range(3)] == [0, 2, 4]
+    assert produce(wire, records, topic=topic)["error_code"] == code  # as well where it repeats requests that were good
+    assert produce(wire, BATCH, topic=topic)["base_offset"] == 6
+    assert broker.database.log(topic).end_offset == 8
 
 
 @pytest.mark.parametrize(("codec", "bytes_max"), [(1, 200_000), (3, 500_000), (4, 200_000)])
@@ -357,10 +359,59 @@ def test_without_acknowledgement_nothing_is_answered(broker, wire, topic):
     assert wire.is_closed()
 
 
-def test_a_topic_with_the_logs_time_answers_it(broker, wire, topic):
+def test_without_acknowledgement_a_repeated_request_that_fails_closes_the_connection(broker, wire, topic):
+    data = [{"name": topic, "partition_data": [{"index": 0, "records": BATCH}]}]
+    for _ in range(4):
+        wire.send("Produce", 9, acks=0, timeout_ms=1, topic_data=data)
+    assert wire.ask("ApiVersions", 0)["error_code"] == Code.NONE
+    assert broker.database.log(topic).end_offset == 8
+    data[0]["partition_data"][0]["records"] = changed(BATCH, len(BATCH) - 1, 1)
+    wire.send("Produce", 9, acks=0, timeout_ms=1, topic_data=data)
+    assert wire.is_closed()
+    assert broker.database.log(topic).end_offset == 8
+
+
+@pytest.mark.parametrize("before", range(3))
+def test_a_topic_with_the_logs_time_answers_it(broker, wire, topic, before):
+    for _ in range(before):  # requests that the next one repeats
+        assert produce(wire, BATCH, topic=topic)["log_append_time_ms"] == -1
     broker.database.alter_topic(topic, config={"message.timestamp.type": "LogAppendTime"})
     answer = produce(wire, BATCH, topic=topic)
-    assert [record.timestamp_ms for record in broker.database.log(topic).read(0)] == [answer["log_append_time_ms"]] * 2
+    assert [record.timestamp_ms for record in broker.database.log(topic).read(2 * before)] == [answer["log_append_time_ms"]] * 2
+
+
+def test_a_topic_that_is_deleted_meanwhile_is_unknown(broker, wire):
+    for _ in range(2):
+        broker.database.create_topic("short-lived")
+        assert [produce(wire, BATCH, topic="short-lived")["base_offset"] for _ in range(4)] == [0, 2, 4, 6]
+        broker.database.delete_topic("short-lived")
+        assert produce(wire, BATCH, topic="short-lived")["error_code"] == Code.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_repeated_requests_with_compressed_batches_append_too(broker, wire, topic, codec):
+    head = BATCH[:HEADER_BYTES]
+    batch = bytearray(head + compression.compress(codec, BATCH[HEADER_BYTES:]))
+    seal(batch, codec, int.from_bytes(head[35:43], "big"))
+    assert [produce(wire, bytes(batch), topic=topic)["base_offset"] for _ in range(4)] == [0, 2, 4, 6]
+    assert [record.value for record in broker.database.log(topic).read(6)] == [b"v", b"w"]
+
+
+def test_an_idempotent_producer_s_repetition_gap_and_epoch_are_seen_in_repeated_requests(broker, wire, topic):
+    producer_id = wire.ask("InitProducerId", 1, transactional_id=None, transaction_timeout_ms=60_000)["producer_id"]
+
+    def sent(sequence, epoch=0):
+        batch = encode_batch([Rec(None, b"v")], producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
+        answer = produce(wire, batch, topic=topic)
+        return answer["error_code"] or answer["base_offset"]
+
+    assert [sent(number) for number in range(8)] == list(range(8))
+    assert [sent(7), sent(4), sent(3)] == [7, 4, 3]
+    assert [sent(9), sent(1)] == [Code.OUT_OF_ORDER_SEQUENCE_NUMBER] * 2
+    assert [sent(8), sent(8), sent(9)] == [8, 8, 9]
+    assert [sent(0, epoch=1), sent(1, epoch=1)] == [10, 11]
+    assert sent(10) == Code.INVALID_PRODUCER_EPOCH
+    assert broker.database.log(topic).end_offset == 12
 
 
 def test_the_time_of_appending_is_the_logs_to_give(wire, topic):
@@ -369,7 +420,10 @@ def test_the_time_of_appending_is_the_logs_to_give(wire, topic):
     assert (answer["error_code"], answer["base_offset"]) == (Code.INVALID_TIMESTAMP, -1)
 
 
-def test_zstd_needs_version_7(wire, topic):
+@pytest.mark.parametrize("before", range(3))
+def test_zstd_needs_version_7(wire, topic, before):
+    for _ in range(before):
+        assert produce(wire, BATCH, topic=topic, version=6)["error_code"] == Code.NONE
     assert produce(wire, changed(BATCH, 22, 4), topic=topic, version=6)["error_code"] == Code.UNSUPPORTED_COMPRESSION_TYPE
 
 

@@ -18,12 +18,17 @@ from aiokafka import AIOKafkaProducer
 
 import logdb
 import logdb.testing
+from logdb.access import security_document
+from logdb.io import IO
+from logdb.requests.principals import Principal
+from logdb.requests.users import Quota
+from logdb.store.security_file import SecurityFile
 from logdb_kafka_api.errors import Code
 from logdb_kafka_api.sasl import MECHANISMS
 from support.batches import Rec, encode_batch
 from support.certificates import Authority
 from support.kafka_wire import Wire, fetch, produce
-from support.security import secure
+from support.security import acl, secure
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # it reads its schemas by importlib.resources.read_text
@@ -239,6 +244,37 @@ def test_a_revoked_credential_ends_the_connection(broker):
         wire.send("Metadata", 9, topics=None)
         assert wire.is_closed()
         secure(broker.database.path, *ACLS, users=PASSWORDS)
+
+
+def change(broker, **fields):
+    """Change fields of ``security.json``; passwords stay, so that clients stay authenticated."""
+    security_document.change(SecurityFile(IO(), broker.database.path), lambda content: (content._replace(**fields), None))
+
+
+def test_a_right_that_is_taken_away_is_missed_by_the_next_of_repeated_requests(broker):
+    with Wire(broker.bootstrap_servers) as wire:
+        plain(wire, "alice", PASSWORDS["alice"])
+        offsets = [produce(wire, BATCH)["base_offset"] for _ in range(4)]
+        change(broker, acls=())
+        assert produce(wire, BATCH)["error_code"] == Code.TOPIC_AUTHORIZATION_FAILED
+        change(broker, acls=tuple(map(acl, ACLS)))
+        assert produce(wire, BATCH)["base_offset"] == offsets[-1] + 1
+        secure(broker.database.path, *ACLS, users={**PASSWORDS, "alice": "another"})
+        data = [{"name": "t", "partition_data": [{"index": 0, "records": BATCH}]}]
+        wire.send("Produce", 9, acks=-1, timeout_ms=1000, topic_data=data)
+        assert wire.is_closed()
+        secure(broker.database.path, *ACLS, users=PASSWORDS)
+
+
+def test_repeated_requests_of_a_client_that_gets_a_quota_are_delayed(broker):
+    with Wire(broker.bootstrap_servers) as wire:
+        plain(wire, "alice", PASSWORDS["alice"])
+        for _ in range(4):
+            assert produce(wire, BATCH)["error_code"] == Code.NONE
+        change(broker, quotas={Principal("User", "alice"): Quota(produce_bytes=1)})
+        data = [{"name": "t", "partition_data": [{"index": 0, "records": BATCH}]}]
+        assert wire.ask("Produce", 9, acks=-1, timeout_ms=1000, topic_data=data)["throttle_time_ms"] > 0
+        change(broker, quotas={})
 
 
 # ---------------------------------------------------------------- SCRAM, by hand

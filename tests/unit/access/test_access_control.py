@@ -90,7 +90,7 @@ def test_what_was_read_before_counts_while_the_file_is_damaged_or_gone(access, d
     assert message.endswith("what was read before still counts")
 
 
-def test_a_file_that_comes_damaged_allows_nobody_anything(access, db, caplog):
+def test_a_file_that_comes_damaged_allows_no_principal_anything(access, db, caplog):
     assert access.allows(ANONYMOUS, HOME, "Read", "Topic", "t")
     secure(db.path, "Allow alice@* Read Topic t")
     damage(db)

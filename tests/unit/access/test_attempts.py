@@ -96,7 +96,7 @@ def test_addresses_are_remembered_within_bounds(attempts):
 
 
 def test_a_flood_from_one_address_is_tried_only_so_often(attempts):
-    """A hundred at once: two at a time, and after five failures nobody is tried any more."""
+    """A hundred at once: two at a time, and after five failures none is tried any more."""
     tried, refused, most, under_way = [], [], 0, 0
     lock, begin = threading.Lock(), threading.Barrier(100)
 

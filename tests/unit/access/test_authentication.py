@@ -54,7 +54,7 @@ def test_who_has_the_password_is_who_they_say(who):
         ("alice\0", "secret"), ("alice", "x" * 10_000), ("x" * 10_000, "secret"), ("\ud800", "secret"), ("alice", "\ud800"),
     ],
 )  # fmt: skip
-def test_everybody_else_is_refused_in_the_same_words(who, user, password):
+def test_all_others_are_refused_in_the_same_words(who, user, password):
     with pytest.raises(AuthenticationFailed, match=r"^unknown user, or wrong password$"):
         who.password(user, password, HOME)
 
@@ -155,7 +155,7 @@ def test_a_login_takes_the_same_work_for_each_user(who, users, worked):
         assert worked == costs[0], "nor does a right one cost another"
 
 
-def test_iterations_that_are_shown_tell_nobody_who_there_is(who):
+def test_iterations_that_are_shown_do_not_tell_which_users_there_are(who):
     who.configure(Security(users={"alice": kept(5000), "bob": kept(9000)}))
     shown = Counter(who.credential(f"nobody {number}", "SCRAM-SHA-512").iterations for number in range(200))
     assert shown.keys() == {5000, 9000}

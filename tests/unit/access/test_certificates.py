@@ -1,4 +1,4 @@
-"""Who somebody is by a certificate."""
+"""The principal of a client certificate."""
 
 import pytest
 
@@ -40,7 +40,7 @@ def test_a_subject_is_a_principal_by_a_rule(rule, subject, principal):
         ("dn", {"subject": ()}),
     ],
 )
-def test_a_subject_that_names_nobody_for_sure_is_nobody(rule, subject):
+def test_a_subject_that_names_no_principal_for_sure_is_none(rule, subject):
     with pytest.raises(AuthenticationFailed, match="certificate"):
         principal_of(subject, rule)
 

@@ -18,7 +18,7 @@ def quotas(io):
     return Quotas(io.monotonic_ms)
 
 
-def test_without_quotas_nobody_waits(quotas):
+def test_without_quotas_no_principal_waits(quotas):
     assert quotas.charge(ALICE, "produce", 10**12) == 0
     quotas.configure({ALICE: Quota(fetch_bytes=1)})
     assert quotas.charge(ALICE, "produce", 10**12) == 0
@@ -41,7 +41,7 @@ def test_who_did_nothing_for_long_may_do_one_second_at_once(quotas, io):
 
 
 def test_over_time_the_rate_is_kept(quotas, io):
-    """Whoever waits as told moves the rate, whatever the sizes."""
+    """A client that waits as told has the rate, whatever the sizes."""
     quotas.configure({ALICE: Quota(fetch_bytes=10_000)})
     begin, moved = io.now_ms, 0
     for number in range(500):

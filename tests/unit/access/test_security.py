@@ -66,7 +66,7 @@ def test_another_of_the_same_name_or_hash_is_refused(store, directory, again):
         ({"server_key": b"x" * 64}, "keys of 32 bytes"),
     ],
 )
-def test_credentials_by_which_nobody_could_log_in(store, changed, says):
+def test_credentials_by_which_no_user_could_log_in(store, changed, says):
     given = credentials("secret")
     given["SCRAM-SHA-256"] = given["SCRAM-SHA-256"]._replace(**changed)
     for refused in (lambda: store.add_user("alice", given), lambda: store.set_password("alice", given)):

@@ -4,6 +4,7 @@ import os
 import random
 import stat
 import threading
+import tracemalloc
 from unittest.mock import Mock
 
 import pytest
@@ -152,6 +153,20 @@ def test_changes_at_the_same_time_are_all_made(directory):
     assert len(load(IO(), directory).super_users) == 20
 
 
+def test_a_small_file_takes_memory_for_what_it_holds(io, directory):
+    put(io, directory, FULL)
+    taken = []
+    following = SecurityFile(io, directory).follow(taken.append)
+    tracemalloc.start()  # counts a buffer by its size, touched or not
+    try:
+        following.refresh()
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
+        following.close()
+    assert taken == [encode(FULL)]
+
+
 def test_who_holds_the_lock_is_waited_for_and_then_named(io, directory, monkeypatch):
     monkeypatch.setattr(store_security_file, "_LOCK_WAIT_S", 0.01)
     fd = io.open(os.path.join(directory, "security.lock"), os.O_RDWR | os.O_CREAT)
@@ -295,7 +310,7 @@ def test_a_damaged_file_is_said_once_until_it_is_another(io, directory, watched)
 
 
 def test_a_file_that_cannot_be_read_for_a_moment_is_read_at_the_next_look(io, directory, watched, monkeypatch):
-    """As when all descriptors are taken: what was taken away from somebody meanwhile must not stay theirs."""
+    """As when all descriptors are taken: a right that was taken away meanwhile must not stay."""
     watched, taken = watched
     put(io, directory, FULL)
     look(watched)

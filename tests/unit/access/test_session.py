@@ -9,11 +9,12 @@ import pytest
 import logdb
 from logdb.access.access_control import AccessControl
 from logdb.access.authentication import AuthenticationOff, ClientCertificate
+from logdb.access.security_document import Security, encode
 from logdb.errors import AuthenticationFailed, InvalidTopic, InvalidTransactionState, LogdbError, NotAuthorized, UnknownTopic
 from logdb.model import OffsetAndMetadata, TopicPartition
 from logdb.requests.groups import CommitOffsets, FetchOffsets
 from logdb.requests.principals import ANONYMOUS, Principal
-from logdb.requests.records import ReadBatches
+from logdb.requests.records import Produce, ReadBatches
 from logdb.requests.session import PartitionLog, Session
 from logdb.requests.topics import ClusterNodes, CreateTopic, DeleteTopic
 from logdb.requests.users import CredentialStore, Quota
@@ -107,6 +108,33 @@ def test_batches_for_several_partitions_go_where_the_principal_may_write(opened,
     assert session.topic_change_count is None
 
 
+def test_an_append_at_once_needs_what_produce_needs_and_is_counted_as_one_request(opened, broker):
+    asked = Produce("orders", 0)
+    session = opened("Write Topic orders")
+    before = session._access.metrics.counts()
+    assert session.append_at_once(asked, BATCH) is None  # no client has appended to the log
+    session.produce("orders", 0, BATCH)
+    assert [session.append_at_once(asked, BATCH)[0] for _ in range(3)] == [2, 3, 4]
+    counts = session._access.metrics.counts()
+    assert (counts.requests - before.requests, counts.calls["produce"], counts.topics["orders"].messages_in) == (3, 4, 4)
+    assert counts.topics["orders"].bytes_in == 4 * len(BATCH)
+    with pytest.raises(NotAuthorized):
+        opened("Write Topic other").append_at_once(asked, BATCH)
+    assert broker.log("orders").end_offset == 5
+
+
+def test_what_may_wait_is_not_appended_at_once(opened, db):
+    session = opened("Write Topic orders", "Write Topic other", quotas={ALICE: Quota(produce_bytes=1 << 20)})
+    session.produce("orders", 0, BATCH)
+    assert session.append_at_once(Produce("orders", 0), BATCH) is None  # of a quota
+    session = opened("Write Topic orders", "Write Topic other")
+    assert session.append_at_once(Produce("orders", 0, "fsync"), BATCH) is None
+    assert session.append_at_once(Produce("orders", 1), BATCH) is None
+    assert session.append_at_once(Produce("orders", 0, "os"), BATCH) is not None
+    db.alter_topic("orders", config={"durability": "fsync"})
+    assert session.append_at_once(Produce("orders", 0), BATCH) is None
+
+
 @pytest.mark.parametrize(("name", "needs"), WAYS, ids=[f"{name}: {' + '.join(needs)}" for name, needs in WAYS])
 def test_a_call_gets_through_with_all_that_it_needs(opened, name, needs):
     with contextlib.suppress(LogdbError):  # an unknown producer, say: the broker was asked
@@ -138,7 +166,7 @@ def test_a_call_is_refused_without_any_part_of_it(opened, db, name, needs):
         lambda log: log.append_batches(batch([b"x"], 1, 0, 0)),
     ],
 )
-def test_nobody_appends_to_what_groups_are_kept_in(broker, append):
+def test_no_client_appends_to_what_groups_are_kept_in(broker, append):
     broker.commit_offsets("readers", {ORDERS: OffsetAndMetadata(1)}).result()
     session = AccessControl(broker).session(ANONYMOUS, HOME)
     ends = [session.log("__consumer_offsets", partition).end_offset for partition in range(session.partition_count("__consumer_offsets"))]
@@ -357,7 +385,7 @@ def test_a_log_and_its_records_are_of_no_use_either(db, broker):
     access.close()
 
 
-def test_nobody_is_asked_nothing_any_more_once_authentication_is_on(db, broker):
+def test_the_anonymous_principal_is_refused_once_authentication_is_on(db, broker):
     access = AccessControl(broker)
     session = access.session(ANONYMOUS, HOME, AuthenticationOff())
     session.log("orders")
@@ -384,6 +412,22 @@ def test_a_session_that_appends_again_is_asked_again_once_rights_change(db, open
     with pytest.raises(NotAuthorized):
         session.produce("orders", 0, BATCH)
     assert session.produce("other", 0, BATCH).start == 1
+
+
+def test_what_is_allowed_while_rights_change_is_asked_again(opened, monkeypatch):
+    session = opened("Write Topic orders")
+    access = session._access
+    configure = access.quotas.configure
+
+    def append_meanwhile(*given):
+        session.produce("orders", 0, BATCH)  # as another thread does: the new ACLs do not hold yet
+        configure(*given)
+
+    monkeypatch.setattr(access._file, "refresh", lambda: None)
+    monkeypatch.setattr(access.quotas, "configure", append_meanwhile)
+    access._take(encode(Security()))
+    with pytest.raises(NotAuthorized):
+        session.produce("orders", 0, BATCH)
 
 
 def test_what_a_session_may_append_to_depends_on_its_address(db, broker):
@@ -426,7 +470,7 @@ def test_metrics_are_for_who_may_see_them_on_this_machine_too(opened):
         lambda log: log.append_batches(batch([b"x"], 1, 0, 0)),
     ],
 )
-def test_nobody_writes_to_what_logdb_keeps_its_groups_in(broker, append):
+def test_no_principal_writes_to_what_logdb_keeps_its_groups_in(broker, append):
     broker.commit_offsets("readers", {ORDERS: OffsetAndMetadata(1)}).result()
     log = AccessControl(broker).session(ANONYMOUS, HOME).log("__consumer_offsets")
     before = log.end_offset

@@ -222,7 +222,7 @@ def test_no_decision_is_compacted_before_its_marker_is_written(unsettled):
         assert committed(db) == [[0], [0, 1]]
 
 
-def test_no_decision_is_compacted_before_somebody_keeps_transactions(unsettled):
+def test_no_decision_is_compacted_before_a_broker_keeps_transactions(unsettled):
     store = Store.open(unsettled)
     for partition in range(store.partition_count("__transaction_state")):
         with contextlib.suppress(Closed):

@@ -156,7 +156,7 @@ def test_markers_of_one_transaction_are_not_parted_by_a_snapshot(world):
     def before(kind, path):
         if kind == "pwrite" and concerns("b-0", path) and not entered.is_set():
             entered.set()
-            with pytest.raises(TimeoutError):  # nobody gets in alone between two markers
+            with pytest.raises(TimeoutError):  # no thread gets in alone between two markers
                 _alone_within(world.db._store.transaction_lock, 0.05)
             left.append(path)
 

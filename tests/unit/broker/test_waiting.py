@@ -19,7 +19,7 @@ def db(tmp_path):
 
 
 def later(function):
-    """Call it while somebody waits; how long it takes until he does, is not the test's to say."""
+    """Call it while a thread waits; how long it takes until it does, is not the test's to say."""
     thread = threading.Timer(0.02, function)
     thread.start()
     return thread

@@ -1,11 +1,15 @@
+import contextlib
 import threading
+from typing import ClassVar
 
 import pytest
 
+from logdb.broker.broker import Broker
 from logdb.broker.watch import CHANGE_COUNT_MAX, Events, PolledEvents, by_name, differences
 from logdb.errors import Closed
 from logdb.io import IO
 from logdb.model import TopicEvent, TopicInfo
+from logdb.store.store import Store
 
 
 def topic(name, topic_id="1", partition_count=1, **config):
@@ -107,3 +111,17 @@ def test_looks_are_made_only_where_something_changed():
 )
 def test_differences(former, now, expected):
     assert differences(by_name(former), by_name(now)) == expected
+
+
+def test_what_is_remembered_of_other_nodes_is_right_before_a_watcher_hears_of_a_change(tmp_path):
+    class Nodes:
+        counts: ClassVar[list[int]] = []
+
+        def learn(self, _event):
+            self.counts.append(broker.events.count)
+
+    with contextlib.closing(Store.open(tmp_path / "db")) as store:
+        broker = Broker(store, store, nodes=Nodes())
+        store.create_topic("t")
+    assert Nodes.counts == [0]
+    assert broker.events.count == 1

@@ -126,7 +126,7 @@ def test_empty_to_preparing_waits_for_the_initial_delay() -> None:
     assert groups.state == "PreparingRebalance"
     groups.runner.advance(2_000)
     second = groups.start_join()
-    groups.runner.advance(1_000)  # someone came: it waits on
+    groups.runner.advance(1_000)  # a member came: it waits on
     assert groups.runner.waits(first)
     groups.runner.advance(3_000)
     results = [groups.runner.answer(ticket) for ticket in (first, second)]
@@ -333,7 +333,7 @@ def test_nothing_in_common_is_refused(groups: Groups) -> None:
     assert groups.state == "Stable"
 
 
-def test_a_full_group_takes_nobody_else() -> None:
+def test_a_full_group_takes_no_other_member() -> None:
     groups = Groups(member_count_max=2)
     leader, _ = groups.stable(2)
     with pytest.raises(GroupFull):
@@ -707,7 +707,7 @@ def test_stable_a_static_member_that_owns_other_partitions_changes_nothing(group
     assert groups.join(group_instance_id="i", protocols=again).generation == old.generation
 
 
-def test_stable_a_static_member_whose_subscription_nobody_can_read_changes_nothing(groups: Groups) -> None:
+def test_stable_a_static_member_whose_subscription_cannot_be_read_changes_nothing(groups: Groups) -> None:
     (old,) = groups.stable(group_instance_id="i", protocols=(("range", b"?"),))
     assert groups.join(group_instance_id="i", protocols=(("range", b"!"),)).generation == old.generation
 

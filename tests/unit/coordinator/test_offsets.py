@@ -162,7 +162,7 @@ def test_preparing_a_member_may_commit_what_it_gives_up(runner: Runner) -> None:
     assert fetch(runner) == {T0: 5}
 
 
-def test_completing_nobody_commits_before_the_assignment_is_known(runner: Runner) -> None:
+def test_completing_no_member_commits_before_the_assignment_is_known(runner: Runner) -> None:
     protocols = (("range", Subscription(("t",)).encode()),)
     joined = runner.call(JoinGroup, group_id="g", session_timeout_ms=1_000, rebalance_timeout_ms=1_000, protocols=protocols)
     with pytest.raises(RebalanceInProgress):
@@ -237,7 +237,7 @@ def test_the_later_of_two_transactions_counts(runner: Runner) -> None:
     assert fetch(runner, require_stable=True) == {T0: 2}
 
 
-def test_a_marker_of_somebody_else_changes_nothing(runner: Runner) -> None:
+def test_a_marker_of_another_producer_changes_nothing(runner: Runner) -> None:
     commit_in(runner, ONE, {T0: 1})
     runner.mark(2, commit=True)
     assert fetch(runner) == {}
@@ -284,7 +284,7 @@ def test_a_deleted_group_has_no_offsets(runner: Runner) -> None:
     assert (fetch(runner), states(runner)) == ({}, {})
 
 
-def test_offsets_that_nobody_reads_can_be_deleted(runner: Runner) -> None:
+def test_offsets_that_no_member_reads_can_be_deleted(runner: Runner) -> None:
     member = join(runner)
     commit(runner, {T0: 5, U0: 5}, **member)
     errors = runner.call(DeleteOffsets, group_id="g", partitions=(T0, T1, U0))

@@ -541,7 +541,7 @@ def test_a_completion_is_written_at_once_where_the_next_transaction_has_the_same
     assert (x.recorded()[-1].status, x.runner.synced) == (4, len(x.runner.log))
 
 
-def test_an_answer_of_an_action_that_nobody_waits_for_changes_nothing(x: Transactions) -> None:
+def test_an_answer_of_an_action_that_no_request_waits_for_changes_nothing(x: Transactions) -> None:
     producer = x.begin()
     x.start_end(producer)
     sync = x.runner.act()
@@ -754,7 +754,7 @@ def test_after_a_crash_only_who_has_begun_nothing_since_goes_on(asks_again: bool
             x.add(following)
 
 
-def test_after_a_crash_a_clean_restart_lets_nobody_go_on_either() -> None:
+def test_after_a_crash_a_clean_restart_lets_no_producer_go_on_either() -> None:
     x = Transactions()
     following = x.end(x.begin())
     x.runner.crash()

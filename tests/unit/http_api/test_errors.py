@@ -46,7 +46,7 @@ def test_an_error_is_raised_again_as_it_was(kind):
     assert (str(again), again.retriable, vars(again)) == (str(error), error.retriable, vars(error))
 
 
-def test_a_class_of_somebody_else_has_the_code_of_its_base():
+def test_a_class_of_an_application_has_the_code_of_its_base():
     class Special(errors.UnknownTopic):
         pass
 

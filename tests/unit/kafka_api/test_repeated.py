@@ -3,6 +3,7 @@ import itertools
 import pytest
 
 from logdb.errors import InvalidMessage
+from logdb.requests.records import Produce
 from logdb_kafka_api.apis import APIS
 from logdb_kafka_api.errors import Code
 from logdb_kafka_api.frames import UnsupportedApi, encode_response, read_header, read_request
@@ -34,29 +35,35 @@ def repeated(frame):
     return RepeatedProduce(*decoded(frame), frame)
 
 
+def read(known, frame):
+    """A frame as it is read by a request that it repeats; None: it does not."""
+    found = known.read(frame)
+    return None if found is None else known.request(*found)
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_request_that_repeats_another_reads_as_if_it_were_decoded(version):
     for first, second in itertools.product(SIZES, repeat=2):
         frame = frame_of(version, 8, bytes(second))
-        assert repeated(frame_of(version, 7, bytes(first))).read(frame) == decoded(frame)
+        assert read(repeated(frame_of(version, 7, bytes(first))), frame) == decoded(frame)
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
 def test_a_frame_may_lie_in_any_buffer(kind):
     frame = kind(frame_of(9, 8, b"second"))
-    assert repeated(kind(frame_of(9, 7, b"first"))).read(frame) == decoded(frame)
+    assert read(repeated(kind(frame_of(9, 7, b"first"))), frame) == decoded(frame)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_whatever_byte_differs_it_reads_as_decoded_or_is_another_request(version):
     known, frame = repeated(frame_of(version, 7, b"first")), frame_of(version, 8, b"second")
-    read = 0
+    count = 0
     for at, value in itertools.product(range(len(frame)), (0, 1, 2, 7, 127, 128, 255)):
         changed = frame[:at] + bytes((value,)) + frame[at + 1 :]
-        found = known.read(changed)
+        found = read(known, changed)
         assert found is None or found == decoded(changed)
-        read += found is not None
-    assert read >= 7 * len(b"second")  # the records may have any bytes
+        count += found is not None
+    assert count >= 7 * len(b"second")  # the records may have any bytes
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -67,7 +74,17 @@ def test_a_request_that_is_cut_off_or_longer_repeats_nothing(version):
 
 
 @pytest.mark.parametrize(
-    "other", [{"topic": "u"}, {"partition": 1}, {"acks": 1}, {"client": b"him"}, {"transactional_id": "x"}, {"timeout_ms": 1}], ids=str
+    "other",
+    [
+        {"topic": "u"},
+        {"partition": 1},
+        {"acks": 1},
+        {"client": b"him"},
+        {"transactional_id": "x"},
+        {"timeout_ms": 1},
+        {"durability": "os"},
+    ],
+    ids=str,
 )
 def test_a_request_that_says_something_else_repeats_nothing(other):
     assert repeated(frame_of(9, 7, b"records")).read(frame_of(9, 8, b"records", **other)) is None
@@ -83,17 +100,17 @@ def test_an_answer_is_what_encode_response_makes(version, topic):
         header = decoded(frame)[0]._replace(correlation_id=number)
         answer = {"index": 0, "error_code": Code.NONE, "base_offset": base_offset, "log_append_time_ms": -1, "log_start_offset": number}
         values = {"responses": [{"name": topic, "partition_responses": [answer]}]}
-        assert b"".join(known.encode(header, values)) == b"".join(encode_response(header, values))
+        assert known.answer(number, base_offset, -1, number) == b"".join(encode_response(header, values))
         refused = {"index": 0, "error_code": Code.INVALID_RECORD, "base_offset": -1, "error_message": "no"}
         values = {"responses": [{"name": topic, "partition_responses": [refused]}]}
-        assert b"".join(known.encode(header, values)) == b"".join(encode_response(header, values))
+        assert b"".join(known.refusal(number, refused)) == b"".join(encode_response(header, values))
 
 
 def test_nothing_of_the_records_is_kept():
     frame = bytearray(frame_of(9, 7, b"records"))
     known = repeated(frame)
     frame.clear()  # would raise if a view of it were kept
-    assert known.read(frame_of(9, 8, b"others"))[1]["topic_data"][0]["partition_data"][0]["records"] == b"others"
+    assert read(known, frame_of(9, 8, b"others"))[1]["topic_data"][0]["partition_data"][0]["records"] == b"others"
 
 
 @pytest.mark.parametrize(
@@ -103,7 +120,12 @@ def test_nothing_of_the_records_is_kept():
         (9, None, {}),
         (9, b"", {}),
         (9, b"records", {"detailed": True}),
-        (9, b"records", {"transactional_id": "x" * 1_024}),
+        (9, b"records", {"acks": 2}),
+        (9, b"records", {"durability": "none"}),
+        (9, b"records", {"transactional_id": "x"}),
+        (9, b"records", {"client": b"x" * 1_024}),
+        (9, b"records", {"topic_data": [{"name": "t", "partition_data": [{"index": 0, "records": b"x", "mirrored": True}]}]}),
+        (9, b"records", {"topic_data": [{"name": "t", "partition_data": [{"index": 0, "records": b"x", "expected_offset": 7}]}]}),
         (9, b"records", {"topic_data": []}),
         (9, b"records", {"topic_data": [{"name": "t", "partition_data": [{"index": n, "records": b"x"} for n in range(2)]}]}),
         (9, b"records", {"topic_data": [{"name": name, "partition_data": [{"index": 0, "records": b"x"}]} for name in "tu"]}),
@@ -114,6 +136,9 @@ def test_other_requests_are_not_remembered(version, records, more):
     assert repeatable(*decoded(frame), frame) is None
 
 
-def test_a_small_request_for_one_partition_is_remembered():
-    frame = frame_of(9, 7, bytes(70_000), partition=3)
+@pytest.mark.parametrize("more", [{}, {"acks": 0}, {"durability": "os"}], ids=str)
+def test_a_small_request_for_one_partition_is_remembered(more):
+    frame = frame_of(9, 7, bytes(70_000), partition=3, **more)
     assert repeatable(*decoded(frame), frame) == ("t", 3)
+    assert repeated(frame).where == ("t", 3)
+    assert repeated(frame).asked == Produce("t", 3, durability=more.get("durability"))

@@ -53,7 +53,7 @@ def test_those_who_come_during_a_sync_share_the_next():
     assert len(calls) == 2
 
 
-def test_a_failure_is_everybodys_own():
+def test_a_failure_is_told_each_caller():
     def work():
         raise OSError("broken")
 
@@ -68,7 +68,7 @@ def test_a_failure_is_everybodys_own():
     assert len(failures) == 8
 
 
-def test_a_leader_that_is_cut_off_while_it_hands_on_leaves_nobody_waiting():
+def test_a_leader_that_is_cut_off_while_it_hands_on_leaves_no_thread_waiting():
     runs, may_end = threading.Event(), threading.Event()
 
     def work():

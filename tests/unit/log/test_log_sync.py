@@ -83,3 +83,35 @@ def test_what_a_failed_sync_has_left_stays_due(log, monkeypatch):
     monkeypatch.undo()
     log.sync()
     assert (log.syncs.due_ms(), log.flushed_offset) == (None, 1)
+
+
+def test_a_write_beside_a_sync_that_fails_stays_due(log, monkeypatch):
+    """Nothing but the epochs was unsynced when the sync began; the write comes as it fails."""
+    log.append_many([b"a"])
+    log.sync()
+    since_ms, failed, threads = 0, [], []
+
+    def write_meanwhile(_self):
+        known = since_ms
+        if failed and not threads:
+            threads.append(threading.Thread(target=log.append_many, args=([b"b"],)))
+            threads[0].start()
+            threads[0].join(0.2)
+        return known
+
+    def noted(_self, ms):
+        nonlocal since_ms
+        since_ms = ms
+
+    def full(**_options):
+        failed.append(True)
+        raise DiskFull("leader-epoch-checkpoint", 1, "no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(log.syncs), "unsynced_since_ms", property(write_meanwhile, noted), raising=False)
+        patch.setattr(log.writer, "save_epochs", full)
+        log.writer.epochs_unsynced = True
+        with pytest.raises(DiskFull):
+            log.sync()
+        threads[0].join()
+    assert since_ms > 0

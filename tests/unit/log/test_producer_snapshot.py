@@ -60,7 +60,7 @@ WRONG = {
     "version": sealed(bytes(4), 2),
     "CRC": sealed(bytes(4))[:-1] + b"\1",
     "count too high": sealed((2).to_bytes(4, "big") + struct.pack(">qhiqiqiq", *ENTRY)),
-    "earlier batch of nobody": sealed(bytes(4) + struct.pack(">qiqi", 7, 0, 0, 0)),
+    "earlier batch of no producer": sealed(bytes(4) + struct.pack(">qiqi", 7, 0, 0, 0)),
     "earlier batch behind the last": sealed((1).to_bytes(4, "big") + struct.pack(">qhiqiqiq", *ENTRY) + struct.pack(">qiqi", 7, 0, 8, 0)),
     "earlier batch, and no last one": sealed(
         (1).to_bytes(4, "big") + struct.pack(">qhiqiqiq", 7, 0, -1, -1, 0, 9, -1, -1) + struct.pack(">qiqi", 7, 0, 0, 0)

@@ -244,3 +244,13 @@ def test_who_sent_nothing_for_a_day_is_forgotten_but_for_open_transactions() -> 
 def test_history_that_is_loaded_today_does_not_expire_today() -> None:
     known = Producer(7).after_batch(head(0)._replace(max_timestamp=5), 0, NOW)
     assert known.timestamp_ms == NOW
+
+
+@pytest.mark.parametrize("sequence", [0, 7, SEQUENCE_MASK - 1, SEQUENCE_MASK])
+@pytest.mark.parametrize("count", [1, 3])
+def test_the_state_after_the_next_batch_is_the_state_after_that_batch(sequence, count):
+    known = Producer(7, 2, tuple(Batch(sequence - n - 1 & SEQUENCE_MASK, 90 - n, 0) for n in reversed(range(5))), 1_000, 4)
+    assert known.next_sequence == sequence
+    following = head(sequence, count, epoch=2)
+    for now_ms in (0, 10**15):
+        assert known.after_next(count, following.max_timestamp, 100, now_ms) == known.after_batch(following, 100, now_ms)

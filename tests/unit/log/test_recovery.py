@@ -253,7 +253,7 @@ def test_a_missing_directory_is_corruption_of_its_log_alone(tmp_path, clean):
         assert db.log("t").append(b"again") == (1 if clean else 0), "what was synced is not given twice"
 
 
-# ---------------------------------------------------------------- files that nobody named
+# ---------------------------------------------------------------- files that the catalogue does not name
 
 
 def test_a_file_that_continues_the_log_is_adopted(tmp_path):

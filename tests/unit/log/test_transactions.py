@@ -87,7 +87,7 @@ def test_several_batches_of_a_call_are_known_together(log):
     log.append(b"between")
     assert log.append_batches(first + second) == range(2)
     assert log.append_batches(second) == range(1, 2)
-    with pytest.raises(OutOfOrderSequence):  # half of it is known: nobody could be told where it lies
+    with pytest.raises(OutOfOrderSequence):  # half of it is known: no answer could tell where it lies
         log.append_batches(second + third)
     assert log.append_batches(third + batch([b"3"], 7, 0, 3)) == range(3, 5)
     assert values(log) == [b"0", b"1", b"between", b"2", b"3"]
@@ -565,7 +565,7 @@ def test_aborted_transactions_over_many_segments(tmp_path):
             assert found == [middle, every[-1]]  # what ended before is over, what ends later is in a later segment
 
 
-# That an unsealed segment has one nobody but verify can tell.
+# Only verify can tell that an unsealed segment has one.
 @pytest.mark.parametrize(("which", "damage"), [(0, "missing"), (0, "damaged"), (-1, "damaged")])
 @pytest.mark.parametrize("mode", ["a", "r"])
 def test_a_lost_index_is_made_anew(tmp_path, damage, mode, which):

@@ -380,7 +380,7 @@ def test_readers_in_other_processes_see_whole_transactions_only(catalogue: Catal
         assert out == "seen 200\n", err
 
 
-def become_nobody(path: str) -> None:
+def become_another_user(path: str) -> None:
     """Lose the right to write to ``path``, not the right to read it; in a child."""
     if os.getuid() == 0:
         os.setgroups([])
@@ -414,7 +414,7 @@ def test_who_may_only_read_the_directory_reads_beside_the_writer(catalogue: Cata
 
     def child() -> None:
         os.close(ask)
-        become_nobody(path)
+        become_another_user(path)
         with Catalogue.open(path, create=False, read_only=True) as reader:
             while os.read(asked, 1):
                 os.write(answer, b"%d\n" % len(reader.topics()))
@@ -438,7 +438,7 @@ def test_what_may_not_even_be_read_is_not_called_missing(catalogue: Catalogue, p
     data_path = os.path.join(path, "data.mdb")
 
     def child() -> None:
-        become_nobody(path)
+        become_another_user(path)
         for hide in (data_path, path):
             with pytest.raises(errors.LogdbError, match=r"cannot be read: .*Permission denied") as caught:
                 Catalogue.open(path, create=False, read_only=True)
@@ -559,7 +559,7 @@ Catalogue.open(sys.argv[1], create=False, read_only=sys.argv[2] == "r", no_lock=
 
 @pytest.mark.parametrize("mode", ["r", "rw"])
 @pytest.mark.parametrize("page_count", [2, 3, -1])
-def test_a_file_cut_short_is_damage_and_kills_nobody(path: str, mode: str, page_count: int) -> None:
+def test_a_file_cut_short_is_damage_and_kills_no_process(path: str, mode: str, page_count: int) -> None:
     with Catalogue.open(path, create=True) as catalogue:
         for number in range(20):
             catalogue.write(make_topic(f"t{number}", 20, 2))
@@ -840,7 +840,7 @@ def test_a_catalogue_that_could_not_be_opened_anew_is_opened_later(catalogue: Ca
 
 
 def test_a_failed_sync_is_told_to_the_device(catalogue: Catalogue, path: str) -> None:
-    """Of any catalogue: that of a snapshot, or of a restored database, is nobody's who would tell."""
+    """Of any catalogue: that of a snapshot, or of a restored database, has no process that would tell."""
     told: list[errors.SyncFailed] = []
     watcher = Watcher(os.stat(path).st_dev, told.append)
     fail_writes(catalogue, lmdb_error(lmdb.Error, errno.EIO))

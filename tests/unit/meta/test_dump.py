@@ -99,7 +99,7 @@ def test_no_damaged_page_hides_or_kills_the_caller(path: str, junk: bytes) -> No
         start = page * PAGE_SIZE_BYTES
         data_path.write_bytes(whole[:start] + junk * PAGE_SIZE_BYTES + whole[start + PAGE_SIZE_BYTES :])
         dump = read_in_child(path)
-        # A page of nobody's (free, or the older meta page) may be junk.
+        # An unused page (free, or the older meta page) may be junk.
         assert dump.problems or dump == sound, f"page {page}"
         reported += bool(dump.problems)
     assert reported >= page_count // 2

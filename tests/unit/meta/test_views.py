@@ -345,3 +345,23 @@ def test_a_closed_one_and_one_of_another_process(view):
         next(scan)
     with pytest.raises(Closed):
         view.update({}, {})
+
+
+def test_one_that_is_closed_while_an_iteration_begins_says_so(view, monkeypatch):
+    view.update({b"a": entry(b"1")}, {})
+    reading = view._reading
+
+    class ClosingLock:
+        """Another thread closes the view as soon as the iteration has given up the lock."""
+
+        def __enter__(self):
+            reading.acquire()
+
+        def __exit__(self, *_):
+            reading.release()
+            monkeypatch.undo()
+            view.close()
+
+    monkeypatch.setattr(view, "_reading", ClosingLock())
+    with pytest.raises(Closed):
+        next(view.scan())

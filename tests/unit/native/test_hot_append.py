@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from logdb._native._hot import FSYNC, BatchBuilder
+from logdb._native._hot import FSYNC, OS, BatchBuilder
 from support.batches import Rec, encode_batch, encode_log
 from support.builders import NOW, Rejected, Row, Sink, at_now, decode, fail, place, raw
 
@@ -204,7 +204,12 @@ def test_a_builder_that_was_not_set_up() -> None:
             pass
 
     lazy = Lazy()
-    for call in (lambda: lazy.append(b""), lambda: lazy.append_many([b""]), lambda: lazy._append_raw(bytearray(1), 1, 1)):
+    for call in (
+        lambda: lazy.append(b""),
+        lambda: lazy.append_many([b""]),
+        lambda: lazy._append_raw(bytearray(1), 1, 1),
+        lambda: lazy._append_usual(b"", None),
+    ):
         with pytest.raises(RuntimeError, match="__init__ was not called"):
             call()
     lazy._drain()
@@ -598,7 +603,7 @@ def test_what_is_not_admitted_is_not_appended() -> None:
     assert asked == []
 
 
-def test_while_one_is_asked_for_nobody_else_gets_the_offsets() -> None:
+def test_while_one_is_asked_for_no_other_thread_gets_the_offsets() -> None:
     sink = Sink()
     inside, others = threading.Event(), list[int]()
     other = threading.Thread(target=lambda: (inside.wait(), others.append(sink.append(b"other"))))
@@ -619,3 +624,121 @@ def test_who_is_asked_may_not_append_himself() -> None:
     with pytest.raises(RuntimeError, match="same thread"):
         raw(sink, encode_batch([b"a"]), 1, admit=lambda _first, _now_ms: sink.append(b"x"))
     assert sink._next_offset == 0
+
+
+# ---------------------------------------------------------------- usual batches
+
+USUAL = encode_batch([Rec(b"k", b"v"), Rec(None, b"w", (("h", b"1"),))], base_timestamp=NOW)
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, lambda data: array.array("b", data)])
+@pytest.mark.parametrize("size", [10, 40_000])
+def test_a_usual_batch_is_placed_and_written(kind: Any, size: int) -> None:
+    sink = Sink(clock=at_now, next_offset=5, leader_epoch=7, group_size=100_000)
+    sink.append(b"open")
+    sink._drain()
+    before, batch = len(sink.out), encode_batch([b"a", b"b" * size], base_offset=3, leader_epoch=2, base_timestamp=NOW)
+    assert sink._append_usual(kind(batch), None) == range(6, 8)
+    assert sink.out[before:] == place(batch, 6, 7)
+    assert sink._pending_count == 0
+
+
+@pytest.mark.parametrize("level", [OS, FSYNC])
+def test_a_usual_batch_is_committed_as_the_log_s_level_asks(level: int) -> None:
+    sink = Sink(clock=at_now, level=level)
+    assert sink._append_usual(USUAL, None) == range(2)
+    assert sink.called("commit") == [(2, FSYNC)] * (level == FSYNC)
+
+
+@pytest.mark.parametrize(
+    ("batches", "options"),
+    [
+        (b"", {}),
+        (USUAL[:60], {}),
+        (USUAL[:-1], {}),
+        (USUAL + b"\0", {}),
+        (USUAL + USUAL, {}),
+        ("no bytes", {}),
+        (memoryview(USUAL)[::2], {}),
+        (encode_batch([b"a"], attributes=1, base_timestamp=NOW), {}),
+        (encode_batch([b"a"], attributes=8, base_timestamp=NOW), {}),
+        (encode_batch([b"a"], attributes=16, base_timestamp=NOW), {}),
+        (encode_batch([b"a"], attributes=32, base_timestamp=NOW), {}),
+        (encode_batch([b"a"], base_timestamp=NOW, record_count=2), {}),
+        (encode_batch([b"a"], base_timestamp=NOW, record_count=0), {}),
+        (encode_batch([b"a", b"b"], base_timestamp=NOW, last_offset_delta=2), {}),
+        (encode_batch([], base_timestamp=NOW), {}),
+        (encode_batch([b"a"], base_timestamp=NOW, max_timestamp=NOW + 1), {}),
+        (encode_batch([b"a"], base_timestamp=NOW, producer_id=1, producer_epoch=0, base_sequence=0), {}),
+        (encode_batch([b"a"], base_timestamp=NOW + 11), {"timestamp_after_max_ms": 10}),
+        (USUAL, {"keys_required": True}),
+        (USUAL, {"message_size_max": len(USUAL) - 1}),
+        (USUAL, {"message_size_max": 0}),
+        (USUAL, {"log_append_time": True}),
+        (USUAL, {"refusing": 1}),
+        (USUAL, {"refusing": -1}),
+        (encode_batch([b"a" * 16_000], base_timestamp=NOW), {"message_size_max": 1 << 20}),  # longer than a group
+    ],
+)
+def test_other_batches_are_not_appended_as_usual_ones(batches: Any, options: dict[str, Any]) -> None:
+    sink = Sink(clock=at_now, **{"message_size_max": 1 << 20} | options)
+    assert sink._append_usual(batches, None) is None
+    assert (sink._next_offset, sink._pending_count, sink.calls) == (0, 0, [])
+    sink._configure(timestamp_after_max_ms=10, message_size_max=len(USUAL), keys_required=False, log_append_time=False, refusing=0)
+    assert sink._append_usual(USUAL, None) == range(2)
+    assert sink._append_usual(encode_batch([b"a"], base_timestamp=NOW + 10), None) == range(2, 3)
+
+
+def test_no_changed_byte_gets_into_the_log_with_a_usual_batch() -> None:
+    """Offset and leader epoch are replaced; all else is checked."""
+    sink = Sink(clock=at_now)
+    for at, value in itertools.product(range(len(USUAL)), (0, 1, 2, 127, 128, 255)):
+        changed = USUAL[:at] + bytes((value,)) + USUAL[at + 1 :]
+        if changed != USUAL and sink._append_usual(changed, None) is not None:
+            assert at < 8 or 12 <= at < 16
+    for batch in sink.batches():
+        assert [row.value for row in batch.rows] == [b"v", b"w"]
+
+
+@pytest.mark.parametrize("answer", [True, False, None])
+def test_a_producer_s_batch_is_usual_where_it_is_admitted(answer: bool | None) -> None:
+    sink, asked = Sink(clock=at_now, next_offset=5), []
+
+    def admit(*batch: int) -> Any:
+        asked.append(batch)
+        assert sink._next_offset == 5
+        return answer
+
+    batch = encode_batch([b"a", b"b"], base_timestamp=NOW - 3, producer_id=2**40, producer_epoch=7, base_sequence=2**31 - 1)
+    assert sink._append_usual(batch, admit) == (range(5, 7) if answer else None)
+    assert asked == [(2**40, 7, 2**31 - 1, 2, NOW - 3, 5, NOW)]
+    assert sink._next_offset == (7 if answer else 5)
+    assert sink._append_usual(encode_batch([b"a"], base_timestamp=NOW, producer_id=1, producer_epoch=-1, base_sequence=0), admit) is None
+    assert len(asked) == 1
+    assert sink._append_usual(USUAL, admit) is not None
+    assert len(asked) == 1
+
+
+def test_an_admission_that_raises_appends_nothing() -> None:
+    sink = Sink(clock=at_now)
+    batch = encode_batch([b"a"], base_timestamp=NOW, producer_id=1, producer_epoch=0, base_sequence=0)
+    with pytest.raises(ZeroDivisionError):
+        sink._append_usual(batch, lambda *_: 1 // 0)
+    assert sink._next_offset == 0
+    assert sink._append_usual(USUAL, None) == range(2)
+
+
+def test_a_usual_batch_whose_write_fails_is_kept() -> None:
+    sink = Sink(clock=at_now, failures=fail(0))
+    with pytest.raises(OSError, match="write 0") as raised:
+        sink._append_usual(USUAL, None)
+    assert raised.value.offsets == range(2)
+    assert [row.value for row in sink.rows()] == [b"v", b"w"]
+
+
+def test_wrong_arguments_of_a_usual_append() -> None:
+    sink: Any = Sink()
+    with pytest.raises(TypeError, match="takes 2 arguments, 1 were given"):
+        sink._append_usual(USUAL)
+    with pytest.raises(ZeroDivisionError):
+        Sink(clock=lambda: 1 // 0)._append_usual(USUAL, None)

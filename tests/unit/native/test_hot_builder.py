@@ -55,7 +55,7 @@ def test_the_flusher_is_woken_once() -> None:
     assert sink._opened_ms == 0
 
 
-def test_writes_that_do_not_wait_wake_nobody() -> None:
+def test_writes_that_do_not_wait_wake_no_thread() -> None:
     sink = Sink()
     sink.append_many([b""])
     sink.append(b"", durability="fsync")
@@ -112,7 +112,7 @@ def test_append_many_says_what_of_it_is_kept() -> None:
         sink.append_many([b"%d" % i * 100 for i in range(100)])
     kept = failed.value.offsets  # type: ignore[attr-defined]
     assert kept.start == 1 and 10 < len(kept) < 100 and sink._next_offset == kept.stop
-    assert sink._dirty  # somebody has to try again
+    assert sink._dirty  # a thread has to try again
     assert [row.value for row in sink.rows()] == [b"before"] + [b"%d" % i * 100 for i in range(len(kept))]
     sink = Sink(failures=fail(0, 1))
     sink.append(b"a")

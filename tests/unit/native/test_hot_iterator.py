@@ -51,7 +51,7 @@ def test_the_source_is_told_the_range_and_left_at_its_end() -> None:
     assert len(list(RecordIterator(source, 2, 6, "t", 0))) == 4
     assert asked == [(2, 6)]
     assert list(RecordIterator(source, 3, 3, "t", 0)) == []
-    assert asked == [(2, 6)]  # an empty range is nobody's business
+    assert asked == [(2, 6)]  # an empty range is not asked about
 
 
 def test_chunks_of_any_kind() -> None:
@@ -113,7 +113,7 @@ def test_a_chunk_is_let_go_before_the_next_is_asked_for() -> None:
 
     def source(offset: int, end_offset: int) -> Iterator[bytearray]:
         for batch in batches:
-            buffer[:] = batch  # a resize: BufferError if somebody holds it
+            buffer[:] = batch  # a resize: BufferError if a view of it is held
             yield buffer
 
     assert [len(r.value or b"") for r in RecordIterator(source, 0, END, "t", 0)] == [10, 5000, 3]

@@ -21,7 +21,7 @@ SEED = 7
 
 
 class Parcel(Delivery):
-    """A delivery that nobody waits for in vain."""
+    """A delivery for which no thread waits in vain."""
 
     reported: list[tuple[object, BaseException]]
 

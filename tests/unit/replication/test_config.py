@@ -41,6 +41,7 @@ def test_a_config_with_its_defaults(tmp_path):
     assert [known.number for known in config.nodes] == [1, 2, 3]
     assert config.advertised == {"http": ("127.0.0.1", 8002)}
     assert config.times.session_ms == 1_000
+    assert config.scrub_bytes_per_second == 1 << 20
     assert "sss" not in repr(config)
 
 
@@ -48,11 +49,13 @@ def test_a_config_that_names_everything(tmp_path):
     nodes = "".join(node(number, http=f"https://board{number}:8443") for number in (3, 1, 2))
     config = ClusterConfig.load(written(tmp_path, (
         HEAD + 'secret_file = "cluster.secret"\nprofile = "sd"\nrack = "shelf"\nhttp = "0.0.0.0:8443"\nkafka = "[::]:9092"\n'
-        'kafka_advertised = "board2:9092"\ntls_cert = "node.pem"\ntls_key = "/keys/node.key"\ntls_ca = "ca.pem"\n' + nodes
+        'kafka_advertised = "board2:9092"\ntls_cert = "node.pem"\ntls_key = "/keys/node.key"\ntls_ca = "ca.pem"\n'
+        "scrub_bytes_per_second = 0\n" + nodes
     )))  # fmt: skip
     assert (config.http, config.kafka) == (("0.0.0.0", 8443), ("::", 9092))
     assert config.advertised == {"http": ("board2", 8443), "kafka": ("board2", 9092)}
     assert (config.tls_cert, config.tls_key) == (str(tmp_path / "node.pem"), "/keys/node.key")
+    assert config.scrub_bytes_per_second == 0
     assert config.times == Times(session_ms=6_000, heartbeat_ms=1_500, election_timeout_ms=2_000), "elections after 2 to 4 s"
 
 
@@ -78,6 +81,9 @@ def test_a_config_that_names_everything(tmp_path):
     (HEAD + 'tls_key = "a"\n' + "".join(NODES), "tls_key", "only with tls_cert"),
     (HEAD + 'tls_cert = "a"\ntls_ca = "b"\n' + "".join(NODES), "nodes.http", "https://"),
     (HEAD + 'secret_file = "none"\n' + "".join(NODES), "secret_file", "no such file"),
+    (HEAD + "scrub_bytes_per_second = 0.0\n" + "".join(NODES), "scrub_bytes_per_second", "a whole number, 0 or more"),
+    (HEAD + "scrub_bytes_per_second = false\n" + "".join(NODES), "scrub_bytes_per_second", "a whole number, 0 or more"),
+    (HEAD + "scrub_bytes_per_second = -1\n" + "".join(NODES), "scrub_bytes_per_second", "a whole number, 0 or more"),
     ("cluster = [", "", "no TOML"),
 ])  # fmt: skip
 def test_a_wrong_config_names_key_value_and_what_is_allowed(tmp_path, text, key, reason):

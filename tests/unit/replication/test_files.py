@@ -1,4 +1,6 @@
+import contextlib
 import os
+import tracemalloc
 
 import pytest
 
@@ -86,3 +88,13 @@ def test_a_snapshot_that_went_back_is_damage(directory):
     opened.close()
     with pytest.raises(CorruptionError, match="begins at index 9, the snapshot ends at 1"):
         files.VoterFiles(IO(), directory)
+
+
+def test_a_snapshot_takes_memory_for_what_it_holds(directory):
+    tracemalloc.start()  # counts a buffer by its size, touched or not
+    try:
+        with contextlib.closing(SnapshotFile(IO(), os.path.join(directory, files.SNAPSHOT))) as file:
+            file.store(snapshots.encode(Snapshot(9, 4, VOTERS, b"s")))
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()

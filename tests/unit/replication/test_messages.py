@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from logdb.errors import InvalidMessage
 from logdb_replication.raft.messages import _LAYOUTS, decode, encode
+from logdb_replication.raft.starts import IDS_MAX
 
 NUMBERS = st.integers(0, 2**64 - 1)
 
@@ -38,6 +39,8 @@ def test_a_part_of_a_message_is_refused_or_another_message(message, data):
     cut = whole[: data.draw(st.integers(0, len(whole) - 1))]
     if "data" in message and len(cut) >= len(whole) - len(message["data"]):
         assert message["data"].startswith(decode(cut)["data"])
+    elif "ids" in message and (left := len(cut) - (len(whole) - 8 * len(message["ids"]))) >= 0 and not left % 8:
+        assert decode(cut)["ids"] == message["ids"][: left // 8]
     else:
         with pytest.raises(InvalidMessage):
             decode(cut)
@@ -67,6 +70,7 @@ NO_ENTRIES = {
     "prevLogTerm": 1,
     "entries": [],
 }
+START = {"type": "start", "start_id": 1, "number": 40, "term": 1, "durable": 1, "voted": True, "ids": tuple(range(IDS_MAX - 1))}
 
 
 @pytest.mark.parametrize(
@@ -79,8 +83,13 @@ NO_ENTRIES = {
         encode({"type": "response_vote", "start_id": 1, "term": 1, "granted": True})[:-1] + b"\x02",
         encode(NO_ENTRIES)[:-4] + struct.pack(">I", 2**32 - 1),
         encode(NO_ENTRIES)[:-4] + struct.pack(">IQI", 1, 1, 2**32 - 1),
+        encode(START) + struct.pack(">Q", 1),
     ],
 )
 def test_what_is_no_message_is_refused(data):
     with pytest.raises(InvalidMessage):
         decode(data)
+
+
+def test_so_many_ids_are_told():
+    assert decode(encode(START)) == START

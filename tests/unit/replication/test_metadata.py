@@ -239,6 +239,21 @@ def test_a_damaged_document_is_taken_once(nodes):
     assert taken == [None]
 
 
+def test_no_thread_goes_on_with_the_former_document_while_the_next_is_taken(nodes):
+    threads, seen, is_taken = [], [], []
+
+    def take(_document):
+        threads.append(threading.Thread(target=lambda: (following.refresh(), seen.append(bool(is_taken)))))
+        threads[0].start()
+        threads[0].join(0.2)
+        is_taken.append(True)
+
+    following = nodes[0].metadata.security.follow(take)
+    following.refresh()
+    threads[0].join()
+    assert seen == [True]
+
+
 def test_a_topic_waits_for_the_first_start_of_the_brokers(tmp_path, nodes, controller):
     controller.machine = Machine("c")
     controller.index = 0

@@ -127,7 +127,7 @@ def test_a_leader_without_a_majority_steps_down_and_serves_no_stale_read(simulat
     assert isinstance(reading.future.exception(), NotQuorumLeader)
     other = led(simulation)
     outcome(simulation, simulation.propose(other, b"kept").future)
-    assert not command.future.done()  # nobody can know yet
+    assert not command.future.done()  # no voter can know yet
     simulation.cuts.clear()
     assert isinstance(outcome(simulation, command.future), NotQuorumLeader)  # another entry has its place
 
@@ -238,7 +238,7 @@ def test_a_voter_that_lost_its_disk_is_replaced(simulation):
     fresh.create(())
     fresh.start()
     simulation.run(2)
-    assert fresh.node._term == 0  # it asks nobody for votes before it is a voter
+    assert fresh.node._term == 0  # it asks for no votes before it is a voter
     assert change(simulation, leader, fresh.voter, add=True) == b""
     assert simulation.run(3, lambda: fresh.machine.digest == leader.machine.digest)
     assert {voter.incarnation for voter in fresh.node._voters} == {voter.incarnation for voter in leader.node._voters}

@@ -43,7 +43,7 @@ def run(story: Callable[[Door], Coroutine[Any, Any, None]]) -> None:
     assert [shares.taken for shares in (door.requests, door.memory, door.threads)] == [0, 0, 0]
 
 
-def test_what_is_shared_is_counted_for_principals_or_for_addresses_where_nobody_says_who_they_are() -> None:
+def test_what_is_shared_is_counted_for_principals_or_for_addresses_where_authentication_is_off() -> None:
     def owner(principal: Principal, host: str) -> Any:
         return owner_of(cast(Any, SimpleNamespace(principal=principal, host=host)))
 

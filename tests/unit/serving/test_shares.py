@@ -1,4 +1,4 @@
-"""shares.py: nobody takes all there is, however many try."""
+"""shares.py: no owner takes all there is, however many try."""
 
 import asyncio
 import time

@@ -217,7 +217,7 @@ def test_nothing_counts_before_the_end(database, tmp_path):
 
 @pytest.mark.local
 def test_offsets_that_a_query_has_not_committed_do_not_stop_it(database, tmp_path):
-    """A group that somebody reset by hand: what it says counts."""
+    """A group that an operator has reset: what it says counts."""
     database._session.commit_offsets("q", {TopicPartition("t", 0): OffsetAndMetadata(5)}).result()
     assert not commit(database._session, "q", 4, [task(database, tmp_path, 1)])
     assert commit(database._session, "q", 5, [task(database, tmp_path, 2)])

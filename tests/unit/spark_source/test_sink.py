@@ -22,7 +22,7 @@ SCHEMA = StructType([StructField("key", BinaryType()), StructField("value", Bina
 
 @pytest.fixture
 def given(place, tmp_path):
-    """The options of a sink, on a directory that nobody holds, or on a server."""
+    """The options of a sink, on a directory that no process holds, or on a server."""
     with logdb.open(tmp_path / "db") as database:
         database.create_topic("t")
     staging = str(tmp_path / "staging")

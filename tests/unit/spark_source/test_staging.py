@@ -37,7 +37,7 @@ def test_groups_are_about_what_is_appended_at_once(tmp_path):
     assert [len(data) >> 10 for _, data in staging.gathered(files)] == [900, 3 << 10, 300]
 
 
-def test_nobody_else_may_read_what_is_staged(tmp_path):
+def test_no_other_user_may_read_what_is_staged(tmp_path):
     file = written(tmp_path / "staging", (A, b"secret"))
     assert os.stat(file.path).st_mode & 0o777 == 0o600
     assert os.stat(tmp_path / "staging").st_mode & 0o777 == 0o700
@@ -69,7 +69,7 @@ def test_a_file_of_another_machine_says_which(tmp_path):
 
 
 @pytest.mark.parametrize(("mode", "good"), [(0o777, False), (0o1777, True), (0o775, True)])
-def test_a_directory_in_which_everybody_may_change_files(tmp_path, mode, good):
+def test_a_directory_in_which_every_user_may_change_files(tmp_path, mode, good):
     staging_path = tmp_path / "staging"
     staging_path.mkdir()
     staging_path.chmod(mode)

@@ -2,7 +2,7 @@ import logdb
 from support.power_cut import die
 
 
-def test_logs_nobody_asks_for_are_recovered_in_the_background(tmp_path):
+def test_logs_that_no_call_asks_for_are_recovered_in_the_background(tmp_path):
     db = logdb.open(tmp_path / "db")
     db.create_topic("t", partitions=5)
     for partition in range(5):

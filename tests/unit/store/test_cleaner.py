@@ -207,7 +207,7 @@ def test_aborted_records_and_then_their_marker_go(kept):
     kept.compact()
     assert not aborted & {record.offset for record in kept.log.read(0)}
     assert {entry.producer_id for entry in kept.log.aborted_transactions(0, kept.log.end_offset)} == {1, 3}
-    kept.clock.now_ms += 2 * DAY  # nobody needs to know the producers any more
+    kept.clock.now_ms += 2 * DAY  # the producers have expired
     for _ in range(2):
         kept.fill(1)
         kept.compact()

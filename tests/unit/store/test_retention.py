@@ -147,7 +147,7 @@ def test_both_policies_together_expire(db, clock):
     assert log.start_offset == log.segments[-1].base_offset > 0
 
 
-def test_a_log_that_nobody_has_opened_expires_too(tmp_path, clock):
+def test_a_log_that_no_call_has_opened_expires_too(tmp_path, clock):
     with logdb.open(tmp_path / "db", clock=clock) as db:
         fill(quiet(db), config={**SMALL, "retention.ms": DAY})
     clock.now_ms += DAY + 1
@@ -368,7 +368,7 @@ def test_it_sleeps_until_something_may_be_too_old(tmp_path, clock):
 
 
 def test_what_is_held_up_is_looked_at_again(db, clock):
-    """By an open transaction, the end of which wakes nobody."""
+    """By an open transaction, the end of which wakes no thread."""
     db.create_topic("t", config={**SMALL, "retention.bytes": 3_000})
     log = db._store.log("t")
     produce(log, ProducerIdAndEpoch(7, 0), 0, transactional=True)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from logdb.errors import CorruptionError
 from logdb.store import scrub
 from logdb.store.store import Store
 from support.damage import flip
@@ -77,6 +78,16 @@ def test_a_file_that_ends_early_is_damage(store):
     assert log.damage is not None
 
 
+def test_a_file_that_is_gone_is_damage(store):
+    log = filled(store)
+    path = Path(log.segments[3].path)
+    path.unlink()
+    log.segments[3].file = None  # as the cache of open files does
+    rounds(store)
+    assert log.damage is not None
+    assert str(path) in log.damage
+
+
 def test_segments_that_are_replaced_or_deleted_while_they_are_read_are_no_damage(store, monkeypatch):
     log = filled(store, **{"cleanup.policy": "compact"})
     running, before = store.writer.scrub, sealed(store)
@@ -101,6 +112,24 @@ def test_what_cannot_be_read_is_no_damage(store, io, caplog):
     rounds(store)
     assert log.damage is None
     assert any("Input/output error" in one.getMessage() for one in caplog.records)
+
+
+def test_a_log_that_cannot_be_opened_does_not_hold_up_the_others(store, monkeypatch, caplog):
+    filled(store, "bad")
+    filled(store, "good")
+    running, read = store.writer.scrub, []
+
+    def opened(topic, partition):
+        if topic == "bad":
+            raise CorruptionError("bad-0", 0, "the partition's directory is missing")
+        return store.log(topic, partition)
+
+    monkeypatch.setattr(scrub, "ROUNDS_OF_A_PASS", 1)
+    monkeypatch.setattr(running, "_log", opened)
+    monkeypatch.setattr(running, "_read", lambda segment, size_bytes: read.append(segment.base_offset))
+    running._round()
+    assert sorted(read) == [one.base_offset for one in sealed(store, "good")]
+    assert "the partition's directory is missing" in caplog.text
 
 
 def test_without_a_rate_there_is_no_thread(tmp_path):

@@ -431,7 +431,7 @@ def test_a_damaged_log_gives_no_sidecar(kept):
     assert len(kept.files()) == len(kept.named()) == 1
 
 
-# ---------------------------------------------------------------- files that nobody names, and disks that fail
+# ---------------------------------------------------------------- files that the catalogue does not name, and disks that fail
 
 
 def test_opening_removes_what_no_entry_names(tmp_path):
@@ -512,7 +512,7 @@ def test_in_the_background(tmp_path):
         assert db.describe_topic("t").config["logdb.parquet"] is True
 
 
-def test_nobody_asks_for_them(tmp_path):
+def test_no_topic_asks_for_them(tmp_path):
     with logdb.open(tmp_path / "db") as db:
         db.create_topic("t", config={"logdb.parquet": False})
         assert db._store.writer.sidecars.background._thread is None

@@ -138,7 +138,7 @@ class HungUp(Exception):
 
 
 @pytest.mark.parametrize("grows", [False, True], ids=["create", "grow"])
-def test_partitions_that_nobody_wants_any_more_are_not_made_and_nothing_is_left_of_them(tmp_path, grows):
+def test_partitions_that_no_client_wants_any_more_are_not_made_and_nothing_is_left_of_them(tmp_path, grows):
     made = []
 
     def go_on():

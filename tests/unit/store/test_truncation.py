@@ -726,12 +726,16 @@ def test_a_log_start_that_may_be_committed_is_not_taken_back(tmp_path, monkeypat
 def cut_before_the_append_lock(monkeypatch, change):
     """Change a log while an append to it has what is known of producers, and waits for the append lock."""
 
-    def waited(log, *arguments):
-        monkeypatch.undo()
-        change()
-        return log._append_raw(*arguments)
+    def waits(method):
+        def waited(log, *arguments):
+            monkeypatch.undo()
+            change()
+            return getattr(log, method)(*arguments)
 
-    monkeypatch.setattr(Log, "_append_raw", waited)
+        monkeypatch.setattr(Log, method, waited)
+
+    waits("_append_raw")
+    waits("_append_usual")
 
 
 def assert_known(tmp_path, db):

@@ -93,7 +93,7 @@ def partitions_of(counts: dict[str, int], topics: set[str]) -> list[TopicPartiti
 
 
 def check_whole(members: list[Member], counts: dict[str, int], assigned: dict[str, list[TopicPartition]]) -> None:
-    """Each partition that somebody wants has one owner, who wants it."""
+    """Each partition that a member wants has one owner, which wants it."""
     wanted = {member.member_id: set(member.topics) for member in members}
     assert assigned.keys() == wanted.keys()
     given_out = sorted(partition for partitions in assigned.values() for partition in partitions)
@@ -276,7 +276,7 @@ def test_cooperative_sticky_moves_in_two_rounds(members, counts, change):
         assigned = assign_cooperatively(members, change.counts)
         for member_id, partitions in assigned.items():
             others = set().union(*(owned for other, owned in held.items() if other != member_id))
-            assert not others & set(partitions), "nobody gets what another one has not given up"
+            assert not others & set(partitions), "no member gets what another one has not given up"
         if all(set(member.owned) == set(assigned[member.member_id]) for member in members):
             break
         members = [member._replace(owned=tuple(assigned[member.member_id]), generation=generation) for member in members]

@@ -437,7 +437,7 @@ def test_a_final_error_is_not_retried_and_what_follows_goes_on_under_a_new_id(ma
     assert values(session) == [b"good"]
 
 
-def test_an_error_nobody_thought_of_fails_the_record_and_not_the_producer(make, session):
+def test_an_unexpected_error_fails_the_record_and_not_the_producer(make, session):
     failures = iter([MemoryError("none left")])
 
     def before(name):

@@ -185,7 +185,7 @@ def test_deleted_records_are_in_no_table(db):
     assert texts(table) == {"new": "1"}
 
 
-def test_what_came_and_went_while_nobody_looked(db):
+def test_what_came_and_went_between_two_reads(db):
     table = db.table("t")
     put(db, a="1", b="1")
     assert len(table) == 2

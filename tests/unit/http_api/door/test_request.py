@@ -39,7 +39,7 @@ def run(story: Callable[[Door], Coroutine[Any, Any, None]]) -> None:
     assert [shares.taken for shares in (door.requests, door.memory, door.threads, door.decoding)] == [0, 0, 0, 0]
 
 
-def test_a_large_body_that_is_parsed_for_nobody_keeps_its_turn() -> None:
+def test_a_large_body_whose_client_is_gone_keeps_its_turn() -> None:
     """Who hangs up and comes again would have as many parsed at once as there are threads."""
 
     async def story(door: Door) -> None:

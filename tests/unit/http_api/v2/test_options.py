@@ -1,4 +1,4 @@
-"""v2/options.py: patterns that nobody can hold the server up with."""
+"""v2/options.py: patterns cannot hold the server up."""
 
 import time
 

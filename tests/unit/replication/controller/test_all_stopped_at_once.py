@@ -1,6 +1,6 @@
 """All brokers of a partition stop at once, and one of them comes back late, damaged, or not at all.
 
-Below ``min.insync.replicas`` the high watermark does not move (``replica/leader.py``), so whoever leaves the set from then on
+Below ``min.insync.replicas`` the high watermark does not move (``replica/leader.py``), so a replica that leaves the set from then on
 has all that was acknowledged, and may lead: Kafka's eligible leader replicas, KIP-966.
 """
 
@@ -36,7 +36,7 @@ def test_the_last_to_come_back_has_lost_its_disk_and_the_others_lead():
     made = three()
     back(made, 1, 2)
     back(made, 3, directory_id="new")
-    assert made.state.partition("t", 0).leader in (1, 2)  # today: nobody, for ever, and in_sync is ()
+    assert made.state.partition("t", 0).leader in (1, 2)  # today: none, for ever, and in_sync is ()
 
 
 def test_the_last_to_come_back_has_a_damaged_log_and_the_others_lead():

@@ -83,7 +83,7 @@ def test_where_none_leads_the_reason_of_each_controller_is_told():
 
 
 def test_an_operators_question_waits_for_an_election():
-    """Without one it fails at once: nobody answers."""
+    """Without one it fails at once: no controller answers."""
     electing = raising(*[NotQuorumLeader(None)] * 3)
 
     def elected(request):
@@ -91,10 +91,10 @@ def test_an_operators_question_waits_for_an_election():
 
     with Played(one=elected, two=elected, three=None) as played:
         with pytest.raises(ControllerUnavailable, match="no leader is known"):
-            played.client.watch(0, 0)
-        assert played.client.watch(0, 0, election_s=30.0).index == 7
+            played.client.read(0, 0.0)
+        assert played.client.read(0, 30.0).index == 7
     with Played(one=None, two=None, three=None) as played, pytest.raises(ControllerUnavailable, match="refused"):
-        played.client.watch(0, 0, election_s=30.0)
+        played.client.read(0, 30.0)
     assert played.asked == []
 
 

@@ -146,7 +146,7 @@ def test_a_stranger_is_closed(door, data):
     assert door.asked == []
 
 
-def test_a_flood_of_strangers_costs_little_and_keeps_nobody_out(door):
+def test_a_flood_of_strangers_costs_little_and_keeps_no_broker_out(door):
     tracemalloc.start()
     try:
         strangers = [door.stranger(b"LDB") for _ in range(4 * listeners.SHAKING_MAX)]

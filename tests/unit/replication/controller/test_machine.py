@@ -339,7 +339,7 @@ def test_a_leader_resigns_to_another_in_sync():
             made.apply(ResignLeader(topic, partition, 0))
 
 
-def test_an_operator_chooses_who_leads_where_nobody_can():
+def test_an_operator_chooses_a_leader_where_no_replica_in_sync_can_lead():
     made = three()
     made.apply(made.in_sync(1))
     made.apply(ElectUnclean("t", "id-of-t", 0, 0, 2))  # it has a leader

@@ -32,6 +32,7 @@ from logdb_replication.raft.errors import NotQuorumLeader, TooManyCommands
 REQUESTS = (
     Propose(b"x", 1),
     Watch(1, 2),
+    Watch(1, 0, latest=True),
     Heartbeat(3, 4, 5),
     Suspect(3, 1),
     Describe(),

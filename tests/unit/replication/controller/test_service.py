@@ -218,6 +218,17 @@ def test_a_controller_that_does_not_lead_answers_watches_alone(monkeypatch):
     controller.service.close()
 
 
+def test_the_latest_state_comes_after_a_barrier(controller):
+    controller.come(1)
+    before = controller.quorum.barriers
+    assert controller.service.answer(2, Watch(0, 0, latest=True)).index == controller.feed.state.index
+    assert controller.quorum.barriers == before + 1
+    controller.quorum.barrier_fails = True  # this one leads no longer, and has not noticed
+    with pytest.raises(NotQuorumLeader):
+        controller.service.answer(2, Watch(0, 0, latest=True))
+    assert controller.service.answer(2, Watch(0, 0)).index == controller.feed.state.index
+
+
 def test_a_new_leader_answers_after_its_barrier_and_looks_for_dead_brokers(controller):
     controller.come(1)
     controller.come(2)
@@ -260,7 +271,7 @@ def test_describe_names_the_brokers(controller):
     ]
 
 
-def test_a_machine_refuses_where_nobody_listens_and_says_nothing_where_it_is_slow(monkeypatch):
+def test_a_machine_refuses_where_no_process_listens_and_says_nothing_where_it_is_slow(monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as door:
         address = door.getsockname()
         assert not services._refuses({"kafka": ("127.0.0.1", 1), "http": address})

@@ -72,6 +72,14 @@ def test_a_log_past_the_leaders_end_is_checked_again_not_cut():
     assert follower.next(own) == AskEpoch(0)
 
 
+def test_an_empty_log_past_the_leaders_end_begins_anew():
+    follower, own = Follower(), state(start=100, end=100)
+    assert follower.next(own) == Fetch(100)
+    assert follower.out_of_range(0, own) == BeginAnew()
+    follower.stepped()
+    assert follower.next(state(start=0, end=0)) == Fetch(0)
+
+
 def test_batches_that_do_not_follow_lead_to_a_check():
     follower, own = Follower(), state((0, 0), end=20)
     follower.epoch_answered(EpochEnd(0, 100), own)

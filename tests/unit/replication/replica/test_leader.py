@@ -57,7 +57,13 @@ def test_a_late_report_takes_nothing_back():
 
 def test_an_end_past_the_log_is_none():
     leader = led(in_sync=(1, 2), flushed=200)
-    assert fetched(leader, 2, 10**9, end=150).high_watermark == 150
+    assert fetched(leader, 2, 10**9, end=150) == Effects()
+    assert fetched(leader, 2, 150, end=150).high_watermark == 150
+
+
+def test_a_follower_with_an_end_past_the_log_is_not_added():
+    leader = led(in_sync=(1, 2))
+    assert fetched(leader, 3, 101).proposal is None
 
 
 def test_the_high_watermark_does_not_move_while_too_few_are_in_sync():

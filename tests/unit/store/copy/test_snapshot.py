@@ -243,7 +243,7 @@ def test_target_within_the_database(db, tmp_path):
             db.snapshot(inside)
 
 
-def test_what_somebody_who_was_killed_left_is_removed(db, tmp_path):
+def test_what_a_killed_process_left_is_removed(db, tmp_path):
     left = tmp_path / "snapshot.tmp"
     (left / "t-0").mkdir(parents=True)
     (left / "BUILDING.tmp").touch()
