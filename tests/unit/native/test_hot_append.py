@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from logdb._native._hot import FSYNC, OS, BatchBuilder
+from logdb.codec.convert import check_incoming
 from support.batches import Rec, encode_batch, encode_log
 from support.builders import NOW, Rejected, Row, Sink, at_now, decode, fail, place, raw
 
@@ -696,6 +697,7 @@ def test_no_changed_byte_gets_into_the_log_with_a_usual_batch() -> None:
         changed = USUAL[:at] + bytes((value,)) + USUAL[at + 1 :]
         if changed != USUAL and sink._append_usual(changed, None) is not None:
             assert at < 8 or 12 <= at < 16
+            check_incoming(changed, keys_required=False, size_bytes_max=1 << 20, decompressed_size_bytes_max=1 << 20)
     for batch in sink.batches():
         assert [row.value for row in batch.rows] == [b"v", b"w"]
 
