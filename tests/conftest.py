@@ -51,7 +51,8 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
-    three_brokers.Shared.has_users = three_brokers.Shared.chosen and three_brokers.uses_users(item)
+    if three_brokers.Shared.chosen:
+        three_brokers.begins(item)
 
 
 class FailuresAtOnce:

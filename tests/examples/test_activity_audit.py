@@ -3,14 +3,14 @@ from collections import Counter
 
 import pytest
 
-import logdb
 from examples import activity_audit
 from examples.activity_audit import FrontEnd, Lossy, audit, create_topics, made_up_views, window_of
+from support.places import database
 
 
 @pytest.fixture
 def db(tmp_path):
-    with logdb.open(tmp_path / "db") as opened:
+    with database(tmp_path / "db") as opened:
         create_topics(opened)
         yield opened
 

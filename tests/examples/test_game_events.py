@@ -1,8 +1,8 @@
 import pytest
 
-import logdb
 from examples import game_events
 from examples.game_events import Cheats, create_topics, detect, made_up_events, play
+from support.places import database
 
 CHEATS = {"user-3", "user-11"}
 
@@ -20,7 +20,7 @@ def expected():
 
 @pytest.fixture
 def db(tmp_path):
-    with logdb.open(tmp_path / "db") as opened:
+    with database(tmp_path / "db") as opened:
         create_topics(opened)
         yield opened
 

@@ -3,14 +3,14 @@ import sqlite3
 
 import pytest
 
-import logdb
 from examples import log_search
 from examples.log_search import PARTITIONS, TOPIC, LogdbHandler, SearchIndex
+from support.places import database
 
 
 @pytest.fixture
 def db(tmp_path):
-    with logdb.open(tmp_path / "db") as opened:
+    with database(tmp_path / "db") as opened:
         opened.create_topic(TOPIC, partitions=PARTITIONS)
         yield opened
 

@@ -2,17 +2,17 @@ import os
 
 import pytest
 
-import logdb
 from examples import masking
 from examples.masking import HideNames, MaskCards, mask_cards
 from logdb import serde
+from support.places import database
 
 CARD = "4111 1111 1111 1111"
 
 
 @pytest.fixture
 def db(tmp_path):
-    with logdb.open(tmp_path / "db") as opened:
+    with database(tmp_path / "db") as opened:
         opened.create_topic("t")
         yield opened
 

@@ -1,8 +1,8 @@
 import pytest
 
-import logdb
 from examples import retail_orders
 from examples.retail_orders import STOCK, create_topics, made_up_orders, place, run
+from support.places import database
 
 
 def expected(count, retailers):
@@ -17,7 +17,7 @@ def expected(count, retailers):
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_each_retailers_orders_are_handled_in_order_and_once(tmp_path, workers):
-    with logdb.open(tmp_path / "db") as db:
+    with database(tmp_path / "db") as db:
         create_topics(db)
         place(db, made_up_orders(600, 12))
         handled = run(db, workers)

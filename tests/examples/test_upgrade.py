@@ -2,14 +2,14 @@ import threading
 
 import pytest
 
-import logdb
 from examples import upgrade
 from examples.upgrade import bill, bills, create_topics, differences, new_billing, old_billing, place, take_over
+from support.places import database
 
 
 @pytest.fixture
 def db(tmp_path):
-    with logdb.open(tmp_path / "db") as opened:
+    with database(tmp_path / "db") as opened:
         create_topics(opened)
         yield opened
 

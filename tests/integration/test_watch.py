@@ -12,7 +12,11 @@ from support.places import opened
 
 
 def told(events):
-    return [(event.kind, event.topic.name, event.topic.partition_count, dict(event.topic.config)) for event in events]
+    return [(event.kind, event.topic.name, event.topic.partition_count, config_of(event.topic)) for event in events]
+
+
+def config_of(topic):
+    return {name: value for name, value in topic.config.items() if name != "min.insync.replicas"}  # a cluster sets it
 
 
 STORY = [
@@ -132,7 +136,7 @@ def test_on_an_event_loop(tmp_path, place):
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(anext(watch), 0.01)
         for kind in ("first", "second"):
-            await db.create_topic(kind)
+            await db.create_topic(kind, partitions=1)
         assert told([await anext(watch), await anext(watch)]) == [("topic_created", "first", 1, {}), ("topic_created", "second", 1, {})]
         assert [event async for event in await db.watch(timeout_ms=10)] == []
         stop = asyncio.Event()
@@ -141,7 +145,7 @@ def test_on_an_event_loop(tmp_path, place):
 
     async def main():
         with opened(place, tmp_path / "db") as database:
-            if place == "url":
+            if place != "path":
                 async with logdb.aio.open(database.path) as db:
                     await story(db)
         if place == "path":

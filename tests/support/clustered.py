@@ -13,10 +13,12 @@ from logdb.broker.broker import Broker
 from logdb.client.serving import make_server
 from logdb.coordinator.transactions import TransactionConfig
 from logdb.errors import InvalidReplicationFactor, NotLeaderOrFollower
+from logdb.io import IO
 from logdb.log.log import Log
 from logdb.model import BY_DEFAULT, TopicInfo, TopicPartition
 from logdb.serving.server import Server
-from logdb.store.protocols import BrokerInfo, PartitionState
+from logdb.store.protocols import BrokerInfo, PartitionState, SecurityDocument
+from logdb.store.security_file import SecurityFile
 from logdb.store.store import Store
 from logdb_http_api.remote.connection import Security
 from logdb_http_api.remote.session import nodes_session
@@ -137,8 +139,8 @@ class Clustered(NamedTuple):
         return [node.url for node in self.nodes.values()]
 
 
-directories: dict[str, Path] = {}
-"""Of the clusters that run, by the URLs of their nodes."""
+documents: dict[str, SecurityDocument] = {}
+"""The users, tokens, ACLs and quotas of the clusters that run, by the URLs of their nodes."""
 
 
 @contextlib.contextmanager
@@ -163,8 +165,8 @@ def clustered(path: Path, opened: Mapping[str, Any] | None = None, **options: An
             server = make_server(broker, {"http": f"127.0.0.1:{port}", "kafka": "127.0.0.1:0"}, cluster_token=TOKEN, **options).start()
             stack.callback(server.close)
             url, kafka = server.addresses
-            directories[url] = path
-            stack.callback(directories.pop, url)
+            documents[url] = SecurityFile(IO(), str(path))
+            stack.callback(documents.pop, url)
             for door, address in (("http", url.rpartition("/")[2]), ("kafka", kafka)):
                 host, _, at = address.rpartition(":")
                 cluster.addresses[number][door] = (host, int(at))

@@ -18,17 +18,18 @@ __all__ = ["Served", "kafka_door", "kafka_python"]
 
 
 class Served(NamedTuple):
-    """The database, and where clients find it."""
+    """The database, and where clients find it; ``nodes``: the addresses of the brokers by their ids."""
 
     db: logdb.Database
     address: str
+    nodes: dict[int, str]
 
 
 @contextlib.contextmanager
 def kafka_door(path: Path, **options: Any) -> Iterator[Served]:
     if three_brokers.Shared.chosen:
-        with three_brokers.broker(**options) as broker:
-            yield Served(broker.database, broker.bootstrap_servers)
+        with three_brokers.nodes(path, {}, options) as cluster:
+            yield Served(cluster.database, ",".join(cluster.kafka), dict(enumerate(cluster.kafka, 1)))
         return
     with logdb.open(path) as db, make_server(db._session, {"kafka": "127.0.0.1:0"}, **options).start() as server:
-        yield Served(db, server.addresses[0])
+        yield Served(db, server.addresses[0], {0: server.addresses[0]})

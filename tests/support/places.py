@@ -25,3 +25,8 @@ def opened(place: str, path: Path, **options: Any) -> Iterator[logdb.Database]:
             return
         with logdb.serve(database, http="127.0.0.1:0") as server, logdb.open(server.addresses[0], clock=options.get("clock")) as remote:
             yield remote
+
+
+def database(path: Path) -> contextlib.AbstractContextManager[logdb.Database]:
+    """The database at ``path``, opened there; with ``--brokers 3`` that of three nodes."""
+    return opened("cluster" if three_brokers.Shared.chosen else "path", path)

@@ -6,6 +6,7 @@ from logdb.access.security_document import Security
 from logdb.io import IO
 from logdb.requests.acls import Acl
 from logdb.requests.principals import Principal
+from logdb.store.protocols import SecurityDocument
 from logdb.store.security_file import SecurityFile
 from support import clustered
 
@@ -27,7 +28,7 @@ def secure(directory, *acls: str, users=None, super_users=(), tokens=(), quotas=
     """Write the directory's ``security.json`` anew: authentication is on.
 
     Args:
-        directory: Or a URL of ``clustered``, whose nodes have one directory.
+        directory: Or the URL of a cluster's node.
         acls: As ``acl`` takes them.
         users: Password by name.
         super_users: Names.
@@ -39,5 +40,9 @@ def secure(directory, *acls: str, users=None, super_users=(), tokens=(), quotas=
         acls=tuple(map(acl, acls)),
         quotas=quotas or {},
     )
-    path = clustered.directories.get(str(directory), directory)
-    security_document.change(SecurityFile(IO(), str(path)), lambda _: (content, None))
+    security_document.change(document(directory), lambda _: (content, None))
+
+
+def document(directory) -> SecurityDocument:
+    """Of users, tokens, ACLs and quotas; ``directory``: or the URL of a cluster's node."""
+    return clustered.documents.get(str(directory)) or SecurityFile(IO(), str(directory))

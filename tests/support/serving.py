@@ -21,7 +21,7 @@ class Served(NamedTuple):
     """What a test has in hand: the database as the server's process holds it, where it is served, and whom to be and to trust there.
 
     ``nodes``: where requests go in turn, as by a load balancer at ``url``; empty: to ``url``.  ``instances``: paths of the consumer
-    instances that were made.
+    instances that were made, and by whom.
     """
 
     database: logdb.Database
@@ -30,7 +30,7 @@ class Served(NamedTuple):
     context: ssl.SSLContext | None = None
     authorization: str | None = None
     nodes: Iterator[str] | tuple[()] = ()
-    instances: tuple[()] | list[str] = ()
+    instances: tuple[()] | list[tuple[str, str | None]] = ()
 
     def by(self, user: str, password: str) -> "Served":
         """The same, for a user with a password."""
@@ -59,7 +59,7 @@ class Served(NamedTuple):
     def noted(self, answer: Any) -> Any:
         """The answer; the consumer instance that it may tell of is noted, where others will use the server."""
         if isinstance(self.instances, list) and isinstance(answer, dict) and "base_uri" in answer:
-            self.instances.append(urlsplit(answer["base_uri"]).path)
+            self.instances.append((urlsplit(answer["base_uri"]).path, self.authorization))
         return answer
 
 
@@ -75,14 +75,14 @@ def served(path: Path, *, opened: "dict[str, Any] | None" = None, **options: Any
     Or with ``--brokers 3`` the nodes of a cluster, by ``three_brokers.nodes``.
     """
     if three_brokers.Shared.chosen:
-        with three_brokers.nodes(path, opened or {}, options) as (database, urls):
-            turns = itertools.cycle(urls)
-            server = Served(database, next(turns), three_brokers.Inside(), nodes=turns, instances=[])
+        with three_brokers.nodes(path, opened or {}, options) as cluster:
+            turns = itertools.cycle(cluster.urls)
+            server = Served(cluster.database, next(turns), three_brokers.Inside(), nodes=turns, instances=[])
             try:
                 yield server
             finally:
-                for instance in server.instances:
-                    server.call(instance, method="DELETE")
+                for instance, authorization in server.instances:
+                    server._replace(authorization=authorization).call(instance, method="DELETE")
         return
     with logdb.open(path, **(opened or {})) as database, logdb.serve(database, http="127.0.0.1:0", **options) as server:
         yield Served(database, server.addresses[0], server)

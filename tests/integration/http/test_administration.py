@@ -24,7 +24,7 @@ from logdb.requests.acls import Acl, AclFilter
 from logdb.requests.principals import Principal
 from support.certificates import Authority
 from support.proxy import proxied
-from support.security import secure
+from support.security import document, secure
 from support.serving import served
 
 PASSWORD, SECRET = "correct horse", "hunter2-hunter2"
@@ -98,11 +98,8 @@ def test_tokens_through_a_server(server):
 
 def security(server):
     from logdb.access import security_document
-    from logdb.io import IO
-    from logdb.store.security_file import SecurityFile
-    from support import clustered
 
-    return security_document.load(SecurityFile(IO(), str(clustered.directories.get(server.database.path, server.database.path))))
+    return security_document.load(document(server.database.path))
 
 
 def test_acls_through_a_server(server):

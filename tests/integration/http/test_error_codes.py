@@ -259,7 +259,7 @@ SECURED = {
 @pytest.mark.parametrize("name", SECURED)
 def test_it_is_told_where_authentication_is_on(tmp_path, name):
     with served(tmp_path / "db") as server:
-        secure(tmp_path / "db", users={"root": "secret", "alice": "secret"}, super_users=["root"])
+        secure(server.database.path, users={"root": "secret", "alice": "secret"}, super_users=["root"])
         check(name, SECURED[name](server))
 
 

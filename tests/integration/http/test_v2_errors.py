@@ -233,12 +233,12 @@ def test_who_may_not_is_told_so(tmp_path: Path) -> None:
     with served(tmp_path / "db") as server:
         server.database.create_topic("t")
         server.database.log("t", 0).append(b"1")
-        secure(tmp_path / "db", users=USERS, super_users=USERS)
+        secure(server.database.path, users=USERS, super_users=USERS)
         alice = server.by(*ALICE)
         instance = make(alice)
         partitions = {"partitions": [{"topic": "t", "partition": 0}]}
         assert alice.call(instance + "/assignments", partitions, content_type=V2)[0] == 204
-        secure(tmp_path / "db", "Allow alice@* Describe Topic t", users=USERS)
+        secure(server.database.path, "Allow alice@* Describe Topic t", users=USERS)
         assert alice.call("/topics") == (200, ["t"])
         for told in (
             alice.call("/topics/secret"),
@@ -254,7 +254,7 @@ def test_who_may_not_is_told_so(tmp_path: Path) -> None:
 def test_records_that_may_not_be_written_are_told_one_by_one(tmp_path: Path) -> None:
     with served(tmp_path / "db") as server:
         server.database.create_topic("t")
-        secure(tmp_path / "db", "Allow alice@* Describe Topic t", users=USERS)
+        secure(server.database.path, "Allow alice@* Describe Topic t", users=USERS)
         status, told = produce(server.by(*ALICE), {"records": [{"value": 1}, {"value": 2}]})
         assert status == 403
         assert [one["error_code"] for one in told["offsets"]] == [40301, 40301]

@@ -50,7 +50,7 @@ def test_what_a_super_user_does_is_as_documented(tmp_path: Path, name: str, tran
     golden = json.loads((GOLDEN / f"{name}.json").read_text())
     with served(tmp_path / "db") as server:
         cluster_id = server.call("/v3/clusters")[1]["data"][0]["cluster_id"]
-        secure(tmp_path / "db", users={golden["super_user"]: PASSWORD}, super_users=[golden["super_user"]])
+        secure(server.database.path, users={golden["super_user"]: PASSWORD}, super_users=[golden["super_user"]])
         root = server.by(golden["super_user"], PASSWORD).authorization
         exchanges.check(server, transport, golden, name, {"<cluster>": cluster_id, "<root>": str(root)})
 

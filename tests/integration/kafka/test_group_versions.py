@@ -6,8 +6,9 @@ import pytest
 
 from logdb.model import OffsetAndMetadata, TopicPartition
 from logdb_kafka_api.apis import APIS
+from support.cluster_wire import wire_to
 from support.kafka_door import kafka_door
-from support.kafka_wire import KEYS, Wire
+from support.kafka_wire import KEYS
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +20,7 @@ def served(tmp_path_factory):
 
 @pytest.fixture
 def wire(served):
-    with Wire(served.address) as wire:
+    with wire_to(served.address) as wire:
         yield wire
 
 
@@ -89,7 +90,7 @@ def vanish(served, group, version):
         there = any(one.group_id == group for one in served.db._session.groups())
         return len(served.db._session.describe_group(group).members) if there else 0
 
-    with Wire(served.address) as gone:
+    with wire_to(served.address) as gone:
         before_count = member_count()
         values = {"protocol_type": "consumer", "protocols": [{"name": "range", "metadata": b"gone"}]}
         gone.send("JoinGroup", version, group_id=group, session_timeout_ms=2_000, rebalance_timeout_ms=60_000, **values)
@@ -106,7 +107,7 @@ def until(condition):
 @pytest.mark.parametrize("version", [0, 3])
 def test_a_member_that_vanished_before_its_first_answer_is_gone_with_its_session(tmp_path, version):
     """From version 4 on it would have been given its id first (KIP-394)."""
-    with kafka_door(tmp_path / "db", session_timeout_ms_min=1) as served, Wire(served.address) as wire:
+    with kafka_door(tmp_path / "db", session_timeout_ms_min=1) as served, wire_to(served.address) as wire:
         vanish(served, "g", version)
         joined = join(wire, "g", version)  # waits for the one that is gone, until its session ends
         assert [one["member_id"] for one in joined["members"]] == [joined["member_id"]] == [joined["leader"]]

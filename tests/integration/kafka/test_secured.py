@@ -27,6 +27,7 @@ from logdb_kafka_api.errors import Code
 from logdb_kafka_api.sasl import MECHANISMS
 from support.batches import Rec, encode_batch
 from support.certificates import Authority
+from support.cluster_wire import wire_to
 from support.kafka_wire import Wire, fetch, produce
 from support.security import acl, secure
 
@@ -45,8 +46,8 @@ def authority(tmp_path_factory):
 
 
 @contextlib.contextmanager
-def guarded():
-    with logdb.testing.broker(header_timeout_ms=3000) as running:
+def guarded(**options):
+    with logdb.testing.broker(**options) as running:
         running.database.create_topic("t")
         running.database.create_topic("secret")
         secure(running.database.path, *ACLS, users=PASSWORDS)
@@ -61,8 +62,8 @@ def broker():
 
 @pytest.fixture(scope="module")
 def attacked():
-    """Another one for logins that fail: after some of them an address has to wait."""
-    with guarded() as running:
+    """Another one for logins that fail: after some of them an address has to wait; or do not come in time."""
+    with guarded(header_timeout_ms=3000) as running:
         yield running
 
 
@@ -78,7 +79,7 @@ def secured(authority):
 
 @pytest.fixture
 def wire(broker):
-    with Wire(broker.bootstrap_servers) as one:
+    with wire_to(broker.bootstrap_servers) as one:
         yield one
 
 
@@ -188,7 +189,7 @@ def test_a_client_may_do_what_the_acls_say(wire):
 
 @pytest.mark.parametrize(("user", "password"), [("alice", "wrong"), ("nobody", "x"), ("eve", ""), ("", "x")])
 def test_a_wrong_password_is_told_and_ends_the_connection(attacked, user, password):
-    with Wire(attacked.bootstrap_servers) as wire:
+    with wire_to(attacked.bootstrap_servers) as wire:
         answer = plain(wire, user, password)
         assert answer["error_code"] == Code.SASL_AUTHENTICATION_FAILED and answer["error_message"]
         assert wire.is_closed()
@@ -221,7 +222,7 @@ def test_sasl_in_the_wrong_order(wire):
 def test_sasl_is_for_clients_that_are_not_authenticated(wire):
     plain(wire, "alice", PASSWORDS["alice"])
     assert wire.ask("SaslHandshake", 1, mechanism="PLAIN")["error_code"] == Code.ILLEGAL_SASL_STATE
-    with logdb.testing.broker() as free, Wire(free.bootstrap_servers) as other:
+    with logdb.testing.broker() as free, wire_to(free.bootstrap_servers) as other:
         assert other.ask("SaslHandshake", 1, mechanism="PLAIN")["error_code"] == Code.ILLEGAL_SASL_STATE
 
 
@@ -230,14 +231,15 @@ def test_a_large_frame_before_authentication_closes_the_connection(wire):
     assert wire.is_closed()
 
 
-def test_a_client_that_does_not_authenticate_is_closed(wire):
-    wire.ask("ApiVersions", 3)
-    wire.ask("SaslHandshake", 1, mechanism="SCRAM-SHA-256")
-    assert wire.is_closed()
+def test_a_client_that_does_not_authenticate_is_closed(attacked):
+    with wire_to(attacked.bootstrap_servers) as wire:
+        wire.ask("ApiVersions", 3)
+        wire.ask("SaslHandshake", 1, mechanism="SCRAM-SHA-256")
+        assert wire.is_closed()
 
 
 def test_a_revoked_credential_ends_the_connection(broker):
-    with Wire(broker.bootstrap_servers) as wire:
+    with wire_to(broker.bootstrap_servers) as wire:
         plain(wire, "eve", "drop")
         assert wire.ask("Metadata", 9, topics=None)["topics"] == []
         secure(broker.database.path, *ACLS, users={**PASSWORDS, "eve": "another"})
@@ -325,7 +327,7 @@ def test_scram_of_a_client_that_repeats_its_part_of_the_nonce(wire):
     ],
 )
 def test_a_forged_proof(attacked, forge):
-    with Wire(attacked.bootstrap_servers) as wire:
+    with wire_to(attacked.bootstrap_servers) as wire:
         _, final, _ = scram(wire, "alice", PASSWORDS["alice"], forge=forge)
         assert final["error_code"] == Code.SASL_AUTHENTICATION_FAILED
         assert wire.is_closed()
@@ -335,7 +337,7 @@ def test_scram_tells_nobody_which_users_there_are():
     answers = []
     with guarded() as fresh:
         for user in ("nobody", "nobody", "alice", "alice"):
-            with Wire(fresh.bootstrap_servers) as wire:
+            with wire_to(fresh.bootstrap_servers) as wire:
                 first, final, _ = scram(wire, user, "wrong")
                 answers.append((bytes(first["auth_bytes"]).split(b",")[1:], final["error_message"]))
     assert answers[0] == answers[1] and answers[2] == answers[3]
@@ -355,7 +357,7 @@ def test_what_is_no_first_message(wire, first):
 
 
 def test_a_client_without_tls_is_closed(secured):
-    with Wire(secured.bootstrap_servers) as wire:
+    with wire_to(secured.bootstrap_servers) as wire:
         wire.send("ApiVersions", 0)
         assert wire.is_closed()
 
