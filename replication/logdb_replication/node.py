@@ -193,18 +193,23 @@ class Node:
         )
 
     def _register(self, io: IO, directory_id: str, *, unclean: bool) -> Registered:
-        """Tell the controllers that this process is the node; waits for a quorum as long as it takes."""
+        """Tell the controllers that this process is the node; waits for a quorum as long as it takes.
+
+        A quorum that has just got its leader takes the former process for alive, for the time of a session.
+        """
         config, incarnation = self.config, uuid.uuid4().hex
         former = incarnations.load(io, self._path)
         incarnations.save(io, self._path, (incarnation, *former))
         command = RegisterBroker(config.node, incarnation, config.advertised, config.rack, unclean, directory_id, former)
-        end = time.monotonic() + 3 * config.times.session_ms / 1000
+        end: float | None = None
         while True:
             try:
                 answer = self._client.propose(command, _REGISTER_S)
             except (ControllerUnavailable, UnknownOutcome) as error:
+                end = None
                 logger.warning("node %d waits for the other nodes: %s", config.node, error)
             except DuplicateBroker:
+                end = end or time.monotonic() + 3 * config.times.session_ms / 1000
                 if time.monotonic() > end:  # the former process of this node would have been fenced
                     raise
                 time.sleep(_AGAIN_S)

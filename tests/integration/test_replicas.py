@@ -584,6 +584,44 @@ def test_a_replica_of_a_topic_that_the_disk_had_no_room_for_is_made_once_there_i
         equal(cluster)
 
 
+def removed_from(cluster, number):
+    """Let the others have the partition; returns once the node's log is to be emptied."""
+    others = tuple(one for one in cluster.nodes if one != number)
+    before = cluster.controller.partition()
+    cluster.controller.propose(commands.Reassign("t", cluster.controller.state.topics["t"].topic_id, 0, others, before.replicas))
+    eventually(lambda: cluster.controller.partition().is_elsewhere(number))
+
+
+def test_a_log_that_was_moved_off_a_full_disk_is_emptied_once_there_is_room(tmp_path, caplog):
+    io = FaultyIO()
+    with Replicas(tmp_path, 2, lag_ms=300) as cluster:
+        cluster.options["io"] = io
+        full = cluster.start(3)
+        cluster.create_topic()
+        assert produced(cluster.leader(), encode_batch([b"0"]))[0] is Code.NONE
+        equal(cluster)
+        io.fail("pwrite", errno.ENOSPC, "topic.json")
+        tried = io.count("pwrite")
+        removed_from(cluster, 3)
+        eventually(lambda: io.count("pwrite") > tried + 2)
+        assert full.log().end_offset == 1
+        assert sum("cannot be emptied" in one.getMessage() for one in caplog.records) == 1
+        io.heal()
+        eventually(lambda: full.log().end_offset == 0)
+
+
+def test_a_log_that_was_moved_while_its_node_was_away_is_emptied(replicas):
+    replicas.create_topic()
+    away = replicas.followers()[-1]
+    assert produced(replicas.leader(), encode_batch([b"0"]))[0] is Code.NONE
+    equal(replicas)
+    replicas.stop(away.number)
+    removed_from(replicas, away.number)
+    back = replicas.start(away.number)
+    replicas.settle()
+    assert back.log().end_offset == 0
+
+
 def test_a_full_disk_without_another_replica_in_sync_is_tried_again_now_and_then(tmp_path, caplog):
     io = FaultyIO()
     with Replicas(tmp_path, 1, io=io) as cluster:

@@ -186,7 +186,10 @@ class Cluster:
             try:
                 urllib.request.urlopen(url, timeout=1).close()
             except OSError:
-                assert self.processes[node].poll() is None, f"node {node} ended:\n{self.errors(node)}"
+                process = self.processes.get(node)
+                if process is None:  # an operator has ended it meanwhile
+                    return
+                assert process.poll() is None, f"node {node} ended:\n{self.errors(node)}"
                 assert time.monotonic() < until, f"node {node} is not ready:\n{self.errors(node)}"
                 time.sleep(0.05)
             else:

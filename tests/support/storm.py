@@ -377,7 +377,7 @@ class Storm:
         return time.monotonic() - began
 
     def state(self) -> str:
-        """Each partition that is not whole, as each node tells it."""
+        """Each partition that is not whole, and each group with its offsets, as each node tells it."""
         lines = []
         for node in self._nodes.members:
             try:
@@ -389,6 +389,11 @@ class Storm:
                             if len(one.in_sync) < REPLICAS or one.leader is None
                         ]
                         lines += [f"    node {node}: {one}" for one in told]
+                    for group in db.groups():
+                        about = db.describe_group(group.group_id)
+                        members = [f"{one.member_id} of {one.client_host}" for one in about.members]
+                        lines.append(f"    node {node}: group {group.group_id} {about.state} generation {about.generation} {members}")
+                        lines += [f"    node {node}:     {one}" for one in db.group_offsets(group.group_id)]
             except LogdbError as error:
                 lines.append(f"    node {node}: {error}")
         return "\n".join(lines)

@@ -7,10 +7,12 @@ NAME-copy   what a consumer of NAME-tx has read, sent on in transactions with it
 
 import contextlib
 import itertools
+import logging
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import confluent_kafka
@@ -22,6 +24,18 @@ from support.history import Anomaly, check
 
 _DRAIN_S, _POLL_MS = 90, 200
 _TRANSACTION_MS = _SESSION_MS = 10_000
+
+
+@contextlib.contextmanager
+def _logger(path: Path) -> Iterator[logging.Logger]:
+    """One that writes to a file: what a member that lacks records was waiting for."""
+    logger, handler = logging.getLogger(str(path)), logging.FileHandler(path)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
+    logger.propagate = False
+    with contextlib.closing(handler):
+        yield logger
 
 
 class Clients(Load):
@@ -162,6 +176,10 @@ class Clients(Load):
         self._until(self._drained, work)
 
     def _read_in_a_group_of_kafka(self) -> None:
+        with _logger(self._nodes.directory / f"{self._topic}-librdkafka.log") as logger:
+            self._read_by_kafka(logger)
+
+    def _read_by_kafka(self, logger: logging.Logger) -> None:
         read = self._grouped.setdefault("kafka-group", set())
         assignment = 0
 
@@ -170,7 +188,8 @@ class Clients(Load):
             assignment += 1
 
         config = {"group_id": f"{self._topic}-kafka", "auto_offset_reset": "earliest", "session_timeout_ms": _SESSION_MS}
-        consumer = confluent_kafka.Consumer(self._kafka(**config))
+        told = self._kafka(**config) | {"debug": "cgrp,topic,metadata", "log_level": 7}
+        consumer = confluent_kafka.Consumer(told, logger=logger)
         consumer.subscribe([self._topic], on_assign=assigned, on_revoke=assigned, on_lost=assigned)
 
         def work() -> None:

@@ -212,16 +212,15 @@ class ReplicaManager:
             else:
                 self._leave(where)
                 self._follow(where, state, role, followed)
-            self._take_reassignment(where, state, role)
             self._roles[where] = role
-            self._told.pop(where, None)
+            self._take_reassignment(where, state, role)
+            if where in self._roles:
+                self._told.pop(where, None)
         except SyncFailed as error:
             self._fail(error)
         except LogdbError as error:
             self._is_partly_applied = True
-            if self._told.get(where) != (told := (state.leader_epoch, type(error))):
-                logger.error("%s in epoch %d, led by %s: %s", where, state.leader_epoch, state.leader, error)
-                self._told[where] = told
+            self._tell(where, state, str(error), type(error))
 
     def _leave(self, where: TopicPartition) -> None:
         """Lead or follow a partition no more: its log is left alone when this returns."""
@@ -232,7 +231,8 @@ class ReplicaManager:
             led.end()
 
     def _follow(self, where: TopicPartition, state: PartitionState, role: Role, followed: dict[int, list[FollowedPartition]]) -> None:
-        log = self._storage.open_logs.get(where) if role.leader is None else self._storage.log(*where)
+        is_wanted = role.leader is not None or (state.is_elsewhere(self._node_id) and self._storage.has_segments(*where))
+        log = self._storage.log(*where) if is_wanted else self._storage.open_logs.get(where)
         if log is not None:
             log.follow_leader(state.leader, state.leader_epoch)
         self._tell_resigned(where, state.leader_epoch)
@@ -249,13 +249,26 @@ class ReplicaManager:
         if role.leader in self._fetchers:
             self._fetchers[role.leader].limit(where, is_limited=self._is_limited(state))
         if state.is_elsewhere(self._node_id) and (log := self._storage.open_logs.get(where)) is not None and log.end_offset > 0:
+            self._empty(where, state)
+
+    def _empty(self, where: TopicPartition, state: PartitionState) -> None:
+        """Let a log that was removed have nothing; where that fails, on a full disk, the next tick tries again."""
+        try:
+            self._storage.begin_anew(*where, 0)
+        except SyncFailed:
+            raise
+        except LogdbError as error:
+            self._is_partly_applied = True
+            del self._roles[where]
+            self._tell(where, state, f"it cannot be emptied: {error}", type(error))
+        else:
             logger.info("%s is emptied: its replicas are %s now", where, state.replicas)
-            try:
-                self._storage.begin_anew(*where, 0)
-            except SyncFailed:
-                raise
-            except LogdbError as error:
-                logger.warning("%s cannot be emptied: %s", where, error)
+
+    def _tell(self, where: TopicPartition, state: PartitionState, text: str, kind: type[LogdbError]) -> None:
+        """Log why a role could not be taken, once: it is tried again many times."""
+        if self._told.get(where) != (told := (state.leader_epoch, kind)):
+            logger.error("%s in epoch %d, led by %s: %s", where, state.leader_epoch, state.leader, text)
+            self._told[where] = told
 
     def _is_limited(self, state: PartitionState) -> bool:
         return self._node_id in state.adding and self._node_id not in state.in_sync

@@ -745,6 +745,9 @@ class Storage(Protocol):
     def log(self, topic: str, partition: int = 0) -> ReplicaLog:
         """The one log of a partition, recovered when it is first asked for; raises UnknownTopic, UnknownPartition."""
 
+    def has_segments(self, topic: str, partition: int) -> bool:
+        """Whether a log has a file of records; it is not opened for that."""
+
     def logs_with_producers(self) -> list[TopicPartition]:
         """The logs that may have a transaction open."""
 

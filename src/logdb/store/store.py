@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
-from logdb.disk import remove
+from logdb.disk import exists, names_in, remove
 from logdb.errors import (
     CloseIncomplete,
     ElectionNotNeeded,
@@ -385,6 +385,11 @@ class Store:
     def partition_path(self, topic: str, partition: int) -> str:
         """The directory of a partition."""
         return self._state.partition_path(topic, partition)
+
+    def has_segments(self, topic: str, partition: int) -> bool:
+        """Whether a log has a file of records; it is not opened for that."""
+        path = self.partition_path(topic, partition)
+        return exists(self.io, path) and any(name.endswith(".log") for name in names_in(self.io, path))
 
     def logs_with_producers(self) -> list[TopicPartition]:
         """The logs that may have a transaction open."""
