@@ -61,7 +61,7 @@ logger = logging.getLogger(__name__)
 _REGISTER_S, _AGAIN_S = 2.0, 0.1
 _SAY_S = 5.0
 _PROPOSE_S = 5.0
-_THREADS_MAX = 4  # for what the replicas bring about: coordinators are loaded, brokers are suspected
+_THREADS_MAX = 16  # for what the replicas bring about: brokers are suspected, coordinators resign, and are loaded, which waits for replicas
 _LEAVE_S = 2.5
 _FENCE_S = 1.0
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from logdb.broker.async_waiting import Waits
 from logdb.broker.dangling_transactions import DanglingTransactions
 from logdb.broker.local_peers import LocalPeers
-from logdb.broker.runner import Shard, tickets
+from logdb.broker.runner import Shard, fire, tickets
 from logdb.broker.shards import Shards
 from logdb.broker.timers import Timers
 from logdb.broker.transaction_peers import TransactionPeers, leader_address
@@ -155,14 +155,15 @@ class Broker:
         self._group_config = group_config or GroupConfig()
         self._transaction_config = transaction_config or TransactionConfig(defer_additions=True)
         self._member_memory = MemberMemory(self._group_config.member_bytes_max)
-        self._timers = Timers(storage.io, _fire)
-        self._groups = Shards(storage, metadata, _OFFSETS, self._group_coordinator, timers=self._timers, execute=self._execute)
+        self._timers = Timers(storage.io, fire)
+        timers = None if self.is_replicated else self._timers
+        self._groups = Shards(storage, metadata, _OFFSETS, self._group_coordinator, timers=timers, execute=self._execute)
         self._transactions = Shards(
             storage,
             metadata,
             _TRANSACTIONS,
             self._transaction_coordinator,
-            timers=self._timers,
+            timers=timers,
             execute=self._execute,
             while_appending=storage.transaction_lock,
         )
@@ -945,11 +946,6 @@ def _of_cluster(local: LocalPeers, replication: Replication | None, metadata: Me
     from logdb.broker.cluster_peers import ClusterPeers  # its requests need msgspec, which a database in the process does without
 
     return ClusterPeers(local, replication, metadata, nodes)
-
-
-def _fire(key: Any) -> None:
-    shard, timer = key
-    shard.fire(timer)
 
 
 def _future(shard: Shard[Any], event: Any) -> "Future[Any]":

@@ -439,6 +439,12 @@ class Shard(Generic[C]):
                 future.set_result(result)
 
 
+def fire(key: Any) -> None:
+    """What ``Timers`` of shards call: a shard's timer is due."""
+    shard, timer = key
+    shard.fire(timer)
+
+
 # ---------------------------------------------------------------- transactional records
 
 

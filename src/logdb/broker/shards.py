@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Generic, TypeVar
 
-from logdb.broker.runner import Shard
+from logdb.broker.runner import Shard, fire
 from logdb.broker.timers import Timers
 from logdb.coordinator.effects import Action, Coordinator
 from logdb.coordinator.records import partition_of
@@ -40,6 +40,7 @@ class Shards(Generic[C]):
     ``_epochs``         the same                ``_lock``   the latest leader epoch of a partition; in neither: resigned
     ``_unopened``       the same                ``_lock``   led in that epoch, without a shard: the log could not be opened
     ``_partition_count`` first use              no lock     once it is not 0; it never changes
+    ``_own_timers``     the same                ``_lock``   of a partition, for all its epochs; empty where ``timers`` are given
     ``_ended``          end                     ``_lock``   final
     =================== ======================= =========== ===================================================================
     """
@@ -51,7 +52,7 @@ class Shards(Generic[C]):
         topic: str,
         make: Callable[[ReplicaLog, int], C],
         *,
-        timers: Timers,
+        timers: Timers | None,
         execute: Callable[[Action], None],
         while_appending: AbstractContextManager[object] = _NOTHING,
     ) -> None:
@@ -59,12 +60,14 @@ class Shards(Generic[C]):
 
         Args:
             make: Creates the coordinator of a partition in a leader epoch.
+            timers: Of all shards; None: each partition has its own, so that a timer that waits for replicas holds up no other partition.
             execute: Executes the actions of all shards.
             while_appending: Entered while a shard appends records, by several threads at once.
         """
         self.topic, self._storage, self._metadata = topic, storage, metadata
         self._make, self._timers, self._execute = make, timers, execute
         self._while_appending = while_appending
+        self._own_timers: dict[int, Timers] = {}
         self._open: dict[int, Shard[C]] = {}
         self._epochs: dict[int, int] = {}
         self._unopened: set[int] = set()
@@ -168,7 +171,7 @@ class Shards(Generic[C]):
             self._make(log, epoch),
             epoch=epoch,
             clock=log.now_ms,
-            timers=self._timers,
+            timers=self._timers_of(partition),
             execute=self._execute,
             while_appending=self._while_appending,
             follows=self._storage.mode == "r",
@@ -177,6 +180,13 @@ class Shards(Generic[C]):
         self._epochs[partition] = epoch
         self._unopened.discard(partition)
         return shard
+
+    def _timers_of(self, partition: int) -> Timers:
+        if self._timers is not None:
+            return self._timers
+        if partition not in self._own_timers:
+            self._own_timers[partition] = Timers(self._storage.io, fire)
+        return self._own_timers[partition]
 
     # ------------------------------------------------------------ all of them
 
@@ -213,6 +223,8 @@ class Shards(Generic[C]):
             shards = list(self._open.values())
         for shard in shards:
             shard.end(error)
+        for timers in self._own_timers.values():
+            timers.stop()
 
     def _find(self, *, create: bool) -> None:
         try:

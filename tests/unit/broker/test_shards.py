@@ -14,6 +14,7 @@ from logdb.broker import runner
 from logdb.broker.broker import Broker
 from logdb.coordinator.transactions import TransactionConfig
 from logdb.model import OffsetAndMetadata, TopicPartition
+from support.builders import until
 from support.faulty_io import FaultyIO
 from support.transactional import Writer
 
@@ -55,9 +56,9 @@ def world(tmp_path):
     world.db.close()
 
 
-def join(broker, **options):
+def join(broker, group="g", **options):
     options = {"session_timeout_ms": 60_000, "rebalance_timeout_ms": 60_000, "protocols": [("range", b"me")]} | options
-    return broker.join_group("g", client_host="far", **options)
+    return broker.join_group(group, client_host="far", **options)
 
 
 def test_a_coordinator_that_resigns_refuses_and_the_next_one_knows_what_was_acknowledged(world):
@@ -114,6 +115,40 @@ def test_nothing_is_left_of_a_shard_that_has_resigned(world):
     gc.collect()
     assert shard() is None
     assert not [key for key in broker._timers._due_ms if key[0] not in broker._transactions._open.values()]
+
+
+def test_a_timer_that_waits_for_replicas_holds_up_no_other_partition(tmp_path, monkeypatch):
+    """In a cluster: the end of a member's session is written down, and that is committed late."""
+
+    class Metadata:
+        def __init__(self, store):
+            self._store = store
+
+        def __getattr__(self, name):
+            return getattr(self._store, name)
+
+    world = World(tmp_path / "db")
+    broker = Broker(world.db._store, Metadata(world.db._store))
+    waits, go_on = threading.Event(), threading.Event()
+
+    def commit_late(*_arguments, **_options):
+        waits.set()
+        assert go_on.wait(60)
+
+    try:
+        slow, fast = (next(f"g{n}" for n in range(99) if broker._groups.partition_of(f"g{n}") == number) for number in (0, 1))
+        for group in (slow, fast):
+            joined = join(broker, group=group, session_timeout_ms=500).result(10)
+            broker.sync_group(group, generation=1, member_id=joined.member_id, assignments={joined.member_id: b""}).result(10)
+        monkeypatch.setattr(world.db._store.log("__consumer_offsets", 0), "commit_to", commit_late)
+        broker.heartbeat(fast, generation=1, member_id=joined.member_id)  # its session ends after that of the other one
+        assert waits.wait(60)
+        until(lambda: not broker.describe_group(fast).members, "the other session ends")
+    finally:
+        go_on.set()
+        broker.close()
+        world.broker.close()
+        world.db.close()
 
 
 def test_requests_are_refused_while_a_shard_is_loaded(world, monkeypatch):
