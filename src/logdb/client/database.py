@@ -673,8 +673,9 @@ class Database(Administration):
 
         Sealed segments become hard links, active ones are copied up to their end (a larger one than 64 MiB is rolled
         first).  On another device, or a file system without links, everything is copied.  A transaction is in the copy as a whole
-        or not at all.  Records acknowledged before the call are in it.  Open it with ``mode="r"``, also on a read-only file
-        system; ``logdb.restore`` makes a database of it.
+        or not at all.  Records acknowledged before the call are in it; a cluster's node copies what it knows to be committed,
+        which may lack the last ones.  Open it with ``mode="r"``, also on a read-only file system; ``logdb.restore`` makes a
+        database of it.
 
         Args:
             path: A directory that is missing or empty, outside the database's.
