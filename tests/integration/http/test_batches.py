@@ -7,6 +7,7 @@ import pytest
 
 from logdb.log.log import Log
 from support.batches import Rec, encode_batch
+from support.builders import until
 from support.serving import served
 from support.transactional import Writer
 from support.wire import wire
@@ -18,6 +19,8 @@ TYPE = "application/vnd.logdb.batches"
 def server(tmp_path):
     with served(tmp_path / "db") as it:
         it.database.create_topic("t", partitions=3)
+        with wire(it.url) as line:
+            until(lambda: line.ask("GET", path()).status == 200, "the node serves the topic")
         yield it
 
 
