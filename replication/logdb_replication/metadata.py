@@ -60,7 +60,7 @@ from logdb_replication.controller.commands import (
 from logdb_replication.controller.elections import preferred
 from logdb_replication.controller.errors import ControllerUnavailable, IneligibleReplica, PartitionChanged, StateChanged
 from logdb_replication.controller.placement import placed
-from logdb_replication.controller.state import ClusterState, TopicState
+from logdb_replication.controller.state import NODE_ID_MAX, ClusterState, TopicState
 from logdb_replication.raft.errors import UnknownOutcome
 
 T = TypeVar("T")
@@ -190,8 +190,9 @@ class ClusterMetadata:
             LogdbError: The command was refused.
         """
         timeout_s = TIMEOUT_S if timeout_s is None else min(timeout_s, TIMEOUT_S)
+        until = time.monotonic() + timeout_s
         answer = self._asked(command, timeout_s)
-        if not self.wait(lambda state: state.index >= answer.index, timeout_s):
+        if not self.wait(lambda state: state.index >= answer.index, max(0.0, until - time.monotonic())):
             raise MetadataTimeout("it is made, and this node has not heard of it yet")
         return answer
 
@@ -463,6 +464,8 @@ def propose_reassignment(propose: Propose, topic: TopicState, number: int, targe
     """Propose a compare-and-set of a partition's replicas until no other change comes between; an empty target cancels."""
     if len(target) > REPLICA_COUNT_MAX:
         raise InvalidReassignment(topic.name, number, target, f"{REPLICA_COUNT_MAX} are allowed at most")
+    if unknown := [node for node in target if not 1 <= node <= NODE_ID_MAX]:  # no command holds it
+        raise InvalidReassignment(topic.name, number, target, f"node {unknown[0]} has never registered")
     known = topic.partitions[number].replicas
     for left in reversed(range(_REASSIGN_TRIES)):
         try:

@@ -232,7 +232,7 @@ class Reassign(_Command, frozen=True):
     topic: Name
     topic_id: TopicId
     partition: Number
-    target: Annotated[tuple[int, ...], msgspec.Meta(max_length=REPLICA_COUNT_MAX)]
+    target: Annotated[tuple[NodeId, ...], msgspec.Meta(max_length=REPLICA_COUNT_MAX)]
     known: Annotated[tuple[NodeId, ...], msgspec.Meta(max_length=REPLICA_COUNT_MAX)]
 
 

@@ -1,6 +1,7 @@
 """The metadata of one node over the real state machine and a real store; what stands between them is called directly."""
 
 import threading
+from types import SimpleNamespace
 
 import pytest
 
@@ -23,11 +24,13 @@ from logdb.errors import (
 )
 from logdb.model import TopicPartition
 from logdb.store.store import Store
+from logdb_replication import metadata
 from logdb_replication.controller.commands import (
     AlterInSync,
     AlterTopic,
     ChangeSecurity,
     FenceBroker,
+    LimitReassignments,
     Reassign,
     RegisterBroker,
     Replica,
@@ -349,7 +352,7 @@ def test_replicas_that_cannot_be_are_refused(led_by_one, controller, nodes_of_it
 
 
 def test_more_nodes_than_a_command_holds_are_refused(led_by_one):
-    for many in (tuple(range(1, 100)), (2**31,)):
+    for many in (tuple(range(1, 100)), (2**31,), (10**30,), (0,)):
         assert isinstance(refused(led_by_one.reassign({HERE: many})), InvalidReassignment)
 
 
@@ -373,6 +376,21 @@ def test_without_a_quorum_a_call_of_many_partitions_ends(nodes, controller, monk
     with pytest.raises(MetadataTimeout):
         metadata.reassign({TopicPartition("t", number): (1, 2, 3) for number in range(50)})
     assert len(tried) < 50
+
+
+def test_the_controllers_and_the_state_that_tells_of_a_change_have_so_long_together(nodes, controller, monkeypatch):
+    real, now_s, waited = controller.propose, 0.0, []
+
+    def propose(command, timeout_s):
+        nonlocal now_s
+        now_s += 3.0
+        return real(command, timeout_s)
+
+    monkeypatch.setattr(metadata, "time", SimpleNamespace(monotonic=lambda: now_s))
+    monkeypatch.setattr(controller, "propose", propose)
+    monkeypatch.setattr(nodes[0].metadata, "wait", lambda _condition, timeout_s: waited.append(timeout_s) or True)
+    nodes[0].metadata.propose(LimitReassignments(5), 4.0)
+    assert waited == [1.0]
 
 
 def test_the_preferred_leader_is_elected_once_it_can_lead(led_by_one, controller):
