@@ -91,7 +91,7 @@ def controllers(config_path: str) -> Iterator[tuple[ClusterConfig, ControllerCli
 
 
 def cluster_state(client: ControllerClient) -> ClusterState:
-    """The state, with all that was committed before this call: an operator sees what his last command did."""
+    """The state, with all that was committed before this call: an operator sees what the last command did."""
     machine = Machine(client.cluster)
     while (found := client.read(machine.state.index, _ELECTION_S)).index > machine.state.index:
         if found.snapshot is not None:

@@ -45,7 +45,9 @@ class ClusterWire:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def __getattr__(self, _: str) -> Any:
+    def __getattr__(self, name: str) -> Any:
+        if name not in ("receive", "socket"):
+            raise AttributeError(name)
         pytest.skip("its frames go through one connection")
 
     def ask(self, name: str, version: int, **values: Any) -> dict[str, Any]:
@@ -78,6 +80,7 @@ class ClusterWire:
 
     def is_closed(self) -> bool:
         """Whether the broker has closed the connection of the last request, or all where it was one of authentication."""
+        assert self._asked, "nothing was sent"
         return all(node.is_closed() for node in self._asked)
 
     def _node_for(self, name: str, values: dict[str, Any]) -> Wire:

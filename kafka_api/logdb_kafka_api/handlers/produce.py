@@ -208,7 +208,7 @@ def _append(session: AuthorizedSession, one: Append, values: Values, version: in
         if leadership is not None and of_all:
             awaited.append(Awaited(one.where, answer, leadership, offsets.stop))
         return answer
-    except Exception as error:  # noqa: BLE001 -- it is logged there; the other partitions, and the connection, go on
+    except Exception as error:  # noqa: BLE001 -- an error of ours is logged there; the other partitions, and the connection, go on
         return failed(session, one.where, error, detailed=values["detailed"])
 
 

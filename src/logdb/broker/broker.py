@@ -473,7 +473,7 @@ class Broker:
 
     def log_in_use(self, topic: str, partition: int) -> ReplicaLog:
         """As ``log``, of one that was used a moment ago."""
-        return (self._open_log(topic, partition) if self.replication is None else None) or self.log(topic, partition)
+        return (self._open_log(TopicPartition(topic, partition)) if self.replication is None else None) or self.log(topic, partition)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic, and the committed offsets of its partitions."""
@@ -512,7 +512,7 @@ class Broker:
 
         The first use of a log with a dangling transaction writes markers.
         """
-        log = self._open_log(topic, partition)
+        log = self._open_log(TopicPartition(topic, partition))
         if self.replication is not None:
             return log is not None and not log.fsync_only
         if log is None or ((topic, partition) not in self._dangling.ended and log.open_transactions()):
@@ -521,25 +521,25 @@ class Broker:
 
     def log_at_once(self, where: TopicPartition, durability: Durability | None = None) -> ReplicaLog | None:
         """The log of a partition, if clients have appended to it here, and an append at that level waits for no disk; without a cluster."""
-        if self.replication is not None or self._store.mode != "a" or where not in self._dangling.ended or where.topic in INTERNAL_TOPICS:
+        if self.replication is not None or where not in self._dangling.ended or where.topic in INTERNAL_TOPICS:
             return None
-        log = self._store.open_logs.get(where)
+        log = self._open_log(where)
         if log is None or log.fsync_only or (durability or log.durability) == "fsync":
             return None
         return log
 
     def is_at_end(self, topic: str, partition: int, offset: int) -> bool:
         """Whether a log that is in use ends at ``offset``, or before it; False also for one whose use may wait for a disk."""
-        log = self._open_log(topic, partition)
+        log = self._open_log(TopicPartition(topic, partition))
         if self.replication is not None:
             return log is not None and offset >= log.end_offset
         if log is None or ((topic, partition) not in self._dangling.ended and log.open_transactions()):
             return False
         return offset >= log.end_offset
 
-    def _open_log(self, topic: str, partition: int) -> ReplicaLog | None:
+    def _open_log(self, where: TopicPartition) -> ReplicaLog | None:
         """The log of a partition, if it is open to write."""
-        return self._store.open_logs.get(TopicPartition(topic, partition)) if self._store.mode == "a" else None
+        return self._store.open_logs.get(where) if self._store.mode == "a" else None
 
     def produce(
         self,

@@ -25,7 +25,7 @@ class Watch:
     """An iterator of changes.  Made by ``Database.watch``; for one thread at a time."""
 
     def __init__(self, session: "Session", *, timeout_ms: int | None, stop: threading.Event | None, internal: bool, cluster: bool) -> None:
-        self._session, self._internal, self._cluster = session, internal, cluster
+        self._session, self._internal = session, internal
         self._timeout_ms, self._stop = timeout_ms, stop
         self._position = session.changes(None, 0).position
         self._known = by_name(session.topics(internal=True))

@@ -152,7 +152,7 @@ class Environment:
             SyncFailed: The transaction may have happened.
         """
         try:
-            with self._map_lock.alone(), self._own().begin(write=True) as txn:
+            with self._map_lock, self._own().begin(write=True) as txn, self._map_lock.alone():
                 txn.abort()
                 return
         except lmdb.PanicError:
