@@ -34,12 +34,11 @@ from logdb_kafka_api.connection import Answer, Connection
 from logdb_kafka_api.frames import RequestHeader, UnsupportedApi
 from logdb_kafka_api.handlers import HANDLERS, UNAUTHENTICATED, produce
 from logdb_kafka_api.handlers.metadata import advertised, unsupported_version
-from logdb_kafka_api.limits import KafkaLimits
+from logdb_kafka_api.limits import ROOM_BYTES, KafkaLimits
 from logdb_kafka_api.repeated import NO_ACKNOWLEDGEMENT, RepeatedProduce, repeatable
 
 logger = logging.getLogger(__name__)
 
-_SCRATCH_BYTES = 272 << 10  # a frame that is answered at once; what comes in one read is queued, however full the queue is
 _SWEEPS_PER_TIMEOUT = 4  # at most: one look serves all connections whose time is over by then
 _UNAUTHENTICATED = Identity(ANONYMOUS, None)  # before authentication
 
@@ -52,6 +51,7 @@ class KafkaDoor(DoorResources):
     ================== ============================ ================================================================
     ``connections``    each connection              always: those that have begun and not ended
     ``scratch``        the connection that reads    within one call of the loop
+    ``room``           the connection that has it   None while a connection receives a frame to it
     ``_unsupported``   ``is_news``                  always: keys of the APIs of which a client asked for an unknown version
     ``_sweeping``      ``watch``, ``_sweep``        always: the earliest time that a connection may have to be cut off
     ================== ============================ ================================================================
@@ -101,7 +101,8 @@ class KafkaDoor(DoorResources):
         self.logins = Logins(access, tls_principal)
         self.slots = ConnectionSlots(self.limits.connections_max, self.limits.connections_per_address_max)
         self.connections = set[Connection]()
-        self.scratch = memoryview(bytearray(_SCRATCH_BYTES))
+        self.scratch = memoryview(bytearray(ROOM_BYTES))
+        self.room: memoryview | None = memoryview(bytearray(ROOM_BYTES))
         self.advertised = [advertised(key) for key in sorted(HANDLERS)]
         self._none_left = asyncio.Event()
         self._unsupported = set[int]()

@@ -10,6 +10,12 @@ SMALL_BYTES = 64 << 10
 Before authentication no frame is longer.
 """
 
+ROOM_BYTES = 272 << 10
+"""A frame with a batch of 256 KiB, and what is around it: a door's buffers have so much.
+
+What comes in one read is queued, however full the queue is.
+"""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KafkaLimits(Limits):

@@ -1,0 +1,158 @@
+"""A connection of the Kafka door: Produce frames that come in pieces, received to the buffer that the door has for them."""
+
+import asyncio
+import os
+import struct
+
+import pytest
+
+import logdb
+from logdb.access.access_control import AccessControl
+from logdb_kafka_api.door import KafkaDoor
+from logdb_kafka_api.limits import ROOM_BYTES
+from support.batches import Rec, encode_batch
+from support.kafka_wire import frame
+
+PIECE_BYTES = 50_000
+
+
+class Client(asyncio.Transport):
+    """A client's end, which sends by hand and keeps the answers."""
+
+    def __init__(self, door):
+        super().__init__({"peername": ("127.0.0.1", 1), "sockname": ("127.0.0.1", 2)})
+        self.answers, self._is_closing = [], False
+        self.connection = door.accept()
+        self.connection.connection_made(self)
+
+    def send(self, data):
+        """As the event loop does with what a socket has."""
+        while data and not self._is_closing:
+            buffer = self.connection.get_buffer(-1)
+            count = min(len(buffer), len(data))
+            buffer[:count] = data[:count]
+            self.connection.buffer_updated(count)
+            data = data[count:]
+
+    async def answered(self, count):
+        while len(self.answers) < count:
+            await asyncio.sleep(0.001)
+
+    def write(self, data):
+        self.answers.append(bytes(data))
+
+    def lose(self):
+        self._is_closing = True
+        self.connection.connection_lost(None)
+
+    def close(self):
+        self._is_closing = True
+
+    abort = close
+
+    def is_closing(self):
+        return self._is_closing
+
+    def pause_reading(self):
+        pass
+
+    resume_reading = pause_reading
+
+
+def run(directory, scenario):
+    """Give ``scenario`` a door and the log that ``produce`` appends to."""
+
+    async def on_a_loop():
+        with logdb.open(directory / "db") as db:
+            access = AccessControl(db._session)
+            door = KafkaDoor(access, "")
+            door.begin_waits()
+            db.create_topic("t")
+            await scenario(door, db.log("t"))
+            await door.drain(0)
+            access.close()
+
+    asyncio.run(on_a_loop())
+
+
+def produce(value, correlation_id=1):
+    part = {"index": 0, "records": encode_batch([Rec(None, value)])}
+    return frame("Produce", 9, correlation_id, acks=-1, timeout_ms=1000, topic_data=[{"name": "t", "partition_data": [part]}])
+
+
+def values_of(log):
+    return [record.value for record in log.read(0)]
+
+
+async def introduced(door):
+    """A client whose task waits for a frame."""
+    client = Client(door)
+    await asyncio.sleep(0)
+    return client
+
+
+def test_a_frame_in_pieces_is_received_to_the_door_s_buffer_and_returns_it(tmp_path):
+    async def scenario(door, log):
+        client, room, values = await introduced(door), door.room, [os.urandom(200_000) for _ in range(3)]
+        for number, value in enumerate(values):
+            data = produce(value, number)
+            client.send(data[:PIECE_BYTES])
+            assert client.connection.get_buffer(-1).obj is room.obj and door.room is None
+            client.send(data[PIECE_BYTES:])
+            assert door.room is room
+        assert values_of(log) == values
+        assert [struct.unpack_from(">i", answer, 4)[0] for answer in client.answers] == [0, 1, 2]
+        assert door.memory.taken == 0
+
+    run(tmp_path, scenario)
+
+
+def test_two_connections_share_no_buffer(tmp_path):
+    async def scenario(door, log):
+        clients, values = [await introduced(door) for _ in range(2)], [os.urandom(200_000) for _ in range(2)]
+        frames = [produce(value) for value in values]
+        for at in range(0, max(map(len, frames)), PIECE_BYTES):
+            for client, data in zip(clients, frames, strict=True):
+                client.send(data[at : at + PIECE_BYTES])
+        assert values_of(log) == values
+
+    run(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("size_bytes", [60_000, ROOM_BYTES - 200, ROOM_BYTES, 600_000])
+def test_frames_of_any_size_are_whole(tmp_path, size_bytes):
+    async def scenario(door, log):
+        client, room, value = await introduced(door), door.room, os.urandom(size_bytes)
+        for at in range(0, len(data := produce(value)), PIECE_BYTES):
+            client.send(data[at : at + PIECE_BYTES])
+        await client.answered(1)
+        assert values_of(log) == [value] and door.room is room
+
+    run(tmp_path, scenario)
+
+
+def test_a_client_that_goes_away_within_a_frame_returns_the_buffer(tmp_path):
+    async def scenario(door, log):
+        client, room = await introduced(door), door.room
+        client.send(produce(os.urandom(200_000))[:-1])
+        assert door.room is None
+        client.lose()
+        assert door.room is room and door.memory.taken == 0 and values_of(log) == []
+
+    run(tmp_path, scenario)
+
+
+def test_a_frame_that_waits_for_its_turn_keeps_its_bytes(tmp_path):
+    """It is received while the request before it waits, so the next frame may come to the same buffer before it is appended."""
+
+    async def scenario(door, log):
+        client, values = await introduced(door), [os.urandom(200_000) for _ in range(3)]
+        client.send(frame("Metadata", 9, 9, topics=None))  # a task answers it, once this function waits
+        for number, value in enumerate(values):
+            data = produce(value, number)
+            client.send(data[:PIECE_BYTES])
+            client.send(data[PIECE_BYTES:])
+        await client.answered(4)
+        assert values_of(log) == values
+
+    run(tmp_path, scenario)
