@@ -205,11 +205,14 @@ class KafkaDoor(DoorResources):
     def brokers(self, connection: Connection) -> dict[int, tuple[str, int]]:
         """Where the client of a connection is told to connect to: host and port by node, of those that are alive and serve Kafka's clients.
 
-        A node without a cluster is where the client has reached it.
+        The node itself is one, also while it starts: librdkafka forgets brokers that an answer does not name, its bootstrap servers
+        with them, and would ask none any more.  A node without a cluster is where the client has reached it.
         """
+        here = self.access.node_id
         if not self.access.is_replicated:
-            return {self.access.node_id: self._client_address or connection.address_here()}
-        return {one.node_id: one.addresses["kafka"] for one in self.access.brokers() if not one.fenced and "kafka" in one.addresses}
+            return {here: self._client_address or connection.address_here()}
+        alive = (one for one in self.access.brokers() if not one.fenced or one.node_id == here)
+        return {one.node_id: one.addresses["kafka"] for one in alive if "kafka" in one.addresses}
 
     # ------------------------------------------------------------ who
 

@@ -74,6 +74,18 @@ def test_a_fenced_broker_is_not_one_to_connect_to(three) -> None:
         three.cluster.fenced.clear()
 
 
+def test_a_node_that_answers_names_itself(three) -> None:
+    """All are fenced while they start: librdkafka forgets the brokers that an answer does not name, its bootstrap servers with them."""
+    three.cluster.fenced.update(NODES)
+    try:
+        for number, node in three.nodes.items():
+            with Wire(node.kafka) as wire:
+                assert [one["node_id"] for one in wire.ask("Metadata", 9, topics=[])["brokers"]] == [number]
+                assert [one["broker_id"] for one in wire.ask("DescribeCluster", 0)["brokers"]] == [number]
+    finally:
+        three.cluster.fenced.clear()
+
+
 def test_topics_created_over_kafkas_wire_are_replicated(three) -> None:
     with Wire(three.nodes[1].kafka) as wire:
         topic = {"name": "by-kafka", "num_partitions": -1, "replication_factor": -1, "assignments": [], "configs": []}
