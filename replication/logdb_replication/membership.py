@@ -24,6 +24,7 @@ from logdb_replication import directory
 from logdb_replication.administration import controllers
 from logdb_replication.config import ClusterConfig
 from logdb_replication.controller.client import ControllerClient
+from logdb_replication.controller.messages import Described
 from logdb_replication.errors import InvalidCluster
 from logdb_replication.raft import files
 from logdb_replication.raft.voters import Voter
@@ -45,7 +46,7 @@ def join(path: str, config_path: str) -> dict[str, Any]:
     """
     io, path = IO(), os.path.abspath(path)
     with controllers(config_path) as (config, client):
-        voters = _voters(client)
+        voters = _voters(client.describe())
         known = voters.get(config.node)
         if _answers(client, config.node):
             raise InvalidCluster("node", config.node, "its controller runs: stop the node first")
@@ -60,8 +61,8 @@ def join(path: str, config_path: str) -> dict[str, Any]:
     return {"node": config.node, "incarnation": incarnation, "replaced": None if replaced is None else replaced["incarnation"]}
 
 
-def _voters(client: ControllerClient) -> dict[int, dict[str, Any]]:
-    return {int(voter["number"]): voter for voter in client.describe().quorum["voters"]}
+def _voters(described: Described) -> dict[int, dict[str, Any]]:
+    return {int(voter["number"]): voter for voter in described.quorum["voters"]}
 
 
 def _answers(client: ControllerClient, node: int) -> bool:
@@ -103,13 +104,18 @@ def _made(io: IO, path: str, config: ClusterConfig) -> Voter:
 def remove(config_path: str, node: int) -> list[int]:
     """Take the voter of a node out of the quorum; returns the numbers of those that are left.
 
+    A second call does nothing: that the first one was done may be all that was not heard.
+
     Raises:
-        InvalidCluster: The node has no voter, or too few of the others answer.
+        InvalidCluster: The cluster has never had the node, or too few of the others answer.
         VotersRefused: It leads the quorum: stop it first.
         ControllerUnavailable: There is no quorum.
     """
     with controllers(config_path) as (_, client):
-        voters = _voters(client)
+        described = client.describe()
+        voters = _voters(described)
+        if node not in voters and any(broker["node"] == node for broker in described.brokers):
+            return sorted(voters)
         if node not in voters:
             raise InvalidCluster("node", node, f"the voters of the quorum are {', '.join(map(str, sorted(voters)))}")
         _check_majority(client, voters.keys() - {node}, 0)
