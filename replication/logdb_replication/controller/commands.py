@@ -250,9 +250,14 @@ class PreferLeaders(_Command, frozen=True):
 
 
 class TakeProducerIds(_Command, frozen=True):
-    """Answered by ``ProducerIds``."""
+    """Answered by ``ProducerIds``.
+
+    Attributes:
+        least: The first of them is no smaller.
+    """
 
     count: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
+    least: Annotated[int, msgspec.Meta(ge=0, lt=2**62)] = 0
 
 
 class ChangeSecurity(_Command, frozen=True):

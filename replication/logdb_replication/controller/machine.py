@@ -413,7 +413,7 @@ def _with_partition(state: ClusterState, topic: TopicState, number: int, partiti
 
 
 def _take_producer_ids(state: ClusterState, command: TakeProducerIds) -> tuple[ClusterState, Answer]:
-    first = state.next_producer_id
+    first = max(state.next_producer_id, command.least)
     return replace(state, next_producer_id=first + command.count), ProducerIds(state.index, first, command.count)
 
 

@@ -1,6 +1,7 @@
 """The metadata of one node over the real state machine and a real store; what stands between them is called directly."""
 
 import threading
+import uuid
 from types import SimpleNamespace
 
 import pytest
@@ -38,6 +39,7 @@ from logdb_replication.controller.commands import (
 )
 from logdb_replication.controller.errors import ControllerUnavailable
 from logdb_replication.controller.machine import Machine
+from logdb_replication.metadata import first_producer_id
 from support.metadata_nodes import Controller, Node
 
 
@@ -199,6 +201,14 @@ def test_producer_ids_are_given_once(nodes):
     one, two = nodes
     taken = [*one.metadata.take_producer_ids(10), *two.metadata.take_producer_ids(10)]
     assert len(set(taken)) == 20
+
+
+def test_producer_ids_of_two_clusters_and_of_a_directory_differ(nodes):
+    first = nodes[0].metadata.take_producer_ids(1).start
+    assert first == first_producer_id(nodes[0].metadata.database_id)
+    others = [first_producer_id(str(uuid.uuid4())) for _ in range(1000)]
+    assert len({first >> 20, *(one >> 20 for one in others)}) == 1001
+    assert nodes[0].store.take_producer_ids(1).start < min(first, *others)
 
 
 # ---------------------------------------------------------------- users, tokens and ACLs

@@ -62,6 +62,7 @@ COMMANDS = (
     LimitReassignments(None),
     PreferLeaders(),
     TakeProducerIds(1000),
+    TakeProducerIds(1000, 1 << 61),
     ChangeSecurity(4, b"{}"),
     ChangeSecurity(4, None),
 )

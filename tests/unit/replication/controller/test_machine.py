@@ -398,6 +398,7 @@ def test_producer_ids_are_given_once():
     made = Controllers()
     found = [made.apply(TakeProducerIds(count)) for count in (10, 1000, 1)]
     assert found == [ProducerIds(1, 0, 10), ProducerIds(2, 10, 1000), ProducerIds(3, 1010, 1)]
+    assert [made.apply(TakeProducerIds(5, least)).first for least in (1 << 40, 1 << 40, 7)] == [1 << 40, (1 << 40) + 5, (1 << 40) + 10]
 
 
 def test_security_is_changed_by_its_version():
