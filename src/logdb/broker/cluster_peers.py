@@ -6,6 +6,7 @@ acknowledged.  So there is nothing to sync.
 Threading: any thread.
 """
 
+import contextlib
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Protocol, TypeVar
 
@@ -18,11 +19,13 @@ from logdb.model import INTERNAL_TOPICS, ClusterEvent, ProducerIdAndEpoch, Topic
 from logdb.requests.cluster import FindDecision, WillEndTransaction, WriteTransactionMarker
 from logdb.requests.request import Request
 from logdb.requests.session import Session
-from logdb.store.protocols import Metadata, Replication
+from logdb.store.protocols import Leadership, Metadata, Replication
 
 A = TypeVar("A")
 K = TypeVar("K", bound=Hashable)
 _TRANSACTIONS = INTERNAL_TOPICS[1]
+_DELETED = (UnknownTopic, UnknownPartition)
+"""Behind the decision a deleted partition counts as done, whichever node has led it."""
 
 
 class OtherNodes(Session, Protocol):
@@ -58,7 +61,7 @@ class ClusterPeers:
         if own:
             self.write_here(markers._replace(partitions=own))
         for answer in answers.values():
-            if isinstance(answer, LogdbError) and not isinstance(answer, UnknownTopic | UnknownPartition):  # deleted: it counts as done
+            if isinstance(answer, LogdbError) and not isinstance(answer, _DELETED):
                 raise answer
 
     def write_here(self, markers: WriteMarkers) -> None:
@@ -68,11 +71,19 @@ class ClusterPeers:
             NotLeaderOrFollower: It does not lead one of them, or its epoch ended meanwhile.
             CommitTimeout, NotEnoughReplicasAfterAppend: as ``waiting.commit``.
         """
-        replication = self._replication
-        leaderships = [] if replication is None else [replication.leads(*where) for where in markers.partitions]
+        leaderships = self._leaderships(markers.partitions)
         self._local.write_markers(markers)
         for leadership in leaderships:
-            commit(leadership, leadership.log.end_offset)
+            with contextlib.suppress(*_DELETED):
+                commit(leadership, leadership.log.end_offset)
+
+    def _leaderships(self, partitions: Iterable[TopicPartition]) -> list[Leadership]:
+        found: list[Leadership] = []
+        if self._replication is not None:
+            for where in partitions:
+                with contextlib.suppress(*_DELETED):
+                    found.append(self._replication.leads(*where))
+        return found
 
     def will_end(self, producer: ProducerIdAndEpoch, partition: TopicPartition) -> bool:
         own, others = self._transaction_partitions()
