@@ -120,6 +120,47 @@ def test_begins_and_gaps(sides):
     assert records(source) == records(target)
 
 
+def test_a_transaction_that_the_mirror_has_begun_to_copy_is_ended_once_the_target_is_none(tmp_path):
+    """The mirror has died between two of its appends, and its source with it."""
+    with logdb.open(tmp_path / "source") as source, logdb.open(tmp_path / "target") as target:
+        source.create_topic("t")
+        source.log("t").append(b"1")
+        with source.transaction("x") as transaction:
+            transaction.send("t", b"2")
+        mirror = Mirror(source, target, ["t"])
+
+        def dies(where, batches):
+            *begun, _marker = [bytes(image) for image, _ in convert.headers(batches)]
+            append(where, bytearray(b"".join(begun)))
+            raise KeyboardInterrupt
+
+        append, mirror._append = mirror._append, dies
+        with pytest.raises(KeyboardInterrupt):
+            mirror.copy()
+        log = target.log("t")
+        assert (log.end_offset, log.last_stable_offset) == (2, 1)
+        target.alter_topic("t", config={"logdb.mirror.of": None})
+        assert target.log("t").last_stable_offset == target.log("t").end_offset
+        assert [value for _, _, value, *_ in records(target, level="read_committed")] == [b"1"]
+
+
+@pytest.mark.parametrize("horizon_of", ["marker", "tombstone"])
+def test_a_source_whose_last_copied_batch_got_a_delete_horizon_is_the_same(tmp_path, horizon_of):
+    with logdb.open(tmp_path / "source") as source, logdb.open(tmp_path / "target") as target:
+        source.create_topic("t", config={"cleanup.policy": "compact"})
+        source.log("t").append_many([b"1"], [b"a"])
+        if horizon_of == "marker":
+            with source.transaction("x") as transaction:
+                transaction.send("t", b"2", key=b"b")
+        else:
+            source.log("t").append_many([None], [b"a"])
+        Mirror(source, target, ["t"]).copy()
+        source.log("t").append_many([b"3"], [b"c"])
+        source.compact("t")
+        assert Mirror(source, target, ["t"]).copy() == 1
+        assert target.log("t").end_offset == source.log("t").end_offset
+
+
 def test_a_compacted_topic(tmp_path):
     with logdb.open(tmp_path / "source") as source, logdb.open(tmp_path / "target") as target:
         source.create_topic("t", config={"cleanup.policy": "compact", "segment.bytes": 1024})

@@ -47,15 +47,14 @@ class DanglingTransactions:
         self._thread: threading.Thread | None = None
 
     def end(self, log: ReplicaLog) -> None:
-        """End the dangling transactions of ``log``, once; a damaged log stays as it is, and can be read.
+        """End the dangling transactions of ``log``, once; a damaged log, and a mirror's, stays as it is, and can be read.
 
         A log that has none waits for no other log's markers.
         """
         if (log.topic, log.partition) in self.ended or log.read_only_reason is not None:
             return
         name = TopicPartition(log.topic, log.partition)
-        if log.is_mirror:  # the markers come from the source
-            self.ended.add(name)
+        if log.is_mirror:  # the markers come from the source, until it is one no more
             return
         if not log.open_transactions() and name not in self._ending:  # in this order: its markers may be written, and not durable
             self.ended.add(name)
@@ -102,7 +101,7 @@ class DanglingTransactions:
             self.end(log)
         except (UnknownTopic, UnknownPartition):
             return  # deleted meanwhile
-        if name not in self.ended and log.open_transactions():
+        if name not in self.ended and not log.is_mirror and log.open_transactions():
             raise ReadOnly(f"{name} has a transaction open that cannot be ended: {log.read_only_reason}; run logdb repair")
 
     # ------------------------------------------------------------ after an unclean stop

@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 from logdb.client.database import Database
 from logdb.codec import convert
+from logdb.codec.batch import DELETE_HORIZON
 from logdb.errors import Closed, LogdbError, MirrorDiverged, OffsetOutOfRange, PolicyViolation, UnexpectedOffset, UnknownTopic
 from logdb.model import IN_SYNC_MIN, INTERNAL_TOPICS, OffsetAndMetadata, TopicInfo, TopicPartition
 from logdb.requests.session import Session
@@ -198,7 +199,7 @@ def _leader_epoch(batches: memoryview) -> int:
 def _is_same(where: TopicPartition, source: PartitionLog, target: PartitionLog) -> bool:
     """Whether the last batch of the target is that of the source; False: one of them cannot be read yet, as it is not replicated.
 
-    Batches that either side has compacted are not compared.
+    Batches that either side has compacted are not compared: they lack records, or have a delete horizon (KIP-534).
 
     Raises:
         MirrorDiverged: It is another one.
@@ -212,7 +213,7 @@ def _is_same(where: TopicPartition, source: PartitionLog, target: PartitionLog) 
     if len(heads) < 2:
         return False
     ours, theirs = heads
-    if any(head.record_count != head.last_offset - head.base_offset + 1 for head in heads):
+    if any(head.attributes & DELETE_HORIZON or head.record_count != head.last_offset - head.base_offset + 1 for head in heads):
         return True
     if (ours.base_offset, ours.last_offset, ours.crc) != (theirs.base_offset, theirs.last_offset, theirs.crc):
         raise MirrorDiverged(where.topic, f"the batch at offset {end - 1} of partition {where.partition} differs from the source's")
