@@ -17,11 +17,11 @@ limit.  Compaction holds no lock that appends or reads wait for.
 import contextlib
 import logging
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from logdb.errors import Closed, LogdbError, PolicyViolation, ReadOnly, UnknownPartition, UnknownTopic
+from logdb.errors import Closed, CorruptionError, LogdbError, PolicyViolation, ReadOnly, UnknownPartition, UnknownTopic
 from logdb.io import IO
 from logdb.log.log import Log
 from logdb.meta import Catalogue, LogEntry, TopicEntry
@@ -245,9 +245,14 @@ class Cleaner:
         compaction = Compaction(
             log, work, io=self._io, config=log.config, now_ms=now_ms, spend=spend, key_map_size_bytes=self.key_map_size_bytes
         )
-        for replacement in compaction.run():
-            if not self._host.replace_segments(log, replacement):
-                return False  # retention has deleted the segments; the next pass continues
+        try:
+            for replacement in compaction.run():
+                if not self._host.replace_segments(log, replacement):
+                    return False  # retention has deleted the segments; the next pass continues
+        except (CorruptionError, FileNotFoundError):
+            if _begins_later(log, work.segments):  # so it has, and their files were missing
+                return False
+            raise
         self._host.cleaned(log, compaction.end_offset, compaction.delete_horizon_ms)
         logger.info("compacted %s up to offset %d: %d of %d bytes remain", name, compaction.end_offset, log.size_bytes, begun_bytes)
         return compaction.end_offset < (work.segments[-1].next_offset if work.segments else 0)
@@ -266,6 +271,11 @@ class Cleaner:
             now_ms=self._host.clock_ms(),
             min_lag_ms=log.config.min_compaction_lag_ms,
         )
+
+
+def _begins_later(log: Log, segments: Sequence[Segment]) -> bool:
+    """Whether some of these segments were deleted: a log loses its first ones, and a copy begins where they did."""
+    return bool(segments) and (not log.segments or log.segments[0].base_offset > segments[0].base_offset)
 
 
 def is_compacted(config: Mapping[str, ConfigValue]) -> bool:

@@ -700,3 +700,37 @@ def test_segments_that_retention_removes_meanwhile_end_the_pass(tmp_path):
     kept.db.compact("t")
     kept.db.close()
     assert logdb.verify(kept.path).ok
+
+
+@pytest.mark.parametrize("nth", [1, 2, 3])
+def test_a_segment_that_is_deleted_before_it_is_opened_ends_the_pass(tmp_path, nth):
+    io = FaultyIO()
+    kept = Kept(tmp_path / "db", io, **{"cleanup.policy": "compact,delete"})
+    kept.fill(300)
+    kept.reopen()  # so that its files are not open
+    log, opened = kept.log, []
+
+    def delete(kind, path):
+        if kind == "open" and path.endswith(".log"):
+            opened.append(path)
+            if len(opened) == nth:
+                kept.db.delete_records("t", 0, 250)
+
+    io.before = delete
+    kept.db.compact("t")
+    io.before = lambda kind, path: None
+    assert log.start_offset == 250 and any(not os.path.exists(path) for path in opened)
+    kept.db.compact("t")
+    assert kept.cleaner.uncleanable == {}
+    kept.db.close()
+    assert logdb.verify(kept.path).ok
+
+
+def test_a_file_that_is_missing_without_that_is_reported(tmp_path):
+    kept = Kept(tmp_path / "db", **{"cleanup.policy": "compact,delete"})
+    kept.fill(300)
+    kept.reopen()
+    os.unlink(os.path.join(kept.log.directory, next(name for name in kept.names() if name.endswith(".log"))))
+    with pytest.raises((errors.CorruptionError, FileNotFoundError)):
+        kept.db.compact("t")
+    kept.db.close()
