@@ -191,6 +191,7 @@ class Broker:
         """
         if not self.is_replicated:  # else nothing is lost of a transaction that its coordinator has
             self._dangling.end_all()
+            self._markers.finish()
         self._transactions.finish()
 
     def close(self) -> None:

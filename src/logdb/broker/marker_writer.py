@@ -11,6 +11,7 @@ Where syncs are slow, partitions are synced side by side: their files are on one
 Threading: any thread.
 """
 
+import contextlib
 import logging
 import threading
 import time
@@ -47,6 +48,8 @@ class MarkerWriter:
         """
         self._storage, self._peers, self._groups = storage, peers, groups
         self._last_sync_s = 0.0
+        self._begun: dict[str, WriteMarkers] = {}  # by transactional id: those of which one could not be written
+        self._again = renewed(threading.RLock())  # while they are written again
         self._pool: Pool | None = None
         self._closed = False
         self._lock = renewed(threading.Lock())
@@ -78,9 +81,26 @@ class MarkerWriter:
             self._pool.shutdown()
 
     def write(self, markers: WriteMarkers) -> None:
-        """As ``TransactionPeers.write_markers``.  A snapshot has all markers of a transaction, or none."""
-        with self._storage.transaction_lock:
-            _raise_first([partial(self._write, where, markers) for where in sorted(markers.partitions)])
+        """As ``TransactionPeers.write_markers``.  A snapshot has all markers of a transaction, or none: see ``finish``."""
+        with self._again if markers.transactional_id in self._begun else contextlib.nullcontext(), self._storage.transaction_lock:
+            try:
+                _raise_first([partial(self._write, where, markers) for where in sorted(markers.partitions)])
+            except LogdbError:
+                self._begun[markers.transactional_id] = markers
+                raise
+            self._begun.pop(markers.transactional_id, None)
+
+    def finish(self) -> None:
+        """Write the markers of transactions that may have only some of theirs, as after a full disk, before their coordinator tries again.
+
+        Not beside that: a marker that is written once more behind its answer could end the producer's next transaction.
+
+        Raises:
+            LogdbError: One of them cannot be written yet.
+        """
+        with self._again:
+            for markers in list(self._begun.values()):
+                self.write(markers)
 
     def _write(self, where: TopicPartition, markers: WriteMarkers) -> None:
         log, producer = self._log(where), markers.producer

@@ -150,6 +150,29 @@ def test_no_room_for_offsets(world):
     assert world.committed() == [1]
 
 
+def test_a_snapshot_has_all_markers_where_one_could_not_be_written_before(world, tmp_path):
+    """The disk is full for a moment behind the decision, and another client's record comes before the marker."""
+    fulls = []
+
+    def before(kind, path):
+        if kind == "pwrite" and concerns("__transaction_state", path) and not fulls:
+            fulls.append(path)
+            full(world, "b-0")
+            with pytest.raises(errors.DiskFull):
+                world.db.log("b").append_many([b"7"], durability="os")
+
+    world.io.before = before
+    with pytest.raises(errors.DiskFull):
+        world.writer.end(commit=True)
+    with pytest.raises(errors.DiskFull):
+        world.db.snapshot(tmp_path / "refused")
+    world.io.heal()
+    world.db.snapshot(tmp_path / "snapshot")
+    with logdb.open(tmp_path / "snapshot", mode="r") as copy:
+        for where in (A, B):
+            assert b"1" in [record.value for record in copy.log(*where).read(0, isolation_level="read_committed")], where
+
+
 def test_markers_of_one_transaction_are_not_parted_by_a_snapshot(world):
     entered, left = threading.Event(), []
 
