@@ -145,12 +145,15 @@ class Cleaner:
                 if self._stopping:
                     return None
             except (LogdbError, OSError) as error:
-                if self._failures.get(due.name) != str(error):
-                    self._failures[due.name] = str(error)
-                    logger.error("compacting %s: %s", due.name, error)
-                if isinstance(error, LogdbError) and not error.retriable:
-                    self.uncleanable[due.name] = str(error)
+                self._failed(due.name, error)
         return None if found else self._rest_ms
+
+    def _failed(self, name: TopicPartition, error: LogdbError | OSError) -> None:
+        if self._failures.get(name) != str(error):
+            self._failures[name] = str(error)
+            logger.error("compacting %s: %s", name, error)
+        if isinstance(error, LogdbError) and not error.retriable:
+            self.uncleanable[name] = str(error)
 
     def _due(self) -> Iterator[Due]:
         for topic in self._catalogue.topics().values():
@@ -158,8 +161,13 @@ class Cleaner:
                 if self._stopping:
                     return
                 name = TopicPartition(topic.name, partition)
-                if name not in self.uncleanable and (found := self._look(name, topic)) is not None:
-                    yield found
+                try:
+                    found = None if name in self.uncleanable else self._look(name, topic)
+                except (LogdbError, OSError) as error:  # one log does not keep the others waiting
+                    self._failed(name, error)
+                else:
+                    if found is not None:
+                        yield found
 
     def _look(self, name: TopicPartition, topic: TopicEntry) -> Due | None:
         """Whether a log is due, by the catalogue's entry, so that it need not be open."""
@@ -175,7 +183,7 @@ class Cleaner:
                 sealed, clean_offset=entry.clean_offset, limit_offset=OFFSET_MAX, now_ms=now_ms, min_lag_ms=config.min_compaction_lag_ms
             )
             lags_ms = self._lags_ms(self._host.log(*name), entry.clean_offset, now_ms) if config.max_compaction_lag_ms < OFFSET_MAX else inf
-        except (UnknownTopic, UnknownPartition):  # deleted meanwhile
+        except (Closed, UnknownTopic, UnknownPartition):  # as in ``_round``
             return None
         expires_ms = inf if entry.delete_horizon_ms is None else entry.delete_horizon_ms
         if min(lags_ms, expires_ms) <= now_ms or (work.dirty_bytes and work.dirty_ratio > config.min_cleanable_dirty_ratio):
@@ -192,7 +200,12 @@ class Cleaner:
         lag_ms = log.config.max_compaction_lag_ms + 1
         for segment in log.segments:
             if segment.next_offset > clean_offset and segment.size_bytes:
-                lags_ms = segment.first_timestamp() + lag_ms
+                try:
+                    lags_ms = segment.first_timestamp() + lag_ms
+                except (CorruptionError, FileNotFoundError):
+                    if segment in log.segments:
+                        raise
+                    continue  # retention has deleted it
                 if lags_ms <= now_ms and segment is log.segments[-1]:
                     log.roll()
                     self._host.checkpoint([log])

@@ -726,6 +726,17 @@ def test_a_segment_that_is_deleted_before_it_is_opened_ends_the_pass(tmp_path, n
     assert logdb.verify(kept.path).ok
 
 
+def test_a_log_that_cannot_be_read_keeps_no_other_waiting(tmp_path):
+    kept = Kept(tmp_path / "db", **{"max.compaction.lag.ms": 1_000})
+    kept.db.create_topic("u", config=SMALL)
+    kept.fill(300)
+    Keyed().append(kept.db._store.log("u", 0), 300, 12, 3)
+    kept.reopen()
+    os.unlink(os.path.join(kept.log.directory, next(name for name in kept.names() if name.endswith(".log"))))
+    assert kept.due() == {"u"}
+    kept.db.close()
+
+
 def test_a_file_that_is_missing_without_that_is_reported(tmp_path):
     kept = Kept(tmp_path / "db", **{"cleanup.policy": "compact,delete"})
     kept.fill(300)
