@@ -338,20 +338,20 @@ class ClusterMetadata:
             TopicPartition(name, number)
             for name, topic in self._state.topics.items()
             for number, one in enumerate(topic.partitions)
-            if one.leader is None or (not unclean and one.leader != one.preferred_leader)
+            if one.leader is None or (not unclean and not one.is_led_as_preferred)
         ]
         return {where: error for where, error in self._outcomes(elect, led_by_others).items() if not isinstance(error, ElectionNotNeeded)}
 
     def _elect_preferred(self, propose: Propose, where: TopicPartition) -> None:
         topic, partition = self._topic(where.topic), self.partition_state(*where)
         first = partition.preferred_leader
-        if partition.leader == first:
+        if partition.is_led_as_preferred:
             raise ElectionNotNeeded(*where, first)
         if preferred(partition, self._state.brokers) is not partition:
             answer = propose(ElectPreferred(topic.name, topic.topic_id, where.partition, partition.leader_epoch))
             assert isinstance(answer, PartitionIs)
             partition = answer.state
-        if partition.leader != first:
+        if not partition.is_led_as_preferred:
             raise PreferredLeaderNotAvailable(*where, first)
 
     def _elect_unclean(self, propose: Propose, where: TopicPartition) -> None:

@@ -11,6 +11,7 @@ from aiohttp import web
 from logdb.access.session import Measurements
 from logdb.broker.metrics import GroupGauges, TopicCounts
 from logdb.model import PartitionInfo, TopicPartition
+from logdb.store.protocols import PartitionState
 from logdb_http_api.door.request import Request
 from logdb_http_api.door.routing import Routes
 
@@ -72,20 +73,14 @@ def _families(measured: Measurements, address: str) -> Iterator[Family]:
     yield from _of_counters(topics, counts)
 
 
-def _each(topics: Mapping[str, tuple[PartitionInfo, ...]], number: Callable[[PartitionInfo], int]) -> Iterator[Sample]:
-    for topic, partitions in topics.items():
-        for partition in partitions:
-            yield {"topic": topic, "partition": partition.partition}, number(partition)
-
-
-def _of_partitions(topics: Mapping[str, tuple[PartitionInfo, ...]]) -> Iterator[Family]:
-    numbers: tuple[tuple[str, str, Callable[[PartitionInfo], int]], ...] = (
+def _of_partitions(topics: Mapping[str, tuple[PartitionState, ...]]) -> Iterator[Family]:
+    numbers: tuple[tuple[str, str, Callable[[PartitionState], int]], ...] = (
         ("in_sync_replica", "Number of in-sync replicas of a partition.", lambda partition: len(partition.in_sync)),
         ("leader", "The broker that leads a partition.", lambda partition: -1 if partition.leader is None else partition.leader),
         (
             "leader_is_preferred",
             "1 if a partition is led by its preferred broker.",
-            lambda partition: int(partition.leader == partition.replicas[0]),
+            lambda partition: int(partition.is_led_as_preferred),
         ),
         ("replicas", "Number of replicas of a partition.", lambda partition: len(partition.replicas)),
         (
@@ -94,8 +89,9 @@ def _of_partitions(topics: Mapping[str, tuple[PartitionInfo, ...]]) -> Iterator[
             lambda partition: int(len(partition.in_sync) < len(partition.replicas)),
         ),
     )
+    placed = [({"topic": topic, "partition": at}, state) for topic, states in topics.items() for at, state in enumerate(states)]
     for name, said, number in numbers:
-        yield Family(f"kafka_topic_partition_{name}", "gauge", said, _each(topics, number))
+        yield Family(f"kafka_topic_partition_{name}", "gauge", said, ((labels, number(state)) for labels, state in placed))
 
 
 def _of_replicas(replicas: Mapping[str, tuple[PartitionInfo, ...]]) -> Iterator[Family]:
@@ -104,8 +100,9 @@ def _of_replicas(replicas: Mapping[str, tuple[PartitionInfo, ...]]) -> Iterator[
         ("topic_partition_oldest_offset", "The start offset of a partition.", lambda partition: partition.start_offset),
         ("log_log_size", "Bytes of a partition's segments.", lambda partition: partition.size_bytes),
     )
+    found = [({"topic": topic, "partition": one.partition}, one) for topic, partitions in replicas.items() for one in partitions]
     for name, said, number in numbers:
-        yield Family(f"kafka_{name}", "gauge", said, _each(replicas, number))
+        yield Family(f"kafka_{name}", "gauge", said, ((labels, number(one)) for labels, one in found))
 
 
 def _of_groups(groups: Iterable[GroupGauges]) -> Iterator[Family]:

@@ -8,9 +8,9 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from logdb.errors import UnknownGroup, UnknownTopic
+from logdb.errors import UnknownGroup, UnknownPartition, UnknownTopic
 from logdb.model import PartitionInfo, TopicPartition
-from logdb.store.protocols import BrokerInfo
+from logdb.store.protocols import BrokerInfo, PartitionState
 from logdb.threads import renewed
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Gauges(NamedTuple):
     """
 
     brokers: tuple[BrokerInfo, ...]
-    topics: Mapping[str, tuple[PartitionInfo, ...]]
+    topics: Mapping[str, tuple[PartitionState, ...]]
     replicas: Mapping[str, tuple[PartitionInfo, ...]]
     groups: tuple[GroupGauges, ...]
 
@@ -121,11 +121,13 @@ class Metrics:
 
 def gauges(broker: "Broker") -> Gauges:
     """Read all topics and groups; those that are deleted meanwhile are left out."""
-    topics: dict[str, tuple[PartitionInfo, ...]] = {}
-    for topic in broker.topics(internal=True):
-        with contextlib.suppress(UnknownTopic):
-            topics[topic.name] = broker.describe_topic(topic.name).partitions
-    replicas = {name: tuple(one for one in partitions if broker.node_id in one.replicas) for name, partitions in topics.items()}
+    topics: dict[str, tuple[PartitionState, ...]] = {}
+    replicas: dict[str, tuple[PartitionInfo, ...]] = {}
+    for name in broker.topic_names():
+        with contextlib.suppress(UnknownTopic, UnknownPartition):
+            info = broker.describe_topic(name)
+            topics[name] = tuple(broker.placement(info))
+            replicas[name] = tuple(one for one in info.partitions if broker.node_id in one.replicas)
     ends = {TopicPartition(name, one.partition): one.end_offset for name, partitions in replicas.items() for one in partitions}
     groups = []
     for summary in broker.groups():

@@ -412,6 +412,11 @@ class PartitionState(NamedTuple):
     def preferred_leader(self) -> int:
         return self.assignment[0]
 
+    @property
+    def is_led_as_preferred(self) -> bool:
+        """Whether an election of the preferred leader would change nothing."""
+        return self.leader == self.preferred_leader
+
 
 class Leadership(Protocol):
     """One leader epoch of a partition that this node leads.

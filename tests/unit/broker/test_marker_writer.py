@@ -173,6 +173,26 @@ def test_a_snapshot_has_all_markers_where_one_could_not_be_written_before(world,
             assert b"1" in [record.value for record in copy.log(*where).read(0, isolation_level="read_committed")], where
 
 
+def test_a_snapshot_has_all_markers_where_one_cannot_be_written_while_it_begins(world, tmp_path):
+    state = world.db._store._state
+    complete, refused = state.complete_transactions, []
+
+    def complete_and_refuse_the_next():
+        world.io.heal()
+        complete()
+        if not refused:
+            full(world, "b-0")
+            with pytest.raises(errors.DiskFull) as caught:
+                world.writer.end(commit=True)
+            refused.append(caught.value)
+
+    state.complete_transactions = complete_and_refuse_the_next
+    world.db.snapshot(tmp_path / "snapshot")
+    assert refused
+    with logdb.open(tmp_path / "snapshot", mode="r") as copy:
+        assert world.committed(copy) == [1]
+
+
 def test_markers_of_one_transaction_are_not_parted_by_a_snapshot(world):
     entered, left = threading.Event(), []
 

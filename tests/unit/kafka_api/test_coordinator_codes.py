@@ -2,7 +2,7 @@
 
 import pytest
 
-from logdb.errors import NotEnoughReplicas, NotEnoughReplicasAfterAppend, NotLeaderOrFollower
+from logdb.errors import CommitTimeout, CoordinatorFenced, NotEnoughReplicas, NotEnoughReplicasAfterAppend, NotLeaderOrFollower
 from logdb_kafka_api.errors import Code, coordinator_code_of
 
 
@@ -12,6 +12,8 @@ from logdb_kafka_api.errors import Code, coordinator_code_of
         NotLeaderOrFollower("__transaction_state", 0, 3, 1),
         NotEnoughReplicas("__transaction_state", 0, 1, 2),
         NotEnoughReplicasAfterAppend("__transaction_state", 0, 1, 2),
+        CommitTimeout("__transaction_state", 0, 30_000),
+        CoordinatorFenced("a", 0, 7, 1, 2),
     ],
     ids=lambda error: type(error).__name__,
 )
