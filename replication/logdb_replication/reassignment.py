@@ -7,6 +7,7 @@ Threading: each function makes its own connections.
 
 import contextlib
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from logdb.errors import LogdbError, UnknownPartition, UnknownTopic
@@ -17,9 +18,10 @@ from logdb_http_api.remote.session import nodes_session
 from logdb_replication.administration import cluster_state, controllers
 from logdb_replication.config import ClusterConfig
 from logdb_replication.controller.commands import ElectUnclean, LimitReassignments, PreferLeaders
+from logdb_replication.controller.machine import answered
 from logdb_replication.controller.state import ClusterState, TopicState
 from logdb_replication.controller.tls import node_tls
-from logdb_replication.metadata import propose_reassignment
+from logdb_replication.metadata import Propose, propose_reassignment
 from logdb_replication.tokens import cluster_token
 
 _TIMEOUT_MS = 3_000
@@ -35,17 +37,22 @@ def reassign(
         bytes_per_s: What a broker fetches at most for replicas that are being added, of all reassignments; None: any number.
 
     Raises:
-        UnknownTopic, UnknownPartition: Nothing was changed.
-        InvalidReassignment: The partitions before it in the order of ``targets`` are reassigned.
+        UnknownTopic, UnknownPartition, InvalidReassignment: Nothing was changed; unless the cluster has changed since it was looked at:
+            then the partitions before it in the order of ``targets`` are reassigned.
         ControllerUnavailable: There is no quorum.
     """
     with controllers(config_path) as (_, client):
         state = cluster_state(client)
         before = {where: _partition(state, where)[1].original for where in targets}
+        _propose_all(partial(answered, state), state, targets)  # all of them are checked before the first one is changed
         client.propose(LimitReassignments(bytes_per_s))
-        for where, nodes in targets.items():
-            propose_reassignment(client.propose, _topic(state, where.topic), where.partition, tuple(nodes))
+        _propose_all(client.propose, state, targets)
         return before
+
+
+def _propose_all(propose: Propose, state: ClusterState, targets: Mapping[TopicPartition, Sequence[int]]) -> None:
+    for where, nodes in targets.items():
+        propose_reassignment(propose, _topic(state, where.topic), where.partition, tuple(nodes))
 
 
 def assignments(config_path: str, topics: Collection[str] | None = None) -> dict[TopicPartition, tuple[int, ...]]:

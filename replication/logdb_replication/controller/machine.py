@@ -126,6 +126,14 @@ def applied(state: ClusterState, index: int, command: Command) -> tuple[ClusterS
         return state, commands.Refused(index, *commands.REFUSALS.written(error))
 
 
+def answered(state: ClusterState, command: Command) -> Answer:
+    """What a command would be answered at this state, which stays as it is; raises what it would be refused for."""
+    _, answer = applied(state, state.index + 1, command)
+    if isinstance(answer, commands.Refused):
+        raise commands.REFUSALS.error(answer.error, answer.values)
+    return answer
+
+
 # ---------------------------------------------------------------- brokers
 
 

@@ -7,6 +7,7 @@ from click.testing import CliRunner
 
 import logdb
 from logdb.cli.app import cli
+from logdb_replication.administration import cluster_state, controllers
 from support.cluster import Load, stored
 from support.cluster_process import ClusterProcess, cluster_process, eventually
 from support.history import check
@@ -140,6 +141,19 @@ def test_a_file_of_kafkas_and_what_is_refused(nodes, tmp_path):
         path.write_text(text)
         assert "wanted is JSON like" in asked(nodes, "partitions", "reassign", "--file", path, code=2)
     assert described(nodes, "file")["replicas"] == [3, 1]
+
+
+def test_all_partitions_are_checked_before_the_first_one_is_changed(nodes, tmp_path):
+    create(nodes, "allowed", (1, 2))
+    create(nodes, "refused", (1, 2), **{"min.insync.replicas": 2})
+    path = tmp_path / "moves.json"
+    for wrong, why in (([3], "min.insync.replicas is 2"), ([3, 9], "node 9 has never registered"), ([3, 3], "each node has one replica")):
+        targets = {"allowed": [3, 1], "refused": wrong}
+        path.write_text(json.dumps({"partitions": [{"topic": name, "partition": 0, "replicas": to} for name, to in targets.items()]}))
+        assert why in asked(nodes, "partitions", "reassign", "--file", path, "--throttle", "100KB", code=2)
+        assert (described(nodes, "allowed")["replicas"], described(nodes, "allowed")["target"]) == ([1, 2], [])
+        with controllers(nodes.config(1)) as (_, client):
+            assert cluster_state(client).reassignment_bytes_per_s is None
 
 
 def test_an_unclean_election_shows_what_would_be_lost(nodes):
