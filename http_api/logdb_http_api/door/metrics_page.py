@@ -91,7 +91,7 @@ def _of_partitions(topics: Mapping[str, tuple[PartitionState, ...]]) -> Iterator
     )
     placed = [({"topic": topic, "partition": at}, state) for topic, states in topics.items() for at, state in enumerate(states)]
     for name, said, number in numbers:
-        yield Family(f"kafka_topic_partition_{name}", "gauge", said, ((labels, number(state)) for labels, state in placed))
+        yield Family(f"kafka_topic_partition_{name}", "gauge", said, [(labels, number(state)) for labels, state in placed])
 
 
 def _of_replicas(replicas: Mapping[str, tuple[PartitionInfo, ...]]) -> Iterator[Family]:
@@ -102,7 +102,7 @@ def _of_replicas(replicas: Mapping[str, tuple[PartitionInfo, ...]]) -> Iterator[
     )
     found = [({"topic": topic, "partition": one.partition}, one) for topic, partitions in replicas.items() for one in partitions]
     for name, said, number in numbers:
-        yield Family(f"kafka_{name}", "gauge", said, ((labels, number(one)) for labels, one in found))
+        yield Family(f"kafka_{name}", "gauge", said, [(labels, number(one)) for labels, one in found])
 
 
 def _of_groups(groups: Iterable[GroupGauges]) -> Iterator[Family]:

@@ -1,6 +1,7 @@
 """Partitions get other replicas under load, and a node that lost its disk comes back: nothing that was acknowledged is lost."""
 
 import json
+import re
 
 import pytest
 from click.testing import CliRunner
@@ -105,6 +106,8 @@ def test_rest_shows_what_is_under_way_at_each_node(nodes):
         assert {replica["broker_id"] for replica in door.call(f"{at}/replicas")[1]["data"]} == {1, 2}
         assert door.call(of_others)[1]["data"] == []
         assert door.call(f"{cluster}/topics/rests/partitions/0/reassignment")[0] == 404
+        preferred = dict(re.findall(r'partition_leader_is_preferred{topic="(\w+)",partition="0"} (\d)', door.call("/metrics")[1].decode()))
+        assert (preferred["shown"], preferred["rests"]) == ("0", "1")  # an election would let node 2 lead
     asked(nodes, "partitions", "reassign", "--topic", "shown", "--cancel")
     assert door.call(f"{at}/reassignment")[0] == 404
     assert door.call(of_all)[1]["data"] == []

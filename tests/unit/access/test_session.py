@@ -338,7 +338,7 @@ def test_gauges_are_the_broker_as_it_is(opened, broker):
     broker.commit_offsets("readers", {ORDERS: OffsetAndMetadata(0), TopicPartition("secret", 0): OffsetAndMetadata(1)}).result()
     broker.delete_topic("secret")
     gauges = opened("Describe Cluster kafka-cluster").metrics().gauges
-    assert [partition.end_offset for partition in gauges.topics["orders"]] == [1, 0]
+    assert [partition.end_offset for partition in gauges.replicas["orders"]] == [1, 0]
     (group,) = gauges.groups
     assert (group.group_id, group.state, group.member_count, dict(group.lag)) == ("readers", "Empty", 0, {ORDERS: 1})
 
