@@ -174,6 +174,8 @@ _NO_COORDINATOR = (
     Code.NOT_LEADER_OR_FOLLOWER,  # of the coordinator's own partition, as Kafka's TransactionStateManager has it
     Code.NOT_ENOUGH_REPLICAS,
     Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    Code.REQUEST_TIMED_OUT,
+    Code.TRANSACTION_COORDINATOR_FENCED,  # another node is the coordinator by now
 )
 
 

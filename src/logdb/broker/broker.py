@@ -172,7 +172,7 @@ class Broker:
         self._peers: TransactionPeers = peers if nodes is None else _of_cluster(peers, replication, metadata, nodes)
         self._markers = peers.markers
         self._dangling = DanglingTransactions(storage, peers, self._markers)
-        storage.complete_transactions_by(self._complete_transactions)
+        storage.complete_transactions_by(self._complete_transactions, self._markers.has_parted)
         self._served_defaults: Mapping[str, object] = {}  # configs that topics created through a server get unless their request sets them
         self._told_defaults: Mapping[str, object] = {}  # the part of them that is an option of the server
         self._producer_ids: Iterable[int] = iter(())

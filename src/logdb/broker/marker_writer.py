@@ -90,6 +90,10 @@ class MarkerWriter:
                 raise
             self._begun.pop(markers.transactional_id, None)
 
+    def has_parted(self) -> bool:
+        """Whether a transaction may have only some of its markers; under the transaction lock."""
+        return bool(self._begun)
+
     def finish(self) -> None:
         """Write the markers of transactions that may have only some of theirs, as after a full disk, before their coordinator tries again.
 

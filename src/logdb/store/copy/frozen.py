@@ -116,14 +116,17 @@ def freeze(store: "Store") -> Iterator[Frozen]:
         yield _frozen(store, _capture(store))
         return
     store.check_writable()
-    store.complete_transactions()  # otherwise a transaction could be complete in one partition and open forever in another
-    logs = _logs(store)
-    for log in logs:
-        if log.catch_up().written_position > ROLL_SIZE_BYTES:
-            log.roll()
-    store.checkpoint([log for log in logs if log.take_sealing()])  # the slow part, before appends have to wait
-    with store.still(lambda: _capture(store)) as captured:
-        yield _frozen(store, captured)
+    while True:
+        store.complete_transactions()  # otherwise a transaction could be complete in one partition and open forever in another
+        logs = _logs(store)
+        for log in logs:
+            if log.catch_up().written_position > ROLL_SIZE_BYTES:
+                log.roll()
+        store.checkpoint([log for log in logs if log.take_sealing()])  # the slow part, before appends have to wait
+        with store.still(lambda: None if store.has_parted_markers() else _capture(store)) as captured:
+            if captured is not None:
+                yield _frozen(store, captured)
+                return
 
 
 def _logs(store: "Store") -> list[Log]:
