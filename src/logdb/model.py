@@ -253,6 +253,7 @@ def _key(default: ConfigValue, kind: tuple[Callable[[object], ConfigValue], str]
 
 
 IN_SYNC_MIN = "min.insync.replicas"
+MIRROR_OF = "logdb.mirror.of"
 
 # Kafka's keys and defaults, except compression.type, durability, flush.ms and retention.ms (an embedded store keeps records
 # forever), and segments may be smaller than Kafka allows.
@@ -267,7 +268,7 @@ TOPIC_CONFIGS: Mapping[str, _Key] = {
     "index.interval.bytes": _key(4_096, _whole(0, _INT), "log bytes between two entries of the offset index"),
     "local.retention.bytes": _key(-2, _whole(-2, _LONG), "stored, without effect"),
     "local.retention.ms": _key(-2, _whole(-2, _LONG), "stored, without effect"),
-    "logdb.mirror.of": _key("", _topic_id(), "id of the topic that logdb mirror copies into this one, which takes no other records; or ''"),
+    MIRROR_OF: _key("", _topic_id(), "id of the topic that logdb mirror copies into this one, which takes no other records; or ''"),
     "logdb.parquet": _key(False, _flag(), "make a Parquet file of each sealed segment, in the background"),
     "max.compaction.lag.ms": _key(_LONG, _whole(1, _LONG), "longest that a record may stay uncompacted"),
     "max.message.bytes": _key(1_048_588, _whole(128, _INT), "largest record batch accepted"),
@@ -403,7 +404,7 @@ class LogConfig(NamedTuple):
             timestamp_before_max_ms=int(full["message.timestamp.before.max.ms"]),
             timestamp_after_max_ms=int(full["message.timestamp.after.max.ms"]),
             retention_ms=int(full["retention.ms"]) if "delete" in str(full["cleanup.policy"]) else -1,
-            mirror_of=str(full["logdb.mirror.of"]),
+            mirror_of=str(full[MIRROR_OF]),
         )
 
 

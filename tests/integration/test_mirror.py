@@ -10,10 +10,10 @@ from click.testing import CliRunner
 import logdb
 from logdb.cli.app import cli
 from logdb.client import mirror as mirrors
-from logdb.client.mirror import MARK, Mirror
+from logdb.client.mirror import Mirror
 from logdb.codec import convert
 from logdb.errors import Closed, MirrorDiverged, ReadOnly
-from logdb.model import TopicPartition
+from logdb.model import MIRROR_OF, TopicPartition
 from support.places import opened
 from support.ports import free_port
 
@@ -82,7 +82,7 @@ def test_records_transactions_and_groups(sides):
     assert target._session.fetch_offsets("g")[WHERE].offset == 123
     (made,) = target.topics()
     config = {name: value for name, value in made.config.items() if name != "min.insync.replicas"}  # a cluster sets it
-    assert config == {"compression.type": "zstd", "segment.bytes": 4096, MARK: source.describe_topic("t").topic_id}
+    assert config == {"compression.type": "zstd", "segment.bytes": 4096, MIRROR_OF: source.describe_topic("t").topic_id}
     source.alter_topic("t", partitions=3)
     source.log("t", 2).append_many([b"more"])
     assert mirror.copy() == 1
@@ -196,9 +196,9 @@ def test_what_is_refused(sides):
         producer.send("t", b"x").result(timeout=60)
     with pytest.raises(ReadOnly, match="no mirror"):
         source._session.produce("t", 0, convert.empty_batch(2, 5), mirrored=True)
-    target.alter_topic("t", config={MARK: None})
+    target.alter_topic("t", config={MIRROR_OF: None})
     target.log("t").append_many([b"own"])
-    target.alter_topic("t", config={MARK: source.describe_topic("t").topic_id})
+    target.alter_topic("t", config={MIRROR_OF: source.describe_topic("t").topic_id})
     with pytest.raises(MirrorDiverged, match="ends at 3, the source's at 2"):
         Mirror(source, target, ["t"]).copy()
     source.log("t").append_many([b"theirs"])

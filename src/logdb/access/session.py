@@ -26,7 +26,7 @@ from logdb.errors import AuthenticationFailed, Closed, LogdbError, NotAuthorized
 from logdb.io import IO
 from logdb.model import BY_DEFAULT, INTERNAL_TOPICS, Buffer, ConfigValue, Durability, ExpiredRecords, ListChange, TopicInfo, TopicPartition
 from logdb.requests.acls import ANY
-from logdb.requests.cluster import FindDecision, WillEndTransaction, WriteTransactionMarker
+from logdb.requests.cluster import EndForeignTransactions, FindDecision, WillEndTransaction, WriteTransactionMarker
 from logdb.requests.groups import Groups, JoinGroup
 from logdb.requests.principals import CLUSTER_NODE, Principal
 from logdb.requests.records import OF_LOGS, Log, Produce, ReadBatches
@@ -556,7 +556,7 @@ _STEPS: Mapping[type[Request[Any]], Callable[[AuthorizedSession, Any], Any]] = {
     DeleteTopic: AuthorizedSession._delete,
     EnforceRetention: AuthorizedSession._enforce_retention,
     JoinGroup: AuthorizedSession._join,
-    **dict.fromkeys((FindDecision, WillEndTransaction, WriteTransactionMarker), AuthorizedSession._of_nodes),
+    **dict.fromkeys((EndForeignTransactions, FindDecision, WillEndTransaction, WriteTransactionMarker), AuthorizedSession._of_nodes),
     Groups: AuthorizedSession._list,
     Transactions: AuthorizedSession._list,
     Log: AuthorizedSession._open_log,

@@ -10,6 +10,7 @@ which starts with the first timer.
 import contextlib
 import os
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
@@ -22,7 +23,7 @@ from logdb.broker.runner import Shard, fire, tickets
 from logdb.broker.shards import Shards
 from logdb.broker.timers import Timers
 from logdb.broker.transaction_peers import TransactionPeers, leader_address
-from logdb.broker.waiting import wait_for_any
+from logdb.broker.waiting import commit, wait_for_any
 from logdb.broker.watch import Events, PolledEvents
 from logdb.codec.batch import transactional_producers
 from logdb.coordinator.effects import Action, Reply, SyncPartitions, WriteMarkers
@@ -60,6 +61,7 @@ from logdb.errors import (
     InvalidTopic,
     InvalidTransactionState,
     LogdbError,
+    MetadataTimeout,
     NotCoordinator,
     PolicyViolation,
     ServerUnavailable,
@@ -72,6 +74,7 @@ from logdb.log.isolation import IsolationLevel
 from logdb.model import (
     BY_DEFAULT,
     INTERNAL_TOPICS,
+    MIRROR_OF,
     REASSIGNMENT_RATES,
     SERVED_TOPIC_DEFAULTS,
     Buffer,
@@ -108,6 +111,7 @@ A = TypeVar("A")
 _OFFSETS, _TRANSACTIONS = INTERNAL_TOPICS
 _INTERNAL = "logdb alone writes to it"
 _LOOK_INTERVAL_MS = 100
+_METADATA_WAIT_S = 10.0
 _PRODUCER_ID_COUNT = 1_000  # reserved at once; a close loses those that are left
 
 
@@ -171,7 +175,7 @@ class Broker:
         self._local_peers, self.nodes = peers, nodes
         self._peers: TransactionPeers = peers if nodes is None else _of_cluster(peers, replication, metadata, nodes)
         self._markers = peers.markers
-        self._dangling = DanglingTransactions(storage, peers, self._markers)
+        self._dangling = DanglingTransactions(storage, self._peers, self._markers)
         storage.complete_transactions_by(self._complete_transactions, self._markers.has_parted)
         self._served_defaults: Mapping[str, object] = {}  # configs that topics created through a server get unless their request sets them
         self._told_defaults: Mapping[str, object] = {}  # the part of them that is an option of the server
@@ -328,7 +332,7 @@ class Broker:
         elif validate_only:
             self._metadata.check_topic_configs(name, config, replace=replace)
         else:
-            self._metadata.alter_topic(name, config=config, replace=replace)
+            self._end_foreign(self._metadata.alter_topic(name, config=config, replace=replace), replace or MIRROR_OF in config)
 
     def _alter_node(self, config: Mapping[str, object], *, replace: bool, validate_only: bool) -> None:
         """Change the rate of reassignments, by one of its names or both; the node's other configs are its options at the start."""
@@ -351,7 +355,26 @@ class Broker:
     ) -> TopicInfo:
         if partitions is not None and name in INTERNAL_TOPICS:
             raise InvalidPartitions(name, partitions, "the partition of a group or transactional id depends on their number")
-        return self._metadata.alter_topic(name, config=config, partitions=partitions, go_on=go_on)
+        info = self._metadata.alter_topic(name, config=config, partitions=partitions, go_on=go_on)
+        self._end_foreign(info, MIRROR_OF in (config or ()))
+        return info
+
+    def _end_foreign(self, topic: TopicInfo, altered: bool) -> None:
+        """In a cluster, of a topic that is a mirror no more: end what was begun to copy.  Without one, the first use of a log does so.
+
+        Raises:
+            LogdbError: A partition's leader did not.  The config is altered; the same change once more tries again.
+        """
+        if self.nodes is None or not altered or topic.config.get(MIRROR_OF):
+            return
+        from logdb.requests.cluster import EndForeignTransactions  # as in _of_cluster
+
+        partitions = [TopicPartition(topic.name, number) for number in range(topic.partition_count)]
+        requests = {where: EndForeignTransactions(where) for where in partitions}
+        answers = self.nodes.ask(requests, {where: leader_address(self._metadata, where) for where in requests})
+        for answer in answers.values():
+            if isinstance(answer, LogdbError):
+                raise answer
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
         if self.is_replicated:
@@ -875,6 +898,21 @@ class Broker:
         cast("ClusterPeers", self._peers).write_here(
             WriteMarkers("", producer, frozenset((leader_of,)), commit, coordinator_epoch, last_epoch)
         )
+
+    def end_foreign_transactions(self, leader_of: TopicPartition) -> None:
+        """On a partition that this node leads: end the transactions that no coordinator of this cluster has, those of a mirror's source.
+
+        Raises:
+            MetadataTimeout: This node still has the topic as a mirror.
+        """
+        leadership = cast("Replication", self.replication).leads(*leader_of)
+        log, until = leadership.log, time.monotonic() + _METADATA_WAIT_S
+        while log.is_mirror:  # another node has altered it, and this one hears of it soon
+            if time.monotonic() > until:
+                raise MetadataTimeout(f"this node has not heard yet that {leader_of.topic} is a mirror no more")
+            time.sleep(0.02)
+        self._dangling.end_now(log)
+        commit(leadership, log.end_offset)
 
     def will_end_transaction(self, leader_of: TopicPartition, producer: ProducerIdAndEpoch, partition: TopicPartition) -> bool:
         """``TransactionPeers.will_end``, as far as a partition of ``__transaction_state`` says that this node leads."""

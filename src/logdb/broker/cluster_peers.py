@@ -97,12 +97,14 @@ class ClusterPeers:
         answers = self._asked({where: FindDecision(where, producer, partition) for where in others})
         found = [self._local.decision_in(where.partition, producer, partition) for where in own]
         found += [Decision(*_raised(answer)) for answer in answers.values()]
-        epoch = max(one.coordinator_epoch for one in found)
+        epoch = max((one.coordinator_epoch for one in found), default=0)
         return next((one for one in found if one.producer != producer), Decision(producer, False, epoch))
 
     def _transaction_partitions(self) -> tuple[list[TopicPartition], list[TopicPartition]]:
         """The partitions of ``__transaction_state`` that this node leads, and the others."""
-        count = self._metadata.partition_count(_TRANSACTIONS)
+        count = 0
+        with contextlib.suppress(UnknownTopic):  # no client has had a transactional id
+            count = self._metadata.partition_count(_TRANSACTIONS)
         each = [TopicPartition(_TRANSACTIONS, number) for number in range(count)]
         return [where for where in each if self._leads(where)], [where for where in each if not self._leads(where)]
 

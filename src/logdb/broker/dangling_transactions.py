@@ -64,16 +64,20 @@ class DanglingTransactions:
                 return
             self._ending.add(name)
             try:
-                for left in log.open_transactions():
-                    self._end_transaction(name, log, left)
+                self.end_now(log)
                 self.ended.add(name)
             finally:
                 self._ending.discard(name)
 
+    def end_now(self, log: ReplicaLog) -> None:
+        """End the transactions of ``log`` that no coordinator has."""
+        for left in log.open_transactions():
+            self._end_transaction(TopicPartition(log.topic, log.partition), log, left)
+
     def _end_transaction(self, partition: TopicPartition, log: ReplicaLog, left: OpenTransaction) -> None:
         producer = ProducerIdAndEpoch(left.producer_id, left.producer_epoch)
         if not self._peers.will_end(producer, partition) and left in log.open_transactions():
-            self._markers.end_as_decided(partition, log, producer)
+            self._markers.end_as_decided(partition, log, self._peers.decision(producer, partition))
 
     def end_all(self) -> None:
         """End the dangling transactions of all logs; the first call opens the logs.

@@ -116,7 +116,8 @@ class MarkerWriter:
                 if state.epoch > markers.last_epoch:
                     return  # the producer's next one: this marker was written before a crash
                 if state.epoch < producer.producer_epoch - 1:  # an earlier one, and a power cut has taken its marker
-                    self.end_as_decided(where, log, ProducerIdAndEpoch(state.producer_id, state.epoch))
+                    left = ProducerIdAndEpoch(state.producer_id, state.epoch)
+                    self.end_as_decided(where, log, self._peers.decision(left, where))
             self._end(where, log, Decision(producer, markers.commit, markers.coordinator_epoch))
         except ProducerFenced:
             pass  # the marker is there, and a later one
@@ -124,14 +125,12 @@ class MarkerWriter:
             if not self._was_deleted(where, log):
                 raise
 
-    def end_as_decided(self, where: TopicPartition, log: ReplicaLog, producer: ProducerIdAndEpoch) -> None:
-        """Write the marker of a transaction that its coordinator has no more; without a decision, an abort."""
-        decision = self._peers.decision(producer, where)
-        known = (state.coordinator_epoch for state in log.producers() if state.producer_id == producer.producer_id)
+    def end_as_decided(self, where: TopicPartition, log: ReplicaLog, decision: Decision) -> None:
+        """Write the marker of a transaction that its coordinator has no more."""
+        producer_id = decision.producer.producer_id
+        known = (state.coordinator_epoch for state in log.producers() if state.producer_id == producer_id)
         decision = decision._replace(coordinator_epoch=max((decision.coordinator_epoch, *known)))  # the states may be lost, and rebuilt
-        logger.info(
-            "%s: the dangling transaction of producer %d is %s", where, producer.producer_id, "committed" if decision.commit else "aborted"
-        )
+        logger.info("%s: the dangling transaction of producer %d is %s", where, producer_id, "committed" if decision.commit else "aborted")
         self._end(where, log, decision)
 
     def _end(self, where: TopicPartition, log: ReplicaLog, decision: Decision) -> None:

@@ -25,15 +25,14 @@ from logdb.client.database import Database
 from logdb.codec import convert
 from logdb.codec.batch import DELETE_HORIZON
 from logdb.errors import Closed, LogdbError, MirrorDiverged, OffsetOutOfRange, PolicyViolation, UnexpectedOffset, UnknownTopic
-from logdb.model import IN_SYNC_MIN, INTERNAL_TOPICS, OffsetAndMetadata, TopicInfo, TopicPartition
+from logdb.model import IN_SYNC_MIN, INTERNAL_TOPICS, MIRROR_OF, OffsetAndMetadata, TopicInfo, TopicPartition
 from logdb.requests.session import Session
 from logdb.store.protocols import PartitionLog
 
 logger = logging.getLogger(__name__)
 
 CHUNK_SIZE_BYTES = 1 << 20
-MARK = "logdb.mirror.of"
-_OWN = (MARK, IN_SYNC_MIN)  # configs that the target has by itself
+_OWN = (MIRROR_OF, IN_SYNC_MIN)  # configs that the target has by itself
 _EMPTY_COUNT_MAX = 1 << 31
 
 
@@ -95,17 +94,17 @@ class Mirror:
         known = {topic.name: topic for topic in self._target.topics()}.get(info.name)
         if known is None:
             config = {name: value for name, value in info.config.items() if name not in _OWN}
-            self._target.create_topic(info.name, partitions=info.partition_count, config={**config, MARK: info.topic_id})
+            self._target.create_topic(info.name, partitions=info.partition_count, config={**config, MIRROR_OF: info.topic_id})
             return
-        mark = known.config.get(MARK, "")
+        mark = known.config.get(MIRROR_OF, "")
         if mark not in {"", info.topic_id}:
             raise MirrorDiverged(info.name, f"it is that of the topic with id {mark}, the source's has {info.topic_id}")
         if known.partition_count > info.partition_count:
             raise MirrorDiverged(info.name, f"it has {known.partition_count} partitions, the source's has {info.partition_count}")
         if not mark:
             if any(self._target.log(info.name, number).end_offset for number in range(known.partition_count)):
-                raise MirrorDiverged(info.name, f"it has records, and not the config {MARK}={info.topic_id}")
-            self._target.alter_topic(info.name, config={MARK: info.topic_id})
+                raise MirrorDiverged(info.name, f"it has records, and not the config {MIRROR_OF}={info.topic_id}")
+            self._target.alter_topic(info.name, config={MIRROR_OF: info.topic_id})
         if known.partition_count < info.partition_count:
             self._target.alter_topic(info.name, partitions=info.partition_count)
 

@@ -29,6 +29,13 @@ class WillEndTransaction(Request[bool], frozen=True):
     partition: TopicPartition
 
 
+class EndForeignTransactions(Request[None], frozen=True):
+    """``leader_of``: a partition that is a mirror no more; the answer comes once those are ended that no coordinator has."""
+
+    needs = _NEEDS
+    leader_of: TopicPartition
+
+
 class FindDecision(Request[tuple[ProducerIdAndEpoch, bool, int]], frozen=True):
     """``leader_of``: a partition of ``__transaction_state``; the answer: producer, whether to commit, epoch of the coordinator."""
 

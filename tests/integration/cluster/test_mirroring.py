@@ -11,6 +11,7 @@ import pytest
 
 import logdb
 from logdb.client.mirror import Mirror
+from logdb.codec import convert
 from support.cluster_process import cluster_process, eventually
 
 pytestmark = pytest.mark.timeout(120)
@@ -51,6 +52,33 @@ def test_there_and_back(tmp_path):
                 Mirror(db, back, ["t"]).copy()
                 assert records(back) == wanted
                 assert records(back, "read_uncommitted") == records(source, "read_uncommitted")
+
+
+def test_a_transaction_that_was_begun_to_copy_is_ended_behind_the_fail_over(tmp_path):
+    """The mirror has died between two of its appends, and its source with it; the node that alters the config leads nothing of it."""
+    with logdb.open(tmp_path / "source") as source, cluster_process(tmp_path / "c") as cluster, logdb.open(cluster.urls) as db:
+        source.create_topic("t")
+        source.log("t").append(b"1")
+        with source.transaction("x") as transaction:
+            transaction.send("t", b"2")
+        mirror = Mirror(source, db, ["t"])
+
+        def dies(where, batches):
+            *begun, _marker = [bytes(image) for image, _ in convert.headers(batches)]
+            append(where, bytearray(b"".join(begun)))
+            raise KeyboardInterrupt
+
+        append, mirror._append = mirror._append, dies
+        with pytest.raises(KeyboardInterrupt):
+            mirror.copy()
+        log = db.log("t")
+        eventually(lambda: (log.end_offset, log.last_stable_offset) == (2, 1))
+        leader = db.describe_topic("t").partitions[0].leader
+        with cluster.open(next(node for node in cluster.processes if node != leader)) as other:
+            other.alter_topic("t", config={"logdb.mirror.of": None})
+        eventually(lambda: log.last_stable_offset == 3)
+        log.append(b"3")
+        eventually(lambda: [value for _, value, _ in records(db)] == [b"1", b"3"])
 
 
 def test_goes_on_where_the_end_of_the_target_is_not_replicated_yet(tmp_path):

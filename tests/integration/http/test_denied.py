@@ -139,6 +139,7 @@ ASKS = {
         "write_transaction_marker", {"leader_of": PARTITION, "producer": PRODUCER, "last_epoch": 0, "commit": True, "coordinator_epoch": 0}
     ),
     **call("will_end_transaction", {"leader_of": PARTITION, "producer": PRODUCER, "partition": PARTITION}),
+    **call("end_foreign_transactions", {"leader_of": PARTITION}),
     **call("find_decision", {"leader_of": PARTITION, "producer": PRODUCER, "partition": PARTITION}),
     **call("init_producer_id", {"transactional_id": "{tx}"}),
     **call("add_partitions", {"transactional_id": "{tx}", "producer": PRODUCER, "partitions": [PARTITION]}),
