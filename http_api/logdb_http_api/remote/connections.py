@@ -41,6 +41,7 @@ class Connections:
         self.connect_until = time.monotonic() + self._connect_timeout_s  # 0 once a server has answered
         self._told = False  # whether the log says that no server answers
         self._at = 0
+        self._unreachable: set[Address] = set()  # leaders of which the log says that they do not answer
         self.leaders: dict[Hashable, Address] = {}  # by the key of a request; an entry may be out of date
         self.redirect_count = 0
         self._plain_until: dict[Address, float] = {}  # servers that let no connection be upgraded
@@ -96,6 +97,7 @@ class Connections:
         if connection is None:
             connect_timeout_s = self._connect_timeout_s / len(self._addresses) if self.connect_until else self.timeout_s
             connection = self._lent(Connection(address, self._security, min(timeout_s, connect_timeout_s)))
+            self._unreachable.discard(address)
         if not frames or not self._may_upgrade(connection.address) or self._is_upgraded(connection, timeout_s, is_pooled=is_pooled):
             return connection
         self.give_back(connection)
@@ -198,6 +200,12 @@ class Connections:
         if count >= len(self.urls) and not self._told:
             self._told = True
             logger.warning("no server answers at %s: %s; trying again for %.3g s", ", ".join(self.urls), reason, left_s)
+
+    def leader_failed(self, leader: Address, reason: str, left_s: float) -> None:
+        """A request has failed at the server that another one has named, and is tried again: log it, once until that server answers."""
+        if leader not in self._unreachable:
+            self._unreachable.add(leader)
+            logger.warning("%s, which leads what is asked for, does not answer: %s; trying again for %.3g s", leader.url, reason, left_s)
 
     def close(self) -> None:
         """End all running requests."""

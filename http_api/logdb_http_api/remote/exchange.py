@@ -226,10 +226,12 @@ class Exchange(Generic[R]):
     def _lost(self, error: Exception) -> None:
         """The connection broke: wait before the next try, or give up."""
         connection, self._connection = self._connection, None
+        leader = None
         if connection is not None:
             self._connections.drop(connection, broken=True)
         else:
-            self._connections.fail_over(self._leader or self._connections.leaders.get(self._request.key))
+            leader = self._leader or self._connections.leaders.get(self._request.key)
+            self._connections.fail_over(leader)
         self._leader = None
         self._failure_count += (
             connection is None or self._connections.connect_until > 0
@@ -242,15 +244,20 @@ class Exchange(Generic[R]):
             if not self._safe:
                 reason = f"{str(error) or type(error).__name__}; whether it was carried out is not known"
                 raise ServerUnavailable(self._connections.urls, reason) from error
-        self._wait(error, error)
+        self._wait(error, error, leader)
 
-    def _wait(self, reason: Exception, cause: Exception | None) -> None:
+    def _wait(self, reason: Exception, cause: Exception | None, leader: Address | None = None) -> None:
+        """Wait before the next try; ``leader``: it has failed at that server, which another one has named."""
         pause_s = self._pause_s * random.uniform(0.5, 1)  # noqa: S311 -- it spreads the retries of clients; it is no secret
         self._pause_s = min(2 * self._pause_s, _ELECTION_PAUSE_S_MAX if self._connections.is_cluster else _PAUSE_S_MAX)
         left_s = (self._connections.connect_until or self._until) - time.monotonic()
         if pause_s >= left_s:
-            raise ServerUnavailable(self._connections.urls, _words(reason)) from cause
-        self._connections.failed(self._failure_count, _words(reason), left_s)
+            said = _words(reason) if leader is None else f"{leader.url}, which leads what is asked for: {_words(reason)}"
+            raise ServerUnavailable(self._connections.urls, said) from cause
+        if leader is None:
+            self._connections.failed(self._failure_count, _words(reason), left_s)
+        else:
+            self._connections.leader_failed(leader, _words(reason), left_s)
         self._connections.ended.wait(pause_s)
         self._connections.check_open()
 

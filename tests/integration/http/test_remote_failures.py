@@ -13,7 +13,8 @@ import pytest
 
 import logdb
 from logdb.access.session import AuthorizedSession
-from logdb.errors import Closed, Forked, LogdbError, ServerUnavailable, TopicExists, UnexpectedOffset
+from logdb.broker.broker import Broker
+from logdb.errors import Closed, Forked, LogdbError, NotLeaderOrFollower, ServerUnavailable, TopicExists, UnexpectedOffset
 from logdb.model import TopicPartition
 from logdb_http_api.remote import connection
 from logdb_http_api.remote.batch_requests import FetchRequest
@@ -615,3 +616,19 @@ def test_a_rebalance_of_a_group_that_has_been_quiet_is_seen_within_seconds(tmp_p
 def requests(server):
     door, *_ = server.server._doors
     return door.access.metrics.counts().requests
+
+
+def test_a_leader_that_another_node_names_and_that_does_not_answer(server, monkeypatch, caplog):
+    leader = f"127.0.0.1:{free_port()}"
+
+    def refuse(session, topic, partition, batches, **options):
+        raise NotLeaderOrFollower(topic, partition, 2, 1)
+
+    monkeypatch.setattr(AuthorizedSession, "produce", refuse)
+    monkeypatch.setattr(Broker, "leader_address", lambda broker, topic, partition: leader)
+    with logdb.open(server.url, timeout_ms=1_000) as db:
+        log = db.log("t")
+        with pytest.raises(ServerUnavailable, match=f"http://{leader}, which leads what is asked for: Connection refused"):
+            log.append(b"1")
+    assert "no server answers" not in caplog.text
+    assert caplog.text.count(f"http://{leader}, which leads what is asked for, does not answer: Connection refused") == 1
