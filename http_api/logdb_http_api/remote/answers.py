@@ -86,7 +86,7 @@ def _refusal(answer: Answer) -> LogdbError:
     message = str(body.get("message"))[:1000]
     if answer.status == 401:
         return AuthenticationFailed(message)
-    return LogdbError(f"the server refused the request ({answer.status}): {message}")
+    return InvalidAnswer(answer.url, f"status {answer.status}: {message}")
 
 
 def _is_refused_unread(answer: Answer) -> bool:

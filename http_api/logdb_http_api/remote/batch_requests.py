@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 from logdb.codec import messages
 from logdb.codec.schema import Message, Scattered, write_uvarint
-from logdb.errors import Closed, InvalidAnswer, LogdbError
+from logdb.errors import Closed, InvalidAnswer
 from logdb.model import Buffer, Durability, TopicPartition
 from logdb.requests.error_document import rebuild
 from logdb_http_api.protocol import BATCHES, BATCHES_PATH, FETCH_BYTES_MAX, path_of
@@ -218,5 +218,5 @@ def _partition(values: dict[str, Any], name: str, url: str) -> dict[str, Any]:
         error = rebuild(json.loads(one["error"]))
     except (ValueError, RecursionError):
         error = None
-    error = error or LogdbError(f"the server refused the request: Kafka's error code {one['error_code']} {one.get('error_message') or ''}")
+    error = error or InvalidAnswer(url, f"Kafka's error code {one['error_code']} {one.get('error_message') or ''}")
     raise RefusedUnread(error) if isinstance(error, Closed) else error

@@ -322,11 +322,13 @@ def _check_options(given: Mapping[str, Any], doors: Collection[DoorType]) -> Non
     """
     if not given.keys() - set().union(*map(_options, doors)):
         return
-    others = _door_types([point.name for point in entry_points(group=DOORS)]).values()
-    if unknown := given.keys() - set().union(*map(_options, others)):
-        limits = sorted(set().union(*(door.LIMITS.names() for door in others)))
-        raise TypeError(f"a server has no option {', '.join(sorted(unknown))}; its limits are {', '.join(limits)}")
-    for door in others:  # a wrong value is told now, not to a later client
+    others = _door_types([point.name for point in entry_points(group=DOORS)])
+    if unknown := given.keys() - set().union(*map(_options, others.values())):
+        limits = set().union(*(door.LIMITS.names() for door in others.values()))
+        options = set(others).union(*map(_options, others.values())) - limits
+        allowed = f"it has {', '.join(sorted(options))}; its limits are {', '.join(sorted(limits))}"
+        raise TypeError(f"a server has no option {', '.join(sorted(unknown))}; {allowed}")
+    for door in others.values():  # a wrong value is told now, not to a later client
         door.LIMITS(**{name: given[name] for name in door.LIMITS.names() & given.keys()})
 
 

@@ -129,10 +129,10 @@ def test_an_answer_without_end(liar, db):
     ("body", "error"),
     [
         ({"message": "gone", "error": "UnknownTopic", "fields": {"topic": "t", "retriable": True, "__class__": 1}}, UnknownTopic),
-        ({"error_code": 40401, "message": "gone", "error": "SystemExit", "fields": {}}, LogdbError),
+        ({"error_code": 40401, "message": "gone", "error": "SystemExit", "fields": {}}, InvalidAnswer),
         ({"error_code": 40401, "message": "gone", "error": "LogdbError", "fields": 7}, LogdbError),
-        ({"message": "who are you"}, LogdbError),
-        ({}, LogdbError),
+        ({"message": "who are you"}, InvalidAnswer),
+        ({}, InvalidAnswer),
     ],
 )
 def test_refusals(liar, db, body, error):

@@ -49,7 +49,8 @@ def test_each_door_is_given_what_it_takes(access):
 
 
 def test_an_option_that_no_door_takes_is_named(access):
-    with pytest.raises(TypeError, match=r"no option nonsense; its limits are body_timeout_ms, .*, frame_bytes_max, "):
+    told = r"no option nonsense; it has Frames, Words, .*access_log, .*; its limits are body_timeout_ms, .*, frame_bytes_max, "
+    with pytest.raises(TypeError, match=told):
         Server(access, {"Words": "127.0.0.1:0", "Frames": "127.0.0.1:0"}, nonsense=1)
 
 
