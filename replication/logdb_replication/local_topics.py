@@ -12,6 +12,7 @@ from functools import partial
 from logdb.errors import LogdbError
 from logdb.store.store import Store
 from logdb_replication.controller.state import ClusterState, TopicState
+from logdb_replication.logged_once import LoggedOnce
 
 logger = logging.getLogger(__name__)
 
@@ -24,7 +25,7 @@ class LocalTopics:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._told: dict[str, type[LogdbError]] = {}  # what was logged of a topic
+        self._logged = LoggedOnce[str]()  # the kind of a topic's error
         self._brought: Mapping[str, TopicState] = {}  # these are in the store
         self._dropped: Mapping[str, TopicState] | None = None  # all others are not
 
@@ -59,9 +60,8 @@ class LocalTopics:
         try:
             change()
         except LogdbError as error:
-            if self._told.get(name) is not type(error):
+            if self._logged.is_news(name, type(error)):
                 logger.error("topic %s of this node is not as the cluster has it: %s", name, error)
-                self._told[name] = type(error)
             return False
-        self._told.pop(name, None)
+        self._logged.forget(name)
         return True

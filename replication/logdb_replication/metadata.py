@@ -35,7 +35,7 @@ from logdb.pools import Pool
 from logdb.store.json_line import SECURITY_SIZE_BYTES_MAX
 from logdb.store.protocols import BrokerInfo, PartitionState, always
 from logdb.store.store import Store
-from logdb.store.topics import changed_config, check_new, check_partition_count, new_topic_id
+from logdb.store.topics import changed_config, check_assignment_count, check_new, check_partition_count, new_topic_id
 from logdb.threads import renewed
 from logdb_replication.changes_of_nodes import changes_of_nodes
 from logdb_replication.config import ClusterConfig
@@ -60,6 +60,7 @@ from logdb_replication.controller.commands import (
 )
 from logdb_replication.controller.elections import preferred
 from logdb_replication.controller.errors import ControllerUnavailable, IneligibleReplica, PartitionChanged, StateChanged
+from logdb_replication.controller.machine import answered
 from logdb_replication.controller.placement import placed
 from logdb_replication.controller.state import NODE_ID_MAX, ClusterState, TopicState
 from logdb_replication.raft.errors import UnknownOutcome
@@ -266,21 +267,37 @@ class ClusterMetadata:
     def check_topic_configs(self, name: str, config: Mapping[str, object], *, replace: bool = False) -> None:
         changed_config(name, self._topic(name).config, config, replace=replace)
 
+    def check_partitions(self, name: str, partitions: int, assignments: Sequence[Sequence[int]] | None) -> None:
+        if (command := self._addition(name, partitions, assignments)) is not None:
+            answered(self._state, command)
+
+    def _addition(self, name: str, count: int, assignments: Sequence[Sequence[int]] | None) -> AddPartitions | None:
+        """The command that lets a topic have so many partitions; None: it has them."""
+        topic = self._topic(name)
+        known, given = len(topic.partitions), tuple(tuple(nodes) for nodes in assignments or ())
+        check_partition_count(name, count, known)
+        if assignments is not None:
+            check_assignment_count(name, count - known, known, given)
+        for number, nodes in enumerate(given, known):
+            _check_nodes(name, number, nodes)
+        return None if count == known else AddPartitions(name, topic.topic_id, known, count, given)
+
     def alter_topic(
         self,
         name: str,
         *,
         config: Mapping[str, object] | None = None,
         partitions: int | None = None,
+        assignments: Sequence[Sequence[int]] | None = None,
         go_on: Callable[[], None] = always,
         replace: bool = False,
     ) -> TopicInfo:
-        topic = self._topic(name)
         self.check_topic_configs(name, config or {}, replace=replace)
-        if partitions is not None and partitions != (known := len(topic.partitions)):
-            check_partition_count(name, partitions, known)
-            go_on()
-            self.propose(AddPartitions(name, topic.topic_id, known, partitions))
+        if partitions is not None or assignments is not None:
+            addition = self._addition(name, self.partition_count(name) if partitions is None else partitions, assignments)
+            if addition is not None:
+                go_on()
+                self.propose(addition)
         if config or replace:
             self._retried(lambda: self._alter(name, config or {}, replace=replace))
         return _info(self._topic(name))
@@ -472,10 +489,7 @@ class FollowingSecurity:
 
 def propose_reassignment(propose: Propose, topic: TopicState, number: int, target: tuple[int, ...]) -> None:
     """Propose a compare-and-set of a partition's replicas until no other change comes between; an empty target cancels."""
-    if len(target) > REPLICA_COUNT_MAX:
-        raise InvalidReassignment(topic.name, number, target, f"{REPLICA_COUNT_MAX} are allowed at most")
-    if unknown := [node for node in target if not 1 <= node <= NODE_ID_MAX]:  # no command holds it
-        raise InvalidReassignment(topic.name, number, target, f"node {unknown[0]} has never registered")
+    _check_nodes(topic.name, number, target)
     known = topic.partitions[number].replicas
     for left in reversed(range(_REASSIGN_TRIES)):
         try:
@@ -486,6 +500,14 @@ def propose_reassignment(propose: Propose, topic: TopicState, number: int, targe
             known = error.state.replicas
         else:
             return
+
+
+def _check_nodes(topic: str, number: int, nodes: tuple[int, ...]) -> None:
+    """Raise unless a command can hold the nodes of a partition; which of them may be, the controllers know."""
+    if len(nodes) > REPLICA_COUNT_MAX:
+        raise InvalidReassignment(topic, number, nodes, f"{REPLICA_COUNT_MAX} are allowed at most")
+    if unknown := [node for node in nodes if not 1 <= node <= NODE_ID_MAX]:
+        raise InvalidReassignment(topic, number, nodes, f"node {unknown[0]} has never registered")
 
 
 def _refusal(change: Callable[[TopicPartition], None], where: TopicPartition) -> LogdbError | None:

@@ -288,11 +288,11 @@ def test_poll_waits_without_a_thread(place, tmp_path):
 
 
 def test_calls_of_a_consumer_are_carried_out_one_after_the_other(place, tmp_path):
-    asked, answered, overtaken = threading.Event(), threading.Event(), []
+    asked, looked = threading.Event(), threading.Event()
 
     def deserialize(data):
         asked.set()
-        overtaken.append(answered.wait(0.2))
+        assert looked.wait(60)
         return data
 
     async def story(db):
@@ -301,12 +301,15 @@ def test_calls_of_a_consumer_are_carried_out_one_after_the_other(place, tmp_path
         await consumer.assign([T0])
         polling = asyncio.create_task(consumer.poll(timeout_ms=10_000))
         await asyncio.to_thread(asked.wait)
-        assert await consumer.position(T0) == 1
-        answered.set()
+        asking = asyncio.create_task(consumer.position(T0))
+        while not (consumer.turn._waiters or asking.done()):
+            await asyncio.sleep(0.001)
+        overtaken = asking.done()
+        looked.set()
+        assert (overtaken, await asking) == (False, 1)
         await polling
 
     run(place, tmp_path, story)
-    assert overtaken == [False]
 
 
 def test_a_cancelled_poll_loses_nothing(place, tmp_path):

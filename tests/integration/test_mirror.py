@@ -215,9 +215,12 @@ def test_a_running_mirror_notices_that_its_source_has_lost_what_was_copied(tmp_p
             assert mirror.copy() == 20
         with logdb.open(tmp_path / "before") as source:
             mirror._source = source  # the same URL
-            for _ in range(2):
-                source.log("t").append_many([b"another"] * 5)
-                assert mirror.copy() == 0
+            for end_offset in (10, 15):  # at once, before there is anything to copy
+                source.log("t").append_many([b"another"] * (end_offset - source.log("t").end_offset))
+                with pytest.raises(MirrorDiverged, match=f"partition 0 ends at 20, the source's at {end_offset}"):
+                    mirror.copy()
+            source.log("t").append_many([b"another"] * 5)
+            assert mirror.copy() == 0
             source.log("t").append_many([b"more"])
             with pytest.raises(MirrorDiverged, match="the batch at offset 19 of partition 0 differs"):
                 mirror.copy()

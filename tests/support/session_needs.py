@@ -3,7 +3,7 @@
 from logdb.model import OffsetAndMetadata, ProducerIdAndEpoch, TopicPartition
 from logdb.requests.acls import AclFilter
 from logdb.requests.records import AbortedTransactions, EpochAt, OffsetForTimestamp, OpenTransactions, Producers, ReadBatches
-from logdb.requests.topics import AlterConfigs, ElectLeaders, PartitionSizes, Reassign, Reassignments
+from logdb.requests.topics import AlterConfigs, CheckPartitions, ElectLeaders, PartitionSizes, Reassign, Reassignments
 from support.produced import batch
 
 ORDERS = TopicPartition("orders", 0)
@@ -19,6 +19,7 @@ CALLS = {
         lambda s: s.alter_topic("orders", config={"retention.ms": 1}, partitions=3),
         ["Alter Topic orders", "AlterConfigs Topic orders"],
     ),
+    "check_partitions": (lambda s: s.submit(CheckPartitions("orders", 3)), ["Alter Topic orders"]),
     "check_new_topic": (lambda s: s.check_new_topic("new"), ["Create Cluster kafka-cluster"], ["Create Topic new"]),
     "alter_configs": (lambda s: s.alter_configs("orders", {"retention.ms": 1}), ["AlterConfigs Topic orders"]),
     "check_topic_configs": (lambda s: s.check_topic_configs("orders", {"retention.ms": 1}), ["AlterConfigs Topic orders"]),

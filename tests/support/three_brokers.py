@@ -165,7 +165,7 @@ LEFT_OUT = {
     "test_no_card_number_reaches_the_disk": "it looks into the files",
     "test_nobody_else_writes_to_internal_topics": _ALONE,
     "test_offsets_that_compaction_has_left_out": _COMPACTS,
-    "test_partitions_are_added": "it places a partition, which the controller does in a cluster",
+    "test_partitions_are_added": _NODE_0,
     "test_sizes": "it names the directory of the only broker",
     "test_the_program": "it opens a directory of its own",
     "test_transactions": _ALONE,

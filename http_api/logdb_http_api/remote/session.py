@@ -212,8 +212,15 @@ class RemoteSession(Session):
         self._learn(info)
         return info
 
-    def alter_topic(self, name: str, *, config: Mapping[str, object] | None = None, partitions: int | None = None) -> TopicInfo:
-        info = super().alter_topic(name, config=config, partitions=partitions)
+    def alter_topic(
+        self,
+        name: str,
+        *,
+        config: Mapping[str, object] | None = None,
+        partitions: int | None = None,
+        assignments: Sequence[Sequence[int]] | None = None,
+    ) -> TopicInfo:
+        info = super().alter_topic(name, config=config, partitions=partitions, assignments=assignments)
         self._learn(info)
         return info
 

@@ -2,7 +2,7 @@
 
 from logdb.errors import InvalidPartitions, LogdbError
 from logdb.model import TopicPartition
-from logdb.requests.topics import AlterTopic, PartitionSizes
+from logdb.requests.topics import CheckPartitions, PartitionSizes
 from logdb_kafka_api.call import Call, Values
 from logdb_kafka_api.errors import Code, code_of
 from logdb_kafka_api.handlers.partitions import by_topic
@@ -30,28 +30,24 @@ async def describe_cluster(call: Call) -> Values:
 
 
 async def create_partitions(call: Call) -> Values:
-    """Raise the number of partitions of each topic."""
+    """Raise the number of partitions of each topic, on the brokers that are named for the new ones, or on the cluster's choice."""
     return {"results": [await call.change(_add_partitions, call, one) for one in call.values["topics"]]}
 
 
 def _add_partitions(call: Call, topic: Values) -> Values:
-    name, count, assignments = topic["name"], topic["count"], topic["assignments"]
+    name, count, given = topic["name"], topic["count"], topic["assignments"]
     answer: Values = {"name": name, "error_code": Code.NONE}
+    assignments = None if given is None else tuple(tuple(one["broker_ids"]) for one in given)
     try:
-        request = AlterTopic(name, partitions=count)
-        call.session.authorize(request)
+        check = CheckPartitions(name, count, assignments)
+        call.session.authorize(check)
         present = call.session.partition_count(name)
         if count <= present:
             raise InvalidPartitions(name, count, f"it has {present}, and can have more alone")
-        node = call.door.access.node_id
-        if assignments is not None and call.door.access.is_replicated:
-            message = "the controller places replicas: give the number of partitions"
-            return {**answer, "error_code": Code.INVALID_REPLICA_ASSIGNMENT, "error_message": message}
-        if assignments is not None and [one["broker_ids"] for one in assignments] != [[node]] * (count - present):
-            message = f"wanted is the broker {node} for each of {count - present} partitions"
-            return {**answer, "error_code": Code.INVALID_REPLICA_ASSIGNMENT, "error_message": message}
-        if not call.values["validate_only"]:
-            call.session.submit(request)
+        if call.values["validate_only"]:
+            call.session.submit(check)
+        else:
+            call.session.alter_topic(name, partitions=count, assignments=assignments)
     except LogdbError as error:
         return {**answer, "error_code": code_of(error), "error_message": str(error)}
     return answer

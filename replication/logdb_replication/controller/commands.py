@@ -33,6 +33,7 @@ Name = Annotated[str, msgspec.Meta(max_length=249)]
 TopicId = Annotated[str, msgspec.Meta(pattern=r"\A[0-9A-Za-z_-]{1,64}\Z")]
 Config = dict[Text, ConfigValue]
 FORMER_COUNT_MAX, REPLICA_COUNT_MAX = 100, 64
+Nodes = Annotated[tuple[NodeId, ...], msgspec.Meta(max_length=REPLICA_COUNT_MAX)]
 
 
 class _Command(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
@@ -139,13 +140,18 @@ class AlterTopic(_Command, frozen=True):
     config: Config
 
 
-class AddPartitions(_Command, frozen=True):
-    """Answered by ``TopicIs``; ``count``: how many there are afterwards, ``known_count`` before."""
+class AddPartitions(_Command, frozen=True, omit_defaults=True):
+    """Answered by ``TopicIs``; ``count``: how many there are afterwards, ``known_count`` before.
+
+    ``assignments``: the nodes of each that is added, the preferred leader first; none: as they are placed.  An older version has no such
+    field, and understands the command without it.
+    """
 
     name: Name
     topic_id: TopicId
     known_count: Count
     count: Count
+    assignments: Annotated[tuple[Nodes, ...], msgspec.Meta(max_length=PARTITION_COUNT_MAX)] = ()
 
 
 class DeleteTopic(_Command, frozen=True):
@@ -232,8 +238,8 @@ class Reassign(_Command, frozen=True):
     topic: Name
     topic_id: TopicId
     partition: Number
-    target: Annotated[tuple[NodeId, ...], msgspec.Meta(max_length=REPLICA_COUNT_MAX)]
-    known: Annotated[tuple[NodeId, ...], msgspec.Meta(max_length=REPLICA_COUNT_MAX)]
+    target: Nodes
+    known: Nodes
 
 
 class LimitReassignments(_Command, frozen=True):

@@ -76,7 +76,7 @@ from logdb_replication.controller.errors import (
     StateChanged,
     UnknownBroker,
 )
-from logdb_replication.controller.placement import placed
+from logdb_replication.controller.placement import assigned, objection_to, placed
 from logdb_replication.controller.state import BrokerState, ClusterState, TopicState
 
 PARTITIONS_ADDED_MAX = 10_000
@@ -259,9 +259,9 @@ def _add_partitions(state: ClusterState, command: AddPartitions) -> tuple[Cluste
     if known != command.known_count:
         raise StateChanged(f"the number of partitions of topic {topic.name!r}")
     _check_count(state, topic.name, command.count, known, command.count - known)
-    first = topic.partitions[0]
-    added = placed(state, command.count - known, len(first.assignment))
-    return _with_topic(state, replace(topic, partitions=(*topic.partitions, *added)))
+    added, factor = command.count - known, len(topic.partitions[0].assignment)
+    found = assigned(state, topic, added, command.assignments) if command.assignments else placed(state, added, factor)
+    return _with_topic(state, replace(topic, partitions=(*topic.partitions, *found)))
 
 
 def _check_count(state: ClusterState, name: str, count: int, least: int, added: int) -> None:
@@ -376,10 +376,8 @@ def _reassign(state: ClusterState, command: Reassign) -> tuple[ClusterState, Ans
 
 def _objection(state: ClusterState, topic: TopicState, partition: PartitionState, target: tuple[int, ...]) -> str:
     """Why these cannot be the replicas of a partition; empty: they can."""
-    if len(set(target)) < len(target):
-        return "each node has one replica at most"
-    if unknown := [node for node in target if node not in state.brokers]:
-        return f"node {unknown[0]} has never registered"
+    if reason := objection_to(target, state.brokers):
+        return reason
     least = in_sync_count_min(topic.config)
     if len(target) < min(least, len(partition.original)):
         return f"{IN_SYNC_MIN} is {least}, so no record would be acknowledged by all; lower it first"

@@ -5,15 +5,16 @@
                       next one in turn
 
 Brokers that may lead come before those that are fenced or draining; these get replicas only where there are too few others, and are not in
-sync at first.
+sync at first.  An operator may name the replicas of partitions that are added (``assigned``).
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
-from logdb.errors import InvalidReplicationFactor
+from logdb.errors import InvalidReassignment, InvalidReplicationFactor
 from logdb.store.protocols import PartitionState
-from logdb_replication.controller.state import BrokerState, ClusterState
+from logdb.store.topics import check_assignment_count
+from logdb_replication.controller.state import BrokerState, ClusterState, TopicState
 
 
 def placed(state: ClusterState, count: int, replication_factor: int) -> list[PartitionState]:
@@ -23,7 +24,7 @@ def placed(state: ClusterState, count: int, replication_factor: int) -> list[Par
         InvalidReplicationFactor: There are fewer brokers, or none that may lead.
     """
     brokers = sorted(state.brokers.values(), key=lambda broker: broker.node_id)
-    able = [broker for broker in brokers if not broker.fenced and not broker.draining]
+    able = [broker for broker in brokers if _is_able(broker)]
     if not 1 <= replication_factor <= len(brokers) or not able:
         raise InvalidReplicationFactor(replication_factor, len(brokers) if able else 0)
     firsts: Counter[int] = Counter()
@@ -41,6 +42,40 @@ def placed(state: ClusterState, count: int, replication_factor: int) -> list[Par
         replicas.update(nodes)
         found.append(PartitionState(nodes[0], 0, nodes, tuple(broker.node_id for broker in chosen if broker in able)))
     return found
+
+
+def assigned(state: ClusterState, topic: TopicState, count: int, assignments: Sequence[tuple[int, ...]]) -> list[PartitionState]:
+    """So many partitions that are added to a topic, on the nodes that are named for each.
+
+    Raises:
+        InvalidReassignment: Nodes are named for another number of partitions; or of one of them a node twice, one that has never
+            registered, another number than the topic's first partition has, or none that may lead.
+
+    Source: Kafka's ``ReplicationControlManager.createPartitions``.
+    """
+    known, factor = len(topic.partitions), len(topic.partitions[0].assignment)
+    check_assignment_count(topic.name, count, known, assignments)
+    found = []
+    for number, nodes in enumerate(assignments, known):
+        reason = objection_to(nodes, state.brokers)
+        if not reason and len(nodes) != factor:
+            reason = f"they are {len(nodes)}, and {factor} in the topic's first partition"
+        able = () if reason else tuple(node for node in nodes if _is_able(state.brokers[node]))
+        if reason or not able:
+            raise InvalidReassignment(topic.name, number, nodes, reason or "none of them may lead: they are fenced, or drain")
+        found.append(PartitionState(able[0], 0, nodes, able))
+    return found
+
+
+def objection_to(nodes: Sequence[int], brokers: Mapping[int, BrokerState]) -> str:
+    """Why these cannot be the replicas of any partition; empty: they can."""
+    if len(set(nodes)) < len(nodes):
+        return "each node has one replica at most"
+    return next((f"node {node} has never registered" for node in nodes if node not in brokers), "")
+
+
+def _is_able(broker: BrokerState) -> bool:
+    return not broker.fenced and not broker.draining
 
 
 def _chosen(first: BrokerState, brokers: list[BrokerState], replicas: Counter[int], count: int, turn: int) -> list[BrokerState]:

@@ -24,6 +24,7 @@ from logdb.threads import renewed, started
 from logdb_replication.controller.commands import AlterInSync, ResignLeader
 from logdb_replication.controller.errors import PartitionChanged
 from logdb_replication.controller.state import ClusterState, TopicState
+from logdb_replication.logged_once import LoggedOnce
 from logdb_replication.replica.fetcher import Fetcher, FollowedPartition
 from logdb_replication.replica.flushing import Flushers
 from logdb_replication.replica.leader import Broker, Leader
@@ -58,7 +59,7 @@ class ReplicaManager:
     | ``_ending``        | apply            | ``_applying``   | their threads may still run; they change no log                     |
     | ``_state``         | apply            | ``_applying``   | the last one applied                                                |
     | ``_is_partly_applied`` | apply        | ``_applying``   | true: a role could not be taken; the next tick tries again          |
-    | ``_told``          | apply            | ``_applying``   | what was logged of such a role: its epoch, and the error            |
+    | ``_logged``        | apply            | ``_applying``   | of such a role: its epoch, and the kind of the error                |
     | ``_broker_epoch``  | apply            | ``_applying``   | of this node's registration                                         |
     | ``_failed``        | a failed sync    | none            | true: for good; nothing is led any more                             |
     | ``_unflushed``     | flushing threads | none            | on a full disk, and until when nothing is tried: the ticker tries   |
@@ -100,7 +101,7 @@ class ReplicaManager:
         self._tell_led, self._tell_resigned = led, resigned
         self._led: dict[TopicPartition, LedPartition] = {}
         self._roles: dict[TopicPartition, Role] = {}
-        self._told: dict[TopicPartition, tuple[int, type[LogdbError]]] = {}
+        self._logged = LoggedOnce[TopicPartition]()
         self._fetchers: dict[int, Fetcher] = {}
         self._throttle = Throttle()
         self._ending: list[Fetcher] = []
@@ -112,7 +113,7 @@ class ReplicaManager:
         self._closed = renewed(threading.Event())
         self._unflushed: dict[LedPartition, int] = {}
         self._flushers = Flushers()
-        self._damaged: dict[TopicPartition, tuple[int, bool]] = {}
+        self._damaged = LoggedOnce[TopicPartition]()
         self._resigning: threading.Thread | None = None
         self._now_ms = storage.io.monotonic_ms
         self._syncer: Worker[LedPartition] = Worker("logdb-replicas", self._flush)
@@ -190,7 +191,7 @@ class ReplicaManager:
             if topic is None or topic.topic_id != role.topic_id:
                 self._leave(where)
                 del self._roles[where]
-        self._told = {where: told for where, told in self._told.items() if where.topic in state.topics}
+        self._logged.keep(lambda where: where.topic in state.topics)
 
     def _end(self, fetcher: Fetcher) -> None:
         """The next state does not wait for a connection to a node that is gone."""
@@ -215,7 +216,7 @@ class ReplicaManager:
             self._roles[where] = role
             self._take_reassignment(where, state, role)
             if where in self._roles:
-                self._told.pop(where, None)
+                self._logged.forget(where)
         except SyncFailed as error:
             self._fail(error)
         except LogdbError as error:
@@ -266,9 +267,8 @@ class ReplicaManager:
 
     def _tell(self, where: TopicPartition, state: PartitionState, text: str, kind: type[LogdbError]) -> None:
         """Log why a role could not be taken, once: it is tried again many times."""
-        if self._told.get(where) != (told := (state.leader_epoch, kind)):
+        if self._logged.is_news(where, (state.leader_epoch, kind)):
             logger.error("%s in epoch %d, led by %s: %s", where, state.leader_epoch, state.leader, text)
-            self._told[where] = told
 
     def _is_limited(self, state: PartitionState) -> bool:
         return self._node_id in state.adding and self._node_id not in state.in_sync
@@ -423,11 +423,10 @@ class ReplicaManager:
         damaged = [led for led in list(self._led.values()) if led.log.damage is not None and not led.is_over]
         heirs = {led.where: led.has_heir for led in damaged}
         for led in damaged:
-            told = led.leader_epoch, heirs[led.where]
-            if self._damaged.get(led.where) != told:
-                what = "another replica in sync is asked to lead" if told[1] else "no other replica is in sync, so it is kept as it is"
+            has_heir = heirs[led.where]
+            if self._damaged.is_news(led.where, (led.leader_epoch, has_heir)):
+                what = "another replica in sync is asked to lead" if has_heir else "no other replica is in sync, so it is kept as it is"
                 logger.error("%s is damaged, and led here; %s: %s", led.where, what, led.log.damage)
-                self._damaged[led.where] = told
         if any(heirs.values()):
             self._resign(lambda where: heirs.get(where, False))
 

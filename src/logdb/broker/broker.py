@@ -351,13 +351,23 @@ class Broker:
         *,
         config: Mapping[str, object] | None = None,
         partitions: int | None = None,
+        assignments: Sequence[Sequence[int]] | None = None,
         go_on: Callable[[], None] = always,
     ) -> TopicInfo:
-        if partitions is not None and name in INTERNAL_TOPICS:
-            raise InvalidPartitions(name, partitions, "the partition of a group or transactional id depends on their number")
-        info = self._metadata.alter_topic(name, config=config, partitions=partitions, go_on=go_on)
+        if partitions is not None:
+            self._check_may_grow(name, partitions)
+        info = self._metadata.alter_topic(name, config=config, partitions=partitions, assignments=assignments, go_on=go_on)
         self._end_foreign(info, MIRROR_OF in (config or ()))
         return info
+
+    def check_partitions(self, name: str, partitions: int, assignments: Sequence[Sequence[int]] | None = None) -> None:
+        """Raise what ``alter_topic`` would raise for these partitions; alters nothing."""
+        self._check_may_grow(name, partitions)
+        self._metadata.check_partitions(name, partitions, assignments)
+
+    def _check_may_grow(self, name: str, partitions: int) -> None:
+        if name in INTERNAL_TOPICS:
+            raise InvalidPartitions(name, partitions, "the partition of a group or transactional id depends on their number")
 
     def _end_foreign(self, topic: TopicInfo, altered: bool) -> None:
         """In a cluster, of a topic that is a mirror no more: end what was begun to copy.  Without one, the first use of a log does so.

@@ -94,7 +94,7 @@ def leave(session: Session, /, directory: str, execute: bool) -> None:
         say(f"nothing was done; --yes takes {directory} out of the cluster {mark.cluster}: node {mark.node} cannot come back with it")
 
 
-@cluster.command(short_help="Let a database's directory be a new cluster's first replica.")
+@cluster.command(short_help="Make a database's directory that of a new cluster's first node.")
 @click.argument("directory", metavar="DATA", type=click.Path(exists=True, file_okay=False))
 @click.option(
     "--cluster",
@@ -108,10 +108,11 @@ def leave(session: Session, /, directory: str, execute: bool) -> None:
 @here
 @pass_session
 def promote(session: Session, /, directory: str, config: str, execute: bool) -> None:
-    """Turn DATA, a database that no process has open, into the data directory of a node that 'cluster init' has just made.
+    """Make DATA, a database that no process has open, the data directory of a new cluster's first node.
 
-    Its topics, groups, transactions, users, tokens and ACLs become the cluster's when the node starts; the other nodes, which have to be
-    empty, then copy them.  DATA opens with mode="r" only, until 'cluster leave'.  May be repeated after a crash.
+    'cluster init' has just made the node, which must never have run.  The database's topics, groups, transactions, users, tokens and ACLs
+    become the cluster's when the node starts; the other nodes, which have to be empty, then copy them.  DATA opens with mode="r" only,
+    until 'cluster leave'.  May be repeated after a crash.
     """
     session.refuse_servers("cluster promote changes a directory")
     mark = of_the_cluster("promote")(directory, config, execute=execute)
@@ -189,11 +190,16 @@ def cluster_option(function: Function) -> Function:
 
 
 @click.command(short_help="Show the quorum that decides on topics and leaders.")
+@click.argument("verb", metavar="[describe]", required=False, type=click.Choice(["describe"]), expose_value=False)
+@click.option("--status", "--replication", "_what", is_flag=True, expose_value=False, hidden=True)
 @cluster_option
 @here
 @pass_session
 def quorum(session: Session, /, config: str) -> None:
-    """Show each node's voter: who leads, in which term, and up to which command each has come."""
+    """Show each node's voter: who leads, in which term, and up to which command each has come.
+
+    'describe', with --status or --replication, is how kafka-metadata-quorum asks for that.
+    """
     session.refuse_servers("quorum asks the controllers, which cluster.toml names")
     voters = of_the_cluster("quorum")(config)
     if session.as_json:

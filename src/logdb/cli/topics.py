@@ -16,6 +16,7 @@ from logdb.cli.actions import ActionFlags, names
 from logdb.cli.output import counted, emit, say, size_text, table
 from logdb.cli.params import CONFIG_KEY, PAIR, TOPIC, matching_names
 from logdb.cli.session import Session, common, pass_session
+from logdb.cli.units import Kind
 from logdb.errors import UnknownTopic
 from logdb.model import BY_DEFAULT, PartitionInfo, TopicInfo, in_sync_count_min
 
@@ -57,6 +58,18 @@ def described(topic: TopicInfo) -> dict[str, object]:
             for p in topic.partitions
         ],
     }
+
+
+class ReplicaAssignment(Kind):
+    """The nodes of each partition as kafka-topics takes them: ``1:2,2:3``, the preferred leader first."""
+
+    name = "replica assignment"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Sequence[Sequence[int]]:
+        try:
+            return [[int(node) for node in nodes.split(":")] for nodes in str(value).split(",")]
+        except ValueError:
+            self.fail(f"{value!r}: wanted are the nodes of each partition, like 1:2,2:3", param, ctx)
 
 
 def config_text(config: Mapping[str, object], separator: str = " ") -> str:
@@ -151,6 +164,7 @@ def by_flags(
     lines: Lines,
     partitions: int | None,
     replication_factor: int | None,
+    placed: Sequence[Sequence[int]] | None,
     config: Pairs,
     dropped: Sequence[str],
     quiet: bool,
@@ -161,6 +175,7 @@ def by_flags(
 
     Args:
         lines: What is printed of a topic that is described.
+        placed: The nodes of each partition, also of those that are there already, as kafka-topics has it.
         quiet: A topic that exists (create) or does not exist (the others) is no error.
     """
     if action in ("list", "describe"):
@@ -177,6 +192,8 @@ def by_flags(
         return
     if topic is None:
         raise click.UsageError(f"--{action} needs --topic")
+    if placed is not None and (action != "alter" or partitions is None):
+        raise click.UsageError("--replica-assignment goes with --alter and --partitions; a new topic is placed by the cluster")
     if action == "create":
         with session.write(create=True) as db:
             is_there = session.kafka and quiet and topic in [one.name for one in db.topics(internal=True)]
@@ -190,7 +207,8 @@ def by_flags(
     elif action == "alter":
         with session.write() as db:
             for name in _named(db, topic, quiet=quiet):
-                db.alter_topic(name, partitions=partitions, config=changes(config, dropped))
+                added = None if placed is None else placed[db.describe_topic(name).partition_count :]
+                db.alter_topic(name, partitions=partitions, assignments=added, config=changes(config, dropped))
     else:
         with session.read() as db:
             names = _named(db, topic, quiet=quiet)
@@ -236,13 +254,15 @@ _FLAGS = ActionFlags("kafka-topics", "list", "create", "describe", "alter", "del
     short_help="Create, list, describe, alter, delete topics.",
     invoke_without_command=True,
     epilog="The flags of kafka-topics work too: --list, --create, --describe, --alter, --delete with --topic, --partitions, "
-    "--replication-factor, --config, --delete-config, --if-exists, --if-not-exists, --exclude-internal; they print as it does.",
+    "--replication-factor, --replica-assignment (with --alter), --config, --delete-config, --if-exists, --if-not-exists, "
+    "--exclude-internal; they print as it does.",
 )
 @common
 @_FLAGS.options
 @click.option("--topic", type=TOPIC, hidden=True)
 @click.option("--partitions", type=click.IntRange(min=1), hidden=True)
 @click.option("--replication-factor", type=int, hidden=True)
+@click.option("--replica-assignment", "placed", type=ReplicaAssignment(), hidden=True)
 @click.option("--config", type=PAIR, multiple=True, hidden=True)
 @click.option("--delete-config", "dropped", type=CONFIG_KEY, multiple=True, hidden=True)
 @click.option("--if-exists", is_flag=True, hidden=True)
@@ -263,6 +283,7 @@ def topics(
     topic: str | None,
     partitions: int | None,
     replication_factor: int | None,
+    placed: Sequence[Sequence[int]] | None,
     config: Pairs,
     dropped: Sequence[str],
     if_exists: bool,
@@ -286,6 +307,7 @@ def topics(
             lines=lines or "all",
             partitions=partitions,
             replication_factor=replication_factor,
+            placed=placed,
             config=config,
             dropped=dropped,
             quiet=if_exists or if_not_exists,

@@ -144,17 +144,29 @@ class Database(Administration):
         )
 
     @checked_call
-    def alter_topic(self, name: str, *, config: Mapping[str, object] | None = None, partitions: int | None = None) -> TopicInfo:
+    def alter_topic(
+        self,
+        name: str,
+        *,
+        config: Mapping[str, object] | None = None,
+        partitions: int | None = None,
+        assignments: Sequence[Sequence[int]] | None = None,
+    ) -> TopicInfo:
         """Change a topic's configs (a value of None goes back to the default), or add partitions.
 
         After partitions were added, keys go to other partitions, as in Kafka.
 
+        Args:
+            partitions: How many there are afterwards.
+            assignments: Of a cluster, the nodes of each partition that is added, the preferred leader first; each has as many as the
+                first partition.  None: the controller chooses them.
+
         Raises:
-            UnknownTopic, InvalidConfig, InvalidPartitions, CodecMissing: Nothing was changed.
+            UnknownTopic, InvalidConfig, InvalidPartitions, InvalidReassignment, CodecMissing: Nothing was changed.
         """
         if partitions is not None and name in INTERNAL_TOPICS:
             raise InvalidPartitions(name, partitions, "the partition of a group or transactional id depends on their number")
-        info = self._base.alter_topic(name, config=config, partitions=partitions)
+        info = self._base.alter_topic(name, config=config, partitions=partitions, assignments=assignments)
         self._topic_changed(name)
         return info
 

@@ -7,7 +7,8 @@ the target's log is all that a mirror remembers: one that was killed goes on the
 caught up.  Where the source has lost its first records, the target begins as late as it does; offsets in between get an empty batch.
 
 The last batch of the target is compared with the source's before anything is added to it, and again where the source has a new leader
-epoch: a source that has lost what was copied, by an unclean election or a power cut, is MirrorDiverged, also while a mirror runs.
+epoch; each look compares the ends.  A source that has lost what was copied, by an unclean election or a power cut, is MirrorDiverged, also
+while a mirror runs: at once where it ends earlier, with its next record where it has got as many others.
 
 A topic of the target has the config ``logdb.mirror.of``, the id of the source's: it takes no records of clients.
 
@@ -116,7 +117,9 @@ class Mirror:
         end = first
         epoch: int | None = None
         try:
-            if where not in self._checked and _is_same(where, source, target):
+            if where in self._checked:
+                _check_end(where, source, first)
+            elif _is_same(where, source, target):
                 self._checked.add(where)
             begin = _first_batch(source, start) if end < start else start
             while end < begin:
@@ -195,6 +198,12 @@ def _leader_epoch(batches: memoryview) -> int:
     return next(convert.headers(batches))[1].leader_epoch
 
 
+def _check_end(where: TopicPartition, source: PartitionLog, end_offset: int) -> None:
+    """Raise MirrorDiverged if the source ends before the target's end, which was looked at before: it has lost what was copied."""
+    if end_offset > (source_end := source.end_offset):
+        raise MirrorDiverged(where.topic, f"partition {where.partition} ends at {end_offset}, the source's at {source_end}")
+
+
 def _is_same(where: TopicPartition, source: PartitionLog, target: PartitionLog) -> bool:
     """Whether the last batch of the target is that of the source; False: one of them cannot be read yet, as it is not replicated.
 
@@ -203,9 +212,8 @@ def _is_same(where: TopicPartition, source: PartitionLog, target: PartitionLog) 
     Raises:
         MirrorDiverged: It is another one.
     """
-    end, source_end = target.end_offset, source.end_offset
-    if end > source_end:
-        raise MirrorDiverged(where.topic, f"partition {where.partition} ends at {end}, the source's at {source_end}")
+    end = target.end_offset
+    _check_end(where, source, end)
     if end <= max(source.start_offset, target.start_offset):
         return True
     heads = [head for log in (target, source) for _, head in itertools.islice(convert.headers(log.read_batches(end - 1, 1)[0]), 1)]

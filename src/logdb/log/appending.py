@@ -106,7 +106,7 @@ class AppendableLog(BatchBuilder, ReadableLog):
         del view  # the buffer is the builder's
         if not incoming.produced:
             return self._append_raw(buffer, size_bytes, incoming.record_count, expected_offset, durability)
-        transactions = self.writer.transactions or self.writer.begin_transactions()
+        transactions = self.writer.ensure_transactions()
         admit = partial(transactions.admit_batches, incoming.produced, incoming.batch_count, not internal)
         below_fsync = durability not in (None, "fsync")  # Python runs between the builder's look at `fsync_only` and the append
         self.syncs.below_fsync_count += below_fsync
@@ -200,7 +200,7 @@ class AppendableLog(BatchBuilder, ReadableLog):
         batch = control.build(kind, producer, coordinator_epoch, self.now_ms())
         buffer = self._buffer(len(batch))
         buffer[: len(batch)] = batch
-        transactions = self.writer.transactions or self.writer.begin_transactions()
+        transactions = self.writer.ensure_transactions()
         try:
             return self._append_raw(
                 buffer, len(batch), 1, None, None, partial(transactions.admit_marker, kind, producer, coordinator_epoch)

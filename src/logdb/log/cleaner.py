@@ -27,7 +27,7 @@ from logdb.io import IO
 from logdb.log.aborted_ranges import AbortedRanges, LastBatch
 from logdb.log.log import Log
 from logdb.log.sealed import Sealed
-from logdb.log.segment_reader import SegmentReader
+from logdb.log.segment_reader import FileMissing, SegmentReader
 from logdb.model import SEGMENT_SIZE_BYTES_MAX, LogConfig
 from logdb.segment import buffers
 from logdb.segment.segment import CLEANED, Segment
@@ -199,7 +199,7 @@ class Compaction:
         config = self._config
         return (
             sum(member.size_bytes for member in group) + segment.size_bytes <= config.segment_bytes
-            and sum(member.index_size_bytes for member in group) + segment.index_size_bytes <= config.segment_index_bytes
+            and sum(map(_index_size_bytes, (*group, segment))) <= config.segment_index_bytes
             and segment.next_offset - group[0].base_offset <= _SPAN_MAX
         )
 
@@ -263,6 +263,14 @@ class Compaction:
     def _note_horizon(self, horizon_ms: int | None) -> None:
         if horizon_ms is not None:
             self.delete_horizon_ms = min(horizon_ms, self.delete_horizon_ms or horizon_ms)
+
+
+def _index_size_bytes(segment: Segment) -> int:
+    """Raises CorruptionError, also where the segment's file is missing."""
+    try:
+        return segment.index_size_bytes
+    except FileNotFoundError:
+        raise FileMissing(segment.path, segment.base_offset) from None
 
 
 def _discard(made: Sequence[Segment]) -> None:

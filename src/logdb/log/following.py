@@ -81,7 +81,7 @@ def follow_append(log: "Log", batches: Buffer, durability: str | None, *, mirror
     image[:] = view  # the caller cannot change this copy
     followed = _without_known_offsets(image, convert.check_followed(image), log._next_offset)
     del image  # the buffer is the builder's
-    transactions = (log.writer.transactions or log.writer.begin_transactions()) if followed.produced else None
+    transactions = log.writer.ensure_transactions() if followed.produced else None
 
     def admit(_first_offset: int, now_ms: int) -> None:
         if mirrors:

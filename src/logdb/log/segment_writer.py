@@ -172,8 +172,10 @@ class SegmentWriter:
         if not segment.whole or segment.size_bytes != view.written_position:
             segment.restore(view.written_position, view.written_offset)
 
-    def begin_transactions(self) -> Transactions:
-        """The log's ``Transactions``; before the first is created, the catalogue notes durably that the log has producers."""
+    def ensure_transactions(self) -> Transactions:
+        """The log's ``Transactions``; before they are made, the catalogue notes durably that the log has producers."""
+        if (known := self.transactions) is not None:
+            return known
         log = self._log
         with log.syncs.lock:
             if self.transactions is None:

@@ -102,9 +102,19 @@ class Session(Protocol):
             )
         )
 
-    def alter_topic(self, name: str, *, config: Mapping[str, object] | None = None, partitions: int | None = None) -> TopicInfo:
+    def alter_topic(
+        self,
+        name: str,
+        *,
+        config: Mapping[str, object] | None = None,
+        partitions: int | None = None,
+        assignments: Sequence[Sequence[int]] | None = None,
+    ) -> TopicInfo:
         """See ``Database.alter_topic``."""
-        return self.submit(requests.topics.AlterTopic(name=name, config=cast("topics.Config | None", config), partitions=partitions))
+        placed = None if assignments is None else tuple(map(tuple, assignments))
+        return self.submit(
+            requests.topics.AlterTopic(name=name, config=cast("topics.Config | None", config), partitions=partitions, assignments=placed)
+        )
 
     def topics(self, *, internal: bool = False) -> list[TopicInfo]:
         """All topics by name, without their partitions."""

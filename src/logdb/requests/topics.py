@@ -14,6 +14,8 @@ from logdb.store.check.report import Copied, Report
 from logdb.store.protocols import PartitionState
 
 Config: TypeAlias = Mapping[str, ConfigValue | None]
+Assignments: TypeAlias = tuple[tuple[int, ...], ...]
+"""The nodes of each partition that is added, the preferred leader first."""
 
 # ---------------------------------------------------------------- what there is
 
@@ -122,6 +124,17 @@ class AlterTopic(Request[TopicInfo], frozen=True):
     name: str
     config: Config | None = None
     partitions: int | None = None
+    assignments: Assignments | None = None
+
+
+class CheckPartitions(Request[None], frozen=True):
+    """Raise what ``AlterTopic`` would for these partitions, without adding them."""
+
+    local = True
+    needs = (named("Alter", "Topic", "name"),)
+    name: str
+    partitions: int
+    assignments: Assignments | None = None
 
 
 class CheckTopicConfigs(Request[None], frozen=True):

@@ -302,11 +302,11 @@ class Segment(FileHolder):
 
     @property
     def index_size_bytes(self) -> int:
-        """The size of the offset index."""
+        """The size of the offset index.  Raises FileNotFoundError, CorruptionError."""
         return len(self._indexes()[0])
 
     def first_timestamp(self) -> int:
-        """Base timestamp of the first batch, ms; -1 without one."""
+        """Base timestamp of the first batch, ms; -1 without one.  Raises FileNotFoundError."""
         _, found = header(self._pread(HEADER_SIZE_BYTES, 0))
         return -1 if found is None else found.base_timestamp
 

@@ -686,12 +686,16 @@ class Metadata(Protocol):
     def check_topic_configs(self, name: str, config: Mapping[str, object], *, replace: bool = False) -> None:
         """Raise what ``alter_topic`` would, and change nothing."""
 
+    def check_partitions(self, name: str, partitions: int, assignments: Sequence[Sequence[int]] | None) -> None:
+        """Raise what ``alter_topic`` would for these partitions, and change nothing."""
+
     def alter_topic(
         self,
         name: str,
         *,
         config: Mapping[str, object] | None = None,
         partitions: int | None = None,
+        assignments: Sequence[Sequence[int]] | None = None,
         go_on: Callable[[], None] = always,
         replace: bool = False,
     ) -> TopicInfo:

@@ -272,12 +272,27 @@ class Store:
         """Raise what ``alter_topic`` would raise; changes nothing."""
         self.writer.check_topic_configs(name, config, replace=replace)
 
+    def check_partitions(self, name: str, partitions: int, assignments: Sequence[Sequence[int]] | None) -> None:
+        """Raise what ``alter_topic`` would raise for these partitions; changes nothing."""
+        known = self.partition_count(name)
+        topics.check_partition_count(name, partitions, known)
+        if assignments is not None:
+            topics.check_assignment_count(name, partitions - known, known, assignments)
+        for number, nodes in enumerate(assignments or (), known):
+            if tuple(nodes) != (self.node_id,):
+                raise InvalidReassignment(name, number, tuple(nodes), self._one_node)
+
+    @property
+    def _one_node(self) -> str:
+        return f"there is one node, {self.node_id}"
+
     def alter_topic(
         self,
         name: str,
         *,
         config: Mapping[str, object] | None = None,
         partitions: int | None = None,
+        assignments: Sequence[Sequence[int]] | None = None,
         go_on: Callable[[], None] = always,
         replace: bool = False,
     ) -> TopicInfo:
@@ -287,6 +302,8 @@ class Store:
             config: A list may be changed by a ``ListChange``.
             replace: Configs that are not named get their defaults.
         """
+        if assignments is not None:
+            self.check_partitions(name, self.partition_count(name) if partitions is None else partitions, assignments)
         return self.writer.alter_topic(name, config or {}, partitions, go_on, replace=replace)
 
     def delete_topic(self, name: str) -> None:
@@ -447,7 +464,7 @@ class Store:
         if tuple(nodes) == (self.node_id,):
             return None
         kind = InvalidReassignment if may_change_count or len(nodes) == 1 else ReplicaCountChanged
-        return kind(*where, tuple(nodes), f"there is one node, {self.node_id}")
+        return kind(*where, tuple(nodes), self._one_node)
 
     def elect_leaders(
         self,

@@ -8,12 +8,12 @@ Creating and deleting a topic take several steps, each an intent that opening re
 
 import contextlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from logdb.codec import compression
 from logdb.disk import changing, exists, names_in, sync_directory
-from logdb.errors import CatalogueDamaged, InvalidConfig, InvalidPartitions, LogdbError, NotADatabase, TopicExists
+from logdb.errors import CatalogueDamaged, InvalidConfig, InvalidPartitions, InvalidReassignment, LogdbError, NotADatabase, TopicExists
 from logdb.log.log import Log
 from logdb.meta import Intent, LogEntry, TopicEntry, WriteTransaction
 from logdb.model import (
@@ -363,6 +363,13 @@ def check_partition_count(topic: str, count: int, least: int) -> None:
     """Raise InvalidPartitions unless a topic may have so many partitions; ``least``: it has so many now."""
     if not least <= count <= PARTITION_COUNT_MAX:
         raise InvalidPartitions(topic, count, f"allowed are {least} to {PARTITION_COUNT_MAX}; their number never shrinks")
+
+
+def check_assignment_count(topic: str, added: int, known: int, assignments: Sequence[Sequence[int]]) -> None:
+    """Raise InvalidReassignment unless nodes are named for each partition that is added to the ``known`` ones."""
+    if len(assignments) != added:
+        reason = f"{added} partitions are added, and nodes are named for {len(assignments)}"
+        raise InvalidReassignment(topic, known + min(added, len(assignments)), (), reason)
 
 
 def _any_value(key: str) -> object:

@@ -190,6 +190,7 @@ def test_a_session_behind_a_url_carries_out_every_request_or_says_that_it_is_loc
         for request in (
             topics.DescribeConfigs("t"),
             topics.CheckNewTopic("v"),
+            topics.CheckPartitions("t", 3),
             topics.CheckTopicConfigs("t", {}),
             topics.AlterConfigs("t", {}),
         ):

@@ -27,7 +27,7 @@ REQUESTS_OF = {
     "read, wait for records; describe the producers of a partition": "read_batches aborted_transactions wait producers",
     "produce": "produce",
     "create a topic": "create_topic check_new_topic",
-    "alter configs; add partitions; compact": "alter_topic check_topic_configs alter_configs compact",
+    "alter configs; add partitions; compact": "alter_topic check_partitions check_topic_configs alter_configs compact",
     "delete a topic, delete records, enforce retention": "delete_topic delete_records enforce_retention",
     "get a producer id, flush everything": "init_producer_id flush",
     "add partitions to a transaction": "add_partitions",

@@ -34,6 +34,7 @@ OF_LOGS = {"read_batches", "aborted_transactions", "open_transactions", "offset_
 BEYOND = {
     "describe_configs",
     "check_new_topic",
+    "check_partitions",
     "check_topic_configs",
     "alter_configs",
     "metrics",

@@ -27,6 +27,18 @@ def test_init_says_how_to_go_on(tmp_path):
     assert 'kafka = "127.0.0.1:9092"' in (tmp_path / "node-1" / "cluster.toml").read_text()
 
 
+def test_quorum_is_asked_for_as_kafkas_tool_is(tmp_path):
+    call("init", str(tmp_path), "--nodes", "1", "--http-ports", "8081")
+    where = ("--cluster", str(tmp_path / "node-1" / "cluster.toml"))
+    said = [
+        CliRunner().invoke(cli, ["quorum", *words, "--json"])
+        for words in (where, ("describe", *where), (*where, "describe", "--status"), ("describe", "--replication", *where))
+    ]
+    assert {one.exit_code for one in said} == {1}  # the node does not run
+    assert {json.loads(one.stdout)["voters"][0]["node"] for one in said} == {1}
+    assert "'elect' is not 'describe'" in CliRunner().invoke(cli, ["quorum", "elect", *where]).stderr
+
+
 def test_leave_shows_first_what_it_would_do(tmp_path):
     call("init", str(tmp_path), "--nodes", "1", "--http-ports", "8081")
     data = str(tmp_path / "node-1" / "data")

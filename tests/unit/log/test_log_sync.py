@@ -6,6 +6,7 @@ from logdb.errors import DiskFull
 from logdb.log.transactions import Transactions
 from support.clock import StillIO
 from support.produced import Sender, open_bare
+from support.watched_lock import WatchedLock
 
 STEP_MS = 10
 
@@ -54,12 +55,13 @@ def test_a_sync_during_a_write_does_not_take_its_records_for_synced(log, monkeyp
     """The write found that a sync was due already; the sync that was under way then covered all but this write."""
     sender, advance, threads = Sender(log), Transactions.advance, []
     sender.send(b"a")
+    log.writer.lock = WatchedLock(log.writer.lock)
 
     def sync_meanwhile(self, *args):
         if not threads:
             threads.append(threading.Thread(target=log.sync))
             threads[0].start()
-            threads[0].join(0.2)
+            log.writer.lock.until_awaited_by(threads[0])
         return advance(self, *args)
 
     monkeypatch.setattr(Transactions, "advance", sync_meanwhile)
@@ -90,13 +92,14 @@ def test_a_write_beside_a_sync_that_fails_stays_due(log, monkeypatch):
     log.append_many([b"a"])
     log.sync()
     since_ms, failed, threads = 0, [], []
+    log.writer.lock = WatchedLock(log.writer.lock)
 
     def write_meanwhile(_self):
         known = since_ms
         if failed and not threads:
             threads.append(threading.Thread(target=log.append_many, args=([b"b"],)))
             threads[0].start()
-            threads[0].join(0.2)
+            log.writer.lock.until_awaited_by(threads[0])
         return known
 
     def noted(_self, ms):

@@ -3,6 +3,7 @@
 import array
 import itertools
 import random
+import sys
 import threading
 import time
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from logdb._native._hot import FSYNC, OS, BatchBuilder
 from logdb.codec.convert import check_incoming
 from support.batches import Rec, encode_batch, encode_log
-from support.builders import NOW, Rejected, Row, Sink, at_now, decode, fail, place, raw
+from support.builders import NOW, Rejected, Row, Sink, at_now, decode, fail, place, raw, until
 
 # ---------------------------------------------------------------- one record after the other
 
@@ -607,13 +608,23 @@ def test_what_is_not_admitted_is_not_appended() -> None:
 def test_while_one_is_asked_for_no_other_thread_gets_the_offsets() -> None:
     sink = Sink()
     inside, others = threading.Event(), list[int]()
-    other = threading.Thread(target=lambda: (inside.wait(), others.append(sink.append(b"other"))))
+
+    def append_other() -> None:
+        inside.wait()
+        offset = sink.append(b"other")
+        others.append(offset)
+
+    def is_in_append() -> bool:
+        frame = sys._current_frames()[other.ident or 0]
+        return frame.f_code is append_other.__code__ and frame.f_lineno == frame.f_code.co_firstlineno + 2
+
+    other = threading.Thread(target=append_other)
     other.start()
 
     def admit(first: int, _now_ms: int) -> None:
         inside.set()
-        other.join(0.05)
-        assert (first, others) == (0, [])
+        until(lambda: is_in_append() or not other.is_alive(), "the other thread comes to the append")
+        assert (first, others, sink._next_offset) == (0, [], 0)
 
     assert raw(sink, encode_batch([b"a"]), 1, admit=admit) == range(1)
     other.join()

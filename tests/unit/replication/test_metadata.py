@@ -41,6 +41,7 @@ from logdb_replication.controller.errors import ControllerUnavailable
 from logdb_replication.controller.machine import Machine
 from logdb_replication.metadata import first_producer_id
 from support.metadata_nodes import Controller, Node
+from support.watched_lock import WatchedLock
 
 
 def led(node: Node, topic: str):
@@ -258,10 +259,11 @@ def test_no_thread_goes_on_with_the_former_document_while_the_next_is_taken(node
     def take(_document):
         threads.append(threading.Thread(target=lambda: (following.refresh(), seen.append(bool(is_taken)))))
         threads[0].start()
-        threads[0].join(0.2)
+        following._lock.until_awaited_by(threads[0])
         is_taken.append(True)
 
     following = nodes[0].metadata.security.follow(take)
+    following._lock = WatchedLock(following._lock)
     following.refresh()
     threads[0].join()
     assert seen == [True]

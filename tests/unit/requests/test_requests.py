@@ -33,6 +33,7 @@ from support.typed import values
 OF_DOORS = {
     "describe_configs",
     "check_new_topic",
+    "check_partitions",
     "check_topic_configs",
     "alter_configs",
     "partition_sizes",

@@ -737,11 +737,21 @@ def test_a_log_that_cannot_be_read_keeps_no_other_waiting(tmp_path):
     kept.db.close()
 
 
-def test_a_file_that_is_missing_without_that_is_reported(tmp_path):
+@pytest.mark.parametrize("is_clean", [False, True])
+def test_a_file_that_is_missing_without_that_is_reported(tmp_path, is_clean):
+    """Of a clean segment the index is looked at first, of a dirty one the keys."""
     kept = Kept(tmp_path / "db", **{"cleanup.policy": "compact,delete"})
-    kept.fill(300)
+    kept.fill(10)
+    kept.db.compact("t")
+    for _ in range(3):
+        kept.fill(5)
+        kept.seal()
     kept.reopen()
-    os.unlink(os.path.join(kept.log.directory, next(name for name in kept.names() if name.endswith(".log"))))
-    with pytest.raises((errors.CorruptionError, FileNotFoundError)):
+    clean_offset, segments = kept.entry().clean_offset, kept.log.segments
+    assert segments[0].next_offset <= clean_offset < segments[-2].base_offset
+    missing = segments[0 if is_clean else -2]
+    os.unlink(missing.path)
+    with pytest.raises(errors.CorruptionError) as found:
         kept.db.compact("t")
+    assert (found.value.path, found.value.reason) == (missing.path, "the file is missing")
     kept.db.close()

@@ -51,6 +51,7 @@ COMMANDS = (
     CreateTopic("t", "id", TOPIC.config, 3, 2, True),
     AlterTopic("t", "id", {}, TOPIC.config),
     AddPartitions("t", "id", 3, 6),
+    AddPartitions("t", "id", 3, 5, ((2, 3), (3, 1))),
     DeleteTopic("t", "id"),
     AlterInSync(1, 5, "t", "id", 0, 3, 7, (Replica(1, 5), Replica(3, 9))),
     ResignLeader("t", 0, 3),

@@ -4,8 +4,10 @@ from collections import Counter
 
 import pytest
 
-from logdb.errors import InvalidReplicationFactor
-from logdb_replication.controller.commands import DrainBroker, FenceBroker
+from logdb.errors import InvalidReassignment, InvalidReplicationFactor
+from logdb.store.protocols import PartitionState
+from logdb_replication.controller import commands
+from logdb_replication.controller.commands import AddPartitions, DrainBroker, FenceBroker
 from logdb_replication.controller.placement import placed
 from support.controllers import Controllers
 
@@ -52,3 +54,50 @@ def test_fenced_and_draining_brokers_get_what_no_other_can_and_are_not_in_sync()
         made.apply(FenceBroker(node, made.epochs[node]))
     with pytest.raises(InvalidReplicationFactor, match="available brokers: 0"):
         placed(made.state, 1, 1)
+
+
+def added(made: Controllers, *assignments: tuple[int, ...], count: int | None = None) -> tuple[PartitionState, ...]:
+    """The partitions that a topic of one partition gets."""
+    command = AddPartitions("t", "id-of-t", 1, 1 + len(assignments) if count is None else count, assignments)
+    return made.apply(command).topic.partitions[1:]
+
+
+def test_partitions_that_are_added_lie_where_an_operator_says():
+    made = Controllers(brokers=4)
+    made.create(factor=2)
+    made.apply(FenceBroker(1, made.epochs[1]))
+    made.apply(DrainBroker(2, True))
+    assert added(made, (4, 3), (1, 4), (2, 3)) == (
+        PartitionState(4, 0, (4, 3), (4, 3)),
+        PartitionState(4, 0, (1, 4), (4,)),
+        PartitionState(3, 0, (2, 3), (3,)),
+    )
+
+
+@pytest.mark.parametrize(("assignments", "partition", "reason"), [
+    (((3, 4), (3, 3)), 2, "each node has one replica at most"),
+    (((3, 4), (3, 9)), 2, "node 9 has never registered"),
+    (((3, 4, 2),), 1, "they are 3, and 2 in the topic's first partition"),
+    (((),), 1, "they are 0, and 2 in the topic's first partition"),
+    (((1, 2),), 1, "none of them may lead: they are fenced, or drain"),
+])  # fmt: skip
+def test_where_they_cannot_lie_is_refused_as_a_whole(assignments, partition, reason):
+    made = Controllers(brokers=4)
+    made.create(factor=2)
+    made.apply(FenceBroker(1, made.epochs[1]))
+    made.apply(DrainBroker(2, True))
+    with pytest.raises(InvalidReassignment) as refused:
+        added(made, *assignments)
+    assert (refused.value.partition, refused.value.replicas, refused.value.reason) == (partition, assignments[-1], reason)
+    assert len(made.state.topics["t"].partitions) == 1
+
+
+def test_nodes_are_named_for_each_partition_that_is_added():
+    made = Controllers(brokers=3)
+    made.create(factor=2)
+    with pytest.raises(InvalidReassignment, match="3 partitions are added, and nodes are named for 2"):
+        added(made, (1, 2), (2, 3), count=4)
+
+
+def test_a_version_without_assignments_understands_what_adds_partitions_without_them():
+    assert b"assignments" not in commands.encode(AddPartitions("t", "id-of-t", 1, 3))
