@@ -24,8 +24,8 @@ Each node is a voter of the quorum.
 import os
 import tomllib
 import uuid
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
@@ -136,14 +136,18 @@ class ClusterConfig:
         return {"http": self.own.http_address} | ({"kafka": kafka} if kafka else {})
 
 
+_KEYS = tuple("secret_file" if one.name == "secret" else one.name for one in fields(ClusterConfig) if one.name != "path")
+
+
 class _Document:
-    """A TOML document, from which keys are taken one by one; what is left is unknown."""
+    """A TOML document: its unknown keys are refused first, so that a mistyped key is named, and not the one that is missing then."""
 
     def __init__(self, path: str, table: dict[str, Any] | None = None, name: str = "") -> None:
         self._path, self._name = path, name
-        self._left = self._read() if table is None else dict(table)
+        self._table = self._read() if table is None else table
 
     def config(self) -> ClusterConfig:
+        self._check_keys(_KEYS)
         nodes = self._nodes()
         node = self._taken("node", _number, "a number of [[nodes]]")
         own = {known.number: known for known in nodes}.get(node)
@@ -165,7 +169,6 @@ class _Document:
             scrub_bytes_per_second=self._taken("scrub_bytes_per_second", _count, "a whole number, 0 or more", SCRUB_BYTES_PER_SECOND),
             nodes=nodes,
         )
-        self._end()
         self._check_tls(config)
         if config.kafka_advertised and not config.kafka:
             raise self._refused("kafka_advertised", format_address(config.kafka_advertised), "of use only with kafka")
@@ -190,14 +193,13 @@ class _Document:
                 raise self._refused(key, value, f"allowed is each one once, this one is there {count} times")
 
     def _node(self) -> NodeAddresses:
-        node = NodeAddresses(
+        self._check_keys(NodeAddresses._fields)
+        return NodeAddresses(
             self._taken("number", _number, "a whole number, 1 or more"),
             self._taken("quorum", parse_address, "HOST:PORT"),
             self._taken("controller", parse_address, "HOST:PORT"),
             self._taken("http", _url, "http://HOST:PORT or https://HOST:PORT"),
         )
-        self._end()
-        return node
 
     def _check_tls(self, config: ClusterConfig) -> None:
         if (config.tls_cert is None) != (config.tls_ca is None):
@@ -235,17 +237,18 @@ class _Document:
 
     def _taken(self, key: str, parse: Callable[[Any], Any], allowed: str, *default: object) -> Any:
         """The value of a key; without a default it has to be there."""
-        if key not in self._left and default:
+        if key not in self._table and default:
             return default[0]
-        value = self._left.pop(key, None)
+        value = self._table.get(key)
         try:
             return parse(value)
         except (ValueError, TypeError, AttributeError):
             raise self._refused(key, value, f"wanted is {allowed}") from None
 
-    def _end(self) -> None:
-        for key, value in self._left.items():
-            raise self._refused(key, value, "unknown key")
+    def _check_keys(self, known: Collection[str]) -> None:
+        for key, value in self._table.items():
+            if key not in known:
+                raise self._refused(key, value, f"unknown key; allowed are {', '.join(known)}")
 
     def _refused(self, key: str, value: object, allowed: str) -> InvalidClusterConfig:
         return InvalidClusterConfig(self._path, self._name + key, value, allowed)

@@ -76,6 +76,8 @@ def test_a_config_that_names_everything(tmp_path):
     (HEAD + "".join(NODES[:2]) + node(3, weight=3), "nodes[2].weight", "unknown key"),
     (HEAD + 'profile = "hdd"\n' + "".join(NODES), "profile", "'ssd' or 'sd'"),
     (HEAD + 'htp = "a:1"\n' + "".join(NODES), "htp", "unknown key"),
+    (HEAD.replace("node", "nod") + "".join(NODES), "nod", "unknown key; allowed are cluster, node, secret_file, profile,"),
+    (HEAD + "".join(NODES[:2]) + node(3).replace("quorum", "qorum"), "nodes[2].qorum", "allowed are number, quorum, controller, http"),
     (HEAD + 'kafka_advertised = "a:1"\n' + "".join(NODES), "kafka_advertised", "only with kafka"),
     (HEAD + 'tls_cert = "a"\n' + "".join(NODES), "tls_ca", "go together"),
     (HEAD + 'tls_key = "a"\n' + "".join(NODES), "tls_key", "only with tls_cert"),
