@@ -102,6 +102,8 @@ def test_a_directory_that_is_not_the_config_s(tmp_path):
         check(IO(), str(tmp_path / "b" / "node-1" / "data"), one)
     with pytest.raises(WrongDirectory, match="logdb cluster init"):
         check(IO(), str(tmp_path), one)
+    with pytest.raises(WrongDirectory, match=f"has lost its disk: logdb cluster join {tmp_path} --cluster {one.path}"):
+        check(IO(), str(tmp_path), one)
 
 
 # ---------------------------------------------------------------- leaving
