@@ -58,8 +58,10 @@ def decode(kind: Any, data: Buffer, what: str) -> Any:
         _check_depth(data)
         return coding.decode(kind, data)
     except msgspec.ValidationError as error:
-        parse(data)  # the first error may lie before invalid JSON
-        raise ApiError(422, 422, f"{what}: {error}") from None
+        value = parse(data)  # the first error may lie before invalid JSON
+        fields = getattr(coding.form(kind).wanted, "__struct_fields__", None)
+        wrong = None if fields is None else wrong_fields(value, fields)
+        raise ApiError(422, 422, f"{what}: {error}" if wrong is None else f"{what} {wrong}") from None
     except (ValueError, RecursionError) as error:
         raise ApiError(400, 400, f"the body is not JSON: {error}") from None
 

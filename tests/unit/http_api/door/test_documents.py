@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from logdb.requests.topics import DeleteTopic
 from logdb_http_api.door import documents
 from logdb_http_api.errors import ApiError
 
@@ -21,6 +22,21 @@ def test_a_document_is_what_it_says(value, ascii_only):
     data = text.encode("utf-8", "surrogatepass")
     assert documents.parse(data) == value
     assert documents.parse(memoryview(bytearray(data))) == value
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b'{"name":"t","partition":1}', "delete_topic has a field 'partition', allowed are name"),
+        (b'{"partition":1}', "delete_topic has a field 'partition', allowed are name"),
+        (b"[]", "delete_topic is [], wanted is an object of name"),
+        (b'{"name":1}', "delete_topic: Expected `str`, got `int` - at `$.name`"),
+    ],
+)
+def test_the_fields_of_a_request_are_named(body, reason):
+    with pytest.raises(ApiError) as caught:
+        documents.decode(DeleteTopic, body, "delete_topic")
+    assert (caught.value.status, str(caught.value)) == (422, reason)
 
 
 def deep(depth, opening, closing, inner=b""):
