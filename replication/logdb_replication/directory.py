@@ -91,7 +91,8 @@ def check(io: IO, path: str, config: ClusterConfig) -> ClusterFile:
     if found is None:
         join = f"logdb cluster join {path} --cluster {config.path}"
         raise WrongDirectory(
-            path, f"no node of a cluster has this directory; of a node that is new, or has lost its disk: {join}; of a new cluster: logdb cluster init"
+            path,
+            f"no node of a cluster has this directory; of a node that is new, or has lost its disk: {join}; of a new cluster: logdb cluster init",
         )
     if found.cluster != config.cluster:
         raise WrongDirectory(path, f"it is of cluster {found.cluster}, {config.path} of cluster {config.cluster}")

@@ -218,11 +218,13 @@ def arguments(argv: Sequence[str]) -> tuple[list[str], bool]:
     """The arguments with the verb first, and whether the command was called by the name of one of Kafka's tools.
 
     ``kafka-topics.sh --list`` and ``logdb kafka-topics --list`` become ``topics --list``, ``logdb -C -t t`` becomes ``consume -t t``.
+    Each of Kafka's tools has ``--version``, at any place: it is that of ``logdb``.
     """
     for position, word in enumerate(argv[:2]):
         name = os.path.basename(word).removesuffix(".sh")
         if name in KAFKA_TOOLS:
-            return [KAFKA_TOOLS[name], *kafka_tools.translated(name, argv[position + 1 :])], True
+            given = argv[position + 1 :]
+            return ["--version"] if "--version" in given else [KAFKA_TOOLS[name], *kafka_tools.translated(name, given)], True
     if len(argv) > 1 and argv[1] in MODES:
         return [*MODES[argv[1]], *argv[2:]], False
     return list(argv[1:]), False

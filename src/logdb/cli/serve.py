@@ -54,7 +54,6 @@ def _refuse_daemon(_: click.Context, __: click.Parameter, given: bool) -> None:
 @click.option(
     "--config",
     metavar="FILE",
-    type=click.Path(dir_okay=False, exists=True),
     help=f"logdb.toml, or Kafka's server.properties  [env: {settings.CONFIG_VARIABLE}; default: ./{settings.CONFIG_NAME}, if it is there]",
 )
 @click.option(

@@ -167,7 +167,9 @@ def read_file(path: str, overrides: Mapping[str, str] = {}) -> File:
         if overrides:
             raise click.UsageError(f"{path}: --override goes with Kafka's server.properties")
         return _toml(path, tomllib.loads(content.decode()))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except OSError as error:
+        raise click.UsageError(f"{path}: {error.strerror}") from None
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise click.UsageError(f"{path}: {error}") from None
 
 

@@ -17,6 +17,20 @@ def test_the_name_may_be_the_first_argument(tool, suffix):
     assert arguments(["/usr/bin/logdb", f"{tool}{suffix}", "--list"]) == ([KAFKA_TOOLS[tool], "--list"], True)
 
 
+@pytest.mark.parametrize("tool", KAFKA_TOOLS)
+def test_each_tool_says_the_version(tool):
+    assert arguments([tool, "--bootstrap-server", "h:1", "--version"]) == (["--version"], True)
+
+
+@pytest.mark.local
+@pytest.mark.parametrize("name", ["none.properties", "none.toml", ""])
+def test_a_file_that_is_not_there_is_named_alone(logdb_command, tmp_path, name):
+    arg, _ = arguments(["kafka-server-start.sh", str(tmp_path / name)])
+    said = logdb_command(*arg, kafka=True, code=2).stderr
+    assert f"Error: {tmp_path / name}: {'No such file' if name else 'Is a'} " in said
+    assert "--config" not in said
+
+
 @pytest.mark.parametrize(
     ("tool", "given", "wanted"),
     [
