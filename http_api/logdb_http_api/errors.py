@@ -71,6 +71,7 @@ CODES: dict[type[LogdbError], tuple[int, int]] = {
     errors.CommitTimeout: (504, 50402),
     errors.OffsetNotAvailable: (503, 50324),
     errors.StaleBrokerEpoch: (409, 40953),
+    errors.ControllerUnavailable: (503, 50329),
     errors.MetadataTimeout: (504, 50403),
     errors.InvalidReassignment: BAD_REQUEST,
     errors.ReplicaCountChanged: BAD_REQUEST,

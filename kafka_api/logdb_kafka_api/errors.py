@@ -138,6 +138,7 @@ CODES: dict[type[LogdbError], Code] = {
     errors.CommitTimeout: Code.REQUEST_TIMED_OUT,
     errors.OffsetNotAvailable: Code.OFFSET_NOT_AVAILABLE,
     errors.StaleBrokerEpoch: Code.STALE_BROKER_EPOCH,
+    errors.ControllerUnavailable: Code.REQUEST_TIMED_OUT,
     errors.MetadataTimeout: Code.REQUEST_TIMED_OUT,
     errors.InvalidReassignment: Code.INVALID_REPLICA_ASSIGNMENT,
     errors.ReplicaCountChanged: Code.INVALID_REPLICATION_FACTOR,

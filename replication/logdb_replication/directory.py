@@ -89,11 +89,8 @@ def check(io: IO, path: str, config: ClusterConfig) -> ClusterFile:
     """
     found = cluster_file.load(io, path)
     if found is None:
-        join = f"logdb cluster join {path} --cluster {config.path}"
-        raise WrongDirectory(
-            path,
-            f"no node of a cluster has this directory; of a node that is new, or has lost its disk: {join}; of a new cluster: logdb cluster init",
-        )
+        join = f"a new one, and one that has lost its disk: logdb cluster join {path} --cluster {config.path}"
+        raise WrongDirectory(path, f"no node of a cluster has this directory. For a node of a new cluster: logdb cluster init; for {join}")
     if found.cluster != config.cluster:
         raise WrongDirectory(path, f"it is of cluster {found.cluster}, {config.path} of cluster {config.cluster}")
     if found.node != config.node:

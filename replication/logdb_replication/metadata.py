@@ -16,6 +16,7 @@ from functools import partial
 from typing import Protocol, TypeAlias, TypeVar
 
 from logdb.errors import (
+    ControllerUnavailable,
     ElectionNotNeeded,
     EligibleLeadersNotAvailable,
     InvalidReassignment,
@@ -59,7 +60,7 @@ from logdb_replication.controller.commands import (
     TopicIs,
 )
 from logdb_replication.controller.elections import preferred
-from logdb_replication.controller.errors import ControllerUnavailable, IneligibleReplica, PartitionChanged, StateChanged
+from logdb_replication.controller.errors import IneligibleReplica, PartitionChanged, StateChanged
 from logdb_replication.controller.machine import answered
 from logdb_replication.controller.placement import placed
 from logdb_replication.controller.state import NODE_ID_MAX, ClusterState, TopicState

@@ -22,7 +22,7 @@ from typing import Any
 
 from logdb.broker.broker import Broker
 from logdb.coordinator.transactions import TransactionConfig
-from logdb.errors import Closed, LogdbError, StaleBrokerEpoch
+from logdb.errors import Closed, ControllerUnavailable, LogdbError, StaleBrokerEpoch
 from logdb.io import IO
 from logdb.model import INTERNAL_TOPICS, TopicPartition
 from logdb.pools import Pool
@@ -44,7 +44,7 @@ from logdb_replication.controller.commands import (
     Registered,
     ResignLeader,
 )
-from logdb_replication.controller.errors import ControllerUnavailable, DuplicateBroker, UnknownBroker
+from logdb_replication.controller.errors import DuplicateBroker, UnknownBroker
 from logdb_replication.controller.state import ClusterState
 from logdb_replication.controller.state_copy import StateCopy
 from logdb_replication.controller.supervisor import ControllerProcess

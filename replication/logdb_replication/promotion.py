@@ -16,7 +16,7 @@ import threading
 
 from logdb.broker.broker import Broker
 from logdb.disk import exists, read_file, remove, sync_directory, write_file
-from logdb.errors import LogdbError
+from logdb.errors import ControllerUnavailable, LogdbError
 from logdb.io import IO
 from logdb.model import IN_SYNC_MIN
 from logdb.store import cluster_file
@@ -27,7 +27,6 @@ from logdb_replication import directory
 from logdb_replication.config import ClusterConfig
 from logdb_replication.controller.client import ControllerClient
 from logdb_replication.controller.commands import ImportedTopic, Promote, Registered
-from logdb_replication.controller.errors import ControllerUnavailable
 from logdb_replication.controller.state import ClusterState
 from logdb_replication.metadata import ClusterMetadata
 from logdb_replication.raft.errors import UnknownOutcome, WrongDirectory

@@ -529,6 +529,16 @@ class StaleBrokerEpoch(LogdbError):
         self.node, self.broker_epoch, self.current_epoch = node, broker_epoch, current_epoch
 
 
+class ControllerUnavailable(LogdbError):
+    """No controller of a cluster answered in time, or none that leads."""
+
+    retriable = True
+
+    def __init__(self, timeout_ms: int, reason: str) -> None:
+        super().__init__(f"no controller has answered within {timeout_ms} ms: {reason}")
+        self.timeout_ms, self.reason = timeout_ms, reason
+
+
 class MetadataTimeout(LogdbError):
     """The controllers of a cluster have not confirmed a change in time; it may have been made, or may be yet."""
 

@@ -11,10 +11,11 @@ import time
 import pytest
 import trustme
 
+from logdb.errors import ControllerUnavailable
 from logdb.io import IO
 from logdb_replication.controller.client import ControllerClient
 from logdb_replication.controller.commands import CreateTopic, DrainBroker, TakeProducerIds
-from logdb_replication.controller.errors import ControllerFailed, ControllerUnavailable
+from logdb_replication.controller.errors import ControllerFailed
 from logdb_replication.controller.state_copy import StateCopy
 from logdb_replication.raft import files
 from logdb_replication.raft.errors import VotersRefused

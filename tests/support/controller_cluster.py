@@ -10,11 +10,11 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from logdb.errors import ControllerUnavailable
 from logdb.io import IO
 from logdb_replication.config import ClusterConfig
 from logdb_replication.controller.client import ControllerClient
 from logdb_replication.controller.commands import RegisterBroker, Registered
-from logdb_replication.controller.errors import ControllerUnavailable
 from logdb_replication.controller.supervisor import ControllerProcess
 from logdb_replication.raft import files
 from logdb_replication.raft.voters import Voter

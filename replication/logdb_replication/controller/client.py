@@ -13,13 +13,12 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from logdb.errors import Closed, InvalidMessage, LogdbError
+from logdb.errors import Closed, ControllerUnavailable, InvalidMessage, LogdbError
 from logdb.threads import renewed
 from logdb_replication.config import ClusterConfig
 from logdb_replication.controller import commands
 from logdb_replication.controller.commands import Answer, Command
 from logdb_replication.controller.connections import Connection
-from logdb_replication.controller.errors import ControllerUnavailable
 from logdb_replication.controller.messages import (
     Changed,
     ChangeVoters,

@@ -84,16 +84,6 @@ class ClocksApart(LogdbError):
         self.node, self.apart_ms, self.apart_ms_max = node, apart_ms, apart_ms_max
 
 
-class ControllerUnavailable(LogdbError):
-    """No controller answered in time, or none that leads."""
-
-    retriable = True
-
-    def __init__(self, timeout_ms: int, reason: str) -> None:
-        super().__init__(f"no controller has answered within {timeout_ms} ms: {reason}")
-        self.timeout_ms, self.reason = timeout_ms, reason
-
-
 class ControllerFailed(LogdbError):
     """The controller's process has refused to start, or ended; ``reason``: what it said."""
 

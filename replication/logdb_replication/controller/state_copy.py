@@ -9,10 +9,10 @@ import logging
 import threading
 from collections.abc import Callable
 
-from logdb.errors import Closed, LogdbError
+from logdb.errors import Closed, ControllerUnavailable, LogdbError
 from logdb.threads import renewed, started
 from logdb_replication.controller.client import ControllerClient
-from logdb_replication.controller.errors import ControllerUnavailable, UnknownCommand
+from logdb_replication.controller.errors import UnknownCommand
 from logdb_replication.controller.machine import Machine
 from logdb_replication.controller.messages import Watched
 from logdb_replication.controller.state import ClusterState

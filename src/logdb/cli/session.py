@@ -24,6 +24,7 @@ FAILURES = (
     errors.CatalogueDamaged,
     errors.CloseIncomplete,
     errors.CodecMissing,
+    errors.ControllerUnavailable,
     errors.CorruptionError,
     errors.DiskFull,
     errors.InvalidAnswer,

@@ -62,6 +62,7 @@ NOT_PROVOKED = {
             "CommitTimeout",
             "OffsetNotAvailable",
             "StaleBrokerEpoch",
+            "ControllerUnavailable",
             "MetadataTimeout",
             "FencedLeaderEpoch",
             "UnknownLeaderEpoch",

@@ -5,10 +5,16 @@ from click.testing import CliRunner
 
 import logdb
 from logdb.cli.app import cli
+from logdb_replication import administration
+from support.ports import free_port
 
 
 def call(*args: str, code: int = 0):
-    result = CliRunner().invoke(cli, ["cluster", *args])
+    return run("cluster", *args, code=code)
+
+
+def run(*args: str, code: int = 0):
+    result = CliRunner().invoke(cli, args)
     assert result.exit_code == code, result.output
     return result
 
@@ -57,3 +63,13 @@ def test_a_wrong_call_is_refused(tmp_path):
     assert "numbers with commas" in call("init", path, "--http-ports", "a,b", code=2).stderr
     assert "allowed are 1, 3, 5" in call("init", path, "--nodes", "4", "--http-ports", "1,2,3,4", code=2).stderr
     assert not os.path.exists(path)
+
+
+def test_no_quorum_is_a_failure_of_each_command(tmp_path, monkeypatch):
+    monkeypatch.setattr(administration, "_ELECTION_S", 0.1)
+    call("init", str(tmp_path), "--nodes", "1", "--http-ports", str(free_port()))
+    config = str(tmp_path / "node-1" / "cluster.toml")
+    run("quorum", "--cluster", config, code=1)
+    for command in (("brokers", "list"), ("partitions", "list")):
+        assert "no controller has answered" in run(*command, "--cluster", config, code=1).stderr
+        assert json.loads(run(*command, "--cluster", config, "--json", code=1).stderr)["error"] == "ControllerUnavailable"

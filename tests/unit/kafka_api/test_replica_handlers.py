@@ -9,12 +9,12 @@ import pytest
 import logdb
 from logdb.access.access_control import AccessControl
 from logdb.broker.broker import Broker
+from logdb.errors import ControllerUnavailable
 from logdb.requests.principals import ANONYMOUS, Principal
 from logdb_kafka_api.apis import APIS
 from logdb_kafka_api.errors import Code
 from logdb_kafka_api.handlers import HANDLERS
 from logdb_replication.controller.commands import AlterInSync, FenceBroker, Replica, UnfenceBroker
-from logdb_replication.controller.errors import ControllerUnavailable
 from logdb_replication.raft.errors import UnknownOutcome
 from support.metadata_nodes import Controller, Node
 from support.security import secure

@@ -8,6 +8,7 @@ import pytest
 
 import logdb
 from logdb.errors import (
+    ControllerUnavailable,
     ElectionNotNeeded,
     EligibleLeadersNotAvailable,
     InvalidConfig,
@@ -37,7 +38,6 @@ from logdb_replication.controller.commands import (
     Replica,
     UnfenceBroker,
 )
-from logdb_replication.controller.errors import ControllerUnavailable
 from logdb_replication.controller.machine import Machine
 from logdb_replication.metadata import first_producer_id
 from support.metadata_nodes import Controller, Node

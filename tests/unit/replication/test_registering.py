@@ -4,11 +4,12 @@ import itertools
 
 import pytest
 
+from logdb.errors import ControllerUnavailable
 from logdb.io import IO
 from logdb_replication import directory
 from logdb_replication import node as nodes
 from logdb_replication.controller.commands import Registered
-from logdb_replication.controller.errors import ControllerUnavailable, DuplicateBroker
+from logdb_replication.controller.errors import DuplicateBroker
 
 
 class Controllers:

@@ -8,11 +8,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from logdb.errors import Closed, StaleBrokerEpoch, TopicExists
+from logdb.errors import Closed, ControllerUnavailable, StaleBrokerEpoch, TopicExists
 from logdb_replication.controller import commands
 from logdb_replication.controller.client import ControllerClient
 from logdb_replication.controller.commands import ChangeSecurity, Done, FenceBroker, Refused
-from logdb_replication.controller.errors import ControllerUnavailable, DuplicateBroker, UnknownCommand
+from logdb_replication.controller.errors import DuplicateBroker, UnknownCommand
 from logdb_replication.controller.listener import Listener
 from logdb_replication.controller.messages import Described, Heard, Heartbeat, Proposed, Watched
 from logdb_replication.controller.state_copy import StateCopy
