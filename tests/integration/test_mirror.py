@@ -351,6 +351,44 @@ def test_the_command(tmp_path):
         assert "topic t of the target" in result.stderr
 
 
+def mirrored(source, target, *words):
+    return CliRunner().invoke(cli, ["mirror", str(source), str(target), "--topics", *words])
+
+
+def test_a_topic_that_is_not_there_is_refused_before_the_target_is_made(tmp_path):
+    with logdb.open(tmp_path / "source") as source:
+        source.create_topic("t")
+    for topics in ("typo", "t,typo", "__consumer_offsets"):
+        result = mirrored(tmp_path / "source", tmp_path / "target", topics, "--once")
+        assert result.exit_code == 2, result.output
+        assert f"unknown topic {topics.removeprefix('t,')!r}; there are 't'" in result.stderr
+        assert not (tmp_path / "target").exists()
+    result = mirrored(tmp_path / "source", tmp_path / "target", "x*,t", "--once")
+    assert result.exit_code == 0, result.output
+    assert "no topic of the source matches 'x*'\n" in result.stderr
+
+
+def test_a_topic_may_come_while_the_mirror_runs(tmp_path, monkeypatch):
+    def copy(mirror):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Mirror, "copy", copy)
+    with logdb.open(tmp_path / "source") as source:
+        source.create_topic("t")
+    assert "no topic of the source matches 'typo' yet\n" in mirrored(tmp_path / "source", tmp_path / "target", "typo,t").stderr
+
+
+def test_a_side_may_be_host_and_port(tmp_path):
+    with logdb.open(tmp_path / "source") as source, logdb.serve(source, http="127.0.0.1:0") as server:
+        source.create_topic("t")
+        source.log("t").append(b"1")
+        result = mirrored(server.addresses[0].removeprefix("http://"), tmp_path / "target", "t", "--once")
+        assert result.exit_code == 0, result.output
+        with logdb.open(tmp_path / "target") as target:
+            assert records(target) == records(source)
+    assert "'http://localhost'" in mirrored("http:/localhost", tmp_path / "target", "t", "--once").stderr
+
+
 def test_the_command_outlives_its_source_while_it_copies_groups(tmp_path, monkeypatch):
     address, copy_groups = f"127.0.0.1:{free_port()}", Mirror.copy_groups
     with logdb.open(tmp_path / "source") as source:

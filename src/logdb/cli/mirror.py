@@ -3,7 +3,7 @@
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 import click
@@ -12,8 +12,9 @@ import logdb
 from logdb.cli.output import emit, say, table
 from logdb.cli.session import Session, checked_directory, here, pass_session
 from logdb.cli.units import MILLISECONDS
-from logdb.client.mirror import Mirror
-from logdb.errors import LogdbError, ReadOnly
+from logdb.client.addresses import url_meant
+from logdb.client.mirror import Mirror, matches
+from logdb.errors import LogdbError, ReadOnly, UnknownTopic
 
 _SAY_S, _AGAIN_S = 10.0, 1.0
 Answer = TypeVar("Answer")
@@ -31,13 +32,17 @@ Answer = TypeVar("Answer")
 def mirror(session: Session, /, source: str, target: str, topics: str, once: bool, no_groups: bool, interval: int) -> None:
     """Copy topics from SOURCE to TARGET, and go on with what comes, until Ctrl-C.
 
-    Each is a directory, a URL, or several URLs with commas between them.  Records keep their offsets, so a consumer goes
+    Each is a directory, or URLs or HOST:PORT of servers with commas between them.  Records keep their offsets, so a consumer goes
     on where it was.  It may be stopped, or killed, at any time: the next call goes on.  The copied topics take no records of others, until
     their config logdb.mirror.of is deleted.
     """
     session.refuse_servers("mirror names its two sides")
-    with _opened(source, write=False) as theirs, _opened(target, write=True) as ours:
-        one = Mirror(theirs, ours, [name.strip() for name in topics.split(",")])
+    patterns = [name.strip() for name in topics.split(",")]
+    with contextlib.ExitStack() as opened:
+        theirs = opened.enter_context(_opened(session, source, write=False))
+        _tried(lambda: _check_topics(theirs, patterns, once=once), once=once)  # before the target is made
+        ours = opened.enter_context(_opened(session, target, write=True))
+        one = Mirror(theirs, ours, patterns)
         said, groups = 0.0, not no_groups
         while True:
             copied = _tried(one.copy, once=once)
@@ -74,10 +79,24 @@ def _groups(one: Mirror) -> bool:
     return True
 
 
+def _check_topics(source: logdb.Database, patterns: Sequence[str], *, once: bool) -> None:
+    """Say which patterns match no topic.
+
+    Raises:
+        UnknownTopic: With ``once``: one is the name of a topic that is not there; otherwise it may come.
+    """
+    known = [topic.name for topic in source.topics()]
+    for pattern in patterns:
+        if not any(matches(topic, pattern) for topic in known):
+            if once and not set(pattern) & set("*?["):
+                raise UnknownTopic(pattern, known=tuple(known))
+            say(f"no topic of the source matches {pattern!r}" + ("" if once else " yet"))
+
+
 @contextlib.contextmanager
-def _opened(place: str, *, write: bool) -> Iterator[logdb.Database]:
-    if "://" in place:
-        with logdb.open(place.split(",")) as db:
+def _opened(session: Session, place: str, *, write: bool) -> Iterator[logdb.Database]:
+    if any(map(url_meant, place.split(","))):
+        with logdb.open(session.servers.urls(place)) as db:
             yield db
     else:
         with logdb.open(os.path.abspath(checked_directory(place)), mode="a" if write else "r") as db:

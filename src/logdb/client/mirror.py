@@ -86,7 +86,7 @@ class Mirror:
         return copied
 
     def _is_wanted(self, topic: str) -> bool:
-        return topic not in INTERNAL_TOPICS and any(fnmatch.fnmatchcase(topic, pattern) for pattern in self._patterns)
+        return any(matches(topic, pattern) for pattern in self._patterns)
 
     # ------------------------------------------------------------ topics
 
@@ -175,6 +175,11 @@ class Mirror:
             except LogdbError as error:
                 logger.warning("the offsets of group %s are not mirrored: %s", group.group_id, error)
         return changed
+
+
+def matches(topic: str, pattern: str) -> bool:
+    """Whether a pattern of a mirror selects a topic; internal ones are selected by none."""
+    return topic not in INTERNAL_TOPICS and fnmatch.fnmatchcase(topic, pattern)
 
 
 def _below(batches: memoryview, limit: int) -> memoryview:
