@@ -12,7 +12,7 @@ from logdb.cli.output import emit, say, table
 from logdb.cli.session import Session, common, pass_session
 from logdb.cli.transactions import moment
 from logdb.cli.units import DURATION
-from logdb.cli.users import USER
+from logdb.cli.users import USER, password_missing
 from logdb.errors import CredentialExists
 from logdb.io import IO
 from logdb.requests.users import TokenInfo
@@ -72,11 +72,12 @@ def create(session: Session, name: str, owner: str, expires_in: int, never_expir
             token, kept = admin.create_token(name, owner, expires_in_ms=None if never_expires else expires_in)
         except CredentialExists as error:
             raise click.UsageError(f"{error}: logdb tokens revoke {name}") from None
+        missing = password_missing(admin, owner)
     if session.as_json:
         emit({**described(kept), "secret": token})
     else:
         click.echo(token)
-        say(f"created token {name} of {kept.owner}, expires: {_until(kept, kept.created_ms)}; it is not shown again")
+        say(f"created token {name} of {kept.owner}{missing}; expires: {_until(kept, kept.created_ms)}; it is not shown again")
 
 
 @tokens.command()

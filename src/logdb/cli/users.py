@@ -16,6 +16,7 @@ from logdb.cli import secured
 from logdb.cli.output import counted, emit, say, table
 from logdb.cli.session import Function, Session, common, pass_session
 from logdb.cli.units import Kind
+from logdb.client.security_admin import SecurityAdmin
 from logdb.errors import CredentialExists
 from logdb.requests.principals import Principal
 from logdb.requests.users import Quota, UserInfo, Users
@@ -102,6 +103,12 @@ def known(users: Users, name: str) -> UserInfo:
     if name not in of_name:
         raise click.UsageError(f"unknown user {name!r}; there are {', '.join(map(repr, of_name)) or 'none'}")
     return of_name[name]
+
+
+def password_missing(admin: SecurityAdmin, name: str | None) -> str:
+    """What a message says behind a name that has no password here: it may be mistyped, or that of a certificate's or a token's principal."""
+    has_one = name is None or any(one.name == name and one.mechanisms for one in admin.users().users)
+    return "" if has_one else ", who has no password"
 
 
 # ---------------------------------------------------------------- verbs
@@ -219,7 +226,8 @@ def alter(session: Session, /, name: str | None, for_all: bool, super_user: bool
         raise click.UsageError("--super-user needs a NAME")
     with secured.opened(session) as admin:
         admin.alter_user(name, quota=given, super_user=super_user)
-    _say(session, f"altered {name or 'the quota of all others'}", name)
+        missing = password_missing(admin, name)
+    _say(session, f"altered {name or 'the quota of all others'}{missing}", name)
 
 
 @users.command()

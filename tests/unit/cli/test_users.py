@@ -104,6 +104,13 @@ def test_alter_changes_what_it_names_and_takes_it_back(logdb_command):
     assert (content.super_users, content.quotas) == (set(), {Principal("User", "alice"): Quota(None, None, 8)})
 
 
+def test_alter_says_who_has_no_password(logdb_command):
+    add(logdb_command)
+    assert logdb_command("users", "alter", "alice", "--requests", "8").stderr == "altered alice\n"
+    assert logdb_command("users", "alter", "alise", "--requests", "8").stderr == "altered alise, who has no password\n"
+    assert logdb_command("users", "alter", "--default", "--requests", "8").stderr == "altered the quota of all others\n"
+
+
 def test_delete_shows_first_and_takes_tokens_along(logdb_command):
     add(logdb_command, "alice", "--super-user")
     add(logdb_command, "bob")
