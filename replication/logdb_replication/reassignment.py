@@ -17,7 +17,7 @@ from logdb_http_api.remote.connection import Security
 from logdb_http_api.remote.session import nodes_session
 from logdb_replication.administration import cluster_state, controllers
 from logdb_replication.config import ClusterConfig
-from logdb_replication.controller.commands import ElectUnclean, LimitReassignments, PreferLeaders
+from logdb_replication.controller.commands import ElectPreferred, ElectUnclean, LimitReassignments, PreferLeaders
 from logdb_replication.controller.machine import answered
 from logdb_replication.controller.state import ClusterState, TopicState
 from logdb_replication.controller.tls import node_tls
@@ -104,22 +104,49 @@ def _described(state: ClusterState, where: TopicPartition, logs: Mapping[int, Ma
     }
 
 
-def elect_unclean(config_path: str, where: TopicPartition, node: int) -> None:
+def elect_unclean(config_path: str, where: TopicPartition, node: int, *, execute: bool) -> None:
     """Let a replica lead a partition without a leader, with what it has: what it lacks is lost.
+
+    Args:
+        execute: False: only raise what it would be refused for.
 
     Raises:
         UnknownTopic, UnknownPartition: There is no such partition.
         IneligibleReplica: The node has no replica, or is fenced.
     """
     with controllers(config_path) as (_, client):
-        topic, partition = _partition(cluster_state(client), where)
-        client.propose(ElectUnclean(topic.name, topic.topic_id, where.partition, partition.leader_epoch, node))
+        state = cluster_state(client)
+        topic, partition = _partition(state, where)
+        propose = client.propose if execute else partial(answered, state)
+        propose(ElectUnclean(topic.name, topic.topic_id, where.partition, partition.leader_epoch, node))
 
 
-def prefer_leaders(config_path: str) -> None:
-    """Let each partition be led by its first replica, where that is in sync."""
+def prefer_leaders(config_path: str, topic: str | None = None, number: int | None = None) -> dict[TopicPartition, tuple[int, ...]]:
+    """Let partitions be led by their first replicas, where these are in sync.
+
+    Args:
+        topic: None: each partition of all topics.
+        number: None: each partition of the topic.
+
+    Returns:
+        The partitions that have no leader, which stay as they are, with their in-sync sets.
+
+    Raises:
+        UnknownTopic, UnknownPartition: There is no such partition.
+        ControllerUnavailable: There is no quorum.
+    """
     with controllers(config_path) as (_, client):
-        client.propose(PreferLeaders())
+        state = cluster_state(client)
+        named = _partitions(state, None if topic is None else (topic,))
+        if topic is not None and number is not None:
+            named = [TopicPartition(topic, number)]
+        wanted = {where: _partition(state, where) for where in named}
+        if topic is None:
+            client.propose(PreferLeaders())
+        else:
+            for where, (one, partition) in wanted.items():
+                client.propose(ElectPreferred(one.name, one.topic_id, where.partition, partition.leader_epoch))
+    return {where: partition.in_sync for where, (_, partition) in wanted.items() if partition.leader is None}
 
 
 def _partitions(state: ClusterState, topics: Collection[str] | None) -> list[TopicPartition]:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from logdb.cli.cluster import Several, cluster_option, of_the_cluster
-from logdb.cli.output import counted, emit, say, size_text, table
+from logdb.cli.output import counted, emit, say, size_text, table, warn
 from logdb.cli.params import TOPIC
 from logdb.cli.session import Session, here, pass_session
 from logdb.cli.units import MILLISECONDS, SIZE
@@ -134,37 +134,48 @@ def _kafkas(targets: Mapping[TopicPartition, Sequence[int]]) -> dict[str, Any]:
 
 @partitions.command(short_help="Choose who leads.")
 @click.option("--unclean", "node", metavar="NODE", type=click.IntRange(1), help="This replica leads a partition that has no leader.")
-@click.option("--topic", metavar="TOPIC", type=TOPIC, help="With --unclean: the topic.")
-@click.option("--partition", metavar="N", type=click.IntRange(0), default=0, show_default=True, help="With --unclean: the partition.")
+@click.option("--topic", metavar="TOPIC", type=TOPIC, help="Only the partitions of a topic.  [default: all topics]")
+@click.option("--partition", metavar="N", type=click.IntRange(0), help="Only this one of the topic.  [default: all; with --unclean 0]")
 @click.option("--yes", "--execute", "execute", is_flag=True, help="With --unclean: do it; otherwise only show what would be lost.")
 @cluster_option
 @here
 @pass_session
-def elect(session: Session, /, node: int | None, topic: str | None, partition: int, execute: bool, config: str) -> None:
-    """Let the first replica of each partition lead, where it is in sync.
+def elect(session: Session, /, node: int | None, topic: str | None, partition: int | None, execute: bool, config: str) -> None:
+    """Let the first replica of each partition lead, where it is in sync.  The exit code is 1 where one has no leader.
 
     With --unclean, NODE leads a partition of which no replica in sync is left: with the records that it has.  All others are lost, also
     acknowledged ones: a replica that comes back is cut off where it parts from NODE's.
     """
     module = _refuse(session)
+    if topic is None and (node is not None or partition is not None):
+        raise click.UsageError(f"--{'partition' if node is None else 'unclean'} needs --topic")
     if node is None:
-        module.prefer_leaders(config)
-        if session.as_json:
-            emit({"elected": "preferred"})
-        else:
-            say("each partition is led by its first replica, where that is in sync")
+        _prefer(session, module.prefer_leaders(config, topic, partition))
         return
-    if topic is None:
-        raise click.UsageError("--unclean needs --topic")
+    partition = partition or 0
     (found,) = [one for one in module.describe(config, [topic]) if one["partition"] == partition] or [None]
     if found is None:
         raise click.UsageError(f"{topic} has no partition {partition}")
     if found["leader"] is not None:
         raise click.UsageError(f"{topic}-{partition} is led by node {found['leader']}: nothing is to be elected")
-    if execute:
-        module.elect_unclean(config, TopicPartition(topic, partition), node)
+    assert topic is not None
+    module.elect_unclean(config, TopicPartition(topic, partition), node, execute=execute)
     if session.as_json:
         emit({"partition": found, "node": node, "executed": execute})
         return
     table(_COLUMNS, [_row(found)])
     say(f"node {node} leads" if execute else f"nothing was done; --yes lets node {node} lead with the records that it has")
+
+
+def _prefer(session: Session, leaderless: Mapping[TopicPartition, Sequence[int]]) -> None:
+    """Say what an election of preferred leaders has done, and which partitions have none."""
+    session.exit_code = 1 if leaderless else 0
+    if session.as_json:
+        listed = [{"topic": where.topic, "partition": where.partition, "in_sync": list(nodes)} for where, nodes in leaderless.items()]
+        emit({"elected": "preferred", "without_leader": listed})
+        return
+    for where, nodes in leaderless.items():
+        warn(f"{where.topic}-{where.partition} has no leader: none of its replicas in sync runs: node {', '.join(map(str, nodes))}")
+    if leaderless:
+        say("start one of the nodes; if they are lost: logdb partitions elect --unclean NODE --topic TOPIC --partition N")
+    say(f"each {'other ' if leaderless else ''}partition is led by its first replica, where that is in sync")

@@ -106,7 +106,7 @@ def known(users: Users, name: str) -> UserInfo:
 
 
 def password_missing(admin: SecurityAdmin, name: str | None) -> str:
-    """What a message says behind a name that has no password here: it may be mistyped, or that of a certificate's or a token's principal."""
+    """What a message says behind a name without a password: it may be mistyped, or be that of a certificate's or a token's principal."""
     has_one = name is None or any(one.name == name and one.mechanisms for one in admin.users().users)
     return "" if has_one else ", who has no password"
 

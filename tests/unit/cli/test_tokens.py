@@ -37,7 +37,9 @@ def test_a_token_is_printed_once_and_is_its_owner(logdb_command):
 def test_an_owner_without_a_password_is_said(logdb_command):
     logdb_command("users", "add", "alice", "--password-stdin", stdin="secret")
     assert "created token a of User:alice; expires" in logdb_command("tokens", "create", "a", "--owner", "alice").stderr
-    assert "created token b of User:alise, who has no password; expires" in logdb_command("tokens", "create", "b", "--owner", "alise").stderr
+    assert (
+        "created token b of User:alise, who has no password; expires" in logdb_command("tokens", "create", "b", "--owner", "alise").stderr
+    )
 
 
 def test_as_json(logdb_command):
