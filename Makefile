@@ -17,6 +17,9 @@ CONTRACT ?= ../shared/contract
 
 BIN   := .venv/bin
 ON_THREE := tests/integration/test_groups.py tests/integration/test_transactions.py tests/integration/http/test_batches.py tests/integration/kafka/test_clients.py
+# Java's, JavaScript's and Go's programs on three brokers: the most telling ones, and the others
+FOREIGN_ON_THREE := $(addprefix tests/integration/kafka/,test_connect.py test_java_tools.py test_javascript_and_go.py test_streams.py)
+MORE_ON_THREE := $(addprefix tests/integration/kafka/,test_mirror_maker.py test_quick_start.py)
 BUILT := pyproject.toml setup.py $(filter-out %/_core.c,$(wildcard src/logdb/_native/*.c src/logdb/_native/*.h src/logdb/_native/*.py))
 
 .PHONY: demo demo-spark demo-cluster cluster test test-aarch64 check lint contract bench fuzz fault wheel clean
@@ -46,6 +49,7 @@ check: .venv/dev lint
 	LOGDB_TEST_SCALE=2 $(BIN)/pytest -n auto tests/property tests/crash
 	$(BIN)/pytest -m foreign -n auto --dist loadfile
 	$(BIN)/pytest --brokers 3
+	$(BIN)/pytest --brokers 3 -m foreign $(FOREIGN_ON_THREE)
 	$(MAKE) contract
 
 lint: .venv/dev
@@ -77,6 +81,7 @@ fault: .venv/dev
 	LOGDB_TEST_SCALE=20 $(BIN)/pytest -o faulthandler_timeout=0 -n auto tests/property/test_quorum_simulation.py tests/property/test_replica_simulation.py tests/integration/test_quorum.py
 	LOGDB_TEST_SCALE=20 $(BIN)/pytest -o faulthandler_timeout=0 tests/integration/cluster/test_power_cuts.py tests/integration/cluster/test_membership_under_faults.py
 	LOGDB_TEST_SCALE=17 $(BIN)/pytest -o faulthandler_timeout=0 tests/integration/spark/test_stream_kill.py
+	$(BIN)/pytest --brokers 3 -m foreign $(MORE_ON_THREE)
 
 wheel: .venv/dev
 	rm -rf build dist

@@ -47,14 +47,18 @@ SUITES = (
     "integration/http/test_v3_",
     "integration/kafka/test_administration.py",
     "integration/kafka/test_clients.py",
+    "integration/kafka/test_connect.py",
     "integration/kafka/test_group_versions.py",
     "integration/kafka/test_groups.py",
     "integration/kafka/test_java_tools.py",
     "integration/kafka/test_javascript_and_go.py",
+    "integration/kafka/test_mirror_maker.py",
     "integration/kafka/test_more_clients.py",
+    "integration/kafka/test_quick_start.py",
     "integration/kafka/test_secured.py",
     "integration/kafka/test_security.py",
     "integration/kafka/test_streams.py",
+    "integration/kafka/test_tools_beside_kafkas.py",
     "integration/kafka/test_transactions.py",
     "integration/test_accepted_is_written.py",
     "integration/test_aio.py",
@@ -94,18 +98,14 @@ SUITES_LEFT_OUT = {
     "integration/http/test_serve_tls.py": _ITS_OWN,
     "integration/http/test_topic_defaults.py": "a path beside a URL",
     "integration/http/test_upgrade.py": _DOOR,
-    "integration/kafka/test_connect.py": "minutes of Java, for clients that test_streams.py and test_transactions.py have",
     "integration/kafka/test_door.py": _DOOR,
     "integration/kafka/test_door_memory.py": _PROCESS,
     "integration/kafka/test_hostile.py": _DOOR,
     "integration/kafka/test_http.py": _DOOR,
-    "integration/kafka/test_mirror_maker.py": "minutes of Java, for clients that test_streams.py and test_transactions.py have",
-    "integration/kafka/test_quick_start.py": "it reads what is printed of the only broker, which is number 0",
     "integration/kafka/test_quick_start_by_our_names.py": _ITS_OWN,
     "integration/kafka/test_reassignments.py": _ITS_OWN,
     "integration/kafka/test_serve.py": _ITS_OWN,
     "integration/kafka/test_shares.py": _DOOR,
-    "integration/kafka/test_tools_beside_kafkas.py": "it reads what is printed of the only broker, which is number 0",
     "integration/test_backups.py": _DIRECTORY,
     "integration/test_bad_input.py": _DIRECTORY,
     "integration/test_cli.py": _DIRECTORY,
@@ -155,7 +155,7 @@ LEFT_OUT = {
     "test_a_server_without_the_codec_refuses_and_a_client_needs_it_for_its_own_batches": _INSIDE,
     "test_a_timeout_that_is_not_allowed": _ALONE,
     "test_a_tombstone_that_compaction_took_along": _COMPACTS,
-    "test_administration": _ALONE,
+    "integration/test_aio.py::test_administration": _ALONE,
     "test_asking_makes_no_topics": _ALONE,
     "test_configs_of_the_broker": _NODE_0,
     "test_consume_transform_produce": "its topic has one partition where it names no number: a cluster's have six",
@@ -166,9 +166,14 @@ LEFT_OUT = {
     "test_nobody_else_writes_to_internal_topics": _ALONE,
     "test_offsets_that_compaction_has_left_out": _COMPACTS,
     "test_partitions_are_added": _NODE_0,
-    "test_sizes": "it names the directory of the only broker",
+    "integration/kafka/test_administration.py::test_sizes": "it names the directory of the only broker",
+    "integration/kafka/test_tools_beside_kafkas.py::test_sizes": _NODE_0,
+    "test_configs_of_brokers_and_users": _NODE_0,
+    "test_dumps": "it looks into the files",
+    "test_dumps_of_coordinators": "it looks into the files",
+    "test_the_server_is_killed_under_it": "it serves a directory of its own; cluster/test_foreign_kills.py has it of a cluster",
     "test_the_program": "it opens a directory of its own",
-    "test_transactions": _ALONE,
+    "unit/client/test_administration.py::test_transactions": _ALONE,
     "test_transactions_are_listed_and_described": _ALONE,
     "test_who_was_left_behind_is_told_what_still_matters": "a cluster takes half a minute to create and delete 600 topics",
     "test_what_is_sent_is_there_as_it_was": "it asks for a durability per call, which a cluster refuses",
@@ -220,11 +225,16 @@ def is_chosen(path: str) -> bool:
 
 def choose(items: list[pytest.Item]) -> list[pytest.Item]:
     """The tests of ``SUITES``; those of ``LEFT_OUT`` are skipped."""
-    chosen = [item for item in items if is_chosen(item.path.relative_to(_TESTS).as_posix())]
+    chosen = [item for item in items if is_chosen(_suite(item))]
     for item in chosen:
-        if reason := LEFT_OUT.get(item.originalname) or LEFT_OUT.get(item.name):
+        names = (item.originalname, item.name, f"{_suite(item)}::{item.originalname}")
+        if reason := next((LEFT_OUT[name] for name in names if name in LEFT_OUT), None):
             item.add_marker(pytest.mark.skip(reason))
     return chosen
+
+
+def _suite(item: pytest.Item) -> str:
+    return item.path.relative_to(_TESTS).as_posix()
 
 
 _MET = {"auto_create_topics", "drain_ms"}
@@ -347,6 +357,7 @@ def opened(*, clock: Any = None, **options: Any) -> Iterator[logdb.Database]:
     with logdb.open(urls, clock=clock, token=token) as database:
         if token:
             secure(urls[0])
+        database._session.database_id = ClusterConfig.load(Shared.cluster().config(1)).cluster  # a directory's session has it
         _by_default_one_partition(database)
         yield database
 

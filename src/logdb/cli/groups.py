@@ -22,8 +22,9 @@ from logdb.cli.session import Function, Session, common, pass_session
 from logdb.cli.units import DURATION
 from logdb.client.administration import GroupOffset
 from logdb.coordinator.events import GroupInfo, MemberInfo
+from logdb.coordinator.records import partition_of
 from logdb.errors import UnknownGroup
-from logdb.model import TopicPartition
+from logdb.model import INTERNAL_TOPICS, TopicPartition
 
 _TYPE = "Classic"  # of every group, as Kafka names it
 _FLAGS = ActionFlags(
@@ -109,6 +110,17 @@ def show_offsets(group_id: str, rows: Sequence[GroupOffset]) -> None:
     table(columns, cells)
 
 
+def _coordinator(session: Session, db: "logdb.Database", group_id: str) -> tuple[str | None, int]:
+    """Address and id: of a cluster's node the id alone, -1 if no node coordinates the group now, or none may be seen."""
+    nodes = db._session.cluster_nodes()
+    if not nodes.serving:
+        return session.place.rpartition("://")[2], 0
+    count = sum(where.topic == INTERNAL_TOPICS[0] for where in nodes.partitions)
+    partition = TopicPartition(INTERNAL_TOPICS[0], partition_of(group_id, count)) if count else None
+    leader = nodes.partitions[partition].leader if partition is not None else None
+    return None, -1 if leader is None else leader
+
+
 def describe_one(session: Session, db: "logdb.Database", group_id: str, what: str, *, verbose: bool) -> dict[str, object]:
     """Show one group, and return it for JSON."""
     info, rows = db.describe_group(group_id), db.group_offsets(group_id)
@@ -120,7 +132,7 @@ def describe_one(session: Session, db: "logdb.Database", group_id: str, what: st
     if session.kafka and not session.as_json and what == "members":
         groups_as_kafka.show_members(info, partitions, verbose=verbose)
     elif session.kafka and not session.as_json and what == "state":
-        groups_as_kafka.show_state(info, session.place.rpartition("://")[2], verbose=verbose)
+        groups_as_kafka.show_state(info, _coordinator(session, db, group_id), verbose=verbose)
     elif session.kafka and not session.as_json:
         groups_as_kafka.show_offsets(info, rows, verbose=verbose)
     elif not session.as_json and what == "offsets":

@@ -99,13 +99,14 @@ def _assignment(partitions: Sequence[TopicPartition]) -> str:
     return ";".join(f"{topic}:{','.join(str(one.partition) for one in of_topic)}" for topic, of_topic in topics)
 
 
-def show_state(info: GroupInfo, coordinator: str, *, verbose: bool) -> None:
-    """``--describe --state``; ``coordinator``: the address of the server."""
+def show_state(info: GroupInfo, coordinator: tuple[str | None, int], *, verbose: bool) -> None:
+    """``--describe --state``; ``coordinator``: its address, None: it is not known, and its id."""
     say_state(info)
     columns = {"GROUP": _WIDTH, "COORDINATOR (ID)": 25, "ASSIGNMENT-STRATEGY": 20, "STATE": 20}
     columns |= {"GROUP-EPOCH": _WIDTH, "TARGET-ASSIGNMENT-EPOCH": 25} if verbose else {}
     epochs = [None, None] if verbose else []  # groups are of Kafka's type classic, which has none
-    cells = [info.group_id, f"{coordinator}  (0)", info.protocol, info.state, *epochs, len(info.members)]
+    address, node_id = coordinator
+    cells = [info.group_id, f"{address or _MISSING}  ({node_id})", info.protocol, info.state, *epochs, len(info.members)]
     _print(rows({**columns, "#MEMBERS": 0}, [cells]))
 
 

@@ -26,7 +26,7 @@ SINK = {"connector_class": "FileStreamSink", "tasks_max": 1, "topics": "connect-
 STORAGE = {
     f"{kind}_storage_{name}": value
     for kind, topic in (("offset", "connect-offsets"), ("config", "connect-configs"), ("status", "connect-status"))
-    for name, value in (("topic", topic), ("replication_factor", 1))
+    for name, value in (("topic", topic), ("replication_factor", -1))
 }
 
 

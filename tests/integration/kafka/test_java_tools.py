@@ -51,7 +51,8 @@ def test_a_transactional_producer_gets_an_epoch_for_each_transaction(served, run
     assert info.producer.producer_epoch > 2  # KIP-890: one for each
     logs = [served.db.log("transactions", partition) for partition in range(2)]
     assert sum(len(list(log.read(0, isolation_level="read_committed"))) for log in logs) == 1000
-    assert re.search(r"perf\s+0\s+\d+\s+CompleteCommit", run("TransactionsCommand", "--bootstrap-server", served.address, "list"))
+    listed = run("TransactionsCommand", "--bootstrap-server", served.address, "list")
+    assert int(re.search(r"perf\s+(\d+)\s+\d+\s+CompleteCommit", listed)[1]) in served.nodes
     asked = "describe-producers", "--topic", "transactions", "--partition", "0"
     assert str(info.producer.producer_id) in run("TransactionsCommand", "--bootstrap-server", served.address, *asked)
 
@@ -77,7 +78,7 @@ def test_topics(served, run):
     assert served.db.describe_topic("made").config["retention.ms"] == 5000
     run("TopicCommand", *where, "--alter", "--topic", "made", "--partitions", "3")
     described = run("TopicCommand", *where, "--describe", "--topic", "made")
-    assert re.search(r"PartitionCount: 3\s+ReplicationFactor: 1\s+Configs: .*retention.ms=5000", described)
+    assert re.search(rf"PartitionCount: 3\s+ReplicationFactor: {len(served.nodes)}\s+Configs: .*retention.ms=5000", described)
     served.db.log("made").append_many([b"a", b"b"])
     assert run("GetOffsetShell", *where, "--topic", "made").split() == ["made:0:2", "made:1:0", "made:2:0"]
     assert '"partition":"made-2"' in run("LogDirsCommand", *where, "--describe", "--topic-list", "made")

@@ -31,13 +31,13 @@ kafka->logdb.enabled = true
 kafka->logdb.topics = .*
 logdb->kafka.enabled = true
 logdb->kafka.topics = .*
-replication.factor=1
-checkpoints.topic.replication.factor=1
-heartbeats.topic.replication.factor=1
-offset-syncs.topic.replication.factor=1
-offset.storage.replication.factor=1
-status.storage.replication.factor=1
-config.storage.replication.factor=1
+replication.factor=-1
+checkpoints.topic.replication.factor=-1
+heartbeats.topic.replication.factor=-1
+offset-syncs.topic.replication.factor=-1
+offset.storage.replication.factor=-1
+status.storage.replication.factor=-1
+config.storage.replication.factor=-1
 # what takes seconds or minutes otherwise
 kafka.plugin.discovery = service_load
 logdb.plugin.discovery = service_load
@@ -70,7 +70,7 @@ def mirror(tmp_path_factory):
         addresses = {"kafka": other, "logdb": ours.bootstrap_servers}
         for name, address in addresses.items():
             admin = AdminClient(client(address))
-            admin.create_topics([NewTopic(f"from-{name}", 2, 1, config=CONFIG)])[f"from-{name}"].result(60)
+            admin.create_topics([NewTopic(f"from-{name}", 2, -1, config=CONFIG)])[f"from-{name}"].result(60)
             fill(address, f"from-{name}")
             have_read(address, f"from-{name}", f"readers-of-{name}")
         file = directory / "mirror-maker.properties"

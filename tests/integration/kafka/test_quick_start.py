@@ -64,8 +64,10 @@ def test_events(session):
     session.run("bin/kafka-topics.sh --create --topic quickstart-events --bootstrap-server localhost:9092")
     described = session.run("bin/kafka-topics.sh --describe --topic quickstart-events --bootstrap-server localhost:9092")
     assert described.startswith("Topic: quickstart-events\tTopicId: ")
-    assert "PartitionCount: 1\tReplicationFactor: 1\tConfigs: " in described
-    assert "\tTopic: quickstart-events\tPartition: 0\tLeader: 0\tReplicas: 0\tIsr: 0" in described
+    (partition,) = session.database.describe_topic("quickstart-events").partitions
+    replicas = ",".join(map(str, partition.replicas))
+    assert f"PartitionCount: 1\tReplicationFactor: {len(partition.replicas)}\tConfigs: " in described
+    assert f"\tTopic: quickstart-events\tPartition: 0\tLeader: {partition.leader}\tReplicas: {replicas}\tIsr: " in described
     events = ["This is my first event", "This is my second event"]
     session.run("bin/kafka-console-producer.sh --topic quickstart-events --bootstrap-server localhost:9092", "\n".join(events))
     reads = "bin/kafka-console-consumer.sh --topic quickstart-events --from-beginning --bootstrap-server localhost:9092"

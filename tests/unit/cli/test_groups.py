@@ -2,8 +2,13 @@ import json
 import re
 
 import pytest
+from click.testing import CliRunner
 
+import logdb
+from logdb.cli.app import cli
+from logdb.cli.session import Session
 from logdb.model import OffsetAndMetadata, TopicPartition
+from support.clustered import TOKEN, clustered
 
 
 @pytest.fixture
@@ -172,6 +177,19 @@ def test_kafka_s_members_and_state(grouped):
         assert row.split()[-6:] == ["me", "3", "-", "three:0,1,2", "-", "-"]
         assert header.index("HOST") == row.index(row.split()[2], header.index("HOST"))
         assert describe("--group", "live", "--state", "--verbose").stdout.splitlines()[2].split()[-3:] == ["-", "-", "1"]
+
+
+def test_the_coordinator_in_a_cluster(tmp_path):
+    """Its id: it was 0, beside the addresses of all nodes."""
+    with clustered(tmp_path / "db") as three, logdb.open(three.urls, token=TOKEN) as db:
+        db.create_topic("t", partitions=1)
+        db.reset_offsets("g", {TopicPartition("t", 0): 0})
+        coordinator = three.nodes[1].broker.coordinator("__consumer_offsets", "g")
+        (tmp_path / "token").write_text(TOKEN)
+        flags = "--bootstrap-server", ",".join(three.urls), "--token-file", str(tmp_path / "token")
+        told = CliRunner().invoke(cli, ["groups", *flags, "--describe", "--group", "g", "--state"], obj=Session(kafka=True))
+    assert told.exit_code == 0, told.output
+    assert told.stdout.splitlines()[2].split() == ["g", "-", f"({coordinator})", "-", "Empty", "0"]
 
 
 def test_delete_shows_first(grouped):

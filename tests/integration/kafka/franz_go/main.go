@@ -299,12 +299,20 @@ func admin() any {
 	records.AddOffset(topic, 0, 1, -1)
 	check(checked(admin.DeleteRecords(ctx, records)).Error())
 	found["begin"] = first(admin.ListStartOffsets(ctx, topic))
-	sizes := checked(admin.DescribeBrokerLogDirs(ctx, 0, nil))
-	check(sizes.Error())
-	largest, _ := sizes.LargestPartitionBySize()
-	found["size"] = largest.Size
+	var size int64
+	for _, sizes := range checked(admin.DescribeAllLogDirs(ctx, nil)) {
+		check(sizes.Error())
+		largest, _ := sizes.LargestPartitionBySize()
+		size = max(size, largest.Size)
+	}
+	found["size"] = size
 	brokers := checked(admin.BrokerMetadata(ctx))
-	found["cluster"] = []any{fmt.Sprintf("%s:%d", brokers.Brokers[0].Host, brokers.Brokers[0].Port), brokers.Controller, brokers.Cluster}
+	var addresses []string
+	for _, broker := range brokers.Brokers {
+		addresses = append(addresses, fmt.Sprintf("%s:%d", broker.Host, broker.Port))
+	}
+	slices.Sort(addresses)
+	found["cluster"] = []any{addresses, slices.Contains(brokers.Brokers.NodeIDs(), brokers.Controller), brokers.Cluster}
 	check(checked(admin.DeleteTopics(ctx, topic)).Error())
 	found["left"] = checked(admin.ListTopics(ctx)).Has(topic)
 	return found

@@ -1,4 +1,4 @@
-// What applications do with kafkajs: `node program.mjs HOST:PORT TASK TOPIC [CODEC]`.
+// What applications do with kafkajs: `node program.mjs HOST:PORT,… TASK TOPIC [CODEC]`.
 // Records to produce come by stdin as JSON, what was seen goes to stdout as JSON.
 import { readFileSync } from 'node:fs'
 import kafkajs from 'kafkajs'
@@ -8,7 +8,7 @@ import { ZstdCodec } from 'zstd-codec'
 
 const { CompressionCodecs, CompressionTypes, ConfigResourceTypes, Kafka, logLevel } = kafkajs
 const [address, task, topic, codec = 'none'] = process.argv.slice(2)
-const kafka = new Kafka({ brokers: [address], logLevel: logLevel.ERROR })
+const kafka = new Kafka({ brokers: address.split(','), logLevel: logLevel.ERROR })
 
 const zstd = await new Promise(resolve => ZstdCodec.run(library => resolve(new library.Simple())))
 const codecOf = (compress, decompress) => () => ({
@@ -134,7 +134,8 @@ const tasks = {
     await admin.deleteTopicRecords({ topic, partitions: [{ partition: 0, offset: '1' }] })
     seen.begin = Number((await admin.fetchTopicOffsets(topic)).find(({ partition }) => partition === 0).low)
     const { brokers, controller, clusterId } = await admin.describeCluster()
-    seen.cluster = [`${brokers[0].host}:${brokers[0].port}`, controller, clusterId]
+    const addresses = brokers.map(({ host, port }) => `${host}:${port}`).sort()
+    seen.cluster = [addresses, brokers.some(({ nodeId }) => nodeId === controller), clusterId]
     await admin.deleteTopics({ topics: [topic] })
     seen.left = (await admin.listTopics()).includes(topic)
     return seen
