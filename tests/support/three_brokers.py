@@ -168,6 +168,7 @@ LEFT_OUT = {
     "test_partitions_are_added": _NODE_0,
     "integration/kafka/test_administration.py::test_sizes": "it names the directory of the only broker",
     "integration/kafka/test_tools_beside_kafkas.py::test_sizes": _NODE_0,
+    "integration/kafka/test_tools_beside_kafkas.py::test_topics": "its nodes have a default of retention.ms, and our kafka-topics none",
     "test_configs_of_brokers_and_users": _NODE_0,
     "test_dumps": "it looks into the files",
     "test_dumps_of_coordinators": "it looks into the files",
