@@ -13,12 +13,14 @@ import struct
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from benches.peers._server import HOST
 from benches.peers.kafka.clients import TOPIC
 from logdb.codec.batch import header_fields
+from logdb.model import Buffer
 from logdb_kafka_api import frames
 from logdb_kafka_api.apis import APIS
 from logdb_kafka_api.frames import RequestHeader
@@ -55,18 +57,19 @@ class Nothing:
                     answer = _acknowledgement(version)
                     client.sendall(answer[:4] + struct.pack(">i", correlation_id) + answer[8:])
                     continue
-                frame = head[4:] + client.recv(left, socket.MSG_WAITALL)
-                try:
-                    header, position = frames.read_header(frame)
-                except frames.UnsupportedApi as error:
-                    if error.header is None:
-                        raise
-                    # ApiVersions is asked again in a version that there is
-                    header, values = error.header, {"error_code": 35, "api_keys": _versions()}
-                else:
-                    values = self._answer(header, frames.read_request(header, frame, position))
-                for part in frames.encode_response(header, values):
+                for part in self.answer(head[4:] + client.recv(left, socket.MSG_WAITALL)):
                     client.sendall(part)
+
+    def answer(self, frame: bytes) -> Sequence[Buffer]:
+        """The answer to a request, given without its size, that is no Produce."""
+        try:
+            header, position = frames.read_header(frame)
+        except frames.UnsupportedApi as error:
+            if error.header is None:
+                raise
+            # ApiVersions is asked again in a version that there is
+            return frames.encode_response(error.header, {"error_code": 35, "api_keys": _versions()})
+        return frames.encode_response(header, self._answer(header, frames.read_request(header, frame, position)))
 
     def _answer(self, header: RequestHeader, asked: dict[str, Any]) -> dict[str, Any]:
         match header.api.key:
