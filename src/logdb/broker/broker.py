@@ -288,6 +288,7 @@ class Broker:
         replication_factor: int | None = None,
         config: Mapping[str, object] | None = None,
         if_not_exists: bool = False,
+        assignments: Sequence[Sequence[int]] | None = None,
         go_on: Callable[[], None] = always,
     ) -> TopicInfo:
         return self._metadata.create_topic(
@@ -296,6 +297,7 @@ class Broker:
             replication_factor=replication_factor,
             config=self._of_new(config),
             if_not_exists=if_not_exists,
+            assignments=assignments,
             go_on=go_on,
         )
 
@@ -306,10 +308,11 @@ class Broker:
         partitions: int = BY_DEFAULT,
         replication_factor: int | None = None,
         config: Mapping[str, object] | None = None,
+        assignments: Sequence[Sequence[int]] | None = None,
     ) -> TopicInfo:
         """The topic that ``create_topic`` would create; raises what it would raise."""
         return self._metadata.check_new_topic(
-            name, partitions=partitions, replication_factor=replication_factor, config=self._of_new(config)
+            name, partitions=partitions, replication_factor=replication_factor, config=self._of_new(config), assignments=assignments
         )
 
     def serve_topics(self, told: Mapping[str, object]) -> None:

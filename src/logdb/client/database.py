@@ -117,6 +117,7 @@ class Database(Administration):
         replication_factor: int | None = None,
         config: Mapping[str, object] | None = None,
         if_not_exists: bool = False,
+        assignments: Sequence[Sequence[int]] | None = None,
     ) -> TopicInfo:
         """Create a topic; when this returns, it is durable.
 
@@ -128,6 +129,8 @@ class Database(Administration):
                 kept forever without ``retention.ms`` or ``retention.bytes``; behind a URL, the server may have other defaults
                 (``logdb serve --topic-config``, ``log.retention.ms``): see the ``config`` of the result.
             if_not_exists: Return an existing topic instead of raising.
+            assignments: Of a cluster, the nodes of each partition, the preferred leader first; all have equally many, and ``partitions``
+                and ``replication_factor`` are left out.  None: the controller chooses them.
 
         Returns:
             The topic, with all configs that were set, also by the server.
@@ -135,12 +138,18 @@ class Database(Administration):
         Raises:
             TopicExists, InvalidTopic, InvalidPartitions, InvalidConfig: see ``logdb.errors``.
             InvalidReplicationFactor: There are fewer brokers; a directory is one.
+            InvalidReassignment: A partition cannot have the nodes of ``assignments``.
             CodecMissing: The package of ``compression.type`` is not installed; behind a URL, at the server.
             ReadOnly, SyncFailed, DiskFull: Nothing was created.
         """
         check_topic_name(name)
         return self._base.create_topic(
-            name, partitions=partitions, replication_factor=replication_factor, config=config, if_not_exists=if_not_exists
+            name,
+            partitions=partitions,
+            replication_factor=replication_factor,
+            config=config,
+            if_not_exists=if_not_exists,
+            assignments=assignments,
         )
 
     @checked_call

@@ -15,7 +15,7 @@ from logdb.store.protocols import PartitionState
 
 Config: TypeAlias = Mapping[str, ConfigValue | None]
 Assignments: TypeAlias = tuple[tuple[int, ...], ...]
-"""The nodes of each partition that is added, the preferred leader first."""
+"""The nodes of each new partition, the preferred leader first."""
 
 # ---------------------------------------------------------------- what there is
 
@@ -99,6 +99,7 @@ class CreateTopic(Request[TopicInfo], frozen=True):
     config: Config | None = None
     if_not_exists: bool = False
     replication_factor: int | None = None
+    assignments: Assignments | None = None
 
     @property
     def is_repeatable(self) -> bool:
@@ -114,6 +115,7 @@ class CheckNewTopic(Request[TopicInfo], frozen=True):
     partitions: int = BY_DEFAULT
     config: Config | None = None
     replication_factor: int | None = None
+    assignments: Assignments | None = None
 
 
 class AlterTopic(Request[TopicInfo], frozen=True):

@@ -665,6 +665,7 @@ class Metadata(Protocol):
         replication_factor: int | None = None,
         config: Mapping[str, object] | None = None,
         if_not_exists: bool = False,
+        assignments: Sequence[Sequence[int]] | None = None,
         go_on: Callable[[], None] = always,
     ) -> TopicInfo:
         """Create a topic; see ``Database.create_topic``.
@@ -680,6 +681,7 @@ class Metadata(Protocol):
         partitions: int = BY_DEFAULT,
         replication_factor: int | None = None,
         config: Mapping[str, object] | None = None,
+        assignments: Sequence[Sequence[int]] | None = None,
     ) -> TopicInfo:
         """The topic that ``create_topic`` would make, without an id; raises what that would, and changes nothing."""
 
