@@ -448,6 +448,7 @@ class Database(Administration):
         Raises:
             InvalidConfig: An option is invalid; the error names it.
             UnknownTopic: One of the topics does not exist.
+            ReadOnly: The database was opened with ``mode="r"``, where a group has no members; ``assign`` reads on from its offsets.
         """
         from logdb.client.consumer.config import ConsumerConfig
         from logdb.client.consumer.consumer import Consumer
