@@ -429,12 +429,15 @@ class Broker:
     def cluster_nodes(self) -> ClusterNodes:
         if not self.is_replicated:
             return ClusterNodes((), {})
-        serving = tuple(broker.node_id for broker in self.brokers() if not broker.fenced)
+        brokers = self.brokers()
+        serving = tuple(broker.node_id for broker in brokers if not broker.fenced)
+        found = ((broker.node_id, broker.address("kafka") or broker.address("http")) for broker in brokers)
+        addresses = tuple((node_id, address) for node_id, address in found if address is not None)
         partitions: dict[TopicPartition, PartitionState] = {}
         for info in self.topics(internal=True):
             with contextlib.suppress(UnknownTopic, UnknownPartition):  # it was deleted meanwhile
                 partitions |= {TopicPartition(info.name, number): state for number, state in enumerate(self.placement(info))}
-        return ClusterNodes(serving, partitions)
+        return ClusterNodes(serving, partitions, addresses)
 
     @property
     def controller_id(self) -> int | None:

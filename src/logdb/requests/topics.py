@@ -76,10 +76,10 @@ class ClusterNodes(Request[protocols.ClusterNodes], frozen=True):
 
     def visible(self, answer: protocols.ClusterNodes, may: May) -> protocols.ClusterNodes:
         shown = {name for name in {where.topic for where in answer.partitions} if may("Describe", "Topic", name)}
-        return protocols.ClusterNodes(
-            serving=answer.serving if may("Describe", "Cluster", CLUSTER) else (),
-            partitions={where: state for where, state in answer.partitions.items() if where.topic in shown},
-        )
+        partitions = {where: state for where, state in answer.partitions.items() if where.topic in shown}
+        if not may("Describe", "Cluster", CLUSTER):
+            return protocols.ClusterNodes((), partitions)
+        return answer._replace(partitions=partitions)
 
 
 class Wait(Request[bool], frozen=True):

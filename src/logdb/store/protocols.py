@@ -524,10 +524,15 @@ class BrokerInfo(NamedTuple):
 
 
 class ClusterNodes(NamedTuple):
-    """What changes in ``ClusterEvent``: the brokers that serve, and who leads each partition and is in sync with it."""
+    """What changes in ``ClusterEvent``: the brokers that serve, and who leads each partition and is in sync with it.
+
+    ``addresses``: each broker and its HOST:PORT, where Kafka's clients reach it, or without a Kafka door HTTP's; a server of an earlier
+    version tells none.
+    """
 
     serving: tuple[int, ...]
     partitions: Mapping[TopicPartition, PartitionState]
+    addresses: tuple[tuple[int, str], ...] = ()
 
 
 class Following(Protocol):
