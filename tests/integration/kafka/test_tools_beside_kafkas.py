@@ -45,12 +45,14 @@ def served(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def filled(served):
-    """Topics ``one`` and ``three``; for each side ``p-…`` and ``c-…``; a group with a member."""
+    """Topics ``one`` and ``three``; for each side ``p-…`` and ``c-…``, which are empty, and ``h-…``; a group with a member."""
     db = served.db
     db.create_topic("one")
     db.create_topic("three", partitions=3, config={"segment.bytes": 4096})
-    for name in (f"{kind}-{side}" for kind in "pc" for side in SIDES):
+    for name in (f"{kind}-{side}" for kind in "pch" for side in SIDES):
         db.create_topic(name)
+    for side in SIDES:
+        db.log(f"h-{side}").append_many([b"%d" % number for number in range(5)])
     db.log("one").append_many([b"%d" % number for number in range(100)])
     for partition in range(3):
         for number in range(10):
@@ -217,7 +219,7 @@ kafka-consumer-groups --describe --group g-{us}
 
 def test_groups(differences):
     assert not differences("""
-kafka-console-consumer --topic p-{us} --group h-{us} --from-beginning --max-messages 1
+kafka-console-consumer --topic h-{us} --group h-{us} --from-beginning --max-messages 1
 kafka-consumer-groups --list --state stable
 kafka-consumer-groups --list --type classic --state Stable
 kafka-consumer-groups --list --type consumer
@@ -232,14 +234,14 @@ kafka-consumer-groups --describe --group live --members
 kafka-consumer-groups --describe --group live --members --verbose
 kafka-consumer-groups --describe --group live --state
 kafka-consumer-groups --describe --group live --state --verbose
-kafka-consumer-groups --reset-offsets --group h-{us} --topic p-{us} --to-earliest
-kafka-consumer-groups --reset-offsets --group h-{us} --topic p-{us} --to-earliest --execute
-kafka-consumer-groups --reset-offsets --group h-{us} --topic p-{us} --shift-by 2 --execute
+kafka-consumer-groups --reset-offsets --group h-{us} --topic h-{us} --to-earliest
+kafka-consumer-groups --reset-offsets --group h-{us} --topic h-{us} --to-earliest --execute
+kafka-consumer-groups --reset-offsets --group h-{us} --topic h-{us} --shift-by 2 --execute
 kafka-consumer-groups --reset-offsets --group h-{us} --all-topics --to-latest --execute
-kafka-consumer-groups --reset-offsets --group h-{us} --topic p-{us} --to-offset 1 --execute --export
-kafka-consumer-groups --reset-offsets --group h-{us} --topic p-{us} --by-duration P1D --dry-run
-kafka-consumer-groups --reset-offsets --group h-{us} --topic p-{us} --to-current --dry-run
-kafka-consumer-groups --reset-offsets --group h-{us} --topic p-{us}:0 --to-offset 99 --dry-run
+kafka-consumer-groups --reset-offsets --group h-{us} --topic h-{us} --to-offset 1 --execute --export
+kafka-consumer-groups --reset-offsets --group h-{us} --topic h-{us} --by-duration P1D --dry-run
+kafka-consumer-groups --reset-offsets --group h-{us} --topic h-{us} --to-current --dry-run
+kafka-consumer-groups --reset-offsets --group h-{us} --topic h-{us}:0 --to-offset 99 --dry-run
 kafka-consumer-groups --delete-offsets --group h-{us} --topic three
 kafka-consumer-groups --delete --group h-{us}
 """)
