@@ -6,8 +6,10 @@ Finds the partition of records, and makes producers, consumers and tables; ``_ba
 import atexit
 import contextlib
 import logging
+import operator
 import os
 import re
+import reprlib
 import threading
 import weakref
 from abc import abstractmethod
@@ -149,7 +151,7 @@ class Database(Administration):
             replication_factor=replication_factor,
             config=config,
             if_not_exists=if_not_exists,
-            assignments=assignments,
+            assignments=_nodes(assignments),
         )
 
     @checked_call
@@ -175,7 +177,7 @@ class Database(Administration):
         """
         if partitions is not None and name in INTERNAL_TOPICS:
             raise InvalidPartitions(name, partitions, "the partition of a group or transactional id depends on their number")
-        info = self._base.alter_topic(name, config=config, partitions=partitions, assignments=assignments)
+        info = self._base.alter_topic(name, config=config, partitions=partitions, assignments=_nodes(assignments))
         self._topic_changed(name)
         return info
 
@@ -790,6 +792,15 @@ class Database(Administration):
             except Exception as error:  # noqa: BLE001 -- the others are to be closed, too
                 failure = failure or error
         return failure
+
+
+def _nodes(assignments: Sequence[Sequence[int]] | None) -> Sequence[Sequence[int]] | None:
+    """The nodes of each partition, as whole numbers; raises TypeError."""
+    try:
+        return None if assignments is None else [list(map(operator.index, nodes)) for nodes in assignments]
+    except TypeError:
+        wrong = f"assignments={reprlib.repr(assignments)}: allowed are the nodes of each partition, whole numbers, or None"
+        raise TypeError(wrong) from None
 
 
 def _close_all() -> None:
