@@ -136,6 +136,10 @@ kafka-topics --describe --topics-with-overrides --topic three
 kafka-topics --alter --topic made-{us} --partitions 3
 kafka-topics --describe --topic made-{us}
 kafka-topics --alter --topic none --partitions 3 --if-exists
+kafka-topics --create --topic placed-{us} --replica-assignment 0,0
+kafka-topics --create --topic wrong-{us} --replica-assignment 0 --partitions 1
+kafka-topics --describe --topic placed-{us}
+kafka-topics --delete --topic placed-{us}
 kafka-topics --delete --topic made-{us}
 kafka-topics --delete --topic dots.{us}_x
 kafka-topics --delete --topic none --if-exists
