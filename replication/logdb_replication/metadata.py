@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Protocol, TypeAlias, TypeVar
 
 from logdb.errors import (
@@ -27,7 +28,6 @@ from logdb.errors import (
     NoReassignment,
     PreferredLeaderNotAvailable,
     ReplicaCountChanged,
-    TopicExists,
     UnknownPartition,
     UnknownTopic,
 )
@@ -36,7 +36,7 @@ from logdb.pools import Pool
 from logdb.store.json_line import SECURITY_SIZE_BYTES_MAX
 from logdb.store.protocols import BrokerInfo, PartitionState, always
 from logdb.store.store import Store
-from logdb.store.topics import changed_config, check_assignment_count, check_new, check_partition_count, new_topic_id
+from logdb.store.topics import changed_config, check_assignment_count, check_new, check_partition_count, new_count, new_topic_id
 from logdb.threads import renewed
 from logdb_replication.changes_of_nodes import changes_of_nodes
 from logdb_replication.config import ClusterConfig
@@ -46,6 +46,7 @@ from logdb_replication.controller.commands import (
     AddPartitions,
     AlterTopic,
     Answer,
+    Assignments,
     ChangeSecurity,
     Command,
     CreateTopic,
@@ -62,7 +63,6 @@ from logdb_replication.controller.commands import (
 from logdb_replication.controller.elections import preferred
 from logdb_replication.controller.errors import IneligibleReplica, PartitionChanged, StateChanged
 from logdb_replication.controller.machine import answered
-from logdb_replication.controller.placement import placed
 from logdb_replication.controller.state import NODE_ID_MAX, ClusterState, TopicState
 from logdb_replication.raft.errors import UnknownOutcome
 
@@ -107,7 +107,7 @@ class ClusterMetadata:
 
     def __init__(self, config: ClusterConfig, store: Store, controller: Controller) -> None:
         """Without topics and brokers, until a state is published."""
-        self.node_id, self._node_count = config.node, len(config.nodes)
+        self.node_id, self._nodes = config.node, frozenset(one.number for one in config.nodes)
         self._store, self._controller = store, controller
         self._state = ClusterState(config.cluster)
         self._changed = renewed(threading.Condition())
@@ -174,11 +174,11 @@ class ClusterMetadata:
 
     @property
     def default_partition_count(self) -> int:
-        return 2 * self._node_count
+        return 2 * len(self._nodes)
 
     @property
     def default_replication_factor(self) -> int:
-        return min(3, self._node_count)
+        return min(3, len(self._nodes))
 
     # ------------------------------------------------------------ changes
 
@@ -225,14 +225,14 @@ class ClusterMetadata:
         replication_factor: int | None = None,
         config: Mapping[str, object] | None = None,
         if_not_exists: bool = False,
+        assignments: Sequence[Sequence[int]] | None = None,
         go_on: Callable[[], None] = always,
     ) -> TopicInfo:
-        factor = self._factor(replication_factor)
-        new = self._new(name, partitions, factor, config)
-        if factor <= self._node_count:  # at the first start of a cluster its brokers come one by one
-            self.wait(lambda state: len(state.brokers) >= factor, _FIRST_START_S)
+        wanted = self._creation(name, partitions, replication_factor, config, assignments, if_not_exists=if_not_exists)
+        count, named = wanted.replication_factor, self._nodes.intersection(chain.from_iterable(wanted.assignments))
+        if count <= len(self._nodes):  # at the first start of a cluster its brokers come one by one
+            self.wait(lambda state: len(state.brokers) >= count and named <= state.brokers.keys(), _FIRST_START_S)
         go_on()
-        wanted = CreateTopic(name, new_topic_id(), dict(new.config), new.partition_count, factor, if_not_exists)
         answer = self.propose(wanted)
         assert isinstance(answer, TopicIs)
         return _info(answer.topic)
@@ -244,22 +244,35 @@ class ClusterMetadata:
         partitions: int = BY_DEFAULT,
         replication_factor: int | None = None,
         config: Mapping[str, object] | None = None,
+        assignments: Sequence[Sequence[int]] | None = None,
     ) -> TopicInfo:
-        state, factor = self._state, self._factor(replication_factor)
-        new = self._new(name, partitions, factor, config)
-        if name in state.topics:
-            raise TopicExists(name)
-        placed(state, new.partition_count, factor)
-        return new
+        wanted = self._creation(name, partitions, replication_factor, config, assignments)
+        answer = answered(self._state, wanted)
+        assert isinstance(answer, TopicIs)
+        return _info(answer.topic)._replace(topic_id="")
 
-    def _new(self, name: str, partitions: int, factor: int, config: Mapping[str, object] | None) -> TopicInfo:
-        count = self.default_partition_count if partitions == BY_DEFAULT else partitions
+    def _creation(
+        self,
+        name: str,
+        partitions: int,
+        replication_factor: int | None,
+        config: Mapping[str, object] | None,
+        assignments: Sequence[Sequence[int]] | None,
+        *,
+        if_not_exists: bool = False,
+    ) -> CreateTopic:
+        """The command that creates a topic."""
+        count = new_count(name, partitions, assignments, self.default_partition_count)
         parsed = check_new(name, count, config or {})
+        given = _assignments(name, 0, assignments)
+        factor = self._factor(replication_factor, given)
         if factor >= 3:
             parsed.setdefault(IN_SYNC_MIN, 2)
-        return TopicInfo(name=name, topic_id="", partition_count=count, config=parsed, internal=name in INTERNAL_TOPICS)
+        return CreateTopic(name, new_topic_id(), parsed, count, factor, if_not_exists, given)
 
-    def _factor(self, given: int | None) -> int:
+    def _factor(self, given: int | None, assignments: Assignments) -> int:
+        if assignments and given in (None, BY_DEFAULT):
+            return len(assignments[0])
         factor = self.default_replication_factor if given is None or given == BY_DEFAULT else given
         if not 1 <= factor <= _FACTOR_MAX:
             raise InvalidReplicationFactor(factor, len(self._state.brokers))
@@ -275,12 +288,11 @@ class ClusterMetadata:
     def _addition(self, name: str, count: int, assignments: Sequence[Sequence[int]] | None) -> AddPartitions | None:
         """The command that lets a topic have so many partitions; None: it has them."""
         topic = self._topic(name)
-        known, given = len(topic.partitions), tuple(tuple(nodes) for nodes in assignments or ())
+        known = len(topic.partitions)
         check_partition_count(name, count, known)
         if assignments is not None:
-            check_assignment_count(name, count - known, known, given)
-        for number, nodes in enumerate(given, known):
-            _check_nodes(name, number, nodes)
+            check_assignment_count(name, count - known, known, assignments)
+        given = _assignments(name, known, assignments)
         return None if count == known else AddPartitions(name, topic.topic_id, known, count, given)
 
     def alter_topic(
@@ -501,6 +513,14 @@ def propose_reassignment(propose: Propose, topic: TopicState, number: int, targe
             known = error.state.replicas
         else:
             return
+
+
+def _assignments(topic: str, known: int, given: Sequence[Sequence[int]] | None) -> Assignments:
+    """The nodes of each partition that is added to the ``known`` ones; raises unless a command can hold them."""
+    assignments = tuple(tuple(nodes) for nodes in given or ())
+    for number, nodes in enumerate(assignments, known):
+        _check_nodes(topic, number, nodes)
+    return assignments
 
 
 def _check_nodes(topic: str, number: int, nodes: tuple[int, ...]) -> None:

@@ -268,7 +268,7 @@ class InvalidProducer(LogdbError):
 
 
 class InvalidTransactionState(LogdbError):
-    """The state of the transaction does not allow the call; the message has both."""
+    """The state of the transaction does not allow the call, and the message has both; or the producer has no transactional id."""
 
 
 class ConcurrentTransactions(LogdbError):

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import inspect
 import threading
 import time
@@ -17,7 +18,7 @@ from logdb.client.consumer import consumer as consumers
 from logdb.client.producer import producer as producers
 from logdb.client.producer import transaction as transactions
 from logdb.client.table import table as tables
-from logdb.errors import Closed, CorruptionError, OffsetOutOfRange, ReadOnly, UnknownTopic
+from logdb.errors import Closed, CorruptionError, InvalidTransactionState, OffsetOutOfRange, ReadOnly, UnknownTopic
 from logdb.model import OffsetAndMetadata, TopicPartition
 from logdb_http_api.remote import connections
 from support.serving import served
@@ -234,6 +235,16 @@ def test_a_transactional_producer(place, tmp_path):
         log = await db.log("t")
         assert [record.value async for record in log.read(0, isolation_level="read_committed")] == [b"1"]
         assert len(await log.aborted_transactions(0, await log.end_offset)) == 1 and await log.open_transactions() == []
+
+    run(place, tmp_path, story)
+
+
+def test_a_producer_without_an_id_says_how_to_get_transactions(place, tmp_path):
+    async def story(db):
+        async with db.producer() as producer:
+            for wrong in (producer.begin_transaction, producer.commit_transaction, functools.partial(producer.send_offsets, None)):
+                with pytest.raises(InvalidTransactionState, match="transactional_id="):
+                    await wrong()
 
     run(place, tmp_path, story)
 

@@ -203,6 +203,20 @@ def test_begin_commit_and_abort_by_hand(db):
     assert committed(db) == [b"a"]
 
 
+def test_a_producer_without_an_id_says_how_to_get_transactions(db):
+    with db.producer() as producer:
+        for wrong in (
+            producer.init_transactions,
+            producer.begin_transaction,
+            producer.commit_transaction,
+            producer.abort_transaction,
+            lambda: producer.send_offsets(None),
+            lambda: producer.send_offsets_to_transaction({}, None),
+        ):
+            with pytest.raises(errors.InvalidTransactionState, match="transactional_id="):
+                wrong()
+
+
 def test_a_second_user_of_an_id_fences_the_first(db):
     first, second = explicit(db), explicit(db)
     first.begin_transaction()

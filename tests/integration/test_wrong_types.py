@@ -21,6 +21,10 @@ CALLS = {
     "db.create_topic('u', config=5)": "config=5: allowed is a mapping or None",
     "db.create_topic('u', config=['a'])": "config=['a']",
     "db.create_topic('u', config={'cleanup.policy': 5})": "cleanup.policy=5: allowed is delete, compact",
+    "db.create_topic('u', assignments=[0])": "assignments=[0]: allowed are the nodes of each partition, whole numbers, or None",
+    "db.create_topic('u', assignments=[['0']])": "assignments=[['0']]",
+    "db.create_topic('u', assignments=['0'])": "assignments=['0']",
+    "db.alter_topic('t', partitions=4, assignments=[[0.0]])": "assignments=[[0.0]]",
     "db.alter_topic(None)": "name=None",
     "db.alter_topic('t', config=5)": "config=5",
     "db.alter_topic('t', partitions='4')": "partitions='4': allowed is a whole number or None",
@@ -173,7 +177,11 @@ def test_every_public_call_with_arguments_is_tried() -> None:
     untried = {
         "db": {"flush", "topics", "groups", "transactions", "close", "delete_group", "enforce_retention"},
         "log": {"flush", "watch", "unwatch", "open_transactions", "readable_end_offset", "latest_record"},
-        "producer": {"close", "refresh", "would_wait"},
+        "producer": {
+            "close", "refresh", "would_wait",
+            "init_transactions", "begin_transaction", "commit_transaction", "abort_transaction",
+            "send_offsets", "send_offsets_to_transaction",
+        },
         "consumer": {
             "close", "unsubscribe", "group_metadata", "hand_out", "give_back", "watch", "positions", "seek_to_beginning", "seek_to_end",
             "seek_to_timestamp", "lag", "pause", "resume", "paused", "committed", "seek_to_committed", "subscription", "assignment",
@@ -205,6 +213,7 @@ MISTAKES = [
     "log.append(b'x', timestamp_ms=-1)",
     "log.append(b'x', expected_offset=77)",
     "producer.send('nope', b'x')",
+    "producer.begin_transaction()",
     "db.producer(linger_ms=-1)",
     "db.consumer('t', auto_offset_reset='smallest')",
     "db.consumer('nope')",

@@ -35,6 +35,7 @@ SCALE = int(os.environ.get("LOGDB_TEST_SCALE", "1"))
 nodes, epochs, small = st.integers(1, 4), st.integers(1, 12), st.integers(0, 3)
 names, ids = st.sampled_from("tu"), st.sampled_from("ij")
 configs = st.dictionaries(st.sampled_from("ab"), st.integers(0, 1), max_size=2)
+assignments = st.lists(st.lists(nodes, max_size=3).map(tuple), min_size=1, max_size=2).map(tuple)
 
 COMMANDS = st.one_of(
     st.builds(
@@ -47,6 +48,8 @@ COMMANDS = st.one_of(
     st.builds(CreateTopic, names, ids, configs, st.integers(0, 3), st.integers(1, 3), st.booleans()),
     st.builds(AlterTopic, names, ids, configs, configs),
     st.builds(AddPartitions, names, ids, small, st.integers(0, 5)),
+    assignments.map(lambda named: CreateTopic("t", "i", {}, len(named), len(named[0]), False, named)),
+    st.builds(lambda known, named: AddPartitions("t", "i", known, known + len(named), named), small, assignments),
     st.builds(DeleteTopic, names, ids),
     st.builds(
         AlterInSync, nodes, epochs, names, ids, small, small, small, st.lists(st.builds(Replica, nodes, epochs), max_size=4).map(tuple)

@@ -13,7 +13,6 @@ from support.ports import free_port
 
 Found = TypeVar("Found")
 _FLAGS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.apache.logging.log4j.level=ERROR")
-_ARRIVES_S = 0.5
 _POLL_S = 0.05
 
 
@@ -47,14 +46,14 @@ class JavaProgram:
             time.sleep(_POLL_S)
         return found
 
-    def kill_while(self, what: Callable[[], object]) -> None:
-        """Kill it while something holds: the program stands still, and what it has sent has arrived, when that is looked at again."""
+    def kill_while(self, what: Callable[[], object], address: str) -> None:
+        """Kill it while something holds: it stands still, and the server there has read what it sent, when that is looked at again."""
 
         def stands() -> bool:
             if not what():
                 return False
             self.process.send_signal(signal.SIGSTOP)
-            time.sleep(_ARRIVES_S)
+            self.until(lambda: not _unread(address))
             if what():
                 return True
             self.process.send_signal(signal.SIGCONT)
@@ -72,6 +71,18 @@ class JavaProgram:
         """Ask it to end, and wait for that."""
         self.process.terminate()
         self.process.wait(60)
+
+
+def _unread(address: str) -> int:
+    """How many bytes clients on this machine have sent to a server's port that it has not read (proc(5), of Linux)."""
+    port, count = int(address.rpartition(":")[2]), 0
+    for table in ("tcp", "tcp6"):
+        for line in Path("/proc/net", table).read_text().splitlines()[1:]:
+            _, local, remote, _, queues, *_ = line.split()
+            unacknowledged, unread = (int(one, 16) for one in queues.split(":"))
+            local_port, remote_port = (int(one.rpartition(":")[2], 16) for one in (local, remote))
+            count += unread * (local_port == port) + unacknowledged * (remote_port == port)
+    return count
 
 
 @contextlib.contextmanager

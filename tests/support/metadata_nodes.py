@@ -37,7 +37,8 @@ class Node:
     def __init__(self, path, controller: Controller, number: int) -> None:
         self.store = Store.open(path, replicated=True, durability="fsync")
         self.topics = LocalTopics(self.store)
-        self.metadata = ClusterMetadata(SimpleNamespace(cluster="c", node=number, nodes=(1, 2, 3)), self.store, controller)
+        nodes = tuple(SimpleNamespace(number=one) for one in (1, 2, 3))
+        self.metadata = ClusterMetadata(SimpleNamespace(cluster="c", node=number, nodes=nodes), self.store, controller)
         controller.nodes.append(self)
         self.take(controller.machine.state)
 

@@ -186,8 +186,6 @@ LEFT_OUT = {
     "test_names_that_have_to_be_escaped": "a node tells of the groups that it coordinates",
     "test_it_is_told[BackupMismatch]": "it compares backups of directories",
     "test_the_error_is_told[500-50002-damaged_log]": "it damages a file of the only replica",
-    "test_a_request_is_refused[POST-/topics-body26-400-40002-one replica]": _NODE_0,
-    "test_a_request_is_refused[POST-/topics-body27-400-40002-numbered from 0]": _NODE_0,
     "test_the_exchanges_are_as_documented[v2_topics-by_library]": _NODE_0,
     "test_the_exchanges_are_as_documented[v2_topics-by_curl]": _NODE_0,
     "test_the_exchanges_are_as_documented[v3_clusters-by_library]": _NODE_0,

@@ -8,10 +8,12 @@ Sizes are those of CPython's objects: an empty object or array takes 20 to 60 ti
 
 import json
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
+from itertools import islice, repeat
 from typing import Any, NoReturn
 
 import msgspec
+from msgspec import inspect
 
 from logdb.model import Buffer
 from logdb.requests import coding
@@ -22,6 +24,7 @@ MEMORY_BYTES_MAX = 192 << 20
 _OBJECT_BYTES, _ARRAY_BYTES, _ITEM_BYTES = 192, 128, 56
 _BUT_STRUCTURE = bytes(set(range(256)) - set(b'[]{}"'))
 _AS_ARRAYS = bytes.maketrans(b"{}", b"[]")
+_NAMED_COUNT_MAX = 10  # unknown fields of an object, and objects that have some
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
@@ -59,8 +62,11 @@ def decode(kind: Any, data: Buffer, what: str) -> Any:
         return coding.decode(kind, data)
     except msgspec.ValidationError as error:
         value = parse(data)  # the first error may lie before invalid JSON
-        fields = getattr(coding.form(kind).wanted, "__struct_fields__", None)
+        wanted = coding.form(kind).wanted
+        fields = getattr(wanted, "__struct_fields__", None)
         wrong = None if fields is None else wrong_fields(value, fields)
+        if unknown := list(islice(_unknown_fields(inspect.type_info(wanted), value, ""), _NAMED_COUNT_MAX)):
+            wrong = f"has {'; '.join(unknown)}"
         raise ApiError(422, 422, f"{what}: {error}" if wrong is None else f"{what} {wrong}") from None
     except (ValueError, RecursionError) as error:
         raise ApiError(400, 400, f"the body is not JSON: {error}") from None
@@ -98,10 +104,32 @@ def wrong_fields(value: object, allowed: Collection[str], required: Collection[s
     if not isinstance(value, dict):
         return f"is {value!r:.80}, wanted is an object of {', '.join(allowed) or 'no fields'}"
     if unknown := [name for name in value if name not in allowed]:
-        return f"has a field {unknown[0]!r:.80}, allowed are {', '.join(allowed) or 'none'}"
+        return f"has {_named(unknown, allowed)}"
     if missing := [name for name in required if name not in value]:
         return f"lacks {', '.join(missing)}"
     return None
+
+
+def _unknown_fields(kind: inspect.Type, value: object, path: str) -> Iterator[str]:
+    """The unknown fields of each object in a value that is to be of a type, with their paths."""
+    if isinstance(kind, inspect.UnionType):
+        for one in kind.types:
+            yield from _unknown_fields(one, value, path)
+    elif isinstance(kind, inspect.StructType) and isinstance(value, dict):
+        known = {field.encode_name: field.type for field in kind.fields}
+        if unknown := [f"{path}{name}" for name in value if name not in known]:
+            yield _named(unknown, known)
+        for name, one in known.items():
+            yield from _unknown_fields(one, value.get(name), f"{path}{name}.")
+    elif isinstance(kind, inspect.ListType | inspect.TupleType) and isinstance(value, list):
+        kinds = repeat(kind.item_type) if isinstance(kind, inspect.ListType) else kind.item_types
+        for number, (one, part) in enumerate(zip(kinds, value, strict=False)):
+            yield from _unknown_fields(one, part, f"{path.removesuffix('.')}[{number}].")
+
+
+def _named(unknown: Sequence[str], allowed: Collection[str]) -> str:
+    names = ", ".join(f"{name!r:.80}" for name in unknown[:_NAMED_COUNT_MAX])
+    return f"{'a field' if len(unknown) == 1 else 'fields'} {names}, allowed are {', '.join(allowed) or 'none'}"
 
 
 def refuse_constant(name: str) -> NoReturn:

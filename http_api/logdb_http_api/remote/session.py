@@ -204,10 +204,16 @@ class RemoteSession(Session):
         replication_factor: int | None = None,
         config: Mapping[str, object] | None = None,
         if_not_exists: bool = False,
+        assignments: Sequence[Sequence[int]] | None = None,
     ) -> TopicInfo:
         config = {**dict.fromkeys(SERVED_TOPIC_DEFAULTS), **(config or {})}  # None: the server's options apply instead
         info = super().create_topic(
-            name, partitions=partitions, replication_factor=replication_factor, config=config, if_not_exists=if_not_exists
+            name,
+            partitions=partitions,
+            replication_factor=replication_factor,
+            config=config,
+            if_not_exists=if_not_exists,
+            assignments=assignments,
         )
         self._learn(info)
         return info

@@ -15,7 +15,7 @@ from aiohttp import web
 from logdb.errors import InvalidPartitions, UnknownPartition
 from logdb.model import BY_DEFAULT, TOPIC_CONFIGS, ConfigValue, PartitionInfo, TopicInfo, TopicPartition
 from logdb.requests.acls import spelled
-from logdb.requests.topics import DescribeConfigs, Reassignments
+from logdb.requests.topics import Assignments, DescribeConfigs, Reassignments
 from logdb.store.protocols import BrokerInfo, PartitionState
 from logdb_http_api.door.request import Request, answer, no_content
 from logdb_http_api.door.routing import Routes
@@ -191,31 +191,42 @@ def _all_topics(request: Request) -> web.Response:
 @of_cluster
 async def create_topic(request: Request) -> web.StreamResponse:
     body = await read_object(request, *_OF_NEW_TOPIC)
-    name, partition_count, factor = text(body, "topic_name"), *_counts(request, body)
+    name, partition_count, factor = text(body, "topic_name"), whole(body, "partitions_count"), whole(body, "replication_factor")
+    assignments = _assignments(body)
     config = {text(entry, "name"): entry.get("value") for entry in objects(body, "configs", "name", "value")}
     given = {key: value for key, value in config.items() if value is not None}
     validate_only = flag(body, "validate_only")
     create = request.session.check_new_topic if validate_only else request.session.create_topic
-    info = await request.change(create, name, partitions=partition_count, replication_factor=factor, config=given)
+    info = await request.change(
+        create,
+        name,
+        partitions=BY_DEFAULT if partition_count is None else partition_count,
+        replication_factor=factor,
+        config=given,
+        assignments=assignments,
+    )
     place = {"Location": url(request, request.path("cluster_id"), "topics", name)}
-    unmade_factor = (factor or BY_DEFAULT) if validate_only and request.door.access.is_replicated else None
+    asked = len(assignments[0]) if assignments else factor or BY_DEFAULT
+    unmade_factor = asked if validate_only and request.door.access.is_replicated else None
     response = answer(_topic(request, info, unmade_factor), status=200 if validate_only else 201)
     response.headers.update(place)
     return response
 
 
-def _counts(request: Request, body: dict[str, Any]) -> tuple[int, int | None]:
-    """The number of partitions of a new topic, and of replicas; the only valid placement of replicas is on a single broker."""
-    factor, assignments, access = whole(body, "replication_factor"), body.get("replicas_assignments"), request.door.access
-    if not assignments:
-        return BY_DEFAULT if (count := whole(body, "partitions_count")) is None else count, factor
-    if access.is_replicated:
-        raise ApiError(*REFUSED, "replicas_assignments: the controller places replicas; give replication_factor")
-    if not isinstance(assignments, dict) or any(replicas != [access.node_id] for replicas in assignments.values()):
-        raise ApiError(*REFUSED, f"replicas_assignments: each partition has one replica, on broker {access.node_id}")
-    if sorted(assignments) != sorted(map(str, range(len(assignments)))):
+def _assignments(body: dict[str, Any]) -> Assignments | None:
+    """The brokers of each partition of a new topic; None: they are not named."""
+    given = body.get("replicas_assignments")
+    if not given:
+        return None
+    if not isinstance(given, dict) or not all(map(_are_brokers, given.values())):
+        raise malformed("replicas_assignments", given, "the ids of brokers for each partition")
+    if sorted(given) != sorted(map(str, range(len(given)))):
         raise ApiError(*REFUSED, "replicas_assignments: partitions are numbered from 0, without a gap")
-    return len(assignments), factor
+    return tuple(tuple(given[str(number)]) for number in range(len(given)))
+
+
+def _are_brokers(value: object) -> bool:
+    return isinstance(value, list) and all(type(one) is int for one in value)
 
 
 @routes.get(TOPIC, "A topic", needs=("Describe Topic",), takes=(_OPERATIONS,), gives=shapes.one(shapes.TOPIC))

@@ -37,31 +37,27 @@ async def _create(call: Call, topic: Values, *, is_twice: bool) -> Values:
     return {
         **made,
         "num_partitions": info.partition_count,
-        "replication_factor": _replication_factor(call, info, counts["replication_factor"]),
+        "replication_factor": _replication_factor(call, info, counts),
         "configs": [one.described() for one in configs.of_topic(info.config)],
     }
 
 
-def _replication_factor(call: Call, info: TopicInfo, asked: int) -> int:
+def _replication_factor(call: Call, info: TopicInfo, asked: Values) -> int:
     """How many replicas a topic has; of one that only could be made in a cluster, what was asked for."""
     if call.values["validate_only"] and call.door.access.is_replicated:
-        return asked
+        return len(asked["assignments"][0]) if "assignments" in asked else asked["replication_factor"]
     return len(call.door.access.placement(info)[0].replicas)
 
 
 def _counts(call: Call, topic: Values) -> tuple[Code, str, dict[str, Any]]:
-    """How many partitions and replicas are asked for; a controller places replicas itself."""
-    count, factor, assignments = topic["num_partitions"], topic["replication_factor"], topic["assignments"]
-    if assignments:
-        node, is_replicated = call.door.access.node_id, call.door.access.is_replicated
-        indexes = sorted(one["partition_index"] for one in assignments)
-        if (count, factor) != (-1, -1):
-            return Code.INVALID_REQUEST, "partitions are assigned and counted", {}
-        if is_replicated:
-            return Code.INVALID_REPLICA_ASSIGNMENT, "the controller places replicas: give their number", {}
-        if indexes != list(range(len(assignments))) or any(one["broker_ids"] != [node] for one in assignments):
-            return Code.INVALID_REPLICA_ASSIGNMENT, f"wanted are partitions from 0 on, each on the broker {node}", {}
-        count = len(assignments)
+    """How many partitions and replicas are asked for, or the brokers of each partition."""
+    count, factor = topic["num_partitions"], topic["replication_factor"]
+    if given := sorted((one["partition_index"], tuple(one["broker_ids"])) for one in topic["assignments"]):
+        if (count, factor) != (BY_DEFAULT, BY_DEFAULT):
+            return Code.INVALID_REQUEST, "partitions are assigned and counted: num_partitions and replication_factor are then -1", {}
+        if [index for index, _ in given] != list(range(len(given))):
+            return Code.INVALID_REPLICA_ASSIGNMENT, "wanted are all partitions from 0 on, each once", {}
+        return Code.NONE, "", {"assignments": tuple(brokers for _, brokers in given)}
     return Code.NONE, "", {"partitions": call.door.num_partitions if count == BY_DEFAULT else count, "replication_factor": factor}
 
 

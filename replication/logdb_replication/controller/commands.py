@@ -34,6 +34,7 @@ TopicId = Annotated[str, msgspec.Meta(pattern=r"\A[0-9A-Za-z_-]{1,64}\Z")]
 Config = dict[Text, ConfigValue]
 FORMER_COUNT_MAX, REPLICA_COUNT_MAX = 100, 64
 Nodes = Annotated[tuple[NodeId, ...], msgspec.Meta(max_length=REPLICA_COUNT_MAX)]
+Assignments = Annotated[tuple[Nodes, ...], msgspec.Meta(max_length=PARTITION_COUNT_MAX)]
 
 
 class _Command(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
@@ -87,8 +88,11 @@ class DrainBroker(_Command, frozen=True):
 # ---------------------------------------------------------------- topics
 
 
-class CreateTopic(_Command, frozen=True):
-    """Answered by ``TopicIs``; ``topic_id``: drawn by the one who asks, so that a repeat is told from another topic."""
+class CreateTopic(_Command, frozen=True, omit_defaults=True):
+    """Answered by ``TopicIs``; ``topic_id``: drawn by the one who asks, so that a repeat is told from another topic.
+
+    ``assignments``: as of ``AddPartitions``.
+    """
 
     name: Name
     topic_id: TopicId
@@ -96,6 +100,7 @@ class CreateTopic(_Command, frozen=True):
     partitions: Annotated[int, msgspec.Meta(le=2**31 - 1)]
     replication_factor: Annotated[int, msgspec.Meta(le=2**15 - 1)]
     if_not_exists: bool = False
+    assignments: Assignments = ()
 
 
 class ImportedTopic(typing.NamedTuple):
@@ -151,7 +156,7 @@ class AddPartitions(_Command, frozen=True, omit_defaults=True):
     topic_id: TopicId
     known_count: Count
     count: Count
-    assignments: Annotated[tuple[Nodes, ...], msgspec.Meta(max_length=PARTITION_COUNT_MAX)] = ()
+    assignments: Assignments = ()
 
 
 class DeleteTopic(_Command, frozen=True):

@@ -206,8 +206,9 @@ def _create(state: ClusterState, command: CreateTopic) -> tuple[ClusterState, An
             raise TopicExists(command.name)
         return state, TopicIs(state.index, known)
     _check_count(state, command.name, command.partitions, 1, command.partitions)
-    partitions = tuple(placed(state, command.partitions, command.replication_factor))
-    return _with_topic(state, TopicState(command.name, command.topic_id, command.config, partitions))
+    factor, named = command.replication_factor, command.assignments
+    found = assigned(state, command.name, 0, command.partitions, factor, named) if named else placed(state, command.partitions, factor)
+    return _with_topic(state, TopicState(command.name, command.topic_id, command.config, tuple(found)))
 
 
 def _promote(state: ClusterState, command: Promote) -> tuple[ClusterState, Answer]:
@@ -260,7 +261,8 @@ def _add_partitions(state: ClusterState, command: AddPartitions) -> tuple[Cluste
         raise StateChanged(f"the number of partitions of topic {topic.name!r}")
     _check_count(state, topic.name, command.count, known, command.count - known)
     added, factor = command.count - known, len(topic.partitions[0].assignment)
-    found = assigned(state, topic, added, command.assignments) if command.assignments else placed(state, added, factor)
+    named = command.assignments
+    found = assigned(state, topic.name, known, added, factor, named) if named else placed(state, added, factor)
     return _with_topic(state, replace(topic, partitions=(*topic.partitions, *found)))
 
 

@@ -5,7 +5,7 @@
                       next one in turn
 
 Brokers that may lead come before those that are fenced or draining; these get replicas only where there are too few others, and are not in
-sync at first.  An operator may name the replicas of partitions that are added (``assigned``).
+sync at first.  An operator may name the replicas (``assigned``).
 """
 
 from collections import Counter
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from logdb.errors import InvalidReassignment, InvalidReplicationFactor
 from logdb.store.protocols import PartitionState
 from logdb.store.topics import check_assignment_count
-from logdb_replication.controller.state import BrokerState, ClusterState, TopicState
+from logdb_replication.controller.state import BrokerState, ClusterState
 
 
 def placed(state: ClusterState, count: int, replication_factor: int) -> list[PartitionState]:
@@ -44,31 +44,35 @@ def placed(state: ClusterState, count: int, replication_factor: int) -> list[Par
     return found
 
 
-def assigned(state: ClusterState, topic: TopicState, count: int, assignments: Sequence[tuple[int, ...]]) -> list[PartitionState]:
-    """So many partitions that are added to a topic, on the nodes that are named for each.
+def assigned(
+    state: ClusterState, topic: str, known: int, count: int, replication_factor: int, assignments: Sequence[tuple[int, ...]]
+) -> list[PartitionState]:
+    """So many new partitions of a topic, which has ``known`` ones, on the nodes that are named for each.
 
     Raises:
-        InvalidReassignment: Nodes are named for another number of partitions; or of one of them a node twice, one that has never
-            registered, another number than the topic's first partition has, or none that may lead.
+        InvalidReassignment: Nodes are named for another number of partitions; or of one of them none, a node twice, one that has never
+            registered, another number than the replication factor, or none that may lead.
 
-    Source: Kafka's ``ReplicationControlManager.createPartitions``.
+    Source: Kafka's ``ReplicationControlManager``, ``createTopic`` and ``createPartitions``.
     """
-    known, factor = len(topic.partitions), len(topic.partitions[0].assignment)
-    check_assignment_count(topic.name, count, known, assignments)
+    check_assignment_count(topic, count, known, assignments)
+    of_others = f"{replication_factor} in the topic's first partition" if known else f"the replication factor is {replication_factor}"
     found = []
     for number, nodes in enumerate(assignments, known):
         reason = objection_to(nodes, state.brokers)
-        if not reason and len(nodes) != factor:
-            reason = f"they are {len(nodes)}, and {factor} in the topic's first partition"
+        if not reason and len(nodes) != replication_factor:
+            reason = f"they are {len(nodes)}, and {of_others}"
         able = () if reason else tuple(node for node in nodes if _is_able(state.brokers[node]))
         if reason or not able:
-            raise InvalidReassignment(topic.name, number, nodes, reason or "none of them may lead: they are fenced, or drain")
+            raise InvalidReassignment(topic, number, nodes, reason or "none of them may lead: they are fenced, or drain")
         found.append(PartitionState(able[0], 0, nodes, able))
     return found
 
 
 def objection_to(nodes: Sequence[int], brokers: Mapping[int, BrokerState]) -> str:
     """Why these cannot be the replicas of any partition; empty: they can."""
+    if not nodes:
+        return "one is needed at least"
     if len(set(nodes)) < len(nodes):
         return "each node has one replica at most"
     return next((f"node {node} has never registered" for node in nodes if node not in brokers), "")

@@ -37,6 +37,7 @@ from logdb.requests.session import Session
 from logdb.requests.topics import (
     AlterConfigs,
     AlterTopic,
+    Assignments,
     Backup,
     CheckNewTopic,
     CheckTopicConfigs,
@@ -326,9 +327,10 @@ class AuthorizedSession(Session):
         partitions: int = BY_DEFAULT,
         replication_factor: int | None = None,
         config: Mapping[str, ConfigValue | None] | None = None,
+        assignments: Assignments | None = None,
     ) -> TopicInfo:
         """The topic that ``create_topic`` would create; raises what it would raise."""
-        return self.submit(CheckNewTopic(name, partitions, config, replication_factor))
+        return self.submit(CheckNewTopic(name, partitions, config, replication_factor, assignments))
 
     def check_topic_configs(self, name: str, config: Mapping[str, ConfigValue | None]) -> None:
         """Raise what ``alter_topic`` would raise; changes nothing."""
@@ -358,7 +360,9 @@ class AuthorizedSession(Session):
             return self.carry_out(request, go_on=self._go_on)
 
     def _count(self, request: CreateTopic | CheckNewTopic) -> int:
-        return self._broker.default_partition_count if request.partitions == BY_DEFAULT else request.partitions
+        if request.partitions != BY_DEFAULT:
+            return request.partitions
+        return self._broker.default_partition_count if request.assignments is None else len(request.assignments)
 
     def _check_new(self, request: CheckNewTopic) -> TopicInfo:
         limits, bounded = self._access.partitions, self._is_bounded()

@@ -5,7 +5,7 @@ import functools
 from collections.abc import Callable, Coroutine, Generator
 from math import inf
 from types import TracebackType
-from typing import Any, Concatenate, Self
+from typing import TYPE_CHECKING, Any, Concatenate, Self
 
 from logdb.aio.consuming import Consumer
 from logdb.aio.mirror import Mirror, P, Threads, Wake, in_thread
@@ -66,6 +66,10 @@ class Producer(Mirror[producers.Producer]):
     send = sending(producers.Producer.send)
     flush = in_thread(producers.Producer.flush)
     close = in_thread(producers.Producer.close)
+
+    if not TYPE_CHECKING:
+        init_transactions = begin_transaction = commit_transaction = abort_transaction = in_thread(producers.Producer.begin_transaction)
+        send_offsets = send_offsets_to_transaction = begin_transaction
 
     async def __aenter__(self) -> Self:
         return self

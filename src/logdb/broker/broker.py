@@ -288,6 +288,7 @@ class Broker:
         replication_factor: int | None = None,
         config: Mapping[str, object] | None = None,
         if_not_exists: bool = False,
+        assignments: Sequence[Sequence[int]] | None = None,
         go_on: Callable[[], None] = always,
     ) -> TopicInfo:
         return self._metadata.create_topic(
@@ -296,6 +297,7 @@ class Broker:
             replication_factor=replication_factor,
             config=self._of_new(config),
             if_not_exists=if_not_exists,
+            assignments=assignments,
             go_on=go_on,
         )
 
@@ -306,10 +308,11 @@ class Broker:
         partitions: int = BY_DEFAULT,
         replication_factor: int | None = None,
         config: Mapping[str, object] | None = None,
+        assignments: Sequence[Sequence[int]] | None = None,
     ) -> TopicInfo:
         """The topic that ``create_topic`` would create; raises what it would raise."""
         return self._metadata.check_new_topic(
-            name, partitions=partitions, replication_factor=replication_factor, config=self._of_new(config)
+            name, partitions=partitions, replication_factor=replication_factor, config=self._of_new(config), assignments=assignments
         )
 
     def serve_topics(self, told: Mapping[str, object]) -> None:
@@ -426,12 +429,15 @@ class Broker:
     def cluster_nodes(self) -> ClusterNodes:
         if not self.is_replicated:
             return ClusterNodes((), {})
-        serving = tuple(broker.node_id for broker in self.brokers() if not broker.fenced)
+        brokers = self.brokers()
+        serving = tuple(broker.node_id for broker in brokers if not broker.fenced)
+        found = ((broker.node_id, broker.address("kafka") or broker.address("http")) for broker in brokers)
+        addresses = tuple((node_id, address) for node_id, address in found if address is not None)
         partitions: dict[TopicPartition, PartitionState] = {}
         for info in self.topics(internal=True):
             with contextlib.suppress(UnknownTopic, UnknownPartition):  # it was deleted meanwhile
                 partitions |= {TopicPartition(info.name, number): state for number, state in enumerate(self.placement(info))}
-        return ClusterNodes(serving, partitions)
+        return ClusterNodes(serving, partitions, addresses)
 
     @property
     def controller_id(self) -> int | None:

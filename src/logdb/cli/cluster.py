@@ -229,13 +229,13 @@ def brokers() -> None:
 def list_brokers(session: Session, /, config: str) -> None:
     """Show each broker: where it is, whether it may lead, how many partitions it leads, has, and is in sync with."""
     session.refuse_servers("brokers asks the controllers, which cluster.toml names")
-    found = of_the_cluster("brokers")(config)
+    found = [{**one, "state": _state_of(one)} for one in of_the_cluster("brokers")(config)]
     if session.as_json:
         emit({"brokers": found})
         return
     columns = ("node", "http", "rack", "state", "leads", "replicas", "in sync")
     table(columns, [
-        [one["node"], one["addresses"].get("http", ""), one["rack"], _state_of(one), one["leads"], one["replicas"], one["in_sync"]]
+        [one["node"], one["addresses"].get("http", ""), one["rack"], one["state"], one["leads"], one["replicas"], one["in_sync"]]
         for one in found
     ])  # fmt: skip
 

@@ -111,14 +111,14 @@ def show_offsets(group_id: str, rows: Sequence[GroupOffset]) -> None:
 
 
 def _coordinator(session: Session, db: "logdb.Database", group_id: str) -> tuple[str | None, int]:
-    """Address and id: of a cluster's node the id alone, -1 if no node coordinates the group now, or none may be seen."""
+    """Address and id; the id is -1 if no node of a cluster coordinates the group now, or none may be seen."""
     nodes = db._session.cluster_nodes()
     if not nodes.serving:
         return session.place.rpartition("://")[2], 0
     count = sum(where.topic == INTERNAL_TOPICS[0] for where in nodes.partitions)
     partition = TopicPartition(INTERNAL_TOPICS[0], partition_of(group_id, count)) if count else None
     leader = nodes.partitions[partition].leader if partition is not None else None
-    return None, -1 if leader is None else leader
+    return (None, -1) if leader is None else (dict(nodes.addresses).get(leader), leader)
 
 
 def describe_one(session: Session, db: "logdb.Database", group_id: str, what: str, *, verbose: bool) -> dict[str, object]:

@@ -175,7 +175,7 @@ def by_flags(
 
     Args:
         lines: What is printed of a topic that is described.
-        placed: The nodes of each partition, also of those that are there already, as kafka-topics has it.
+        placed: The nodes of each partition; with alter also of those that are there already, as kafka-topics has it.
         quiet: A topic that exists (create) or does not exist (the others) is no error.
     """
     if action in ("list", "describe"):
@@ -192,13 +192,20 @@ def by_flags(
         return
     if topic is None:
         raise click.UsageError(f"--{action} needs --topic")
-    if placed is not None and (action != "alter" or partitions is None):
-        raise click.UsageError("--replica-assignment goes with --alter and --partitions; a new topic is placed by the cluster")
+    if placed is not None and action != "create" and (action != "alter" or partitions is None):
+        raise click.UsageError("--replica-assignment goes with --create, or with --alter and --partitions")
+    if placed is not None and action == "create" and (partitions, replication_factor) != (None, None):
+        raise click.UsageError("--replica-assignment names all replicas of a new topic: without --partitions and --replication-factor")
     if action == "create":
         with session.write(create=True) as db:
             is_there = session.kafka and quiet and topic in [one.name for one in db.topics(internal=True)]
             info = db.create_topic(
-                topic, partitions=partitions or BY_DEFAULT, replication_factor=replication_factor, config=dict(config), if_not_exists=quiet
+                topic,
+                partitions=partitions or BY_DEFAULT,
+                replication_factor=replication_factor,
+                config=dict(config),
+                if_not_exists=quiet,
+                assignments=placed,
             )
         if session.kafka and not is_there and {".", "_"} & set(topic):
             click.echo(_COLLIDING)
@@ -254,7 +261,7 @@ _FLAGS = ActionFlags("kafka-topics", "list", "create", "describe", "alter", "del
     short_help="Create, list, describe, alter, delete topics.",
     invoke_without_command=True,
     epilog="The flags of kafka-topics work too: --list, --create, --describe, --alter, --delete with --topic, --partitions, "
-    "--replication-factor, --replica-assignment (with --alter), --config, --delete-config, --if-exists, --if-not-exists, "
+    "--replication-factor, --replica-assignment, --config, --delete-config, --if-exists, --if-not-exists, "
     "--exclude-internal; they print as it does.",
 )
 @common

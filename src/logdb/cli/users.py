@@ -182,11 +182,18 @@ def add(session: Session, /, name: str, no_password: bool, super_user: bool, **g
         raise click.UsageError("give a password or --no-password, not both")
     password = None if no_password else password_of(given["password_stdin"], given["password_env"])
     with secured.first(session) as admin:
+        there = {one.name: one for one in admin.users().users if no_password}.get(name)
         try:
             admin.add_user(name, password, super_user=super_user, iterations=given["iterations"], insecure=given["insecure"])
         except CredentialExists as error:
             raise click.UsageError(f"{error}: logdb users passwd {name}") from None
-    _say(session, f"added user {name}", name)
+    if session.as_json:
+        emit({"user": name, "added": there is None})
+    elif there is None:
+        say(f"added user {name}")
+    else:
+        changed = "made a super user" if super_user and not there.super_user else "nothing was changed"
+        say(f"{name} is there already, without a password: {changed}")
 
 
 @users.command()

@@ -6,8 +6,10 @@ Finds the partition of records, and makes producers, consumers and tables; ``_ba
 import atexit
 import contextlib
 import logging
+import operator
 import os
 import re
+import reprlib
 import threading
 import weakref
 from abc import abstractmethod
@@ -117,6 +119,7 @@ class Database(Administration):
         replication_factor: int | None = None,
         config: Mapping[str, object] | None = None,
         if_not_exists: bool = False,
+        assignments: Sequence[Sequence[int]] | None = None,
     ) -> TopicInfo:
         """Create a topic; when this returns, it is durable.
 
@@ -128,6 +131,8 @@ class Database(Administration):
                 kept forever without ``retention.ms`` or ``retention.bytes``; behind a URL, the server may have other defaults
                 (``logdb serve --topic-config``, ``log.retention.ms``): see the ``config`` of the result.
             if_not_exists: Return an existing topic instead of raising.
+            assignments: Of a cluster, the nodes of each partition, the preferred leader first; all have equally many, and ``partitions``
+                and ``replication_factor`` are left out.  None: the controller chooses them.
 
         Returns:
             The topic, with all configs that were set, also by the server.
@@ -135,12 +140,18 @@ class Database(Administration):
         Raises:
             TopicExists, InvalidTopic, InvalidPartitions, InvalidConfig: see ``logdb.errors``.
             InvalidReplicationFactor: There are fewer brokers; a directory is one.
+            InvalidReassignment: A partition cannot have the nodes of ``assignments``.
             CodecMissing: The package of ``compression.type`` is not installed; behind a URL, at the server.
             ReadOnly, SyncFailed, DiskFull: Nothing was created.
         """
         check_topic_name(name)
         return self._base.create_topic(
-            name, partitions=partitions, replication_factor=replication_factor, config=config, if_not_exists=if_not_exists
+            name,
+            partitions=partitions,
+            replication_factor=replication_factor,
+            config=config,
+            if_not_exists=if_not_exists,
+            assignments=_nodes(assignments),
         )
 
     @checked_call
@@ -166,7 +177,7 @@ class Database(Administration):
         """
         if partitions is not None and name in INTERNAL_TOPICS:
             raise InvalidPartitions(name, partitions, "the partition of a group or transactional id depends on their number")
-        info = self._base.alter_topic(name, config=config, partitions=partitions, assignments=assignments)
+        info = self._base.alter_topic(name, config=config, partitions=partitions, assignments=_nodes(assignments))
         self._topic_changed(name)
         return info
 
@@ -439,6 +450,7 @@ class Database(Administration):
         Raises:
             InvalidConfig: An option is invalid; the error names it.
             UnknownTopic: One of the topics does not exist.
+            ReadOnly: The database was opened with ``mode="r"``, where a group has no members; ``assign`` reads on from its offsets.
         """
         from logdb.client.consumer.config import ConsumerConfig
         from logdb.client.consumer.consumer import Consumer
@@ -780,6 +792,15 @@ class Database(Administration):
             except Exception as error:  # noqa: BLE001 -- the others are to be closed, too
                 failure = failure or error
         return failure
+
+
+def _nodes(assignments: Sequence[Sequence[int]] | None) -> Sequence[Sequence[int]] | None:
+    """The nodes of each partition, as whole numbers; raises TypeError."""
+    try:
+        return None if assignments is None else [list(map(operator.index, nodes)) for nodes in assignments]
+    except TypeError:
+        wrong = f"assignments={reprlib.repr(assignments)}: allowed are the nodes of each partition, whole numbers, or None"
+        raise TypeError(wrong) from None
 
 
 def _close_all() -> None:

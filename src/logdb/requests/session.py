@@ -90,6 +90,7 @@ class Session(Protocol):
         replication_factor: int | None = None,
         config: Mapping[str, object] | None = None,
         if_not_exists: bool = False,
+        assignments: Sequence[Sequence[int]] | None = None,
     ) -> TopicInfo:
         """See ``Database.create_topic``."""
         return self.submit(
@@ -99,6 +100,7 @@ class Session(Protocol):
                 config=cast("topics.Config | None", config),
                 if_not_exists=if_not_exists,
                 replication_factor=replication_factor,
+                assignments=_placed(assignments),
             )
         )
 
@@ -111,9 +113,10 @@ class Session(Protocol):
         assignments: Sequence[Sequence[int]] | None = None,
     ) -> TopicInfo:
         """See ``Database.alter_topic``."""
-        placed = None if assignments is None else tuple(map(tuple, assignments))
         return self.submit(
-            requests.topics.AlterTopic(name=name, config=cast("topics.Config | None", config), partitions=partitions, assignments=placed)
+            requests.topics.AlterTopic(
+                name=name, config=cast("topics.Config | None", config), partitions=partitions, assignments=_placed(assignments)
+            )
         )
 
     def topics(self, *, internal: bool = False) -> list[TopicInfo]:
@@ -510,3 +513,7 @@ class Session(Protocol):
             InvalidProducer: The id is unknown.
         """
         self.submit(requests.transactions.AbortTransaction(transactional_id=transactional_id))
+
+
+def _placed(assignments: Sequence[Sequence[int]] | None) -> "topics.Assignments | None":
+    return None if assignments is None else tuple(map(tuple, assignments))

@@ -15,7 +15,7 @@ from logdb.store.protocols import PartitionState
 
 Config: TypeAlias = Mapping[str, ConfigValue | None]
 Assignments: TypeAlias = tuple[tuple[int, ...], ...]
-"""The nodes of each partition that is added, the preferred leader first."""
+"""The nodes of each new partition, the preferred leader first."""
 
 # ---------------------------------------------------------------- what there is
 
@@ -76,10 +76,10 @@ class ClusterNodes(Request[protocols.ClusterNodes], frozen=True):
 
     def visible(self, answer: protocols.ClusterNodes, may: May) -> protocols.ClusterNodes:
         shown = {name for name in {where.topic for where in answer.partitions} if may("Describe", "Topic", name)}
-        return protocols.ClusterNodes(
-            serving=answer.serving if may("Describe", "Cluster", CLUSTER) else (),
-            partitions={where: state for where, state in answer.partitions.items() if where.topic in shown},
-        )
+        partitions = {where: state for where, state in answer.partitions.items() if where.topic in shown}
+        if not may("Describe", "Cluster", CLUSTER):
+            return protocols.ClusterNodes((), partitions)
+        return answer._replace(partitions=partitions)
 
 
 class Wait(Request[bool], frozen=True):
@@ -99,6 +99,7 @@ class CreateTopic(Request[TopicInfo], frozen=True):
     config: Config | None = None
     if_not_exists: bool = False
     replication_factor: int | None = None
+    assignments: Assignments | None = None
 
     @property
     def is_repeatable(self) -> bool:
@@ -114,6 +115,7 @@ class CheckNewTopic(Request[TopicInfo], frozen=True):
     partitions: int = BY_DEFAULT
     config: Config | None = None
     replication_factor: int | None = None
+    assignments: Assignments | None = None
 
 
 class AlterTopic(Request[TopicInfo], frozen=True):

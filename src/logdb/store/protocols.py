@@ -524,10 +524,15 @@ class BrokerInfo(NamedTuple):
 
 
 class ClusterNodes(NamedTuple):
-    """What changes in ``ClusterEvent``: the brokers that serve, and who leads each partition and is in sync with it."""
+    """What changes in ``ClusterEvent``: the brokers that serve, and who leads each partition and is in sync with it.
+
+    ``addresses``: each broker and its HOST:PORT, where Kafka's clients reach it, or without a Kafka door HTTP's; a server of an earlier
+    version tells none.
+    """
 
     serving: tuple[int, ...]
     partitions: Mapping[TopicPartition, PartitionState]
+    addresses: tuple[tuple[int, str], ...] = ()
 
 
 class Following(Protocol):
@@ -665,6 +670,7 @@ class Metadata(Protocol):
         replication_factor: int | None = None,
         config: Mapping[str, object] | None = None,
         if_not_exists: bool = False,
+        assignments: Sequence[Sequence[int]] | None = None,
         go_on: Callable[[], None] = always,
     ) -> TopicInfo:
         """Create a topic; see ``Database.create_topic``.
@@ -680,6 +686,7 @@ class Metadata(Protocol):
         partitions: int = BY_DEFAULT,
         replication_factor: int | None = None,
         config: Mapping[str, object] | None = None,
+        assignments: Sequence[Sequence[int]] | None = None,
     ) -> TopicInfo:
         """The topic that ``create_topic`` would make, without an id; raises what that would, and changes nothing."""
 

@@ -239,6 +239,7 @@ class Store:
         replication_factor: int | None = None,
         config: Mapping[str, object] | None = None,
         if_not_exists: bool = False,
+        assignments: Sequence[Sequence[int]] | None = None,
         go_on: Callable[[], None] = always,
         topic_id: str | None = None,
     ) -> TopicInfo:
@@ -248,14 +249,24 @@ class Store:
             go_on: Called before each partition is created: an error that it raises ends the call, and removes what was created.
             topic_id: That a controller gave it; None: a new one.
         """
-        count = self._checked_count(partitions, replication_factor)
+        count = self._checked_count(name, partitions, replication_factor, assignments)
         return self.writer.create_topic(name, count, config or {}, if_not_exists=if_not_exists, go_on=go_on, topic_id=topic_id)
 
-    def _checked_count(self, partitions: int, replication_factor: int | None) -> int:
-        """The number of partitions of a new topic; raises InvalidReplicationFactor: a directory has one replica of each."""
+    def _checked_count(
+        self, name: str, partitions: int, replication_factor: int | None, assignments: Sequence[Sequence[int]] | None
+    ) -> int:
+        """The number of partitions of a new topic; raises unless each has one replica, this directory."""
         if replication_factor not in (None, BY_DEFAULT, 1):
             raise InvalidReplicationFactor(replication_factor, 1)
-        return self.default_partition_count if partitions == BY_DEFAULT else partitions
+        if assignments is not None:
+            self._check_nodes(name, 0, assignments)
+        return topics.new_count(name, partitions, assignments, self.default_partition_count)
+
+    def _check_nodes(self, name: str, known: int, assignments: Sequence[Sequence[int]]) -> None:
+        """Raise InvalidReassignment unless this node is named for each partition that is added to the ``known`` ones."""
+        for number, nodes in enumerate(assignments, known):
+            if tuple(nodes) != (self.node_id,):
+                raise InvalidReassignment(name, number, tuple(nodes), self._one_node)
 
     def check_new_topic(
         self,
@@ -264,9 +275,11 @@ class Store:
         partitions: int = BY_DEFAULT,
         replication_factor: int | None = None,
         config: Mapping[str, object] | None = None,
+        assignments: Sequence[Sequence[int]] | None = None,
     ) -> TopicInfo:
         """The topic that ``create_topic`` would create, without an id; raises what it would raise."""
-        return self.writer.check_new_topic(name, self._checked_count(partitions, replication_factor), config or {})
+        count = self._checked_count(name, partitions, replication_factor, assignments)
+        return self.writer.check_new_topic(name, count, config or {})
 
     def check_topic_configs(self, name: str, config: Mapping[str, object], *, replace: bool = False) -> None:
         """Raise what ``alter_topic`` would raise; changes nothing."""
@@ -278,9 +291,7 @@ class Store:
         topics.check_partition_count(name, partitions, known)
         if assignments is not None:
             topics.check_assignment_count(name, partitions - known, known, assignments)
-        for number, nodes in enumerate(assignments or (), known):
-            if tuple(nodes) != (self.node_id,):
-                raise InvalidReassignment(name, number, tuple(nodes), self._one_node)
+            self._check_nodes(name, known, assignments)
 
     @property
     def _one_node(self) -> str:

@@ -17,6 +17,7 @@ from logdb.errors import CatalogueDamaged, InvalidConfig, InvalidPartitions, Inv
 from logdb.log.log import Log
 from logdb.meta import Intent, LogEntry, TopicEntry, WriteTransaction
 from logdb.model import (
+    BY_DEFAULT,
     INTERNAL_TOPICS,
     PARTITION_COUNT_MAX,
     TOPIC_CONFIGS,
@@ -363,6 +364,15 @@ def check_partition_count(topic: str, count: int, least: int) -> None:
     """Raise InvalidPartitions unless a topic may have so many partitions; ``least``: it has so many now."""
     if not least <= count <= PARTITION_COUNT_MAX:
         raise InvalidPartitions(topic, count, f"allowed are {least} to {PARTITION_COUNT_MAX}; their number never shrinks")
+
+
+def new_count(topic: str, partitions: int, assignments: Sequence[Sequence[int]] | None, default: int) -> int:
+    """How many partitions a new topic gets; raises InvalidReassignment where it and ``assignments`` are not equally many."""
+    if partitions == BY_DEFAULT:
+        return default if assignments is None else len(assignments)
+    if assignments is not None:
+        check_assignment_count(topic, partitions, 0, assignments)
+    return partitions
 
 
 def check_assignment_count(topic: str, added: int, known: int, assignments: Sequence[Sequence[int]]) -> None:

@@ -95,9 +95,6 @@ def test_topics_created_over_kafkas_wire_are_replicated(three) -> None:
         assert (made["error_code"], made["num_partitions"], made["replication_factor"]) == (0, 1, 2)
         refused = wire.ask("CreateTopics", 7, topics=[topic | {"name": "k3", "replication_factor": 4}])["topics"][0]
         assert refused["error_code"] == Code.INVALID_REPLICATION_FACTOR
-        placed = [{"partition_index": 0, "broker_ids": [1]}]
-        refused = wire.ask("CreateTopics", 7, topics=[topic | {"name": "k4", "assignments": placed}])["topics"][0]
-        assert refused["error_code"] == Code.INVALID_REPLICA_ASSIGNMENT
 
 
 def test_a_coordinator_is_the_leader_of_its_partition(three) -> None:

@@ -592,6 +592,10 @@ def test_topics_are_created_and_deleted(broker, wire):
     assert create(name="d/")["error_code"] == Code.INVALID_TOPIC_EXCEPTION
     assert create(name="d", configs=[{"name": "no.such", "value": "1"}])["error_code"] == Code.INVALID_CONFIG
     placed = [{"partition_index": 0, "broker_ids": [0]}, {"partition_index": 1, "broker_ids": [0]}]
+    assert create(name="e", assignments=placed)["error_code"] == Code.INVALID_REQUEST
+    for wrong in (placed[1:], placed + placed[:1], [placed[0] | {"broker_ids": [0, 1]}], [placed[0] | {"broker_ids": []}]):
+        refused = create(name="e", num_partitions=-1, replication_factor=-1, assignments=wrong)
+        assert refused["error_code"] == Code.INVALID_REPLICA_ASSIGNMENT
     assert create(name="e", num_partitions=-1, replication_factor=-1, assignments=placed)["num_partitions"] == 2
     assert wire.ask("DeleteTopics", 4, topic_names=["c", "no-such"])["responses"] == [
         {"name": "c", "topic_id": bytes(16), "error_code": 0, "error_message": None},

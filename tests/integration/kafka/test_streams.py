@@ -46,8 +46,10 @@ def test_a_stateful_program_is_killed(classes, tmp_path, record_property):
         sent = []
 
         def is_amid(least):
-            """Whether so much is written, and the end of a transaction is not."""
-            return sum(log.end_offset for log in counts) >= least and any(log.last_stable_offset < log.end_offset for log in counts)
+            """Whether so much is written, and the end of a transaction is neither written nor decided."""
+            if sum(log.end_offset for log in counts) < least or all(log.last_stable_offset == log.end_offset for log in counts):
+                return False
+            return not {one.state for one in database.transactions()} & {"PrepareCommit", "PrepareAbort"}
 
         def send(number):
             logs[number % 3].append(word_of(number).encode(), b"%d" % number)
@@ -58,7 +60,7 @@ def test_a_stateful_program_is_killed(classes, tmp_path, record_property):
                 file = exactly_once(address, tmp_path, f"state-{number}")
                 with running(java("WordCounts", file, classes=classes), tmp_path / "log") as program:
                     enough = sum(log.end_offset for log in counts) + 1_000
-                    program.kill_while(lambda least=enough: is_amid(least))
+                    program.kill_while(lambda least=enough: is_amid(least), address)
         with running(java("WordCounts", file, classes=classes), tmp_path / "log") as program:
             program.until(lambda: len(records(database, "counts")) >= len(sent))
         found, all_records = (records(database, "counts", level) for level in ("read_committed", "read_uncommitted"))

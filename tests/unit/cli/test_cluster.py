@@ -65,6 +65,19 @@ def test_a_wrong_call_is_refused(tmp_path):
     assert not os.path.exists(path)
 
 
+def test_brokers_have_the_same_state_in_the_table_and_as_json(monkeypatch):
+    told = [
+        {"node": number, "addresses": {}, "rack": "", "fenced": fenced, "draining": draining, "leads": 0, "replicas": 0, "in_sync": 0}
+        for number, (fenced, draining) in enumerate([(False, False), (False, True), (True, True)])
+    ]
+    monkeypatch.setattr(administration, "brokers", lambda _config: told)
+    states = ["active", "draining", "fenced"]
+    assert [(one["state"], one["fenced"]) for one in json.loads(run("brokers", "list", "--json").stdout)["brokers"]] == [
+        *zip(states, (False, False, True), strict=True)
+    ]
+    assert [state for state in states if state in run("brokers", "list").stdout] == states
+
+
 def test_no_quorum_is_a_failure_of_each_command(tmp_path, monkeypatch):
     monkeypatch.setattr(administration, "_ELECTION_S", 0.1)
     call("init", str(tmp_path), "--nodes", "1", "--http-ports", str(free_port()))

@@ -180,7 +180,7 @@ def test_kafka_s_members_and_state(grouped):
 
 
 def test_the_coordinator_in_a_cluster(tmp_path):
-    """Its id: it was 0, beside the addresses of all nodes."""
+    """Its address and id: it was no address, and before that 0, beside the addresses of all nodes."""
     with clustered(tmp_path / "db") as three, logdb.open(three.urls, token=TOKEN) as db:
         db.create_topic("t", partitions=1)
         db.reset_offsets("g", {TopicPartition("t", 0): 0})
@@ -189,7 +189,7 @@ def test_the_coordinator_in_a_cluster(tmp_path):
         flags = "--bootstrap-server", ",".join(three.urls), "--token-file", str(tmp_path / "token")
         told = CliRunner().invoke(cli, ["groups", *flags, "--describe", "--group", "g", "--state"], obj=Session(kafka=True))
     assert told.exit_code == 0, told.output
-    assert told.stdout.splitlines()[2].split() == ["g", "-", f"({coordinator})", "-", "Empty", "0"]
+    assert told.stdout.splitlines()[2].split() == ["g", three.nodes[coordinator].kafka, f"({coordinator})", "-", "Empty", "0"]
 
 
 def test_delete_shows_first(grouped):

@@ -73,6 +73,22 @@ def test_passwd_sets_another(logdb_command):
     assert content.super_users == {Principal("User", "alice")}
 
 
+def test_adding_a_user_without_a_password_twice_says_what_happened(logdb_command):
+    def again(*args, **options):
+        return logdb_command("users", "add", "robot", "--no-password", *args, **options).stderr
+
+    add(logdb_command)
+    assert "added user robot" in again()
+    assert "robot is there already, without a password: nothing was changed" in again()
+    assert logdb_command.json("users", "add", "robot", "--no-password") == {"user": "robot", "added": False}
+    assert "robot is there already, without a password: made a super user" in again("--super-user")
+    assert kept(logdb_command).super_users == {Principal("User", "robot")}
+    assert "nothing was changed" in again("--super-user")
+    assert "nothing was changed" in again()  # a super user it stays
+    assert logdb_command.json("users", "add", "android", "--no-password") == {"user": "android", "added": True}
+    assert "logdb users passwd alice" in logdb_command("users", "add", "alice", "--no-password", code=2).stderr
+
+
 def test_list(logdb_command):
     add(logdb_command, "alice", "--super-user")
     logdb_command("users", "add", "robot", "--no-password")

@@ -1,9 +1,8 @@
 """Changes of a topic's configs by Kafka's requests, two at once."""
 
 import asyncio
-import contextlib
 from concurrent.futures import ThreadPoolExecutor
-from threading import Barrier, BrokenBarrierError
+from threading import Barrier
 from types import SimpleNamespace
 
 import pytest
@@ -44,16 +43,14 @@ def alter(db, handler, *changes, validate_only=False):
 
 @pytest.fixture
 def together(monkeypatch):
-    """Two threads that read configs go on once both have."""
-    both, read = Barrier(2), AuthorizedSession.describe_configs
+    """Two changes are made once both are asked for: what a handler has read before that, both have read."""
+    both, alter_configs = Barrier(2, timeout=30), AuthorizedSession.alter_configs
 
-    def describe_configs(self, name):
-        found = read(self, name)
-        with contextlib.suppress(BrokenBarrierError):
-            both.wait(0.5)
-        return found
+    def alter_together(self, *args, **options):
+        both.wait()
+        alter_configs(self, *args, **options)
 
-    monkeypatch.setattr(AuthorizedSession, "describe_configs", describe_configs)
+    monkeypatch.setattr(AuthorizedSession, "alter_configs", alter_together)
 
 
 def subtracted(policy):

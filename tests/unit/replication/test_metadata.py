@@ -27,6 +27,7 @@ from logdb.errors import (
 from logdb.model import TopicPartition
 from logdb.store.store import Store
 from logdb_replication import metadata
+from logdb_replication.controller import commands
 from logdb_replication.controller.commands import (
     AlterInSync,
     AlterTopic,
@@ -88,6 +89,34 @@ def test_a_wrong_topic_is_refused_before_it_is_proposed(nodes, controller, name,
         with pytest.raises(error):
             refused(name, **given)
     assert controller.index == index
+
+
+def test_a_topic_lies_on_the_nodes_that_are_named_for_it(nodes):
+    one, two = nodes
+    assert one.metadata.check_new_topic("t", assignments=[[2, 3], [3, 1]])._replace(topic_id="") == two.metadata.create_topic(
+        "t", assignments=[[2, 3], [3, 1]]
+    )._replace(topic_id="")
+    assert [one.metadata.partition_state("t", number).replicas for number in (0, 1)] == [(2, 3), (3, 1)]
+    for refused in (one.metadata.create_topic, one.metadata.check_new_topic):
+        for replicas in ([0, 1], [9, 1], [1, 1], [2**20, 1], [*range(1, 66)], []):
+            with pytest.raises(InvalidReassignment):
+                refused("u", assignments=[replicas])
+
+
+def test_at_the_first_start_the_nodes_that_are_named_are_waited_for(nodes, controller):
+    metadata, machine = nodes[0].metadata, Machine("c")
+    machine.apply(1, commands.encode(RegisterBroker(1, "i1", {})))
+    metadata.publish(machine.state)
+    asked, wait = [], metadata.wait
+
+    def come(condition, timeout_s):
+        asked.append(condition(metadata.state))
+        metadata.publish(controller.machine.state)
+        return wait(condition, timeout_s)
+
+    metadata.wait = come
+    assert metadata.create_topic("t", assignments=[[3]]).partition_count == 1
+    assert asked[0] is False
 
 
 def test_a_topic_exists_once(nodes):

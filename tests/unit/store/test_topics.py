@@ -9,6 +9,8 @@ from logdb.errors import (
     DiskFull,
     InvalidConfig,
     InvalidPartitions,
+    InvalidReassignment,
+    InvalidReplicationFactor,
     InvalidTopic,
     ReadFailed,
     ReadOnly,
@@ -93,6 +95,24 @@ def test_what_is_only_checked_is_not_made(tmp_path):
         db.create_topic("t")
         db._session.check_topic_configs("t", {"retention.ms": "7", "flush.ms": None})
         assert db.describe_topic("t").config == {}
+
+
+def test_a_single_node_may_be_named_for_each_partition(tmp_path):
+    with logdb.open(tmp_path / "db") as db:
+        assert db._session.check_new_topic("t", assignments=[[0], [0]]).partition_count == 2
+        assert db.create_topic("t", assignments=[[0], [0]]).partition_count == 2
+        assert db.alter_topic("t", partitions=3, assignments=[[0]]).partition_count == 3
+        for create in (db._session.check_new_topic, db.create_topic):
+            for assignments, partition in (([[0], [1]], 1), ([[0, 0]], 0), ([[]], 0)):
+                with pytest.raises(InvalidReassignment, match="there is one node, 0") as refused:
+                    create("u", assignments=assignments)
+                assert refused.value.partition == partition
+            with pytest.raises(InvalidReassignment, match="2 partitions are added, and nodes are named for 1"):
+                create("u", partitions=2, assignments=[[0]])
+            with pytest.raises(InvalidPartitions):
+                create("u", assignments=[])
+            with pytest.raises(InvalidReplicationFactor):
+                create("u", replication_factor=2, assignments=[[0]])
 
 
 @pytest.mark.parametrize(

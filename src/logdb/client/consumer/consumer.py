@@ -98,10 +98,13 @@ class Consumer:
 
         Raises:
             UnknownTopic: One of the topics does not exist.
+            ReadOnly: The database was opened with ``mode="r"``, where a group has no members.
             ValueError: Both, or neither, are given; or ``pattern`` is no regular expression.
             TypeError: A topic is not a str (``subscribe("a", "b")``, not ``subscribe(["a", "b"])``).
         """
         self._check_open()
+        if self._config.group_id is not None:
+            self._session.check_open(writable=True)
         subscription, assignment = Subscription(self._session, topics, pattern), self._assignment
         if assignment.subscription is None:
             assignment.set([])  # partitions of an earlier ``assign`` are dropped

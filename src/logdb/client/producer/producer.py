@@ -13,7 +13,7 @@ import random
 import weakref
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import Literal, Self, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Literal, Self, TypeAlias, TypedDict
 
 from logdb import serde
 from logdb.client.producer import partitioner as partitioners
@@ -268,6 +268,16 @@ class Producer(Dispatcher):
     def would_wait(self, topic: str) -> bool:
         """Whether a ``send`` might block now: for a look-up of the topic, or for memory."""
         return topic not in self._routes or not self._sender.has_room(_ROOM_SIZE_BYTES)
+
+    if not TYPE_CHECKING:  # type checkers refuse these calls
+
+        @checked_call
+        def _has_no_transactions(self, *_args: object, **_kwargs: object) -> None:
+            """Refused with InvalidTransactionState: the producer was made without a ``transactional_id``."""
+            raise InvalidTransactionState("the producer has no transactional id: db.producer(transactional_id=…) has transactions")
+
+        init_transactions = begin_transaction = commit_transaction = abort_transaction = _has_no_transactions
+        send_offsets = send_offsets_to_transaction = _has_no_transactions
 
     # ------------------------------------------------------------ flush and close
 

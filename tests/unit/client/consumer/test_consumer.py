@@ -19,6 +19,7 @@ from logdb.errors import (
     NoOffset,
     NotAssigned,
     OffsetOutOfRange,
+    ReadOnly,
     SerializationError,
     UnknownPartition,
     UnknownTopic,
@@ -577,6 +578,24 @@ def test_a_consumer_beside_the_writer(db, tmp_path):
         assert values(consumer.poll(10_000)) == {T0: numbers(3, 6)}
         consumer.seek_to_beginning()
         assert values(consumer.poll()) == {T0: numbers(0, 6)}
+
+
+def test_a_reader_s_process_is_told_at_once_that_it_has_no_members_of_groups(tmp_path):
+    with logdb.open(tmp_path / "db") as db:
+        db.create_topic("t")
+        db.log("t").append(b"0")
+        with db.consumer("t", group_id="g", auto_offset_reset="earliest") as member:
+            assert member.poll(1000)
+            member.commit()
+        with logdb.open(tmp_path / "db", mode="r") as reader:
+            with pytest.raises(ReadOnly, match="mode='r'"):
+                reader.consumer("t", group_id="g")
+            with reader.consumer(group_id="g", auto_offset_reset="earliest") as consumer:
+                with pytest.raises(ReadOnly, match="mode='r'"):
+                    consumer.subscribe(pattern="t.*")
+                assert consumer.subscription() == ()
+                consumer.assign([("t", 0)])  # no member: it reads on from the group's offsets
+                assert (consumer.poll(), consumer.position(("t", 0))) == ({}, 1)
 
 
 def test_a_read_that_ends_before_the_known_end_skips_nothing(db, monkeypatch):

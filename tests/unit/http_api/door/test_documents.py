@@ -5,6 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from logdb.requests.groups import CommitOffsets
+from logdb.requests.security import AddAcls
 from logdb.requests.topics import DeleteTopic
 from logdb_http_api.door import documents
 from logdb_http_api.errors import ApiError
@@ -37,6 +39,34 @@ def test_the_fields_of_a_request_are_named(body, reason):
     with pytest.raises(ApiError) as caught:
         documents.decode(DeleteTopic, body, "delete_topic")
     assert (caught.value.status, str(caught.value)) == (422, reason)
+
+
+OFFSETS = {"group_id": "g", "member_id": "", "generation": -1}
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "reason"),
+    [
+        (DeleteTopic, {"name": "t", "a": 1, "b": 2}, "has fields 'a', 'b', allowed are name"),
+        (
+            CommitOffsets,
+            {**OFFSETS, "offsets": [[{"topic": "t", "partition": 0, "p": 1}, {"offset": 1, "o": 1, "q": 2}]], "more": 1},
+            (
+                "has a field 'more', allowed are group_id, offsets, member_id, generation, group_instance_id; "
+                "a field 'offsets[0][0].p', allowed are topic, partition; "
+                "fields 'offsets[0][1].o', 'offsets[0][1].q', allowed are offset, leader_epoch, metadata"
+            ),
+        ),
+        (AddAcls, {"acls": [{"x": 1}] * 100}, None),
+        (DeleteTopic, {"name": "t", **dict.fromkeys(map(str, range(1000)), 1)}, None),
+    ],
+)
+def test_all_unknown_fields_are_named_with_their_path(kind, body, reason):
+    with pytest.raises(ApiError) as caught:
+        documents.decode(kind, json.dumps(body).encode(), "the call")
+    said = str(caught.value)
+    assert caught.value.status == 422
+    assert said == f"the call {reason}" if reason else len(said) < 2_000
 
 
 def deep(depth, opening, closing, inner=b""):

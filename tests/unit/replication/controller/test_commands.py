@@ -49,6 +49,7 @@ COMMANDS = (
     FenceBroker(1, 5),
     DrainBroker(2, True),
     CreateTopic("t", "id", TOPIC.config, 3, 2, True),
+    CreateTopic("t", "id", TOPIC.config, 2, 2, False, ((2, 3), (3, 1))),
     AlterTopic("t", "id", {}, TOPIC.config),
     AddPartitions("t", "id", 3, 6),
     AddPartitions("t", "id", 3, 5, ((2, 3), (3, 1))),

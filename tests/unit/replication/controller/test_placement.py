@@ -7,7 +7,7 @@ import pytest
 from logdb.errors import InvalidReassignment, InvalidReplicationFactor
 from logdb.store.protocols import PartitionState
 from logdb_replication.controller import commands
-from logdb_replication.controller.commands import AddPartitions, DrainBroker, FenceBroker
+from logdb_replication.controller.commands import AddPartitions, CreateTopic, DrainBroker, FenceBroker
 from logdb_replication.controller.placement import placed
 from support.controllers import Controllers
 
@@ -78,7 +78,7 @@ def test_partitions_that_are_added_lie_where_an_operator_says():
     (((3, 4), (3, 3)), 2, "each node has one replica at most"),
     (((3, 4), (3, 9)), 2, "node 9 has never registered"),
     (((3, 4, 2),), 1, "they are 3, and 2 in the topic's first partition"),
-    (((),), 1, "they are 0, and 2 in the topic's first partition"),
+    (((),), 1, "one is needed at least"),
     (((1, 2),), 1, "none of them may lead: they are fenced, or drain"),
 ])  # fmt: skip
 def test_where_they_cannot_lie_is_refused_as_a_whole(assignments, partition, reason):
@@ -101,3 +101,27 @@ def test_nodes_are_named_for_each_partition_that_is_added():
 
 def test_a_version_without_assignments_understands_what_adds_partitions_without_them():
     assert b"assignments" not in commands.encode(AddPartitions("t", "id-of-t", 1, 3))
+    assert b"assignments" not in commands.encode(CreateTopic("t", "id-of-t", {}, 1, 3))
+
+
+def test_a_topic_is_created_where_an_operator_says():
+    made = Controllers(brokers=4)
+    made.apply(FenceBroker(1, made.epochs[1]))
+    topic = made.create(partitions=2, factor=2, assignments=((4, 3), (1, 4)))
+    assert topic.partitions == (PartitionState(4, 0, (4, 3), (4, 3)), PartitionState(4, 0, (1, 4), (4,)))
+
+
+@pytest.mark.parametrize(("assignments", "partition", "reason"), [
+    (((3, 4), (3, 3)), 1, "each node has one replica at most"),
+    (((3, 4), (3, 9)), 1, "node 9 has never registered"),
+    (((3, 4), (2, 3, 4)), 1, "they are 3, and the replication factor is 2"),
+    (((),), 0, "one is needed at least"),
+    (((1,),), 0, "none of them may lead: they are fenced, or drain"),
+])  # fmt: skip
+def test_where_a_topic_cannot_be_created(assignments, partition, reason):
+    made = Controllers(brokers=4)
+    made.apply(FenceBroker(1, made.epochs[1]))
+    with pytest.raises(InvalidReassignment) as refused:
+        made.create(partitions=len(assignments), factor=len(assignments[0]), assignments=assignments)
+    assert (refused.value.partition, refused.value.replicas, refused.value.reason) == (partition, assignments[-1], reason)
+    assert not made.state.topics
