@@ -55,7 +55,14 @@ class Writer:
         io = state.io
         self._state, self._opened = state, opened
         self.entries = Entries(opened.catalogue)
-        self.logs = OpenLogs(state, log_host, self.entries, distrust_cache=opened.distrust_cache, replicated=replicated)
+        self.logs = OpenLogs(
+            state,
+            log_host,
+            self.entries,
+            self._finish_topics,
+            distrust_cache=opened.distrust_cache,
+            replicated=replicated,
+        )
         self.checkpoints = Checkpoints(state, self.entries, self._sealed)
         self.replacer = SegmentReplacer(state, self.entries, self.log)
         self._log_starts = LogStarts(state, self.entries, self.checkpoints)
@@ -193,6 +200,9 @@ class Writer:
 
     def delete_topic(self, name: str) -> None:
         self._topics.delete(name)
+
+    def _finish_topics(self) -> None:
+        self._topics.finish_interrupted()
 
     def finish_interrupted(self) -> None:
         """Finish changes that an error interrupted after their commit; under the locks of topics and of checkpoints."""

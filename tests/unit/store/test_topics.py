@@ -16,6 +16,8 @@ from logdb.errors import (
     UnknownTopic,
     WriteFailed,
 )
+from logdb.store.copy.snapshot import held
+from logdb.store.entries import Entries
 from logdb.store.store import Store
 from support.faulty_io import FaultyIO
 from support.power_cut import die
@@ -52,6 +54,73 @@ def test_what_cannot_be_looked_at_is_not_taken_for_missing(tmp_path, io):
     io.heal()
     with logdb.open(tmp_path / "db", io=io) as db:
         assert db.log("t", 1).append(b"x") == 0
+    assert logdb.verify(tmp_path / "db").ok
+
+
+@pytest.mark.parametrize("grows", [False, True], ids=["create", "grow"])
+def test_partitions_whose_creation_was_interrupted_are_not_taken_for_damaged(tmp_path, io, grows):
+    with logdb.open(tmp_path / "db", io=io) as db:
+        if grows:
+            db.create_topic("t")
+        io.fail("rename", errno.ENOSPC)
+        with pytest.raises(DiskFull):
+            db.alter_topic("t", partitions=2) if grows else db.create_topic("t", partitions=2)
+        with pytest.raises(DiskFull):
+            db.log("t", 1)
+        io.heal()
+        assert db.log("t", 1).append(b"x") == 0
+    assert logdb.verify(tmp_path / "db").ok
+
+
+def test_what_a_full_disk_left_of_a_creation_goes_and_nothing_else_does(tmp_path, io):
+    """A copy to another device holds links in a directory beside those of partitions that are being made."""
+    with logdb.open(tmp_path / "db", io=io) as db:
+        db.create_topic("t")
+        db.append("t", b"x")
+        before = sorted(os.listdir(tmp_path / "db"))
+        with held(db._session._store) as frozen:
+            with pytest.MonkeyPatch.context() as patched:
+                patched.setattr(Entries, "change", no_room)
+                with pytest.raises(DiskFull):
+                    db.create_topic("new")
+            assert len([name for name in os.listdir(tmp_path / "db") if name.endswith(".tmp")]) == 2
+            db.create_topic("other")
+            (left,) = [name for name in os.listdir(tmp_path / "db") if name.endswith(".tmp")]
+            assert {os.path.basename(os.path.dirname(log.directory)) for log in frozen.logs} == {left}
+            assert all(os.path.exists(log.tail_path) for log in frozen.logs if log.tail_path is not None)
+        assert sorted(os.listdir(tmp_path / "db")) == sorted([*before, "other-0"])
+
+
+def no_room(*_):
+    raise DiskFull("catalogue", 0, "there is no room")
+
+
+def test_an_interrupted_change_leaves_compactions_alone(tmp_path, io):
+    """The compaction that runs meanwhile renames its files itself, once and under its own lock."""
+    threads = set()
+
+    def note(kind, path):
+        if kind == "rename" and ".cleaned" in path:
+            threads.add(threading.current_thread())
+            if len(threads) == 1 and not others:
+                others.append(threading.Thread(target=db.create_topic, args=("other",)))
+                others[0].start()
+                others[0].join()
+
+    others = []
+    with logdb.open(tmp_path / "db", io=io) as db:
+        db.create_topic("c", config={"cleanup.policy": "compact", "segment.bytes": 2_000, "index.interval.bytes": 100})
+        for _ in range(3):
+            db.log("c").append_many([b"x" * 50] * 40, [b"key %d" % key for key in range(40)])
+        io.fail("rename", errno.ENOSPC, ".tmp")
+        with pytest.raises(DiskFull):
+            db.create_topic("t")
+        io.heal()
+        io.before = note
+        db.compact("c")
+        assert others
+        assert threads == {threading.current_thread()}
+        assert [topic.name for topic in db.topics()] == ["c", "other", "t"]
     assert logdb.verify(tmp_path / "db").ok
 
 
