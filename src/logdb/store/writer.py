@@ -2,12 +2,13 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from logdb.disk import Watcher, device
-from logdb.errors import Closed, LogdbError
+from logdb.errors import Closed, LogdbError, UnknownTopic
 from logdb.log import host
 from logdb.log.log import APPENDS_REFUSED, Log
+from logdb.log.readable import ReadableLog
 from logdb.meta import LogEntry, WriteTransaction, file_checksum
 from logdb.model import INTERNAL_TOPICS, ConfigValue, TopicInfo, TopicPartition
 from logdb.store import retention, sidecars
@@ -305,4 +306,14 @@ class Writer:
     def cleaned(self, log: Log, clean_offset: int, delete_horizon_ms: int | None) -> None:
         entry = self.entry(TopicPartition(log.topic, log.partition))
         if (clean_offset, delete_horizon_ms) != (entry.clean_offset, entry.delete_horizon_ms):
-            self.entries.note(log, clean_offset=clean_offset, delete_horizon_ms=delete_horizon_ms)
+            self.note(log, clean_offset=clean_offset, delete_horizon_ms=delete_horizon_ms)
+
+    def note(self, log: ReadableLog, **fields: Any) -> None:
+        """Change fields of an open log's entry, durably; raises UnknownTopic after its topic was deleted, and perhaps created again."""
+
+        def changed() -> list[LogEntry]:
+            if not self._state.is_current(log):
+                raise UnknownTopic(log.topic)
+            return [self.entry(TopicPartition(log.topic, log.partition))._replace(**fields)]
+
+        self.entries.change(changed, lambda _txn: None)

@@ -6,6 +6,7 @@ import pytest
 
 import logdb
 from logdb.errors import (
+    Closed,
     DiskFull,
     InvalidConfig,
     InvalidPartitions,
@@ -16,6 +17,7 @@ from logdb.errors import (
     UnknownTopic,
     WriteFailed,
 )
+from logdb.model import TopicPartition
 from logdb.store.copy.snapshot import held
 from logdb.store.entries import Entries
 from logdb.store.store import Store
@@ -274,3 +276,45 @@ def test_a_controller_gives_the_id(tmp_path):
     store.close()
     with logdb.open(tmp_path / "db", mode="r") as db:
         assert db.describe_topic("t").topic_id == "6c1f9d0e-8a57-4a26-9c0c-6b8f4f0f3a11"
+
+
+def created_again(db):
+    """A log whose topic was deleted while a thread had it, and the one of the new topic with this name."""
+    db.create_topic("t")
+    former = db.log("t")
+    former.append_many([b"former"] * 3)
+    former.flush()
+    db.delete_topic("t")
+    db.create_topic("t")
+    log = db.log("t")
+    log.append(b"new")
+    log.flush()
+    return former, log
+
+
+def test_a_checkpoint_of_a_deleted_topic_is_none_of_the_topic_that_was_created_again(tmp_path):
+    """A thread may have begun it before the deletion: the new log would end before its recovery point, and be called damaged."""
+    db = logdb.open(tmp_path / "db", durability="os")
+    former, _ = created_again(db)
+    db._session._store.checkpoint([former])
+    assert former.due_ms() is None
+    die(db)
+    assert logdb.verify(tmp_path / "db").ok
+    with logdb.open(tmp_path / "db") as db:
+        assert not db.reports
+        assert db.log("t").read_only_reason is None
+        assert [record.value for record in db.log("t").read(0)] == [b"new"]
+
+
+def test_what_the_log_of_a_deleted_topic_notes_is_none_of_the_topic_that_was_created_again(tmp_path):
+    with logdb.open(tmp_path / "db") as db:
+        former, log = created_again(db)
+        store = db._session._store
+        before = store.writer.entry(TopicPartition("t", 0))
+        with pytest.raises(Closed, match="its topic was deleted"):
+            store.note_producers(former, 3)
+        with pytest.raises(UnknownTopic):
+            store.writer.cleaned(former, 3, None)
+        assert store.writer.entry(TopicPartition("t", 0)) == before
+        store.note_producers(log, 1)
+        assert store.writer.entry(TopicPartition("t", 0)).producers_offset == 1
