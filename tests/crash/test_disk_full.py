@@ -9,10 +9,11 @@ import sys
 import pytest
 
 import logdb
-from logdb.errors import CloseIncomplete, DiskFull, WriteFailed
+from logdb.errors import CloseIncomplete, DiskFull, InvalidTransactionState, WriteFailed
 from support.batches import encode_log
 from support.builders import until
 from support.faulty_io import FaultyIO
+from support.transactions import committed
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
@@ -323,3 +324,28 @@ def test_a_disk_of_one_megabyte(tmp_path, level, codec):
         pytest.skip("this container may not mount: " + done.stdout + done.stderr)
     assert done.returncode == 0, done.stdout + done.stderr
     assert int(done.stdout) > 3000
+
+
+@pytest.mark.parametrize("where", ["t-0/", "__transaction_state-0/"], ids=["markers", "decision"])
+def test_a_commit_that_may_be_decided_is_never_called_aborted(db, io, where):
+    """A program that is told so does its work again."""
+    db.create_topic("t")
+    with db.producer(transactional_id="tx") as producer:
+        for value in (b"before", b"once"):
+            producer.begin_transaction()
+            producer.send("t", value)
+            producer.flush()
+            if value == b"once":
+                io.fail("pwrite", errno.ENOSPC, where)
+                with pytest.raises(DiskFull):
+                    producer.commit_transaction()
+                with pytest.raises((DiskFull, InvalidTransactionState)):
+                    producer.abort_transaction()
+                with pytest.raises(DiskFull):
+                    producer.commit_transaction()
+                io.heal()
+            producer.commit_transaction()
+        producer.begin_transaction()
+        producer.send("t", b"after")
+        producer.commit_transaction()
+    assert committed(db.log("t")) == [b"before", b"once", b"after"]

@@ -626,6 +626,8 @@ class Log(AppendableLog):
 
     def due_ms(self) -> int | None:
         """When the next sync, seal, checkpoint or note is due, on the monotonic clock; None: no work waits."""
+        if self._closed:  # also where its topic was deleted during the flusher's round
+            return None
         dues = (self.sync_due_ms(), self.checkpoint_due_ms(), self.high_watermark_due_ms())
         return min((due for due in dues if due is not None), default=None)
 

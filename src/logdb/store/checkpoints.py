@@ -39,8 +39,8 @@ class Checkpoints:
         points: dict[Log, Point] = {}
         segments: list[SegmentEntry] = []
         for log in logs:
-            if TopicPartition(log.topic, log.partition) not in self._entries or log.interrupted:
-                continue  # deleted meanwhile, or truncated
+            if not self._state.is_current(log) or TopicPartition(log.topic, log.partition) not in self._entries or log.interrupted:
+                continue  # deleted meanwhile, and perhaps created again; or truncated
             try:
                 sealed[log] = log.take_sealing()
                 entries_of_log = [self._seal(log, segment) for segment in sealed[log]]

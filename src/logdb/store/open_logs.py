@@ -3,6 +3,7 @@
 import logging
 import os
 import weakref
+from collections.abc import Callable
 from typing import cast
 
 from logdb.disk import exists
@@ -26,9 +27,24 @@ logger = logging.getLogger(__name__)
 class OpenLogs:
     """The logs of a store that writes."""
 
-    def __init__(self, state: StoreState, host: Host, entries: Entries, *, distrust_cache: bool, replicated: bool) -> None:
-        """``distrust_cache``: the page cache may show bytes that the disk lacks.  ``replicated``: a controller gives the leader epochs."""
-        self._state, self._host, self._entries = state, host, entries
+    def __init__(
+        self,
+        state: StoreState,
+        host: Host,
+        entries: Entries,
+        finish_topics: Callable[[], None],
+        *,
+        distrust_cache: bool,
+        replicated: bool,
+    ) -> None:
+        """Open none yet.
+
+        Args:
+            finish_topics: Finishes a change of a topic that an error interrupted.
+            distrust_cache: The page cache may show bytes that the disk lacks.
+            replicated: A controller gives the leader epochs.
+        """
+        self._state, self._host, self._entries, self._finish_topics = state, host, entries, finish_topics
         self._distrust_cache, self._replicated = distrust_cache, replicated
 
     def log(self, topic: str, partition: int = 0) -> Log:
@@ -47,7 +63,9 @@ class OpenLogs:
         state, config = self._state, LogConfig.of(topic.config, self._state.durability)
         directory = state.partition_path(topic.name, entry.partition)
         if not exists(state.io, directory):
-            raise CorruptionError(directory, 0, "the partition's directory is missing; logdb repair creates it")
+            self._finish_topics()  # its creation may have been interrupted after the commit
+            if not exists(state.io, directory):
+                raise CorruptionError(directory, 0, "the partition's directory is missing; logdb repair creates it")
         _reconcile_topic_file(state, topic, entry, directory)
         found = self._recover(directory, entry, config, clean=state.clean, distrust_cache=self._distrust_cache)
         high_watermark_file = self._open_high_watermark(directory, entry, found)

@@ -33,7 +33,7 @@ class SegmentReplacer:
         with self._state.checkpoint_lock:
             try:
                 self._state.check_writable()
-                if self._state.logs.get(TopicPartition(log.topic, log.partition)) is not log:
+                if not self._state.is_current(log):
                     raise UnknownTopic(log.topic)  # deleted meanwhile
                 if not set(replacement.old) <= set(log.segments):
                     replacement.discard()

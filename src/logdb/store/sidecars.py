@@ -206,7 +206,7 @@ class Sidecars:
     def _check_current(self, log: Log) -> None:
         """Check, under the checkpoint lock, that the log's directory still belongs to the topic."""
         self._state.check_writable()
-        if self._state.logs.get(TopicPartition(log.topic, log.partition)) is not log:
+        if not self._state.is_current(log):
             raise UnknownTopic(log.topic)  # deleted meanwhile
 
     def _write(self, log: Log, named: SegmentEntry, path: str, *, hurried: bool) -> Sidecar:

@@ -86,6 +86,10 @@ class StoreState:
             raise UnknownTopic(name, known=self.catalogue.topic_names())
         return entry
 
+    def is_current(self, log: ReadableLog) -> bool:
+        """Whether an open log is its partition's: not one of a topic that was deleted, and perhaps created again."""
+        return self.logs.get(TopicPartition(log.topic, log.partition)) is log
+
     def is_of(self, path: str, topic_id: str) -> bool:
         """Whether a partition's directory exists, and belongs to the topic with this id, not to a later one of the same name."""
         try:

@@ -529,7 +529,7 @@ class Store:
 
     def _note(self, log: ReadableLog, **fields: bool | int) -> None:
         try:
-            self.writer.entries.note(log, **fields)
+            self.writer.note(log, **fields)
         except UnknownTopic:  # it was deleted
             raise self.refusal(log) from None
 

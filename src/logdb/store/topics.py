@@ -98,6 +98,7 @@ class TopicChanges:
         self._prepare = prepare
         self._state, self._io, self._entries, self._replacer, self._forget = state, state.io, entries, replacer, forget
         self._interrupted = False  # a change may be committed, and is not finished
+        self._unnamed: list[str] = []  # directories of partitions that were made, and that the catalogue may not name
 
     def create(
         self,
@@ -190,28 +191,40 @@ class TopicChanges:
     # ------------------------------------------------------------ intents
 
     def replay_intents(self) -> None:
-        """Finish committed changes, then remove the files of changes that were never committed."""
+        """At an opening: finish committed changes, then remove the files of changes that were never committed."""
         for number, intent in self._state.catalogue.intents():
-            logger.info("finishing the %s of topic %s", intent.kind, intent.topic)
-            match intent.kind:
-                case "create" | "grow":
-                    self._finish_create(number, intent)
-                case "delete":
-                    self._finish_delete(number, intent)
-                case replacement_intent.COMPACTION | replacement_intent.TRUNCATION:
-                    self._replacer.finish(number, intent)
-                case other:
-                    raise CatalogueDamaged(self._state.catalogue.path, f"unknown intent {other!r}")
+            if replacement_intent.replaces(intent):
+                logger.info("finishing the %s of topic %s", intent.kind, intent.topic)
+                self._replacer.finish(number, intent)
+            elif not self._finish(number, intent):
+                raise CatalogueDamaged(self._state.catalogue.path, f"unknown intent {intent.kind!r}")
         for name in names_in(self._io, self._state.path):
             if name.endswith(UNFINISHED):
                 remove_tree(self._io, self._state.file(name))
 
     def finish_interrupted(self) -> None:
-        """Finish a change that an error cut short after its commit, before another one begins."""
+        """Finish a change that an error cut short after its commit, before another one begins; under the lock of topics.
+
+        Only what topics have begun: compactions and truncations may run meanwhile, and a copy may hold links in a directory of its own.
+        """
         if self._interrupted:
-            self.replay_intents()
+            self._state.check_writable()
+            for number, intent in self._state.catalogue.intents():
+                self._finish(number, intent)
+            for path in self._unnamed:
+                if exists(self._io, path):
+                    remove_tree(self._io, path)
             self._entries.load()
-            self._interrupted = False
+            self._interrupted, self._unnamed = False, []
+
+    def _finish(self, number: int, intent: Intent) -> bool:
+        """Finish a change of a topic; False if the intent is not of one."""
+        finish = {"create": self._finish_create, "grow": self._finish_create, "delete": self._finish_delete}.get(intent.kind)
+        if finish is None:
+            return False
+        logger.info("finishing the %s of topic %s", intent.kind, intent.topic)
+        finish(number, intent)
+        return True
 
     def _tell(self, kind: EventKind, entry: TopicEntry) -> None:
         """Report a committed change to the listeners."""
@@ -267,6 +280,7 @@ class TopicChanges:
             txn.put_topic(entry)
             return txn.add_intent(intent)
 
+        self._unnamed = [self._unfinished_path(entry.topic_id, partition, ".tmp") for partition in partitions]
         self._interrupted = True  # until it is finished
         number = self._entries.change(lambda: logs, commit)
         self._tell("topic_created" if kind == "create" else "partitions_added", entry)

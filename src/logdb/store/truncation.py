@@ -125,7 +125,7 @@ class Truncations:
 
     def _check_current(self, log: Log) -> None:
         self._state.check_writable()
-        if self._state.logs.get(TopicPartition(log.topic, log.partition)) is not log:
+        if not self._state.is_current(log):
             raise UnknownTopic(log.topic)  # deleted meanwhile
 
     def _forget_epochs(self, log: Log, offset: int) -> bool:

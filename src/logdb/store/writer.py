@@ -2,12 +2,13 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from logdb.disk import Watcher, device
-from logdb.errors import Closed, LogdbError
+from logdb.errors import Closed, LogdbError, UnknownTopic
 from logdb.log import host
 from logdb.log.log import APPENDS_REFUSED, Log
+from logdb.log.readable import ReadableLog
 from logdb.meta import LogEntry, WriteTransaction, file_checksum
 from logdb.model import INTERNAL_TOPICS, ConfigValue, TopicInfo, TopicPartition
 from logdb.store import retention, sidecars
@@ -55,7 +56,14 @@ class Writer:
         io = state.io
         self._state, self._opened = state, opened
         self.entries = Entries(opened.catalogue)
-        self.logs = OpenLogs(state, log_host, self.entries, distrust_cache=opened.distrust_cache, replicated=replicated)
+        self.logs = OpenLogs(
+            state,
+            log_host,
+            self.entries,
+            self._finish_topics,
+            distrust_cache=opened.distrust_cache,
+            replicated=replicated,
+        )
         self.checkpoints = Checkpoints(state, self.entries, self._sealed)
         self.replacer = SegmentReplacer(state, self.entries, self.log)
         self._log_starts = LogStarts(state, self.entries, self.checkpoints)
@@ -194,6 +202,9 @@ class Writer:
     def delete_topic(self, name: str) -> None:
         self._topics.delete(name)
 
+    def _finish_topics(self) -> None:
+        self._topics.finish_interrupted()
+
     def finish_interrupted(self) -> None:
         """Finish changes that an error interrupted after their commit; under the locks of topics and of checkpoints."""
         self._topics.finish_interrupted()
@@ -295,4 +306,14 @@ class Writer:
     def cleaned(self, log: Log, clean_offset: int, delete_horizon_ms: int | None) -> None:
         entry = self.entry(TopicPartition(log.topic, log.partition))
         if (clean_offset, delete_horizon_ms) != (entry.clean_offset, entry.delete_horizon_ms):
-            self.entries.note(log, clean_offset=clean_offset, delete_horizon_ms=delete_horizon_ms)
+            self.note(log, clean_offset=clean_offset, delete_horizon_ms=delete_horizon_ms)
+
+    def note(self, log: ReadableLog, **fields: Any) -> None:
+        """Change fields of an open log's entry, durably; raises UnknownTopic after its topic was deleted, and perhaps created again."""
+
+        def changed() -> list[LogEntry]:
+            if not self._state.is_current(log):
+                raise UnknownTopic(log.topic)
+            return [self.entry(TopicPartition(log.topic, log.partition))._replace(**fields)]
+
+        self.entries.change(changed, lambda _txn: None)

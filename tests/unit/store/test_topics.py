@@ -6,6 +6,7 @@ import pytest
 
 import logdb
 from logdb.errors import (
+    Closed,
     DiskFull,
     InvalidConfig,
     InvalidPartitions,
@@ -18,6 +19,9 @@ from logdb.errors import (
     UnknownTopic,
     WriteFailed,
 )
+from logdb.model import TopicPartition
+from logdb.store.copy.snapshot import held
+from logdb.store.entries import Entries
 from logdb.store.store import Store
 from support.faulty_io import FaultyIO
 from support.power_cut import die
@@ -54,6 +58,73 @@ def test_what_cannot_be_looked_at_is_not_taken_for_missing(tmp_path, io):
     io.heal()
     with logdb.open(tmp_path / "db", io=io) as db:
         assert db.log("t", 1).append(b"x") == 0
+    assert logdb.verify(tmp_path / "db").ok
+
+
+@pytest.mark.parametrize("grows", [False, True], ids=["create", "grow"])
+def test_partitions_whose_creation_was_interrupted_are_not_taken_for_damaged(tmp_path, io, grows):
+    with logdb.open(tmp_path / "db", io=io) as db:
+        if grows:
+            db.create_topic("t")
+        io.fail("rename", errno.ENOSPC)
+        with pytest.raises(DiskFull):
+            db.alter_topic("t", partitions=2) if grows else db.create_topic("t", partitions=2)
+        with pytest.raises(DiskFull):
+            db.log("t", 1)
+        io.heal()
+        assert db.log("t", 1).append(b"x") == 0
+    assert logdb.verify(tmp_path / "db").ok
+
+
+def test_what_a_full_disk_left_of_a_creation_goes_and_nothing_else_does(tmp_path, io):
+    """A copy to another device holds links in a directory beside those of partitions that are being made."""
+    with logdb.open(tmp_path / "db", io=io) as db:
+        db.create_topic("t")
+        db.append("t", b"x")
+        before = sorted(os.listdir(tmp_path / "db"))
+        with held(db._session._store) as frozen:
+            with pytest.MonkeyPatch.context() as patched:
+                patched.setattr(Entries, "change", no_room)
+                with pytest.raises(DiskFull):
+                    db.create_topic("new")
+            assert len([name for name in os.listdir(tmp_path / "db") if name.endswith(".tmp")]) == 2
+            db.create_topic("other")
+            (left,) = [name for name in os.listdir(tmp_path / "db") if name.endswith(".tmp")]
+            assert {os.path.basename(os.path.dirname(log.directory)) for log in frozen.logs} == {left}
+            assert all(os.path.exists(log.tail_path) for log in frozen.logs if log.tail_path is not None)
+        assert sorted(os.listdir(tmp_path / "db")) == sorted([*before, "other-0"])
+
+
+def no_room(*_):
+    raise DiskFull("catalogue", 0, "there is no room")
+
+
+def test_an_interrupted_change_leaves_compactions_alone(tmp_path, io):
+    """The compaction that runs meanwhile renames its files itself, once and under its own lock."""
+    threads = set()
+
+    def note(kind, path):
+        if kind == "rename" and ".cleaned" in path:
+            threads.add(threading.current_thread())
+            if len(threads) == 1 and not others:
+                others.append(threading.Thread(target=db.create_topic, args=("other",)))
+                others[0].start()
+                others[0].join()
+
+    others = []
+    with logdb.open(tmp_path / "db", io=io) as db:
+        db.create_topic("c", config={"cleanup.policy": "compact", "segment.bytes": 2_000, "index.interval.bytes": 100})
+        for _ in range(3):
+            db.log("c").append_many([b"x" * 50] * 40, [b"key %d" % key for key in range(40)])
+        io.fail("rename", errno.ENOSPC, ".tmp")
+        with pytest.raises(DiskFull):
+            db.create_topic("t")
+        io.heal()
+        io.before = note
+        db.compact("c")
+        assert others
+        assert threads == {threading.current_thread()}
+        assert [topic.name for topic in db.topics()] == ["c", "other", "t"]
     assert logdb.verify(tmp_path / "db").ok
 
 
@@ -225,3 +296,45 @@ def test_a_controller_gives_the_id(tmp_path):
     store.close()
     with logdb.open(tmp_path / "db", mode="r") as db:
         assert db.describe_topic("t").topic_id == "6c1f9d0e-8a57-4a26-9c0c-6b8f4f0f3a11"
+
+
+def created_again(db):
+    """A log whose topic was deleted while a thread had it, and the one of the new topic with this name."""
+    db.create_topic("t")
+    former = db.log("t")
+    former.append_many([b"former"] * 3)
+    former.flush()
+    db.delete_topic("t")
+    db.create_topic("t")
+    log = db.log("t")
+    log.append(b"new")
+    log.flush()
+    return former, log
+
+
+def test_a_checkpoint_of_a_deleted_topic_is_none_of_the_topic_that_was_created_again(tmp_path):
+    """A thread may have begun it before the deletion: the new log would end before its recovery point, and be called damaged."""
+    db = logdb.open(tmp_path / "db", durability="os")
+    former, _ = created_again(db)
+    db._session._store.checkpoint([former])
+    assert former.due_ms() is None
+    die(db)
+    assert logdb.verify(tmp_path / "db").ok
+    with logdb.open(tmp_path / "db") as db:
+        assert not db.reports
+        assert db.log("t").read_only_reason is None
+        assert [record.value for record in db.log("t").read(0)] == [b"new"]
+
+
+def test_what_the_log_of_a_deleted_topic_notes_is_none_of_the_topic_that_was_created_again(tmp_path):
+    with logdb.open(tmp_path / "db") as db:
+        former, log = created_again(db)
+        store = db._session._store
+        before = store.writer.entry(TopicPartition("t", 0))
+        with pytest.raises(Closed, match="its topic was deleted"):
+            store.note_producers(former, 3)
+        with pytest.raises(UnknownTopic):
+            store.writer.cleaned(former, 3, None)
+        assert store.writer.entry(TopicPartition("t", 0)) == before
+        store.note_producers(log, 1)
+        assert store.writer.entry(TopicPartition("t", 0)).producers_offset == 1

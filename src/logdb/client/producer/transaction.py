@@ -56,6 +56,7 @@ class TransactionalProducer(Producer):
         self._id = transactional_id
         self._identity: ProducerIdAndEpoch | None = None
         self.in_transaction = self._has_offsets = self._given_up = False
+        self._commit_sent = False  # all of the transaction is written, and its commit may be decided
         self._fenced: ProducerFenced | None = None
         self._closed = False
         self._ending = renewed(threading.RLock())  # its holder decides how the transaction ends
@@ -95,7 +96,7 @@ class TransactionalProducer(Producer):
             raise InvalidTransactionState(f"transactional id {self._id!r}: a transaction has already begun")
         self.init_transactions()
         self._begin_transaction(self._known())
-        self.in_transaction, self._has_offsets = True, False
+        self.in_transaction, self._has_offsets, self._commit_sent = True, False, False
 
     def send_offsets(self, consumer: "Consumer") -> None:
         """Commit the position of ``consumer`` with the transaction, instead of by ``consumer.commit``.
@@ -149,9 +150,11 @@ class TransactionalProducer(Producer):
         """
         self._check_begun()
         try:
-            self._finish_transaction()
+            if not self._commit_sent:  # else an abort may have been refused since: it has dropped nothing
+                self._finish_transaction()
             with self._ending:
                 self._check_begun()
+                self._commit_sent = True
                 self._end(commit=True)
                 self._over(committed=True)
         except LogdbError as error:
