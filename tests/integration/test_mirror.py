@@ -3,6 +3,8 @@
 import contextlib
 import random
 import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from click.testing import CliRunner
@@ -13,6 +15,7 @@ from logdb.client import mirror as mirrors
 from logdb.client.mirror import Mirror
 from logdb.codec import convert
 from logdb.errors import Closed, MirrorDiverged, ReadOnly
+from logdb.log import following
 from logdb.model import MIRROR_OF, TopicPartition
 from support.mirrors import copy_without_the_last_batch
 from support.places import opened
@@ -134,6 +137,64 @@ def test_a_transaction_that_the_mirror_has_begun_to_copy_is_ended_once_the_targe
         target.alter_topic("t", config={"logdb.mirror.of": None})
         assert target.log("t").last_stable_offset == target.log("t").end_offset
         assert [value for _, _, value, *_ in records(target, level="read_committed")] == [b"1"]
+
+
+def test_a_transaction_is_ended_that_was_begun_to_copy_into_a_topic_that_was_used_before(sides):
+    source, target = sides
+    target.create_topic("t", partitions=1)
+    assert target.log("t").end_offset == 0
+    source.create_topic("t")
+    for number in range(2):
+        source.log("t").append(b"%d" % number)
+        with source.transaction("x") as transaction:
+            transaction.send("t", b"begun")
+        copy_without_the_last_batch(Mirror(source, target, ["t"]))
+        target.alter_topic("t", config={MIRROR_OF: None})
+        log = target.log("t")
+        assert (log.end_offset, log.last_stable_offset) == (3, 3)
+        assert [value for _, _, value, *_ in records(target, level="read_committed")] == [b"%d" % number]
+        for side in sides:
+            side.delete_topic("t")
+            side.create_topic("t", partitions=1)
+        assert target.log("t").end_offset == 0
+
+
+def test_a_reader_beside_a_fail_over_sees_no_transaction_open(tmp_path):
+    with logdb.open(tmp_path / "source") as source, logdb.open(tmp_path / "target") as target:
+        source.create_topic("t")
+        with source.transaction("x") as transaction:
+            transaction.send("t", b"begun")
+        copy_without_the_last_batch(Mirror(source, target, ["t"]))
+    with logdb.open(tmp_path / "target") as target:
+        target.alter_topic("t", config={MIRROR_OF: None})
+        with logdb.open(tmp_path / "target", mode="r") as reader:
+            assert (reader.log("t").end_offset, reader.log("t").last_stable_offset) == (2, 2)
+
+
+def test_what_is_being_copied_is_in_the_log_before_its_topic_is_a_mirror_no_more(tmp_path, monkeypatch):
+    """Otherwise a transaction could begin behind the look for open ones."""
+    with logdb.open(tmp_path / "source") as source, logdb.open(tmp_path / "target") as target, ThreadPoolExecutor(2) as pool:
+        source.create_topic("t")
+        with source.transaction("x") as transaction:
+            transaction.send("t", b"begun")
+        admitted, goes_on, follow_epochs = threading.Event(), threading.Event(), following._follow_epochs
+
+        def waits(*arguments):
+            admitted.set()
+            assert goes_on.wait(10)
+            follow_epochs(*arguments)
+
+        monkeypatch.setattr(following, "_follow_epochs", waits)
+        copied = pool.submit(copy_without_the_last_batch, Mirror(source, target, ["t"]))
+        assert admitted.wait(10)
+        altered = pool.submit(target.alter_topic, "t", config={MIRROR_OF: None})
+        with pytest.raises(TimeoutError):
+            altered.result(0.2)
+        goes_on.set()
+        copied.result(10)
+        altered.result(10)
+        log = target.log("t")
+        assert (log.end_offset, log.last_stable_offset) == (2, 2)
 
 
 @pytest.mark.parametrize("horizon_of", ["marker", "tombstone"])
