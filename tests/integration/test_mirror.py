@@ -197,6 +197,28 @@ def test_what_is_being_copied_is_in_the_log_before_its_topic_is_a_mirror_no_more
         assert (log.end_offset, log.last_stable_offset) == (2, 2)
 
 
+@pytest.mark.parametrize("ends", ["commit", "abort"])
+def test_a_transaction_in_which_a_mirror_was_refused_ends(sides, ends):
+    source, target = sides
+    source.create_topic("t")
+    source.log("t").append(b"1")
+    target.create_topic("own", partitions=1)
+    Mirror(source, target, ["t"]).copy()
+    session = target._session
+    producer = session.init_producer_id("id")
+    session.add_partitions("id", producer, [WHERE, TopicPartition("own", 0)])
+    session.end_transaction("id", producer, commit=ends == "commit")
+    with pytest.raises(ReadOnly, match="mirrors another topic"), target.transaction("id") as transaction:
+        transaction.send("own", b"aborted")
+        transaction.send("t", b"refused", partition=0)
+    with target.transaction("id") as transaction:
+        transaction.send("own", b"committed")
+    assert [value for _, _, value, *_ in records(target, "own", level="read_committed")] == [b"committed"]
+    source.log("t").append(b"2")
+    assert Mirror(source, target, ["t"]).copy() == 1
+    same(source, target)
+
+
 @pytest.mark.parametrize("horizon_of", ["marker", "tombstone"])
 def test_a_source_whose_last_copied_batch_got_a_delete_horizon_is_the_same(tmp_path, horizon_of):
     with logdb.open(tmp_path / "source") as source, logdb.open(tmp_path / "target") as target:

@@ -21,7 +21,17 @@ from logdb.client.producer.partitioner import Partitioner
 from logdb.errors import Closed, InvalidConfig, InvalidPartitions, InvalidTopic, LogdbError, UnknownPartition
 from logdb.log.isolation import IsolationLevel
 from logdb.mistakes import OF_THE_CALL, checked_call, explained
-from logdb.model import BY_DEFAULT, INTERNAL_TOPICS, MIRROR_OF, Buffer, Durability, ExpiredRecords, RecordMetadata, TopicInfo, check_topic_name
+from logdb.model import (
+    BY_DEFAULT,
+    INTERNAL_TOPICS,
+    MIRROR_OF,
+    Buffer,
+    Durability,
+    ExpiredRecords,
+    RecordMetadata,
+    TopicInfo,
+    check_topic_name,
+)
 from logdb.requests.session import PartitionLog, Session
 from logdb.threads import renewed
 
