@@ -4,6 +4,7 @@ import contextlib
 import random
 import shutil
 import threading
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -216,6 +217,26 @@ def test_what_is_being_copied_is_in_the_log_before_its_topic_is_a_mirror_no_more
         altered.result(10)
         log = target.log("t")
         assert (log.end_offset, log.last_stable_offset) == (2, 2)
+
+
+def test_a_new_producer_of_the_target_is_none_of_the_source(tmp_path, monkeypatch):
+    """Else its first records would be taken for a repetition, acknowledged, and never written: both have taken their ids in one second."""
+    ids = iter([uuid.UUID(int=1), uuid.UUID(int=2)])
+    monkeypatch.setattr(uuid, "uuid4", lambda: next(ids))
+    with logdb.open(tmp_path / "source", clock=lambda: 10**12) as source, logdb.open(tmp_path / "target", clock=lambda: 10**12) as target:
+        monkeypatch.undo()
+        source.create_topic("t")
+        target.create_topic("own")
+        with target.producer() as producer:
+            producer.send("own", b"1").result(timeout=60)
+        for value in (b"1", b"2"):
+            with source.producer() as producer:
+                producer.send("t", value).result(timeout=60)
+        Mirror(source, target, ["t"]).copy()
+        target.alter_topic("t", config={MIRROR_OF: None})
+        with target.producer() as producer:
+            assert producer.send("t", b"3").result(timeout=60).offset == 2
+        assert [value for _, _, value, *_ in records(target)] == [b"1", b"2", b"3"]
 
 
 @pytest.mark.parametrize("ends", ["commit", "abort"])
