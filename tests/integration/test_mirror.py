@@ -3,6 +3,9 @@
 import contextlib
 import random
 import shutil
+import threading
+import uuid
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from click.testing import CliRunner
@@ -13,6 +16,7 @@ from logdb.client import mirror as mirrors
 from logdb.client.mirror import Mirror
 from logdb.codec import convert
 from logdb.errors import Closed, MirrorDiverged, ReadOnly
+from logdb.log import following
 from logdb.model import MIRROR_OF, TopicPartition
 from support.mirrors import copy_without_the_last_batch
 from support.places import opened
@@ -73,7 +77,7 @@ def test_records_transactions_and_groups(sides):
         consumer.assign([WHERE])
         consumer.seek(WHERE, 123)
         consumer.commit()
-    mirror = Mirror(source, target, ["t*"])
+    mirror = Mirror(source, target, ["t*"], groups=True)
     assert mirror.copy() == source.log("t", 0).end_offset + source.log("t", 1).end_offset
     assert mirror.copy() == 0
     assert mirror.copy_groups() == 1
@@ -105,6 +109,27 @@ def test_an_open_transaction_is_left_until_it_is_decided(sides):
     same(source, target)
 
 
+def test_a_group_is_not_ahead_of_what_it_has_written(sides):
+    """Else a fail-over would lose it: the group's offset says that it is done."""
+    source, target = sides
+    for topic in ("t", "written"):
+        source.create_topic(topic)
+    source.log("t").append_many([b"1", b"2"])
+    mirror = Mirror(source, target, ["t", "written"], groups=True)
+    mirror.copy()
+    with source.consumer("t", group_id="g", auto_offset_reset="earliest") as consumer:
+        (polled,) = consumer.poll(timeout_ms=10_000).values()
+        with source.transaction("x") as transaction:
+            for record in polled:
+                transaction.send("written", record.value)
+            transaction.send_offsets(consumer)
+    assert mirror.copy_groups() == 0
+    assert mirror.copy() == 3
+    assert mirror.copy_groups() == 1
+    assert target._session.fetch_offsets("g")[WHERE].offset == 2
+    assert [value for _, _, value, *_ in records(target, "written")] == [b"1", b"2"]
+
+
 def test_begins_and_gaps(sides):
     source, target = sides
     source.create_topic("t")
@@ -134,6 +159,106 @@ def test_a_transaction_that_the_mirror_has_begun_to_copy_is_ended_once_the_targe
         target.alter_topic("t", config={"logdb.mirror.of": None})
         assert target.log("t").last_stable_offset == target.log("t").end_offset
         assert [value for _, _, value, *_ in records(target, level="read_committed")] == [b"1"]
+
+
+def test_a_transaction_is_ended_that_was_begun_to_copy_into_a_topic_that_was_used_before(sides):
+    source, target = sides
+    target.create_topic("t", partitions=1)
+    assert target.log("t").end_offset == 0
+    source.create_topic("t")
+    for number in range(2):
+        source.log("t").append(b"%d" % number)
+        with source.transaction("x") as transaction:
+            transaction.send("t", b"begun")
+        copy_without_the_last_batch(Mirror(source, target, ["t"]))
+        target.alter_topic("t", config={MIRROR_OF: None})
+        log = target.log("t")
+        assert (log.end_offset, log.last_stable_offset) == (3, 3)
+        assert [value for _, _, value, *_ in records(target, level="read_committed")] == [b"%d" % number]
+        for side in sides:
+            side.delete_topic("t")
+            side.create_topic("t", partitions=1)
+        assert target.log("t").end_offset == 0
+
+
+def test_a_reader_beside_a_fail_over_sees_no_transaction_open(tmp_path):
+    with logdb.open(tmp_path / "source") as source, logdb.open(tmp_path / "target") as target:
+        source.create_topic("t")
+        with source.transaction("x") as transaction:
+            transaction.send("t", b"begun")
+        copy_without_the_last_batch(Mirror(source, target, ["t"]))
+    with logdb.open(tmp_path / "target") as target:
+        target.alter_topic("t", config={MIRROR_OF: None})
+        with logdb.open(tmp_path / "target", mode="r") as reader:
+            assert (reader.log("t").end_offset, reader.log("t").last_stable_offset) == (2, 2)
+
+
+def test_what_is_being_copied_is_in_the_log_before_its_topic_is_a_mirror_no_more(tmp_path, monkeypatch):
+    """Otherwise a transaction could begin behind the look for open ones."""
+    with logdb.open(tmp_path / "source") as source, logdb.open(tmp_path / "target") as target, ThreadPoolExecutor(2) as pool:
+        source.create_topic("t")
+        with source.transaction("x") as transaction:
+            transaction.send("t", b"begun")
+        admitted, goes_on, follow_epochs = threading.Event(), threading.Event(), following._follow_epochs
+
+        def waits(*arguments):
+            admitted.set()
+            assert goes_on.wait(10)
+            follow_epochs(*arguments)
+
+        monkeypatch.setattr(following, "_follow_epochs", waits)
+        copied = pool.submit(copy_without_the_last_batch, Mirror(source, target, ["t"]))
+        assert admitted.wait(10)
+        altered = pool.submit(target.alter_topic, "t", config={MIRROR_OF: None})
+        with pytest.raises(TimeoutError):
+            altered.result(0.2)
+        goes_on.set()
+        copied.result(10)
+        altered.result(10)
+        log = target.log("t")
+        assert (log.end_offset, log.last_stable_offset) == (2, 2)
+
+
+def test_a_new_producer_of_the_target_is_none_of_the_source(tmp_path, monkeypatch):
+    """Else its first records would be taken for a repetition, acknowledged, and never written: both have taken their ids in one second."""
+    ids = iter([uuid.UUID(int=1), uuid.UUID(int=2)])
+    monkeypatch.setattr(uuid, "uuid4", lambda: next(ids))
+    with logdb.open(tmp_path / "source", clock=lambda: 10**12) as source, logdb.open(tmp_path / "target", clock=lambda: 10**12) as target:
+        monkeypatch.undo()
+        source.create_topic("t")
+        target.create_topic("own")
+        with target.producer() as producer:
+            producer.send("own", b"1").result(timeout=60)
+        for value in (b"1", b"2"):
+            with source.producer() as producer:
+                producer.send("t", value).result(timeout=60)
+        Mirror(source, target, ["t"]).copy()
+        target.alter_topic("t", config={MIRROR_OF: None})
+        with target.producer() as producer:
+            assert producer.send("t", b"3").result(timeout=60).offset == 2
+        assert [value for _, _, value, *_ in records(target)] == [b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize("ends", ["commit", "abort"])
+def test_a_transaction_in_which_a_mirror_was_refused_ends(sides, ends):
+    source, target = sides
+    source.create_topic("t")
+    source.log("t").append(b"1")
+    target.create_topic("own", partitions=1)
+    Mirror(source, target, ["t"]).copy()
+    session = target._session
+    producer = session.init_producer_id("id")
+    session.add_partitions("id", producer, [WHERE, TopicPartition("own", 0)])
+    session.end_transaction("id", producer, commit=ends == "commit")
+    with pytest.raises(ReadOnly, match="mirrors another topic"), target.transaction("id") as transaction:
+        transaction.send("own", b"aborted")
+        transaction.send("t", b"refused", partition=0)
+    with target.transaction("id") as transaction:
+        transaction.send("own", b"committed")
+    assert [value for _, _, value, *_ in records(target, "own", level="read_committed")] == [b"committed"]
+    source.log("t").append(b"2")
+    assert Mirror(source, target, ["t"]).copy() == 1
+    same(source, target)
 
 
 @pytest.mark.parametrize("horizon_of", ["marker", "tombstone"])
@@ -389,8 +514,8 @@ def test_a_side_may_be_host_and_port(tmp_path):
     assert "'http://localhost'" in mirrored("http:/localhost", tmp_path / "target", "t", "--once").stderr
 
 
-def test_the_command_outlives_its_source_while_it_copies_groups(tmp_path, monkeypatch):
-    address, copy_groups = f"127.0.0.1:{free_port()}", Mirror.copy_groups
+def test_the_command_outlives_its_source_while_it_reads_offsets_of_groups(tmp_path, monkeypatch):
+    address, read_offsets = f"127.0.0.1:{free_port()}", Mirror._read_offsets
     with logdb.open(tmp_path / "source") as source:
         source.create_topic("t")
         source.log("t").append_many([b"1", b"2"])
@@ -403,19 +528,20 @@ def test_the_command_outlives_its_source_while_it_copies_groups(tmp_path, monkey
         def while_it_restarts(mirror):
             nonlocal server, calls
             calls += 1
-            if calls > 1:
-                assert copy_groups(mirror) == 1
+            if calls == 3:
                 raise KeyboardInterrupt
+            if calls == 2:
+                return read_offsets(mirror)
             server.close()
             try:
-                copy_groups(mirror)
+                read_offsets(mirror)
             finally:
                 server = logdb.serve(source, http=address)
 
-        monkeypatch.setattr(Mirror, "copy_groups", while_it_restarts)
+        monkeypatch.setattr(Mirror, "_read_offsets", while_it_restarts)
         words = ["mirror", f"http://{address}", str(tmp_path / "target"), "--topics", "t"]
         result = CliRunner().invoke(cli, words)
         server.close()
-    assert calls == 2, result.output
+    assert calls == 3, result.output
     with logdb.open(tmp_path / "target") as target:
         assert target._session.fetch_offsets("g")[WHERE].offset == 2

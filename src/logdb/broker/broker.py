@@ -373,16 +373,20 @@ class Broker:
             raise InvalidPartitions(name, partitions, "the partition of a group or transactional id depends on their number")
 
     def _end_foreign(self, topic: TopicInfo, altered: bool) -> None:
-        """In a cluster, of a topic that is a mirror no more: end what was begun to copy.  Without one, the first use of a log does so.
+        """Of a topic that is a mirror no more: end what was begun to copy.
 
         Raises:
             LogdbError: A partition's leader did not.  The config is altered; the same change once more tries again.
         """
-        if self.nodes is None or not altered or topic.config.get(MIRROR_OF):
+        if not altered or topic.config.get(MIRROR_OF):
+            return
+        partitions = [TopicPartition(topic.name, number) for number in range(topic.partition_count)]
+        if self.nodes is None:
+            for where in partitions:
+                self.log(*where)  # a use of a log ends them
             return
         from logdb.requests.cluster import EndForeignTransactions  # as in _of_cluster
 
-        partitions = [TopicPartition(topic.name, number) for number in range(topic.partition_count)]
         requests = {where: EndForeignTransactions(where) for where in partitions}
         answers = self.nodes.ask(requests, {where: leader_address(self._metadata, where) for where in requests})
         for answer in answers.values():
@@ -598,7 +602,10 @@ class Broker:
         if topic in INTERNAL_TOPICS:
             raise InvalidTopic(topic, _INTERNAL)
         if mirrored:
-            return log.mirror_append(batches, durability=durability)
+            try:
+                return log.mirror_append(batches, durability=durability)
+            finally:
+                self._dangling.copied(TopicPartition(topic, partition))
         for producer in transactional_producers(batches):
             if transactional_id is None:
                 raise InvalidTransactionState(f"a transactional batch of producer {producer.producer_id} without its transactional id")

@@ -32,9 +32,10 @@ class DanglingTransactions:
     ================ =============== ========== ===========================================================
     field            changed by      under      to be trusted
     ================ =============== ========== ===========================================================
-    ``ended``        end             no lock    a log in it has no dangling transaction, and never will
+    ``ended``        end, ``copied`` no lock    a log in it has no dangling transaction; only a mirror's gets others
     ``_ending``      end             ``_lock``  the markers of a log in it are on their way
-    ``_all_ended``   end_all         no lock    once True
+    ``_all_ended``   end_all,        no lock    True: as of ``ended``, of all logs
+                     ``copied``
     ================ =============== ========== ===========================================================
     """
 
@@ -68,6 +69,11 @@ class DanglingTransactions:
                 self.ended.add(name)
             finally:
                 self._ending.discard(name)
+
+    def copied(self, partition: TopicPartition) -> None:
+        """Batches of a mirror's source were appended: what they leave open is dangling once the topic is a mirror no more."""
+        self.ended.discard(partition)
+        self._all_ended = False
 
     def end_now(self, log: ReplicaLog) -> None:
         """End the transactions of ``log`` that no coordinator has."""

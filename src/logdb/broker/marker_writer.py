@@ -112,7 +112,10 @@ class MarkerWriter:
             return
         try:
             state = log.producer(producer.producer_id)
-            if state is not None and state.first_offset >= 0:  # its transaction is open
+            is_open = state is not None and state.first_offset >= 0
+            if log.is_mirror and not is_open:
+                return  # it has taken no batch of the transaction; a marker would part it from its source
+            if state is not None and is_open:
                 if state.epoch > markers.last_epoch:
                     return  # the producer's next one: this marker was written before a crash
                 if state.epoch < producer.producer_epoch - 1:  # an earlier one, and a power cut has taken its marker

@@ -14,7 +14,7 @@ from logdb.cli.session import Session, checked_directory, here, pass_session
 from logdb.cli.units import MILLISECONDS
 from logdb.client.addresses import url_meant
 from logdb.client.mirror import Mirror, matches
-from logdb.errors import LogdbError, ReadOnly, UnknownTopic
+from logdb.errors import LogdbError, UnknownTopic
 
 _SAY_S, _AGAIN_S = 10.0, 1.0
 Answer = TypeVar("Answer")
@@ -42,12 +42,11 @@ def mirror(session: Session, /, source: str, target: str, topics: str, once: boo
         theirs = opened.enter_context(_opened(session, source, write=False))
         _tried(lambda: _check_topics(theirs, patterns, once=once), once=once)  # before the target is made
         ours = opened.enter_context(_opened(session, target, write=True))
-        one = Mirror(theirs, ours, patterns)
-        said, groups = 0.0, not no_groups
+        one, said = Mirror(theirs, ours, patterns, groups=not no_groups), 0.0
         while True:
             copied = _tried(one.copy, once=once)
-            if groups and copied is not None:
-                groups = _tried(lambda: _groups(one), once=once) is not False
+            if copied is not None:
+                _tried(one.copy_groups, once=once)
             if once and not copied and not any(progress.lag for progress in one.progress.values()):
                 break
             if not once and time.monotonic() - said > _SAY_S:
@@ -68,15 +67,6 @@ def _tried(call: Callable[[], Answer], *, once: bool) -> Answer | None:
         say(f"goes on in {_AGAIN_S:g} s: {error}")
         time.sleep(_AGAIN_S)
         return None
-
-
-def _groups(one: Mirror) -> bool:
-    """Copy the offsets of groups; False: the source cannot tell them."""
-    try:
-        one.copy_groups()
-    except ReadOnly:  # a directory beside its writer
-        return False
-    return True
 
 
 def _check_topics(source: logdb.Database, patterns: Sequence[str], *, once: bool) -> None:

@@ -23,7 +23,17 @@ from logdb.client.producer.partitioner import Partitioner
 from logdb.errors import Closed, InvalidConfig, InvalidPartitions, InvalidTopic, LogdbError, UnknownPartition
 from logdb.log.isolation import IsolationLevel
 from logdb.mistakes import OF_THE_CALL, checked_call, explained
-from logdb.model import BY_DEFAULT, INTERNAL_TOPICS, Buffer, Durability, ExpiredRecords, RecordMetadata, TopicInfo, check_topic_name
+from logdb.model import (
+    BY_DEFAULT,
+    INTERNAL_TOPICS,
+    MIRROR_OF,
+    Buffer,
+    Durability,
+    ExpiredRecords,
+    RecordMetadata,
+    TopicInfo,
+    check_topic_name,
+)
 from logdb.requests.session import PartitionLog, Session
 from logdb.threads import renewed
 
@@ -177,7 +187,8 @@ class Database(Administration):
         """
         if partitions is not None and name in INTERNAL_TOPICS:
             raise InvalidPartitions(name, partitions, "the partition of a group or transactional id depends on their number")
-        info = self._base.alter_topic(name, config=config, partitions=partitions, assignments=_nodes(assignments))
+        base = self._session if MIRROR_OF in (config or ()) else self._base  # a broker ends what a mirror has begun to copy
+        info = base.alter_topic(name, config=config, partitions=partitions, assignments=_nodes(assignments))
         self._topic_changed(name)
         return info
 

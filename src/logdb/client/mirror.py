@@ -12,6 +12,8 @@ while a mirror runs: at once where it ends earlier, with its next record where i
 
 A topic of the target has the config ``logdb.mirror.of``, the id of the source's: it takes no records of clients.
 
+The offsets of groups are read before records are copied, and committed behind them: what was written in the same transactions is there.
+
 Threading: one thread at a time.
 """
 
@@ -19,22 +21,24 @@ import contextlib
 import fnmatch
 import itertools
 import logging
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
 
 from logdb.client.database import Database
 from logdb.codec import convert
 from logdb.codec.batch import DELETE_HORIZON
-from logdb.errors import Closed, LogdbError, MirrorDiverged, OffsetOutOfRange, PolicyViolation, UnexpectedOffset, UnknownTopic
+from logdb.errors import Closed, LogdbError, MirrorDiverged, OffsetOutOfRange, PolicyViolation, ReadOnly, UnexpectedOffset, UnknownTopic
 from logdb.model import IN_SYNC_MIN, INTERNAL_TOPICS, MIRROR_OF, OffsetAndMetadata, TopicInfo, TopicPartition
 from logdb.requests.session import Session
 from logdb.store.protocols import PartitionLog
 
+Offsets: TypeAlias = Mapping[TopicPartition, OffsetAndMetadata]
 logger = logging.getLogger(__name__)
 
 CHUNK_SIZE_BYTES = 1 << 20
 _OWN = (MIRROR_OF, IN_SYNC_MIN)  # configs that the target has by itself
 _EMPTY_COUNT_MAX = 1 << 31
+_OFFSETS_TRIES = 10
 
 
 class Progress(NamedTuple):
@@ -55,11 +59,14 @@ class Mirror:
     |--------------|----------------|-----------------------------------------------------------------|
     | ``progress`` | ``copy``       | as of the last look at each partition                           |
     | ``_checked`` | ``copy``       | the target's end was found in the source, by this object        |
+    | ``_offsets`` | ``copy``       | of the source's groups, before its last look at the partitions  |
     """
 
-    def __init__(self, source: Database, target: Database, patterns: Sequence[str]) -> None:
-        self._source, self._target, self._patterns = source, target, tuple(patterns)
+    def __init__(self, source: Database, target: Database, patterns: Sequence[str], *, groups: bool = False) -> None:
+        """Copy nothing yet; ``groups``: ``copy`` reads their offsets, for ``copy_groups``."""
+        self._source, self._target, self._patterns, self._with_groups = source, target, tuple(patterns), groups
         self._checked: set[TopicPartition] = set()
+        self._offsets: Mapping[str, Offsets] = {}
         self.progress: dict[TopicPartition, Progress] = {}
 
     def copy(self) -> int:
@@ -69,6 +76,8 @@ class Mirror:
             MirrorDiverged: A topic of the target is not this mirror's, or has other records.
             LogdbError: Of either side; the next call goes on where this one has ended.
         """
+        if self._with_groups:
+            self._read_offsets()
         copied, topics = 0, {info.name: info for info in self._source.topics() if self._is_wanted(info.name)}
         self.progress = {where: progress for where, progress in self.progress.items() if where.topic in topics}
         for info in topics.values():
@@ -152,34 +161,54 @@ class Mirror:
 
     # ------------------------------------------------------------ groups
 
+    def _read_offsets(self) -> None:
+        """Read the committed offsets of the source's groups.
+
+        A commit makes a transaction's offsets visible before all of its records are: while there is one, what was read before stays.
+        """
+        source: Session = self._source._session
+        try:
+            for _ in range(_OFFSETS_TRIES):
+                offsets = {group.group_id: source.fetch_offsets(group.group_id) for group in source.groups()}
+                if not any(one.state == "PrepareCommit" and _has_offsets(one.partitions) for one in source.transactions()):
+                    self._offsets = offsets
+                    return
+        except ReadOnly:  # a directory beside its writer cannot tell them
+            self._with_groups = False
+
     def copy_groups(self) -> int:
-        """Commit the offsets of the source's groups in the target, as far as it has their records; returns how many have changed.
+        """Commit in the target the offsets that the last ``copy`` has read, as far as it has their records; returns how many have changed.
 
         A group that has members at the target keeps its own.
         """
+        if any(progress.lag for progress in self.progress.values()):
+            return 0  # the last look has ended early: the records that belong to the offsets may be missing
         changed = 0
-        source: Session = self._source._session
         target: Session = self._target._session
-        for group in source.groups():
+        for group_id, committed in self._offsets.items():
             offsets = {
                 where: OffsetAndMetadata(at.offset, metadata=at.metadata)  # leader epochs are the target's own
-                for where, at in source.fetch_offsets(group.group_id).items()
+                for where, at in committed.items()
                 if where in self.progress and at.offset <= self.progress[where].offset
             }
             try:
-                known = target.fetch_offsets(group.group_id, tuple(offsets))
+                known = target.fetch_offsets(group_id, tuple(offsets))
                 news = {where: at for where, at in offsets.items() if where not in known or known[where].offset != at.offset}
                 if news:
-                    target.commit_offsets(group.group_id, news).result()
+                    target.commit_offsets(group_id, news).result()
                     changed += len(news)
             except LogdbError as error:
-                logger.warning("the offsets of group %s are not mirrored: %s", group.group_id, error)
+                logger.warning("the offsets of group %s are not mirrored: %s", group_id, error)
         return changed
 
 
 def matches(topic: str, pattern: str) -> bool:
     """Whether a pattern of a mirror selects a topic; internal ones are selected by none."""
     return topic not in INTERNAL_TOPICS and fnmatch.fnmatchcase(topic, pattern)
+
+
+def _has_offsets(partitions: Iterable[TopicPartition]) -> bool:
+    return any(where.topic == INTERNAL_TOPICS[0] for where in partitions)
 
 
 def _below(batches: memoryview, limit: int) -> memoryview:

@@ -295,6 +295,13 @@ class Log(AppendableLog):
             batch_size=min(self._batch_size, config.max_message_bytes),
         )
 
+    def alter(self, config: LogConfig) -> None:
+        """As ``configure``.  When this returns, a log that is a mirror no more has all batches of its source that it will ever have."""
+        if self.is_mirror and not config.mirror_of:
+            self._alone(lambda _next_offset: self.configure(config))
+        else:
+            self.configure(config)
+
     # ------------------------------------------------------------ leaders and followers
 
     def begin_epoch(self, epoch: int) -> int:

@@ -245,7 +245,7 @@ class TopicChanges:
             self._state.catalogue.write(lambda txn: txn.put_topic(entry))
         for partition in range(entry.partition_count):
             if (log := self._state.logs.get(TopicPartition(entry.name, partition))) is not None:
-                log.configure(LogConfig.of(entry.config, self._state.durability))
+                log.alter(LogConfig.of(entry.config, self._state.durability))
 
     def _make_partitions(self, entry: TopicEntry, partitions: range, kind: Literal["create", "grow"], go_on: Callable[[], None]) -> None:
         """Create the directories of new partitions, while logs can be opened, and let the catalogue name them."""
