@@ -176,7 +176,7 @@ class Broker:
         self._peers: TransactionPeers = peers if nodes is None else _of_cluster(peers, replication, metadata, nodes)
         self._markers = peers.markers
         self._dangling = DanglingTransactions(storage, self._peers, self._markers)
-        storage.complete_transactions_by(self._complete_transactions, self._markers.has_parted)
+        storage.complete_transactions_by(self._complete_transactions, self._has_parted_markers)
         self._served_defaults: Mapping[str, object] = {}  # configs that topics created through a server get unless their request sets them
         self._told_defaults: Mapping[str, object] = {}  # the part of them that is an option of the server
         self._producer_ids: Iterable[int] = iter(())
@@ -197,6 +197,10 @@ class Broker:
             self._dangling.end_all()
             self._markers.finish()
         self._transactions.finish()
+
+    def _has_parted_markers(self) -> bool:
+        """As ``MarkerWriter.has_parted``; a copy of a cluster's node has only the node's part of a transaction in any case."""
+        return not self.is_replicated and self._markers.has_parted()
 
     def close(self) -> None:
         """End the threads and answer the waiting requests; the store's owner closes the store afterwards."""

@@ -76,6 +76,8 @@ class Shard(Generic[C]):
     ``_deferred``        accept, append                 ``_lock``               always; accepted records that the log lacks
     ``_defers``          accept, fire                   ``_lock``               True: a timer will append the deferred records
     ``_pending``         accept, ``_publish``           popleft is atomic       always; accepted effects whose actions have not begun
+    ``_unnoted``         ``_carry_out``,                popleft: ``_lock``      always; how actions ended that no event could tell yet
+                         ``_finish_failed_write``
     ``_failed``          a sync that failed             no lock                 final
     ``_ended``           end                            no lock                 final; nothing is appended once ``end`` has returned
     ``_closing``         stop_waiting                   no lock                 final; replicas are not waited for any more
@@ -117,6 +119,7 @@ class Shard(Generic[C]):
         self._deferred: list[StateRecord] = []
         self._defers = False
         self._pending: deque[Effects] = deque()
+        self._unnoted: deque[ActionFailed] = deque()
         self._failed: SyncFailed | None = None
         self._ended: LogdbError | None = None
         self._closing: LogdbError | None = None
@@ -241,7 +244,7 @@ class Shard(Generic[C]):
         if not self._ready:
             self.load()
         with self._lock:
-            if self._ended is not None or self._failed is not None or self._appending is not None:
+            if self._ended is not None or self._failed is not None or self._appending is not None or self._unnoted:
                 self._finish_failed_write()
             self.log.append_marker(producer, commit=commit, coordinator_epoch=coordinator_epoch)
             self._coordinator.apply_marker(producer.producer_id, commit=commit)
@@ -290,7 +293,7 @@ class Shard(Generic[C]):
             LogdbError: The records could not be written; the requests that the effects answer get this error.
         """
         with self._lock:
-            if self._ended is not None or self._failed is not None or self._appending is not None:
+            if self._ended is not None or self._failed is not None or self._appending is not None or self._unnoted:
                 self._finish_failed_write()
             effects = self._coordinator.handle(event, self._clock())
             if effects.records and not effects.deferred:
@@ -359,6 +362,10 @@ class Shard(Generic[C]):
             if self.log.end_offset > offset - len(self._deferred):  # an interrupted append may have come to nothing
                 self._appended(effects, offset)
             self._appending = None
+        while self._unnoted:  # they have no records
+            effects = self._coordinator.handle(self._unnoted.popleft(), self._clock())
+            self._accept(effects, 0)
+            self._answer(effects)
 
     # ------------------------------------------------------------ without the lock
 
@@ -412,11 +419,23 @@ class Shard(Generic[C]):
             return self._publish(self._step(ActionDone(action)))
         except LogdbError as error:
             logger.warning("%s-%d: %s: %s", self.log.topic, self.log.partition, type(action).__name__, error)
-            try:
-                return self._publish(self._step(ActionFailed(action, error)))
-            except LogdbError as failure:  # the coordinator cannot note it: its requests end with the failure
-                self.cancel(failure)
-                return deque()
+            return self._note_failed(ActionFailed(action, error))
+
+    def _note_failed(self, event: ActionFailed) -> deque[Action]:
+        """Tell the coordinator that an action failed; before the next event, or soon, if it cannot be told now."""
+        try:
+            effects = self._step(event)
+        except LogdbError as failure:  # an earlier write is not finished: the requests end with its failure
+            self._unnoted.append(event)
+            self.cancel(failure)
+            if self._ended is None and not isinstance(failure, SyncFailed):
+                self._timers.set((self, _RETRY), RETRY_MS)
+            return deque()
+        try:
+            return self._publish(effects)
+        except LogdbError as failure:
+            self.cancel(failure)
+            return deque()
 
     def _note_failure(self, effects: Effects, error: LogdbError) -> None:
         release_frames(error)

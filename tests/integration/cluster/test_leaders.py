@@ -7,8 +7,9 @@ import time
 import pytest
 
 import logdb
+from logdb.coordinator.effects import WriteMarkers
 from logdb.errors import NotLeaderOrFollower, ServerUnavailable
-from logdb.model import INTERNAL_TOPICS, TopicPartition
+from logdb.model import INTERNAL_TOPICS, ProducerIdAndEpoch, TopicPartition
 from support.clustered import clustered
 from support.serving import Served
 
@@ -190,3 +191,15 @@ def test_any_node_serves_curl(three, db) -> None:
         many = {"records": [{"value": "YQ==", "partition": partition} for partition in range(3)]}
         status, made = rest.call("/topics/t", many, content_type=binary)
         assert (status, [one["error"] for one in made["offsets"]]) == (200, [None] * 3)
+
+
+@pytest.mark.timeout(60)
+def test_a_backup_of_a_node_does_not_wait_for_markers_that_another_node_writes(three, db, tmp_path) -> None:
+    """The node lost a partition while it wrote a transaction's marker there: the coordinator asks the new leader, not this one again."""
+    db.log("t", 0).append(b"a")
+    broker = three.nodes[3].broker
+    where = frozenset({TopicPartition("t", 0)})
+    markers = WriteMarkers("x", ProducerIdAndEpoch(7, 1), where, commit=True, coordinator_epoch=0, last_epoch=1)
+    with pytest.raises(NotLeaderOrFollower):
+        broker._markers.write(markers)
+    assert broker.backup(str(tmp_path / "backup")).partition_count == 3

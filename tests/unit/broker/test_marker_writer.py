@@ -219,3 +219,32 @@ def _alone_within(lock, seconds):
     threading.Thread(target=enter, daemon=True).start()
     if not done.wait(seconds):
         raise TimeoutError
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("step", ["sync", "marker"])
+def test_a_transaction_ends_after_its_coordinator_could_not_note_a_step_of_it(world, step):
+    """The disk is full for a moment at another id's record: nothing can be noted behind that, not even that something failed."""
+    session = world.db._session
+    shard_of = session._transactions.partition_of
+    other = next(name for name in map(str, range(99)) if shard_of(name) == shard_of("tx"))
+    kind, refused = "fdatasync" if step == "sync" else "pwrite", []
+
+    def before(called, path):
+        if called == kind and concerns("b-0", path) and not refused:
+            refused.append(other)
+            full(world, "__transaction_state")
+            with pytest.raises(errors.DiskFull):
+                session.init_producer_id(other)
+
+    world.begin(2)
+    world.io.before = before
+    with pytest.raises(errors.DiskFull):
+        world.writer.end(commit=True)
+    assert refused
+    world.io.heal()
+    world.writer.end(commit=True)
+    assert world.committed() == [1, 2]
+    world.begin(3)
+    world.writer.end(commit=True)
+    assert world.committed() == [1, 2, 3]
