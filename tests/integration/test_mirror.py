@@ -15,7 +15,7 @@ from logdb.cli.app import cli
 from logdb.client import mirror as mirrors
 from logdb.client.mirror import Mirror
 from logdb.codec import convert
-from logdb.errors import Closed, MirrorDiverged, ReadOnly
+from logdb.errors import Closed, MirrorDiverged, ReadOnly, ServerUnavailable
 from logdb.log import following
 from logdb.model import MIRROR_OF, TopicPartition
 from support.mirrors import copy_without_the_last_batch
@@ -128,6 +128,46 @@ def test_a_group_is_not_ahead_of_what_it_has_written(sides):
     assert mirror.copy_groups() == 1
     assert target._session.fetch_offsets("g")[WHERE].offset == 2
     assert [value for _, _, value, *_ in records(target, "written")] == [b"1", b"2"]
+
+
+def test_a_group_is_not_ahead_of_what_it_has_written_behind_an_open_transaction(sides):
+    source, target = sides
+    for topic in ("t", "written"):
+        source.create_topic(topic)
+    source.log("t").append_many([b"1", b"2"])
+    mirror = Mirror(source, target, ["t", "written"], groups=True)
+    with source.transaction("other") as other:
+        other.send("written", b"3", partition=0)
+        other.flush()
+        with source.consumer("t", group_id="g", auto_offset_reset="earliest") as consumer, source.transaction("x") as transaction:
+            consumer.poll(timeout_ms=10_000)
+            transaction.send("written", b"1", partition=0)
+            transaction.send_offsets(consumer)
+        for _ in range(2):
+            mirror.copy()
+            assert mirror.copy_groups() == 0
+    mirror.copy()
+    assert mirror.copy_groups() == 1
+    assert target._session.fetch_offsets("g")[WHERE].offset == 2
+    assert [value for _, _, value, *_ in records(target, "written", level="read_committed")] == [b"3", b"1"]
+
+
+def test_records_are_copied_while_the_offsets_of_groups_cannot_be_read(sides, monkeypatch):
+    source, target = sides
+    source.create_topic("t")
+    source.log("t").append(b"1")
+    mirror = Mirror(source, target, ["t"], groups=True)
+    with monkeypatch.context() as patched:
+
+        def refuse():
+            raise ServerUnavailable(("a",), "loading")
+
+        patched.setattr(source._session, "groups", refuse)
+        assert mirror.copy() == 1
+        with pytest.raises(ServerUnavailable):
+            mirror.copy_groups()
+    mirror.copy()
+    assert mirror.copy_groups() == 0
 
 
 def test_begins_and_gaps(sides):
@@ -525,16 +565,16 @@ def test_the_command_outlives_its_source_while_it_reads_offsets_of_groups(tmp_pa
             consumer.commit()
         server, calls = logdb.serve(source, http=address), 0
 
-        def while_it_restarts(mirror):
+        def while_it_restarts(mirror, topics):
             nonlocal server, calls
             calls += 1
             if calls == 3:
                 raise KeyboardInterrupt
             if calls == 2:
-                return read_offsets(mirror)
+                return read_offsets(mirror, topics)
             server.close()
             try:
-                read_offsets(mirror)
+                read_offsets(mirror, topics)
             finally:
                 server = logdb.serve(source, http=address)
 

@@ -12,7 +12,8 @@ while a mirror runs: at once where it ends earlier, with its next record where i
 
 A topic of the target has the config ``logdb.mirror.of``, the id of the source's: it takes no records of clients.
 
-The offsets of groups are read before records are copied, and committed behind them: what was written in the same transactions is there.
+The offsets of groups are read before records are copied, and committed once all is copied that the source had then: what was written in
+the same transactions is there.  An open transaction at the source holds them back.
 
 Threading: one thread at a time.
 """
@@ -22,7 +23,7 @@ import fnmatch
 import itertools
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from logdb.client.database import Database
 from logdb.codec import convert
@@ -32,13 +33,11 @@ from logdb.model import IN_SYNC_MIN, INTERNAL_TOPICS, MIRROR_OF, OffsetAndMetada
 from logdb.requests.session import Session
 from logdb.store.protocols import PartitionLog
 
-Offsets: TypeAlias = Mapping[TopicPartition, OffsetAndMetadata]
 logger = logging.getLogger(__name__)
 
 CHUNK_SIZE_BYTES = 1 << 20
 _OWN = (MIRROR_OF, IN_SYNC_MIN)  # configs that the target has by itself
 _EMPTY_COUNT_MAX = 1 << 31
-_OFFSETS_TRIES = 10
 
 
 class Progress(NamedTuple):
@@ -52,6 +51,13 @@ class Progress(NamedTuple):
         return max(0, self.end_offset - self.offset)
 
 
+class Committed(NamedTuple):
+    """The committed offsets of the source's groups, and where its partitions ended afterwards: what the groups have written lies before."""
+
+    offsets: Mapping[str, Mapping[TopicPartition, OffsetAndMetadata]]
+    ends: Mapping[TopicPartition, int]
+
+
 class Mirror:
     """Topics of ``source`` that match one of ``patterns``, and the groups that read them, into ``target``.
 
@@ -59,14 +65,17 @@ class Mirror:
     |--------------|----------------|-----------------------------------------------------------------|
     | ``progress`` | ``copy``       | as of the last look at each partition                           |
     | ``_checked`` | ``copy``       | the target's end was found in the source, by this object        |
-    | ``_offsets`` | ``copy``       | of the source's groups, before its last look at the partitions  |
+    | ``_pending`` | ``copy``,      | until the target has all records before its ends                |
+    |              | ``copy_groups``|                                                                 |
+    | ``_refused`` | ``copy``       | why it could not read the offsets of groups                     |
     """
 
     def __init__(self, source: Database, target: Database, patterns: Sequence[str], *, groups: bool = False) -> None:
         """Copy nothing yet; ``groups``: ``copy`` reads their offsets, for ``copy_groups``."""
         self._source, self._target, self._patterns, self._with_groups = source, target, tuple(patterns), groups
         self._checked: set[TopicPartition] = set()
-        self._offsets: Mapping[str, Offsets] = {}
+        self._pending: Committed | None = None
+        self._refused: LogdbError | None = None
         self.progress: dict[TopicPartition, Progress] = {}
 
     def copy(self) -> int:
@@ -76,9 +85,10 @@ class Mirror:
             MirrorDiverged: A topic of the target is not this mirror's, or has other records.
             LogdbError: Of either side; the next call goes on where this one has ended.
         """
-        if self._with_groups:
-            self._read_offsets()
-        copied, topics = 0, {info.name: info for info in self._source.topics() if self._is_wanted(info.name)}
+        topics = {info.name: info for info in self._source.topics() if self._is_wanted(info.name)}
+        if self._with_groups and self._pending is None:
+            self._read_offsets(topics.values())
+        copied = 0
         self.progress = {where: progress for where, progress in self.progress.items() if where.topic in topics}
         for info in topics.values():
             with contextlib.suppress(UnknownTopic):  # it was deleted meanwhile: the next call looks again
@@ -161,34 +171,41 @@ class Mirror:
 
     # ------------------------------------------------------------ groups
 
-    def _read_offsets(self) -> None:
-        """Read the committed offsets of the source's groups.
-
-        A commit makes a transaction's offsets visible before all of its records are: while there is one, what was read before stays.
-        """
+    def _read_offsets(self, topics: Iterable[TopicInfo]) -> None:
+        """Read what the source's groups have committed, then where the partitions end."""
         source: Session = self._source._session
+        self._refused = None
         try:
-            for _ in range(_OFFSETS_TRIES):
-                offsets = {group.group_id: source.fetch_offsets(group.group_id) for group in source.groups()}
-                if not any(one.state == "PrepareCommit" and _has_offsets(one.partitions) for one in source.transactions()):
-                    self._offsets = offsets
-                    return
+            offsets = {group.group_id: source.fetch_offsets(group.group_id) for group in source.groups()}
+            partitions = [TopicPartition(info.name, number) for info in topics for number in range(info.partition_count)]
+            self._pending = Committed(offsets, {where: self._source.log(*where).end_offset for where in partitions})
         except ReadOnly:  # a directory beside its writer cannot tell them
             self._with_groups = False
+        except LogdbError as error:  # records are copied all the same
+            self._refused = error
 
     def copy_groups(self) -> int:
-        """Commit in the target the offsets that the last ``copy`` has read, as far as it has their records; returns how many have changed.
+        """Commit in the target the offsets that ``copy`` has read, once it has the records before them and what the groups have written.
 
         A group that has members at the target keeps its own.
+
+        Returns:
+            How many have changed.
+
+        Raises:
+            LogdbError: The source could not tell them; the next ``copy`` reads them.
         """
-        if any(progress.lag for progress in self.progress.values()):
-            return 0  # the last look has ended early: the records that belong to the offsets may be missing
+        if self._refused is not None:
+            raise self._refused
+        if self._pending is None or not all(self._is_copied(where, end) for where, end in self._pending.ends.items()):
+            return 0
+        committed, self._pending = self._pending.offsets, None
         changed = 0
         target: Session = self._target._session
-        for group_id, committed in self._offsets.items():
+        for group_id, theirs in committed.items():
             offsets = {
                 where: OffsetAndMetadata(at.offset, metadata=at.metadata)  # leader epochs are the target's own
-                for where, at in committed.items()
+                for where, at in theirs.items()
                 if where in self.progress and at.offset <= self.progress[where].offset
             }
             try:
@@ -201,14 +218,21 @@ class Mirror:
                 logger.warning("the offsets of group %s are not mirrored: %s", group_id, error)
         return changed
 
+    def _is_copied(self, where: TopicPartition, end: int) -> bool:
+        """Whether the target has what lies before ``end``, or all that is left of it: an end may be taken back by a change of leaders."""
+        progress = self.progress.get(where)
+        if progress is not None and progress.offset >= end:
+            return True
+        try:
+            end = min(end, self._source.log(*where).end_offset)
+        except UnknownTopic:
+            return True
+        return end <= (0 if progress is None else progress.offset)
+
 
 def matches(topic: str, pattern: str) -> bool:
     """Whether a pattern of a mirror selects a topic; internal ones are selected by none."""
     return topic not in INTERNAL_TOPICS and fnmatch.fnmatchcase(topic, pattern)
-
-
-def _has_offsets(partitions: Iterable[TopicPartition]) -> bool:
-    return any(where.topic == INTERNAL_TOPICS[0] for where in partitions)
 
 
 def _below(batches: memoryview, limit: int) -> memoryview:
