@@ -432,7 +432,8 @@ class ClusterMetadata:
         self.propose(LimitReassignments(bytes_per_s))
 
     def take_producer_ids(self, count: int) -> range:
-        answer = self._asked(TakeProducerIds(count, first_producer_id(self.database_id)), TIMEOUT_S)
+        least = first_producer_id(self.database_id)
+        answer = self._asked(TakeProducerIds(count, least if self._state.next_producer_id < least else 0), TIMEOUT_S)
         assert isinstance(answer, ProducerIds)
         return range(answer.first, answer.first + answer.count)
 

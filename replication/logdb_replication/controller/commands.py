@@ -260,11 +260,11 @@ class PreferLeaders(_Command, frozen=True):
 # ---------------------------------------------------------------- the rest
 
 
-class TakeProducerIds(_Command, frozen=True):
+class TakeProducerIds(_Command, frozen=True, omit_defaults=True):
     """Answered by ``ProducerIds``.
 
     Attributes:
-        least: The first of them is no smaller.
+        least: The first of them is no smaller; an older version has no such field.
     """
 
     count: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]

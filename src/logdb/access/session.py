@@ -26,7 +26,7 @@ from logdb.errors import AuthenticationFailed, Closed, LogdbError, NotAuthorized
 from logdb.io import IO
 from logdb.model import BY_DEFAULT, INTERNAL_TOPICS, Buffer, ConfigValue, Durability, ExpiredRecords, ListChange, TopicInfo, TopicPartition
 from logdb.requests.acls import ANY
-from logdb.requests.cluster import EndForeignTransactions, FindDecision, WillEndTransaction, WriteTransactionMarker
+from logdb.requests.cluster import EndMirroredTransactions, FindDecision, WillEndTransaction, WriteTransactionMarker
 from logdb.requests.groups import Groups, JoinGroup
 from logdb.requests.principals import CLUSTER_NODE, Principal
 from logdb.requests.records import OF_LOGS, Log, Produce, ReadBatches
@@ -40,6 +40,7 @@ from logdb.requests.topics import (
     Assignments,
     Backup,
     CheckNewTopic,
+    CheckPartitions,
     CheckTopicConfigs,
     CreateTopic,
     DeleteTopic,
@@ -369,6 +370,11 @@ class AuthorizedSession(Session):
         limits.check(self.principal, request.name, self._count(request), self._partition_counts, bounded=bounded)
         return self.carry_out(request)
 
+    def _check_partitions(self, request: CheckPartitions) -> None:
+        limits, bounded = self._access.partitions, self._is_bounded()
+        limits.check(self.principal, request.name, request.partitions, self._partition_counts, bounded=bounded)
+        self.carry_out(request)
+
     def _alter(self, request: AlterTopic) -> TopicInfo:
         with nullcontext() if request.partitions is None else self._adding(request.name, request.partitions):
             return self.carry_out(request, go_on=self._go_on)
@@ -556,11 +562,12 @@ class AuthorizedSession(Session):
 _STEPS: Mapping[type[Request[Any]], Callable[[AuthorizedSession, Any], Any]] = {
     CreateTopic: AuthorizedSession._create,
     CheckNewTopic: AuthorizedSession._check_new,
+    CheckPartitions: AuthorizedSession._check_partitions,
     AlterTopic: AuthorizedSession._alter,
     DeleteTopic: AuthorizedSession._delete,
     EnforceRetention: AuthorizedSession._enforce_retention,
     JoinGroup: AuthorizedSession._join,
-    **dict.fromkeys((EndForeignTransactions, FindDecision, WillEndTransaction, WriteTransactionMarker), AuthorizedSession._of_nodes),
+    **dict.fromkeys((EndMirroredTransactions, FindDecision, WillEndTransaction, WriteTransactionMarker), AuthorizedSession._of_nodes),
     Groups: AuthorizedSession._list,
     Transactions: AuthorizedSession._list,
     Log: AuthorizedSession._open_log,

@@ -176,7 +176,7 @@ class Broker:
         self._peers: TransactionPeers = peers if nodes is None else _of_cluster(peers, replication, metadata, nodes)
         self._markers = peers.markers
         self._dangling = DanglingTransactions(storage, self._peers, self._markers)
-        storage.complete_transactions_by(self._complete_transactions, self._has_parted_markers)
+        storage.complete_transactions_by(self._complete_transactions, self._has_partial_markers)
         self._served_defaults: Mapping[str, object] = {}  # configs that topics created through a server get unless their request sets them
         self._told_defaults: Mapping[str, object] = {}  # the part of them that is an option of the server
         self._producer_ids: Iterable[int] = iter(())
@@ -198,9 +198,9 @@ class Broker:
             self._markers.finish()
         self._transactions.finish()
 
-    def _has_parted_markers(self) -> bool:
-        """As ``MarkerWriter.has_parted``; a copy of a cluster's node has only the node's part of a transaction in any case."""
-        return not self.is_replicated and self._markers.has_parted()
+    def _has_partial_markers(self) -> bool:
+        """As ``MarkerWriter.has_partial_markers``; a copy of a cluster's node has only the node's part of a transaction in any case."""
+        return not self.is_replicated and self._markers.has_partial_markers()
 
     def close(self) -> None:
         """End the threads and answer the waiting requests; the store's owner closes the store afterwards."""
@@ -339,7 +339,10 @@ class Broker:
         elif validate_only:
             self._metadata.check_topic_configs(name, config, replace=replace)
         else:
-            self._end_foreign(self._metadata.alter_topic(name, config=config, replace=replace), replace or MIRROR_OF in config)
+            is_of_mirror = MIRROR_OF in config or (replace and self._is_mirror(name))
+            info = self._metadata.alter_topic(name, config=config, replace=replace)
+            if is_of_mirror:
+                self._end_mirrored(info)
 
     def _alter_node(self, config: Mapping[str, object], *, replace: bool, validate_only: bool) -> None:
         """Change the rate of reassignments, by one of its names or both; the node's other configs are its options at the start."""
@@ -364,7 +367,8 @@ class Broker:
         if partitions is not None:
             self._check_may_grow(name, partitions)
         info = self._metadata.alter_topic(name, config=config, partitions=partitions, assignments=assignments, go_on=go_on)
-        self._end_foreign(info, MIRROR_OF in (config or ()))
+        if MIRROR_OF in (config or ()):
+            self._end_mirrored(info)
         return info
 
     def check_partitions(self, name: str, partitions: int, assignments: Sequence[Sequence[int]] | None = None) -> None:
@@ -376,22 +380,25 @@ class Broker:
         if name in INTERNAL_TOPICS:
             raise InvalidPartitions(name, partitions, "the partition of a group or transactional id depends on their number")
 
-    def _end_foreign(self, topic: TopicInfo, altered: bool) -> None:
+    def _is_mirror(self, name: str) -> bool:
+        return any(one.name == name and one.config.get(MIRROR_OF) for one in self._metadata.topics())
+
+    def _end_mirrored(self, topic: TopicInfo) -> None:
         """Of a topic that is a mirror no more: end what was begun to copy.
 
         Raises:
             LogdbError: A partition's leader did not.  The config is altered; the same change once more tries again.
         """
-        if not altered or topic.config.get(MIRROR_OF):
+        if topic.config.get(MIRROR_OF):
             return
         partitions = [TopicPartition(topic.name, number) for number in range(topic.partition_count)]
         if self.nodes is None:
             for where in partitions:
                 self.log(*where)  # a use of a log ends them
             return
-        from logdb.requests.cluster import EndForeignTransactions  # as in _of_cluster
+        from logdb.requests.cluster import EndMirroredTransactions  # as in _of_cluster
 
-        requests = {where: EndForeignTransactions(where) for where in partitions}
+        requests = {where: EndMirroredTransactions(where) for where in partitions}
         answers = self.nodes.ask(requests, {where: leader_address(self._metadata, where) for where in requests})
         for answer in answers.values():
             if isinstance(answer, LogdbError):
@@ -926,7 +933,7 @@ class Broker:
             WriteMarkers("", producer, frozenset((leader_of,)), commit, coordinator_epoch, last_epoch)
         )
 
-    def end_foreign_transactions(self, leader_of: TopicPartition) -> None:
+    def end_mirrored_transactions(self, leader_of: TopicPartition) -> None:
         """On a partition that this node leads: end the transactions that no coordinator of this cluster has, those of a mirror's source.
 
         Raises:

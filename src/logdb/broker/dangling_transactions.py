@@ -1,4 +1,4 @@
-"""Dangling transactions, which an earlier process left open in a log: each is ended before the log is read.
+"""Dangling transactions, which an earlier process, or a mirror, left open in a log: each is ended before the log is read.
 
 A coordinator that is loaded completes the prepared transactions and aborts the ongoing ones.  Transactions that no coordinator
 has are ended here: at level ``interval`` a power cut may keep a transaction's records and lose the record that it has begun,
@@ -7,7 +7,8 @@ or lose its marker and keep the record that it is complete.
     opened ──► first use of a log: its open transactions ──► their coordinators are loaded ──► not in them:     ended as
           │                                                                                    decided, else aborted
           ├──► after an unclean stop: a thread does so with every log, and a close waits for it
-          └──► a snapshot, a compaction of ``__transaction_state``: every log first
+          ├──► a snapshot, a compaction of ``__transaction_state``: every log first
+          └──► a topic is a mirror no more: its logs, at their leaders
 
 Threading: any thread.
 """

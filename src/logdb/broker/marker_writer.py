@@ -90,7 +90,7 @@ class MarkerWriter:
                 raise
             self._begun.pop(markers.transactional_id, None)
 
-    def has_parted(self) -> bool:
+    def has_partial_markers(self) -> bool:
         """Whether a transaction may have only some of its markers; under the transaction lock."""
         return bool(self._begun)
 

@@ -29,7 +29,7 @@ class WillEndTransaction(Request[bool], frozen=True):
     partition: TopicPartition
 
 
-class EndForeignTransactions(Request[None], frozen=True):
+class EndMirroredTransactions(Request[None], frozen=True):
     """``leader_of``: a partition that is a mirror no more; the answer comes once those are ended that no coordinator has."""
 
     needs = _NEEDS

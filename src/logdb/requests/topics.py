@@ -128,6 +128,10 @@ class AlterTopic(Request[TopicInfo], frozen=True):
     partitions: int | None = None
     assignments: Assignments | None = None
 
+    @property
+    def is_repeatable(self) -> bool:
+        return self.assignments is None
+
 
 class CheckPartitions(Request[None], frozen=True):
     """Raise what ``AlterTopic`` would for these partitions, without adding them."""

@@ -767,10 +767,10 @@ class Storage(Protocol):
     def logs_with_producers(self) -> list[TopicPartition]:
         """The logs that may have a transaction open."""
 
-    def complete_transactions_by(self, complete: Callable[[], None], has_parted_markers: Callable[[], bool]) -> None:
+    def complete_transactions_by(self, complete: Callable[[], None], has_partial_markers: Callable[[], bool]) -> None:
         """Have ``complete`` called before a snapshot and a compaction of decisions: it ends dangling transactions.
 
-        A snapshot asks ``has_parted_markers``, under the transaction lock, whether a transaction has only some of its markers by then.
+        A snapshot asks ``has_partial_markers``, under the transaction lock, whether a transaction has only some of its markers by then.
         """
 
     def describe_topic(self, name: str) -> TopicInfo:

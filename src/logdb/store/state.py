@@ -59,7 +59,7 @@ class StoreState:
         self.closed, self._owner = False, os.getpid()
         self.sync_failed: SyncFailed | None = None
         self.complete_transactions: Callable[[], None] | None = None  # the broker's: ends dangling transactions
-        self.has_parted_markers: Callable[[], bool] = lambda: False  # the broker's, under the transaction lock
+        self.has_partial_markers: Callable[[], bool] = lambda: False  # the broker's, under the transaction lock
         self._listeners: tuple[Callable[[TopicEvent], None], ...] = ()
         self.changes_lock, self.checkpoint_lock = renewed(threading.Lock()), renewed(threading.Lock())
         self.topics_lock, self.transaction_lock = renewed(threading.RLock()), renewed(ReaderWriterLock())

@@ -423,17 +423,17 @@ class Store:
         """The logs that may have a transaction open."""
         return self.writer.entries.with_producers()
 
-    def complete_transactions_by(self, complete: Callable[[], None], has_parted_markers: Callable[[], bool]) -> None:
-        self._state.complete_transactions, self._state.has_parted_markers = complete, has_parted_markers
+    def complete_transactions_by(self, complete: Callable[[], None], has_partial_markers: Callable[[], bool]) -> None:
+        self._state.complete_transactions, self._state.has_partial_markers = complete, has_partial_markers
 
     def complete_transactions(self) -> None:
         """End dangling transactions, if a broker runs on this store."""
         if self._state.complete_transactions is not None:
             self._state.complete_transactions()
 
-    def has_parted_markers(self) -> bool:
+    def has_partial_markers(self) -> bool:
         """Whether a transaction has only some of its markers; while ``still``, that stays so."""
-        return self._state.has_parted_markers()
+        return self._state.has_partial_markers()
 
     def clean_offset(self, topic: str, partition: int) -> int:
         """The end of the last compaction of a log, by the catalogue."""

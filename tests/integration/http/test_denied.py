@@ -122,7 +122,7 @@ ASKS = {
     ("POST", "/logdb/v1/topics/{topic}/partitions/{partition}/flush"): Ask(OF_TOPIC + "/flush", {}),
     # ---------------------------------------------------------------- calls of a session
     **call("topics", {"internal": True}, found=[]),
-    **call("cluster_nodes", {}, found={"serving": [], "partitions": []}),
+    **call("cluster_nodes", {}, found={"serving": [], "partitions": [], "addresses": []}),
     **call("groups", {}, found=[]),
     **call("transactions", {}, found=[]),
     **call("describe_topic", {"name": "{topic}"}),
@@ -139,7 +139,7 @@ ASKS = {
         "write_transaction_marker", {"leader_of": PARTITION, "producer": PRODUCER, "last_epoch": 0, "commit": True, "coordinator_epoch": 0}
     ),
     **call("will_end_transaction", {"leader_of": PARTITION, "producer": PRODUCER, "partition": PARTITION}),
-    **call("end_foreign_transactions", {"leader_of": PARTITION}),
+    **call("end_mirrored_transactions", {"leader_of": PARTITION}),
     **call("find_decision", {"leader_of": PARTITION, "producer": PRODUCER, "partition": PARTITION}),
     **call("init_producer_id", {"transactional_id": "{tx}"}),
     **call("add_partitions", {"transactional_id": "{tx}", "producer": PRODUCER, "partitions": [PARTITION]}),

@@ -45,7 +45,7 @@ REQUESTS_OF = {
     "move replicas, elect leaders": "reassign elect_leaders",
     "metrics, what recovery reported, sizes and reassignments of all partitions": "reports partition_sizes reassignments",
     "verify, backup, snapshot of everything": "verify backup",
-    "what the nodes of a cluster ask one another": "write_transaction_marker will_end_transaction find_decision end_foreign_transactions",
+    "what the nodes of a cluster ask one another": "write_transaction_marker will_end_transaction find_decision end_mirrored_transactions",
 }
 SHOWS_ALL = {"list groups": {("Describe", "Cluster")}}  # ``visible`` of the request
 

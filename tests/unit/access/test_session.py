@@ -10,13 +10,21 @@ import logdb
 from logdb.access.access_control import AccessControl
 from logdb.access.authentication import AuthenticationOff, ClientCertificate
 from logdb.access.security_document import Security, encode
-from logdb.errors import AuthenticationFailed, InvalidTopic, InvalidTransactionState, LogdbError, NotAuthorized, UnknownTopic
+from logdb.errors import (
+    AuthenticationFailed,
+    InvalidPartitions,
+    InvalidTopic,
+    InvalidTransactionState,
+    LogdbError,
+    NotAuthorized,
+    UnknownTopic,
+)
 from logdb.model import OffsetAndMetadata, TopicPartition
 from logdb.requests.groups import CommitOffsets, FetchOffsets
 from logdb.requests.principals import ANONYMOUS, Principal
 from logdb.requests.records import Produce, ReadBatches
 from logdb.requests.session import PartitionLog, Session
-from logdb.requests.topics import ClusterNodes, CreateTopic, DeleteTopic
+from logdb.requests.topics import AlterTopic, CheckPartitions, ClusterNodes, CreateTopic, DeleteTopic
 from logdb.requests.users import CredentialStore, Quota
 from logdb.store import protocols
 from logdb.store.housekeeping import Housekeeping
@@ -107,6 +115,14 @@ def test_batches_for_several_partitions_go_where_the_principal_may_write(opened,
     assert isinstance(answers[TopicPartition("secret", 0)], NotAuthorized)
     assert db.log("secret", 0).end_offset == 1
     assert session.topic_change_count is None
+
+
+def test_a_check_of_partitions_is_bounded_as_their_creation_is(opened):
+    session = opened("Alter Topic orders")
+    for made in (CheckPartitions("orders", 2_000), AlterTopic("orders", partitions=2_000)):
+        with pytest.raises(InvalidPartitions, match="a request adds 1000 at most"):
+            session.submit(made)
+    assert session.submit(CheckPartitions("orders", 3)) is None
 
 
 def test_an_append_at_once_needs_what_produce_needs_and_is_counted_as_one_request(opened, broker):

@@ -42,7 +42,12 @@ OF_DOORS = {
     "elect_leaders",
 }
 OF_LOGS = {"read_batches", "aborted_transactions", "open_transactions", "offset_for_timestamp", "epoch_at", "producers"}
-OF_NODES = {"write_transaction_marker", "will_end_transaction", "find_decision", "end_foreign_transactions"}  # of a cluster, of one another
+OF_NODES = {
+    "write_transaction_marker",
+    "will_end_transaction",
+    "find_decision",
+    "end_mirrored_transactions",
+}  # of a cluster, of one another
 WITH_BATCHES = {"log", "produce"} | OF_LOGS  # not behind a URL, where they have routes of their own
 NO_REQUESTS = {"check_open", "close", "io", "clock", "closed", "look_interval_ms_max", "submit", "topic_change_count", "produce_many"}
 KNOWN = {**vars(events), **vars(report), "Future": Future, "IsolationLevel": isolation.IsolationLevel, "Producer": Producer}

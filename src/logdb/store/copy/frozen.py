@@ -123,7 +123,7 @@ def freeze(store: "Store") -> Iterator[Frozen]:
             if log.catch_up().written_position > ROLL_SIZE_BYTES:
                 log.roll()
         store.checkpoint([log for log in logs if log.take_sealing()])  # the slow part, before appends have to wait
-        with store.still(lambda: None if store.has_parted_markers() else _capture(store)) as captured:
+        with store.still(lambda: None if store.has_partial_markers() else _capture(store)) as captured:
             if captured is not None:
                 yield _frozen(store, captured)
                 return

@@ -70,6 +70,17 @@ COMMANDS = (
 )
 
 
+@pytest.mark.parametrize(
+    "command",
+    [TakeProducerIds(1000), AddPartitions("t", TOPIC.topic_id, 2, 4), CreateTopic("t", TOPIC.topic_id, {}, 2, 1)],
+    ids=lambda command: type(command).__name__,
+)
+def test_an_older_controller_is_sent_no_field_that_it_does_not_know(command):
+    encoded = commands.encode(command)
+    assert b"least" not in encoded
+    assert b"assignments" not in encoded
+
+
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: type(command).__name__)
 def test_a_command_is_the_same_after_its_bytes(command):
     assert commands.decode(commands.encode(command)) == command
