@@ -37,6 +37,8 @@ def open_replica(path: str | os.PathLike[str], *, limited: bool = False, **optio
     opened = store.writer.logs
     begin = opened._begin
     opened._begin = lambda log: (begin(log), log.lead())
+    for log in list(store.open_logs.values()):  # a thread in the background was first
+        log.lead()
     return (Bare if limited else Unlimited)(store)
 
 

@@ -226,7 +226,8 @@ def _checked(state: StoreState, topic: str, partition: int) -> TopicEntry:
 def _reconcile_topic_file(state: StoreState, topic: TopicEntry, entry: LogEntry, directory: str) -> None:
     """Raise unless the directory is the partition's.
 
-    An interrupted change of configs may have left an old ``topic.json``; it is rewritten from the catalogue.
+    A change of configs or of the log start that was interrupted, or failed, may have left another ``topic.json``; it is rewritten from the
+    catalogue.  One that is missing or damaged after a clean close is left to ``repair``.
     """
     wanted, found = topic_file.describe(topic, entry.partition, entry.start_offset), None
     try:
@@ -238,5 +239,5 @@ def _reconcile_topic_file(state: StoreState, topic: TopicEntry, entry: LogEntry,
     if found is not None and found[:3] != wanted[:3]:
         where = f"{found.topic}-{found.partition} (topic id {found.topic_id})"
         raise CorruptionError(os.path.join(directory, topic_file.FILE_NAME), 0, f"the directory is that of {where}")
-    if found != wanted and not state.clean and state.mode == "a":
+    if found != wanted and (found is not None or not state.clean) and state.mode == "a":
         topic_file.replace(state.io, directory, wanted)

@@ -9,6 +9,7 @@ from logdb.codec.convert import stamp_producer
 from logdb.errors import DiskFull, OffsetOutOfRange, OutOfOrderSequence, PolicyViolation, ReadOnly, UnknownPartition, UnknownTopic
 from logdb.model import ExpiredRecords, ProducerIdAndEpoch, TopicPartition
 from logdb.segment.segment import Segment
+from logdb.store.entries import Entries
 from logdb.store.housekeeping import Housekeeping
 from logdb.store.retention import CHECK_INTERVAL_MS
 from logdb.store.writer import CLOSING_MS, Writer
@@ -602,6 +603,26 @@ def test_a_disk_that_fails_leaves_the_start_where_it_was(tmp_path, kind):
             with pytest.raises(logdb.errors.SyncFailed):
                 db.delete_records("t", 0, 31)
             assert offsets(log) == list(range(60))
+
+
+def test_a_topic_file_that_could_not_be_put_back_is_rewritten_by_the_next_opening(tmp_path, monkeypatch):
+    io = FaultyIO()
+    with logdb.open(tmp_path / "db", io=io) as db:
+        log = fill(quiet(db))
+
+        def refuse(*_args):
+            io.fail("create", 28, "topic.json")
+            raise DiskFull(str(tmp_path), 0, "no room")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Entries, "change", refuse)
+            with pytest.raises(DiskFull):
+                db.delete_records("t", 0, 31)
+        io.heal()
+        check(db, log, start=0)
+    with logdb.open(tmp_path / "db") as db:
+        check(db, db.log("t"), start=0)
+    assert logdb.verify(tmp_path / "db").ok
 
 
 def test_a_file_that_cannot_be_removed_is_left_to_the_next_opening(tmp_path, caplog):
