@@ -579,7 +579,7 @@ def test_the_command_outlives_its_source_while_it_reads_offsets_of_groups(tmp_pa
                 server = logdb.serve(source, http=address)
 
         monkeypatch.setattr(Mirror, "_read_offsets", while_it_restarts)
-        words = ["mirror", f"http://{address}", str(tmp_path / "target"), "--topics", "t"]
+        words = ["--request-timeout-ms", "1000", "mirror", f"http://{address}", str(tmp_path / "target"), "--topics", "t"]
         result = CliRunner().invoke(cli, words)
         server.close()
     assert calls == 3, result.output

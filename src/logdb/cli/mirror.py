@@ -86,7 +86,7 @@ def _check_topics(source: logdb.Database, patterns: Sequence[str], *, once: bool
 @contextlib.contextmanager
 def _opened(session: Session, place: str, *, write: bool) -> Iterator[logdb.Database]:
     if any(map(url_meant, place.split(","))):
-        with logdb.open(session.servers.urls(place)) as db:
+        with session.servers.open(place) as db:
             yield db
     else:
         with logdb.open(os.path.abspath(checked_directory(place)), mode="a" if write else "r") as db:
