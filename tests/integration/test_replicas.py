@@ -108,7 +108,7 @@ def test_a_fetch_reports_what_is_flushed_of_small_batches_and_another_connection
     equal(replicas)
 
 
-@pytest.mark.parametrize("replicas", [{"lag_ms": 500}], indirect=True)
+@pytest.mark.parametrize("replicas", [{"lag_ms": 1500}], indirect=True)
 @pytest.mark.parametrize("padding", [b"", b"x" * 300_000], ids=["small", "in threads"])
 def test_a_connection_appends_what_comes_before_replicas_have_what_came_and_answers_in_order(replicas, padding):
     replicas.create_topic()
