@@ -366,13 +366,11 @@ class AuthorizedSession(Session):
         return self._broker.default_partition_count if request.assignments is None else len(request.assignments)
 
     def _check_new(self, request: CheckNewTopic) -> TopicInfo:
-        limits, bounded = self._access.partitions, self._is_bounded()
-        limits.check(self.principal, request.name, self._count(request), self._partition_counts, bounded=bounded)
+        self._check_adding(request.name, self._count(request))
         return self.carry_out(request)
 
     def _check_partitions(self, request: CheckPartitions) -> None:
-        limits, bounded = self._access.partitions, self._is_bounded()
-        limits.check(self.principal, request.name, request.partitions, self._partition_counts, bounded=bounded)
+        self._check_adding(request.name, request.partitions)
         self.carry_out(request)
 
     def _alter(self, request: AlterTopic) -> TopicInfo:
@@ -414,6 +412,10 @@ class AuthorizedSession(Session):
     def _change_security(self, request: Request[A]) -> A:
         self._access.metrics.called(request.method)
         return SecurityChanges(self, self._access).carry_out(request)
+
+    def _check_adding(self, topic: str, count: int) -> None:
+        """Raise what ``_adding`` would."""
+        self._access.partitions.check(self.principal, topic, count, self._partition_counts, bounded=self._is_bounded())
 
     def _adding(self, topic: str, count: int) -> AbstractContextManager[None]:
         """A block in which a topic gets so many partitions; raises InvalidPartitions if they are too many."""

@@ -387,7 +387,7 @@ class Broker:
         """Of a topic that is a mirror no more: end what was begun to copy.
 
         Raises:
-            LogdbError: A partition's leader did not.  The config is altered; the same change once more tries again.
+            LogdbError: A partition's leader did not.  The config is altered; its deletion once more tries again.
         """
         if topic.config.get(MIRROR_OF):
             return

@@ -28,7 +28,17 @@ from typing import NamedTuple
 from logdb.client.database import Database
 from logdb.codec import convert
 from logdb.codec.batch import DELETE_HORIZON
-from logdb.errors import Closed, LogdbError, MirrorDiverged, OffsetOutOfRange, PolicyViolation, ReadOnly, UnexpectedOffset, UnknownTopic
+from logdb.errors import (
+    Closed,
+    LogdbError,
+    MirrorDiverged,
+    OffsetOutOfRange,
+    PolicyViolation,
+    ReadOnly,
+    UnexpectedOffset,
+    UnknownPartition,
+    UnknownTopic,
+)
 from logdb.model import IN_SYNC_MIN, INTERNAL_TOPICS, MIRROR_OF, OffsetAndMetadata, TopicInfo, TopicPartition
 from logdb.requests.session import Session
 from logdb.store.protocols import PartitionLog
@@ -225,7 +235,7 @@ class Mirror:
             return True
         try:
             end = min(end, self._source.log(*where).end_offset)
-        except UnknownTopic:
+        except (UnknownPartition, UnknownTopic):
             return True
         return end <= (0 if progress is None else progress.offset)
 

@@ -43,7 +43,7 @@ class LogStarts:
         name, state = TopicPartition(log.topic, log.partition), self._state
         with state.topics_lock, state.checkpoint_lock:
             state.check_writable()
-            if state.logs.get(name) is not log:
+            if not state.is_current(log):
                 raise UnknownTopic(log.topic)  # deleted meanwhile
             if config is not None and state.topic(log.topic).config != config:
                 return False
@@ -55,11 +55,11 @@ class LogStarts:
             gone = log.begin_at(max(start_offset, log.start_offset))
         for segment in gone:
             with state.checkpoint_lock:
-                if state.closed or state.logs.get(name) is not log or log.start_offset < start_offset:
+                if state.closed or not state.is_current(log) or log.start_offset < start_offset:
                     return True  # the file may now belong to another topic, or to an emptied log
                 _remove(segment, start_offset)
         with state.checkpoint_lock:
-            if not state.closed and state.logs.get(name) is log:
+            if not state.closed and state.is_current(log):
                 remove_files(state.io, sidecar_paths(log.directory, below))
         return True
 

@@ -133,7 +133,7 @@ class StoreState:
             return SyncFailed(self.sync_failed.path, self.sync_failed.reason)
         if log.read_only_reason is not None:
             return ReadOnly(f"{where} is read-only: {log.read_only_reason}")
-        if self.logs.get(where) is log:  # the close has begun
+        if self.is_current(log):  # the close has begun
             return self._ended()
         return Closed(f"{where} is closed: its topic was deleted")
 

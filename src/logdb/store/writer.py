@@ -267,12 +267,12 @@ class Writer:
 
     def flush(self, sync: bool = True) -> None:
         """``Log.flush`` of every log that is open."""
-        for name, log in list(self._state.logs.items()):
+        for log in list(self._state.logs.values()):
             if log.read_only_reason is None:
                 try:
                     log.flush(sync)
                 except Closed:
-                    if self._state.logs.get(name) is log:  # else its topic was deleted meanwhile
+                    if self._state.is_current(log):  # else its topic was deleted meanwhile
                         raise
 
     def take_producer_ids(self, count: int) -> range:

@@ -6,8 +6,7 @@ import pytest
 
 from logdb.errors import InvalidReassignment, InvalidReplicationFactor
 from logdb.store.protocols import PartitionState
-from logdb_replication.controller import commands
-from logdb_replication.controller.commands import AddPartitions, CreateTopic, DrainBroker, FenceBroker
+from logdb_replication.controller.commands import AddPartitions, DrainBroker, FenceBroker
 from logdb_replication.controller.placement import placed
 from support.controllers import Controllers
 
@@ -97,11 +96,6 @@ def test_nodes_are_named_for_each_partition_that_is_added():
     made.create(factor=2)
     with pytest.raises(InvalidReassignment, match="3 partitions are added, and nodes are named for 2"):
         added(made, (1, 2), (2, 3), count=4)
-
-
-def test_a_version_without_assignments_understands_what_adds_partitions_without_them():
-    assert b"assignments" not in commands.encode(AddPartitions("t", "id-of-t", 1, 3))
-    assert b"assignments" not in commands.encode(CreateTopic("t", "id-of-t", {}, 1, 3))
 
 
 def test_a_topic_is_created_where_an_operator_says():
