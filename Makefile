@@ -48,7 +48,7 @@ check: .venv/dev lint
 	$(MAKE) -C tests/fuzz sanitize hot PYTHON=$(CURDIR)/$(BIN)/python
 	LOGDB_TEST_SCALE=2 $(BIN)/pytest -n auto tests/property tests/crash
 	$(BIN)/pytest -m foreign -n auto --dist loadfile
-	$(BIN)/pytest --brokers 3
+	$(BIN)/pytest --brokers 3 $(addprefix --ignore=,$(ON_THREE))
 	$(BIN)/pytest --brokers 3 -m foreign $(FOREIGN_ON_THREE)
 	$(MAKE) contract
 

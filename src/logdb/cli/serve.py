@@ -20,6 +20,7 @@ from logdb.cli.params import PAIR
 from logdb.cli.session import DATA_DIR_VARIABLE, Session, checked_directory, here, pass_session
 from logdb.client.local import LocalDatabase
 from logdb.errors import InvalidCertificate
+from logdb.serving.polling import polling_loop
 
 if TYPE_CHECKING:
     from logdb.broker.broker import Broker
@@ -126,7 +127,9 @@ def _serve(session: Session, directory: str | None, cluster_file: str | None, se
                 server = make_server(broker, doors, topic_config=topics, **given)
         except ValueError as error:
             raise click.UsageError(str(error)) from None
-        session.exit_code = asyncio.run(_run(server, node, as_json=session.as_json))
+        # the nodes of a cluster may share a machine, where one that polls has the processor that another needs
+        with asyncio.Runner(loop_factory=polling_loop if node is None else None) as runner:
+            session.exit_code = runner.run(_run(server, node, as_json=session.as_json))
 
 
 class ClusterNode(Protocol):
