@@ -17,7 +17,7 @@ import selectors
 import sys
 import time
 
-_POLL_S = 200e-6  # longer than such a client takes, short beside a disk's answer
+_POLL_S = 300e-6  # longer than such a client takes, short beside a disk's answer
 _SHORT_WAITS = 4  # in a row, before it polls: what comes by chance costs at most one poll in five waits
 
 
