@@ -2,7 +2,7 @@
 # make demo-spark   their delays, hour by hour, by Spark        make demo-cluster   three nodes, whose leader is killed under load
 # make cluster DIR=nodes   three nodes on this machine, until Ctrl-C; without DIR in a scratch directory
 # make test    what a contributor runs, a quarter of an hour   make fuzz    SECONDS=60 of random bytes against C; 1,000 kills
-# make check   linters, types, sanitizers, longer runs         make wheel   sdist and wheel in dist/
+# make check   linters, types, sanitizers, a real Kafka         make wheel   sdist and wheel in dist/
 # make test-aarch64   the C core, the files and a cluster on an emulated Arm machine; as root
 # make clean   forget everything that was built              make fault   SECONDS=60 of faults at libc's calls; 50 kills on Spark
 #                                                              DURATION=3600 SEED=7: so long of faults of a cluster
@@ -46,7 +46,6 @@ test-aarch64:
 
 check: .venv/dev lint
 	$(MAKE) -C tests/fuzz sanitize hot PYTHON=$(CURDIR)/$(BIN)/python
-	LOGDB_TEST_SCALE=2 $(BIN)/pytest -n auto tests/property tests/crash
 	$(BIN)/pytest -m foreign -n auto --dist loadfile
 	$(BIN)/pytest --brokers 3 $(addprefix --ignore=,$(ON_THREE))
 	$(BIN)/pytest --brokers 3 -m foreign $(FOREIGN_ON_THREE)
@@ -77,7 +76,7 @@ fuzz: .venv/dev
 fault: .venv/dev
 	LOGDB_STORM_SECONDS=$(DURATION) LOGDB_STORM_SEED=$(SEED) $(BIN)/pytest -s -o faulthandler_timeout=0 tests/integration/cluster/test_storm.py
 	LOGDB_FAULT_SECONDS=$(SECONDS) $(BIN)/pytest -o faulthandler_timeout=0 -n auto --dist loadgroup tests/crash/test_faulty_libc.py
-	LOGDB_TEST_SCALE=3 $(BIN)/pytest -o faulthandler_timeout=0 -n auto tests/crash/test_following.py tests/crash/test_sidecars.py tests/crash/test_compaction.py
+	LOGDB_TEST_SCALE=3 $(BIN)/pytest -o faulthandler_timeout=0 -n auto tests/property tests/crash
 	LOGDB_TEST_SCALE=20 $(BIN)/pytest -o faulthandler_timeout=0 -n auto tests/property/test_quorum_simulation.py tests/property/test_replica_simulation.py tests/integration/test_quorum.py
 	LOGDB_TEST_SCALE=20 $(BIN)/pytest -o faulthandler_timeout=0 tests/integration/cluster/test_power_cuts.py tests/integration/cluster/test_membership_under_faults.py
 	LOGDB_TEST_SCALE=17 $(BIN)/pytest -o faulthandler_timeout=0 tests/integration/spark/test_stream_kill.py
