@@ -92,7 +92,10 @@ class InvalidConfig(LogdbError, ValueError):
 
 
 class PolicyViolation(LogdbError):
-    """The topic's configs forbid the call: deleting records of a topic that is only compacted, compacting a topic that is not."""
+    """The topic's configs forbid the call.
+
+    To delete records of a topic that is only compacted, to compact a topic that is not, to append to a mirror.
+    """
 
 
 class InvalidPartitions(LogdbError):

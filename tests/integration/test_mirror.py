@@ -15,7 +15,7 @@ from logdb.cli.app import cli
 from logdb.client import mirror as mirrors
 from logdb.client.mirror import Mirror
 from logdb.codec import convert
-from logdb.errors import Closed, MirrorDiverged, ReadOnly, ServerUnavailable
+from logdb.errors import Closed, MirrorDiverged, PolicyViolation, ServerUnavailable
 from logdb.log import following
 from logdb.model import MIRROR_OF, TopicPartition
 from support.mirrors import copy_without_the_last_batch
@@ -292,7 +292,7 @@ def test_a_transaction_in_which_a_mirror_was_refused_ends(sides, ends):
     producer = session.init_producer_id("id")
     session.add_partitions("id", producer, [WHERE, TopicPartition("own", 0)])
     session.end_transaction("id", producer, commit=ends == "commit")
-    with pytest.raises(ReadOnly, match="mirrors another topic"), target.transaction("id") as transaction:
+    with pytest.raises(PolicyViolation, match="mirrors another topic"), target.transaction("id") as transaction:
         transaction.send("own", b"aborted")
         transaction.send("t", b"refused", partition=0)
     with target.transaction("id") as transaction:
@@ -349,11 +349,11 @@ def test_what_is_refused(sides):
     Mirror(source, target, ["t"]).copy()
     assert records(source) == records(target)
     for append in (lambda: target.append("t", b"x"), lambda: target.log("t").append_many([b"x"])):
-        with pytest.raises(ReadOnly, match="mirrors another topic"):
+        with pytest.raises(PolicyViolation, match="mirrors another topic"):
             append()
-    with pytest.raises(ReadOnly, match="mirrors another topic"), target.producer() as producer:
+    with pytest.raises(PolicyViolation, match="mirrors another topic"), target.producer() as producer:
         producer.send("t", b"x").result(timeout=60)
-    with pytest.raises(ReadOnly, match="no mirror"):
+    with pytest.raises(PolicyViolation, match="no mirror"):
         source._session.produce("t", 0, convert.empty_batch(2, 5), mirrored=True)
     target.alter_topic("t", config={MIRROR_OF: None})
     target.log("t").append_many([b"own"])

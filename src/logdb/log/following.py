@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from logdb.codec import convert
 from logdb.codec.batch import place
 from logdb.codec.convert import Followed
-from logdb.errors import FencedLeaderEpoch, ReadOnly
+from logdb.errors import FencedLeaderEpoch, PolicyViolation
 from logdb.log import epochs as epochs_file
 from logdb.log.appending import GROUP_SIZE_BYTES
 from logdb.log.epochs import LeaderEpochs
@@ -62,7 +62,7 @@ def _check_mirrors(log: "Log") -> None:
     if log._followed is not None:
         raise log.not_leader()
     if not log._config.mirror_of:
-        raise ReadOnly(f"{log.topic} is no mirror: its config logdb.mirror.of is not set")
+        raise PolicyViolation(f"{log.topic} is no mirror: its config logdb.mirror.of is not set")
 
 
 def follow_append(log: "Log", batches: Buffer, durability: str | None, *, mirrors: bool = False) -> range:

@@ -27,7 +27,7 @@ from logdb.errors import (
     InvalidRecord,
     InvalidTimestamp,
     NotLeaderOrFollower,
-    ReadOnly,
+    PolicyViolation,
     RecordTooLarge,
     SyncFailed,
     UnexpectedOffset,
@@ -378,7 +378,7 @@ class Log(AppendableLog):
 
         Raises:
             NotLeaderOrFollower: The log follows.
-            ReadOnly: The topic is no mirror (config ``logdb.mirror.of``).
+            PolicyViolation: The topic is no mirror (config ``logdb.mirror.of``).
             UnexpectedOffset, InvalidBatch, CodecMissing, DiskFull, SyncFailed: as ``follow_append``.
         """
         return following.mirror_append(self, batches, durability)
@@ -425,7 +425,7 @@ class Log(AppendableLog):
         """Raise the error that the builder found."""
         if reason == "refusing" and numbers[0] == _CLIENTS_REFUSED:
             if self._followed is None:
-                raise ReadOnly(
+                raise PolicyViolation(
                     f"{self.topic} mirrors another topic: logdb mirror alone appends to it, until its config logdb.mirror.of is deleted"
                 )
             raise self.not_leader()

@@ -353,7 +353,7 @@ class ReplicaLog(PartitionLog, Protocol):
 
         Raises:
             NotLeaderOrFollower: The log follows.
-            ReadOnly: The topic is no mirror.
+            PolicyViolation: The topic is no mirror.
             UnexpectedOffset, InvalidBatch, CodecMissing, DiskFull, SyncFailed: as ``follow_append``.
         """
 

@@ -111,6 +111,19 @@ def test_an_idempotent_and_a_large_producer(broker, topic):
     assert [int(value[:6]) for _, value, _, _ in values] == list(range(20_000))
 
 
+@pytest.mark.parametrize("is_idempotent", [False, True])
+def test_a_mirror_refuses_a_producer_at_once(broker, topic, is_idempotent):
+    """With an error that clients do not retry until their delivery timeout."""
+    broker.database.create_topic(topic, config={"logdb.mirror.of": "another"})
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": broker.bootstrap_servers, "log_level": 0, "enable.idempotence": is_idempotent, "message.timeout.ms": 60_000}
+    )
+    told = []
+    producer.produce(topic, b"x", on_delivery=lambda error, _: told.append(error.name()))
+    producer.flush(20)
+    assert told == ["POLICY_VIOLATION"]
+
+
 # ---------------------------------------------------------------- kafka-python
 
 
