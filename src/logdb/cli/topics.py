@@ -179,38 +179,14 @@ def by_flags(
         quiet: A topic that exists (create) or does not exist (the others) is no error.
     """
     if action in ("list", "describe"):
-        with session.read() as db:
-            names = _named(db, topic, quiet=quiet, internal=internal)
-            topics = [_chosen(db.describe_topic(name), lines) for name in names] if action == "describe" else []
-        topics = [info for info in topics if info.partitions and (info.config or lines != "with overrides")]
-        if session.as_json:
-            emit([described(info) for info in topics] if action == "describe" else names)
-        elif action == "list":
-            click.echo("".join(f"{name}\n" for name in names), nl=False)
-        for info in () if session.as_json else topics:
-            print_as_kafka(info, lines=lines)
+        _show(session, action, topic, lines=lines, quiet=quiet, internal=internal)
         return
     if topic is None:
         raise click.UsageError(f"--{action} needs --topic")
     if placed is not None and action != "create" and (action != "alter" or partitions is None):
         raise click.UsageError("--replica-assignment goes with --create, or with --alter and --partitions")
-    if placed is not None and action == "create" and (partitions, replication_factor) != (None, None):
-        raise click.UsageError("--replica-assignment names all replicas of a new topic: without --partitions and --replication-factor")
     if action == "create":
-        with session.write(create=True) as db:
-            is_there = session.kafka and quiet and topic in [one.name for one in db.topics(internal=True)]
-            info = db.create_topic(
-                topic,
-                partitions=partitions or BY_DEFAULT,
-                replication_factor=replication_factor,
-                config=dict(config),
-                if_not_exists=quiet,
-                assignments=placed,
-            )
-        if session.kafka and not is_there and {".", "_"} & set(topic):
-            click.echo(_COLLIDING)
-        if not is_there:
-            say_created(session, info, config)
+        _create(session, topic, partitions, replication_factor, placed, config, quiet=quiet)
     elif action == "alter":
         with session.write() as db:
             for name in _named(db, topic, quiet=quiet):
@@ -220,6 +196,50 @@ def by_flags(
         with session.read() as db:
             names = _named(db, topic, quiet=quiet)
         delete_all(session, names, execute=execute or session.kafka)
+
+
+def _show(session: Session, action: str, topic: str | None, *, lines: Lines, quiet: bool, internal: bool) -> None:
+    """``list`` and ``describe`` of ``by_flags``."""
+    with session.read() as db:
+        names = _named(db, topic, quiet=quiet, internal=internal)
+        topics = [_chosen(db.describe_topic(name), lines) for name in names] if action == "describe" else []
+    topics = [info for info in topics if info.partitions and (info.config or lines != "with overrides")]
+    if session.as_json:
+        emit([described(info) for info in topics] if action == "describe" else names)
+    elif action == "list":
+        click.echo("".join(f"{name}\n" for name in names), nl=False)
+    else:
+        for info in topics:
+            print_as_kafka(info, lines=lines)
+
+
+def _create(
+    session: Session,
+    topic: str,
+    partitions: int | None,
+    replication_factor: int | None,
+    placed: Sequence[Sequence[int]] | None,
+    config: Pairs,
+    *,
+    quiet: bool,
+) -> None:
+    """``create`` of ``by_flags``."""
+    if placed is not None and (partitions, replication_factor) != (None, None):
+        raise click.UsageError("--replica-assignment names all replicas of a new topic: without --partitions and --replication-factor")
+    with session.write(create=True) as db:
+        is_there = session.kafka and quiet and topic in [one.name for one in db.topics(internal=True)]
+        info = db.create_topic(
+            topic,
+            partitions=partitions or BY_DEFAULT,
+            replication_factor=replication_factor,
+            config=dict(config),
+            if_not_exists=quiet,
+            assignments=placed,
+        )
+    if session.kafka and not is_there and {".", "_"} & set(topic):
+        click.echo(_COLLIDING)
+    if not is_there:
+        say_created(session, info, config)
 
 
 def _name_of(session: Session, topic_id: str) -> str:
