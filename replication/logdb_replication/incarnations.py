@@ -10,6 +10,7 @@ import logging
 import os
 
 from logdb.disk import read_file, replace_file
+from logdb.errors import CorruptionError
 from logdb.io import IO
 from logdb.store import cluster_file, json_line
 from logdb_replication.controller.commands import FORMER_COUNT_MAX
@@ -23,13 +24,13 @@ def load(io: IO, directory: str) -> tuple[str, ...]:
     """The incarnations, the newest first; none where there is no file, or a damaged one: the broker is then taken for an older one's."""
     path = os.path.join(directory, cluster_file.BROKER_NAME)
     try:
-        found = json_line.decode(read_file(io, path, _SIZE_BYTES_MAX), path, _FORMAT)["incarnations"]
+        data = read_file(io, path, _SIZE_BYTES_MAX)
+        return json_line.decode(data, path, _FORMAT, "the incarnations of a broker", lambda fields: tuple(map(str, fields["incarnations"])))
     except FileNotFoundError:
         return ()
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        logger.error("%s is damaged, so the replicas here have to catch up: %s", path, error)
+    except CorruptionError as error:
+        logger.error("the replicas here have to catch up: %s", error)
         return ()
-    return tuple(map(str, found))
 
 
 def save(io: IO, directory: str, incarnations: tuple[str, ...]) -> None:

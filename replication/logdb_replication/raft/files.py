@@ -9,7 +9,8 @@ does not start; it is removed from the quorum and added again, from an empty dir
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from logdb.disk import File, changing, exists, names_in, read_file, replace_file, sync_directory
 from logdb.errors import CorruptionError
@@ -51,6 +52,10 @@ def create(io: IO, directory: str, cluster: str, voter: Voter, voters: Iterable[
     sync_directory(io, os.path.dirname(os.path.abspath(directory)))
 
 
+def _voter(fields: Mapping[str, Any]) -> tuple[str, int, int]:
+    return str(fields["cluster"]), int(fields["number"]), int(fields["incarnation"])
+
+
 class VoterFiles:
     """The files of a voter that runs; locked against another process."""
 
@@ -70,11 +75,8 @@ class VoterFiles:
             raise WrongDirectory(directory, "no voter's directory: it has no voter.json") from None
         if not self._lock.lock():
             raise WrongDirectory(directory, "another process runs this voter")
-        try:
-            fields = json_line.decode(read_file(io, path, _SIZE_BYTES_MAX), path, _FORMAT)
-            self.cluster, self.number, self.incarnation = str(fields["cluster"]), int(fields["number"]), int(fields["incarnation"])
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise CorruptionError(path, 0, f"not a voter: {error}") from None
+        data = read_file(io, path, _SIZE_BYTES_MAX)
+        self.cluster, self.number, self.incarnation = json_line.decode(data, path, _FORMAT, "a voter", _voter)
         for name in (SNAPSHOT, VOTE, JOURNAL):
             if not exists(io, os.path.join(directory, name)):
                 raise VoterLost(os.path.join(directory, name))

@@ -10,10 +10,10 @@ Threading: one thread.
 """
 
 import os
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from logdb.disk import exists, read_file, replace_file
-from logdb.errors import CorruptionError
 from logdb.io import IO
 from logdb.store import json_line
 from logdb_replication.raft.errors import VoterRolledBack
@@ -93,13 +93,12 @@ class Starts:
         self._kept = True
         if not exists(io, path):
             return
-        try:
-            fields = json_line.decode(read_file(io, path, _SIZE_BYTES_MAX), path, _FORMAT)
-            self.own, self._refused = Start(int(fields["start"]), tuple(map(int, fields["ids"]))), str(fields["refused"])
-            for number, incarnation, start, id_, term, voted, durable in fields["others"]:
-                self._others[int(number)] = Known(int(incarnation), int(start), int(id_), Progress(int(term), bool(voted), int(durable)))
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise CorruptionError(path, 0, f"not the starts of a voter: {error}") from None
+        json_line.decode(read_file(io, path, _SIZE_BYTES_MAX), path, _FORMAT, "the starts of a voter", self._read)
+
+    def _read(self, fields: Mapping[str, Any]) -> None:
+        self.own, self._refused = Start(int(fields["start"]), tuple(map(int, fields["ids"]))), str(fields["refused"])
+        for number, incarnation, start, id_, term, voted, durable in fields["others"]:
+            self._others[int(number)] = Known(int(incarnation), int(start), int(id_), Progress(int(term), bool(voted), int(durable)))
 
     def check(self) -> None:
         """Raises VoterRolledBack where another voter has refused this directory."""

@@ -5,8 +5,10 @@
 ``commit``: an index that was committed and durable here.  The file is replaced as a whole: written, synced, renamed, the directory synced.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 from logdb.disk import read_file, replace_file
-from logdb.errors import CorruptionError
 from logdb.io import IO
 from logdb.store import json_line
 
@@ -25,15 +27,14 @@ class Vote:
             CorruptionError: It is damaged: the voter does not start, for it may have forgotten its vote.
         """
         self._io, self.path = io, path
-        try:
-            fields = json_line.decode(read_file(io, path, _SIZE_BYTES_MAX), path, _FORMAT)
-            self.term, self.commit = int(fields["term"]), int(fields["commit"])
-            self.voted_for: tuple[int, int] | None = None
-            if fields["vote"] is not None:
-                number, incarnation = fields["vote"]
-                self.voted_for = (int(number), int(incarnation))
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise CorruptionError(path, 0, f"not a vote: {error}") from None
+        self.voted_for: tuple[int, int] | None = None
+        json_line.decode(read_file(io, path, _SIZE_BYTES_MAX), path, _FORMAT, "a vote", self._read)
+
+    def _read(self, fields: Mapping[str, Any]) -> None:
+        self.term, self.commit = int(fields["term"]), int(fields["commit"])
+        if fields["vote"] is not None:
+            number, incarnation = fields["vote"]
+            self.voted_for = (int(number), int(incarnation))
 
     def store(self, term: int, voted_for: tuple[int, int] | None, commit: int) -> None:
         """Durable when it returns; an error is final: the node stops."""

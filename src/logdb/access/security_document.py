@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from logdb.access.credentials import ITERATION_COUNT_MAX, ITERATION_COUNT_MIN, MECHANISMS
-from logdb.errors import CorruptionError
 from logdb.requests.acls import Acl
 from logdb.requests.principals import Principal
 from logdb.requests.users import Mechanism, Quota, ScramCredential
@@ -58,7 +57,7 @@ def encode(content: Security) -> bytes:
             for principal, quota in sorted(content.quotas.items(), key=lambda item: (item[0] is not None, str(item[0])))
         },
     }
-    return json_line.encode_security(fields)
+    return json_line.encode(fields, json_line.SECURITY_FORMAT)
 
 
 def _encode_credential(credential: ScramCredential) -> dict[str, object]:
@@ -72,23 +71,17 @@ def decode(data: bytes, path: str) -> Security:
         CorruptionError: The bytes are not exactly those that ``encode`` writes.
         UnsupportedFormat: A newer logdb wrote it.
     """
-    fields = json_line.decode_security(data, path)
-    try:
-        content = Security(
-            users={name: _credentials(given) for name, given in fields.pop("users").items()},
-            super_users=frozenset(map(Principal.parse, fields.pop("super_users"))),
-            tokens=tuple(_token(given) for given in fields.pop("tokens")),
-            acls=tuple(Acl(**{**given, "principal": Principal.parse(given["principal"])}).check() for given in fields.pop("acls")),
-            quotas={
-                None if name == _DEFAULT else Principal.parse(name): Quota(**given).check() for name, given in fields.pop("quotas").items()
-            },
-        )
-        same = not fields and encode(content) == data
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CorruptionError(path, 0, f"not users, tokens and ACLs: {error}") from None
-    if not same:
-        raise CorruptionError(path, 0, "its bytes differ from what logdb writes for this content")
-    return content
+    return json_line.decode(data, path, json_line.SECURITY_FORMAT, json_line.SECURITY_CONTENT, _security, encode)
+
+
+def _security(fields: Mapping[str, Any]) -> Security:
+    return Security(
+        users={name: _credentials(given) for name, given in fields["users"].items()},
+        super_users=frozenset(map(Principal.parse, fields["super_users"])),
+        tokens=tuple(_token(given) for given in fields["tokens"]),
+        acls=tuple(Acl(**{**given, "principal": Principal.parse(given["principal"])}).check() for given in fields["acls"]),
+        quotas={None if name == _DEFAULT else Principal.parse(name): Quota(**given).check() for name, given in fields["quotas"].items()},
+    )
 
 
 def _credentials(given: Mapping[str, Mapping[str, Any]]) -> dict[Mechanism, ScramCredential]:

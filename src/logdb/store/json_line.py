@@ -8,15 +8,17 @@
 """
 
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from logdb.codec import crc32c
-from logdb.errors import CorruptionError, UnsupportedFormat
+from logdb.errors import CorruptionError, LogdbError, UnsupportedFormat
+
+T = TypeVar("T")
 
 SECURITY_FILE_NAME, SECURITY_LOCK_NAME = "security.json", "security.lock"
 SECURITY_SIZE_BYTES_MAX = 64 << 20
-_SECURITY_FORMAT = 1
+SECURITY_FORMAT, SECURITY_CONTENT = 1, "users, tokens and ACLs"
 
 
 def encode(fields: Mapping[str, object], format_number: int) -> bytes:
@@ -24,43 +26,48 @@ def encode(fields: Mapping[str, object], format_number: int) -> bytes:
     return _line({**numbered, "crc": _crc(numbered)}) + b"\n"
 
 
-def decode(data: bytes, path: str, format_number: int) -> dict[str, Any]:
-    """The fields of a line, without format and CRC.
+def decode(
+    data: bytes,
+    path: str,
+    format_number: int,
+    what: str,
+    build: Callable[[dict[str, Any]], T],
+    encode: Callable[[T], bytes] | None = None,
+) -> T:
+    """The content of a file.
+
+    Args:
+        path: Of the file, for errors.
+        format_number: The newest one that is known.
+        what: The file is, for errors.
+        build: Makes the content of the fields, without format and CRC; any error of wrong values may end it.
+        encode: Writes exactly the data; None: other bytes may say the same.
 
     Raises:
-        UnsupportedFormat: A newer logdb wrote it.
-        ValueError, KeyError, TypeError, AttributeError: The data is not such a line; the text says why.
-    """
-    fields = json.loads(data)
-    if fields.pop("crc") != _crc(fields):
-        raise ValueError("its CRC does not fit")
-    found = int(fields.pop("format"))
-    if found > format_number:
-        raise UnsupportedFormat(path, found, format_number)
-    return dict(fields)
-
-
-def encode_security(fields: Mapping[str, object]) -> bytes:
-    return encode(fields, _SECURITY_FORMAT)
-
-
-def decode_security(data: bytes, path: str) -> dict[str, Any]:
-    """The fields of a ``security.json``.
-
-    Raises:
-        CorruptionError: The data is not exactly what ``encode_security`` writes.
+        CorruptionError: The data is no such line, has wrong fields, or differs from what ``encode`` writes.
         UnsupportedFormat: A newer logdb wrote it.
     """
     try:
-        fields = decode(data, path, _SECURITY_FORMAT)
-        same = encode_security(fields) == data
+        fields = json.loads(data)
+        if fields.pop("crc") != _crc(fields):
+            raise ValueError("its CRC does not fit")
+        found = int(fields.pop("format"))
+        if found > format_number:
+            raise UnsupportedFormat(path, found, format_number)
+        content = build(dict(fields))
+        same = encode is None or encode(content) == data
     except UnsupportedFormat:
         raise
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise CorruptionError(path, 0, f"not users, tokens and ACLs: {error}") from None
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError, LogdbError) as error:
+        raise CorruptionError(path, 0, f"not {what}: {error}") from None
     if not same:
         raise CorruptionError(path, 0, "its bytes differ from what logdb writes for this content")
-    return fields
+    return content
+
+
+def check_security(data: bytes, path: str) -> None:
+    """Raises CorruptionError, UnsupportedFormat as ``decode``, of a ``security.json``, whose fields are not looked at."""
+    decode(data, path, SECURITY_FORMAT, SECURITY_CONTENT, dict, lambda fields: encode(fields, SECURITY_FORMAT))
 
 
 def _line(fields: Mapping[str, object]) -> bytes:

@@ -11,10 +11,9 @@ One line of compact JSON with the keys below, in this order, and a newline:
 """
 
 import os
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from logdb.disk import read_file, replace_file, write_file
-from logdb.errors import CorruptionError, LogdbError, UnsupportedFormat
 from logdb.io import IO
 from logdb.meta import TopicEntry
 from logdb.model import ConfigValue, check_config, check_topic_id, check_topic_name
@@ -52,19 +51,14 @@ def decode(data: bytes, path: str) -> TopicFile:
         CorruptionError: The data is not exactly what ``encode`` writes.
         UnsupportedFormat: A newer logdb wrote it.
     """
-    try:
-        fields = json_line.decode(data, path, FORMAT)
-        content = TopicFile(**fields)
-        check_topic_name(content.topic)
-        check_topic_id(content.topic_id)
-        check_config(content.config)
-        same = encode(content) == data
-    except UnsupportedFormat:
-        raise
-    except (ValueError, KeyError, TypeError, AttributeError, LogdbError) as error:
-        raise CorruptionError(path, 0, f"not a topic description: {error}") from None
-    if not same:
-        raise CorruptionError(path, 0, "its bytes differ from what logdb writes for this content")
+    return json_line.decode(data, path, FORMAT, "a topic description", _checked, encode)
+
+
+def _checked(fields: dict[str, Any]) -> TopicFile:
+    content = TopicFile(**fields)
+    check_topic_name(content.topic)
+    check_topic_id(content.topic_id)
+    check_config(content.config)
     return content
 
 

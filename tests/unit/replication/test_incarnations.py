@@ -24,4 +24,4 @@ def test_the_one_that_has_registered_is_kept(tmp_path):
 def test_a_damaged_file_knows_none(tmp_path, data, caplog):
     (tmp_path / "broker.json").write_bytes(data)
     assert incarnations.load(IO(), str(tmp_path)) == ()
-    assert "is damaged" in caplog.text
+    assert "is corrupt" in caplog.text

@@ -91,7 +91,7 @@ class Verifier:
             self._total_bytes = sum(self._size(path) for path in self._large_files())
             self._check_logs()
             self._check_strays()
-        self._check_small(json_line.SECURITY_FILE_NAME, json_line.SECURITY_SIZE_BYTES_MAX, json_line.decode_security)
+        self._check_small(json_line.SECURITY_FILE_NAME, json_line.SECURITY_SIZE_BYTES_MAX, json_line.check_security)
         self._check_small(cluster_file.FILE_NAME, cluster_file.SIZE_BYTES_MAX, cluster_file.decode)
         return self._report
 
