@@ -120,7 +120,7 @@ def _by_partition(option: str, text: str, least: int, expected: str) -> dict[Top
 def _object(option: str, text: str, expected: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     return found if isinstance(found, dict) else _refuse(option, text, expected)
 

@@ -201,7 +201,7 @@ def decode_format(value: bytes) -> tuple[int, str]:
     fields = _unseal(FORMAT_KEY, value)
     try:
         return int(fields["format"]), str(fields.get("id", ""))
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise DamagedEntry(f"{fields!r} has no format number") from error
 
 
@@ -244,7 +244,7 @@ def decode_producer_ids(value: bytes) -> int:
     fields = _unseal(PRODUCER_IDS_KEY, value)
     try:
         return int(fields["next"])
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise DamagedEntry(f"{fields!r} is no producer id") from error
 
 
@@ -260,7 +260,7 @@ def _unseal(key: bytes, value: bytes) -> dict[str, Any]:
         raise DamagedEntry(f"stored CRC {stored:08x}, computed {computed:08x} over {len(value)} bytes")
     try:
         fields = json.loads(payload)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DamagedEntry(f"not JSON: {error}") from error
     if not isinstance(fields, dict):
         raise DamagedEntry(f"not a JSON object: {fields!r}")

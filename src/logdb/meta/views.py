@@ -452,7 +452,7 @@ def _is_believed(path: str, io: IO) -> bool:
             return fields == {"state": "clean", **_sum(path, io)}
         boot_id = io.boot_id()
         return boot_id != "" and fields == {"state": "open", "boot": boot_id}
-    except (OSError, LogdbError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, LogdbError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return False
 
 

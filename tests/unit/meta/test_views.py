@@ -186,7 +186,7 @@ def test_a_machine_without_a_boot_id_believes_clean_ones_only(path, io):
 
 
 @pytest.mark.parametrize("name", ["mark", "data.mdb", "lock.mdb"])
-@pytest.mark.parametrize("damage", ["missing", "empty", "cut", "flipped"])
+@pytest.mark.parametrize("damage", ["missing", "empty", "cut", "flipped", "deep"])
 @pytest.mark.parametrize("close", [View.close, die])
 def test_a_damaged_file_is_seen_and_the_view_made_anew(filled, path, io, name, damage, close):
     close(filled)
@@ -197,7 +197,8 @@ def test_a_damaged_file_is_seen_and_the_view_made_anew(filled, path, io, name, d
         os.unlink(where)
     else:
         at = len(data) // 2
-        changed = {"empty": b"", "cut": data[:at], "flipped": data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]}[damage]
+        flipped = data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+        changed = {"empty": b"", "cut": data[:at], "flipped": flipped, "deep": b"[" * 4000}[damage]
         with open(where, "wb") as file:
             file.write(changed)
     found = reopened(path, io)
