@@ -448,7 +448,7 @@ def test_the_tool_decodes_groups_and_transactions(kafka: Kafka, tmp_path: Path) 
         session.add_offsets("x", producer, "g")
         session.commit_transaction_offsets("x", producer, "g", {t1: OffsetAndMetadata(9)}, **of_member)
         session.end_transaction("x", producer, commit=True)
-        session.leave_group("g", group_instance_ids=["i"])
+        session.leave_group("g", group_instance_id="i")
         session.delete_group("g")
 
     group, first, second, marker, empty_group, *tombstones = decoded(kafka, tmp_path, "__consumer_offsets", "--offsets-decoder")

@@ -16,7 +16,6 @@ from logdb.coordinator.events import (
     Heartbeat,
     JoinGroup,
     LeaveGroup,
-    LeavingMember,
     SyncGroup,
 )
 from logdb.errors import (
@@ -150,11 +149,13 @@ class GroupMachine(RuleBasedStateMachine):
     @rule(data=st.data(), by_instance=st.booleans())
     def leave(self, data: Any, by_instance: bool) -> None:
         client = data.draw(st.sampled_from(self.clients))
-        who = LeavingMember("" if by_instance and client.instance else client.member_id, client.instance)
+        who = {"member_id": "" if by_instance and client.instance else client.member_id, "group_instance_id": client.instance}
         try:
-            self.runner.call(LeaveGroup, group_id="g", members=(who,))
+            self.runner.call(LeaveGroup, group_id="g", **who)
         except DiskFull:
             return
+        except REFUSED:
+            pass
         self.clients.remove(client)
         self.look()
 

@@ -70,8 +70,5 @@ class GroupSession:
     def heartbeat(self, group_id: str, **fields: Any) -> None:
         self._ask(events.Heartbeat, group_id=group_id, **fields).result()
 
-    def leave_group(self, group_id: str, member_ids: Any = ()) -> None:
-        members = tuple(events.LeavingMember(member_id) for member_id in member_ids)
-        for error in self._ask(events.LeaveGroup, group_id=group_id, members=members).result():
-            if error is not None:
-                raise error
+    def leave_group(self, group_id: str, member_id: str) -> None:
+        self._ask(events.LeaveGroup, group_id=group_id, member_id=member_id).result()

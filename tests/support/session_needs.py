@@ -68,7 +68,7 @@ CALLS = {
     "join_group": (lambda s: s.join_group("readers", **JOINING), [GROUP]),
     "sync_group": (lambda s: s.sync_group("readers", assignments={}, **MEMBER), [GROUP]),
     "heartbeat": (lambda s: s.heartbeat("readers", **MEMBER), [GROUP]),
-    "leave_group": (lambda s: s.leave_group("readers", ["m"]), [GROUP]),
+    "leave_group": (lambda s: s.leave_group("readers", "m"), [GROUP]),
     "commit_offsets": (lambda s: s.commit_offsets("readers", {ORDERS: OffsetAndMetadata(1)}), [GROUP, "Read Topic orders"]),
     "fetch_offsets": (lambda s: s.fetch_offsets("readers", [ORDERS]), ["Describe Group readers", "Describe Topic orders"]),
     "describe_group": (lambda s: s.describe_group("readers"), ["Describe Group readers"]),

@@ -373,8 +373,8 @@ def _clear(database: logdb.Database) -> None:
             database.abort_transaction(transaction.transactional_id)
     for group in database.groups():
         with contextlib.suppress(UnknownGroup):  # it had its last member, and no offsets
-            members = [member.member_id for member in database.describe_group(group.group_id).members]
-            database._session.leave_group(group.group_id, members)
+            for member in database.describe_group(group.group_id).members:
+                database._session.leave_group(group.group_id, member.member_id)
             database.delete_group(group.group_id)
     for topic in database.topics():
         database.delete_topic(topic.name)

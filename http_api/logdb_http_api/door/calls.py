@@ -84,7 +84,7 @@ def _remove_member(http: Request, group_id: str, joined: "Future[JoinResult]") -
     """Remove a member, in a thread of the door: the calling thread, which completed the join, may hold the group's lock."""
     if joined.exception() is None:
         with contextlib.suppress(RuntimeError):  # the door is closed: the member's session expires
-            http.door.executor.submit(http.session.submit, LeaveGroup(group_id, (joined.result().member_id,)))
+            http.door.executor.submit(http.session.submit, LeaveGroup(group_id, joined.result().member_id))
 
 
 async def _wait(http: Request) -> web.StreamResponse:

@@ -80,7 +80,7 @@ def _delete_before(call: Call, topic: str, asked: Values) -> Values:
 async def describe_log_dirs(call: Call) -> Values:
     """The size of each partition, in the one directory that there is."""
     asked = call.values["topics"]
-    wanted = None if asked is None else {topic["topic"]: set(topic["partitions"]) for topic in asked}
+    wanted = None if asked is None else by_topic(TopicPartition(topic["topic"], one) for topic in asked for one in topic["partitions"])
     try:
         sizes = await call.call(call.session.submit, PartitionSizes(None if wanted is None else tuple(wanted)))
     except LogdbError as error:

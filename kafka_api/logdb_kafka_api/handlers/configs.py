@@ -134,7 +134,7 @@ def _check_broker(call: Call, resource_type: int, name: str) -> None:
     if resource_type != _BROKER:
         raise _Refused(Code.INVALID_REQUEST, f"resource type {resource_type}: allowed are {_TOPIC} (topic) and {_BROKER} (broker)")
     if name not in ("", str(call.door.access.node_id)):
-        raise _Refused(Code.INVALID_REQUEST, f"broker {name}: there is one, {call.door.access.node_id}")
+        raise _Refused(Code.INVALID_REQUEST, f"broker {name}: this one is {call.door.access.node_id}")
 
 
 def _answered(resource: Values, answer: Callable[[], Values]) -> Values:

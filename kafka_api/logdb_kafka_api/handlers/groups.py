@@ -106,12 +106,11 @@ async def leave_group(call: Call) -> Values:
     """Members leave, each with an error of its own; before version 3 there is one."""
     values = call.values
     if call.version < _FIRST_OF_MEMBERS:
-        return {"error_code": await _code(call, call.session.leave_group, values["group_id"], [values["member_id"]])}
+        return {"error_code": await _code(call, call.session.leave_group, values["group_id"], values["member_id"])}
     members = []
     for one in values["members"]:
         member_id, instance = one["member_id"], one["group_instance_id"]
-        who = {"group_instance_ids": [instance]} if instance is not None and not member_id else {"member_ids": [member_id]}
-        code = await _code(call, call.session.leave_group, values["group_id"], **who)
+        code = await _code(call, call.session.leave_group, values["group_id"], member_id, group_instance_id=instance)
         members.append({"member_id": member_id, "group_instance_id": instance, "error_code": code})
     whole = Code.GROUP_AUTHORIZATION_FAILED
     return {"error_code": whole if members and all(one["error_code"] == whole for one in members) else Code.NONE, "members": members}

@@ -15,6 +15,7 @@ from logdb_kafka_api.handlers.rights import operations
 
 _NO_ID, _NO_NODE = bytes(16), -1
 _GROUP, _TRANSACTION = 0, 1
+_FIRST_OF_NO_NAME = 12  # version of Metadata
 _COORDINATED: "Mapping[int, Callable[[str], Request[Any]]]" = {_GROUP: DescribeGroup, _TRANSACTION: DescribeTransaction}
 """To find a coordinator needs what to describe its group or transaction does."""
 
@@ -79,7 +80,7 @@ def _named(call: Call, wanted: Sequence[Values]) -> list[Values]:
     for one in wanted:
         name = one["name"] if one["topic_id"] == _NO_ID else names.get(one["topic_id"])  # Java's clients leave the name empty beside an id
         if name is None:
-            found.append(_unknown(None, Code.UNKNOWN_TOPIC_ID, one["topic_id"]))
+            found.append(_unknown(None if call.version >= _FIRST_OF_NO_NAME else "", Code.UNKNOWN_TOPIC_ID, one["topic_id"]))
             continue
         try:
             check_topic_name(name)  # for an unknown topic a client waits, for an invalid one it does not

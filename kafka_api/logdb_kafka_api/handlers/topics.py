@@ -67,7 +67,8 @@ async def delete_topics(call: Call) -> Values:
     names: dict[bytes, str] = {}
     if any(one["name"] is None for one in wanted):
         names = {info.uuid: info.name for info in await call.call(call.session.topics)}
-    return {"responses": [await _delete(call, one["name"] or names.get(one["topic_id"]), one["topic_id"]) for one in wanted]}
+    named = [(names.get(one["topic_id"]) if one["name"] is None else one["name"], one["topic_id"]) for one in wanted]
+    return {"responses": [await _delete(call, *one) for one in named]}
 
 
 async def _delete(call: Call, name: str | None, topic_id: bytes) -> Values:

@@ -42,7 +42,6 @@ from logdb.coordinator.events import (
     JoinGroup,
     JoinResult,
     LeaveGroup,
-    LeavingMember,
     SyncGroup,
     SyncResult,
     TopicsDeleted,
@@ -818,11 +817,10 @@ class Broker:
             )
         )
 
-    def leave_group(self, group_id: str, member_ids: Iterable[str] = (), *, group_instance_ids: Iterable[str] = ()) -> None:
-        members = (*(LeavingMember(member_id) for member_id in member_ids), *(LeavingMember("", name) for name in group_instance_ids))
-        for error in self._groups.of(group_id).call(LeaveGroup(ticket=next(tickets), group_id=group_id, members=members)):
-            if error is not None:
-                raise error
+    def leave_group(self, group_id: str, member_id: str = "", *, group_instance_id: str | None = None) -> None:
+        self._groups.of(group_id).call(
+            LeaveGroup(ticket=next(tickets), group_id=group_id, member_id=member_id, group_instance_id=group_instance_id)
+        )
 
     def commit_offsets(
         self,

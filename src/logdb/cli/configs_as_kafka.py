@@ -14,7 +14,6 @@ from logdb.cli.session import Session
 from logdb.requests.users import Mechanism, Quota, UserInfo
 
 TYPES = ("topics", "users", "clients", "brokers", "ips")
-_BROKER = "0"  # a server is the only one
 _ITERATIONS = 4_096  # Kafka's, for a password that comes without
 _RATES = {"consumer_byte_rate": "fetch_bytes", "producer_byte_rate": "produce_bytes"}
 _PASSWORD = re.compile(r"(?:iterations=(\d+),)?password=(.*)")
@@ -53,19 +52,22 @@ def entity_of(kinds: Sequence[str], names: Sequence[str], flags: Mapping[str, st
 
 def describe(session: Session, entity: Entity, *, every: bool) -> None:
     if entity.kind == "brokers":
-        _describe_brokers(entity.name, every=every)
+        with session.read() as db:
+            brokers = list(map(str, sorted(db._session.cluster_nodes().serving) or [0]))
+        _describe_brokers(brokers, entity.name, every=every)
     elif entity.kind == "users":
         with secured.opened(session) as admin:
             found = admin.users()
         _describe_users(found.users, found.default_quota, entity.name)
 
 
-def _describe_brokers(name: str | None, *, every: bool) -> None:
-    """A broker's configs are its options at the start; none is dynamic."""
-    if name not in (None, "", _BROKER):
+def _describe_brokers(brokers: Sequence[str], name: str | None, *, every: bool) -> None:
+    """A broker's configs are its options at the start; none is dynamic here."""
+    if name and name not in brokers:
         click.echo(f"The broker '{name}' doesn't exist and doesn't have dynamic config.")
-    if name in (None, _BROKER):
-        click.echo(f"{'All' if every else 'Dynamic'} configs for broker {_BROKER} are:")
+    for broker in brokers:
+        if name in (None, broker):
+            click.echo(f"{'All' if every else 'Dynamic'} configs for broker {broker} are:")
     if not name:
         click.echo("Default configs for brokers in the cluster are:")
 
@@ -99,7 +101,9 @@ def alter(session: Session, entity: Entity, added: Mapping[str, str], dropped: S
         click.UsageError: There are no such configs, or they cannot be changed.
     """
     if entity.kind == "brokers":
-        raise click.UsageError("the configs of a broker are its options at the start")
+        raise click.UsageError(
+            "the configs of a broker are its options at the start; to limit a reassignment: logdb partitions reassign --throttle"
+        )
     if entity.kind != "users":
         raise click.UsageError(f"{entity.kind} have no quotas: allowed are those of users")
     if entity.name is None:
@@ -132,8 +136,8 @@ def _whole(key: str, text: str) -> int:
         rate = float(text)
     except ValueError:
         rate = 0.0
-    if rate < 1 or rate != int(rate):
-        raise click.UsageError(f"{key}={text}: allowed are whole numbers from 1 on")
+    if not 1 <= rate < 1 << 63 or rate != int(rate):
+        raise click.UsageError(f"{key}={text}: allowed are whole numbers in [1, 2^63 - 1]")
     return int(rate)
 
 

@@ -61,7 +61,7 @@ _TOOLS = {
     "kafka-configs": Flags(renamed={"--user": "--entity-user"}),  # of the verb it is who asks
     "kafka-dump-log": Flags(needless_values={"--max-message-size"}),
     "kafka-get-offsets": Flags(renamed={"--broker-list": "--bootstrap-server"}),
-    "kafka-log-dirs": Flags(needless_values={"--broker-list"}),  # numbers of brokers, of which there is one
+    "kafka-log-dirs": Flags(needless_values={"--broker-list"}),  # all are shown
     "kafka-server-start": Flags(renamed={"-daemon": "--daemon"}, argument="--config"),
 }
 

@@ -11,18 +11,22 @@ from logdb.cli.params import TOPIC
 from logdb.cli.session import Session, common, pass_session
 from logdb.model import TopicInfo
 
-_QUERYING = "Querying brokers for log directories information\nReceived log directory information from brokers 0"
+_QUERYING = "Querying brokers for log directories information\nReceived log directory information from brokers"
 
 
-def document(place: str, topics: Sequence[TopicInfo]) -> dict[str, object]:
-    """What kafka-log-dirs prints, version 1; the directory is broker 0's only one."""
-    partitions = [
-        {"partition": f"{topic.name}-{p.partition}", "size": p.size_bytes, "offsetLag": 0, "isFuture": False}
-        for topic in topics
-        for p in topic.partitions
-    ]
-    log_dir = {"error": None, "logDir": place, "partitions": partitions}
-    return {"version": 1, "brokers": [{"broker": 0, "logDirs": [log_dir]}]}
+def document(place: str, topics: Sequence[TopicInfo], brokers: Sequence[int]) -> dict[str, object]:
+    """What kafka-log-dirs prints, version 1; each broker has one directory, here with the partitions that it leads."""
+
+    def log_dir(broker: int) -> dict[str, object]:
+        partitions = [
+            {"partition": f"{topic.name}-{p.partition}", "size": p.size_bytes, "offsetLag": 0, "isFuture": False}
+            for topic in topics
+            for p in topic.partitions
+            if p.leader == broker
+        ]
+        return {"error": None, "logDir": place, "partitions": partitions}
+
+    return {"version": 1, "brokers": [{"broker": broker, "logDirs": [log_dir(broker)]} for broker in brokers]}
 
 
 @click.command("log-dirs", short_help="Show the size of each partition on the disk.")
@@ -36,16 +40,19 @@ def log_dirs(session: Session, names: Sequence[str], describe: bool, topic_list:
     wanted = [*names, *(topic_list.split(",") if topic_list else ())]
     place = session.place if session.bootstrap else os.path.abspath(session.place)
     with session.read() as db:
-        known = [topic.name for topic in db.topics(internal=True)]
+        serving, known = db._session.cluster_nodes().serving, [topic.name for topic in db.topics(internal=True)]
         if session.kafka and wanted:  # kafka-log-dirs leaves out unknown topics
             wanted = [name for name in wanted if name in known]
             known = []
         found = [db.describe_topic(name) for name in wanted or known]
+    leaders = {p.leader for topic in found for p in topic.partitions if p.leader is not None}
+    brokers = sorted({*serving, *leaders}) or [0]
     if session.as_json:
-        emit(document(place, found))
+        emit(document(place, found, brokers))
         return
     if session.kafka:
-        click.echo(f"{_QUERYING}\n{json.dumps(document(place, found), separators=(',', ':'))}")
+        answered = f"{_QUERYING} {','.join(map(str, brokers))}"
+        click.echo(f"{answered}\n{json.dumps(document(place, found, brokers), separators=(',', ':'))}")
         return
     rows = [
         (f"{topic.name}-{p.partition}", size_text(p.size_bytes), p.segment_count, p.start_offset, p.end_offset)

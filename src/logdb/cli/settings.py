@@ -199,7 +199,7 @@ def _properties(path: str, pairs: dict[str, str]) -> File:
     for key, (name, factor) in _TOPIC_PROPERTIES.items():
         if key in pairs:
             value = pairs.pop(key)
-            topic.setdefault(name, int(value) * factor if factor > 1 and value.isdigit() else value)
+            topic.setdefault(name, int(value) * factor if factor > 1 and value.isdecimal() and value.isascii() else value)
     return File(settings, _check_topic(path, topic), tuple(sorted(pairs)))
 
 

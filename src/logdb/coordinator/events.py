@@ -73,20 +73,18 @@ class Heartbeat:
     group_instance_id: str | None = None
 
 
-class LeavingMember(NamedTuple):
-    """A leaving member: a dynamic one by its id, a static one by its instance (then the member id may be empty)."""
-
-    member_id: str
-    group_instance_id: str | None = None
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LeaveGroup:
-    """Members leave.  Replies a tuple of None or LogdbError (UnknownMember, FencedInstance), one for each of them."""
+    """A member leaves: a dynamic one by its id, a static one by its instance (then the member id may be empty).  Replies None.
+
+    Raises:
+        UnknownMember, FencedInstance.
+    """
 
     ticket: int
     group_id: str
-    members: tuple[LeavingMember, ...]
+    member_id: str = ""
+    group_instance_id: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

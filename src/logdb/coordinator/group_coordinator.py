@@ -21,7 +21,6 @@ from logdb.coordinator.events import (
     Heartbeat,
     JoinGroup,
     LeaveGroup,
-    LeavingMember,
     MemberInfo,
     SyncGroup,
     TopicsDeleted,
@@ -209,7 +208,7 @@ class GroupCoordinator:
         step = Step(self._group(event.group_id), self._config, now_ms)
         if not event.member_id:
             self._join_new(step, event)
-        elif event.member_id in step.group.invited:
+        elif event.member_id in step.group.invited and event.group_instance_id is None:
             step.add(_member(event, event.member_id), event.protocol_type)
         else:
             _rejoin(step, event)
@@ -284,10 +283,15 @@ class GroupCoordinator:
 
     def _leave(self, event: LeaveGroup, now_ms: int) -> Effects:
         step = Step(self._group(event.group_id), self._config, now_ms)
-        answers = tuple(_leave_one(step, leaving) for leaving in event.members)
-        step.reply(event.ticket, answers)
-        if None not in answers:
-            return Effects(replies=step.effects().replies)
+        if event.member_id in step.group.invited and event.group_instance_id is None:
+            step.uninvite(event.member_id)
+        elif event.member_id or event.group_instance_id is None:
+            step.remove(step.group.member(event.member_id, event.group_instance_id))
+        elif (holder := step.group.holder(event.group_instance_id)) is not None:
+            step.remove(holder)
+        else:
+            raise UnknownMember(event.group_id, "")
+        step.reply(event.ticket, None)
         step.rebalance_after_departure()
         return step.effects()
 
@@ -450,23 +454,6 @@ def _topics(group: Group, member: Member) -> frozenset[str] | None:
         return frozenset(topics_of(member.metadata(group.protocol))) if group.protocol_type == PROTOCOL_TYPE else None
     except InvalidMessage:
         return None
-
-
-def _leave_one(step: Step, leaving: LeavingMember) -> LogdbError | None:
-    group = step.group
-    try:
-        if leaving.member_id in group.invited:
-            step.uninvite(leaving.member_id)
-        elif leaving.member_id:
-            step.remove(group.member(leaving.member_id, leaving.group_instance_id))
-        else:
-            holder = group.holder(leaving.group_instance_id) if leaving.group_instance_id is not None else None
-            if holder is None:
-                raise UnknownMember(group.group_id, "")
-            step.remove(holder)
-    except (UnknownMember, FencedInstance) as error:
-        return error
-    return None
 
 
 def _session_timeout(step: Step, member_id: str) -> None:

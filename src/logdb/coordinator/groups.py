@@ -228,6 +228,7 @@ class Step:
     def __init__(self, group: Group, config: GroupConfig, now_ms: int) -> None:
         self.group = replace(group, members=dict(group.members))
         self._config, self._now_ms = config, now_ms
+        self._has_departed = False
         self._replies: list[Reply] = []
         self._timers: dict[TimerKey, int | None] = {}
         self._records: list[StateRecord] = []
@@ -282,7 +283,7 @@ class Step:
 
     def remove(self, member: Member, error: LogdbError | None = None) -> None:
         """Remove a member and answer its waiting requests; ``rebalance_after_departure`` follows."""
-        group = self.group
+        self._has_departed, group = True, self.group
         error = error or UnknownMember(group.group_id, member.member_id)
         self.reply(member.join_ticket, error)
         self.reply(member.sync_ticket, error)
@@ -293,8 +294,8 @@ class Step:
         self._timers[session_timer(group.group_id, member.member_id)] = None
 
     def rebalance_after_departure(self) -> None:
-        """Begin or complete a rebalance after members, or an invited one, were removed."""
-        if self.group.state in (GroupState.STABLE, GroupState.COMPLETING):
+        """Begin or complete a rebalance after members were removed; one that was only invited held up a rebalance at most."""
+        if self._has_departed and self.group.state in (GroupState.STABLE, GroupState.COMPLETING):
             self.rebalance()
         else:
             self.complete_join_if_all_joined()
@@ -309,8 +310,10 @@ class Step:
             return
         if group.state is GroupState.COMPLETING:
             for member in list(group.members.values()):
-                self.reply(member.sync_ticket, RebalanceInProgress(group.group_id))
-                self.put(member, sync_ticket=None, assignment=b"")
+                rejoining = self.put(member, sync_ticket=None, assignment=b"")
+                if member.sync_ticket is not None:
+                    self.reply(member.sync_ticket, RebalanceInProgress(group.group_id))
+                    self.renew_session(rejoining)
         group.unsynced = frozenset()
         self._timers["sync", group.group_id] = None
         initial = group.state is GroupState.EMPTY and self._config.initial_rebalance_delay_ms > 0

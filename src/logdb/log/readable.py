@@ -440,10 +440,13 @@ class ReadableLog:
         return self.record_since(timestamp_ms) or self._sought(reading.batch_since, timestamp_ms)
 
     def append_time_ms(self, offset: int) -> int:
-        """When the batch at ``offset`` was appended, in ms since 1970; -1 unless the log gives records that time (LogAppendTime)."""
+        """When the batch at ``offset`` was appended, in ms since 1970; -1 unless records have that time (LogAppendTime) and it is there."""
         if not self._config.log_append_time:
             return -1
-        _, batch = next(convert.headers(self.read_batches(offset, 1)[0]))
+        try:
+            _, batch = next(convert.headers(self.read_batches(offset, 1)[0]))
+        except OffsetOutOfRange:
+            return -1
         return batch.max_timestamp
 
     def epoch_end(self, epoch: int, *, current_epoch: int | None = None) -> EpochEnd | None:

@@ -51,8 +51,8 @@ class Heartbeat(Request[None], frozen=True, kw_only=True):
 class LeaveGroup(Request[None], frozen=True):
     needs = (_READ,)
     group_id: str
-    member_ids: tuple[str, ...] = ()
-    group_instance_ids: tuple[str, ...] = ()
+    member_id: str = ""
+    group_instance_id: str | None = None
 
 
 # ---------------------------------------------------------------- offsets

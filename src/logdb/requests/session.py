@@ -410,15 +410,18 @@ class Session(Protocol):
             requests.groups.Heartbeat(group_id=group_id, generation=generation, member_id=member_id, group_instance_id=group_instance_id)
         )
 
-    def leave_group(self, group_id: str, member_ids: Iterable[str] = (), *, group_instance_ids: Iterable[str] = ()) -> None:
-        """Take members out of a group; the others are rebalanced.
+    def leave_group(self, group_id: str, member_id: str = "", *, group_instance_id: str | None = None) -> None:
+        """Take a member out of a group; the others are rebalanced.
+
+        Args:
+            member_id: May be empty where the instance is given.
+            group_instance_id: Of a static member.
 
         Raises:
-            UnknownMember: One of them is not in the group; the others have left.
+            UnknownMember: It is not in the group.
+            FencedInstance: Another member has taken over the instance.
         """
-        self.submit(
-            requests.groups.LeaveGroup(group_id=group_id, member_ids=tuple(member_ids), group_instance_ids=tuple(group_instance_ids))
-        )
+        self.submit(requests.groups.LeaveGroup(group_id, member_id, group_instance_id))
 
     def commit_offsets(
         self,

@@ -32,11 +32,11 @@ class Quota(NamedTuple):
         """Return the quota if it is valid.
 
         Raises:
-            ValueError: A rate is not at least 1 a second.
+            ValueError: A rate is no whole number of 64 bits from 1 on.
         """
         for name, rate in zip(self._fields, self, strict=True):
-            if rate is not None and (type(rate) is not int or rate < 1):
-                raise ValueError(f"quota {name}={rate!r} a second: allowed are whole numbers from 1 on, or none")
+            if rate is not None and (type(rate) is not int or not 1 <= rate < 1 << 63):
+                raise ValueError(f"quota {name}={rate!r} a second: allowed are whole numbers in [1, 2^63 - 1], or none")
         return self
 
 

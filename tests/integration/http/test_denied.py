@@ -149,7 +149,7 @@ ASKS = {
     **call("join_group", {"group_id": "{group}", **JOINING}),
     **call("sync_group", {**MEMBER, "assignments": []}),
     **call("heartbeat", MEMBER),
-    **call("leave_group", {"group_id": "{group}", "member_ids": ["m"]}),
+    **call("leave_group", {"group_id": "{group}", "member_id": "m"}),
     **call("commit_offsets", {"group_id": "{group}", "offsets": OFFSETS}),
     **call("fetch_offsets", {"group_id": "{group}"}),
     **call("describe_group", {"group_id": "{group}"}),

@@ -155,7 +155,7 @@ def a_group_that_is_rebalanced(server):
         until = time.monotonic() + 30
         while (said := call(server, "heartbeat", **member))[0] == 200 and time.monotonic() < until:
             pass
-        call(server, "leave_group", group_id="rebalanced", member_ids=[member["member_id"]])
+        call(server, "leave_group", group_id="rebalanced", member_id=member["member_id"])
         second.result(30)
     return said
 

@@ -182,7 +182,8 @@ def test_the_first_offset_on_this_machine(served, wire):
 def test_sizes(served, wire, version):
     served.db.log("t", 1).append_many([bytes(100)] * 10)
     served.db.flush()
-    for topics, partitions in ((None, [0, 1]), ([{"topic": "t", "partitions": [1]}], [1])):
+    one, twice = {"topic": "t", "partitions": [1]}, {"topic": "t", "partitions": [0]}
+    for topics, partitions in ((None, [0, 1]), ([one], [1]), ([one, twice], [0, 1])):
         (place,) = wire.ask("DescribeLogDirs", version, topics=topics)["results"]
         assert place["log_dir"] == served.db.path
         (topic,) = place["topics"]

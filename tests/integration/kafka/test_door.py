@@ -380,6 +380,17 @@ def test_a_topic_with_the_logs_time_answers_it(broker, wire, topic, before):
     assert [record.timestamp_ms for record in broker.database.log(topic).read(2 * before)] == [answer["log_append_time_ms"]] * 2
 
 
+def test_a_repeated_batch_whose_records_are_deleted_is_acknowledged(broker, wire, topic):
+    """The producer is told where it was appended; the time that the log gave it is not known any more."""
+    broker.database.alter_topic(topic, config={"message.timestamp.type": "LogAppendTime"})
+    batch = encode_batch([Rec(b"k", b"v")], producer_id=8000, producer_epoch=0, base_sequence=0)
+    first = produce(wire, batch, topic=topic)
+    assert produce(wire, batch, topic=topic) == first
+    broker.database.delete_records(topic, 0, 1)
+    again = produce(wire, batch, topic=topic)
+    assert (again["error_code"], again["base_offset"], again["log_append_time_ms"]) == (0, 0, -1)
+
+
 def test_a_topic_that_is_deleted_meanwhile_is_unknown(broker, wire):
     for _ in range(2):
         broker.database.create_topic("short-lived")
@@ -566,7 +577,9 @@ def test_metadata_creates_what_it_names(broker, wire):
     assert by_id["topics"][0]["name"] == "made"
     with_empty_name = wire.ask("Metadata", 12, topics=[{"name": "", "topic_id": answer["topics"][0]["topic_id"]}])  # of Java's clients
     assert with_empty_name["topics"] == by_id["topics"]
-    assert wire.ask("Metadata", 12, topics=[{"name": None, "topic_id": b"x" * 16}])["topics"][0]["error_code"] == Code.UNKNOWN_TOPIC_ID
+    for version, name in ((10, ""), (11, ""), (12, None)):
+        (unknown,) = wire.ask("Metadata", version, topics=[{"name": None, "topic_id": b"x" * 16}])["topics"]
+        assert (unknown["name"], unknown["error_code"]) == (name, Code.UNKNOWN_TOPIC_ID)
     denied = wire.ask("Metadata", 12, topics=[{"name": "unmade"}], allow_auto_topic_creation=False)
     assert denied["topics"][0]["error_code"] == Code.UNKNOWN_TOPIC_OR_PARTITION
     assert "made" in [one["name"] for one in wire.ask("Metadata", 1, topics=None)["topics"]]
@@ -602,6 +615,9 @@ def test_topics_are_created_and_deleted(broker, wire):
         {"name": "no-such", "topic_id": bytes(16), "error_code": Code.UNKNOWN_TOPIC_OR_PARTITION, "error_message": None},
     ]
     topic_id = wire.ask("Metadata", 12, topics=[{"name": "e"}])["topics"][0]["topic_id"]
+    assert wire.ask("DeleteTopics", 4, topic_names=[""])["responses"][0]["error_code"] == Code.UNKNOWN_TOPIC_OR_PARTITION
+    nameless = wire.ask("DeleteTopics", 6, topics=[{"name": "", "topic_id": topic_id}])["responses"][0]
+    assert (nameless["name"], nameless["error_code"]) == ("", Code.UNKNOWN_TOPIC_OR_PARTITION)
     assert wire.ask("DeleteTopics", 6, topics=[{"name": None, "topic_id": topic_id}])["responses"][0]["error_code"] == 0
     assert "e" not in [info.name for info in broker.database.topics()]
 

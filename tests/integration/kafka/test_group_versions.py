@@ -154,10 +154,16 @@ def test_members_leave(wire, group, version):
         assert wire.ask("LeaveGroup", version, group_id=group, member_id=member_id)["error_code"] == 0
         assert wire.ask("LeaveGroup", version, group_id=group, member_id=member_id)["error_code"] == 25
         return
-    members = [{"member_id": member_id}, {"member_id": "", "group_instance_id": "none"}, {"member_id": "nobody"}]
+    members = [
+        {"member_id": member_id, "group_instance_id": "of another"},
+        {"member_id": member_id},
+        {"member_id": "", "group_instance_id": "none"},
+        {"member_id": "nobody"},
+    ]
     answer = wire.ask("LeaveGroup", version, group_id=group, members=members)
     assert answer["error_code"] == 0
     assert [(one["member_id"], one["group_instance_id"], one["error_code"]) for one in answer["members"]] == [
+        (member_id, "of another", 25),
         (member_id, None, 0),
         ("", "none", 25),
         ("nobody", None, 25),
@@ -181,6 +187,9 @@ def test_offsets_are_committed(wire, served, group, version):
     partitions[1]["committed_offset"] = 6  # what is too large refuses its partition alone
     answer = wire.ask("OffsetCommit", version, group_id=group, topics=[{"name": "t", "partitions": partitions}])
     assert [one["error_code"] for one in answer["topics"][0]["partitions"]] == [12, 0, 3]
+    partitions[0] |= {"committed_metadata": "", "committed_offset": -7}  # so does an offset that there cannot be
+    answer = wire.ask("OffsetCommit", version, group_id=group, topics=[{"name": "t", "partitions": partitions}])
+    assert [one["error_code"] for one in answer["topics"][0]["partitions"]] == [42, 0, 3]
     assert served.db._session.fetch_offsets(group) == {("t", 0): (5, -1, "note"), ("t", 1): (6, -1, "")}
     if version >= 1:
         stranger = {"member_id": "nobody", "generation_id_or_member_epoch": 1}

@@ -89,12 +89,9 @@ def test_silent_connections_of_one_address_leave_room_for_others(tmp_path):
         silent = [stack.enter_context(socket.create_connection((host, int(port)), 20, ("127.0.0.2", 0))) for _ in range(80)]
         with Wire(served.address) as wire:
             assert produce(wire, BATCH)["error_code"] == Code.NONE
-        closed = 0
-        for one in silent[10:]:
+        for one in silent[10:]:  # a quarter of all is kept
             with contextlib.suppress(ConnectionResetError):
                 assert not one.recv(1)
-            closed += 1
-        assert closed == 70  # a quarter of all is kept
 
 
 # ---------------------------------------------------------------- memory, partitions, work

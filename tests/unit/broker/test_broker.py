@@ -125,11 +125,11 @@ def test_two_members_come_and_one_goes(broker):
     assert waiting.result(10).assignment == b"2"
     assert broker.describe_group("g").state == "Stable"
     broker.commit_offsets("g", {T0: OffsetAndMetadata(3)}, member_id=other.member_id, generation=2).result(10)
-    broker.leave_group("g", [other.member_id])
+    broker.leave_group("g", other.member_id)
     with pytest.raises(errors.UnknownMember):
         broker.heartbeat("g", generation=2, member_id=other.member_id)
     with pytest.raises(errors.UnknownMember):
-        broker.leave_group("g", [other.member_id])
+        broker.leave_group("g", other.member_id)
 
 
 def test_a_new_member_may_be_told_its_id_first(broker):

@@ -104,5 +104,5 @@ def test_kafka_s_configs_of_users(filled, tmp_path):
     alter("--entity-user", "s", "--delete-config", "SCRAM-SHA-256")
     assert described("--entity-user", "s") == [f"{credentials} SCRAM-SHA-512=iterations=4096"]
     assert "wanted is [password=" in alter("--entity-user", "s", "--add-config", "SCRAM-SHA-256=x", code=2).stderr
-    for wrong in ("producer_byte_rate=0.5", "nonsense=1"):
+    for wrong in ("producer_byte_rate=0.5", "producer_byte_rate=inf", "producer_byte_rate=nan", "producer_byte_rate=1e30", "nonsense=1"):
         assert alter("--entity-user", "u", "--add-config", wrong, code=2).stderr

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from logdb.coordinator.consumer_protocol import Subscription
-from logdb.coordinator.events import DeleteGroup, Heartbeat, JoinGroup, JoinResult, LeaveGroup, LeavingMember, SyncGroup, SyncResult
+from logdb.coordinator.events import DeleteGroup, Heartbeat, JoinGroup, JoinResult, LeaveGroup, SyncGroup, SyncResult
 from logdb.coordinator.records import GroupKey, parse_group_key, parse_group_value
 from logdb.errors import (
     DiskFull,
@@ -62,11 +62,11 @@ class Groups:
     def heartbeat(self, joined: JoinResult, **fields: Any) -> None:
         self.runner.call(Heartbeat, group_id="g", **{"generation": joined.generation, "member_id": joined.member_id} | fields)
 
-    def leave(self, *members: LeavingMember) -> Any:
-        return self.runner.call(LeaveGroup, group_id="g", members=members)
+    def leave(self, member_id: str = "", **fields: Any) -> None:
+        self.runner.call(LeaveGroup, group_id="g", member_id=member_id, **fields)
 
-    def leave_id(self, joined: JoinResult) -> Any:
-        return self.leave(LeavingMember(joined.member_id))[0]
+    def leave_id(self, joined: JoinResult) -> None:
+        self.leave(joined.member_id)
 
     @property
     def state(self) -> str:
@@ -361,7 +361,7 @@ def test_ids_of_members_that_have_not_joined_are_counted() -> None:
         groups.join(client_id="c" * 30_000, require_member_id=True)
     with pytest.raises(MemberMemoryFull):
         groups.join(group_id="other", client_id="c" * 30_000, require_member_id=True)
-    groups.runner.call(LeaveGroup, group_id="g", members=(LeavingMember(first.value.member_id),))
+    groups.leave(first.value.member_id)
     with pytest.raises(MemberIdRequired):
         groups.join(group_id="other", client_id="c" * 30_000, require_member_id=True)
     groups.runner.advance(SESSION_MS)
@@ -375,7 +375,7 @@ def test_assignments_are_counted_and_a_group_that_ends_gives_all_of_it_back() ->
         with pytest.raises(MemberMemoryFull):
             groups.sync(joined, {joined.member_id: bytes(60_000)})
         groups.sync(joined, {joined.member_id: bytes(40_000)})
-        groups.runner.call(LeaveGroup, group_id="g", members=(LeavingMember(joined.member_id),))
+        groups.leave_id(joined)
         groups.runner.call(DeleteGroup, group_id="g")
     count = groups.runner.coordinator._member_count
     assert (count.total, dict(count.of_host)) == (0, {})
@@ -424,8 +424,55 @@ def test_an_id_that_was_given_out_may_leave(groups: Groups) -> None:
     with pytest.raises(MemberIdRequired) as required:
         groups.join(require_member_id=True)
     ticket = groups.start_join(leader.member_id)
-    assert groups.leave(LeavingMember(required.value.member_id)) == (None,)
+    groups.leave(required.value.member_id)
     assert groups.runner.answer(ticket).generation == 2
+
+
+@pytest.mark.parametrize("ends", ["leaves", "expires"])
+@pytest.mark.parametrize("state", ["Stable", "CompletingRebalance"])
+def test_an_id_that_was_given_out_and_is_not_used_rebalances_nobody(groups: Groups, ends: str, state: str) -> None:
+    """As ``removePendingMemberAndUpdateClassicGroup`` of Kafka."""
+    members = groups.stable(2) if state == "Stable" else groups.completing(2)
+    with pytest.raises(MemberIdRequired) as required:
+        groups.join(require_member_id=True)
+    if ends == "leaves":
+        groups.leave(required.value.member_id)
+    else:
+        groups.runner.advance(SESSION_MS - 1)
+        for member in members:
+            groups.heartbeat(member)
+        groups.runner.advance(1)
+    assert groups.state == state
+    with pytest.raises(UnknownMember):
+        groups.join(required.value.member_id)
+
+
+def test_an_id_that_was_given_out_takes_no_instance_of_another(groups: Groups) -> None:
+    (holder,) = groups.stable(group_instance_id="i")
+    with pytest.raises(MemberIdRequired) as required:
+        groups.join(require_member_id=True)
+    for instance, error in (("i", FencedInstance), ("another", UnknownMember)):
+        with pytest.raises(error):
+            groups.join(required.value.member_id, group_instance_id=instance)
+        with pytest.raises(error):
+            groups.leave(required.value.member_id, group_instance_id=instance)
+    assert [member.member_id for member in groups.info.members] == [holder.member_id]
+
+
+def test_a_member_that_waited_to_sync_when_a_rebalance_began_has_a_session(groups: Groups) -> None:
+    """Its timer fired while it waited, which counts for nothing; a static one would stay for good."""
+    (leader,) = groups.stable()
+    joins = [groups.start_join(group_instance_id="i"), groups.start_join(leader.member_id)]
+    other, leader = map(groups.runner.answer, joins)
+    ticket = groups.start_sync(other, group_instance_id="i")
+    for _ in range(2):
+        groups.runner.advance(SESSION_MS - 1)
+        groups.heartbeat(leader)
+    groups.leave_id(leader)
+    with pytest.raises(RebalanceInProgress):
+        groups.runner.answer(ticket)
+    groups.runner.advance(2 * REBALANCE_MS)
+    assert groups.state == "Empty"
 
 
 # ---------------------------------------------------------------- syncing
@@ -637,14 +684,19 @@ def test_preparing_to_empty_all_are_silent(groups: Groups) -> None:
     assert (groups.state, groups.recorded()[-1].generation) == ("Empty", leader.generation + 1)
 
 
-def test_leaving_answers_for_each(groups: Groups) -> None:
-    leader, _ = groups.stable(2)
-    answers = groups.leave(LeavingMember("nobody"), LeavingMember(leader.member_id), LeavingMember("", "no instance"))
-    assert [type(answer) for answer in answers] == [UnknownMember, type(None), UnknownMember]
+@pytest.mark.parametrize(
+    "who", [{}, {"member_id": "nobody"}, {"group_instance_id": "none"}, {"member_id": "nobody", "group_instance_id": "none"}]
+)
+def test_nobody_leaves(groups: Groups, who: dict[str, str]) -> None:
+    groups.stable(2)
+    with pytest.raises(UnknownMember):
+        groups.leave(**who)
+    assert groups.state == "Stable"
 
 
 def test_leaving_a_group_that_is_not_there_makes_none(groups: Groups) -> None:
-    assert isinstance(groups.leave(LeavingMember("x"))[0], UnknownMember)
+    with pytest.raises(UnknownMember):
+        groups.leave("x")
     assert groups.state == "none"
 
 
@@ -716,7 +768,7 @@ def test_completing_to_completing_a_static_member_comes_back(groups: Groups) -> 
     old = groups.join(group_instance_id="i")
     ticket = groups.start_sync(old, group_instance_id="i", generation=old.generation)
     assert not groups.runner.waits(ticket)  # it leads, so the group was stable; once more, from the begin
-    groups.leave(LeavingMember("", "i"))
+    groups.leave(group_instance_id="i")
     old = groups.join(group_instance_id="i")
     back = groups.join(group_instance_id="i")
     assert (groups.state, back.generation) == ("CompletingRebalance", old.generation + 1)
@@ -764,14 +816,15 @@ def test_a_static_member_leaves_by_its_instance(groups: Groups) -> None:
     groups.leave_id(other)
     groups.start_join(group_instance_id="i")
     groups.join(leader.member_id)
-    assert groups.leave(LeavingMember("", "i")) == (None,)
+    groups.leave(group_instance_id="i")
     assert [member.member_id for member in groups.info.members] == [leader.member_id]
 
 
 def test_a_fenced_instance_cannot_leave(groups: Groups) -> None:
     (old,) = groups.stable(group_instance_id="i")
     groups.join(group_instance_id="i")
-    assert isinstance(groups.leave(LeavingMember(old.member_id, "i"))[0], FencedInstance)
+    with pytest.raises(FencedInstance):
+        groups.leave(old.member_id, group_instance_id="i")
     assert groups.state == "Stable"
 
 

@@ -10,7 +10,6 @@ from logdb.coordinator.events import (
     DeleteOffsets,
     JoinGroup,
     LeaveGroup,
-    LeavingMember,
     SyncGroup,
     TopicsDeleted,
 )
@@ -65,7 +64,7 @@ def join(runner: Runner, topics: tuple[str, ...] = ("t",), **fields: Any) -> dic
 
 
 def leave(runner: Runner, member: dict[str, Any]) -> None:
-    runner.call(LeaveGroup, group_id="g", members=(LeavingMember(member["member_id"]),))
+    runner.call(LeaveGroup, group_id="g", member_id=member["member_id"])
 
 
 def states(runner: Runner) -> dict[str, str]:

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from logdb_kafka_api.apis import APIS
-from logdb_kafka_api.errors import CODES, Code
+from logdb_kafka_api.errors import _NO_COORDINATOR, CODES, Code
 from logdb_kafka_api.handlers import HANDLERS
 
 PAGE = (Path(__file__).parents[3] / "docs" / "kafka.md").read_text(encoding="utf-8")
@@ -29,3 +29,8 @@ def test_the_errors_are_those_of_the_table() -> None:
     written = [(name, int(number), set(re.findall(r"`(\w+)`", errors))) for name, number, errors in rows("errors")]
     found = [(code.name, code.value, {kind.__name__ for kind, become in CODES.items() if become is code}) for code in Code]
     assert written == found
+
+
+def test_the_codes_that_no_coordinator_answers_are_named() -> None:
+    (named,) = re.findall(r"COORDINATOR_NOT_AVAILABLE instead of (.*?):", PAGE, re.DOTALL)
+    assert re.findall(r"[A-Z_]+", named) == [code.name for code in _NO_COORDINATOR]

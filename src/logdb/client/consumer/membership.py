@@ -174,7 +174,7 @@ class Membership:
         answer, (group_id, _, member_id, instance) = self._answer, self.metadata
         if instance is None and member_id:
             with contextlib.suppress(UnknownMember, Closed):  # the group has removed it, or the database is closed
-                self._session.leave_group(group_id, (member_id,))
+                self._session.leave_group(group_id, member_id)
         elif instance is None and answer is not None:
             answer.add_done_callback(self._leave_late)
         self._go_out(member_id="")
@@ -183,7 +183,7 @@ class Membership:
         """Leave after a join whose answer, with the member's id, came too late."""
         if not answer.cancelled() and answer.exception() is None:
             with contextlib.suppress(LogdbError):
-                self._session.leave_group(self.metadata.group_id, (answer.result().member_id,))
+                self._session.leave_group(self.metadata.group_id, answer.result().member_id)
 
     def _go_out(self, *, member_id: str) -> None:
         self._state, self._answer, self._counts = State.OUT, None, None
