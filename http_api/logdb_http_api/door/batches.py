@@ -74,7 +74,7 @@ async def _append(request: Request, where: TopicPartition, batches: Buffer, expe
     if transactional_id is None and request.door.appends_at_once(where, durability, request.door.append_size(batches)):
         offsets = request.door.append_on_loop(append)
     else:
-        offsets = await request.append_in_thread(where, append)
+        offsets = await request.append_in_thread((where,), append)
     if leadership is not None:
         await request.committed(leadership, offsets.stop)
     return offsets

@@ -92,8 +92,7 @@ async def produce(call: Call) -> Values | None:
     if not waits(call.door, call.values["transactional_id"], appends, durability_of(call.values)):
         return append_at_once(call, appends)
     awaited: list[Awaited] = []
-    with call.door.appending_to([one.where for one in appends]):
-        values = await call.call(append, call, appends, awaited)
+    values = await call.append_in_thread([one.where for one in appends], append, call, appends, awaited)
     return _answer(call, values, awaited)
 
 

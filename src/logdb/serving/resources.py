@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -169,7 +169,7 @@ class DoorResources:
 
     @contextlib.contextmanager
     def appending_to(self, partitions: Collection[TopicPartition]) -> Iterator[None]:
-        """Within the block a thread appends to the partitions."""
+        """Within the block a thread appends to the partitions, or will."""
         self.appending.update(partitions)
         try:
             yield
@@ -244,25 +244,35 @@ class RequestResources:
         """Call what may wait for a disk, off the loop."""
         return await self._in_thread(partial(function, *args, **kwargs), self.door.threads)
 
-    async def append_in_thread(self, where: TopicPartition, append: Callable[[], R]) -> R:
-        """Append off the loop."""
-        with self.door.appending_to((where,)):
-            return await self.call(append)
+    async def append_in_thread(
+        self, partitions: Collection[TopicPartition], append: Callable[P, R], *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        """Append off the loop, to these partitions."""
+        appending = self.door.appending_to(partitions)
+        return await self._in_thread(partial(append, *args, **kwargs), self.door.threads, within=appending)
 
     async def change(self, function: Callable[..., R], *args: Any, **kwargs: Any) -> R:
         """As ``call``, of what changes topics: one change runs at a time, others would only wait for it in threads."""
         return await self._in_thread(partial(function, *args, **kwargs), self.door.changing, self.door.threads)
 
-    async def _in_thread(self, function: Callable[[], R], *shares: Shares) -> R:
-        """Call in a thread, with one of each of the shares; a cancelled request has them until the thread is done."""
-        owner, taken = self.owner, list[Shares]()
+    async def _in_thread(
+        self, function: Callable[[], R], *shares: Shares, within: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+    ) -> R:
+        """Call in a thread, with one of each of the shares; a cancelled request has them until the thread is done.
+
+        Args:
+            within: Entered before shares are waited for, left with them.
+        """
+        taken = contextlib.ExitStack()
         try:
+            if within is not None:
+                taken.enter_context(within)
             for one in shares:
-                await one.take(1, owner)
-                taken.append(one)
+                await one.take(1, self.owner)
+                taken.callback(one.give_back, 1, self.owner)
             work = self.door.executor.submit(function)
         except BaseException:
-            _give_back(taken, owner)
+            taken.close()
             raise
         try:
             return await asyncio.wrap_future(work)
@@ -271,9 +281,9 @@ class RequestResources:
             raise
         finally:
             if work.done():
-                _give_back(taken, owner)
+                taken.close()
             else:
-                work.add_done_callback(partial(_give_back_later, asyncio.get_running_loop(), taken, owner))
+                work.add_done_callback(partial(_give_back_later, asyncio.get_running_loop(), taken))
 
     # ------------------------------------------------------------ memory
 
@@ -383,14 +393,9 @@ def owner_of(session: AuthorizedSession) -> Owner:
     return network(session.host) if session.principal == ANONYMOUS else session.principal
 
 
-def _give_back(taken: Iterable[Shares], owner: Owner) -> None:
-    for one in taken:
-        one.give_back(1, owner)
-
-
-def _give_back_later(loop: asyncio.AbstractEventLoop, taken: Iterable[Shares], owner: Owner, _work: "Future[Any]") -> None:
+def _give_back_later(loop: asyncio.AbstractEventLoop, taken: contextlib.ExitStack, _work: "Future[Any]") -> None:
     with contextlib.suppress(RuntimeError):  # the loop was closed
-        loop.call_soon_threadsafe(_give_back, taken, owner)
+        loop.call_soon_threadsafe(taken.close)
 
 
 def _tell(loop: asyncio.AbstractEventLoop, told: "asyncio.Future[R]", future: "Future[R]") -> None:

@@ -191,13 +191,17 @@ def test_a_small_append_is_made_on_the_loop_unless_a_thread_appends_to_the_same_
         where, go_on = TopicPartition("t", 0), threading.Event()
         assert door.appends_at_once(where, None, 256 << 10)
         assert not door.appends_at_once(where, None, (256 << 10) + 1)
-        appending = asyncio.create_task(request.append_in_thread(where, lambda: go_on.wait(30)))
+        appending = asyncio.create_task(request.append_in_thread((where,), lambda: go_on.wait(30)))
         await asyncio.sleep(0)
         assert not door.appends_at_once(where, None, 1)
         assert door.threads.taken == 1
         assert door.appends_at_once(TopicPartition("t", 1), None, 1)
+        appending.cancel()
+        await asyncio.wait([appending])
+        assert not door.appends_at_once(where, None, 1), "its client has gone, and the thread appends still"
         go_on.set()
-        assert await appending
+        while door.threads.taken:
+            await asyncio.sleep(0)
         assert door.appends_at_once(where, None, 1) and not door.appending
 
     drained(story)
