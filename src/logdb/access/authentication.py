@@ -57,11 +57,6 @@ class Identity(NamedTuple):
     principal: Principal
     credential: Credential | None
 
-    @property
-    def is_cluster_node(self) -> bool:
-        """Whether it is another node of this cluster."""
-        return isinstance(self.credential, ClusterToken)
-
 
 OF_THE_CLUSTER = Identity(CLUSTER_NODE, ClusterToken())
 

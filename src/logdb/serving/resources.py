@@ -256,7 +256,7 @@ class RequestResources:
         return await self._in_thread(partial(function, *args, **kwargs), self.door.changing, self.door.threads)
 
     async def _in_thread(
-        self, function: Callable[[], R], *shares: Shares, within: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+        self, function: Callable[[], R], *shares: Shares, within: contextlib.AbstractContextManager[None] | None = None
     ) -> R:
         """Call in a thread, with one of each of the shares; a cancelled request has them until the thread is done.
 

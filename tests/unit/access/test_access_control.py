@@ -5,6 +5,7 @@ import pytest
 
 import logdb
 from logdb.access.access_control import AccessControl
+from logdb.access.authentication import OF_THE_CLUSTER
 from logdb.access.credentials import MECHANISMS
 from logdb.access.security import DocumentCredentialStore
 from logdb.errors import AuthenticationFailed, CorruptionError, NotAuthorized
@@ -194,8 +195,7 @@ def test_metadata_that_are_in_no_file_say_who_may_what(tmp_path, monkeypatch):
 def test_the_cluster_s_token_gives_the_identity_of_its_nodes(db, authentication):
     access = AccessControl(db._session, authentication=authentication, cluster_token="of the cluster")
     identity = access.cluster_node("of the cluster")
-    assert identity.principal == CLUSTER_NODE
-    assert identity.is_cluster_node
+    assert identity == OF_THE_CLUSTER
     session = access.session(identity.principal, HOME, identity.credential)
     session.check()
     assert access.is_super_user(session.principal)
@@ -216,6 +216,6 @@ def test_a_user_with_the_name_of_the_nodes_cannot_act(db, access):
     secure(db.path, users={CLUSTER_NODE.name: "secret"})
     later(access)
     identity = access.authenticate_password(CLUSTER_NODE.name, "secret", HOME)
-    assert not identity.is_cluster_node
+    assert identity.credential != OF_THE_CLUSTER.credential
     with pytest.raises(AuthenticationFailed, match="cannot log in"):
         access.session(identity.principal, HOME, identity.credential)
