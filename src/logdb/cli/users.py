@@ -34,6 +34,9 @@ class UserName(Kind):
         return name
 
 
+_RATE_DIGITS = 19  # of 2^63 - 1; Python refuses to read a number of some thousand
+
+
 class Rate(Kind):
     """A rate per second, or ``none``: 0."""
 
@@ -43,8 +46,8 @@ class Rate(Kind):
         text = str(value)
         if text == "none":
             return 0
-        if not text.isascii() or not text.isdigit() or int(text) < 1:
-            self.fail(f"{text!r}: allowed are whole numbers from 1 on, or none", param, ctx)
+        if not text.isascii() or not text.isdigit() or len(text) > _RATE_DIGITS or not 1 <= int(text) < 1 << 63:
+            self.fail(f"{text!r}: allowed are whole numbers in [1, 2^63 - 1], or none", param, ctx)
         return int(text)
 
 

@@ -96,9 +96,9 @@ def test_buckets_have_bounds(quotas):
     assert len(quotas._buckets) == 10_000
 
 
-@pytest.mark.parametrize("rate", [0, -1, 1.5, True, "1"])
+@pytest.mark.parametrize("rate", [0, -1, 1.5, True, "1", 1 << 63])
 def test_a_rate_is_a_whole_number(rate):
-    with pytest.raises(ValueError, match=r"quota fetch_bytes=.* a second: allowed are whole numbers from 1 on, or none"):
+    with pytest.raises(ValueError, match=r"quota fetch_bytes=.* a second: allowed are whole numbers in \[1, 2\^63 - 1\], or none"):
         Quota(fetch_bytes=rate).check()
 
 

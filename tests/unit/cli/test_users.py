@@ -162,7 +162,9 @@ def test_delete_shows_first_and_takes_tokens_along(logdb_command):
         (["alter"], "", "give a NAME"),
         (["alter", "alice", "--default", "--requests", "1"], "", "give a NAME"),
         (["alter", "--default", "--super-user"], "", "needs a NAME"),
-        (["alter", "alice", "--requests", "0"], "", "from 1 on, or none"),
+        (["alter", "alice", "--requests", "0"], "", "2^63 - 1], or none"),
+        (["alter", "alice", "--requests", str(1 << 63)], "", "2^63 - 1], or none"),
+        (["alter", "alice", "--requests", "9" * 5000], "", "2^63 - 1], or none"),
     ],
 )
 def test_refused(logdb_command, args, stdin, words):
