@@ -18,6 +18,7 @@ from logdb.coordinator.events import (
     LeaveGroup,
     SyncGroup,
 )
+from logdb.coordinator.groups import session_timer
 from logdb.errors import (
     DiskFull,
     FencedInstance,
@@ -331,6 +332,12 @@ class GroupMachine(RuleBasedStateMachine):
         assert len(instances) == len(set(instances)), "an instance is one member"
         if info.state in ("Stable", "CompletingRebalance"):
             assert info.leader_id in {member.member_id for member in info.members}
+
+    @invariant()
+    def who_waits_for_nothing_has_a_session(self) -> None:
+        for member in self.runner.coordinator._group("g").members.values():
+            is_waiting = member.join_ticket is not None or member.sync_ticket is not None
+            assert is_waiting or session_timer("g", member.member_id) in self.runner.timers
 
     @invariant()
     def replay_gives_the_same(self) -> None:

@@ -1,11 +1,10 @@
 """The cluster and its brokers; partitions are added, records deleted, sizes told."""
 
 from logdb.errors import InvalidPartitions, LogdbError
-from logdb.model import TopicPartition
+from logdb.model import TopicPartition, by_topic
 from logdb.requests.topics import CheckPartitions, PartitionSizes
 from logdb_kafka_api.call import Call, Values
 from logdb_kafka_api.errors import Code, code_of
-from logdb_kafka_api.handlers.partitions import by_topic
 from logdb_kafka_api.handlers.rights import operations
 
 _BROKERS = 1  # the type of endpoint: brokers, not controllers

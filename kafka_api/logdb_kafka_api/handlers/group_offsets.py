@@ -6,12 +6,12 @@ from typing import TypeVar
 
 from logdb.access.session import AuthorizedSession
 from logdb.errors import GroupNotEmpty, LogdbError, OffsetMetadataTooLarge, UnstableOffsets
-from logdb.model import OffsetAndMetadata, TopicPartition
+from logdb.model import OffsetAndMetadata, TopicPartition, by_topic
 from logdb.requests.groups import CommitOffsets, DeleteOffsets, FetchOffsets
 from logdb.requests.transactions import CommitTransactionOffsets
 from logdb_kafka_api.call import Call, Values, each_once
 from logdb_kafka_api.errors import Code, code_of, coordinator_code_of
-from logdb_kafka_api.handlers.partitions import by_topic, possible
+from logdb_kafka_api.handlers.partitions import possible
 
 _FIRST_OF_ERROR, _FIRST_OF_GROUPS = 2, 8  # versions of OffsetFetch
 _NO_OFFSET = -1

@@ -1,23 +1,14 @@
 """Partitions that a request names: some are refused, and the rest of the request is made."""
 
-from collections.abc import Iterable
 from typing import Any, TypeVar
 
 from logdb.access.session import AuthorizedSession
 from logdb.errors import LogdbError
-from logdb.model import TopicPartition
+from logdb.model import TopicPartition, by_topic
 from logdb.requests.request import Request
 from logdb_kafka_api.errors import Code, code_of
 
 Q = TypeVar("Q", bound=Request[Any])
-
-
-def by_topic(asked: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Partitions by their topic, which a request may name twice."""
-    topics: dict[str, list[int]] = {}
-    for topic, partition in asked:
-        topics.setdefault(topic, []).append(partition)
-    return topics
 
 
 def possible(session: AuthorizedSession, request: Q) -> tuple[Q, dict[TopicPartition, Code]]:

@@ -4,12 +4,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from logdb.errors import LogdbError
-from logdb.model import TopicPartition
+from logdb.model import TopicPartition, by_topic
 from logdb.requests.topics import ElectLeaders, Reassign, Reassignments
 from logdb.store.protocols import PartitionState
 from logdb_kafka_api.call import Call, Values
 from logdb_kafka_api.errors import Code, code_of
-from logdb_kafka_api.handlers.partitions import by_topic
 
 _PREFERRED, _UNCLEAN = 0, 1  # types of elections
 

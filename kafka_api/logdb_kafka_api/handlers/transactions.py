@@ -6,13 +6,13 @@ epoch stays.
 """
 
 from logdb.errors import InvalidProducer, LogdbError, OffsetMetadataTooLarge, ProducerFenced
-from logdb.model import ProducerIdAndEpoch, TopicPartition
+from logdb.model import ProducerIdAndEpoch, TopicPartition, by_topic
 from logdb.requests.records import Producers
 from logdb.requests.transactions import AddPartitions, CommitTransactionOffsets
 from logdb_kafka_api.call import Call, Values, each_once
 from logdb_kafka_api.errors import Code, code_of, coordinator_code_of
 from logdb_kafka_api.handlers import group_offsets
-from logdb_kafka_api.handlers.partitions import by_topic, possible
+from logdb_kafka_api.handlers.partitions import possible
 
 _FIRST_OF_FENCED = {"init": 4, "add": 2, "end": 2}  # versions whose clients know PRODUCER_FENCED
 _FIRST_OF_EPOCH = 5  # version of EndTxn whose answer has the epoch to go on with

@@ -3,14 +3,13 @@
 import base64
 import json
 from collections.abc import Callable, Iterable, Mapping
-from itertools import groupby
 from typing import Any, NamedTuple
 
 from logdb.coordinator import records
 from logdb.coordinator.consumer_protocol import PROTOCOL_TYPE, Assignment, Subscription
 from logdb.coordinator.records import GroupValue, MemberValue, OffsetKey
 from logdb.errors import InvalidMessage
-from logdb.model import TopicPartition
+from logdb.model import TopicPartition, by_topic
 
 Text = tuple[str | None, str | None]
 _ABSENT = -1
@@ -141,5 +140,4 @@ def _encoded(data: bytes | None) -> str | None:
 
 
 def _by_topic(partitions: Iterable[TopicPartition], name: str) -> list[dict[str, Any]]:
-    ordered = groupby(sorted(partitions), lambda one: one.topic)
-    return [{"topic": topic, name: [one.partition for one in found]} for topic, found in ordered]
+    return [{"topic": topic, name: numbers} for topic, numbers in by_topic(sorted(partitions)).items()]

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from logdb.codec.schema import BYTES, INT32, STRING, Array, Field, Message, Struct
 from logdb.errors import InvalidMessage
-from logdb.model import Buffer, TopicPartition
+from logdb.model import Buffer, TopicPartition, by_topic
 
 PROTOCOL_TYPE = "consumer"
 VERSION = 3
@@ -98,10 +98,7 @@ def _decode(message: Message, data: Buffer) -> dict[str, Any]:
 
 
 def _by_topic(partitions: Iterable[TopicPartition]) -> list[dict[str, Any]]:
-    topics: dict[str, list[int]] = {}
-    for topic, partition in partitions:
-        topics.setdefault(topic, []).append(partition)
-    return [{"topic": topic, "partitions": numbers} for topic, numbers in topics.items()]
+    return [{"topic": topic, "partitions": numbers} for topic, numbers in by_topic(partitions).items()]
 
 
 def _partitions(topics: list[dict[str, Any]]) -> tuple[TopicPartition, ...]:

@@ -17,6 +17,8 @@ from collections import Counter
 
 from logdb.coordinator.groups import Group
 
+_INVITED_BYTES = 1 << 10  # of an id, beside its letters: it costs no more than a request, and has a timer
+
 
 class MemberCount:
     """The bytes of the members of one coordinator."""
@@ -33,7 +35,7 @@ class MemberCount:
                 if other.members.get(member_id) is not member:
                     self._add(member.client_host, sign * member.size_bytes)
             for member_id in one.invited.keys() - other.invited.keys():
-                self._add(one.invited[member_id], sign * len(member_id))
+                self._add(one.invited[member_id], sign * (_INVITED_BYTES + len(member_id)))
 
     def _add(self, host: str, size_bytes: int) -> None:
         if host:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from logdb.codec.schema import BYTES, INT8, INT16, INT32, INT64, STRING, Array, Field, Message, Struct
 from logdb.errors import InvalidMessage
-from logdb.model import TopicPartition
+from logdb.model import TopicPartition, by_topic
 
 _OFFSET_KEY = Message("OffsetCommitKey", "0-1", "none", Field("group", STRING), Field("topic", STRING), Field("partition", INT32))
 _OFFSET_VALUE = Message(
@@ -206,10 +206,7 @@ def transaction_value(value: TransactionValue) -> bytes:
 @lru_cache(maxsize=1024)
 def _by_topic(partitions: frozenset[TopicPartition]) -> list[dict[str, Any]]:
     """The transactions of an application have the same partitions again and again."""
-    topics: dict[str, list[int]] = {}
-    for topic, partition in sorted(partitions):
-        topics.setdefault(topic, []).append(partition)
-    return [{"topic": topic, "partitions": numbers} for topic, numbers in topics.items()]
+    return [{"topic": topic, "partitions": numbers} for topic, numbers in by_topic(sorted(partitions)).items()]
 
 
 def parse_transaction_key(key: bytes) -> str | None:

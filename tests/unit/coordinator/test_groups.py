@@ -368,6 +368,15 @@ def test_ids_of_members_that_have_not_joined_are_counted() -> None:
     assert groups.runner.coordinator._member_count.total == 0
 
 
+def test_short_ids_of_members_that_have_not_joined_are_counted_as_what_they_take() -> None:
+    groups = Groups(member_bytes_max=100_000)
+    for _ in range(48):
+        with pytest.raises(MemberIdRequired):
+            groups.join(require_member_id=True)
+    with pytest.raises(MemberMemoryFull):
+        groups.join(require_member_id=True, protocols=(("range", bytes(1_000)),))
+
+
 def test_assignments_are_counted_and_a_group_that_ends_gives_all_of_it_back() -> None:
     groups = Groups(member_bytes_max=100_000)
     for _ in range(5):
