@@ -247,13 +247,3 @@ class _Refusing(asyncio.Protocol):
         head = b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 1\r\nConnection: close\r\n"
         transport.write(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
         transport.close()
-
-
-def _plain_answer(status: str, said: dict[str, object]) -> bytes:
-    body = json.dumps(said).encode()
-    head = f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-    return head.encode() + body
-
-
-ASK_TLS = _plain_answer("400 Bad Request", {"error_code": 400, "message": "this port speaks TLS: ask https://, not http://"})
-"""The answer to a client that asks without TLS at a door with a certificate."""

@@ -28,7 +28,7 @@ from logdb.serving.shares import Shares
 from logdb.serving.tls import Certificate, FilePath
 from logdb_http_api.door import access_log, batches, calls, downloads, events, health, metrics_page, openapi, partitions, sending, upgrade
 from logdb_http_api.door.authentication import CHALLENGE, OPEN_PATHS, Authenticator
-from logdb_http_api.door.connections import ASK_TLS, Connection, Connections
+from logdb_http_api.door.connections import Connection, Connections
 from logdb_http_api.door.kept_backups import KeptBackups
 from logdb_http_api.door.limits import HttpLimits
 from logdb_http_api.door.request import Request
@@ -145,7 +145,6 @@ class HttpDoor(DoorResources):
             self._connections.slots,
             self.accept,
             handshake_timeout_ms=self.limits.header_timeout_ms,
-            answer_without_tls=ASK_TLS,
         )
         if not self._address:
             return ()

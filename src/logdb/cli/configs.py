@@ -63,7 +63,7 @@ def alter_topics(session: Session, names: Sequence[str], pairs: Pairs, dropped: 
         raise click.UsageError("nothing to alter: --set KEY=VALUE sets a config, --delete KEY restores its default")
     with session.write() as db:
         for name in names:
-            db.alter_topic(name, config=changes(pairs, dropped))
+            db.alter_topic(name, config=changes(pairs, [key for key in dropped if key in TOPIC_CONFIGS or not session.kafka]))
             if session.kafka:
                 click.echo(f"Completed updating config for topic {name}.")
             elif session.as_json:

@@ -24,7 +24,6 @@ class Listener:
         accept: Callable[[ConnectionSlot | None], asyncio.BaseProtocol],
         *,
         handshake_timeout_ms: int,
-        answer_without_tls: bytes = b"",
     ) -> None:
         """Not open yet.
 
@@ -32,15 +31,13 @@ class Listener:
             address: ``host:port``, as ``Server`` has checked it.
             certificate: None: no TLS.
             accept: The door's protocol for a connection; None: the protocol takes the slot itself when the connection is made.
-            handshake_timeout_ms, answer_without_tls: See ``PendingHandshakes``.
+            handshake_timeout_ms: See ``PendingHandshakes``.
         """
         self._address, self._accept = address, accept
         self._server: asyncio.Server | None = None
         self._handshakes: PendingHandshakes | None = None
         if certificate is not None:
-            self._handshakes = PendingHandshakes(
-                certificate, slots, accept, timeout_ms=handshake_timeout_ms, answer_without_tls=answer_without_tls
-            )
+            self._handshakes = PendingHandshakes(certificate, slots, accept, timeout_ms=handshake_timeout_ms)
 
     async def open(self) -> str:
         """Listen; returns the address, with the port that was chosen where it was 0.

@@ -3,7 +3,7 @@
     a connection is accepted  ->  its first byte comes  ->  handshake  ->  the door's own protocol
                                   |                         |
                                   no handshake of TLS:      fails:
-                                  answered by the door      closed
+                                  HTTP is told so, closed   closed
 
 A connection has ``timeout_ms`` for all of that, and takes its slot (``connection_slots``) at the begin: without a free slot it is
 closed.  A handshake uses the certificate that is current when it begins: a reload does not change open connections.
@@ -30,6 +30,12 @@ TLS_OPTIONS = frozenset(("tls_cert", "tls_key", "tls_client_ca", "tls_principal"
 CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 """Of TLS 1.2: forward secret and authenticated.  Those of TLS 1.3 are all so."""
 _HANDSHAKE_RECORD = 0x16  # RFC 8446, section 5.1: the first byte of a client that speaks TLS
+_SAID = b'{"error_code": 400, "message": "this port speaks TLS: ask https://, not http://"}'
+_ASK_TLS = b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%b" % (
+    len(_SAID),
+    _SAID,
+)
+"""The answer to a method of HTTP, in capitals; a client of Kafka begins with the size of a frame."""
 
 
 class Certificate:
@@ -137,17 +143,14 @@ class PendingHandshakes:
         accept: Callable[[ConnectionSlot], asyncio.BaseProtocol],
         *,
         timeout_ms: int,
-        answer_without_tls: bytes = b"",
     ) -> None:
         """There are none yet.
 
         Args:
             accept: The door's protocol for a connection after its handshake.  From ``connection_made`` on it owns the slot.
             timeout_ms: From the begin of a connection to the end of its handshake.
-            answer_without_tls: Sent to a client that speaks no TLS, before its connection is closed.
         """
-        self.certificate, self.slots, self.accept = certificate, slots, accept
-        self.timeout_ms, self.answer_without_tls = timeout_ms, answer_without_tls
+        self.certificate, self.slots, self.accept, self.timeout_ms = certificate, slots, accept, timeout_ms
         self._transports: set[asyncio.Transport] = set()
 
     def begin(self) -> asyncio.Protocol:
@@ -201,7 +204,8 @@ class _PendingHandshake(asyncio.Protocol):
         if self._slot is not None and data[0] == _HANDSHAKE_RECORD:
             self._begin_handshake(data, self._slot)
         else:
-            self._transport.write(self._pending.answer_without_tls)
+            if data[:1].isupper():
+                self._transport.write(_ASK_TLS)
             self._transport.close()
 
     def _begin_handshake(self, data: bytes, slot: ConnectionSlot) -> None:

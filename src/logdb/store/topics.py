@@ -31,6 +31,7 @@ from logdb.model import (
     TopicPartition,
     check_config,
     check_topic_name,
+    unknown_config,
 )
 from logdb.store import replacement_intent, topic_file
 from logdb.store.directories import UNFINISHED, remove_tree
@@ -398,5 +399,5 @@ def check_assignment_count(topic: str, added: int, known: int, assignments: Sequ
 
 def _any_value(key: str) -> object:
     if key not in TOPIC_CONFIGS:
-        raise InvalidConfig(key, None, "unknown key")
+        raise unknown_config(key, None)
     return TOPIC_CONFIGS[key].default

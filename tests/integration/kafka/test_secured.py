@@ -360,6 +360,8 @@ def test_a_client_without_tls_is_closed(secured):
     with wire_to(secured.bootstrap_servers) as wire:
         wire.send("ApiVersions", 0)
         assert wire.is_closed()
+    with pytest.raises(logdb.errors.LogdbError, match="this port speaks TLS"):
+        logdb.open(f"http://{secured.bootstrap_servers}")
 
 
 def test_a_public_address_needs_tls_and_authentication(tmp_path):

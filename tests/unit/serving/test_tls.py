@@ -38,7 +38,7 @@ def authority(tmp_path):
 async def listening(certificate, *, timeout_ms=60_000, protocol=Echo):
     """The slots of a door, and its port."""
     slots = ConnectionSlots(100)
-    pending = PendingHandshakes(certificate, slots, protocol, timeout_ms=timeout_ms, answer_without_tls=b"TLS, please")
+    pending = PendingHandshakes(certificate, slots, protocol, timeout_ms=timeout_ms)
     server = await asyncio.get_running_loop().create_server(pending.begin, "127.0.0.1", 0)
     try:
         yield slots, server.sockets[0].getsockname()[1]
@@ -69,7 +69,9 @@ def test_a_door_is_given_a_connection_after_its_handshake(authority):
 
 
 @pytest.mark.parametrize(
-    ("sent", "answer"), [(b"GET / HTTP/1.1\r\n\r\n", b"TLS, please"), (HELLO, b""), (b"", b"")], ids=["no TLS", "a hello", "nothing"]
+    ("sent", "answer"),
+    [(b"GET / HTTP/1.1\r\n\r\n", b"HTTP/1.1 400 "), (bytes(4), b""), (HELLO, b""), (b"", b"")],
+    ids=["HTTP", "a size", "a hello", "nothing"],
 )
 def test_a_connection_without_a_handshake_is_answered_and_closed_in_time(authority, sent, answer):
     files = authority.server()
@@ -79,7 +81,7 @@ def test_a_connection_without_a_handshake_is_answered_and_closed_in_time(authori
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(sent)
             with contextlib.suppress(ConnectionError):
-                assert await reader.read() == answer
+                assert (await reader.read())[: len(b"HTTP/1.1 400 ")] == answer
             await freed(slots)
             writer.close()
 
