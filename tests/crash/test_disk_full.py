@@ -11,9 +11,9 @@ import pytest
 import logdb
 from logdb.errors import CloseIncomplete, DiskFull, InvalidTransactionState, WriteFailed
 from support.batches import encode_log
-from support.builders import until
 from support.faulty_io import FaultyIO
 from support.transactions import committed
+from support.waiting import until
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 

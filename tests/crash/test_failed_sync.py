@@ -12,9 +12,9 @@ import pytest
 import logdb
 from logdb.errors import DiskFull, SyncFailed, WriteFailed
 from logdb.meta.environment import Environment
-from support.builders import until
 from support.faulty_io import FaultyIO
 from support.power_cut import quiet
+from support.waiting import until
 
 
 @pytest.fixture

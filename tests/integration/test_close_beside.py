@@ -8,8 +8,8 @@ import pytest
 
 import logdb
 from logdb.errors import Closed, LogdbError, ProducerFenced, TransactionAborted, WriteFailed
-from support.builders import until
 from support.open_files import open_below
+from support.waiting import until
 
 COMPACTED = {"cleanup.policy": "compact"}
 ENDED_S = 30

@@ -19,8 +19,9 @@ from logdb_replication.controller.errors import ControllerFailed
 from logdb_replication.controller.state_copy import StateCopy
 from logdb_replication.raft import files
 from logdb_replication.raft.errors import VotersRefused
-from support.controller_cluster import Broker, Nodes, until
+from support.controller_cluster import Broker, Nodes
 from support.controllers import CLUSTER
+from support.waiting import until
 
 
 @pytest.fixture

@@ -23,9 +23,9 @@ from logdb.errors import (
     UnknownMember,
 )
 from logdb.model import OffsetAndMetadata, TopicPartition
-from support.builders import until
 from support.places import opened
 from support.power_cut import PowerCutIO, commits_noted
+from support.waiting import until
 
 T = tuple(TopicPartition("t", partition) for partition in range(6))
 STRATEGIES = ("range", "roundrobin", "sticky", "cooperative-sticky")

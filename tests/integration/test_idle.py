@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import logdb
-from support.builders import until
 from support.server_process import server_process
+from support.waiting import until
 
 LOOK_S = 3  # longer than any wait that was found to repeat itself
 CONFIG = {"flush.ms": 20, "retention.ms": 86_400_000}

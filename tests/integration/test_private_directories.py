@@ -15,10 +15,10 @@ from logdb.access.security import DocumentCredentialStore
 from logdb.errors import LogdbError
 from logdb.io import IO
 from logdb.store.security_file import SecurityFile
-from support.builders import until
 from support.faulty_io import FaultyIO
 from support.security import secure
 from support.serving import served
+from support.waiting import until
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ import logdb
 import logdb.aio
 from logdb.errors import CorruptionError, OffsetOutOfRange, UnknownTopic
 from logdb.store.writer import Writer
-from support.builders import until
+from support.waiting import until
 
 COUNT = 400
 

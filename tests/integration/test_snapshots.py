@@ -13,9 +13,9 @@ from logdb.log.log import Log
 from logdb.meta.reader_writer_lock import ReaderWriterLock
 from logdb.model import ProducerIdAndEpoch, TopicPartition
 from support import damage
-from support.builders import until
 from support.transactional import Writer
 from support.transactions import committed, produce
+from support.waiting import until
 
 COUNT = 8 * int(os.environ.get("LOGDB_TEST_SCALE", "1"))
 

@@ -8,11 +8,11 @@ import pytest
 import logdb
 from logdb import aio
 from logdb.errors import ThreadUnavailable
-from support.builders import until
 from support.open_files import open_below
 from support.places import opened
 from support.power_cut import die
 from support.thread_start import refused
+from support.waiting import until
 
 COMPACTED = {"cleanup.policy": "compact"}
 TASKS = {

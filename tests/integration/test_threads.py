@@ -9,8 +9,8 @@ import pytest
 
 import logdb
 from support.batches import encode_log
-from support.builders import until
 from support.faulty_io import FaultyIO
+from support.waiting import until
 
 SCALE = int(os.environ.get("LOGDB_TEST_SCALE", "1"))
 

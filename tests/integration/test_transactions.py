@@ -10,9 +10,9 @@ import logdb
 from logdb import errors
 from logdb.client.producer.transaction import TransactionalProducer
 from logdb.model import TopicPartition
-from support.builders import until
 from support.faulty_io import FaultyIO
 from support.places import opened
+from support.waiting import until
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import itertools
 import struct
-import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -134,14 +133,6 @@ class Sink(BatchBuilder):
 
     def called(self, name: str) -> list[tuple[Any, ...]]:
         return [call[1:] for call in self.calls if call[0] == name]
-
-
-def until(condition: Any, what: str, seconds: float = 30) -> None:
-    """Return once ``condition()`` is true; for what another thread does, without a deadline that a slow machine misses."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, f"{what}: not within {seconds} s"
-        time.sleep(0.0005)
 
 
 def place(data: bytes, base_offset: int, leader_epoch: int) -> bytes:

@@ -344,13 +344,6 @@ def stored(nodes: Cluster, topic: str, partitions: int) -> dict[Partition, dict[
         }
 
 
-def until(is_so: Callable[[], bool], what: str, timeout_s: float = 30) -> None:
-    began = time.monotonic()
-    while not is_so():
-        assert time.monotonic() - began < timeout_s, f"not within {timeout_s} s: {what}"
-        time.sleep(0.05)
-
-
 def in_sync(nodes: Cluster, topic: str) -> bool:
     """Whether each node knows that each partition has all of its replicas in sync, under the same leader."""
     found = set()

@@ -5,8 +5,6 @@ import os
 import random
 import signal
 import socket
-import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -20,17 +18,9 @@ from logdb_replication.raft import files
 from logdb_replication.raft.voters import Voter
 from support.controllers import CLUSTER
 from support.ports import free_port
+from support.waiting import until
 
 WAIT_S = 30
-
-
-def until(condition: Callable[[], object], what: str = "it does not happen", seconds: float = WAIT_S) -> float:
-    """How long it took."""
-    began = time.monotonic()
-    while not condition():
-        assert time.monotonic() < began + seconds, what
-        time.sleep(0.005)
-    return time.monotonic() - began
 
 
 class Nodes:

@@ -23,11 +23,12 @@ from typing import NamedTuple
 
 import logdb
 from logdb.errors import LogdbError
-from support.cluster import NODES, REPLICAS, SPARE, in_sync, until
+from support.cluster import NODES, REPLICAS, SPARE, in_sync
 from support.history import Anomaly
 from support.node_disk import Trouble
 from support.powered_cluster import PoweredCluster as Cluster
 from support.storm_clients import Clients
+from support.waiting import until
 
 ALL = (*NODES, SPARE)
 PARTITIONS = 3

@@ -3,7 +3,7 @@
 import threading
 from typing import Any
 
-from support.builders import until
+from support.waiting import until
 
 
 class WatchedLock:

@@ -12,8 +12,9 @@ import logdb
 from logdb.cli.app import cli
 from logdb.errors import LogdbError
 from logdb_replication import administration
-from support.cluster import NODES, cluster, in_sync, needs_namespaces, until
+from support.cluster import NODES, cluster, in_sync, needs_namespaces
 from support.damage import flip
+from support.waiting import until
 
 pytestmark = [needs_namespaces(), pytest.mark.xdist_group("cluster"), pytest.mark.slow, pytest.mark.timeout(240)]
 

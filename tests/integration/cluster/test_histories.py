@@ -11,8 +11,9 @@ import time
 import pytest
 
 import logdb
-from support.cluster import NODES, Load, cluster, in_sync, needs_namespaces, stored, until
+from support.cluster import NODES, Load, cluster, in_sync, needs_namespaces, stored
 from support.history import check
+from support.waiting import until
 
 pytestmark = [needs_namespaces(), pytest.mark.xdist_group("cluster")]
 TOPIC, PARTITIONS = "t", 2

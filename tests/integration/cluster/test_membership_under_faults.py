@@ -13,8 +13,9 @@ import pytest
 import logdb
 from logdb_replication import administration
 from support import faulty_libc
-from support.cluster import NODES, SPARE, Load, cluster, in_sync, needs_namespaces, stored, until
+from support.cluster import NODES, SPARE, Load, cluster, in_sync, needs_namespaces, stored
 from support.history import check
+from support.waiting import until
 
 pytest.importorskip("confluent_kafka")
 

@@ -9,8 +9,9 @@ from click.testing import CliRunner
 import logdb
 from logdb.cli.app import cli
 from support import faulty_libc
-from support.cluster import NODES, Load, cluster, in_sync, needs_namespaces, stored, until
+from support.cluster import NODES, Load, cluster, in_sync, needs_namespaces, stored
 from support.history import check
+from support.waiting import until
 
 pytestmark = [
     needs_namespaces(),

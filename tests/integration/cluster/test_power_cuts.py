@@ -7,9 +7,10 @@ from functools import partial
 import pytest
 
 import logdb
-from support.cluster import NODES, Load, cluster, in_sync, needs_namespaces, stored, until
+from support.cluster import NODES, Load, cluster, in_sync, needs_namespaces, stored
 from support.history import check
 from support.powered_cluster import PoweredCluster
+from support.waiting import until
 
 pytestmark = [needs_namespaces(), pytest.mark.xdist_group("cluster"), pytest.mark.slow, pytest.mark.timeout(240)]
 SCALE = int(os.environ.get("LOGDB_TEST_SCALE", "1"))

@@ -7,9 +7,9 @@ import pytest
 
 from logdb.log.log import Log
 from support.batches import Rec, encode_batch
-from support.builders import until
 from support.serving import served
 from support.transactional import Writer
+from support.waiting import until
 from support.wire import wire
 
 TYPE = "application/vnd.logdb.batches"

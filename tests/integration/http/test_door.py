@@ -15,9 +15,9 @@ import logdb
 from logdb.errors import InsecureAddress, SyncFailed
 from logdb.serving.server import Server
 from support.batches import Rec, encode_batch
-from support.builders import until
 from support.faulty_io import FaultyIO
 from support.serving import served
+from support.waiting import until
 from support.wire import wire
 
 CREATE = "/logdb/v1/calls/create_topic"

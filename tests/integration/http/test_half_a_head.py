@@ -9,8 +9,8 @@ import termios
 import pytest
 
 from support.batches import Rec, encode_batch
-from support.builders import until
 from support.serving import served
+from support.waiting import until
 from support.wire import wire
 
 PATH = "/logdb/v1/topics/t/partitions/0/batches"

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from support.builders import until
 from support.produced import batch
 from support.serving import served
+from support.waiting import until
 from support.wire import wire
 
 V2 = "application/vnd.kafka.v2+json"

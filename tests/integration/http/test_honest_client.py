@@ -22,9 +22,9 @@ import pytest
 import logdb
 from logdb.requests.principals import Principal
 from logdb.requests.users import Quota
-from support.builders import until
 from support.security import secure
 from support.server_process import ServerProcess, server_process
+from support.waiting import until
 from support.wire import Said, Wire, wire
 
 PASSWORD = "correct horse"

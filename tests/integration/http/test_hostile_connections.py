@@ -5,10 +5,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from support.builders import until
 from support.certificates import Authority
 from support.honest import honest
 from support.serving import served
+from support.waiting import until
 from support.wire import Wire, wire
 
 COUNT = 200

@@ -21,10 +21,10 @@ from logdb_http_api.remote.batch_requests import FetchRequest
 from logdb_http_api.remote.connections import Connections
 from logdb_http_api.remote.exchange import Exchange
 from logdb_http_api.remote.writing import Upload
-from support.builders import until
 from support.ports import free_port
 from support.proxy import FETCH, PRODUCE, proxied, served_elsewhere
 from support.serving import served
+from support.waiting import until
 
 
 @pytest.fixture

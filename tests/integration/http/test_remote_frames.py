@@ -31,10 +31,10 @@ from logdb_http_api.remote.batch_requests import FetchRequest
 from logdb_http_api.remote.wires import Broken, FrameWire, HttpRequest, HttpWire
 from logdb_kafka_api.door import KafkaDoor
 from support.batches import encode_log
-from support.builders import until
 from support.certificates import Authority
 from support.security import secure
 from support.serving import served
+from support.waiting import until
 
 PASSWORD = "a long password"
 

@@ -16,10 +16,10 @@ from logdb.io import IO
 from logdb.requests.principals import Principal
 from logdb_http_api.door import sse
 from support.batches import Rec, encode_batch
-from support.builders import until
 from support.certificates import Authority
 from support.security import secure
 from support.serving import served
+from support.waiting import until
 from support.wire import wire
 
 PASSWORD, SECRET = "correct horse", new_token()

@@ -25,10 +25,10 @@ from logdb.errors import AuthenticationFailed, InsecureAddress, InvalidCertifica
 from logdb.requests.principals import Principal
 from logdb.requests.users import Quota
 from logdb.serving.server import Server
-from support.builders import until
 from support.certificates import Authority
 from support.security import secure
 from support.serving import Served, served
+from support.waiting import until
 
 JSON_V2 = "application/vnd.kafka.json.v2+json"
 RECORD = {"records": [{"value": 1}]}

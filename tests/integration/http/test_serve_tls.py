@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from support.builders import until
 from support.certificates import Authority
 from support.ports import free_port
 from support.security import secure
+from support.waiting import until
 
 SERVE = [sys.executable, "-m", "logdb.cli", "serve"]
 PAGE = Path(__file__).parents[3] / "docs" / "security.md"

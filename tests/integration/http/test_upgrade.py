@@ -11,12 +11,12 @@ import pytest
 
 from logdb.requests.error_document import rebuild
 from support.batches import Rec, encode_batch
-from support.builders import until
 from support.certificates import Authority
 from support.kafka_wire import Wire as KafkaWire
 from support.kafka_wire import frame
 from support.security import secure
 from support.serving import served
+from support.waiting import until
 from support.wire import wire
 
 ASKED = {"Connection": "Upgrade", "Upgrade": "kafka"}

@@ -16,6 +16,7 @@ from logdb_kafka_api.handlers import produce as handler
 from support.batches import Rec, encode_batch
 from support.kafka_door import kafka_door
 from support.kafka_wire import Wire, frame, produce
+from support.waiting import until
 
 LONG = "t" * 249
 
@@ -45,13 +46,6 @@ def silent(served):
         host, port = served.address.split(":")
         client.connect((host, int(port)))
         yield client
-
-
-def until(condition):
-    end_s = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < end_s
-        time.sleep(0.02)
 
 
 def produce_request(*parts):

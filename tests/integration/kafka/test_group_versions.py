@@ -1,7 +1,5 @@
 """The APIs of groups in each of their versions, request by request."""
 
-import time
-
 import pytest
 
 from logdb.model import OffsetAndMetadata, TopicPartition
@@ -9,6 +7,7 @@ from logdb_kafka_api.apis import APIS
 from support.cluster_wire import wire_to
 from support.kafka_door import kafka_door
 from support.kafka_wire import KEYS
+from support.waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -95,13 +94,6 @@ def vanish(served, group, version):
         values = {"protocol_type": "consumer", "protocols": [{"name": "range", "metadata": b"gone"}]}
         gone.send("JoinGroup", version, group_id=group, session_timeout_ms=2_000, rebalance_timeout_ms=60_000, **values)
         until(lambda: member_count() > before_count)
-
-
-def until(condition):
-    end_s = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < end_s
-        time.sleep(0.05)
 
 
 @pytest.mark.parametrize("version", [0, 3])

@@ -24,13 +24,6 @@ BATCH = encode_batch([Rec(b"k", b"v")])
 USERS = {"mallory": "secret", "alice": "secret"}
 
 
-def until(condition):
-    end_s = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < end_s
-        time.sleep(0.02)
-
-
 # ---------------------------------------------------------------- connections
 
 

@@ -14,9 +14,9 @@ from logdb.broker import runner
 from logdb.broker.broker import Broker
 from logdb.coordinator.transactions import TransactionConfig
 from logdb.model import OffsetAndMetadata, TopicPartition
-from support.builders import until
 from support.faulty_io import FaultyIO
 from support.transactional import Writer
+from support.waiting import until
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 PARTITION_COUNT = 2

@@ -52,7 +52,7 @@ def test_as_kafka_configs(filled):
         "  flush.ms=7 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:flush.ms=7, DEFAULT_CONFIG:flush.ms=1000}",
     ]
     filled("configs", "--alter", *entity, "--delete-config", "flush.ms,cleanup.policy,remote.storage.enable", kafka=True)
-    assert "unknown key; allowed are flush.ms" in filled("configs", "alter", "three", "--delete", "flush.none", code=2).stderr
+    assert "unknown key; allowed are flush.messages" in filled("configs", "alter", "three", "--delete", "flush.none", code=2).stderr
     assert len(filled.out("configs", "--describe", *entity, "--all", kafka=True).splitlines()) == 1 + len(TOPIC_CONFIGS)
     assert filled.json("configs", "--describe", *entity) == {"one": []}
 

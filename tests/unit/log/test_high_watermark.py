@@ -16,11 +16,11 @@ from logdb.errors import (
 )
 from logdb.log import high_watermark, producer_snapshot, truncation
 from logdb.store.store import Store
-from support.builders import until
 from support.faulty_io import FaultyIO
 from support.followers import batches_of, catch_up, open_replica
 from support.power_cut import die, quiet
 from support.produced import Bare, Sender, values
+from support.waiting import until
 
 NOW = 1_700_000_000_000
 

@@ -13,7 +13,8 @@ import pytest
 from logdb._native._hot import FSYNC, OS, BatchBuilder
 from logdb.codec.convert import check_incoming
 from support.batches import Rec, encode_batch, encode_log
-from support.builders import NOW, Rejected, Row, Sink, at_now, decode, fail, place, raw, until
+from support.builders import NOW, Rejected, Row, Sink, at_now, decode, fail, place, raw
+from support.waiting import until
 
 # ---------------------------------------------------------------- one record after the other
 

@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 
 from logdb._native._hot import FSYNC, INTERVAL, OS, BatchBuilder
 from support.batches import encode_batch
-from support.builders import NOW, Rejected, Row, Sink, at_now, fail, raw, until
+from support.builders import NOW, Rejected, Row, Sink, at_now, fail, raw
+from support.waiting import until
 
 
 def fill(sink: Sink, count: int) -> None:

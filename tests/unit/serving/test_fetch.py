@@ -121,7 +121,8 @@ def test_after_a_wait_the_partitions_that_have_grown_are_read_alone(db):
         await fetch(request, reads, **bounds(wait_ms=50))
         assert [read.count for read in reads] == [1, 1, 1], "nothing has come: nothing is read again"
         fetching = asyncio.create_task(fetch(request, reads, **bounds(wait_ms=30_000)))
-        await asyncio.sleep(0.1)
+        while not request.door.waits._bells:
+            await asyncio.sleep(0)
         db.log("t", 1).append(b"new")
         db.log("t", 1).flush()
         await fetching

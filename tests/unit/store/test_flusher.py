@@ -9,10 +9,10 @@ from logdb.log.log_sync import CHECKPOINT_INTERVALS, CHECKPOINT_SIZE_BYTES
 from logdb.log.segment_writer import NOTE_SIZE_BYTES
 from logdb.store.flusher import Flusher
 from support.batches import encode_log
-from support.builders import until
 from support.clock import StillIO
 from support.faulty_io import FaultyIO
 from support.power_cut import quiet
+from support.waiting import until
 
 
 class FakeLog:

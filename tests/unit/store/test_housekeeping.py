@@ -2,8 +2,8 @@ import threading
 
 from logdb.io import IO
 from logdb.store.housekeeping import UNTIL_ASKED, Housekeeping
-from support.builders import until
 from support.clock import StillIO
+from support.waiting import until
 
 WAIT_S = 60
 

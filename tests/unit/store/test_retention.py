@@ -14,10 +14,10 @@ from logdb.store.housekeeping import Housekeeping
 from logdb.store.retention import CHECK_INTERVAL_MS
 from logdb.store.writer import CLOSING_MS, Writer
 from support.batches import encode_batch
-from support.builders import until
 from support.clock import StillIO
 from support.faulty_io import FaultyIO
 from support.power_cut import die, quiet
+from support.waiting import until
 
 DAY = 86_400_000
 START = 1_000 * DAY

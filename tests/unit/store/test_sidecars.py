@@ -10,11 +10,11 @@ import pytest
 import logdb
 from logdb import errors
 from logdb.model import ProducerIdAndEpoch
-from support.builders import until
 from support.columnar import check_same, rows_of_dataset, rows_of_logs
 from support.faulty_io import FaultyIO
 from support.keyed import Keyed
 from support.power_cut import quiet
+from support.waiting import until
 
 pytest.importorskip("pyarrow")
 

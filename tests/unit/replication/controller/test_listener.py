@@ -19,7 +19,7 @@ from logdb_replication.controller.listener import Listener
 from logdb_replication.controller.messages import Describe, Described, Heard, Heartbeat, Propose, Proposed, Watch, Watched, encode
 from logdb_replication.raft.errors import NotQuorumLeader, PeerRefused
 from logdb_replication.raft.frames import FrameWriter, Keys
-from support.controller_cluster import until
+from support.waiting import until
 
 SECRET = b"s" * 32
 

@@ -15,8 +15,8 @@ from logdb_replication.controller.feed import Feed
 from logdb_replication.controller.messages import Describe, Heard, Heartbeat, Propose, Suspect, Suspected, Watch
 from logdb_replication.controller.service import Service
 from logdb_replication.raft.errors import BarrierTimeout, NotQuorumLeader, QuorumStopped
-from support.controller_cluster import until
 from support.controllers import CLUSTER
+from support.waiting import until
 
 NOW_MS = 1_800_000_000_000
 

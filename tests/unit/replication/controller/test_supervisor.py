@@ -12,8 +12,9 @@ import pytest
 from logdb_replication.controller.errors import ControllerFailed
 from logdb_replication.controller.supervisor import ControllerProcess
 from logdb_replication.raft import files
-from support.controller_cluster import Nodes, until
+from support.controller_cluster import Nodes
 from support.controllers import CLUSTER
+from support.waiting import until
 
 BROKER = """
 import sys

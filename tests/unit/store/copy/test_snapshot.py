@@ -12,11 +12,11 @@ from logdb.model import ProducerIdAndEpoch
 from logdb.store.copy import frozen, snapshot_file
 from logdb.store.directories import building
 from support import damage
-from support.builders import until
 from support.copying import fill, is_sound
 from support.faulty_io import FaultyIO, concerns
 from support.power_cut import die, quiet
 from support.transactions import committed, produce
+from support.waiting import until
 
 CONFIG = {"segment.bytes": 2048, "index.interval.bytes": 200}
 PRODUCER = ProducerIdAndEpoch(7, 0)
