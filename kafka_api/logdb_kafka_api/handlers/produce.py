@@ -23,6 +23,7 @@ from logdb_kafka_api.repeated import ACKS, ANY_OFFSET, NO_ACKNOWLEDGEMENT, OF_AL
 logger = logging.getLogger(__name__)
 
 _FIRST_OF_V2, _FIRST_OF_ZSTD = 3, 7  # versions whose batches have magic 2, or may be compressed by zstd
+_FIRST_OF_ADDING = 12  # whose clients leave it to Produce to add partitions to a transaction (KIP-890)
 _ZSTD = 4  # the codec's number
 _CODES: Mapping[type[LogdbError], Code] = {
     ProducerFenced: Code.INVALID_PRODUCER_EPOCH,
@@ -191,6 +192,7 @@ def _append(session: AuthorizedSession, one: Append, values: Values, version: in
             transactional_id=values["transactional_id"],
             expected_offset=one.expected_offset,
             mirrored=one.mirrored,
+            verify_only=version < _FIRST_OF_ADDING and not values["detailed"],
         )
         answer: Values
         if values["detailed"]:

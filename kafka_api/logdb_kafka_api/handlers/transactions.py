@@ -95,7 +95,8 @@ async def txn_offset_commit(call: Call) -> Values:
     values = call.values
     member = (values["member_id"], values["generation_id"], values["group_instance_id"])
     offsets = group_offsets.given(values["topics"])
-    request = CommitTransactionOffsets(values["transactional_id"], _producer(values), values["group_id"], offsets, *member)
+    verify_only = call.version < _FIRST_OF_EPOCH  # as of EndTxn (KIP-890)
+    request = CommitTransactionOffsets(values["transactional_id"], _producer(values), values["group_id"], offsets, *member, verify_only)
     return group_offsets.told(values["topics"], await call.call(_commit_offsets, call, request))
 
 

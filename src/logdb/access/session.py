@@ -478,6 +478,7 @@ class AuthorizedSession(Session):
         transactional_id: str | None = None,
         expected_offset: int | None = None,
         mirrored: bool = False,
+        verify_only: bool = False,
     ) -> range:
         self._access.refresh()
         self._authorize_append(Produce(topic, partition, durability, transactional_id, expected_offset, mirrored))
@@ -488,7 +489,7 @@ class AuthorizedSession(Session):
             "mirrored": mirrored,
         }
         try:
-            offsets = self.call(self._broker.produce, topic, partition, batches, **how)
+            offsets = self.call(self._broker.produce, topic, partition, batches, verify_only=verify_only, **how)
         except NotLeaderOrFollower as error:
             offsets = self._others(error).produce(topic, partition, batches, **how)
         self.appended(topic, len(offsets), len(batches))

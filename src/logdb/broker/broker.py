@@ -605,6 +605,7 @@ class Broker:
         transactional_id: str | None = None,
         expected_offset: int | None = None,
         mirrored: bool = False,
+        verify_only: bool = False,
     ) -> range:
         log = self.log(topic, partition)
         if self.replication is not None:
@@ -616,11 +617,13 @@ class Broker:
                 return log.mirror_append(batches, durability=durability)
             finally:
                 self._dangling.copied(TopicPartition(topic, partition))
+        verified: dict[int, object] | None = None
         for producer in transactional_producers(batches):
             if transactional_id is None:
                 raise InvalidTransactionState(f"a transactional batch of producer {producer.producer_id} without its transactional id")
-            self._add_partitions(transactional_id, producer, frozenset((TopicPartition(topic, partition),)))
-        return log.append_batches(batches, expected_offset=expected_offset, durability=durability)
+            verified = {**(verified or {}), producer.producer_id: log.verification(producer.producer_id)}
+            self._add_partitions(transactional_id, producer, frozenset((TopicPartition(topic, partition),)), verify_only=verify_only)
+        return log.append_batches(batches, expected_offset=expected_offset, durability=durability, verified=verified)
 
     def produce_many(self, batches: Mapping[TopicPartition, Buffer], *, transactional_id: str) -> dict[TopicPartition, range | LogdbError]:
         """As ``Session.produce_many``; all partitions are added to the transaction at once."""
@@ -628,6 +631,7 @@ class Broker:
         durability = None if self.replication is None else _replicated(None)
         logs: dict[TopicPartition, ReplicaLog] = {}
         added: dict[ProducerIdAndEpoch, set[TopicPartition]] = {}
+        verified: dict[TopicPartition, dict[int, object]] = {}
         for partition, image in batches.items():
             try:
                 logs[partition] = self.log(*partition)
@@ -635,6 +639,7 @@ class Broker:
                     raise InvalidTopic(partition.topic, _INTERNAL)
                 for producer in transactional_producers(image):
                     added.setdefault(producer, set()).add(partition)
+                    verified.setdefault(partition, {})[producer.producer_id] = logs[partition].verification(producer.producer_id)
             except LogdbError as error:
                 answers[partition] = error
         for producer, partitions in added.items():
@@ -645,7 +650,7 @@ class Broker:
         for partition, log in logs.items():
             if partition not in answers:
                 try:
-                    answers[partition] = log.append_batches(batches[partition], durability=durability)
+                    answers[partition] = log.append_batches(batches[partition], durability=durability, verified=verified.get(partition))
                 except LogdbError as error:
                     answers[partition] = error
         return answers
@@ -671,30 +676,38 @@ class Broker:
 
     # ------------------------------------------------------------ transactions
 
-    def add_partitions(self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Iterable[TopicPartition]) -> None:
+    def add_partitions(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Iterable[TopicPartition], *, verify_only: bool = False
+    ) -> None:
         wanted = frozenset(partitions)
         for partition in wanted:
             if self.is_replicated:
                 self._check_partition(partition)
             else:
                 self.log(*partition)  # it exists
-        event = AddPartitions(ticket=next(tickets), transactional_id=transactional_id, producer=producer, partitions=wanted)
+        event = AddPartitions(
+            ticket=next(tickets), transactional_id=transactional_id, producer=producer, partitions=wanted, verify_only=verify_only
+        )
         self._transactions.of(transactional_id).call(event)
 
-    def _add_partitions(self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: frozenset[TopicPartition]) -> None:
-        """Add partitions that this node leads to a transaction, whose coordinator may be another node.
+    def _add_partitions(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: frozenset[TopicPartition], *, verify_only: bool = False
+    ) -> None:
+        """Add partitions that this node leads to a transaction, whose coordinator may be another node; or verify that they take part.
 
         Raises:
             CoordinatorLoading: No node coordinates it now.
         """
         try:
-            event = AddPartitions(ticket=next(tickets), transactional_id=transactional_id, producer=producer, partitions=partitions)
+            event = AddPartitions(
+                ticket=next(tickets), transactional_id=transactional_id, producer=producer, partitions=partitions, verify_only=verify_only
+            )
             self._transactions.of(transactional_id).call(event)
         except NotCoordinator as error:
             if self.nodes is None:
                 raise
             try:
-                self.nodes.add_partitions(transactional_id, producer, partitions)
+                self.nodes.add_partitions(transactional_id, producer, partitions, verify_only=verify_only)
             except (NotCoordinator, ServerUnavailable):
                 raise CoordinatorLoading(error.topic, error.partition, error.leader_epoch) from None
 
@@ -712,11 +725,14 @@ class Broker:
         member_id: str = "",
         generation: int = -1,
         group_instance_id: str | None = None,
+        verify_only: bool = False,
     ) -> None:
         for partition in offsets:
             self._check_partition(partition)
         shard = self._groups.of(group_id)
-        self._add_partitions(transactional_id, producer, frozenset((TopicPartition(_OFFSETS, shard.log.partition),)))
+        verified = shard.query(lambda coordinator: coordinator.verification(producer.producer_id))
+        group = frozenset((TopicPartition(_OFFSETS, shard.log.partition),))
+        self._add_partitions(transactional_id, producer, group, verify_only=verify_only)
         shard.call(
             CommitTransactionOffsets(
                 ticket=next(tickets),
@@ -726,6 +742,7 @@ class Broker:
                 member_id=member_id,
                 generation=generation,
                 group_instance_id=group_instance_id,
+                verified=verified,
             )
         )
 

@@ -112,6 +112,11 @@ class CommitTransactionOffsets:
 
     The group's partition is part of the transaction already (AddPartitions).  Without a member (older clients) the group
     may have members.
+
+    ``verified``: what ``GroupCoordinator.verification`` gave before that was said; None: whoever asks knows.
+
+    Raises:
+        ConcurrentTransactions: The transaction has ended since.  The others are those of CommitOffsets.
     """
 
     ticket: int
@@ -121,6 +126,7 @@ class CommitTransactionOffsets:
     member_id: str = ""
     generation: int = -1
     group_instance_id: str | None = None
+    verified: object | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -245,7 +251,8 @@ class InitProducerId:
 class AddPartitions:
     """Partitions take part in the transaction from now on; the first ones begin it.  Replies None.
 
-    Offsets of a group: add the partition of ``__consumer_offsets`` that ``records.partition_of`` names.
+    Offsets of a group: add the partition of ``__consumer_offsets`` that ``records.partition_of`` names.  ``verify_only``: they have to
+    take part already (KIP-890).
 
     Raises:
         InvalidProducer, ProducerFenced, ConcurrentTransactions (the last one is being completed), InvalidTransactionState.
@@ -255,6 +262,7 @@ class AddPartitions:
     transactional_id: str
     producer: ProducerIdAndEpoch
     partitions: frozenset[TopicPartition]
+    verify_only: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

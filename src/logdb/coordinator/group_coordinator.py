@@ -40,6 +40,7 @@ from logdb.coordinator.records import (
     parse_offset_value,
 )
 from logdb.errors import (
+    ConcurrentTransactions,
     FencedInstance,
     GroupFull,
     GroupNotEmpty,
@@ -58,6 +59,7 @@ from logdb.errors import (
 from logdb.model import OffsetAndMetadata, TopicPartition
 
 _SWEEP = ("sweep",)
+_VERIFYING_COUNT_MAX = 10_000
 _NAME_SIZE_BYTES_MAX = 32_000  # a recorded string has 32,767 bytes at most, and a member's id is a name and some more
 
 
@@ -78,6 +80,7 @@ class GroupCoordinator:
         self._member_count = self._memory.count()
         self._groups: dict[str, Group] = {}
         self._offsets = Offsets()
+        self._verifying: dict[int, object] = {}  # producers whose transactions are verified, until a marker
         self._handlers: dict[type, Callable[[Any, int], Effects]] = {
             JoinGroup: self._join,
             SyncGroup: self._sync,
@@ -133,7 +136,14 @@ class GroupCoordinator:
 
     def apply_marker(self, producer_id: int, *, commit: bool) -> None:
         """A transaction ended: its offsets are committed, or dropped."""
+        self._verifying.pop(producer_id, None)
         self._offsets.end_transaction(producer_id, commit=commit)
+
+    def verification(self, producer_id: int) -> object:
+        """What the offsets of a producer's next transaction are begun with: see ``CommitTransactionOffsets``."""
+        if len(self._verifying) >= _VERIFYING_COUNT_MAX:
+            self._verifying.clear()  # who is verified now is verified once more
+        return self._verifying.setdefault(producer_id, object())
 
     def recover(self, now_ms: int) -> Effects:
         """Sessions begin anew; dynamic members of a process that has ended are removed."""
@@ -328,6 +338,9 @@ class GroupCoordinator:
         named = event.generation >= 0 or event.member_id or event.group_instance_id is not None
         if named and not (event.generation < 0 and group.state is GroupState.EMPTY):
             self._of_generation(group, event)
+        producer_id = event.producer.producer_id
+        if not (event.verified is None or self._offsets.is_writing(producer_id) or event.verified is self._verifying.get(producer_id)):
+            raise ConcurrentTransactions(f"the transaction of producer {producer_id} ended while offsets of it were on their way")
         records, parsed = self._offset_records(event, now_ms)
         producer = event.producer if records else None
         return Effects(records=records, parsed=parsed, producer=producer, replies=(Reply(event.ticket, None),))

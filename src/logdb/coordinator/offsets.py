@@ -49,6 +49,10 @@ class Offsets:
         for producer_id in self._writers.pop(key, ()):
             del self._pending[producer_id][key]
 
+    def is_writing(self, producer_id: int) -> bool:
+        """Whether a producer has offsets pending."""
+        return producer_id in self._pending
+
     def end_transaction(self, producer_id: int, *, commit: bool) -> None:
         """The producer's marker was written."""
         for key, pending in self._pending.pop(producer_id, {}).items():

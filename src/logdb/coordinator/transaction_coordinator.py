@@ -151,7 +151,10 @@ class TransactionCoordinator:
     def _add_partitions(self, step: Step, event: AddPartitions) -> None:
         transaction = self._known(event.transactional_id)
         transaction.check(event.producer)
-        step.add(transaction, event.partitions, deferred=self._config.defer_additions)
+        if event.verify_only:
+            _check_takes_part(transaction, event.partitions)
+        else:
+            step.add(transaction, event.partitions, deferred=self._config.defer_additions)
         step.reply(event.ticket, None)
 
     def _end(self, step: Step, event: EndTransaction) -> None:
@@ -223,3 +226,19 @@ class TransactionCoordinator:
             records=tuple(StateRecord(transaction_key(transactional_id), None) for transactional_id in sorted(idle)),
             timers=(Timer(_SWEEP, self._config.sweep_interval_ms),),
         )
+
+
+def _check_takes_part(transaction: Transaction, partitions: frozenset[TopicPartition]) -> None:
+    """Raise unless partitions take part in the open transaction.
+
+    Raises:
+        ConcurrentTransactions: It is being completed.
+        InvalidTransactionState: There is none, or they do not.
+
+    Source: KIP-890.
+    """
+    if transaction.ends:
+        raise ConcurrentTransactions(f"the last transaction of {transaction.transactional_id!r} is {transaction.state.title}")
+    taking_part = transaction.partitions if transaction.state is TransactionState.ONGOING else frozenset()
+    if others := partitions - taking_part:
+        raise InvalidTransactionState(f"{min(others)} takes no part in a transaction of {transaction.transactional_id!r} that is open")

@@ -4,6 +4,7 @@ The builder queues and writes them.  Threading: any number of threads; a batch o
 where it gets its offsets.
 """
 
+from collections.abc import Mapping
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -34,8 +35,18 @@ class AppendableLog(BatchBuilder, ReadableLog):
     _refusing: int
     _codec_missing: CodecMissing | None
 
+    def verification(self, producer_id: int) -> object:
+        """What a transaction of the producer is begun with here: see ``append_batches``."""
+        return self.writer.ensure_transactions().verification(producer_id)
+
     def append_batches(
-        self, batches: Buffer, *, expected_offset: int | None = None, durability: str | None = None, internal: bool = False
+        self,
+        batches: Buffer,
+        *,
+        expected_offset: int | None = None,
+        durability: str | None = None,
+        internal: bool = False,
+        verified: Mapping[int, object] | None = None,
     ) -> range:
         """Append ready-made record batches, as a server gets them over a wire.
 
@@ -52,6 +63,9 @@ class AppendableLog(BatchBuilder, ReadableLog):
             expected_offset: Fail unless the log ends here; not for duplicates.
             durability: Level of this call; None: the topic's.
             internal: The batches are a coordinator's own: they have a producer, but no sequences.
+            verified: By producer id, what ``verification`` gave before the coordinator said that the partition is part of the open
+                transaction: a marker that has come since, which ends it, refuses a batch that would begin another.  None: whoever
+                calls knows.
 
         Returns:
             The offsets given, or those of the originals.
@@ -64,9 +78,10 @@ class AppendableLog(BatchBuilder, ReadableLog):
             OutOfOrderSequence: Batches of the producer are missing before these, or these are older than its last five; or some
                 of the call are duplicates, and the others do not follow them.
             InvalidTransactionState: The producer has an open transaction here, and these batches are outside of it.
+            ConcurrentTransactions: The transaction has ended since it was verified.
             UnexpectedOffset, DiskFull, SyncFailed: as ``append``.
 
-        Source: KIP-98.
+        Source: KIP-98; KIP-890 for ``verified``.
         """
         if durability is None and expected_offset is None and not internal:
             transactions = self.writer.transactions
@@ -84,8 +99,8 @@ class AppendableLog(BatchBuilder, ReadableLog):
         if not view:
             return self.append_many((), expected_offset=expected_offset, durability=durability)
         if len(view) > GROUP_SIZE_BYTES:
-            return self._append_large(view, expected_offset, durability, internal)
-        return self._append_group(view, expected_offset, durability, internal)
+            return self._append_large(view, expected_offset, durability, internal, verified)
+        return self._append_group(view, expected_offset, durability, internal, verified)
 
     def _check_codec(self) -> None:
         """Refuse records if their batches cannot be compressed.
@@ -96,7 +111,14 @@ class AppendableLog(BatchBuilder, ReadableLog):
         if (missing := self._codec_missing) is not None:
             raise CodecMissing(missing.codec, missing.package)
 
-    def _append_group(self, batches: memoryview, expected_offset: int | None, durability: str | None, internal: bool) -> range:
+    def _append_group(
+        self,
+        batches: memoryview,
+        expected_offset: int | None,
+        durability: str | None,
+        internal: bool,
+        verified: Mapping[int, object] | None,
+    ) -> range:
         """Append at most one group of batches."""
         size_bytes = len(batches)
         buffer = self._buffer(size_bytes)
@@ -107,47 +129,54 @@ class AppendableLog(BatchBuilder, ReadableLog):
         if not incoming.produced:
             return self._append_raw(buffer, size_bytes, incoming.record_count, expected_offset, durability)
         transactions = self.writer.ensure_transactions()
-        admit = partial(transactions.admit_batches, incoming.produced, incoming.batch_count, not internal)
+        admit = partial(transactions.admit_batches, incoming.produced, incoming.batch_count, not internal, verified)
         below_fsync = durability not in (None, "fsync")  # Python runs between the builder's look at `fsync_only` and the append
         self.syncs.below_fsync_count += below_fsync
         try:
             return self._append_raw(buffer, size_bytes, incoming.record_count, expected_offset, durability, admit)
         except Superseded:
-            return self._append_group(batches, expected_offset, durability, internal)
+            return self._append_group(batches, expected_offset, durability, internal, verified)
         except Duplicate as known:
             offsets = known.offsets
         except UnexpectedOffset:  # a retry whose original may be in the log
             try:
                 found = None if internal or transactions.superseded else transactions.offsets_of(incoming.produced, incoming.batch_count)
             except Begun as begun:
-                return self._append_rest(batches, begun, durability)
+                return self._append_rest(batches, begun, durability, verified)
             if found is None:
                 raise
             offsets = found
         except Begun as begun:
-            return self._append_rest(batches, begun, durability)
+            return self._append_rest(batches, begun, durability, verified)
         finally:
             self.syncs.below_fsync_count -= below_fsync
         self._acknowledge(offsets.stop, durability)
         return offsets
 
-    def _append_rest(self, batches: memoryview, begun: Begun, durability: str | None) -> range:
+    def _append_rest(self, batches: memoryview, begun: Begun, durability: str | None, verified: Mapping[int, object] | None) -> range:
         """Append the rest of a call that a crash interrupted, if the log ends with its first batches."""
         begun_size_bytes = sum(len(image) for image, _ in islice(convert.headers(batches), begun.batch_count))
         try:
-            rest = self._append_group(batches[begun_size_bytes:], begun.offsets.stop, durability, internal=False)
+            rest = self._append_group(batches[begun_size_bytes:], begun.offsets.stop, durability, False, verified)
         except UnexpectedOffset:
             raise begun.refusal from None
         if rest.start != begun.offsets.stop:
             raise begun.refusal
         return range(begun.offsets.start, rest.stop)
 
-    def _append_large(self, batches: memoryview, expected_offset: int | None, durability: str | None, internal: bool) -> range:
+    def _append_large(
+        self,
+        batches: memoryview,
+        expected_offset: int | None,
+        durability: str | None,
+        internal: bool,
+        verified: Mapping[int, object] | None,
+    ) -> range:
         """Append more than one group; meanwhile the catalogue does not promise that a crash tears at most one group."""
         self.syncs.below_fsync_count += 1
         try:
             self._end_fsync_only()
-            return self._append_group(batches, expected_offset, durability, internal)
+            return self._append_group(batches, expected_offset, durability, internal, verified)
         finally:
             self.syncs.below_fsync_count -= 1
 

@@ -14,17 +14,19 @@ the states while ``advance`` works; it is never held over I/O.
 
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from logdb.codec import Header
+from logdb.codec.batch import TRANSACTIONAL
 from logdb.codec.control import ControlType
 from logdb.codec.convert import Produced
-from logdb.errors import OutOfOrderSequence
+from logdb.errors import ConcurrentTransactions, OutOfOrderSequence
 from logdb.log.producers import Producer, ProducerStates, Update, repeated
 from logdb.model import OFFSET_MAX, ProducerIdAndEpoch, TopicPartition
 from logdb.segment.transaction_index import TransactionIndex
 
 _EXPIRY_INTERVAL_MS = 60_000
+_VERIFYING_COUNT_MAX = 10_000
 
 
 class Duplicate(Exception):
@@ -54,7 +56,8 @@ class Transactions:
     ``written_offset``: ``written`` includes the batches below it.  ``snapshot_offset``: of the newest snapshot on the disk.
     ``snapshots``: the offsets of all on the disk, increasing.  ``stale``: the newest snapshot has not the checksums of the current
     indexes of aborted transactions, because one was rebuilt.  ``superseded``: the log was truncated and has another
-    ``Transactions``; set under the builder's append lock.
+    ``Transactions``; set under the builder's append lock.  ``_verifying``: producers without an open transaction here whose coordinator
+    is asked, each with what ``verification`` gave; a marker takes that away.
     """
 
     def __init__(self, where: TopicPartition, states: ProducerStates, snapshots: Sequence[int], snapshot_offset: int) -> None:
@@ -65,6 +68,7 @@ class Transactions:
         self.lock = threading.Lock()
         self.snapshots, self.snapshot_offset, self.stale = list(snapshots), snapshot_offset, False
         self.superseded = False
+        self._verifying: dict[int, object] = {}
 
     # ------------------------------------------------------------ written batches
 
@@ -115,19 +119,45 @@ class Transactions:
             raise Begun(offsets, count, refusal)
         raise refusal
 
-    def admit_batches(self, produced: Sequence[Produced], batch_count: int, sequenced: bool, first_offset: int, now_ms: int) -> None:
+    def verification(self, producer_id: int) -> object:
+        """What the next transaction of a producer here is begun with; to be asked for before the coordinator is.  Any thread."""
+        if len(self._verifying) >= _VERIFYING_COUNT_MAX:
+            self._verifying.clear()  # who is verified now is verified once more
+        return self._verifying.setdefault(producer_id, object())
+
+    def _check_verified(self, produced: Sequence[Produced], verified: Mapping[int, object]) -> None:
+        for _, head in produced:
+            known = self.accepted.producers.get(head.producer_id)
+            is_open = known is not None and known.first_offset >= 0
+            given = verified.get(head.producer_id)
+            if head.attributes & TRANSACTIONAL and not is_open and (given is None or given is not self._verifying.get(head.producer_id)):
+                raise ConcurrentTransactions(f"the transaction of producer {head.producer_id} ended while a batch of it was on its way")
+
+    def admit_batches(
+        self,
+        produced: Sequence[Produced],
+        batch_count: int,
+        sequenced: bool,
+        verified: Mapping[int, object] | None,
+        first_offset: int,
+        now_ms: int,
+    ) -> None:
         """Admit batches that are about to get the offsets from ``first_offset`` on.
 
         Args:
             sequenced: They are a producer's; a coordinator's own have no sequence.
+            verified: See ``AppendableLog.append_batches``.
 
         Raises:
+            ConcurrentTransactions: A marker has come since a producer was verified.
             Duplicate, Begun, Superseded: as they say.
             ProducerFenced, OutOfOrderSequence, InvalidTransactionState, InvalidBatch: see ``log.producers``.
         """
         self._begin(now_ms)
         if sequenced and (offsets := self.offsets_of(produced, batch_count)) is not None:
             raise Duplicate(offsets)
+        if verified is not None:
+            self._check_verified(produced, verified)
         self.accepted.take(self.accepted.checked_batches(self._where, produced, sequenced, first_offset, now_ms), self.pending)
 
     def admit_next(
@@ -155,6 +185,7 @@ class Transactions:
             raise Superseded
         marker = self.accepted.checked_marker(self._where, kind, producer, coordinator_epoch, first_offset, now_ms)
         self.accepted.take((marker,), self.pending)
+        self._verifying.pop(producer.producer_id, None)
 
     def _begin(self, now_ms: int) -> None:
         """Under the append lock, as all changes of ``accepted``: forget expired producers now and then."""

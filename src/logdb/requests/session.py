@@ -261,13 +261,22 @@ class Session(Protocol):
             )
         )
 
-    def add_partitions(self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Iterable[TopicPartition]) -> None:
+    def add_partitions(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Iterable[TopicPartition], *, verify_only: bool = False
+    ) -> None:
         """Make partitions part of the transaction, which begins with the first of them.
+
+        Args:
+            verify_only: They have to be part of it already (KIP-890).
 
         Raises:
             ProducerFenced, InvalidProducer, InvalidTransactionState, UnknownTopic, UnknownPartition: Nothing was changed.
         """
-        self.submit(requests.transactions.AddPartitions(transactional_id=transactional_id, producer=producer, partitions=tuple(partitions)))
+        self.submit(
+            requests.transactions.AddPartitions(
+                transactional_id=transactional_id, producer=producer, partitions=tuple(partitions), verify_only=verify_only
+            )
+        )
 
     def add_offsets(self, transactional_id: str, producer: ProducerIdAndEpoch, group_id: str) -> None:
         """Make the offsets of a group part of the transaction; raises as ``add_partitions``."""

@@ -24,6 +24,7 @@ class AddPartitions(Request[None], frozen=True):
     transactional_id: str
     producer: ProducerIdAndEpoch
     partitions: tuple[TopicPartition, ...]
+    verify_only: bool = False
 
 
 class AddOffsets(Request[None], frozen=True):
@@ -42,6 +43,7 @@ class CommitTransactionOffsets(Request[None], frozen=True):
     member_id: str = ""
     generation: int = -1
     group_instance_id: str | None = None
+    verify_only: bool = False
 
 
 class EndTransaction(Request[ProducerIdAndEpoch], frozen=True):

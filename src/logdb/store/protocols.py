@@ -249,10 +249,24 @@ class ReplicaLog(PartitionLog, Protocol):
     def is_synced(self) -> bool:
         """Whether all that was appended is durable, or the level is os."""
 
+    def verification(self, producer_id: int) -> object:
+        """What a transaction of the producer is begun with: see ``append_batches``."""
+
     def append_batches(
-        self, batches: Buffer, *, expected_offset: int | None = None, durability: str | None = None, internal: bool = False
+        self,
+        batches: Buffer,
+        *,
+        expected_offset: int | None = None,
+        durability: str | None = None,
+        internal: bool = False,
+        verified: Mapping[int, object] | None = None,
     ) -> range:
-        """As ``PartitionLog.append_batches``; ``internal``: they are a coordinator's own, without sequences."""
+        """As ``PartitionLog.append_batches``.
+
+        Args:
+            internal: They are a coordinator's own, without sequences.
+            verified: What ``verification`` gave, by producer id, before their transaction was verified: see ``log.appending``.
+        """
 
     def read_batches(
         self,

@@ -6,6 +6,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from logdb_kafka_api.apis import APIS
+from logdb_kafka_api.errors import Code
 from support.batches import Rec, encode_batch
 from support.cluster_wire import wire_to
 from support.kafka_door import kafka_door, kafka_python
@@ -161,6 +162,34 @@ def test_a_topic_may_be_named_twice(served, wire):
     assert [one["error_code"] for topic in answer["topics"] for one in topic["partitions"]] == [0, 0]
 
 
+@pytest.mark.parametrize("ends", [None, "abort", "commit"])
+@pytest.mark.parametrize("version", [8, 11, 12])
+def test_a_batch_that_comes_after_its_transaction_begins_none(served, wire, version, ends):
+    """Else the next transaction of a client whose epoch stays would commit it.  From version 12 on Produce adds the partition (KIP-890)."""
+    producer = init(wire)
+    tx = {"transactional_id": "w"} | producer
+    if ends:
+        wire.ask(ADD, 3, **tx, topics=[{"name": "t", "partitions": [0]}])
+        assert wire.ask(END, 3, **tx, committed=ends == "commit")["error_code"] == 0
+    late = encode_batch([Rec(None, b"late")], **producer, base_sequence=0, attributes=16)
+    code = produce(wire, late, transactional_id="w", version=version)["error_code"]
+    assert code == (0 if version >= 12 else Code.INVALID_TXN_STATE)
+    assert (served.db.log("t").open_transactions() != []) == (version >= 12)
+
+
+@pytest.mark.parametrize("version", versions(COMMIT))
+def test_offsets_that_come_after_their_transaction_begin_none(served, wire, version):
+    tx = {"transactional_id": "w"} | init(wire)
+    wire.ask(ADD_OFFSETS, 3, **tx, group_id="g")
+    assert wire.ask(END, 3, **tx, committed=False)["error_code"] == 0
+    topics = [{"name": "t", "partitions": [{"partition_index": 0, "committed_offset": 5, "committed_metadata": ""}]}]
+    code = wire.ask(COMMIT, version, **tx, group_id="g", topics=topics)["topics"][0]["partitions"][0]["error_code"]
+    assert code == (0 if version >= 5 else Code.INVALID_TXN_STATE)
+    wire.ask(ADD, 3, **tx, topics=[{"name": "t", "partitions": [0]}])
+    assert wire.ask(END, 3, **tx, committed=True)["error_code"] == 0
+    assert served.db._session.fetch_offsets("g") == ({("t", 0): (5, -1, "")} if version >= 5 else {})
+
+
 @pytest.mark.parametrize(("key", "first"), [(INIT, 4), (ADD, 2), (ADD_OFFSETS, 2), (END, 2)])
 def test_a_fenced_producer_is_told_so_in_the_words_of_its_version(wire, key, first):
     old = init(wire)
@@ -273,6 +302,7 @@ def test_the_largest_timestamp_may_be_that_of_a_marker(wire, commit):
     produce(wire, encode_batch([Rec(None, b"a", timestamp_ms=1_700_000_000_000)]))
     producer = init(wire)
     batch = encode_batch([Rec(None, b"b", timestamp_ms=1_700_000_000_001)], **producer, base_sequence=0, attributes=16)
+    wire.ask(ADD, 3, transactional_id="w", **producer, topics=[{"name": "t", "partitions": [0]}])
     assert produce(wire, batch, transactional_id="w")["error_code"] == 0
     assert latest(0) == (1, 1_700_000_000_001)
     assert latest(1) == (-1, -1)

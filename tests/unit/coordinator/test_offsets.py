@@ -15,6 +15,7 @@ from logdb.coordinator.events import (
 )
 from logdb.coordinator.records import OffsetKey, OffsetValue, offset_key, offset_value, parse_group_key
 from logdb.errors import (
+    ConcurrentTransactions,
     DiskFull,
     FencedInstance,
     GroupNotEmpty,
@@ -240,6 +241,20 @@ def test_a_marker_of_another_producer_changes_nothing(runner: Runner) -> None:
     commit_in(runner, ONE, {T0: 1})
     runner.mark(2, commit=True)
     assert fetch(runner) == {}
+
+
+def test_offsets_whose_transaction_ended_since_it_was_verified_are_refused(runner: Runner) -> None:
+    """KIP-890; with offsets of the open transaction there, no verification is needed."""
+    verified = runner.coordinator.verification(ONE.producer_id)
+    runner.mark(1, commit=False)
+    with pytest.raises(ConcurrentTransactions):
+        commit_in(runner, ONE, {T0: 1}, verified=verified)
+    commit_in(runner, ONE, {T0: 1}, verified=runner.coordinator.verification(ONE.producer_id))
+    commit_in(runner, ONE, {T1: 1}, verified=verified)
+    runner.mark(1, commit=True)
+    assert fetch(runner) == {T0: 1, T1: 1}
+    with pytest.raises(ConcurrentTransactions):
+        commit_in(runner, ONE, {T0: 9}, verified=verified)
 
 
 def test_a_transaction_is_of_the_generation_it_names(runner: Runner) -> None:

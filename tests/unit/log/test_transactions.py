@@ -8,6 +8,7 @@ import pytest
 
 import logdb
 from logdb.errors import (
+    ConcurrentTransactions,
     CoordinatorFenced,
     CorruptionError,
     DiskFull,
@@ -630,3 +631,23 @@ def test_a_reader_sees_what_is_decided(tmp_path, db, log):
             assert (tail.last_stable_offset, committed(tail)) == (4, [b"yes"])
             assert tail.aborted_transactions(0, 4) == log.aborted_transactions(0, 4)
             assert [record.value for record in tail.follow(0, timeout_ms=0, isolation_level="read_committed")] == [b"yes"]
+
+
+def test_a_marker_between_the_verification_and_the_batch_refuses_it(log):
+    """KIP-890; a batch of a transaction that is open needs no verification."""
+    producer = ProducerIdAndEpoch(7, 0)
+    sent = [batch([b"x"], 7, 0, sequence, transactional=True) for sequence in range(3)]
+    verified = {7: log.verification(7)}
+    log.append_marker(producer, commit=False, coordinator_epoch=0)
+    end_offset = log.end_offset
+    with pytest.raises(ConcurrentTransactions, match="ended while a batch of it"):
+        log.append_batches(sent[0], verified=verified)
+    with pytest.raises(ConcurrentTransactions):
+        log.append_batches(sent[0], verified={})
+    assert log.end_offset == end_offset
+    log.append_batches(sent[0], verified={7: log.verification(7)})
+    log.append_batches(sent[1], verified=verified)
+    log.append_marker(producer, commit=True, coordinator_epoch=0)
+    with pytest.raises(ConcurrentTransactions):
+        log.append_batches(sent[2], verified=verified)
+    log.append_batches(sent[1], verified=verified)  # a repeated one is known
