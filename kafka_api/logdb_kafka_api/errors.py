@@ -109,6 +109,8 @@ CODES: dict[type[LogdbError], Code] = {
     errors.InvalidMessage: Code.INVALID_REQUEST,
     errors.CodecMissing: Code.UNSUPPORTED_COMPRESSION_TYPE,
     errors.OffsetOutOfRange: Code.OFFSET_OUT_OF_RANGE,
+    errors.LogTruncated: Code.OFFSET_OUT_OF_RANGE,
+    errors.UnexpectedOffset: Code.INVALID_REQUEST,  # a condition that clients of this library alone send
     errors.FencedLeaderEpoch: Code.FENCED_LEADER_EPOCH,
     errors.UnknownLeaderEpoch: Code.UNKNOWN_LEADER_EPOCH,
     errors.ProducerFenced: Code.PRODUCER_FENCED,

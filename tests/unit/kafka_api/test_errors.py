@@ -9,8 +9,8 @@ def test_every_error_that_a_request_may_meet_has_a_code() -> None:
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.LogdbError)]
     without = {kind.__name__ for kind in kinds if not CODES.keys() & set(kind.__mro__) - {errors.LogdbError}}
     assert without == {
-        *("LogdbError", "UnexpectedOffset"),
-        *("BufferExhausted", "DeliveryTimeout", "LogTruncated", "NoOffset", "NotAssigned", "SerializationError", "TransactionAborted"),
+        "LogdbError",
+        *("BufferExhausted", "DeliveryTimeout", "NoOffset", "NotAssigned", "SerializationError", "TransactionAborted"),
         *("InsecureAddress", "InsecureConnection", "InvalidAnswer", "InvalidCertificate", "LocalOnly", "ServerUnavailable"),
         *("CloseIncomplete", "DirectoryLocked", "Forked", "NotADatabase", "UnsupportedFormat", "UnsupportedPlatform"),
         *("BackupDamaged", "BackupMismatch", "MirrorDiverged", "TargetInside", "TargetNotEmpty"),
