@@ -163,13 +163,13 @@ def read_file(path: str, overrides: Mapping[str, str] = {}) -> File:
         with open(path, "rb") as file:
             content = file.read()
         if path.endswith(".properties"):
-            return _properties(path, {**properties.parse(content.decode()), **overrides})
+            return _properties(path, properties.trimmed({**properties.parse(content.decode()), **overrides}))
         if overrides:
             raise click.UsageError(f"{path}: --override goes with Kafka's server.properties")
         return _toml(path, tomllib.loads(content.decode()))
     except OSError as error:
         raise click.UsageError(f"{path}: {error.strerror}") from None
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except ValueError as error:
         raise click.UsageError(f"{path}: {error}") from None
 
 
