@@ -94,14 +94,15 @@ def serve(
     """
     session.refuse_servers("serve needs a directory")
     with logs.lines(as_json=session.as_json):
-        _serve(session, directory, cluster_file, _settled(config, dict(overrides), dict(topic_config), flags))
+        file = _file(config, dict(overrides), of_kafka=session.kafka)
+        _serve(session, directory, cluster_file, _settled(file, dict(topic_config), flags))
 
 
-def _serve(session: Session, directory: str | None, cluster_file: str | None, settled: tuple[dict[str, Any], dict[str, Any]]) -> None:
+def _serve(session: Session, directory: str | None, cluster_file: str | None, settled: settings.File) -> None:
     from logdb.client.serving import HTTP, make_server  # `logdb --help` needs nothing of the extra
     from logdb.serving.server import check_address
 
-    given, topics = settled
+    given, listener = dict(settled.settings), settled.listener
     path = directory or session.data_dir_given or given.pop("data_dir", None)
     given.pop("data_dir", None)
     if not path:
@@ -116,6 +117,8 @@ def _serve(session: Session, directory: str | None, cluster_file: str | None, se
             check_address(address, tls=secure, authentication=secure, insecure=given.get("insecure", False))
     except ValueError as error:
         raise click.UsageError(str(error)) from None
+    if listener is not None:
+        listener.check(tls=secure, authentication=True)  # as above
     if given.get("access_log"):
         _log_access()
     given["super_users"] = [name.strip() for name in given.get("super_users", "").split(";") if name.strip()]
@@ -124,9 +127,11 @@ def _serve(session: Session, directory: str | None, cluster_file: str | None, se
     with _embedded(path, options) if node is None else node.running(**options) as broker:
         try:
             with _without_authorities():
-                server = make_server(broker, doors, topic_config=topics, **given)
+                server = make_server(broker, doors, topic_config=settled.topic_config, **given)
         except ValueError as error:
             raise click.UsageError(str(error)) from None
+        if listener is not None:
+            listener.check(tls=secure, authentication=server.authentication)
         # the nodes of a cluster may share a machine, where one that polls has the processor that another needs
         with asyncio.Runner(loop_factory=polling_loop if node is None else None) as runner:
             session.exit_code = runner.run(_run(server, node, as_json=session.as_json))
@@ -194,21 +199,28 @@ def _without_authorities() -> Iterator[None]:
             os.environ[_AUTHORITIES] = before
 
 
-def _settled(
-    config: str | None, overrides: Mapping[str, str], topic_flags: dict[str, str], flags: dict[str, Any]
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """All settings from flags, variables and file, and the topic configs.
+def _file(config: str | None, overrides: Mapping[str, str], *, of_kafka: bool) -> settings.File:
+    """The file of settings; empty if there is none.
 
     Args:
         overrides: Values that replace those of a ``server.properties``.
+        of_kafka: Called as kafka-server-start, which takes no other file than Kafka's, and needs one.
     """
+    if of_kafka and config is None:
+        raise click.UsageError("name Kafka's file: kafka-server-start server.properties [--override KEY=VALUE]")
     path = settings.find_file(config, os.environ)
-    file = settings.read_file(path, overrides) if path else settings.File({}, {})
+    file = settings.read_file(path, overrides, of_kafka=of_kafka) if path else settings.File({}, {})
     if file.ignored:
         logger.warning("%s: no effect here: %s", path, ", ".join(file.ignored))
+    return file
+
+
+def _settled(file: settings.File, topic_flags: dict[str, str], flags: dict[str, Any]) -> settings.File:
+    """The file with the settings of flags and variables, which outweigh its own."""
     variables = settings.read_variables(os.environ)
     given = {name: value for name, value in flags.items() if value is not None}
-    return {**file.settings, **variables.settings, **given}, {**file.topic_config, **variables.topic_config, **topic_flags}
+    topics = {**file.topic_config, **variables.topic_config, **topic_flags}
+    return file._replace(settings={**file.settings, **variables.settings, **given}, topic_config=topics)
 
 
 async def _run(server: "Server", node: ClusterNode | None, *, as_json: bool) -> int:

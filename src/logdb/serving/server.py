@@ -154,6 +154,11 @@ class Server:
         return f"<Server at {', '.join(self.addresses) or 'no address yet'}>"
 
     @property
+    def authentication(self) -> bool:
+        """Whether clients need credentials."""
+        return self._access.authentication
+
+    @property
     def _doors(self) -> tuple[Door, ...]:
         return tuple(self._named.values())
 

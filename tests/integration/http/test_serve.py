@@ -106,7 +106,7 @@ def test_a_wrong_call(tmp_path, args, variables, said):
 
 
 def test_what_kafka_s_file_says_in_vain_is_told(tmp_path):
-    (tmp_path / "server.properties").write_text("log.dirs=db\nnum.io.threads=8\nadvertised.listeners=x\n", encoding="utf-8")
+    (tmp_path / "server.properties").write_text("log.dirs=db\nnum.io.threads=8\nadvertised.listeners=PLAINTEXT://x:1\n", encoding="utf-8")
     done = run("--config", "server.properties", "--http", "0.0.0.0:1", cwd=tmp_path)
     assert "server.properties: no effect here: num.io.threads" in done.stderr
 
