@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import logging
 import os
 import resource
@@ -28,9 +29,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-KAFKA = "127.0.0.1:9092"
+KAFKA = f"127.0.0.1:{settings.KAFKA_PORT}"
 """Where kafka-server-start listens if its file does not say."""
-_PORTS = (("http", 8080), ("kafka", 9092))
+_PORTS = {"http": 8080, "kafka": settings.KAFKA_PORT}
 _AUTHORITIES = "SSL_CERT_FILE"
 _OF_THE_CLUSTER = frozenset(("http", "kafka", "kafka_advertised", "tls_cert", "tls_key", "tls_client_ca", "durability"))
 _OF_THE_DATABASE = ("durability", "linger_ms", "retention_check_interval_ms", "cleaner_bytes_per_second")
@@ -40,7 +41,8 @@ def _refuse_half(_: click.Context, __: click.Parameter, given: str | None) -> No
     """Refuse an address split over two options, and show the right one."""
     if given is not None:
         ways = [
-            f"--{door} {given if ':' in given else f'127.0.0.1:{given}' if given.isdigit() else f'{given}:{port}'}" for door, port in _PORTS
+            f"--{door} {given if ':' in given else f'127.0.0.1:{given}' if given.isdigit() else f'{given}:{port}'}"
+            for door, port in _PORTS.items()
         ]
         raise click.UsageError(f"give the address in one option: {' or '.join(ways)}")
 
@@ -106,15 +108,19 @@ def _serve(session: Session, directory: str | None, cluster_file: str | None, se
     path = directory or session.data_dir_given or given.pop("data_dir", None)
     given.pop("data_dir", None)
     if not path:
-        raise click.UsageError(f"name a database: give DIR, or set {DATA_DIR_VARIABLE}.")
+        ways = "set log.dirs in the file, or say --override log.dirs=DIR" if session.kafka else f"give DIR, or set {DATA_DIR_VARIABLE}"
+        raise click.UsageError(f"name a database: {ways}.")
     checked_directory(path)
     node = None if cluster_file is None else _node(path, cluster_file, given)
     doors: dict[str, str] = {name: given.pop(name) for name in ("http", "kafka") if name in given}
     doors = doors or ({"kafka": KAFKA} if session.kafka else {"http": HTTP})
     try:
         secure = "tls_cert" in given  # whether authentication is on is known only when the database is open
-        for address in (*doors.values(), *(() if node is None else node.inner_addresses)):
-            check_address(address, tls=secure, authentication=secure, insecure=given.get("insecure", False))
+        check = functools.partial(check_address, tls=secure, authentication=secure, insecure=given.get("insecure", False))
+        for name, address in doors.items():
+            check(address, port_meant=_PORTS[name])
+        for address in () if node is None else node.inner_addresses:
+            check(address)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     if listener is not None:

@@ -103,6 +103,8 @@ def test_kafka_server_start_asks_for_a_file(tmp_path):
     (tmp_path / "logdb.toml").write_text("")
     done = started_as_kafka(tmp_path)
     assert (done.returncode, "kafka-server-start server.properties" in done.stderr) == (2, True)
+    (tmp_path / "server.properties").write_text("listeners=PLAINTEXT://127.0.0.1:0\n")
+    assert "name a database: set log.dirs in the file" in started_as_kafka(tmp_path, "server.properties").stderr
 
 
 def test_settings_of_http_are_those_of_the_door_that_is_made_for_a_connection(tmp_path):
