@@ -75,6 +75,11 @@ def test_what_a_listener_of_kafka_s_asks_for(tmp_path, lines, listener):
     assert (file.settings["kafka"], file.listener[:2], file.ignored) == ("h:1", listener, ())
 
 
+def test_kafka_s_file_may_name_no_compression_as_kafka_does(tmp_path):
+    file = settings.read_file(write(tmp_path, "server.properties", "compression.type=uncompressed\n"))
+    assert file.topic_config == {"compression.type": "none"}
+
+
 def test_kafka_s_file_may_have_any_name(tmp_path):
     path = write(tmp_path, "broker.conf", "num.partitions : 3\nauto.create.topics.enable=TRUE\n")
     assert settings.read_file(path, of_kafka=True).settings == {"num_partitions": 3, "auto_create_topics": True}
