@@ -13,6 +13,7 @@ ConfigValue: TypeAlias = str | int | float | bool
 
 DURABILITY_LEVELS: tuple[Durability, ...] = ("os", "interval", "fsync")
 COMPRESSION_TYPES = ("none", "gzip", "snappy", "lz4", "zstd")  # position = the codec's number in a batch's attributes
+UNCOMPRESSED = "uncompressed"  # Kafka's name of a topic's compression type "none"
 OFFSET_MAX = 2**63 - 1
 SEGMENT_SIZE_BYTES_MAX = 2**31 - 1
 PARTITION_COUNT_MAX = 100_000
@@ -229,6 +230,16 @@ def _one_of(*names: str) -> tuple[Callable[[object], str], str]:
     return parse, "one of " + ", ".join(name or "''" for name in names)
 
 
+def _codec() -> tuple[Callable[[object], str], str]:
+    parse, allowed = _one_of("none", UNCOMPRESSED, *COMPRESSION_TYPES[1:], "producer")
+
+    def parse_codec(value: object) -> str:
+        codec = parse(value)
+        return "none" if codec == UNCOMPRESSED else codec
+
+    return parse_codec, allowed
+
+
 def _topic_id() -> tuple[Callable[[object], str], str]:
     def parse(value: object) -> str:
         return check_topic_id(value) if value != "" else ""
@@ -267,7 +278,7 @@ MIRROR_OF = "logdb.mirror.of"
 # forever), and segments may be smaller than Kafka allows.
 TOPIC_CONFIGS: Mapping[str, _Key] = {
     "cleanup.policy": _key("delete", _policies(), "what becomes of old records"),
-    "compression.type": _key("none", _one_of(*COMPRESSION_TYPES, "producer"), "codec of batches the library builds"),
+    "compression.type": _key("none", _codec(), "codec of batches the library builds"),
     "delete.retention.ms": _key(86_400_000, _whole(0, _LONG), "how long compaction keeps a tombstone"),
     "durability": _key("", _one_of("", *DURABILITY_LEVELS), "level of the topic; empty: the database's"),
     "file.delete.delay.ms": _key(60_000, _whole(0, _LONG), "stored, without effect: readers hold what they read"),

@@ -10,6 +10,11 @@ def test_strings_are_taken_as_kafkas_tools_write_them():
     assert check_config(given) == parsed
 
 
+def test_kafkas_name_of_no_compression():
+    assert check_config({"compression.type": "uncompressed"}) == {"compression.type": "none"}
+    assert "none, uncompressed, gzip" in TOPIC_CONFIGS["compression.type"].allowed
+
+
 @pytest.mark.parametrize("name", TOPIC_CONFIGS)
 def test_every_default_is_allowed_and_rubbish_is_not(name):
     default = TOPIC_CONFIGS[name].default

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 from logdb.errors import InvalidConfig, LogdbError, PolicyViolation
-from logdb.model import BY_DEFAULT, LIST_CONFIGS, REASSIGNMENT_RATES, TOPIC_CONFIGS, ConfigValue, ListChange
+from logdb.model import BY_DEFAULT, LIST_CONFIGS, REASSIGNMENT_RATES, TOPIC_CONFIGS, UNCOMPRESSED, ConfigValue, ListChange
 from logdb.requests.topics import AlterConfigs
 from logdb_kafka_api.call import Call, Values, each_once
 from logdb_kafka_api.errors import Code, code_of
@@ -43,7 +43,7 @@ class _Config(NamedTuple):
         source, value = self.values[0]
         return {
             "name": self.name,
-            "value": _text(value),
+            "value": _text(self.name, value),
             "read_only": self.read_only,
             "config_source": source,
             "is_default": source == _BY_DEFAULT,
@@ -52,10 +52,12 @@ class _Config(NamedTuple):
         }
 
     def synonyms(self) -> list[Values]:
-        return [{"name": self.name, "value": _text(value), "source": source} for source, value in self.values]
+        return [{"name": self.name, "value": _text(self.name, value), "source": source} for source, value in self.values]
 
 
-def _text(value: ConfigValue) -> str:
+def _text(name: str, value: ConfigValue) -> str:
+    if (name, value) == ("compression.type", "none"):
+        return UNCOMPRESSED
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

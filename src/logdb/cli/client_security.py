@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import click
 
-_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _OF_JAAS = re.compile(r"""\b(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\s;]+))""")
 
 
@@ -27,8 +27,8 @@ def of_properties(properties: Mapping[str, str]) -> ClientSecurity:
         click.UsageError: There is no such protocol, or a store is not PEM.
     """
     protocol = properties.get("security.protocol", "PLAINTEXT").upper()
-    if protocol not in _PROTOCOLS:
-        raise click.UsageError(f"security.protocol={protocol}: allowed are {', '.join(_PROTOCOLS)}")
+    if protocol not in PROTOCOLS:
+        raise click.UsageError(f"security.protocol={protocol}: allowed are {', '.join(PROTOCOLS)}")
     credentials: dict[str, str] = {}
     if protocol.startswith("SASL"):
         for name, *texts in _OF_JAAS.findall(properties.get("sasl.jaas.config", "")):

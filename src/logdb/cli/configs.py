@@ -118,7 +118,7 @@ def configs(
     kinds = entity_types or (["topics"] if names else [])
     entity = configs_as_kafka.entity_of(kinds, names, flags, default=entity_default) or configs_as_kafka.Entity("topics", None)
     if action == "alter":
-        added = [*(properties.read(file).items() if file else ()), *parse_added(add_config or "")]
+        added = [*(properties.trimmed(properties.read(file)).items() if file else ()), *parse_added(add_config or "")]
         dropped = [key.strip() for key in delete_config.split(",")] if delete_config else []
         if entity.kind != "topics":
             configs_as_kafka.alter(session, entity, dict(added), dropped)

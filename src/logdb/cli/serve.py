@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import logging
 import os
 import resource
@@ -28,9 +29,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-KAFKA = "127.0.0.1:9092"
+KAFKA = f"127.0.0.1:{settings.KAFKA_PORT}"
 """Where kafka-server-start listens if its file does not say."""
-_PORTS = (("http", 8080), ("kafka", 9092))
+_PORTS = {"http": 8080, "kafka": settings.KAFKA_PORT}
 _AUTHORITIES = "SSL_CERT_FILE"
 _OF_THE_CLUSTER = frozenset(("http", "kafka", "kafka_advertised", "tls_cert", "tls_key", "tls_client_ca", "durability"))
 _OF_THE_DATABASE = ("durability", "linger_ms", "retention_check_interval_ms", "cleaner_bytes_per_second")
@@ -40,7 +41,8 @@ def _refuse_half(_: click.Context, __: click.Parameter, given: str | None) -> No
     """Refuse an address split over two options, and show the right one."""
     if given is not None:
         ways = [
-            f"--{door} {given if ':' in given else f'127.0.0.1:{given}' if given.isdigit() else f'{given}:{port}'}" for door, port in _PORTS
+            f"--{door} {given if ':' in given else f'127.0.0.1:{given}' if given.isdigit() else f'{given}:{port}'}"
+            for door, port in _PORTS.items()
         ]
         raise click.UsageError(f"give the address in one option: {' or '.join(ways)}")
 
@@ -94,28 +96,35 @@ def serve(
     """
     session.refuse_servers("serve needs a directory")
     with logs.lines(as_json=session.as_json):
-        _serve(session, directory, cluster_file, _settled(config, dict(overrides), dict(topic_config), flags))
+        file = _file(config, dict(overrides), of_kafka=session.kafka)
+        _serve(session, directory, cluster_file, _settled(file, dict(topic_config), flags))
 
 
-def _serve(session: Session, directory: str | None, cluster_file: str | None, settled: tuple[dict[str, Any], dict[str, Any]]) -> None:
+def _serve(session: Session, directory: str | None, cluster_file: str | None, settled: settings.File) -> None:
     from logdb.client.serving import HTTP, make_server  # `logdb --help` needs nothing of the extra
     from logdb.serving.server import check_address
 
-    given, topics = settled
+    given, listener = dict(settled.settings), settled.listener
     path = directory or session.data_dir_given or given.pop("data_dir", None)
     given.pop("data_dir", None)
     if not path:
-        raise click.UsageError(f"name a database: give DIR, or set {DATA_DIR_VARIABLE}.")
+        ways = "set log.dirs in the file, or say --override log.dirs=DIR" if session.kafka else f"give DIR, or set {DATA_DIR_VARIABLE}"
+        raise click.UsageError(f"name a database: {ways}.")
     checked_directory(path)
     node = None if cluster_file is None else _node(path, cluster_file, given)
     doors: dict[str, str] = {name: given.pop(name) for name in ("http", "kafka") if name in given}
     doors = doors or ({"kafka": KAFKA} if session.kafka else {"http": HTTP})
     try:
         secure = "tls_cert" in given  # whether authentication is on is known only when the database is open
-        for address in (*doors.values(), *(() if node is None else node.inner_addresses)):
-            check_address(address, tls=secure, authentication=secure, insecure=given.get("insecure", False))
+        check = functools.partial(check_address, tls=secure, authentication=secure, insecure=given.get("insecure", False))
+        for name, address in doors.items():
+            check(address, port_meant=_PORTS[name])
+        for address in () if node is None else node.inner_addresses:
+            check(address)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
+    if listener is not None:
+        listener.check(tls=secure, authentication=True)  # as above
     if given.get("access_log"):
         _log_access()
     given["super_users"] = [name.strip() for name in given.get("super_users", "").split(";") if name.strip()]
@@ -124,9 +133,11 @@ def _serve(session: Session, directory: str | None, cluster_file: str | None, se
     with _embedded(path, options) if node is None else node.running(**options) as broker:
         try:
             with _without_authorities():
-                server = make_server(broker, doors, topic_config=topics, **given)
+                server = make_server(broker, doors, topic_config=settled.topic_config, **given)
         except ValueError as error:
             raise click.UsageError(str(error)) from None
+        if listener is not None:
+            listener.check(tls=secure, authentication=server.authentication)
         # the nodes of a cluster may share a machine, where one that polls has the processor that another needs
         with asyncio.Runner(loop_factory=polling_loop if node is None else None) as runner:
             session.exit_code = runner.run(_run(server, node, as_json=session.as_json))
@@ -194,21 +205,28 @@ def _without_authorities() -> Iterator[None]:
             os.environ[_AUTHORITIES] = before
 
 
-def _settled(
-    config: str | None, overrides: Mapping[str, str], topic_flags: dict[str, str], flags: dict[str, Any]
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """All settings from flags, variables and file, and the topic configs.
+def _file(config: str | None, overrides: Mapping[str, str], *, of_kafka: bool) -> settings.File:
+    """The file of settings; empty if there is none.
 
     Args:
         overrides: Values that replace those of a ``server.properties``.
+        of_kafka: Called as kafka-server-start, which takes no other file than Kafka's, and needs one.
     """
+    if of_kafka and config is None:
+        raise click.UsageError("name Kafka's file: kafka-server-start server.properties [--override KEY=VALUE]")
     path = settings.find_file(config, os.environ)
-    file = settings.read_file(path, overrides) if path else settings.File({}, {})
+    file = settings.read_file(path, overrides, of_kafka=of_kafka) if path else settings.File({}, {})
     if file.ignored:
         logger.warning("%s: no effect here: %s", path, ", ".join(file.ignored))
+    return file
+
+
+def _settled(file: settings.File, topic_flags: dict[str, str], flags: dict[str, Any]) -> settings.File:
+    """The file with the settings of flags and variables, which outweigh its own."""
     variables = settings.read_variables(os.environ)
     given = {name: value for name, value in flags.items() if value is not None}
-    return {**file.settings, **variables.settings, **given}, {**file.topic_config, **variables.topic_config, **topic_flags}
+    topics = {**file.topic_config, **variables.topic_config, **topic_flags}
+    return file._replace(settings={**file.settings, **variables.settings, **given}, topic_config=topics)
 
 
 async def _run(server: "Server", node: ClusterNode | None, *, as_json: bool) -> int:

@@ -98,7 +98,8 @@ class Servers:
 
     def client_properties(self) -> dict[str, str]:
         """The properties of one of Kafka's clients, from the file and one by one."""
-        return {**(properties.read(self.client_file) if self.client_file else {}), **properties.parse("\n".join(self.client_pairs))}
+        pairs = dict(pair.partition("=")[::2] for pair in self.client_pairs)
+        return properties.trimmed({**(properties.read(self.client_file) if self.client_file else {}), **pairs})
 
     def _password(self, user: str) -> str:
         password = os.environ.get(PASSWORD_VARIABLE)

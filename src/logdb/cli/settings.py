@@ -5,14 +5,16 @@ Both kinds of files are read: ``logdb.toml``, and Kafka's ``server.properties``.
 
 import contextlib
 import os
+import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any, NamedTuple
 
 import click
 
 from logdb.access.certificates import PRINCIPAL_RULES
 from logdb.cli import properties
+from logdb.cli.client_security import PROTOCOLS
 from logdb.cli.units import MILLISECONDS, SIZE, parse_duration, parse_size
 from logdb.errors import InvalidConfig
 from logdb.model import DURABILITY_LEVELS, check_config
@@ -142,19 +144,47 @@ _TOPIC_PROPERTIES = {
 }
 
 
+KAFKA_PORT = 9092
+_LISTENER = re.compile(r"([\w.-]+)://((?:\[[0-9a-fA-F:.]+\]|[\w.-]*):(\d{1,5}))", re.ASCII)
+_PROTOCOL_MAP, _CONTROLLERS = "listener.security.protocol.map", "controller.listener.names"
+
+
+class Listener(NamedTuple):
+    """The listener of clients in Kafka's file, with its security protocol; ``where``: file, key and value, for errors."""
+
+    name: str
+    protocol: str
+    where: str
+
+    def check(self, *, tls: bool, authentication: bool) -> None:
+        """See that a server has what the listener asks for.
+
+        Raises:
+            click.UsageError: It lacks TLS or authentication.
+        """
+        asked = f"{self.where}: {self.name} has the protocol {self.protocol}"
+        if self.protocol.endswith("SSL") and not tls:
+            raise click.UsageError(f"{asked}, which needs TLS: give --tls-cert FILE, or set {variable_of('tls_cert')}; no keystore is read")
+        if self.protocol.startswith("SASL") and not authentication:
+            ways = "it is on once there is a user (logdb users add NAME --super-user), or by --authentication"
+            raise click.UsageError(f"{asked}, which needs authentication: {ways}")
+
+
 class File(NamedTuple):
-    """The settings of a file; ``ignored``: keys of Kafka without a meaning here."""
+    """The settings of a file; of Kafka's also its listener, and ``ignored``: keys without a meaning here."""
 
     settings: Mapping[str, Any]
     topic_config: Mapping[str, object]
     ignored: tuple[str, ...] = ()
+    listener: Listener | None = None
 
 
-def read_file(path: str, overrides: Mapping[str, str] = {}) -> File:
+def read_file(path: str, overrides: Mapping[str, str] = {}, *, of_kafka: bool = False) -> File:
     """Read ``logdb.toml``, or Kafka's ``server.properties`` (by its ending).
 
     Args:
         overrides: Keys of Kafka's file with their values.
+        of_kafka: It is Kafka's, whatever its name.
 
     Raises:
         click.UsageError: It cannot be read, or has an invalid value; the error names the key.
@@ -162,15 +192,22 @@ def read_file(path: str, overrides: Mapping[str, str] = {}) -> File:
     try:
         with open(path, "rb") as file:
             content = file.read()
-        if path.endswith(".properties"):
-            return _properties(path, {**properties.parse(content.decode()), **overrides})
+        if of_kafka or path.endswith(".properties"):
+            return _properties(path, properties.trimmed({**properties.parse(content.decode()), **overrides}))
         if overrides:
             raise click.UsageError(f"{path}: --override goes with Kafka's server.properties")
         return _toml(path, tomllib.loads(content.decode()))
     except OSError as error:
         raise click.UsageError(f"{path}: {error.strerror}") from None
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except tomllib.TOMLDecodeError as error:
+        raise click.UsageError(f"{path}: {_read_as_toml(path)}{error}") from None
+    except ValueError as error:
         raise click.UsageError(f"{path}: {error}") from None
+
+
+def _read_as_toml(path: str) -> str:
+    """Why a file is read as TOML, for an error; empty if its name says so."""
+    return "" if path.endswith(".toml") else "read as TOML, because its name does not end in .properties: "
 
 
 def _toml(path: str, document: dict[str, Any]) -> File:
@@ -179,34 +216,89 @@ def _toml(path: str, document: dict[str, Any]) -> File:
         raise click.UsageError(f"{path}: {TOPIC_TABLE} has to be a table of topic configs")
     unknown = document.keys() - SETTINGS.keys()
     if unknown:
-        raise click.UsageError(f"{path}: unknown key {min(unknown)!r}; allowed are {', '.join(SETTINGS)}, and the table [{TOPIC_TABLE}]")
+        allowed = f"{', '.join(SETTINGS)}, and the table [{TOPIC_TABLE}]"
+        raise click.UsageError(f"{path}: {_read_as_toml(path)}unknown key {min(unknown)!r}; allowed are {allowed}")
     return File({name: _parse(path, name, name, value) for name, value in document.items()}, _check_topic(path, topic))
 
 
 def _properties(path: str, pairs: dict[str, str]) -> File:
-    advertised = _address_of_clients(pairs.get("advertised.listeners", ""))
-    if advertised:
-        pairs["advertised.listeners"] = _listening(advertised, "")
-    if "listeners" in pairs:
-        pairs["listeners"] = _listening(_address_of_clients(pairs["listeners"]), advertised)
+    listener = _take_listeners(path, pairs)
     settings: dict[str, Any] = {}
-    if "log.dirs" in pairs or "log.dir" in pairs:
-        settings["data_dir"] = (pairs.pop("log.dirs", "") or pairs.pop("log.dir", "")).split(",")[0]
+    for key in ("log.dir", "log.dirs"):  # the second one outweighs the first one
+        if directory := pairs.pop(key, ""):
+            if "," in directory:
+                raise click.UsageError(f"{path}: {key}={directory!r}: a database has one directory")
+            settings["data_dir"] = directory
     named = {setting.property_name: name for name, setting in SETTINGS.items() if setting.property_name}
     for key in named.keys() & pairs.keys():
-        settings[named[key]] = _parse(path, key, named[key], pairs.pop(key))
+        value = pairs.pop(key)
+        if SETTINGS[named[key]].kind is bool and value.lower() not in ("true", "false"):
+            raise click.UsageError(f"{path}: {key}={value!r}: allowed is true or false")
+        settings[named[key]] = _parse(path, key, named[key], value)
     topic: dict[str, object] = {}
     for key, (name, factor) in _TOPIC_PROPERTIES.items():
         if key in pairs:
             value = pairs.pop(key)
             topic.setdefault(name, int(value) * factor if factor > 1 and value.isdecimal() and value.isascii() else value)
-    return File(settings, _check_topic(path, topic), tuple(sorted(pairs)))
+    return File(settings, _check_topic(path, topic), tuple(sorted(pairs)), listener)
 
 
-def _address_of_clients(listeners: str) -> str:
-    """``HOST:PORT`` of the first of Kafka's listeners that clients use."""
-    named = dict(listener.strip().rpartition("://")[::2] for listener in listeners.split(","))
-    return next((address for name, address in named.items() if name != "CONTROLLER"), listeners)
+def _take_listeners(path: str, pairs: dict[str, str]) -> Listener | None:
+    """Replace Kafka's listeners by the address of the one that clients use; returns what it asks for."""
+    protocols = _protocols(path, pairs.pop(_PROTOCOL_MAP, ""))
+    controllers = {"CONTROLLER", *pairs.pop(_CONTROLLERS, "").upper().replace(" ", "").split(",")}
+    _, advertised = _listener_of_clients(path, pairs, "advertised.listeners", controllers)
+    if advertised:
+        pairs["advertised.listeners"] = _listening(advertised, "")
+    else:
+        pairs.pop("advertised.listeners", None)
+    if "listeners" not in pairs:
+        return None
+    text = pairs["listeners"]
+    name, address = _listener_of_clients(path, pairs, "listeners", controllers)
+    if not address:
+        raise click.UsageError(f"{path}: listeners={text!r}: wanted is a listener of clients, such as PLAINTEXT://127.0.0.1:{KAFKA_PORT}")
+    if name not in protocols:
+        allowed = ", ".join(f"{name}:{known}" for known in PROTOCOLS)
+        raise click.UsageError(f"{path}: listeners={text!r}: {_PROTOCOL_MAP} has no protocol of {name}; allowed are {allowed}")
+    pairs["listeners"] = _listening(address, advertised)
+    return Listener(name, protocols[name], f"{path}: listeners={text!r}")
+
+
+def _protocols(path: str, text: str) -> Mapping[str, str]:
+    """The security protocols of Kafka's listeners by their names; that of ``SSL`` is SSL, if the text says nothing else."""
+    found = {protocol: protocol for protocol in PROTOCOLS}
+    for one in filter(None, map(str.strip, text.split(","))):
+        name, _, protocol = one.upper().partition(":")
+        if protocol not in PROTOCOLS:
+            allowed = ", ".join(f"NAME:{known}" for known in PROTOCOLS)
+            raise click.UsageError(f"{path}: {_PROTOCOL_MAP}={text!r}: allowed are {allowed}")
+        found[name] = protocol
+    return found
+
+
+def _listener_of_clients(path: str, pairs: Mapping[str, str], key: str, controllers: Container[str]) -> tuple[str, str]:
+    """Name and ``HOST:PORT`` of the only listener that clients use; both empty: there is none."""
+    text, found = pairs.get(key, ""), []
+    for one in filter(None, map(str.strip, text.split(","))):
+        listener = _parsed_listener(one)
+        if listener is None:
+            name, _, address = one.rpartition("://")
+            meant = f"{name or 'PLAINTEXT'}://{address}" + ("" if ":" in address else f":{KAFKA_PORT}")
+            hint = "" if _parsed_listener(meant) is None else f"; {meant} is one"
+            raise click.UsageError(f"{path}: {key}={text!r}: wanted is NAME://HOST:PORT{hint}")
+        if listener[0] not in controllers:
+            found.append(listener)
+    if len(found) > 1:
+        names = " and ".join(name for name, _ in found)
+        raise click.UsageError(f"{path}: {key}={text!r}: allowed is one listener of clients, not {names}")
+    return found[0] if found else ("", "")
+
+
+def _parsed_listener(text: str) -> tuple[str, str] | None:
+    """Name and ``HOST:PORT`` of one of Kafka's listeners; None: it is none."""
+    found = _LISTENER.fullmatch(text)
+    return None if found is None or int(found[3]) > 65535 else (found[1].upper(), found[2])
 
 
 def _listening(address: str, advertised: str) -> str:

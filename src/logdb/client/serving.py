@@ -79,6 +79,7 @@ def serve(
         LocalOnly: The database is behind a URL: its server serves it.
         OSError: It cannot listen at the address.
         InsecureAddress: The address is public, without TLS and authentication.
+        ValueError: It is no address, or its name does not resolve.
         InvalidCertificate: A certificate, or a key, cannot be used.
         InvalidConfig: In ``topic_config``.
         ModuleNotFoundError: A door needs a package that is not installed.

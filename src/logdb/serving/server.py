@@ -9,6 +9,7 @@ import ipaddress
 import logging
 import os
 import re
+import socket
 import threading
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
@@ -152,6 +153,11 @@ class Server:
 
     def __repr__(self) -> str:
         return f"<Server at {', '.join(self.addresses) or 'no address yet'}>"
+
+    @property
+    def authentication(self) -> bool:
+        """Whether clients need credentials."""
+        return self._access.authentication
 
     @property
     def _doors(self) -> tuple[Door, ...]:
@@ -340,23 +346,36 @@ def _door_type(point: EntryPoint) -> DoorType:
     return made
 
 
-def check_address(address: str, *, tls: bool, authentication: bool, insecure: bool) -> None:
+def check_address(address: str, *, tls: bool, authentication: bool, insecure: bool, port_meant: int = 8080) -> None:
     """See that an address, ``host:port``, may be served.
+
+    Args:
+        port_meant: What an error suggests where there is no port.
 
     Raises:
         InsecureAddress: Others can reach it, it lacks TLS or authentication, and ``insecure`` is False.
-        ValueError: It is not an address.
+        ValueError: It is not an address, or one that is refused has a host that does not resolve.
     """
     host, _, port = address.rpartition(":")
     if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535 or (":" in host and not host.startswith("[")):
-        hint = "".join(f"; {one} is one" for one in _address_meant(address))
+        hint = "".join(f"; {one} is one" for one in _address_meant(address, port_meant))
         raise ValueError(f"address {address!r}: wanted is host:port, the port in [0, 65535]{hint}")
     lacking = [what for what, there in ((_TLS, tls), (_AUTHENTICATION, authentication)) if not there]
     if lacking and not (insecure or is_loopback(host)):
+        _check_resolves(address, host)
         raise InsecureAddress(address, " and ".join(lacking))
 
 
-def _address_meant(text: str) -> Sequence[str]:
+def _check_resolves(address: str, host: str) -> None:
+    """Raise ValueError if the host is a name that is not known."""
+    try:
+        socket.getaddrinfo(host.removeprefix("[").removesuffix("]"), None)
+    except (OSError, UnicodeError) as error:  # UnicodeError: no name at all, such as a..b
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ValueError(f"address {address!r}: the name {host} does not resolve: {reason}") from None
+
+
+def _address_meant(text: str, port_meant: int) -> Sequence[str]:
     """Suggestions for a text that is not ``host:port``."""
     rest = text.strip().partition("://")[2].partition("/")[0] or text.strip()
     host, _, port = rest.rpartition(":")
@@ -366,7 +385,7 @@ def _address_meant(text: str) -> Sequence[str]:
         return f"127.0.0.1:{port}, for this machine alone,", f"0.0.0.0:{port}, for all,"
     if port.isdigit():
         return (rest if ":" not in host or host.startswith("[") else f"[{host}]:{port}",)
-    return (f"{rest}:8080",) if re.fullmatch(r"[\w.-]+|\[[0-9a-fA-F:]+\]", rest, re.ASCII) else ()
+    return (f"{rest}:{port_meant}",) if re.fullmatch(r"[\w.-]+|\[[0-9a-fA-F:]+\]", rest, re.ASCII) else ()
 
 
 def is_loopback(host: str) -> bool:

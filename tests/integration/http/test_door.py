@@ -140,11 +140,25 @@ def test_a_handler_that_fails_is_no_traceback_to_the_client(server, caplog, monk
 # ---------------------------------------------------------------- addresses
 
 
-@pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0", "192.168.1.1:0", "example.org:80", "0:0", "2130706433:0"])
+@pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0", "192.168.1.1:0", "0:0", "2130706433:0"])
 def test_an_address_that_others_reach_is_refused(tmp_path, address):
     with logdb.open(tmp_path / "db") as db, pytest.raises(InsecureAddress, match="--insecure") as caught:
         logdb.serve(db, http=address)
     assert address in str(caught.value)
+
+
+def test_a_name_that_others_reach_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_: [])
+    with logdb.open(tmp_path / "db") as db, pytest.raises(InsecureAddress, match=r"example\.org:80 is public"):
+        logdb.serve(db, http="example.org:80")
+
+
+def test_a_name_that_does_not_resolve_is_said_to(tmp_path):
+    with (
+        logdb.open(tmp_path / "db") as db,
+        pytest.raises(ValueError, match=r"'nosuch\.invalid:80': the name nosuch\.invalid does not resolve"),
+    ):
+        logdb.serve(db, http="nosuch.invalid:80")
 
 
 def test_an_address_without_a_host_is_none(tmp_path):

@@ -83,7 +83,9 @@ def test_a_flag_goes_before_a_variable_before_the_file(tmp_path, monkeypatch):
         (("db", "--http", ":8081"), {}, "127.0.0.1:8081, for this machine alone, is one; 0.0.0.0:8081, for all, is one"),
         (("db", "--http", "8081"), {}, "127.0.0.1:8081"),
         (("db", "--http", "localhost"), {}, "localhost:8080 is one"),
+        (("db", "--kafka", "localhost"), {}, "localhost:9092 is one"),
         (("db", "--http", "::1:8081"), {}, "[::1]:8081 is one"),
+        (("db", "--kafka", "nosuch.invalid:9092"), {}, "address 'nosuch.invalid:9092': the name nosuch.invalid does not resolve: "),
         (("db", "--http", "localhost:99999"), {}, "the port in [0, 65535]\n"),
         (("db", "--http", "localhost:http"), {}, "wanted is host:port"),
         (("db",), {"LOGDB_HTTP": ":8081"}, "127.0.0.1:8081"),
@@ -106,7 +108,7 @@ def test_a_wrong_call(tmp_path, args, variables, said):
 
 
 def test_what_kafka_s_file_says_in_vain_is_told(tmp_path):
-    (tmp_path / "server.properties").write_text("log.dirs=db\nnum.io.threads=8\nadvertised.listeners=x\n", encoding="utf-8")
+    (tmp_path / "server.properties").write_text("log.dirs=db\nnum.io.threads=8\nadvertised.listeners=PLAINTEXT://x:1\n", encoding="utf-8")
     done = run("--config", "server.properties", "--http", "0.0.0.0:1", cwd=tmp_path)
     assert "server.properties: no effect here: num.io.threads" in done.stderr
 

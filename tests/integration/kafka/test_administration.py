@@ -8,6 +8,7 @@ from confluent_kafka.admin import (
     ConfigEntry,
     ConfigResource,
     NewPartitions,
+    NewTopic,
     ResourceType,
 )
 
@@ -63,6 +64,22 @@ def test_configs_in_each_version(wire, version):
     )
     if version >= 3:
         assert (config["config_type"], config["documentation"]) == (5, TOPIC_CONFIGS["retention.ms"].meaning)
+
+
+def test_no_compression_has_kafka_s_name(admin, served, wire):
+    entry = ConfigEntry("compression.type", "uncompressed", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, "t", incremental_configs=[entry])
+    admin.incremental_alter_configs([resource])[resource].result(10)
+    assert served.db.describe_topic("t").config["compression.type"] == "none"
+    asked = {"resource_type": 2, "resource_name": "t", "configuration_keys": ["compression.type"]}
+    answer = wire.ask("DescribeConfigs", 4, resources=[asked], include_synonyms=True, include_documentation=False)
+    (config,) = answer["results"][0]["configs"]
+    assert [config["value"], *(one["value"] for one in config["synonyms"])] == ["uncompressed"] * 3
+    for name in ("uncompressed", "none"):
+        topic = NewTopic(name, 1, config={"compression.type": name})
+        admin.create_topics([topic])[name].result(10)
+        assert served.db.describe_topic(name).config["compression.type"] == "none"
+        assert config_of(admin, name)["compression.type"].value == "uncompressed"
 
 
 def test_configs_of_the_broker(admin, served, wire):

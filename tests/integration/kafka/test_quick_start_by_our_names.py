@@ -39,6 +39,7 @@ log.retention.check.interval.ms=300000
 HAVE_AN_EFFECT = {
     *("listeners", "advertised.listeners", "socket.request.max.bytes", "log.dirs", "num.partitions"),
     *("log.retention.hours", "log.segment.bytes", "log.retention.check.interval.ms"),
+    *("controller.listener.names", "listener.security.protocol.map"),
 }
 CREATE = """
 KAFKA_CLUSTER_ID="$(bin/kafka-storage.sh random-uuid)"

@@ -8,11 +8,14 @@ import subprocess
 import sys
 import time
 
+import confluent_kafka.admin
 import pytest
 
 from logdb_kafka_api.errors import Code
 from support.batches import Rec, encode_batch
+from support.certificates import Authority
 from support.kafka_wire import Wire, fetch, produce
+from support.security import secure
 
 LOGDB = (sys.executable, "-m", "logdb.cli")
 
@@ -56,6 +59,52 @@ def test_kafka_s_file_opens_the_door(tmp_path):
         answer = wire.ask("Metadata", 9, topics=[{"name": "t"}])
         assert [(one["host"], one["port"]) for one in answer["brokers"]] == [("kafka.example", 9092)]
         assert answer["topics"][0]["error_code"] == Code.NONE
+
+
+def started_as_kafka(path, *args, **options):
+    command = [*LOGDB, "kafka-server-start", *args]
+    return subprocess.run(command, cwd=path, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL, **options)
+
+
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL", "SASL_PLAINTEXT"])
+def test_a_listener_gets_the_security_that_it_asks_for(tmp_path, protocol):
+    authority = Authority(tmp_path / "authority")
+    (tmp_path / "server.properties").write_text(
+        f"log.dirs=db\nlisteners=CLIENTS://127.0.0.1:0,CONTROLLER://:9093\nlistener.security.protocol.map=CLIENTS:{protocol},CONTROLLER:PLAINTEXT\n"
+        "ssl.keystore.type=PEM\nssl.keystore.location=server.pem\n"
+    )
+    files = authority.server()
+    tls = ("--tls-cert", str(files.cert), "--tls-key", str(files.key)) if "SSL" in protocol else ()
+    where = f"server.properties: listeners='CLIENTS://127.0.0.1:0,CONTROLLER://:9093': CLIENTS has the protocol {protocol}, which needs"
+    if tls:
+        done = started_as_kafka(tmp_path, "server.properties")
+        assert (done.returncode, f"{where} TLS: give --tls-cert FILE, or set LOGDB_TLS_CERT" in done.stderr) == (2, True)
+        assert not (tmp_path / "db").exists()
+    client = {"security.protocol": protocol, "ssl.ca.location": str(authority.file)}
+    if "SASL" in protocol:
+        done = started_as_kafka(tmp_path, "server.properties", *tls)
+        assert (done.returncode, f"{where} authentication: it is on once there is a user" in done.stderr) == (2, True)
+        secure(tmp_path / "db", users={"alice": "wonderland"}, super_users=["alice"])
+        client |= {"sasl.mechanism": "SCRAM-SHA-512", "sasl.username": "alice", "sasl.password": "wonderland"}
+    with serving("--config", "server.properties", *tls, cwd=tmp_path) as (_, (address,)):
+        admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": address, **client})
+        assert len(admin.list_topics(timeout=20).brokers) == 1
+
+
+def test_every_file_of_kafka_server_start_is_kafka_s(tmp_path):
+    (tmp_path / "broker.conf").write_text("log.dirs = a,b\n")
+    assert "broker.conf: log.dirs='a,b': a database has one directory" in started_as_kafka(tmp_path, "broker.conf").stderr
+    command = [*LOGDB, "kafka-server-start", "/dev/stdin"]
+    done = subprocess.run(command, cwd=tmp_path, input="listeners : PLAINTEXT://h\n", capture_output=True, text=True, timeout=60)
+    assert "/dev/stdin: listeners='PLAINTEXT://h': wanted is NAME://HOST:PORT; PLAINTEXT://h:9092 is one" in done.stderr
+
+
+def test_kafka_server_start_asks_for_a_file(tmp_path):
+    (tmp_path / "logdb.toml").write_text("")
+    done = started_as_kafka(tmp_path)
+    assert (done.returncode, "kafka-server-start server.properties" in done.stderr) == (2, True)
+    (tmp_path / "server.properties").write_text("listeners=PLAINTEXT://127.0.0.1:0\n")
+    assert "name a database: set log.dirs in the file" in started_as_kafka(tmp_path, "server.properties").stderr
 
 
 def test_settings_of_http_are_those_of_the_door_that_is_made_for_a_connection(tmp_path):

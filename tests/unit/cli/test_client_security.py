@@ -4,7 +4,7 @@ import pytest
 from logdb.cli import properties
 from logdb.cli.client_security import ClientSecurity, of_properties
 
-SCRAM = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="al\\"ice" password=\'a b;\';'
+SCRAM = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="al\\\\"ice" password=\'a b;\';'
 
 
 @pytest.mark.parametrize(
@@ -45,4 +45,3 @@ sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule require
     password="secret";
 """
     assert of_properties(properties.parse(text)) == ClientSecurity(user="ann", password="secret")
-    assert properties.parse("path=C:\\\\\nkey=value\nlast=x\\") == {"path": "C:\\\\", "key": "value", "last": "x"}

@@ -28,7 +28,7 @@ def test_a_file_of_kafka_s(tmp_path):
         """
         # a broker of Kafka's
         broker.id=1
-        log.dirs=/data/a,/data/b
+        log.dirs=/data/a
         socket.request.max.bytes = 1000
         log.retention.hours=2
         log.segment.bytes=5000
@@ -46,15 +46,43 @@ def test_a_file_of_kafka_s(tmp_path):
     ("listeners", "address"),
     [
         ("PLAINTEXT://localhost:9092", "localhost:9092"),
-        ("CONTROLLER://:9093,SASL_SSL://kafka.example:9094,PLAINTEXT://:9092", "kafka.example:9094"),
+        ("CONTROLLER://:9093, PLAINTEXT://kafka.example:9094", "kafka.example:9094"),
         ("PLAINTEXT://:9092", "0.0.0.0:9092"),
-        ("127.0.0.1:9092", "127.0.0.1:9092"),
+        ("plaintext://[::1]:9092", "[::1]:9092"),
     ],
 )
 def test_listeners_of_kafka_s(tmp_path, listeners, address):
     lines = (f"listeners={listeners}", f"advertised.listeners={listeners}", "auto.create.topics.enable=true", "num.partitions=3")
     file = settings.read_file(write(tmp_path, "server.properties", "\n".join(lines)))
     assert file.settings == {"kafka": address, "kafka_advertised": address, "auto_create_topics": True, "num_partitions": 3}
+
+
+@pytest.mark.parametrize(
+    ("lines", "listener"),
+    [
+        ("listeners=SASL_SSL://h:1", ("SASL_SSL", "SASL_SSL")),
+        ("listeners=ssl://h:1", ("SSL", "SSL")),
+        (
+            "listeners=CLIENTS://h:1\nlistener.security.protocol.map=CONTROLLER:PLAINTEXT, Clients:sasl_plaintext",
+            ("CLIENTS", "SASL_PLAINTEXT"),
+        ),
+        ("listeners=SSL://h:1\nlistener.security.protocol.map=SSL:PLAINTEXT", ("SSL", "PLAINTEXT")),
+        ("listeners=A://h:1,B://h:2\ncontroller.listener.names=B\nlistener.security.protocol.map=A:SSL,B:PLAINTEXT", ("A", "SSL")),
+    ],
+)
+def test_what_a_listener_of_kafka_s_asks_for(tmp_path, lines, listener):
+    file = settings.read_file(write(tmp_path, "server.properties", lines))
+    assert (file.settings["kafka"], file.listener[:2], file.ignored) == ("h:1", listener, ())
+
+
+def test_kafka_s_file_may_name_no_compression_as_kafka_does(tmp_path):
+    file = settings.read_file(write(tmp_path, "server.properties", "compression.type=uncompressed\n"))
+    assert file.topic_config == {"compression.type": "none"}
+
+
+def test_kafka_s_file_may_have_any_name(tmp_path):
+    path = write(tmp_path, "broker.conf", "num.partitions : 3\nauto.create.topics.enable=TRUE\n")
+    assert settings.read_file(path, of_kafka=True).settings == {"num_partitions": 3, "auto_create_topics": True}
 
 
 def test_the_smaller_unit_counts(tmp_path):
@@ -89,7 +117,7 @@ def test_where_kafka_s_file_listens(tmp_path, listeners, advertised, kafka, kafk
 def test_overrides_of_kafka_s_file(tmp_path):
     path = write(tmp_path, "server.properties", "log.dirs=a\nnum.partitions=1\nno.such=1\n")
     file = settings.read_file(path, {"num.partitions": "3", "log.retention.ms": "5"})
-    assert file == ({"data_dir": "a", "num_partitions": 3}, {"retention.ms": 5}, ("no.such",))
+    assert file == settings.File({"data_dir": "a", "num_partitions": 3}, {"retention.ms": 5}, ("no.such",))
     with pytest.raises(click.UsageError, match="--override"):
         settings.read_file(write(tmp_path, "logdb.toml", ""), {"num.partitions": "3"})
 
@@ -133,6 +161,29 @@ def test_variables():
         ("logdb.toml", '[topic]\n"no.such" = 5', "no.such"),
         ("logdb.toml", "x = = y", "logdb.toml"),
         ("server.properties", "max.connections=many", "max.connections='many'"),
+        ("server.properties", "log.dirs=a, b", "log.dirs='a, b': a database has one directory"),
+        ("server.properties", "log.dir=a,b", "log.dir='a,b': a database has one directory"),
+        ("server.properties", "auto.create.topics.enable=yes", "auto.create.topics.enable='yes': allowed is true or false"),
+        (
+            "server.properties",
+            "listeners=127.0.0.1:9",
+            "listeners='127.0.0.1:9': wanted is NAME://HOST:PORT; PLAINTEXT://127.0.0.1:9 is one",
+        ),
+        ("server.properties", "listeners=SSL://h", "listeners='SSL://h': wanted is NAME://HOST:PORT; SSL://h:9092 is one"),
+        ("server.properties", "listeners=PLAINTEXT://h:port", "listeners='PLAINTEXT://h:port': wanted is NAME://HOST:PORT"),
+        ("server.properties", "listeners=PLAINTEXT://h:99999", "listeners='PLAINTEXT://h:99999': wanted is NAME://HOST:PORT"),
+        (
+            "server.properties",
+            "listeners=PLAINTEXT://:1,X://:2",
+            "listeners='PLAINTEXT://:1,X://:2': allowed is one listener of clients, not PLAINTEXT and X",
+        ),
+        ("server.properties", "listeners=CONTROLLER://:1", "listeners='CONTROLLER://:1': wanted is a listener of clients"),
+        ("server.properties", "advertised.listeners=h:1", "advertised.listeners='h:1': wanted is NAME://HOST:PORT"),
+        ("server.properties", "listeners=X://:1", "listeners='X://:1': listener.security.protocol.map has no protocol of X"),
+        ("server.properties", "listeners=X://:1\nlistener.security.protocol.map=X:TLS", "'X:TLS': allowed are NAME:PLAINTEXT, NAME:SSL,"),
+        ("server.properties", "a=\\u12", "four hexadecimal digits"),
+        ("broker.conf", "a=b", "broker.conf: read as TOML, because its name does not end in .properties: "),
+        ("broker.conf", "broker.id=1", "read as TOML, because its name does not end in .properties: unknown key 'broker'"),
         ("server.properties", "log.segment.bytes=many", "segment.bytes"),
     ],
 )
