@@ -1,7 +1,7 @@
 """kafka-transactions: its subcommands, their flags, and the tables that it prints.
 
-``logdb transactions`` has verbs of its own.  A transaction that no coordinator has is one that hangs, for Kafka's tool; here the broker
-ends those itself, so none is aborted on one partition alone.
+``logdb transactions`` has verbs of its own.  A transaction hangs if no coordinator has it; one that a coordinator has is not aborted on one
+partition alone.
 
 Source: Kafka's TransactionsCommand, 4.3.
 """
@@ -18,7 +18,7 @@ from logdb.cli.output import emit, say
 from logdb.cli.params import TOPIC
 from logdb.cli.servers import REQUEST_TIMEOUT_MS
 from logdb.cli.session import Session, common, pass_session
-from logdb.model import INTERNAL_TOPICS, TopicPartition
+from logdb.model import INTERNAL_TOPICS, MIRROR_OF, TopicPartition
 
 if TYPE_CHECKING:
     import logdb
@@ -30,10 +30,7 @@ _TOO_FEW = """\
 usage: kafka-transactions.sh [-h] [-v] [--command-config FILE]
                              --bootstrap-server host:port COMMAND ...
 kafka-transactions.sh: error: too few arguments"""
-_NO_COORDINATOR = (
-    "no transactional id has the transaction of producer {id} on {where}: logdb ends such a one itself, with its source's marker where the "
-    "topic is a mirror, and otherwise when the database is opened: restart the server"
-)
+_OF_A_MIRROR = "the transaction of producer {id} on {where} ends by its source's marker, or once the topic is a mirror no more"
 _HAS_COORDINATOR = (
     "the transaction of producer {id} on {where} does not hang: transactional id {owner!r} has it, and would not know that a part of it is "
     "aborted; 'forceTerminateTransaction --transactionalId {owner}' aborts all of it"
@@ -175,7 +172,7 @@ def abort(
     producer_epoch: int | None,
     coordinator_epoch: int | None,
 ) -> None:
-    """Say how a transaction of a topic partition ends: none is aborted on one partition alone."""
+    """Abort a hanging transaction; all of its partition are."""
     if start_offset is None and producer_id is None:
         raise click.ClickException(
             "The transaction to abort must be identified either with --start-offset (for brokers on 3.0 or above) or with "
@@ -197,9 +194,22 @@ def abort(
         found, which = [one for one in opened if one.first_offset == start_offset], f"starting at offset {start_offset}"
     if not found:
         raise click.ClickException(f"Could not find any open transactions {which} on partition {where}")
-    owner = _owner(infos, found[0].producer_id, where)
-    sentence = _NO_COORDINATOR if owner is None else _HAS_COORDINATOR
-    raise click.ClickException(sentence.format(id=found[0].producer_id, where=where, owner=owner))
+    if (owner := _owner(infos, found[0].producer_id, where)) is not None:
+        raise click.ClickException(_HAS_COORDINATOR.format(id=found[0].producer_id, where=where, owner=owner))
+    with session.write() as db:
+        if db.describe_topic(topic).config.get(MIRROR_OF):
+            raise click.ClickException(_OF_A_MIRROR.format(id=found[0].producer_id, where=where))
+        _end_hanging(db, where)
+
+
+def _end_hanging(db: "logdb.Database", where: TopicPartition) -> None:
+    """End the transactions of a partition that no coordinator has, as decided, or else by an abort."""
+    from logdb.requests.cluster import EndMirroredTransactions  # a directory needs no requests
+
+    if db._session.cluster_nodes().serving:
+        db._session.submit(EndMirroredTransactions(where))
+    else:
+        db._session.log(*where)  # its first use ends them
 
 
 @kafka_transactions.command("find-hanging")
