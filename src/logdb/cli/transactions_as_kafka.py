@@ -172,7 +172,7 @@ def abort(
     producer_epoch: int | None,
     coordinator_epoch: int | None,
 ) -> None:
-    """Abort a hanging transaction; all of its partition are."""
+    """Abort a hanging transaction; all of its topic are ended."""
     if start_offset is None and producer_id is None:
         raise click.ClickException(
             "The transaction to abort must be identified either with --start-offset (for brokers on 3.0 or above) or with "
@@ -199,17 +199,7 @@ def abort(
     with session.write() as db:
         if db.describe_topic(topic).config.get(MIRROR_OF):
             raise click.ClickException(_OF_A_MIRROR.format(id=found[0].producer_id, where=where))
-        _end_hanging(db, where)
-
-
-def _end_hanging(db: "logdb.Database", where: TopicPartition) -> None:
-    """End the transactions of a partition that no coordinator has, as decided, or else by an abort."""
-    from logdb.requests.cluster import EndMirroredTransactions  # a directory needs no requests
-
-    if db._session.cluster_nodes().serving:
-        db._session.submit(EndMirroredTransactions(where))
-    else:
-        db._session.log(*where)  # its first use ends them
+        db.alter_topic(topic, config={MIRROR_OF: None})  # as of one that was a mirror: leaders end the transactions that no coordinator has
 
 
 @kafka_transactions.command("find-hanging")

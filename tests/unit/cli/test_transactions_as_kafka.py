@@ -4,6 +4,7 @@ import pytest
 
 from logdb.broker.runner import transactional_batches
 from logdb.model import MIRROR_OF, ProducerIdAndEpoch
+from support.clustered import clustered
 
 TOOL = "kafka-transactions"
 HANGING = "Topic\tPartition\tProducerId\tProducerEpoch\tCoordinatorEpoch\tStartOffset\tLastTimestamp\tDuration(min)"
@@ -125,3 +126,21 @@ def test_force_terminate(transacted):
         assert db.describe_transaction("left").producer.producer_epoch > 0
         log = db.log("three", 1)
         assert log.last_stable_offset == log.end_offset
+
+
+@pytest.mark.local
+def test_a_transaction_that_hangs_in_a_cluster(logdb_command, tmp_path):
+    with clustered(tmp_path / "cluster") as three:
+        command = type(logdb_command)(str(tmp_path), three.urls[0])
+        with command.open() as db:
+            db.create_topic("t", partitions=2)
+            producer = ProducerIdAndEpoch(db._session.init_producer_id("lost").producer_id, 0)
+            leaders = [one.leader for one in db.describe_topic("t").partitions]
+        for partition, leader in enumerate(leaders):
+            batches = transactional_batches([b"x"], [b"k"], producer, 1_700_000_000_000)
+            three.nodes[leader].broker.log("t", partition).append_batches(batches, internal=True)
+        asked = ("find-hanging", "--topic", "t", "--max-transaction-timeout", "-1")
+        assert [row[:2] for row in rows(command, *asked)] == [["t", "0"], ["t", "1"]]
+        of_one = ("describe-producers", "--topic", "t", "--partition", "1", "--broker-id")
+        assert rows(command, *of_one, str(leaders[1]))[0][-1] == "0"
+        assert "does not lead t-1" in command(TOOL, *of_one, "9", kafka=True, code=1).stderr
