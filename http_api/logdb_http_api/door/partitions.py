@@ -7,8 +7,9 @@ from aiohttp import web
 from logdb.access.session import AuthorizedSession
 from logdb.errors import NotAuthorized, NotLeaderOrFollower, OffsetNotAvailable, UnknownPartition, UnknownTopic
 from logdb.log.isolation import IsolationLevel
+from logdb.log.producers import Producer
 from logdb.model import TopicPartition
-from logdb.requests.records import AbortedTransactions, EpochAt, OffsetForTimestamp, OpenTransactions
+from logdb.requests.records import AbortedTransactions, EpochAt, OffsetForTimestamp, OpenTransactions, Producers
 from logdb_http_api.door.request import Request, answer, encoded
 from logdb_http_api.door.routing import Routes
 from logdb_http_api.door.schemas import Body, Number, Parameter
@@ -124,6 +125,17 @@ async def transactions(request: Request) -> web.StreamResponse:
 def _transactions(session: AuthorizedSession, asked: AbortedTransactions) -> web.Response:
     opened = session.submit(OpenTransactions(asked.topic, asked.partition))
     return encoded(Transactions(opened, session.submit(asked) if asked.offset < asked.end_offset else []))
+
+
+@routes.get(
+    f"{PARTITION_PATH}/producers",
+    "The producers that have appended lately",
+    needs=("Read Topic",),
+    gives={"application/json": list[Producer]},
+)
+async def producers(request: Request) -> web.StreamResponse:
+    """Each with its last batches and its open transaction, -1 where it has none; a producer that sends nothing for a day is forgotten."""
+    return encoded(await request.call(request.session.submit, Producers(request.path("topic"), request.partition())))
 
 
 @routes.post(

@@ -13,6 +13,7 @@ from logdb.client.batches import Batches
 from logdb.codec import Record, RecordIterator, arrow
 from logdb.errors import InvalidRecord, InvalidTimestamp, LogdbError, LogTruncated, OffsetOutOfRange, RecordTooLarge, UnknownTopic
 from logdb.log.isolation import IsolationLevel
+from logdb.log.producers import Producer
 from logdb.mistakes import OF_THE_CALL, checked_call, wrong_type
 from logdb.model import (
     DURABILITY_LEVELS,
@@ -113,6 +114,11 @@ class RemoteLog:
     def _transactions(self, offset: int, end_offset: int) -> Transactions:
         query = urlencode({"offset": offset, "end_offset": end_offset})
         found: Transactions = self._get(f"transactions?{query}").decoded(Transactions)
+        return found
+
+    def producers(self) -> list[Producer]:
+        """As ``store.protocols.ReplicaLog.producers``."""
+        found: list[Producer] = self._get("producers").decoded(list[Producer])
         return found
 
     @checked_call

@@ -21,7 +21,7 @@ KAFKA_TOOLS = {
     "kafka-console-consumer": "consume",
     "kafka-get-offsets": "offsets",
     "kafka-consumer-groups": "groups",
-    "kafka-transactions": "transactions",
+    "kafka-transactions": "kafka-transactions",
     "kafka-log-dirs": "log-dirs",
     "kafka-configs": "configs",
     "kafka-acls": "acls",

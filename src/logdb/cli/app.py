@@ -67,8 +67,9 @@ SECTIONS: dict[str, dict[str, str]] = {
     },
 }
 VERBS = {verb: place for verbs in SECTIONS.values() for verb, place in verbs.items()}
-# Kafka's tools that have nothing to do here; the help does not name them.
-_NEEDLESS = {
+# Kafka's tools that no verb has the flags of, or that have nothing to do here; the help does not name them.
+_TOOLS_ALONE = {
+    "kafka-transactions": "transactions_as_kafka:kafka_transactions",
     "kafka-storage": "kafka_needless:kafka_storage",
     "zookeeper-server-start": "kafka_needless:zookeeper_server_start",
 }
@@ -103,7 +104,7 @@ class Root(click.Group):
         return list(VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        place = VERBS.get(cmd_name) or _NEEDLESS.get(cmd_name)
+        place = VERBS.get(cmd_name) or _TOOLS_ALONE.get(cmd_name)
         if place is None:
             return None
         module, _, name = place.partition(":")
@@ -112,7 +113,7 @@ class Root(click.Group):
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in VERBS and args[0] not in _NEEDLESS and not args[0].startswith("-") and not ctx.resilient_parsing:
+        if args[0] not in VERBS and args[0] not in _TOOLS_ALONE and not args[0].startswith("-") and not ctx.resilient_parsing:
             near = difflib.get_close_matches(args[0], VERBS, n=1)
             hint = f"did you mean {near[0]!r}?" if near else "see 'logdb --help'."
             ctx.fail(f"No such command {args[0]!r}: {hint}")

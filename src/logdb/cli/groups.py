@@ -14,6 +14,7 @@ import click
 import logdb
 from logdb.cli import groups_as_kafka
 from logdb.cli.actions import ActionFlags, names
+from logdb.cli.coordinators import coordinator_id
 from logdb.cli.offsets import numbers
 from logdb.cli.output import counted, emit, say, table
 from logdb.cli.params import TIME, TOPIC
@@ -22,7 +23,6 @@ from logdb.cli.session import Function, Session, common, pass_session
 from logdb.cli.units import DURATION
 from logdb.client.administration import GroupOffset
 from logdb.coordinator.events import GroupInfo, MemberInfo
-from logdb.coordinator.records import partition_of
 from logdb.errors import UnknownGroup
 from logdb.model import INTERNAL_TOPICS, TopicPartition
 
@@ -115,10 +115,8 @@ def _coordinator(session: Session, db: "logdb.Database", group_id: str) -> tuple
     nodes = db._session.cluster_nodes()
     if not nodes.serving:
         return session.place.rpartition("://")[2], 0
-    count = sum(where.topic == INTERNAL_TOPICS[0] for where in nodes.partitions)
-    partition = TopicPartition(INTERNAL_TOPICS[0], partition_of(group_id, count)) if count else None
-    leader = nodes.partitions[partition].leader if partition is not None else None
-    return (None, -1) if leader is None else (dict(nodes.addresses).get(leader), leader)
+    node_id = coordinator_id(nodes, INTERNAL_TOPICS[0], group_id)
+    return dict(nodes.addresses).get(node_id), node_id
 
 
 def describe_one(session: Session, db: "logdb.Database", group_id: str, what: str, *, verbose: bool) -> dict[str, object]:

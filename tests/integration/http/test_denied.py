@@ -119,6 +119,7 @@ ASKS = {
     ("GET", "/logdb/v1/topics/{topic}/partitions/{partition}/timestamps/{timestamp_ms}"): Ask(OF_TOPIC + "/timestamps/0"),
     ("GET", "/logdb/v1/topics/{topic}/partitions/{partition}/epochs/{offset}"): Ask(OF_TOPIC + "/epochs/0"),
     ("GET", "/logdb/v1/topics/{topic}/partitions/{partition}/transactions"): Ask(OF_TOPIC + "/transactions"),
+    ("GET", "/logdb/v1/topics/{topic}/partitions/{partition}/producers"): Ask(OF_TOPIC + "/producers"),
     ("POST", "/logdb/v1/topics/{topic}/partitions/{partition}/flush"): Ask(OF_TOPIC + "/flush", {}),
     # ---------------------------------------------------------------- calls of a session
     **call("topics", {"internal": True}, found=[]),

@@ -20,6 +20,7 @@ from logdb.codec.batch import CODEC_MASK
 from logdb.model import COMPRESSION_TYPES, OffsetAndMetadata, TopicPartition
 from support.kafka_door import kafka_door
 from support.kafka_tools import kafka_tools
+from support.transactional import Writer
 
 pytestmark = pytest.mark.foreign
 SIDES = ("java", "ours")
@@ -78,19 +79,21 @@ def told(output):
 
     These are: names of the sides; the order of lines, which is that of a hash map; ``Elr``, which a broker tells that answers
     DescribeTopicPartitions; that ``--property`` is deprecated, which it is not here; the seven days that Kafka's clients give a topic;
-    ids of topics that a side made.
+    ids of topics that a side made; how long a transaction has been open.
     """
     for side in SIDES:
         output = output.replace(side, "SIDE")
     output = output.replace("N/A", "").replace("Configs: retention.ms=604800000", "Configs: ")
     output = re.sub(r"Configs: (.*)", lambda found: f"Configs: {sorted(found[1].split(','))}", output)
     output = re.sub(r"(Topic: \S*SIDE\S*\tTopicId: )\S+", r"\1", output)
+    output = re.sub(r"(\d{13} {16}\t)\d+ +\t", r"\1MS\t", output)
     return sorted(line for line in output.splitlines() if "is deprecated and will be removed" not in line)
 
 
 def placeless(output):
     """Of a cluster: without the places, and the coordinators, of what a side made, which are its own."""
     output = re.sub(r"(Topic: \S*(?:java|ours)\S*\tPartition: \d+\t)Leader: .*", r"\1", output)
+    output = re.sub(r"^\d( +\tf-(?:java|ours))", r"\1", output, flags=re.MULTILINE)
     return re.sub(r"^(h-(?:java|ours) +)\S+ +\(\d+\) +", r"\1", output, flags=re.MULTILINE)
 
 
@@ -98,15 +101,15 @@ def placeless(output):
 def differences(java, filled, tmp_path):
     """Call both sides, line by line; what they print and end with where that differs."""
 
-    def differences(story, *more, served=filled):
+    def differences(story, *more, served=filled, tool=""):
         found = []
         for line in story.strip().splitlines():
-            call, _, stdin = line.partition(" <<< ")
+            call, _, stdin = f"{tool} {line}".partition(" <<< ")
             outcomes = []
             for side, run in zip(SIDES, (java, ours), strict=True):
-                tool, *flags = shlex.split(call.replace("{us}", side).replace("{dir}", str(tmp_path)))
-                where = [] if tool == "kafka-dump-log" else ["--bootstrap-server", served.address, *more]
-                code, out, _ = run(tool, *where, *flags, stdin=stdin.encode().decode("unicode_escape"))
+                name, *flags = shlex.split(call.replace("{us}", side).replace("{dir}", str(tmp_path)))
+                where = [] if name == "kafka-dump-log" else ["--bootstrap-server", served.address, *more]
+                code, out, _ = run(name, *where, *flags, stdin=stdin.encode().decode("unicode_escape"))
                 if len(served.nodes) > 1:
                     out = placeless(out)
                 outcomes.append((code == 0, told(out)))
@@ -312,6 +315,72 @@ kafka-configs --describe --entity-type ips --entity-name 127.0.0.1
         str(path),
         served=guarded,
     )
+
+
+@pytest.fixture
+def transacted(tmp_path):
+    """Transactions of ``done`` and ``open``, and for each side one of ``f-…``; a producer without one."""
+    with kafka_door(tmp_path / "transacted") as served:
+        db = served.db
+        db.create_topic("t", partitions=2)
+        with db.transaction("done") as transaction:
+            transaction.send("t", b"v", partition=0)
+        for name, partition in (("open", 1), *((f"f-{side}", 0) for side in SIDES)):
+            Writer(db._session, name).write(TopicPartition("t", partition), b"v")
+        with db.producer() as producer:
+            producer.send("t", b"v", partition=1)
+        yield served
+
+
+def test_transactions(differences, transacted):
+    assert not differences(
+        """
+list
+list --duration-filter 0
+list --duration-filter 600000
+list --duration-filter -1
+list --duration-filter x
+describe --transactional-id done
+describe --transactional-id open
+describe --transactional-id none
+describe
+describe-producers --topic t --partition 0
+describe-producers --topic t --partition 1
+describe-producers --topic t
+find-hanging
+find-hanging --topic t
+find-hanging --topic none
+find-hanging --topic t --partition 1 --max-transaction-timeout -1
+find-hanging --broker-id 9
+find-hanging --broker-id 0 --max-transaction-timeout -1
+find-hanging --broker-id 0 --partition 1
+abort --topic t --partition 0
+abort --topic t --partition 0 --producer-id 1 --producer-epoch 0
+abort --topic t --partition 0 --start-offset 77
+abort --topic t --partition 1 --start-offset 0
+forceTerminateTransaction
+forceTerminateTransaction --transactionalId f-{us}
+bogus
+""",
+        served=transacted,
+        tool="kafka-transactions",
+    )
+
+
+def test_transactions_that_are_ended(java, transacted):
+    states = []
+    for side, run in zip(SIDES, (java, ours), strict=True):
+        call = "kafka-transactions", "--bootstrap-server", transacted.address
+        assert run(*call, "forceTerminateTransaction", "--transactionalId", f"f-{side}") == (0, "", "")
+        code, out, _ = run(*call, "describe", "--transactional-id", f"f-{side}")
+        states.append((code, told(re.sub(r"\d{16,}", "ID", placeless(out)))))
+    assert states[0] == states[1]
+    assert [one.first_offset for one in transacted.db._session.log("t", 0).producers() if one.first_offset >= 0] == []
+
+
+@pytest.mark.parametrize("flags", [[], ["--bootstrap-server", "127.0.0.1:1"]])
+def test_transactions_without_a_subcommand(java, flags):
+    assert ours("kafka-transactions", *flags) == java("kafka-transactions", *flags)
 
 
 def test_dumps(differences, filled, tmp_path):

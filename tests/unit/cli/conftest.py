@@ -77,3 +77,18 @@ def filled(tmp_path, place, template) -> Iterator[Command]:
     shutil.copytree(template, tmp_path / "db")
     with command_on(place, tmp_path / "db") as command:
         yield command
+
+
+@pytest.fixture
+def transacted(filled: Command) -> Command:
+    """A transaction of ``done`` that was committed, one of ``left`` that a closed process left open."""
+    with filled.open() as db:
+        with db.transaction("done") as tx:
+            tx.send("one", b"x")
+        left = db.producer(transactional_id="left")
+        left.begin_transaction()
+        left.send("three", b"y", partition=1)
+        left.flush()
+        left._on_close = None
+        db._producers.discard(left)  # as if the process had died
+    return filled

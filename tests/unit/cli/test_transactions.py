@@ -5,21 +5,6 @@ import pytest
 import logdb
 
 
-@pytest.fixture
-def transacted(filled):
-    """A transaction of ``done`` that was committed, one of ``left`` that a closed process left open."""
-    with filled.open() as db:
-        with db.transaction("done") as tx:
-            tx.send("one", b"x")
-        left = db.producer(transactional_id="left")
-        left.begin_transaction()
-        left.send("three", b"y", partition=1)
-        left.flush()
-        left._on_close = None
-        db._producers.discard(left)  # as if the process had died
-    return filled
-
-
 def states(command, *args):
     return {info["transactional_id"]: info["state"] for info in command.json("transactions", *args)}
 
@@ -40,7 +25,7 @@ def test_list_and_describe(transacted):
     assert described["timeout_ms"] == 60_000
     assert described["start_ms"] > 1_700_000_000_000
     assert transacted.out("transactions", "describe").splitlines()[1].split()[0] == "done"
-    line = transacted.out("transactions", "describe", "--transactional-id", "left", kafka=True).splitlines()[1]
+    line = transacted.out("transactions", "describe", "--transactional-id", "left").splitlines()[1]
     assert (line.split()[-1], line.split()[-2][:2]) == ("three-1", "20")
 
 
