@@ -16,14 +16,14 @@ import click
 
 import logdb
 from logdb.cli.formats import unescape
-from logdb.cli.lines import PROPERTIES, Columns, LineFormat, Splitter
+from logdb.cli.lines import PROPERTIES, BadLine, Columns, LineFormat, Splitter
 from logdb.cli.output import counted, emit, progress, say, size_text
 from logdb.cli.params import PAIR, TOPIC, JavaClass
 from logdb.cli.properties import read as read_properties
 from logdb.cli.session import Session, common, pass_session
 from logdb.cli.topics import Pairs
-from logdb.errors import InvalidTopic, LogdbError, UnknownTopic
-from logdb.model import DURABILITY_LEVELS, Durability, RecordMetadata
+from logdb.errors import InvalidTopic, LogdbError, RecordTooLarge, UnknownTopic
+from logdb.model import DURABILITY_LEVELS, TOPIC_CONFIGS, Durability, RecordMetadata
 from logdb.store.check.report import Progress
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 CHUNK_SIZE = 1 << 20
 TRANSACTION_TIMEOUT_MS = 900_000  # the most that is allowed: input may be slow
 POLL_INTERVAL_S = 0.05
+OVERHEAD_BYTES = 1000  # of a record batch with one record, and more than that
 
 
 # ---------------------------------------------------------------- where bytes come from
@@ -133,6 +134,7 @@ class Sink:
         self._db, self._topic, self._durability, self._format = db, topic, durability, line_format
         self._log = None if partition is None else db.log(topic, partition)
         self._line_count = 0
+        self._size_bytes_max = int(info.config.get("max.message.bytes", TOPIC_CONFIGS["max.message.bytes"].default)) - OVERHEAD_BYTES
         self.record_count = 0
         self.size_bytes = 0
         self.ranges: dict[int, tuple[int, int]] = {}  # partition -> first and last offset appended
@@ -141,17 +143,34 @@ class Sink:
         """Append one record per line; they are written when this returns.
 
         Raises:
-            click.ClickException: A line lacks a separator; no line of ``lines`` was appended.
+            click.ClickException: A line lacks a separator; the lines before it were appended.
+            RecordTooLarge: So is a line; the lines before it were appended.
         """
+        begin = 0
+        for number, line in enumerate(lines):
+            if len(line) > self._size_bytes_max:  # alone, so that an error is of this line
+                self._append_lines(lines[begin:number])
+                self._append_lines([line])
+                begin = number + 1
+        self._append_lines(lines[begin:])
+
+    def _append_lines(self, lines: Sequence[bytes]) -> None:
         if not lines:
             return
         try:
             columns = self._format.parse(lines, self._line_count + 1)
-        except ValueError as error:
+        except BadLine as error:
+            self._append_lines(lines[: error.number - self._line_count - 1])
             raise click.ClickException(f"{error}; {self.outcome()}") from None
         self._line_count += len(lines)
         with uninterrupted():
-            self._append(columns)
+            try:
+                self._append(columns)
+            except RecordTooLarge as error:
+                error.add_note(
+                    f"record {self._line_count} of the input, to topic {self._topic}" if len(lines) == 1 else f"to topic {self._topic}"
+                )
+                raise
             self.record_count += len(lines)
             self.size_bytes += sum(map(len, lines))
 
