@@ -29,22 +29,28 @@ class BadLine(ValueError):
 
 
 class Splitter:
-    """Splits chunks of bytes into lines; the bytes after the last delimiter wait for more."""
+    """Splits chunks of bytes into lines; the bytes after the last delimiter wait for more.
 
-    def __init__(self, delimiter: bytes = b"\n") -> None:
-        self._delimiter = delimiter
+    ``strip``: left out at the end of each line.
+    """
+
+    def __init__(self, delimiter: bytes = b"\n", *, strip: bytes = b"") -> None:
+        self._delimiter, self._strip = delimiter, strip
         self._rest = b""
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The lines that ``chunk`` completes, without their delimiters."""
         *lines, self._rest = (self._rest + chunk).split(self._delimiter)
-        return lines
+        return self._stripped(lines)
 
     def finish(self) -> list[bytes]:
         """The last line, if it lacked a delimiter."""
         lines = [self._rest] if self._rest else []
         self._rest = b""
-        return lines
+        return self._stripped(lines)
+
+    def _stripped(self, lines: list[bytes]) -> list[bytes]:
+        return [line.removesuffix(self._strip) for line in lines] if self._strip else lines
 
 
 @dataclass(frozen=True, kw_only=True)

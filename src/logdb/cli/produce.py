@@ -223,12 +223,11 @@ class TransactionSink(Sink):
             self._note(where.partition, where.offset, where.offset)
 
 
-def feed(sink: Sink, paths: Sequence[str], *, delimiter: bytes, whole: bool, bar: Progress | None) -> None:
+def feed(sink: Sink, paths: Sequence[str], splitter: Splitter, *, whole: bool, bar: Progress | None) -> None:
     """Append the lines of files, one after the other, or each file as one record."""
     total_bytes = sum(os.path.getsize(path) for path in paths if path != "-")
     done_bytes = 0
     for path in paths:
-        splitter = Splitter(delimiter)
         if whole:
             sink.lines([b"".join(read_chunks(path))])
             continue
@@ -240,9 +239,8 @@ def feed(sink: Sink, paths: Sequence[str], *, delimiter: bytes, whole: bool, bar
         sink.lines(splitter.finish())
 
 
-def feed_tail(sink: Sink, path: str, *, delimiter: bytes) -> None:
+def feed_tail(sink: Sink, path: str, splitter: Splitter) -> None:
     """Append the lines of a growing file, until interrupted."""
-    splitter = Splitter(delimiter)
     for chunk in tail(path):
         sink.lines(splitter.finish() if chunk is None else splitter.feed(chunk))
 
@@ -376,6 +374,7 @@ def produce(
         if path != "-" and not os.path.isfile(path):
             raise click.UsageError(f"no file {path!r}")
     properties = (*(read_properties(properties_file).items() if properties_file else ()), *properties)
+    splitter = Splitter(unescape(delimiter), strip=b"\r" if session.kafka and delimiter == "\\n" else b"")  # as Java reads lines
     line = line_format(key_separator, key, headers, "" if empty_is_null else null_marker, properties)
     if follow is None and not paths and sys.stdin.isatty() and not quiet:
         say("one record a line; Ctrl-D ends")
@@ -387,10 +386,10 @@ def produce(
             with transaction_of(db, transactional_id) as transaction:
                 sink = open_sink(db, name, partition, durability, line, transaction)
                 if follow is not None:
-                    feed_tail(sink, follow, delimiter=unescape(delimiter))
+                    feed_tail(sink, follow, splitter)
                 else:
                     with progress("appending") if paths else contextlib.nullcontext() as bar:
-                        feed(sink, paths or ["-"], delimiter=unescape(delimiter), whole=whole, bar=bar)
+                        feed(sink, paths or ["-"], splitter, whole=whole, bar=bar)
             sink.finish()
         except LogdbError as error:
             if sink is not None:

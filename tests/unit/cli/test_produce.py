@@ -86,6 +86,12 @@ def test_kafka_s_reader_names_the_line_and_the_separator(empty):
     assert values(empty) == [(b"k", b"v", ())]
 
 
+def test_kafka_s_reader_takes_the_line_ends_of_windows(empty):
+    empty("produce", "--topic", "one", "--property", "parse.key=true", stdin=b"k\tv\r\n\t\r\nk\tw\r\r\nk\tlast\r", kafka=True)
+    empty("produce", "one", stdin=b"own\r\n")
+    assert [value for _, value, _ in values(empty)] == [b"v", b"", b"w\r", b"last", b"own\r"]
+
+
 def test_line_too_large_is_named_with_its_topic(empty):
     empty("topics", "create", "short", "-c", "max.message.bytes=1200")
     result = empty("produce", "short", stdin="a\nb\n" + "c" * 1200 + "\nd\n", code=2)
