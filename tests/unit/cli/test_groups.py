@@ -107,6 +107,15 @@ def test_reset_some_partitions_of_a_group_that_is_new(grouped):
     assert set(offsets(grouped, "new")) == {("three", 0), ("three", 2)}
 
 
+@pytest.mark.parametrize("kafka", [False, True])
+def test_an_offset_that_is_not_committed_is_not_shifted(grouped, kafka):
+    where = ("--reset-offsets", "--group", "a", "--topic", "one", "--topic", "three:0,1", "--shift-by", "1")
+    for more in ([], ["--execute"]):
+        said = grouped("groups", *where, *more, kafka=kafka, code=1).stderr
+        assert "Cannot shift offset for partition three-1 since there is no current committed offset" in said
+    assert offsets(grouped, "a") == {("one", 0): 40, ("three", 0): 0}
+
+
 def test_reset_by_a_file(grouped, tmp_path):
     exported = grouped.out("groups", "reset-offsets", "a", "--all-topics", "--to-current", "--export")
     assert exported == "one,0,40\nthree,0,0\n"
