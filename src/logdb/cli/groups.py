@@ -27,6 +27,8 @@ from logdb.errors import UnknownGroup
 from logdb.model import INTERNAL_TOPICS, TopicPartition
 
 _TYPE = "Classic"  # of every group, as Kafka names it
+_STATES = ("Assigning", "CompletingRebalance", "Dead", "Empty", "PreparingRebalance", "Reconciling", "Stable")  # Kafka's
+_TYPES = ("Classic", "Consumer")
 _FLAGS = ActionFlags(
     "kafka-consumer-groups",
     "list",
@@ -195,7 +197,12 @@ def list_all(session: Session, *, with_state: bool, with_type: bool = False, sta
 
     Args:
         states, types: Only these, with commas between; empty: all.
+
+    Raises:
+        click.ClickException: There is no such state or type.
     """
+    _check_list("state list", "states", states, _STATES)
+    _check_list("types list", "types", types, _TYPES)
     with session.read() as db:
         found = [group for group in db.groups() if is_among(group.state, states) and is_among(_TYPE, types)]
     if session.as_json:
@@ -209,9 +216,14 @@ def list_all(session: Session, *, with_state: bool, with_type: bool = False, sta
         say("no groups yet")
 
 
+def _check_list(what: str, which: str, wanted: str, valid: Sequence[str]) -> None:
+    if not all(is_among(one, ",".join(valid)) for one in wanted.split(",") if one.strip()):
+        raise click.ClickException(f"Invalid {what} {wanted!r}. Valid {which} are: {', '.join(valid)}")
+
+
 def is_among(name: str, wanted: str) -> bool:
     """Whether a name is among those with commas between, in upper or lower case; all are among none."""
-    return not wanted or name.lower() in {one.strip().lower() for one in wanted.split(",")}
+    return not wanted or name.strip().lower() in {one.strip().lower() for one in wanted.split(",")}
 
 
 def describe_all(session: Session, names: Sequence[str], what: str, *, every: bool, verbose: bool = False) -> None:
@@ -309,20 +321,23 @@ def target_of(
     Raises:
         click.UsageError: There is none, or there are several.
     """
-    given = [
-        *([Target("earliest")] if to_earliest else []),
-        *([Target("latest")] if to_latest else []),
-        *([Target("current")] if to_current else []),
-        *([Target("offset", to_offset)] if to_offset is not None else []),
-        *([Target("time", to_datetime)] if to_datetime is not None else []),
-        *([Target("shift", shift_by)] if shift_by is not None else []),
-        *([Target("duration", by_duration)] if by_duration is not None else []),
-        *([Target("from-file", offsets=parse_offsets(from_file.read()))] if from_file is not None else []),
-    ]
-    if len(given) != 1:
-        ways = "--to-earliest, --to-latest, --to-current, --to-offset, --to-datetime, --shift-by, --by-duration, --from-file"
-        raise click.UsageError(f"name a target: one of {ways}")
-    return given[0]
+    ways = {
+        "--to-earliest": Target("earliest") if to_earliest else None,
+        "--to-latest": Target("latest") if to_latest else None,
+        "--to-current": Target("current") if to_current else None,
+        "--to-offset": None if to_offset is None else Target("offset", to_offset),
+        "--to-datetime": None if to_datetime is None else Target("time", to_datetime),
+        "--shift-by": None if shift_by is None else Target("shift", shift_by),
+        "--by-duration": None if by_duration is None else Target("duration", by_duration),
+        "--from-file": None if from_file is None else Target("from-file", offsets=parse_offsets(from_file.read())),
+    }
+    given = {flag: target for flag, target in ways.items() if target is not None}
+    if len(given) > 1:
+        raise click.UsageError(f"give only one target, not {len(given)}: {' and '.join(given)}")
+    if not given:
+        raise click.UsageError(f"name a target: one of {', '.join(ways)}")
+    (target,) = given.values()
+    return target
 
 
 def targets(*, hidden: bool = False) -> Callable[[Function], Function]:
@@ -402,7 +417,8 @@ def groups(
             )
         case "reset-offsets":
             target = target_of(**where)  # type: ignore[arg-type]  # click has made them what they are to be
-            execute = execute and not dry_run
+            if execute and dry_run:
+                raise click.UsageError("--reset-offsets takes only one of --execute and --dry-run")
             reset(session, names, target, patterns, all_topics=all_topics, every=all_groups, execute=execute, export=export)
         case "delete":
             delete_all(session, names, every=all_groups, execute=execute or session.kafka)

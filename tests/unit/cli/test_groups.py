@@ -131,8 +131,9 @@ def test_reset_by_a_file(grouped, tmp_path):
 
 def test_as_kafka_resets(grouped):
     where = ["--reset-offsets", "--group", "a", "--topic", "one", "--to-earliest"]
-    for more in ([], ["--dry-run"], ["--dry-run", "--execute"]):
-        grouped("groups", *where, *more, kafka=True)
+    for more, code in (([], 0), (["--dry-run"], 0), (["--dry-run", "--execute"], 2)):
+        said = grouped("groups", *where, *more, kafka=True, code=code).stderr
+        assert ("only one of --execute and --dry-run" in said) == (code == 2)
         assert offsets(grouped, "a")["one", 0] == 40
     grouped("groups", *where, "--execute", kafka=True)
     assert offsets(grouped, "a")["one", 0] == 0
@@ -165,6 +166,11 @@ def test_kafka_s_list_by_state_and_type(grouped):
     assert out("--type") == [["GROUP", "TYPE"], ["a", "Classic"], ["b", "Classic"]]
     assert out("--type", "classic", "--state") == [["GROUP", "TYPE", "STATE"], ["a", "Classic", "Empty"], ["b", "Classic", "Empty"]]
     assert out("--type", "consumer") == [["GROUP", "TYPE"]]
+    for flag, words in (
+        ("--state", "state list 'stable,Foo'. Valid states are: Assigning, "),
+        ("--type", "types list 'stable,Foo'. Valid"),
+    ):
+        assert f"Invalid {words}" in grouped("groups", "--list", flag, "stable,Foo", kafka=True, code=1).stderr
 
 
 def test_kafka_s_members_and_state(grouped):
@@ -222,7 +228,7 @@ def test_delete_offsets(grouped):
     ("args", "words"),
     [
         (["reset-offsets", "a", "-t", "one"], "name a target"),
-        (["reset-offsets", "a", "-t", "one", "--to-latest", "--to-earliest"], "one of"),
+        (["reset-offsets", "a", "-t", "one", "--to-latest", "--to-offset", "3"], "only one target, not 2: --to-latest and --to-offset"),
         (["reset-offsets", "a", "--to-latest"], "name partitions"),
         (["reset-offsets", "a", "-t", "one:x", "--to-latest"], "no partitions"),
         (["reset-offsets", "a", "-t", "nosuch", "--to-latest"], "unknown topic"),
