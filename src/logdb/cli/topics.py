@@ -18,7 +18,7 @@ from logdb.cli.params import CONFIG_KEY, PAIR, TOPIC, matching_names
 from logdb.cli.session import Session, common, pass_session
 from logdb.cli.units import Kind
 from logdb.errors import UnknownTopic
-from logdb.model import BY_DEFAULT, PartitionInfo, TopicInfo, in_sync_count_min
+from logdb.model import BY_DEFAULT, PartitionInfo, TopicInfo, colliding, in_sync_count_min
 
 Pairs = Sequence[tuple[str, str]]
 Lines = Literal["all", "with overrides", "at min isr", "under min isr", "under replicated", "unavailable"]
@@ -190,7 +190,10 @@ def by_flags(
     elif action == "alter":
         with session.write() as db:
             for name in _named(db, topic, quiet=quiet):
-                added = None if placed is None else placed[db.describe_topic(name).partition_count :]
+                count = db.describe_topic(name).partition_count
+                if session.kafka and partitions == count:
+                    raise click.ClickException(f"Topic {name} already has {count} partition(s).")
+                added = None if placed is None else placed[count:]
                 db.alter_topic(name, partitions=partitions, assignments=added, config=changes(config, dropped))
     else:
         with session.read() as db:
@@ -201,13 +204,13 @@ def by_flags(
 def _show(session: Session, action: str, topic: str | None, *, lines: Lines, quiet: bool, internal: bool) -> None:
     """``list`` and ``describe`` of ``by_flags``."""
     with session.read() as db:
-        names = _named(db, topic, quiet=quiet, internal=internal)
+        names = _named(db, topic, quiet=quiet or (session.kafka and action == "list"), internal=internal)
         topics = [_chosen(db.describe_topic(name), lines) for name in names] if action == "describe" else []
     topics = [info for info in topics if info.partitions and (info.config or lines != "with overrides")]
     if session.as_json:
         emit([described(info) for info in topics] if action == "describe" else names)
     elif action == "list":
-        click.echo("".join(f"{name}\n" for name in names), nl=False)
+        click.echo("\n".join(names), nl=bool(names) or session.kafka)  # kafka-topics ends no names by a line end, too
     else:
         for info in topics:
             print_as_kafka(info, lines=lines)
@@ -227,7 +230,10 @@ def _create(
     if placed is not None and (partitions, replication_factor) != (None, None):
         raise click.UsageError("--replica-assignment names all replicas of a new topic: without --partitions and --replication-factor")
     with session.write(create=True) as db:
-        is_there = session.kafka and quiet and topic in [one.name for one in db.topics(internal=True)]
+        known = [one.name for one in db.topics(internal=True)] if session.kafka else []
+        is_there = quiet and topic in known
+        if topic not in known and (other := colliding(topic, known)):
+            raise click.ClickException(f"Topic '{topic}' collides with existing topic: {other}")
         info = db.create_topic(
             topic,
             partitions=partitions or BY_DEFAULT,
