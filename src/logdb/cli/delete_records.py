@@ -14,7 +14,7 @@ import logdb
 from logdb.cli.output import counted, emit, say, table
 from logdb.cli.params import TOPIC
 from logdb.cli.session import Session, common, pass_session
-from logdb.errors import OffsetOutOfRange
+from logdb.errors import LogdbError, OffsetOutOfRange
 from logdb.model import TopicPartition
 
 END = -1
@@ -58,6 +58,17 @@ def planned(db: "logdb.Database", before: Mapping[TopicPartition, int]) -> list[
     return rows
 
 
+def delete_as_kafka(session: Session, db: "logdb.Database", before: Mapping[TopicPartition, int]) -> None:
+    """Delete in each partition by itself, and print as kafka-delete-records does."""
+    click.echo("Executing records delete operation\nRecords delete operation completed:")
+    for where, wanted in before.items():
+        try:
+            click.echo(f"partition: {where}\tlow_watermark: {db.delete_records(*where, wanted)}")
+        except LogdbError as error:
+            click.echo(f"partition: {where}\terror: {error}")
+            session.exit_code = 1
+
+
 @click.command(short_help="Delete a partition's records before an offset; shows it first.")
 @common
 @click.argument("topic_argument", metavar="[TOPIC]", required=False, type=TOPIC)
@@ -93,17 +104,14 @@ def delete_records(
     before = (
         offsets_of(offset_json_file.read()) if offset_json_file is not None else {TopicPartition(str(name), partition): int(offset or 0)}
     )
-    execute = execute or session.kafka
+    if session.kafka:
+        with session.write() as db:
+            delete_as_kafka(session, db, before)
+        return
     with session.write() if execute else session.read() as db:
         rows = planned(db, before)
-        if session.kafka:
-            click.echo("Executing records delete operation\nRecords delete operation completed:")
         for row, (where, wanted) in zip(rows, before.items(), strict=True) if execute else ():
             row["new_start_offset"] = db.delete_records(*where, wanted)
-            if session.kafka:
-                click.echo(f"partition: {where}\tlow_watermark: {row['new_start_offset']}")
-    if session.kafka:
-        return
     if session.as_json:
         emit({"executed": execute, "partitions": rows})
         return

@@ -23,7 +23,7 @@ from logdb.cli.units import DURATION
 from logdb.client.administration import GroupOffset
 from logdb.coordinator.events import GroupInfo, MemberInfo
 from logdb.coordinator.records import partition_of
-from logdb.errors import UnknownGroup
+from logdb.errors import LogdbError, UnknownGroup, UnknownPartition, UnknownTopic
 from logdb.model import INTERNAL_TOPICS, TopicPartition
 
 _TYPE = "Classic"  # of every group, as Kafka names it
@@ -43,8 +43,18 @@ _FLAGS = ActionFlags(
 # ---------------------------------------------------------------- what both ways do
 
 
-def selected(db: "logdb.Database", group_id: str, patterns: Sequence[str], *, all_topics: bool) -> list[TopicPartition]:
+def selected(
+    db: "logdb.Database",
+    group_id: str,
+    patterns: Sequence[str],
+    *,
+    all_topics: bool,
+    missing: dict[tuple[str, int | None], LogdbError] | None = None,
+) -> list[TopicPartition]:
     """The partitions that ``--topic`` (a name, or name:0,2) and ``--all-topics`` (those with committed offsets) name.
+
+    Args:
+        missing: Gets the partitions, or topics, that do not exist; None: they are raised.
 
     Raises:
         click.UsageError: No topic is named.
@@ -58,12 +68,20 @@ def selected(db: "logdb.Database", group_id: str, patterns: Sequence[str], *, al
     for pattern in patterns:
         topic, _, named = pattern.partition(":")
         try:
-            wanted = sorted(numbers(named)) if named else range(db.describe_topic(topic).partition_count)
+            wanted: Sequence[int | None] = sorted(numbers(named)) if named else [None]
         except ValueError:
             raise click.BadParameter(f"{named!r} are no partitions; write {topic}:0,2", param_hint="--topic") from None
         for partition in wanted:
-            db.log(topic, partition)  # check that it exists
-            found.append(TopicPartition(topic, partition))
+            try:
+                if partition is None:
+                    found += [TopicPartition(topic, number) for number in range(db.describe_topic(topic).partition_count)]
+                else:
+                    db.log(topic, partition)  # check that it exists
+                    found.append(TopicPartition(topic, partition))
+            except (UnknownTopic, UnknownPartition) as error:
+                if missing is None:
+                    raise
+                missing[topic, partition] = error
     return found
 
 
@@ -288,15 +306,17 @@ def delete_all(session: Session, names: Sequence[str], *, every: bool, execute: 
 
 
 def delete_some(session: Session, group_id: str, patterns: Sequence[str], *, execute: bool) -> None:
+    missing: dict[tuple[str, int | None], LogdbError] | None = {} if session.kafka else None
     with session.write() if execute else session.read() as db:
-        partitions = selected(db, group_id, patterns, all_topics=False)
+        partitions = selected(db, group_id, patterns, all_topics=False, missing=missing)
         named_groups(db, [group_id])
-        if execute:
+        if execute and partitions:
             db.delete_group_offsets(group_id, partitions)
+    session.exit_code = 1 if missing else 0
     if session.as_json:
         emit({"executed": execute, "group": group_id, "partitions": [str(partition) for partition in partitions]})
     elif session.kafka:
-        groups_as_kafka.show_deleted_offsets(group_id, partitions)
+        groups_as_kafka.show_deleted_offsets(group_id, partitions, missing or {})
     else:
         verb = "forgot" if execute else "would forget"
         say(f"{verb} the offsets of group {group_id} in {', '.join(map(str, partitions))}" + ("" if execute else "; --execute does it"))

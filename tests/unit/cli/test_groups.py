@@ -154,6 +154,16 @@ def test_kafka_s_resets_and_deletions(grouped):
         "TOPIC           PARTITION  STATUS         \n"
         "one             0          Successful     \n"
     )
+    told = grouped("groups", "--delete-offsets", *where[:2], "--topic", "three:0,7,8", "--topic", "no", kafka=True, code=1).stdout
+    assert told.splitlines()[1] == "Error: Encountered some partition-level error, see the follow-up details."
+    assert [line.split()[:3] for line in told.splitlines()[4:]] == [
+        ["no", "-", "Error:"],
+        ["three", "0", "Successful"],
+        ["three", "7", "Error:"],
+        ["three", "8", "Error:"],
+    ]
+    assert "'a'" in grouped("groups", "--describe", "--group", "a", kafka=True, code=2).stderr, "it is gone with its last offset"
+    out("--reset-offsets", *where[:2], "--topic", "one", "--to-latest", "--execute")
     assert out("--delete", "--all-groups") == "Deletion of requested consumer groups ('a', 'b') was successful.\n"
 
 
