@@ -18,7 +18,7 @@ from logdb.cli.params import OFFSET_SPEC, PAIR, TIME, TOPIC, JavaClass, OffsetSp
 from logdb.cli.properties import read as read_properties
 from logdb.cli.session import Session, common, pass_session
 from logdb.cli.topics import Pairs
-from logdb.cli.units import MILLISECONDS
+from logdb.cli.units import MILLISECONDS, WholeNumber
 from logdb.errors import UnknownTopic
 from logdb.model import TOPIC_CONFIGS
 
@@ -265,7 +265,7 @@ Examples:
 @click.argument("topic_argument", metavar="[TOPIC]", required=False, type=TOPIC)
 @click.option("-t", "--topic", type=TOPIC, help="The same as TOPIC.", hidden=True)
 @click.option("--include", "--whitelist", metavar="REGEX", help="All topics whose name matches, instead of one.")
-@click.option("-p", "--partition", "partitions", type=click.IntRange(min=0), multiple=True, help="Only this partition.")
+@click.option("-p", "--partition", "partitions", type=WholeNumber(min=0), multiple=True, help="Only this partition.")
 @click.option("--from-beginning", is_flag=True, help="Begin at the oldest record (the default).")
 @click.option(
     "-o",
@@ -282,7 +282,7 @@ Examples:
     type=click.Choice(_ISOLATION_LEVELS),
     help="read_committed: without records of open and aborted transactions.",
 )
-@click.option("-c", "--max-messages", metavar="N", type=click.IntRange(min=-1), help="End after so many records.")
+@click.option("-c", "--max-messages", metavar="N", type=WholeNumber(min=-1), help="End after so many records.")
 @click.option("--follow/--exit", " /-e", default=None, help="At the end: wait for more, or exit (the default).")
 @click.option("--timeout-ms", metavar="N", type=MILLISECONDS, help="Wait for more, and end when none came for so long; 10s is 10000.")
 @click.option("-f", "--format", "text", metavar="FORMAT", help="kcat's format, such as '%k: %s\\n'.")

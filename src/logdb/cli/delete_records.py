@@ -14,6 +14,7 @@ import logdb
 from logdb.cli.output import counted, emit, say, table
 from logdb.cli.params import TOPIC
 from logdb.cli.session import Session, common, pass_session
+from logdb.cli.units import WholeNumber
 from logdb.errors import LogdbError, OffsetOutOfRange
 from logdb.model import TopicPartition
 
@@ -78,8 +79,8 @@ def delete_as_kafka(session: Session, db: "logdb.Database", before: Mapping[Topi
     help='{"partitions": [{"topic": "t", "partition": 0, "offset": 10}], "version": 1}; - reads stdin.',
 )
 @click.option("-t", "--topic", type=TOPIC, help="The same as TOPIC; needed without a file.")
-@click.option("-p", "--partition", type=click.IntRange(min=0), default=0, show_default=True, help="Its partition.")
-@click.option("-o", "--offset", type=click.IntRange(min=-1), help="Delete the records before this offset; -1: all present ones.")
+@click.option("-p", "--partition", type=WholeNumber(min=0), default=0, show_default=True, help="Its partition.")
+@click.option("-o", "--offset", type=WholeNumber(min=-1), help="Delete the records before this offset; -1: all present ones.")
 @click.option("--execute", "--yes", "execute", is_flag=True, help="Delete; otherwise only show the offsets.")
 @pass_session
 def delete_records(

@@ -19,7 +19,7 @@ from logdb.cli.output import counted, emit, say, table
 from logdb.cli.params import TIME, TOPIC
 from logdb.cli.reset import Target, parse_offsets, planned, written_offsets
 from logdb.cli.session import Function, Session, common, pass_session
-from logdb.cli.units import DURATION
+from logdb.cli.units import DURATION, WholeNumber
 from logdb.client.administration import GroupOffset
 from logdb.coordinator.events import GroupInfo, MemberInfo
 from logdb.coordinator.records import partition_of
@@ -366,7 +366,7 @@ def targets(*, hidden: bool = False) -> Callable[[Function], Function]:
         click.option("--to-earliest", is_flag=True, hidden=hidden, help="To the begin of each partition."),
         click.option("--to-latest", is_flag=True, hidden=hidden, help="To its end."),
         click.option("--to-current", is_flag=True, hidden=hidden, help="To where the group is (to write it down with --export)."),
-        click.option("--to-offset", type=click.IntRange(min=0), hidden=hidden, help="To this offset, or the nearest there is."),
+        click.option("--to-offset", type=WholeNumber(min=0), hidden=hidden, help="To this offset, or the nearest there is."),
         click.option("--to-datetime", type=TIME, hidden=hidden, help="To the first record of that time: 2013-07-04T12:00:00, ms."),
         click.option("--shift-by", type=int, metavar="N", hidden=hidden, help="By so many records, back if negative."),
         click.option("--by-duration", type=DURATION, hidden=hidden, help="To the first record that is no older than: 1d, 90m, or PT1H30M."),

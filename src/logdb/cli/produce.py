@@ -22,6 +22,7 @@ from logdb.cli.params import PAIR, TOPIC, JavaClass
 from logdb.cli.properties import read as read_properties
 from logdb.cli.session import Session, common, pass_session
 from logdb.cli.topics import Pairs
+from logdb.cli.units import WholeNumber
 from logdb.errors import InvalidTopic, LogdbError, RecordTooLarge, UnknownTopic
 from logdb.model import DURABILITY_LEVELS, TOPIC_CONFIGS, Durability, RecordMetadata
 from logdb.store.check.report import Progress
@@ -317,7 +318,7 @@ def summary(session: Session, topic: str, sink: Sink, seconds: float) -> None:
 @common
 @click.argument("words", metavar="[TOPIC] [FILE]...", nargs=-1, type=TOPIC)
 @click.option("-t", "--topic", type=TOPIC, help="The topic; all other arguments are then files.")
-@click.option("-p", "--partition", type=click.IntRange(min=0), help="Append to this partition; otherwise the key chooses it.")
+@click.option("-p", "--partition", type=WholeNumber(min=0), help="Append to this partition; otherwise the key chooses it.")
 @click.option("-K", "--key-separator", metavar="TEXT", help="Lines are KEY, this, VALUE.")
 @click.option("-k", "--key", metavar="TEXT", help="The key of every record whose line has none.")
 @click.option("-H", "--header", "headers", type=PAIR, multiple=True, help="A header of every record: -H source=web.")

@@ -16,7 +16,7 @@ from logdb.cli.actions import ActionFlags, names
 from logdb.cli.output import counted, emit, say, size_text, table
 from logdb.cli.params import CONFIG_KEY, PAIR, TOPIC, matching_names
 from logdb.cli.session import Session, common, pass_session
-from logdb.cli.units import Kind
+from logdb.cli.units import Kind, WholeNumber
 from logdb.errors import UnknownTopic
 from logdb.model import BY_DEFAULT, PartitionInfo, TopicInfo, colliding, in_sync_count_min
 
@@ -293,7 +293,7 @@ _FLAGS = ActionFlags("kafka-topics", "list", "create", "describe", "alter", "del
 @common
 @_FLAGS.options
 @click.option("--topic", type=TOPIC, hidden=True)
-@click.option("--partitions", type=click.IntRange(min=1), hidden=True)
+@click.option("--partitions", type=WholeNumber(min=1), hidden=True)
 @click.option("--replication-factor", type=int, hidden=True)
 @click.option("--replica-assignment", "placed", type=ReplicaAssignment(), hidden=True)
 @click.option("--config", type=PAIR, multiple=True, hidden=True)
@@ -372,7 +372,7 @@ def list_topics(session: Session, internal: bool = False) -> None:
 @common
 @names("TOPIC...", "--topic")
 @click.option(
-    "-p", "--partitions", type=click.IntRange(min=1), help="How many partitions each gets.  [default: 1; in a cluster 2 for each broker]"
+    "-p", "--partitions", type=WholeNumber(min=1), help="How many partitions each gets.  [default: 1; in a cluster 2 for each broker]"
 )
 @click.option("-r", "--replication-factor", type=int, help="How many nodes of a cluster have each partition; a directory is one.")
 @click.option("-c", "--config", type=PAIR, multiple=True, help="A config of the topics, such as -c retention.ms=3600000.")
@@ -432,7 +432,7 @@ def describe(session: Session, names: Sequence[str]) -> None:
 @topics.command()
 @common
 @names("TOPIC", "--topic", kind=TOPIC, one=True)
-@click.option("-p", "--partitions", type=click.IntRange(min=1), help="The new number of partitions; it can only increase.")
+@click.option("-p", "--partitions", type=WholeNumber(min=1), help="The new number of partitions; it can only increase.")
 @click.option("-c", "--config", type=PAIR, multiple=True, help="Set a config.")
 @click.option("-d", "--delete-config", "dropped", type=CONFIG_KEY, multiple=True, help="Restore the default of a config.")
 @pass_session

@@ -41,7 +41,7 @@ def test_at_a_time(logdb_command):
         (["one:1"], "no partition 1"),
         (["one:x"], "TOPIC:0"),
         (["one", "--partitions", "x"], "0,2"),
-        (["one", "--time", "-7"], "-1 (latest)"),
+        (["one", "--time", "-7"], "latest (-1)"),
         (["one", "--time", "x"], "1970"),
         (["-t", "["], "regular expression"),
     ],
