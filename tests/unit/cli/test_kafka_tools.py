@@ -8,7 +8,7 @@ import pytest
 
 from logdb.cli import KAFKA_TOOLS
 from logdb.cli.app import arguments
-from logdb.cli.kafka_tools import translated
+from logdb.cli.kafka_tools import NOT_HERE, translated
 
 
 @pytest.mark.parametrize("tool", KAFKA_TOOLS)
@@ -95,6 +95,16 @@ def test_the_docs_name_every_tool():
     rows = [line.split("|")[1:3] for line in lines if line.startswith("| `")]
     named = {tool.strip(" `"): (verb.strip(" `").split() or [tool.strip(" `")])[0] for tool, verb in rows}
     assert named == KAFKA_TOOLS
+
+
+@pytest.mark.parametrize("tool", NOT_HERE)
+def test_a_tool_that_is_not_here_says_what_to_do(logdb_command, tool):
+    for name in (tool, f"{tool}.sh"):
+        told = logdb_command(name, "--bootstrap-server", "h:1", code=2).stderr
+        assert f"logdb has no {name}: {NOT_HERE[tool]}" in told
+    docs = (Path(__file__).parents[3] / "docs" / "kafka.md").read_text().split("## Kafka's tools")[1].split("\n## ")[0]
+    assert f"`{tool}`" in docs
+    assert tool not in KAFKA_TOOLS
 
 
 def test_properties_of_a_consumer(filled, tmp_path):
