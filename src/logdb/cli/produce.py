@@ -147,6 +147,10 @@ class Sink:
             click.ClickException: A line lacks a separator; the lines before it were appended.
             RecordTooLarge: So is a line; the lines before it were appended.
         """
+        size_bytes = sum(map(len, lines))
+        if size_bytes <= self._size_bytes_max:
+            self._append_lines(lines, size_bytes)
+            return
         begin = 0
         for number, line in enumerate(lines):
             if len(line) > self._size_bytes_max:  # alone, so that an error is of this line
@@ -155,7 +159,7 @@ class Sink:
                 begin = number + 1
         self._append_lines(lines[begin:])
 
-    def _append_lines(self, lines: Sequence[bytes]) -> None:
+    def _append_lines(self, lines: Sequence[bytes], size_bytes: int | None = None) -> None:
         if not lines:
             return
         try:
@@ -173,7 +177,7 @@ class Sink:
                 )
                 raise
             self.record_count += len(lines)
-            self.size_bytes += sum(map(len, lines))
+            self.size_bytes += sum(map(len, lines)) if size_bytes is None else size_bytes
 
     def finish(self) -> None:
         """All lines were appended."""
