@@ -92,6 +92,12 @@ def test_kafka_s_reader_takes_the_line_ends_of_windows(empty):
     assert [value for _, value, _ in values(empty)] == [b"v", b"", b"w\r", b"last", b"own\r"]
 
 
+def test_a_record_without_a_key_that_the_topic_needs(empty):
+    empty("topics", "create", "table", "-c", "cleanup.policy=compact")
+    told = empty("produce", "table", stdin="v\n", code=2).stderr
+    assert "topic table is compacted: every record needs a key (config cleanup.policy)" in told
+
+
 def test_line_too_large_is_named_with_its_topic(empty):
     empty("topics", "create", "short", "-c", "max.message.bytes=1200")
     result = empty("produce", "short", stdin="a\nb\n" + "c" * 1200 + "\nd\n", code=2)
