@@ -128,6 +128,12 @@ def check_topic_name(name: object) -> str:
     return name
 
 
+def colliding(name: str, known: Iterable[str]) -> str | None:
+    """A topic of another name that is the same with ``_`` in place of each ``.``; Kafka creates no topic beside such a one."""
+    alike = name.replace(".", "_")
+    return next((other for other in known if other != name and other.replace(".", "_") == alike), None)
+
+
 def check_topic_id(topic_id: object) -> str:
     """Return ``topic_id`` if it is valid: it becomes part of directory names.
 

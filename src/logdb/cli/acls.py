@@ -194,12 +194,16 @@ def described(acl: Acl) -> dict[str, str]:
     return {**acl._asdict(), "principal": str(acl.principal)}
 
 
-def show(session: Session, acls: Sequence[Acl]) -> None:
-    """Show ACLs on stdout."""
+def show(session: Session, acls: Sequence[Acl], principals: Sequence[Principal] = ()) -> None:
+    """Show ACLs on stdout; ``principals``: those whose ACLs were asked for."""
     if session.as_json:
         emit([described(acl) for acl in acls])
     elif session.kafka:
-        print_as_kafka("Current ACLs for resource", acls)
+        for principal in dict.fromkeys(principals):
+            click.echo(f"ACLs for principal `{principal}`")
+            print_as_kafka("Current ACLs for resource", [acl for acl in acls if acl.principal == principal])
+        if not principals:
+            print_as_kafka("Current ACLs for resource", acls)
     elif acls:
         columns = ("RESOURCE", "NAME", "PATTERN", "PERMISSION", "PRINCIPAL", "HOST", "OPERATION")
         table(columns, [_order(acl) for acl in acls])
@@ -208,13 +212,14 @@ def show(session: Session, acls: Sequence[Acl]) -> None:
 
 
 def print_as_kafka(title: str, acls: Sequence[Acl]) -> None:
-    """``kafka-acls``'s lines."""
+    """``kafka-acls``'s lines; it leaves a blank behind the title, and before the first line, of ACLs that are added."""
+    blank = " " if title.startswith("Adding") else ""
     for (kind, name, pattern), together in groupby(acls, key=lambda acl: (acl.resource_type, acl.name, acl.pattern_type)):
         words = f"resourceType={spelled(kind)}, name={name}, patternType={spelled(pattern)}"
-        click.echo(f"{title} `ResourcePattern({words})`: ")
-        for acl in together:
+        click.echo(f"{title} `ResourcePattern({words})`:{blank}")
+        for number, acl in enumerate(together):
             who = f"principal={acl.principal}, host={acl.host}, operation={spelled(acl.operation)}"
-            click.echo(f" \t({who}, permissionType={spelled(acl.permission)}) ")
+            click.echo(f"{blank if not number else ''}\t({who}, permissionType={spelled(acl.permission)})")
         click.echo()
 
 
@@ -240,7 +245,7 @@ def list_all(session: Session, given: Given) -> None:
     """Show the ACLs that match the options."""
     with secured.opened(session) as admin:
         found = admin.acls()
-    show(session, matching(given, found))
+    show(session, matching(given, found), given.principals)
 
 
 def remove_all(session: Session, given: Given, *, execute: bool) -> None:

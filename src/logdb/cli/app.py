@@ -114,6 +114,8 @@ class Root(click.Group):
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in VERBS and args[0] not in _TOOLS_ALONE and not args[0].startswith("-") and not ctx.resilient_parsing:
+            if (instead := kafka_tools.NOT_HERE.get(args[0].removesuffix(".sh"))) is not None:
+                ctx.fail(f"logdb has no {args[0]}: {instead}")
             near = difflib.get_close_matches(args[0], VERBS, n=1)
             hint = f"did you mean {near[0]!r}?" if near else "see 'logdb --help'."
             ctx.fail(f"No such command {args[0]!r}: {hint}")

@@ -16,6 +16,7 @@ import click
 import logdb
 from logdb.cli.output import emit, progress, say, table
 from logdb.cli.session import Session, here, pass_session
+from logdb.cli.units import WholeNumber
 from logdb.store.check.report import Progress
 
 VALUE_SIZE_BYTES, KEY_SIZE_BYTES = 100, 16
@@ -96,8 +97,8 @@ def measure(directory: str, record_count: int, value_size_bytes: int, bar: Progr
 
 @click.command(short_help="Measure appends and reads on this machine.")
 @here
-@click.option("-n", "--records", "record_count", type=click.IntRange(min=CALL_COUNT), default=1_000_000, show_default=True, help="Records.")
-@click.option("-s", "--value-size", type=click.IntRange(min=1, max=500_000), default=VALUE_SIZE_BYTES, show_default=True, help="Bytes.")
+@click.option("-n", "--records", "record_count", type=WholeNumber(min=CALL_COUNT), default=1_000_000, show_default=True, help="Records.")
+@click.option("-s", "--value-size", type=WholeNumber(min=1, max=500_000), default=VALUE_SIZE_BYTES, show_default=True, help="Bytes.")
 @click.option("--scratch", type=click.Path(exists=True, file_okay=False, writable=True), help="Disk to measure, if not the temporary one.")
 @pass_session
 def bench(session: Session, record_count: int, value_size: int, scratch: str | None) -> None:

@@ -9,7 +9,7 @@ import click
 from logdb.cli.output import counted, emit, say, table
 from logdb.cli.params import TARGET
 from logdb.cli.session import Function, Session, here, pass_session
-from logdb.cli.units import MILLISECONDS, Kind
+from logdb.cli.units import MILLISECONDS, Kind, WholeNumber
 from logdb.errors import missing_package
 
 CLUSTER = "logdb.cluster"
@@ -144,7 +144,7 @@ def join(session: Session, /, directory: str, config: str) -> None:
 
 
 @cluster.command(short_help="Take a node's controller out of the quorum.")
-@click.argument("node", metavar="NODE", type=click.IntRange(1))
+@click.argument("node", metavar="NODE", type=WholeNumber(1))
 @click.option(
     "--cluster", "config", metavar="FILE", envvar="LOGDB_CLUSTER", default="cluster.toml", help="The cluster.toml of another node."
 )
@@ -245,7 +245,7 @@ def _state_of(broker: Mapping[str, Any]) -> str:
 
 
 @brokers.command(short_help="Let other brokers lead what one leads.")
-@click.argument("node", metavar="NODE", type=click.IntRange(1))
+@click.argument("node", metavar="NODE", type=WholeNumber(1))
 @click.option("--cancel", is_flag=True, help="Let it lead again; a restart of the node does so, too.")
 @click.option("--timeout", type=MILLISECONDS, default=60_000, metavar="TIME", help="How long to wait.  [default: 60s]")
 @cluster_option

@@ -10,6 +10,7 @@ from logdb.cli.actions import names
 from logdb.cli.output import counted, emit, say, size_text, table
 from logdb.cli.params import TOPIC
 from logdb.cli.session import Session, common, pass_session
+from logdb.cli.units import WholeNumber
 
 
 class Compacted(NamedTuple):
@@ -35,7 +36,7 @@ def compacted(db: "logdb.Database", topic: str, partition: int) -> Compacted:
 @click.command(short_help="Keep only the latest record of each key, now.")
 @common
 @names("TOPIC...", "--topic", kind=TOPIC)
-@click.option("-p", "--partition", type=click.IntRange(min=0), help="One partition; otherwise all.")
+@click.option("-p", "--partition", type=WholeNumber(min=0), help="One partition; otherwise all.")
 @pass_session
 def compact(session: Session, names: Sequence[str], partition: int | None) -> None:
     """Compact topics whose cleanup.policy says so.

@@ -114,7 +114,10 @@ def alter(session: Session, entity: Entity, added: Mapping[str, str], dropped: S
     elif entity.name and names <= {*get_args(Mechanism)}:
         _alter_credentials(session, entity.name, added, dropped)
     else:
-        raise click.UsageError(f"a user has either {', '.join(_RATES)} or, by its name, {', '.join(get_args(Mechanism))}")
+        unknown = sorted(names - _RATES.keys() - {*get_args(Mechanism)} or names)
+        raise click.UsageError(
+            f"{', '.join(unknown)}: a user has either {', '.join(_RATES)} or, by its name, {', '.join(get_args(Mechanism))}"
+        )
     if entity.name:
         click.echo(f"Completed updating config for {entity.one} {entity.name}.")
     else:

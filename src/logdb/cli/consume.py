@@ -18,7 +18,7 @@ from logdb.cli.params import OFFSET_SPEC, PAIR, TIME, TOPIC, JavaClass, OffsetSp
 from logdb.cli.properties import read as read_properties
 from logdb.cli.session import Session, common, pass_session
 from logdb.cli.topics import Pairs
-from logdb.cli.units import MILLISECONDS
+from logdb.cli.units import MILLISECONDS, WholeNumber
 from logdb.errors import UnknownTopic
 from logdb.model import TOPIC_CONFIGS
 
@@ -119,30 +119,36 @@ def stream_of_server(sources: Sequence[Source], *, timeout_ms: int | None) -> It
             grown.wait()
 
 
-def write(records: Iterator[Record | None], render: Render, count_max: int | None) -> int:
-    """Write records to stdout, and flush when there are no more for now.
+def write(records: Iterator[Record | None], render: Render, count_max: int | None, *, counted: bool = False) -> None:
+    """Write records to stdout, and flush when there are no more for now, and at the end, also by an error or a signal.
 
-    Returns:
-        The number of records written.
+    ``counted``: say at the end how many.
     """
-    out = sys.stdout.buffer
-    count, parts = 0, []
-    if count_max == 0:
-        return 0
-    for record in records:
-        if record is not None:
-            parts.append(render(record))
-            count += 1
-        if record is None or count == count_max or len(parts) == FLUSH_COUNT:
-            out.write(b"".join(parts))
-            parts.clear()
-            if record is None:
-                out.flush()
-        if count == count_max:
-            break
-    out.write(b"".join(parts))
-    out.flush()
-    return count
+    out, count = sys.stdout.buffer, 0
+    parts: list[bytes] = []
+
+    def flush(*, through: bool) -> None:
+        nonlocal count
+        ready = b"".join(parts)
+        count += len(parts)
+        parts.clear()  # first, so that a signal does not have them written twice
+        out.write(ready)
+        if through:
+            out.flush()
+
+    try:
+        for record in records if count_max != 0 else ():
+            if record is not None:
+                parts.append(render(record))
+            is_last = count + len(parts) == count_max
+            if record is None or is_last or len(parts) == FLUSH_COUNT:
+                flush(through=record is None)
+            if is_last:
+                break
+    finally:
+        flush(through=True)
+        if counted:
+            say(f"Processed a total of {count} messages")
 
 
 # ---------------------------------------------------------------- the verb
@@ -166,13 +172,18 @@ def open_sources(
     begin: OffsetSpec,
     end: OffsetSpec | None,
     isolation_level: "IsolationLevel",
+    otherwise: OffsetSpec | None,
 ) -> list[Source]:
+    """``otherwise``: where to begin in a partition that does not have the offset; None: that is an error when it is read."""
     sources = []
     for name in names:
         for partition in partitions or range(db.describe_topic(name).partition_count):
             log = db.log(name, partition)
             end_offset = None if end is None else offset_of(log, end)
-            sources.append(Source(log, offset_of(log, begin), end_offset, isolation_level))
+            position = offset_of(log, begin)
+            if otherwise is not None and not log.start_offset <= position <= log.end_offset:
+                position = offset_of(log, otherwise)
+            sources.append(Source(log, position, end_offset, isolation_level))
     return sources
 
 
@@ -254,7 +265,7 @@ Examples:
 @click.argument("topic_argument", metavar="[TOPIC]", required=False, type=TOPIC)
 @click.option("-t", "--topic", type=TOPIC, help="The same as TOPIC.", hidden=True)
 @click.option("--include", "--whitelist", metavar="REGEX", help="All topics whose name matches, instead of one.")
-@click.option("-p", "--partition", "partitions", type=click.IntRange(min=0), multiple=True, help="Only this partition.")
+@click.option("-p", "--partition", "partitions", type=WholeNumber(min=0), multiple=True, help="Only this partition.")
 @click.option("--from-beginning", is_flag=True, help="Begin at the oldest record (the default).")
 @click.option(
     "-o",
@@ -271,7 +282,7 @@ Examples:
     type=click.Choice(_ISOLATION_LEVELS),
     help="read_committed: without records of open and aborted transactions.",
 )
-@click.option("-c", "--max-messages", metavar="N", type=click.IntRange(min=-1), help="End after so many records.")
+@click.option("-c", "--max-messages", metavar="N", type=WholeNumber(min=-1), help="End after so many records.")
 @click.option("--follow/--exit", " /-e", default=None, help="At the end: wait for more, or exit (the default).")
 @click.option("--timeout-ms", metavar="N", type=MILLISECONDS, help="Wait for more, and end when none came for so long; 10s is 10000.")
 @click.option("-f", "--format", "text", metavar="FORMAT", help="kcat's format, such as '%k: %s\\n'.")
@@ -311,6 +322,8 @@ def consume(
     writing in another process: that process has the groups. If it is a server, use -b URL.
     """
     client = session.servers.client_properties()
+    if group_id is not None and client.get("group.id", group_id) != group_id:
+        raise click.UsageError(f"two groups are given, {group_id!r} by --group and {client['group.id']!r} by the property group.id")
     group_id = group_id or client.get("group.id")
     from_beginning = from_beginning or (client.get("auto.offset.reset") == "earliest" and not places and timestamp is None)
     isolation_level = isolation_level or _isolation_level(client.get("isolation.level", "read_uncommitted"))
@@ -343,15 +356,15 @@ def consume(
         )
         count_max = None if max_messages == -1 else max_messages
         if group_id is None:
-            sources = open_sources(db, names, partitions, begin, end, isolation_level)
+            reset = OffsetSpec("beginning" if client.get("auto.offset.reset") == "earliest" else "end") if session.kafka else None
+            sources = open_sources(db, names, partitions, begin, end, isolation_level, reset)
             by_server = follow and session.bootstrap is not None
             records = (
                 stream_of_server(sources, timeout_ms=timeout_ms) if by_server else stream(sources, follow=follow, timeout_ms=timeout_ms)
             )
-            count = write(records, render, count_max)
+            write(records, render, count_max, counted=session.kafka)
         else:
             earliest = begin.kind == "beginning"
             with consume_group.member(db, names, group_id, from_beginning=earliest, isolation_level=isolation_level) as consumer:
-                count = write(consume_group.stream(consumer, follow=follow, timeout_ms=timeout_ms), render, count_max)
-    if session.kafka:
-        say(f"Processed a total of {count} messages")
+                records = consume_group.stream(consumer, follow=follow, timeout_ms=timeout_ms)
+                write(records, render, count_max, counted=session.kafka)

@@ -14,7 +14,8 @@ import logdb
 from logdb.cli.output import counted, emit, say, table
 from logdb.cli.params import TOPIC
 from logdb.cli.session import Session, common, pass_session
-from logdb.errors import OffsetOutOfRange
+from logdb.cli.units import WholeNumber
+from logdb.errors import LogdbError, OffsetOutOfRange
 from logdb.model import TopicPartition
 
 END = -1
@@ -58,6 +59,17 @@ def planned(db: "logdb.Database", before: Mapping[TopicPartition, int]) -> list[
     return rows
 
 
+def delete_as_kafka(session: Session, db: "logdb.Database", before: Mapping[TopicPartition, int]) -> None:
+    """Delete in each partition by itself, and print as kafka-delete-records does."""
+    click.echo("Executing records delete operation\nRecords delete operation completed:")
+    for where, wanted in before.items():
+        try:
+            click.echo(f"partition: {where}\tlow_watermark: {db.delete_records(*where, wanted)}")
+        except LogdbError as error:
+            click.echo(f"partition: {where}\terror: {error}")
+            session.exit_code = 1
+
+
 @click.command(short_help="Delete a partition's records before an offset; shows it first.")
 @common
 @click.argument("topic_argument", metavar="[TOPIC]", required=False, type=TOPIC)
@@ -67,8 +79,8 @@ def planned(db: "logdb.Database", before: Mapping[TopicPartition, int]) -> list[
     help='{"partitions": [{"topic": "t", "partition": 0, "offset": 10}], "version": 1}; - reads stdin.',
 )
 @click.option("-t", "--topic", type=TOPIC, help="The same as TOPIC; needed without a file.")
-@click.option("-p", "--partition", type=click.IntRange(min=0), default=0, show_default=True, help="Its partition.")
-@click.option("-o", "--offset", type=click.IntRange(min=-1), help="Delete the records before this offset; -1: all present ones.")
+@click.option("-p", "--partition", type=WholeNumber(min=0), default=0, show_default=True, help="Its partition.")
+@click.option("-o", "--offset", type=WholeNumber(min=-1), help="Delete the records before this offset; -1: all present ones.")
 @click.option("--execute", "--yes", "execute", is_flag=True, help="Delete; otherwise only show the offsets.")
 @pass_session
 def delete_records(
@@ -93,17 +105,14 @@ def delete_records(
     before = (
         offsets_of(offset_json_file.read()) if offset_json_file is not None else {TopicPartition(str(name), partition): int(offset or 0)}
     )
-    execute = execute or session.kafka
+    if session.kafka:
+        with session.write() as db:
+            delete_as_kafka(session, db, before)
+        return
     with session.write() if execute else session.read() as db:
         rows = planned(db, before)
-        if session.kafka:
-            click.echo("Executing records delete operation\nRecords delete operation completed:")
         for row, (where, wanted) in zip(rows, before.items(), strict=True) if execute else ():
             row["new_start_offset"] = db.delete_records(*where, wanted)
-            if session.kafka:
-                click.echo(f"partition: {where}\tlow_watermark: {row['new_start_offset']}")
-    if session.kafka:
-        return
     if session.as_json:
         emit({"executed": execute, "partitions": rows})
         return

@@ -11,6 +11,7 @@ from logdb.cli import dump_producers, dump_state, formats, offline
 from logdb.cli.offline import Batch, Gap
 from logdb.cli.output import emit_line, text_or_base64
 from logdb.cli.session import Session, here, pass_session
+from logdb.cli.units import WholeNumber
 from logdb.codec import Record, Status, control, explain
 from logdb.codec.batch import CODEC_MASK, CONTROL, DELETE_HORIZON, LOG_APPEND_TIME, TRANSACTIONAL
 from logdb.errors import CodecMissing, InvalidBatch, InvalidMessage
@@ -290,7 +291,7 @@ def dump_index(path: str, *, as_json: bool, sanity_only: bool, verify_only: bool
 @click.option("--skip-record-metadata", "skips", is_flag=True, hidden=True)
 @click.option("--offsets-decoder", "state", flag_value="offsets", help="Decode records of __consumer_offsets.")
 @click.option("--transaction-log-decoder", "state", flag_value="transactions", help="Decode records of __transaction_state.")
-@click.option("--max-bytes", type=click.IntRange(min=0), hidden=True)
+@click.option("--max-bytes", type=WholeNumber(min=0), hidden=True)
 @click.option("--key-decoder-class", "key_class", is_flag=False, flag_value="", hidden=True)
 @click.option("--value-decoder-class", "value_class", is_flag=False, flag_value="", hidden=True)
 @pass_session

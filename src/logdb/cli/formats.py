@@ -13,7 +13,7 @@ from typing import Protocol, TypeAlias
 
 import click
 
-from logdb.cli.output import text_or_base64
+from logdb.cli.output import quoted, text_or_base64
 
 
 class Record(Protocol):
@@ -157,7 +157,7 @@ def _unpack(form: str, data: bytes) -> object:
     try:
         return struct.unpack(form, data)[0]
     except struct.error:
-        raise click.ClickException(f"{data!r} has {len(data)} bytes: its deserializer wants {struct.calcsize(form)}") from None
+        raise click.ClickException(f"{quoted(data)} has {len(data)} bytes: its deserializer wants {struct.calcsize(form)}") from None
 
 
 def _deserialized(property_name: str, class_name: str) -> Callable[[bytes], bytes] | None:
@@ -208,12 +208,15 @@ def console(given: Mapping[str, str], timestamp_types: Mapping[str, str]) -> Ren
     def headers(record: Record) -> bytes:
         if not record.headers:
             return b"NO_HEADERS"
-        return between.join(name.encode() + b":" + shown(v, of_header) for name, v in record.headers)
+        return between.join(name.encode() + b":" + shown(record, v, of_header) for name, v in record.headers)
 
-    def shown(data: bytes | None, deserialize: Callable[[bytes], bytes] | None) -> bytes:
+    def shown(record: Record, data: bytes | None, deserialize: Callable[[bytes], bytes] | None) -> bytes:
         if data is None:
             return null
-        return data if deserialize is None else deserialize(data)
+        try:
+            return data if deserialize is None else deserialize(data)
+        except click.ClickException as error:
+            raise click.ClickException(f"{record.topic}-{record.partition} at offset {record.offset}: {error.message}") from None
 
     columns: dict[str, Render] = {  # in the order of printing
         "print.timestamp": lambda record: f"{timestamp_types[record.topic]}:{record.timestamp_ms}".encode(),
@@ -222,8 +225,8 @@ def console(given: Mapping[str, str], timestamp_types: Mapping[str, str]) -> Ren
         "print.delivery": lambda _: b"Delivery:NOT_PRESENT",  # share groups alone count deliveries
         "print.epoch": lambda record: b"Epoch:%d" % record.leader_epoch,
         "print.headers": headers,
-        "print.key": lambda record: shown(record.key, of_key),
-        "print.value": lambda record: shown(record.value, of_value),
+        "print.key": lambda record: shown(record, record.key, of_key),
+        "print.value": lambda record: shown(record, record.value, of_value),
     }
     chosen = [column for name, column in columns.items() if properties[name].lower() == "true"]
     if chosen == [columns["print.value"]] and of_value is None:

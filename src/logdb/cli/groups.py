@@ -20,13 +20,15 @@ from logdb.cli.output import counted, emit, say, table
 from logdb.cli.params import TIME, TOPIC
 from logdb.cli.reset import Target, parse_offsets, planned, written_offsets
 from logdb.cli.session import Function, Session, common, pass_session
-from logdb.cli.units import DURATION
+from logdb.cli.units import DURATION, WholeNumber
 from logdb.client.administration import GroupOffset
 from logdb.coordinator.events import GroupInfo, MemberInfo
-from logdb.errors import UnknownGroup
+from logdb.errors import LogdbError, UnknownGroup, UnknownPartition, UnknownTopic
 from logdb.model import INTERNAL_TOPICS, TopicPartition
 
 _TYPE = "Classic"  # of every group, as Kafka names it
+_STATES = ("Assigning", "CompletingRebalance", "Dead", "Empty", "PreparingRebalance", "Reconciling", "Stable")  # Kafka's
+_TYPES = ("Classic", "Consumer")
 _FLAGS = ActionFlags(
     "kafka-consumer-groups",
     "list",
@@ -41,8 +43,18 @@ _FLAGS = ActionFlags(
 # ---------------------------------------------------------------- what both ways do
 
 
-def selected(db: "logdb.Database", group_id: str, patterns: Sequence[str], *, all_topics: bool) -> list[TopicPartition]:
+def selected(
+    db: "logdb.Database",
+    group_id: str,
+    patterns: Sequence[str],
+    *,
+    all_topics: bool,
+    missing: dict[tuple[str, int | None], LogdbError] | None = None,
+) -> list[TopicPartition]:
     """The partitions that ``--topic`` (a name, or name:0,2) and ``--all-topics`` (those with committed offsets) name.
+
+    Args:
+        missing: Gets the partitions, or topics, that do not exist; None: they are raised.
 
     Raises:
         click.UsageError: No topic is named.
@@ -56,12 +68,20 @@ def selected(db: "logdb.Database", group_id: str, patterns: Sequence[str], *, al
     for pattern in patterns:
         topic, _, named = pattern.partition(":")
         try:
-            wanted = sorted(numbers(named)) if named else range(db.describe_topic(topic).partition_count)
+            wanted: Sequence[int | None] = sorted(numbers(named)) if named else [None]
         except ValueError:
             raise click.BadParameter(f"{named!r} are no partitions; write {topic}:0,2", param_hint="--topic") from None
         for partition in wanted:
-            db.log(topic, partition)  # check that it exists
-            found.append(TopicPartition(topic, partition))
+            try:
+                if partition is None:
+                    found += [TopicPartition(topic, number) for number in range(db.describe_topic(topic).partition_count)]
+                else:
+                    db.log(topic, partition)  # check that it exists
+                    found.append(TopicPartition(topic, partition))
+            except (UnknownTopic, UnknownPartition) as error:
+                if missing is None:
+                    raise
+                missing[topic, partition] = error
     return found
 
 
@@ -193,7 +213,12 @@ def list_all(session: Session, *, with_state: bool, with_type: bool = False, sta
 
     Args:
         states, types: Only these, with commas between; empty: all.
+
+    Raises:
+        click.ClickException: There is no such state or type.
     """
+    _check_list("state list", "states", states, _STATES)
+    _check_list("types list", "types", types, _TYPES)
     with session.read() as db:
         found = [group for group in db.groups() if is_among(group.state, states) and is_among(_TYPE, types)]
     if session.as_json:
@@ -207,9 +232,14 @@ def list_all(session: Session, *, with_state: bool, with_type: bool = False, sta
         say("no groups yet")
 
 
+def _check_list(what: str, which: str, wanted: str, valid: Sequence[str]) -> None:
+    if not all(is_among(one, ",".join(valid)) for one in wanted.split(",") if one.strip()):
+        raise click.ClickException(f"Invalid {what} {wanted!r}. Valid {which} are: {', '.join(valid)}")
+
+
 def is_among(name: str, wanted: str) -> bool:
     """Whether a name is among those with commas between, in upper or lower case; all are among none."""
-    return not wanted or name.lower() in {one.strip().lower() for one in wanted.split(",")}
+    return not wanted or name.strip().lower() in {one.strip().lower() for one in wanted.split(",")}
 
 
 def describe_all(session: Session, names: Sequence[str], what: str, *, every: bool, verbose: bool = False) -> None:
@@ -274,15 +304,17 @@ def delete_all(session: Session, names: Sequence[str], *, every: bool, execute: 
 
 
 def delete_some(session: Session, group_id: str, patterns: Sequence[str], *, execute: bool) -> None:
+    missing: dict[tuple[str, int | None], LogdbError] | None = {} if session.kafka else None
     with session.write() if execute else session.read() as db:
-        partitions = selected(db, group_id, patterns, all_topics=False)
+        partitions = selected(db, group_id, patterns, all_topics=False, missing=missing)
         named_groups(db, [group_id])
-        if execute:
+        if execute and partitions:
             db.delete_group_offsets(group_id, partitions)
+    session.exit_code = 1 if missing else 0
     if session.as_json:
         emit({"executed": execute, "group": group_id, "partitions": [str(partition) for partition in partitions]})
     elif session.kafka:
-        groups_as_kafka.show_deleted_offsets(group_id, partitions)
+        groups_as_kafka.show_deleted_offsets(group_id, partitions, missing or {})
     else:
         verb = "forgot" if execute else "would forget"
         say(f"{verb} the offsets of group {group_id} in {', '.join(map(str, partitions))}" + ("" if execute else "; --execute does it"))
@@ -307,20 +339,23 @@ def target_of(
     Raises:
         click.UsageError: There is none, or there are several.
     """
-    given = [
-        *([Target("earliest")] if to_earliest else []),
-        *([Target("latest")] if to_latest else []),
-        *([Target("current")] if to_current else []),
-        *([Target("offset", to_offset)] if to_offset is not None else []),
-        *([Target("time", to_datetime)] if to_datetime is not None else []),
-        *([Target("shift", shift_by)] if shift_by is not None else []),
-        *([Target("duration", by_duration)] if by_duration is not None else []),
-        *([Target("from-file", offsets=parse_offsets(from_file.read()))] if from_file is not None else []),
-    ]
-    if len(given) != 1:
-        ways = "--to-earliest, --to-latest, --to-current, --to-offset, --to-datetime, --shift-by, --by-duration, --from-file"
-        raise click.UsageError(f"name a target: one of {ways}")
-    return given[0]
+    ways = {
+        "--to-earliest": Target("earliest") if to_earliest else None,
+        "--to-latest": Target("latest") if to_latest else None,
+        "--to-current": Target("current") if to_current else None,
+        "--to-offset": None if to_offset is None else Target("offset", to_offset),
+        "--to-datetime": None if to_datetime is None else Target("time", to_datetime),
+        "--shift-by": None if shift_by is None else Target("shift", shift_by),
+        "--by-duration": None if by_duration is None else Target("duration", by_duration),
+        "--from-file": None if from_file is None else Target("from-file", offsets=parse_offsets(from_file.read())),
+    }
+    given = {flag: target for flag, target in ways.items() if target is not None}
+    if len(given) > 1:
+        raise click.UsageError(f"give only one target, not {len(given)}: {' and '.join(given)}")
+    if not given:
+        raise click.UsageError(f"name a target: one of {', '.join(ways)}")
+    (target,) = given.values()
+    return target
 
 
 def targets(*, hidden: bool = False) -> Callable[[Function], Function]:
@@ -329,7 +364,7 @@ def targets(*, hidden: bool = False) -> Callable[[Function], Function]:
         click.option("--to-earliest", is_flag=True, hidden=hidden, help="To the begin of each partition."),
         click.option("--to-latest", is_flag=True, hidden=hidden, help="To its end."),
         click.option("--to-current", is_flag=True, hidden=hidden, help="To where the group is (to write it down with --export)."),
-        click.option("--to-offset", type=click.IntRange(min=0), hidden=hidden, help="To this offset, or the nearest there is."),
+        click.option("--to-offset", type=WholeNumber(min=0), hidden=hidden, help="To this offset, or the nearest there is."),
         click.option("--to-datetime", type=TIME, hidden=hidden, help="To the first record of that time: 2013-07-04T12:00:00, ms."),
         click.option("--shift-by", type=int, metavar="N", hidden=hidden, help="By so many records, back if negative."),
         click.option("--by-duration", type=DURATION, hidden=hidden, help="To the first record that is no older than: 1d, 90m, or PT1H30M."),
@@ -400,7 +435,8 @@ def groups(
             )
         case "reset-offsets":
             target = target_of(**where)  # type: ignore[arg-type]  # click has made them what they are to be
-            execute = execute and not dry_run
+            if execute and dry_run:
+                raise click.UsageError("--reset-offsets takes only one of --execute and --dry-run")
             reset(session, names, target, patterns, all_topics=all_topics, every=all_groups, execute=execute, export=export)
         case "delete":
             delete_all(session, names, every=all_groups, execute=execute or session.kafka)

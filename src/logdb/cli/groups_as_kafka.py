@@ -11,6 +11,7 @@ import click
 from logdb.cli.output import say
 from logdb.client.administration import GroupOffset
 from logdb.coordinator.events import GroupInfo, MemberInfo
+from logdb.errors import LogdbError
 from logdb.model import TopicPartition
 
 _MISSING = "-"
@@ -121,7 +122,12 @@ def show_deleted(names: Sequence[str]) -> None:
     click.echo(f"Deletion of requested consumer groups ({quoted}) was successful.")
 
 
-def show_deleted_offsets(group_id: str, partitions: Sequence[TopicPartition]) -> None:
-    """``--delete-offsets``."""
-    click.echo(f"Request succeeded for deleting offsets from group {group_id}.")
-    _print(rows({"TOPIC": _WIDTH, "PARTITION": 10, "STATUS": _WIDTH}, [(*one, "Successful") for one in partitions]))
+def show_deleted_offsets(group_id: str, partitions: Sequence[TopicPartition], missing: Mapping[tuple[str, int | None], LogdbError]) -> None:
+    """``--delete-offsets``; ``missing``: partitions that do not exist, with None instead of a number where the topic does not."""
+    if missing:
+        click.echo("\nError: Encountered some partition-level error, see the follow-up details.")
+    else:
+        click.echo(f"Request succeeded for deleting offsets from group {group_id}.")
+    cells = [*((*one, "Successful") for one in partitions), *((*one, f"Error: {error}") for one, error in missing.items())]
+    columns = {"TOPIC": _WIDTH, "PARTITION": 10, "STATUS": _WIDTH}
+    _print(rows(columns, sorted(cells, key=lambda row: (row[0], -1 if row[1] is None else row[1]))))

@@ -66,6 +66,30 @@ _TOOLS = {
 }
 
 
+_AT_THE_DOOR = "Kafka's own works on the Kafka door of a server: --bootstrap-server HOST:PORT of 'logdb serve --kafka'"
+NOT_HERE = {
+    **dict.fromkeys(
+        (
+            "kafka-broker-api-versions",
+            "kafka-cluster",
+            "kafka-consumer-perf-test",
+            "kafka-e2e-latency",
+            "kafka-features",
+            "kafka-groups",
+            "kafka-leader-election",
+            "kafka-producer-perf-test",
+            "kafka-reassign-partitions",
+            "kafka-verifiable-consumer",
+            "kafka-verifiable-producer",
+        ),
+        _AT_THE_DOOR,
+    ),
+    "kafka-metadata-quorum": "'logdb quorum' shows the quorum of a cluster",
+    "kafka-server-stop": "send SIGTERM to the server, which then answers the requests that run and stops: kill PID",
+}
+"""Kafka's tools that logdb has not, with what to do instead."""
+
+
 def translated(tool: str, arguments: Sequence[str]) -> list[str]:
     """The arguments of the verb for those of a tool."""
     flags, words = _TOOLS.get(tool, Flags()), list(arguments)

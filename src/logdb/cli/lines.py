@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
+from logdb.cli.output import quoted
+
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 
 
@@ -18,23 +20,37 @@ class Columns(NamedTuple):
     headers: Sequence[Headers] | None
 
 
-class Splitter:
-    """Splits chunks of bytes into lines; the bytes after the last delimiter wait for more."""
+class BadLine(ValueError):
+    """A line has another form; ``number``: of the line, from 1."""
 
-    def __init__(self, delimiter: bytes = b"\n") -> None:
-        self._delimiter = delimiter
+    def __init__(self, number: int, reason: str) -> None:
+        super().__init__(f"line {number}{reason}")
+        self.number = number
+
+
+class Splitter:
+    """Splits chunks of bytes into lines; the bytes after the last delimiter wait for more.
+
+    ``strip``: left out at the end of each line.
+    """
+
+    def __init__(self, delimiter: bytes = b"\n", *, strip: bytes = b"") -> None:
+        self._delimiter, self._strip = delimiter, strip
         self._rest = b""
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The lines that ``chunk`` completes, without their delimiters."""
         *lines, self._rest = (self._rest + chunk).split(self._delimiter)
-        return lines
+        return self._stripped(lines)
 
     def finish(self) -> list[bytes]:
         """The last line, if it lacked a delimiter."""
         lines = [self._rest] if self._rest else []
         self._rest = b""
-        return lines
+        return self._stripped(lines)
+
+    def _stripped(self, lines: list[bytes]) -> list[bytes]:
+        return [line.removesuffix(self._strip) for line in lines] if self._strip else lines
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +74,7 @@ class LineFormat:
             first_number: Number of the first line, for messages.
 
         Raises:
-            ValueError: A line lacks a separator; the text has its number.
+            BadLine: A line lacks a separator.
         """
         if self.key_separator is None and not self.parse_headers:
             values = lines if self.null_marker is None else [self._null(line) for line in lines]
@@ -80,13 +96,13 @@ class LineFormat:
             if delimiter:
                 headers, rest = headers + self._headers(head, number), after
             elif not self.lenient:
-                raise ValueError(f"line {number} has no headers delimiter {self.headers_delimiter!r}")
+                raise BadLine(number, f" has no headers delimiter {quoted(self.headers_delimiter)}")
         if self.key_separator is not None:
             head, separator, after = rest.partition(self.key_separator)
             if separator:
                 key, rest = self._null(head), after
             elif not self.lenient:
-                raise ValueError(f"line {number} has no key separator {self.key_separator!r}")
+                raise BadLine(number, f" has no key separator {quoted(self.key_separator)}")
         return key, self._null(rest), headers
 
     def _headers(self, text: bytes, number: int) -> Headers:
@@ -96,11 +112,11 @@ class LineFormat:
         for pair in text.split(self.headers_separator):
             name, separator, value = pair.partition(self.headers_key_separator)
             if not separator and not self.lenient:
-                raise ValueError(f"line {number}: header {pair!r} has no separator {self.headers_key_separator!r}")
+                raise BadLine(number, f": header {quoted(pair)} has no separator {quoted(self.headers_key_separator)}")
             try:
                 headers.append((name.decode(), self._null(value) if separator else None))
             except UnicodeDecodeError:
-                raise ValueError(f"line {number}: the header name {name!r} is not UTF-8") from None
+                raise BadLine(number, f": the header name {quoted(name)} is not UTF-8") from None
         return tuple(headers)
 
     def _null(self, data: bytes) -> bytes | None:

@@ -4,13 +4,14 @@ With a time, printed as kafka-get-offsets does (``topic:partition:offset``).
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import click
 
 import logdb
 from logdb.cli.consume import offset_of
 from logdb.cli.output import emit, table
-from logdb.cli.params import TIME, TOPIC, OffsetSpec, matching_names
+from logdb.cli.params import TOPIC, OffsetSpec, matching_names, parse_time
 from logdb.cli.session import Session, common, pass_session
 from logdb.cli.units import Kind
 from logdb.errors import UnknownTopic
@@ -34,9 +35,13 @@ class OffsetTime(Kind):
             return value
         if value in _SPECS:
             return _SPECS[str(value)]
-        moment = TIME.convert(value, param, ctx)
+        try:
+            moment = parse_time(str(value))
+        except ValueError:
+            moment = -1
         if moment < 0:
-            self.fail(f"{value!r} is none of -1 (latest), -2 (earliest), -3 (max-timestamp), and no time", param, ctx)
+            known = ", ".join(f"{name} ({number})" for number, name in pairwise(_SPECS) if number.startswith("-"))
+            self.fail(f"{value!r} is none of {known}, and no time: milliseconds since 1970, or like 2013-07-04T12:00:00", param, ctx)
         return OffsetSpec("from-time", moment)
 
 

@@ -48,6 +48,14 @@ def text_or_base64(data: bytes | None) -> str | dict[str, str] | None:
         return {"base64": base64.b64encode(data).decode()}
 
 
+def quoted(data: bytes) -> str:
+    """Bytes for a message: as text where they are UTF-8, with backslashes for what cannot be seen."""
+    try:
+        return repr(data.decode())
+    except UnicodeDecodeError:
+        return repr(data)[1:]
+
+
 def size_text(size_bytes: int) -> str:
     """A size for people: 812 B, 1.2 MB (powers of 1,000)."""
     if size_bytes < 1000:

@@ -9,6 +9,7 @@ from logdb.cli.actions import names
 from logdb.cli.output import counted, emit, progress, say, size_text, table
 from logdb.cli.params import TOPIC
 from logdb.cli.session import Session, here, pass_session
+from logdb.cli.units import WholeNumber
 from logdb.errors import DirectoryLocked
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 @click.command(short_help="Make Parquet files beside the log, now.")
 @here
 @names("TOPIC...", "--topic", kind=TOPIC)
-@click.option("-p", "--partition", type=click.IntRange(min=0), help="One partition; otherwise all.")
+@click.option("-p", "--partition", type=WholeNumber(min=0), help="One partition; otherwise all.")
 @pass_session
 def parquet(session: Session, names: Sequence[str], partition: int | None) -> None:
     """Make a Parquet file of each segment of these topics that has none.

@@ -11,7 +11,7 @@ from logdb.cli.cluster import Several, cluster_option, of_the_cluster
 from logdb.cli.output import counted, emit, say, size_text, table, warn
 from logdb.cli.params import TOPIC
 from logdb.cli.session import Session, here, pass_session
-from logdb.cli.units import MILLISECONDS, SIZE
+from logdb.cli.units import MILLISECONDS, SIZE, WholeNumber
 from logdb.model import TopicPartition
 
 _POLL_S = 0.5
@@ -133,9 +133,9 @@ def _kafkas(targets: Mapping[TopicPartition, Sequence[int]]) -> dict[str, Any]:
 
 
 @partitions.command(short_help="Choose who leads.")
-@click.option("--unclean", "node", metavar="NODE", type=click.IntRange(1), help="This replica leads a partition that has no leader.")
+@click.option("--unclean", "node", metavar="NODE", type=WholeNumber(1), help="This replica leads a partition that has no leader.")
 @click.option("--topic", metavar="TOPIC", type=TOPIC, help="Only the partitions of a topic.  [default: all topics]")
-@click.option("--partition", metavar="N", type=click.IntRange(0), help="Only this one of the topic.  [default: all; with --unclean 0]")
+@click.option("--partition", metavar="N", type=WholeNumber(0), help="Only this one of the topic.  [default: all; with --unclean 0]")
 @click.option("--yes", "--execute", "execute", is_flag=True, help="With --unclean: do it; otherwise only show what would be lost.")
 @cluster_option
 @here

@@ -16,14 +16,15 @@ import click
 
 import logdb
 from logdb.cli.formats import unescape
-from logdb.cli.lines import PROPERTIES, Columns, LineFormat, Splitter
+from logdb.cli.lines import PROPERTIES, BadLine, Columns, LineFormat, Splitter
 from logdb.cli.output import counted, emit, progress, say, size_text
 from logdb.cli.params import PAIR, TOPIC, JavaClass
 from logdb.cli.properties import read as read_properties
 from logdb.cli.session import Session, common, pass_session
 from logdb.cli.topics import Pairs
-from logdb.errors import InvalidTopic, LogdbError, UnknownTopic
-from logdb.model import DURABILITY_LEVELS, Durability, RecordMetadata
+from logdb.cli.units import WholeNumber
+from logdb.errors import InvalidTopic, LogdbError, RecordTooLarge, UnknownTopic
+from logdb.model import DURABILITY_LEVELS, TOPIC_CONFIGS, Durability, RecordMetadata
 from logdb.store.check.report import Progress
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 CHUNK_SIZE = 1 << 20
 TRANSACTION_TIMEOUT_MS = 900_000  # the most that is allowed: input may be slow
 POLL_INTERVAL_S = 0.05
+OVERHEAD_BYTES = 1000  # of a record batch with one record, and more than that
 
 
 # ---------------------------------------------------------------- where bytes come from
@@ -133,6 +135,7 @@ class Sink:
         self._db, self._topic, self._durability, self._format = db, topic, durability, line_format
         self._log = None if partition is None else db.log(topic, partition)
         self._line_count = 0
+        self._size_bytes_max = int(info.config.get("max.message.bytes", TOPIC_CONFIGS["max.message.bytes"].default)) - OVERHEAD_BYTES
         self.record_count = 0
         self.size_bytes = 0
         self.ranges: dict[int, tuple[int, int]] = {}  # partition -> first and last offset appended
@@ -141,19 +144,40 @@ class Sink:
         """Append one record per line; they are written when this returns.
 
         Raises:
-            click.ClickException: A line lacks a separator; no line of ``lines`` was appended.
+            click.ClickException: A line lacks a separator; the lines before it were appended.
+            RecordTooLarge: So is a line; the lines before it were appended.
         """
+        size_bytes = sum(map(len, lines))
+        if size_bytes <= self._size_bytes_max:
+            self._append_lines(lines, size_bytes)
+            return
+        begin = 0
+        for number, line in enumerate(lines):
+            if len(line) > self._size_bytes_max:  # alone, so that an error is of this line
+                self._append_lines(lines[begin:number])
+                self._append_lines([line])
+                begin = number + 1
+        self._append_lines(lines[begin:])
+
+    def _append_lines(self, lines: Sequence[bytes], size_bytes: int | None = None) -> None:
         if not lines:
             return
         try:
             columns = self._format.parse(lines, self._line_count + 1)
-        except ValueError as error:
+        except BadLine as error:
+            self._append_lines(lines[: error.number - self._line_count - 1])
             raise click.ClickException(f"{error}; {self.outcome()}") from None
         self._line_count += len(lines)
         with uninterrupted():
-            self._append(columns)
+            try:
+                self._append(columns)
+            except RecordTooLarge as error:
+                error.add_note(
+                    f"record {self._line_count} of the input, to topic {self._topic}" if len(lines) == 1 else f"to topic {self._topic}"
+                )
+                raise
             self.record_count += len(lines)
-            self.size_bytes += sum(map(len, lines))
+            self.size_bytes += sum(map(len, lines)) if size_bytes is None else size_bytes
 
     def finish(self) -> None:
         """All lines were appended."""
@@ -204,12 +228,11 @@ class TransactionSink(Sink):
             self._note(where.partition, where.offset, where.offset)
 
 
-def feed(sink: Sink, paths: Sequence[str], *, delimiter: bytes, whole: bool, bar: Progress | None) -> None:
+def feed(sink: Sink, paths: Sequence[str], splitter: Splitter, *, whole: bool, bar: Progress | None) -> None:
     """Append the lines of files, one after the other, or each file as one record."""
     total_bytes = sum(os.path.getsize(path) for path in paths if path != "-")
     done_bytes = 0
     for path in paths:
-        splitter = Splitter(delimiter)
         if whole:
             sink.lines([b"".join(read_chunks(path))])
             continue
@@ -221,9 +244,8 @@ def feed(sink: Sink, paths: Sequence[str], *, delimiter: bytes, whole: bool, bar
         sink.lines(splitter.finish())
 
 
-def feed_tail(sink: Sink, path: str, *, delimiter: bytes) -> None:
+def feed_tail(sink: Sink, path: str, splitter: Splitter) -> None:
     """Append the lines of a growing file, until interrupted."""
-    splitter = Splitter(delimiter)
     for chunk in tail(path):
         sink.lines(splitter.finish() if chunk is None else splitter.feed(chunk))
 
@@ -300,7 +322,7 @@ def summary(session: Session, topic: str, sink: Sink, seconds: float) -> None:
 @common
 @click.argument("words", metavar="[TOPIC] [FILE]...", nargs=-1, type=TOPIC)
 @click.option("-t", "--topic", type=TOPIC, help="The topic; all other arguments are then files.")
-@click.option("-p", "--partition", type=click.IntRange(min=0), help="Append to this partition; otherwise the key chooses it.")
+@click.option("-p", "--partition", type=WholeNumber(min=0), help="Append to this partition; otherwise the key chooses it.")
 @click.option("-K", "--key-separator", metavar="TEXT", help="Lines are KEY, this, VALUE.")
 @click.option("-k", "--key", metavar="TEXT", help="The key of every record whose line has none.")
 @click.option("-H", "--header", "headers", type=PAIR, multiple=True, help="A header of every record: -H source=web.")
@@ -357,6 +379,7 @@ def produce(
         if path != "-" and not os.path.isfile(path):
             raise click.UsageError(f"no file {path!r}")
     properties = (*(read_properties(properties_file).items() if properties_file else ()), *properties)
+    splitter = Splitter(unescape(delimiter), strip=b"\r" if session.kafka and delimiter == "\\n" else b"")  # as Java reads lines
     line = line_format(key_separator, key, headers, "" if empty_is_null else null_marker, properties)
     if follow is None and not paths and sys.stdin.isatty() and not quiet:
         say("one record a line; Ctrl-D ends")
@@ -368,10 +391,10 @@ def produce(
             with transaction_of(db, transactional_id) as transaction:
                 sink = open_sink(db, name, partition, durability, line, transaction)
                 if follow is not None:
-                    feed_tail(sink, follow, delimiter=unescape(delimiter))
+                    feed_tail(sink, follow, splitter)
                 else:
                     with progress("appending") if paths else contextlib.nullcontext() as bar:
-                        feed(sink, paths or ["-"], delimiter=unescape(delimiter), whole=whole, bar=bar)
+                        feed(sink, paths or ["-"], splitter, whole=whole, bar=bar)
             sink.finish()
         except LogdbError as error:
             if sink is not None:

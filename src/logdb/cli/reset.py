@@ -55,6 +55,7 @@ def planned(db: "logdb.Database", group_id: str, partitions: Iterable[TopicParti
     """The new offset of each partition, clamped to its log, as in kafka-consumer-groups.
 
     Raises:
+        click.ClickException: The shift of an offset that is not committed.
         UnknownTopic, UnknownPartition: see ``logdb.errors``.
     """
     try:
@@ -80,7 +81,10 @@ def _wanted(log: "logdb.Log", committed: int | None, target: Target) -> int:
         case "current":
             return end if committed is None else committed
         case "shift":
-            return (end if committed is None else committed) + number
+            if committed is None:
+                where = f"{log.topic}-{log.partition}"
+                raise click.ClickException(f"Cannot shift offset for partition {where} since there is no current committed offset")
+            return committed + number
         case _:
             at_ms = number if target.kind == "time" else logdb.IO().clock_ms() - number
             found = log.offset_for_timestamp(at_ms)

@@ -16,9 +16,9 @@ from logdb.cli.actions import ActionFlags, names
 from logdb.cli.output import counted, emit, say, size_text, table
 from logdb.cli.params import CONFIG_KEY, PAIR, TOPIC, matching_names
 from logdb.cli.session import Session, common, pass_session
-from logdb.cli.units import Kind
+from logdb.cli.units import Kind, WholeNumber
 from logdb.errors import UnknownTopic
-from logdb.model import BY_DEFAULT, PartitionInfo, TopicInfo, in_sync_count_min
+from logdb.model import BY_DEFAULT, PartitionInfo, TopicInfo, colliding, in_sync_count_min
 
 Pairs = Sequence[tuple[str, str]]
 Lines = Literal["all", "with overrides", "at min isr", "under min isr", "under replicated", "unavailable"]
@@ -190,7 +190,10 @@ def by_flags(
     elif action == "alter":
         with session.write() as db:
             for name in _named(db, topic, quiet=quiet):
-                added = None if placed is None else placed[db.describe_topic(name).partition_count :]
+                count = db.describe_topic(name).partition_count
+                if session.kafka and partitions == count:
+                    raise click.ClickException(f"Topic {name} already has {count} partition(s).")
+                added = None if placed is None else placed[count:]
                 db.alter_topic(name, partitions=partitions, assignments=added, config=changes(config, dropped))
     else:
         with session.read() as db:
@@ -201,13 +204,13 @@ def by_flags(
 def _show(session: Session, action: str, topic: str | None, *, lines: Lines, quiet: bool, internal: bool) -> None:
     """``list`` and ``describe`` of ``by_flags``."""
     with session.read() as db:
-        names = _named(db, topic, quiet=quiet, internal=internal)
+        names = _named(db, topic, quiet=quiet or (session.kafka and action == "list"), internal=internal)
         topics = [_chosen(db.describe_topic(name), lines) for name in names] if action == "describe" else []
     topics = [info for info in topics if info.partitions and (info.config or lines != "with overrides")]
     if session.as_json:
         emit([described(info) for info in topics] if action == "describe" else names)
     elif action == "list":
-        click.echo("".join(f"{name}\n" for name in names), nl=False)
+        click.echo("\n".join(names), nl=bool(names) or session.kafka)  # kafka-topics ends no names by a line end, too
     else:
         for info in topics:
             print_as_kafka(info, lines=lines)
@@ -227,7 +230,10 @@ def _create(
     if placed is not None and (partitions, replication_factor) != (None, None):
         raise click.UsageError("--replica-assignment names all replicas of a new topic: without --partitions and --replication-factor")
     with session.write(create=True) as db:
-        is_there = session.kafka and quiet and topic in [one.name for one in db.topics(internal=True)]
+        known = [one.name for one in db.topics(internal=True)] if session.kafka else []
+        is_there = quiet and topic in known
+        if topic not in known and (other := colliding(topic, known)):
+            raise click.ClickException(f"Topic '{topic}' collides with existing topic: {other}")
         info = db.create_topic(
             topic,
             partitions=partitions or BY_DEFAULT,
@@ -287,7 +293,7 @@ _FLAGS = ActionFlags("kafka-topics", "list", "create", "describe", "alter", "del
 @common
 @_FLAGS.options
 @click.option("--topic", type=TOPIC, hidden=True)
-@click.option("--partitions", type=click.IntRange(min=1), hidden=True)
+@click.option("--partitions", type=WholeNumber(min=1), hidden=True)
 @click.option("--replication-factor", type=int, hidden=True)
 @click.option("--replica-assignment", "placed", type=ReplicaAssignment(), hidden=True)
 @click.option("--config", type=PAIR, multiple=True, hidden=True)
@@ -366,7 +372,7 @@ def list_topics(session: Session, internal: bool = False) -> None:
 @common
 @names("TOPIC...", "--topic")
 @click.option(
-    "-p", "--partitions", type=click.IntRange(min=1), help="How many partitions each gets.  [default: 1; in a cluster 2 for each broker]"
+    "-p", "--partitions", type=WholeNumber(min=1), help="How many partitions each gets.  [default: 1; in a cluster 2 for each broker]"
 )
 @click.option("-r", "--replication-factor", type=int, help="How many nodes of a cluster have each partition; a directory is one.")
 @click.option("-c", "--config", type=PAIR, multiple=True, help="A config of the topics, such as -c retention.ms=3600000.")
@@ -426,7 +432,7 @@ def describe(session: Session, names: Sequence[str]) -> None:
 @topics.command()
 @common
 @names("TOPIC", "--topic", kind=TOPIC, one=True)
-@click.option("-p", "--partitions", type=click.IntRange(min=1), help="The new number of partitions; it can only increase.")
+@click.option("-p", "--partitions", type=WholeNumber(min=1), help="The new number of partitions; it can only increase.")
 @click.option("-c", "--config", type=PAIR, multiple=True, help="Set a config.")
 @click.option("-d", "--delete-config", "dropped", type=CONFIG_KEY, multiple=True, help="Restore the default of a config.")
 @pass_session

@@ -13,6 +13,12 @@ class Kind(click.ParamType):  # type: ignore[type-arg]  # click before 8.4 has n
     """A parameter type."""
 
 
+class WholeNumber(click.IntRange):
+    """A whole number in a range; an error says so."""
+
+    name = "whole number"
+
+
 class Duration(Kind):
     """A time span with units, 30d or 90m, or as ISO 8601 has it: P1D, PT1H30M; in milliseconds.
 

@@ -15,7 +15,7 @@ from logdb.access.credentials import ITERATION_COUNT, ITERATION_COUNT_MAX, ITERA
 from logdb.cli import secured
 from logdb.cli.output import counted, emit, say, table
 from logdb.cli.session import Function, Session, common, pass_session
-from logdb.cli.units import Kind
+from logdb.cli.units import Kind, WholeNumber
 from logdb.client.security_admin import SecurityAdmin
 from logdb.errors import CredentialExists
 from logdb.requests.principals import Principal
@@ -61,7 +61,7 @@ def password_options(function: Function) -> Function:
     """The options for a password and its cost."""
     function = click.option(
         "--iterations",
-        type=click.IntRange(ITERATION_COUNT_MIN, ITERATION_COUNT_MAX),
+        type=WholeNumber(ITERATION_COUNT_MIN, ITERATION_COUNT_MAX),
         default=ITERATION_COUNT,
         show_default=True,
         help="The cost of one password check, at a login and for an attacker.",

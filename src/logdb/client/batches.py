@@ -19,7 +19,7 @@ def refusal(topic: str, reason: str, *numbers: int) -> LogdbError:
             at, now, before, after = numbers
             allowed = f"[{max(0, now - before)}, {min(OFFSET_MAX, now + after)}]"
             return InvalidTimestamp(at, f"{topic} accepts {allowed} (message.timestamp.before.max.ms and after.max.ms)")
-    return InvalidRecord(f"{topic} is compacted: every record needs a key")
+    return InvalidRecord(f"topic {topic} is compacted: every record needs a key (config cleanup.policy)")
 
 
 class Batches(BatchBuilder):

@@ -440,7 +440,7 @@ class Log(AppendableLog):
                 allowed = f"[{max(0, now - before)}, {min(OFFSET_MAX, now + after)}]"
                 raise InvalidTimestamp(at, f"{self.topic} accepts {allowed} (message.timestamp.before.max.ms and after.max.ms)")
             case "key":
-                raise InvalidRecord(f"{self.topic} is compacted: every record needs a key")
+                raise InvalidRecord(f"topic {self.topic} is compacted: every record needs a key (config cleanup.policy)")
         raise self._host.refusal(self)
 
     # ------------------------------------------------------------ segments

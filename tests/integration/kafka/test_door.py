@@ -603,6 +603,13 @@ def test_topics_are_created_and_deleted(broker, wire):
     assert create(name="d", num_partitions=0)["error_code"] == Code.INVALID_PARTITIONS
     assert create(name="d", num_partitions=1_000_000)["error_code"] == Code.INVALID_PARTITIONS
     assert create(name="d/")["error_code"] == Code.INVALID_TOPIC_EXCEPTION
+    assert create(name="d.x")["error_code"] == 0
+    assert create(name="d.x")["error_code"] == Code.TOPIC_ALREADY_EXISTS
+    refused = create(name="d_x")
+    assert (refused["error_code"], refused["error_message"]) == (
+        Code.INVALID_TOPIC_EXCEPTION,
+        "Topic 'd_x' collides with existing topic: d.x",
+    )
     assert create(name="d", configs=[{"name": "no.such", "value": "1"}])["error_code"] == Code.INVALID_CONFIG
     placed = [{"partition_index": 0, "broker_ids": [0]}, {"partition_index": 1, "broker_ids": [0]}]
     assert create(name="e", assignments=placed)["error_code"] == Code.INVALID_REQUEST

@@ -147,6 +147,7 @@ kafka-topics --delete --topic made-{us}
 kafka-topics --delete --topic dots.{us}_x
 kafka-topics --delete --topic none --if-exists
 kafka-topics --list --topic three
+kafka-topics --list --topic zz.*
 """)
 
 
@@ -221,6 +222,9 @@ kafka-console-consumer --topic p-{us} --group g-{us} --max-messages 1
 kafka-console-consumer --include p-{us} --from-beginning --max-messages 2
 kafka-console-consumer --topic three --partition 0 --offset latest --timeout-ms 100
 kafka-consumer-groups --describe --group g-{us}
+kafka-console-producer --topic c-{us} --property parse.key=true <<< k\tv\r\nbad\r\nl\tw\r\n
+kafka-console-consumer --topic c-{us} --partition 0 --offset 0 --timeout-ms 3000 --property print.key=true
+kafka-console-consumer --topic c-{us} --partition 0 --offset 99 --timeout-ms 2000
 """)  # noqa: E501 - a line is a call
 
 

@@ -133,13 +133,15 @@ def test_in_words(logdb_command):
 
 def test_as_kafka_prints_it(logdb_command):
     args = ["--add", "--allow-principal", "User:alice", "--operation", "DescribeConfigs", "--operation", "Read", "--topic", "t"]
+    title = " for resource `ResourcePattern(resourceType=TOPIC, name=t, patternType=LITERAL)`:"
     block = (
-        " for resource `ResourcePattern(resourceType=TOPIC, name=t, patternType=LITERAL)`: \n"
-        " \t(principal=User:alice, host=*, operation=DESCRIBE_CONFIGS, permissionType=ALLOW) \n"
-        " \t(principal=User:alice, host=*, operation=READ, permissionType=ALLOW) \n\n"
+        "\t(principal=User:alice, host=*, operation=DESCRIBE_CONFIGS, permissionType=ALLOW)\n"
+        "\t(principal=User:alice, host=*, operation=READ, permissionType=ALLOW)\n\n"
     )
-    assert logdb_command.out("acls", *args, kafka=True) == "Adding ACLs" + block
-    assert logdb_command.out("acls", "--list", kafka=True) == "Current ACLs" + block
+    assert logdb_command.out("acls", *args, kafka=True) == f"Adding ACLs{title} \n {block}"
+    assert logdb_command.out("acls", "--list", kafka=True) == f"Current ACLs{title}\n{block}"
+    of_two = logdb_command.out("acls", "--list", "--principal", "User:carol", "--principal", "User:alice", kafka=True)
+    assert of_two == f"ACLs for principal `User:carol`\nACLs for principal `User:alice`\nCurrent ACLs{title}\n{block}"
     logdb_command("acls", "--remove", "--topic", "t", kafka=True)
     assert kept(logdb_command) == set()
 

@@ -70,7 +70,7 @@ def test_unknown_verb_suggests_the_nearest():
     [
         (["topics", "describe", "nosuch"], "UnknownTopic", "unknown topic 'nosuch'; there are 'one', 'three'"),
         (["topics", "list", "--nosuch"], "NoSuchOption", "No such option '--nosuch'."),
-        (["consume", "one", "--max-messages", "many"], "BadParameter", "'many' is not a valid integer range"),
+        (["consume", "one", "--max-messages", "many"], "BadParameter", "'many' is not a valid whole number"),
         (["xyzzy"], "UsageError", "No such command 'xyzzy'"),
     ],
 )

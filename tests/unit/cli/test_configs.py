@@ -95,6 +95,9 @@ def test_kafka_s_configs_of_users(filled, tmp_path):
     assert described("--entity-type", "users", "--entity-name", "u") == [f"{quotas} consumer_byte_rate=5.0, producer_byte_rate=10.0"]
     alter("--entity-user", "u", "--delete-config", "consumer_byte_rate")
     assert described("--entity-user", "u") == [f"{quotas} producer_byte_rate=10.0"]
+    for key in ("request_percentage", "SCRAM-SHA-1"):
+        refused = alter("--entity-user", "u", "--add-config", f"{key}=50,producer_byte_rate=1", code=2).stderr
+        assert f"{key}: a user has either" in refused
     assert "Invalid config(s): consumer_byte_rate" in alter("--entity-user", "u", "--delete-config", "consumer_byte_rate", code=2).stderr
     done = alter("--user-defaults", "--add-config", "producer_byte_rate=7")
     assert done.stdout == "Completed updating default config for users in the cluster.\n"

@@ -5,7 +5,7 @@ import pytest
 from click import UsageError
 
 import logdb
-from logdb.cli.consume import Source, begin_and_end, stream, stream_of_server
+from logdb.cli.consume import Source, begin_and_end, stream, stream_of_server, write
 from logdb.cli.params import OffsetSpec
 from support.serving import served
 
@@ -130,6 +130,34 @@ def test_as_kafka_console_consumer(filled):
     assert (result.stdout, result.stderr) == ("0\n1\n2\n", "Processed a total of 3 messages\n")
     result = filled("consume", "--topic", "one", "--timeout-ms", "0", kafka=True)
     assert result.stdout == "", "without a place it begins at the end, as Kafka's does"
+
+
+def test_an_offset_that_kafka_s_consumer_does_not_find_is_reset(filled):
+    def told(*flags):
+        return filled("consume", "--topic", "one", "--partition", "0", "--timeout-ms", "0", *flags, kafka=True)
+
+    assert told("--offset", "101").output == "Processed a total of 0 messages\n"
+    assert told("--offset", "101", "--max-messages", "2", "--command-property", "auto.offset.reset=earliest").stdout == "0\n1\n"
+    filled("delete-records", "one", "-o", "50", "--yes")
+    assert told("--offset", "49").stdout == ""
+    assert told("--offset", "99").stdout == "99\n"
+
+
+def test_two_groups_are_refused(filled):
+    flags = ("consume", "--topic", "one", "--group", "g", "--command-property")
+    assert "two groups are given, 'g' by --group and 'x'" in filled(*flags, "group.id=x", kafka=True, code=2).stderr
+    filled(*flags, "group.id=g", "--from-beginning", "--max-messages", "1", kafka=True)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
+def test_what_was_read_before_a_signal_is_written_and_counted(capfdbinary, error):
+    def records():
+        yield from "ab"
+        raise error
+
+    with pytest.raises(error):
+        write(records(), str.encode, None, counted=True)
+    assert capfdbinary.readouterr() == (b"ab", b"Processed a total of 2 messages\n")
 
 
 def test_begin_and_end():

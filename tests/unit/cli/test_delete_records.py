@@ -48,6 +48,17 @@ def test_as_kafka_delete_records(filled):
     assert starts(filled, "one") == [7]
 
 
+def test_kafka_delete_records_goes_on_behind_a_bad_partition(filled):
+    given = described(("one", 0, 101), ("none", 0, 1), ("three", 0, 1))
+    told = filled("delete-records", "--offset-json-file", "-", kafka=True, stdin=given, code=1)
+    assert [line.split(" ")[1:3] for line in told.stdout.splitlines()[2:]] == [
+        ["one-0\terror:", "offset"],
+        ["none-0\terror:", "unknown"],
+        ["three-0\tlow_watermark:", "1"],
+    ]
+    assert (starts(filled, "one"), starts(filled, "three")) == ([0], [1, 0, 0])
+
+
 @pytest.mark.parametrize(
     ("args", "stdin", "words"),
     [

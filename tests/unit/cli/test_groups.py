@@ -107,6 +107,15 @@ def test_reset_some_partitions_of_a_group_that_is_new(grouped):
     assert set(offsets(grouped, "new")) == {("three", 0), ("three", 2)}
 
 
+@pytest.mark.parametrize("kafka", [False, True])
+def test_an_offset_that_is_not_committed_is_not_shifted(grouped, kafka):
+    where = ("--reset-offsets", "--group", "a", "--topic", "one", "--topic", "three:0,1", "--shift-by", "1")
+    for more in ([], ["--execute"]):
+        said = grouped("groups", *where, *more, kafka=kafka, code=1).stderr
+        assert "Cannot shift offset for partition three-1 since there is no current committed offset" in said
+    assert offsets(grouped, "a") == {("one", 0): 40, ("three", 0): 0}
+
+
 def test_reset_by_a_file(grouped, tmp_path):
     exported = grouped.out("groups", "reset-offsets", "a", "--all-topics", "--to-current", "--export")
     assert exported == "one,0,40\nthree,0,0\n"
@@ -122,8 +131,9 @@ def test_reset_by_a_file(grouped, tmp_path):
 
 def test_as_kafka_resets(grouped):
     where = ["--reset-offsets", "--group", "a", "--topic", "one", "--to-earliest"]
-    for more in ([], ["--dry-run"], ["--dry-run", "--execute"]):
-        grouped("groups", *where, *more, kafka=True)
+    for more, code in (([], 0), (["--dry-run"], 0), (["--dry-run", "--execute"], 2)):
+        said = grouped("groups", *where, *more, kafka=True, code=code).stderr
+        assert ("only one of --execute and --dry-run" in said) == (code == 2)
         assert offsets(grouped, "a")["one", 0] == 40
     grouped("groups", *where, "--execute", kafka=True)
     assert offsets(grouped, "a")["one", 0] == 0
@@ -144,6 +154,16 @@ def test_kafka_s_resets_and_deletions(grouped):
         "TOPIC           PARTITION  STATUS         \n"
         "one             0          Successful     \n"
     )
+    told = grouped("groups", "--delete-offsets", *where[:2], "--topic", "three:0,7,8", "--topic", "no", kafka=True, code=1).stdout
+    assert told.splitlines()[1] == "Error: Encountered some partition-level error, see the follow-up details."
+    assert [line.split()[:3] for line in told.splitlines()[4:]] == [
+        ["no", "-", "Error:"],
+        ["three", "0", "Successful"],
+        ["three", "7", "Error:"],
+        ["three", "8", "Error:"],
+    ]
+    assert "'a'" in grouped("groups", "--describe", "--group", "a", kafka=True, code=2).stderr, "it is gone with its last offset"
+    out("--reset-offsets", *where[:2], "--topic", "one", "--to-latest", "--execute")
     assert out("--delete", "--all-groups") == "Deletion of requested consumer groups ('a', 'b') was successful.\n"
 
 
@@ -156,6 +176,11 @@ def test_kafka_s_list_by_state_and_type(grouped):
     assert out("--type") == [["GROUP", "TYPE"], ["a", "Classic"], ["b", "Classic"]]
     assert out("--type", "classic", "--state") == [["GROUP", "TYPE", "STATE"], ["a", "Classic", "Empty"], ["b", "Classic", "Empty"]]
     assert out("--type", "consumer") == [["GROUP", "TYPE"]]
+    for flag, words in (
+        ("--state", "state list 'stable,Foo'. Valid states are: Assigning, "),
+        ("--type", "types list 'stable,Foo'. Valid"),
+    ):
+        assert f"Invalid {words}" in grouped("groups", "--list", flag, "stable,Foo", kafka=True, code=1).stderr
 
 
 def test_kafka_s_members_and_state(grouped):
@@ -213,7 +238,7 @@ def test_delete_offsets(grouped):
     ("args", "words"),
     [
         (["reset-offsets", "a", "-t", "one"], "name a target"),
-        (["reset-offsets", "a", "-t", "one", "--to-latest", "--to-earliest"], "one of"),
+        (["reset-offsets", "a", "-t", "one", "--to-latest", "--to-offset", "3"], "only one target, not 2: --to-latest and --to-offset"),
         (["reset-offsets", "a", "--to-latest"], "name partitions"),
         (["reset-offsets", "a", "-t", "one:x", "--to-latest"], "no partitions"),
         (["reset-offsets", "a", "-t", "nosuch", "--to-latest"], "unknown topic"),

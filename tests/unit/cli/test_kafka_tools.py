@@ -8,7 +8,7 @@ import pytest
 
 from logdb.cli import KAFKA_TOOLS
 from logdb.cli.app import arguments
-from logdb.cli.kafka_tools import translated
+from logdb.cli.kafka_tools import NOT_HERE, translated
 
 
 @pytest.mark.parametrize("tool", KAFKA_TOOLS)
@@ -97,6 +97,16 @@ def test_the_docs_name_every_tool():
     assert named == KAFKA_TOOLS
 
 
+@pytest.mark.parametrize("tool", NOT_HERE)
+def test_a_tool_that_is_not_here_says_what_to_do(logdb_command, tool):
+    for name in (tool, f"{tool}.sh"):
+        told = logdb_command(name, "--bootstrap-server", "h:1", code=2).stderr
+        assert f"logdb has no {name}: {NOT_HERE[tool]}" in told
+    docs = (Path(__file__).parents[3] / "docs" / "kafka.md").read_text().split("## Kafka's tools")[1].split("\n## ")[0]
+    assert f"`{tool}`" in docs
+    assert tool not in KAFKA_TOOLS
+
+
 def test_properties_of_a_consumer(filled, tmp_path):
     (tmp_path / "client.properties").write_text("group.id=g\nauto.offset.reset=earliest\n")
     flags = ("consume", "--topic", "one", "--command-config", str(tmp_path / "client.properties"), "--max-messages", "2")
@@ -118,7 +128,8 @@ def test_the_counts_of_kafka_s_word_count(logdb_command, tmp_path):
     config = ("--formatter-config", str(tmp_path / "formatter.properties"))
     flags = ("consume", "--topic", "counts", "--from-beginning", "--max-messages", "2", *formatter, *config)
     assert logdb_command.out(*flags, "--property", f"key.deserializer={WORDS}StringDeserializer", kafka=True) == "kafka\t2\nstreams\tnull\n"
-    assert "wants 4" in logdb_command(*flags, "--property", f"value.deserializer={WORDS}IntegerDeserializer", kafka=True, code=1).stderr
+    refused = logdb_command(*flags, "--property", f"value.deserializer={WORDS}IntegerDeserializer", kafka=True, code=1).stderr
+    assert r"counts-0 at offset 0: '\x00\x00\x00\x00\x00\x00\x00\x02' has 8 bytes: its deserializer wants 4" in refused
     assert "known are" in logdb_command(*flags, "--property", "key.deserializer=x.Y", kafka=True, code=2).stderr
     assert "known is" in logdb_command(*flags, "--formatter", "x.Y", kafka=True, code=2).stderr
 

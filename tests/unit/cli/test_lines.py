@@ -27,7 +27,7 @@ def test_key_separator_is_cut_at_its_first_place():
 
 
 def test_line_without_separator_is_refused_with_its_number():
-    with pytest.raises(ValueError, match="line 12 has no key separator b':'"):
+    with pytest.raises(ValueError, match="line 12 has no key separator ':'"):
         LineFormat(key_separator=b":").parse([b"a:b", b"c"], 11)
     assert LineFormat(key_separator=b":", lenient=True).parse([b"c"]) == Columns([b"c"], [None], None)
 
@@ -40,7 +40,7 @@ def test_headers_before_key_and_value():
 
 
 @pytest.mark.parametrize(
-    ("line", "reason"), [(b"k:v", "headers delimiter"), (b"h\tv", "header b'h' has no separator"), (b"\xff:1\tv", "not UTF-8")]
+    ("line", "reason"), [(b"k:v", "headers delimiter"), (b"h\tv", "header 'h' has no separator"), (b"\xff:1\tv", "not UTF-8")]
 )
 def test_bad_headers_are_refused(line, reason):
     with pytest.raises(ValueError, match=f"line 1.*{reason}"):

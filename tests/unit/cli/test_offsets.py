@@ -29,6 +29,9 @@ def test_at_a_time(logdb_command):
     assert logdb_command.out("offsets", "t", "--time", "1970-01-01T00:00:01") == "t:0:0\n"
     assert logdb_command.out("offsets", "t", "--time", "2001") == "t:0:\n"
     assert logdb_command.out("offsets", "--topic", "t", "--time", "2001", kafka=True) == ""
+    for wrong in ("foo", "-7"):
+        told = logdb_command("offsets", "--topic", "t", "--time", wrong, kafka=True, code=2).stderr
+        assert "is none of latest (-1), earliest (-2), earliest-local (-4), max-timestamp (-3), latest-tiered (-5), earliest-pen" in told
     assert logdb_command.json("offsets", "t", "--time", "2001") == [{"topic": "t", "partition": 0, "offset": None}]
     assert logdb_command.out("offsets", "-t", "t:0:1001") == "t:0:1\n", "kcat's query"
     assert logdb_command.out("offsets", "-t", "t:0:-1", "-t", "t:0:-2") == "t:0:0\n", "the last question about a partition counts"
@@ -41,7 +44,7 @@ def test_at_a_time(logdb_command):
         (["one:1"], "no partition 1"),
         (["one:x"], "TOPIC:0"),
         (["one", "--partitions", "x"], "0,2"),
-        (["one", "--time", "-7"], "-1 (latest)"),
+        (["one", "--time", "-7"], "latest (-1)"),
         (["one", "--time", "x"], "1970"),
         (["-t", "["], "regular expression"),
     ],

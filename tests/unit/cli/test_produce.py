@@ -74,16 +74,42 @@ def test_one_partition(empty):
 def test_line_without_separator_fails_and_says_what_was_done(empty):
     lines = "a:1\n" * 10 + "oops\n" + "b:2\n"
     result = empty("produce", "one", "-K", ":", stdin=lines, code=1)
-    assert "line 11 has no key separator b':'; 0 records appended before it" in result.stderr
+    assert "line 11 has no key separator ':'; 10 records appended before it" in result.stderr
+    assert len(values(empty)) == 10
     empty("produce", "one", "-K", ":", "--property", "ignore.error=true", stdin=lines)
-    assert len(values(empty)) == 12
+    assert len(values(empty)) == 22
+
+
+def test_kafka_s_reader_names_the_line_and_the_separator(empty):
+    result = empty("produce", "--topic", "one", "--property", "parse.key=true", stdin="k\tv\nbad\nk2\tv2\n", kafka=True, code=1)
+    assert r"line 2 has no key separator '\t'" in result.stderr
+    assert values(empty) == [(b"k", b"v", ())]
+
+
+def test_kafka_s_reader_takes_the_line_ends_of_windows(empty):
+    empty("produce", "--topic", "one", "--property", "parse.key=true", stdin=b"k\tv\r\n\t\r\nk\tw\r\r\nk\tlast\r", kafka=True)
+    empty("produce", "one", stdin=b"own\r\n")
+    assert [value for _, value, _ in values(empty)] == [b"v", b"", b"w\r", b"last", b"own\r"]
+
+
+def test_a_record_without_a_key_that_the_topic_needs(empty):
+    empty("topics", "create", "table", "-c", "cleanup.policy=compact")
+    told = empty("produce", "table", stdin="v\n", code=2).stderr
+    assert "topic table is compacted: every record needs a key (config cleanup.policy)" in told
+
+
+def test_line_too_large_is_named_with_its_topic(empty):
+    empty("topics", "create", "short", "-c", "max.message.bytes=1200")
+    result = empty("produce", "short", stdin="a\nb\n" + "c" * 1200 + "\nd\n", code=2)
+    assert "max.message.bytes=1200; record 3 of the input, to topic short; 2 records appended before it" in result.stderr
+    assert [value for _, value, _ in values(empty, "short")] == [b"a", b"b"]
 
 
 def test_record_too_large_says_what_was_done(empty, tmp_path):
     (tmp_path / "large").write_bytes(bytes(2_000_000))
     (tmp_path / "small").write_bytes(b"ok\n")
     result = empty("produce", "one", str(tmp_path / "small"), str(tmp_path / "large"), code=2)
-    assert "max.message.bytes=1048588; 1 record appended before it" in result.stderr
+    assert "max.message.bytes=1048588; record 2 of the input, to topic one; 1 record appended before it" in result.stderr
     assert len(values(empty)) == 1
 
 

@@ -89,8 +89,19 @@ def test_as_kafka_topics(logdb_command):
     logdb_command("topics", "--delete", "--topic", "nosuch", "--if-exists", kafka=True)
     assert "nosuch" in logdb_command("topics", "--delete", "--topic", "nosuch", code=2, kafka=True).stderr
     result = logdb_command("topics", "--delete", "--topic", "a", kafka=True)
-    assert (result.output, logdb_command.out("topics", "--list", kafka=True)) == ("", "")
+    assert (result.output, logdb_command.out("topics", "--list", kafka=True)) == ("", "\n")
     assert "exactly one" in logdb_command("topics", code=2, kafka=True).stderr
+
+
+def test_what_kafka_topics_refuses(logdb_command):
+    logdb_command("topics", "create", "b_x", "-p", "2")
+    told = logdb_command("topics", "--alter", "--topic", "b_x", "--partitions", "2", kafka=True, code=1)
+    assert "Topic b_x already has 2 partition(s)." in told.stderr
+    told = logdb_command("topics", "--create", "--topic", "b.x", "--if-not-exists", kafka=True, code=1)
+    assert "Topic 'b.x' collides with existing topic: b_x" in told.stderr
+    logdb_command("topics", "create", "b.x")  # by its own name logdb has no such rule
+    assert logdb_command.out("topics", "--list", "--topic", "zz.*", kafka=True) == "\n"
+    assert logdb_command.out("topics", "--create", "--topic", "b_x", "--if-not-exists", kafka=True) == ""
 
 
 def test_what_kafka_topics_describes(filled):
