@@ -361,10 +361,10 @@ SERVED_TOPIC_DEFAULTS: Mapping[str, ConfigValue] = {"retention.ms": 604_800_000}
 send the request to use the server's own defaults instead (``Database.create_topic``)."""
 
 
-def unknown_config(name: object, value: object) -> InvalidConfig:
+def unknown_config(name: str, value: object) -> InvalidConfig:
     """The error of a config that topics do not have; it names those that are like it."""
     near = ", ".join(known for known in TOPIC_CONFIGS if known.split(".")[0] == str(name).split(".")[0])
-    return InvalidConfig(str(name), value, "unknown key; allowed are " + (near or ", ".join(TOPIC_CONFIGS)))
+    return InvalidConfig(name, value, "unknown key; allowed are " + (near or ", ".join(TOPIC_CONFIGS)))
 
 
 def check_config(given: Mapping[str, object]) -> dict[str, ConfigValue]:
