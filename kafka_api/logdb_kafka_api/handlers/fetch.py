@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from logdb.codec.batch import span
-from logdb.errors import LogdbError, NotLeaderOrFollower, OffsetOutOfRange, UnknownPartition, UnknownTopic
+from logdb.errors import LogdbError, NotLeaderOrFollower, OffsetOutOfRange, UnknownPartition, UnknownTopic, without_frames
 from logdb.log.isolation import ISOLATION_LEVELS, IsolationLevel, is_committed
 from logdb.requests.error_document import document
 from logdb.requests.principals import CLUSTER_NODE
@@ -114,7 +114,7 @@ class ReplicaRead(serving.PartitionRead):
         try:
             self._leadership = replication.reported(*self.where, report)
         except LogdbError as error:
-            self.error = error
+            self.error = without_frames(error)
 
     def read(self, session: "AuthorizedSession", room_bytes: int, isolation_level: IsolationLevel, *, at_least_one: bool = True) -> None:
         del session, isolation_level
@@ -129,7 +129,7 @@ class ReplicaRead(serving.PartitionRead):
                 else:
                     self.is_full = True
         except LogdbError as error:
-            self.error = error
+            self.error = without_frames(error)
 
     def _batches(self, log: ReplicaLog, size_bytes_max: int) -> tuple[memoryview, int]:
         """As ``ReplicaLog.read_batches``; also where the log start lies within the first batch, behind the wanted offset."""

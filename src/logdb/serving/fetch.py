@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from logdb.errors import LogdbError
+from logdb.errors import LogdbError, without_frames
 from logdb.log.isolation import IsolationLevel, without_aborted
 from logdb.model import Buffer, TopicPartition
 from logdb.serving.resources import ON_LOOP_COUNT_MAX, DoorResources, RequestResources
@@ -81,7 +81,7 @@ class PartitionRead:
                     self.is_full = True
             self.marks = self.marks_of(log, readable)
         except LogdbError as error:
-            self.error = session.located(error)
+            self.error = without_frames(session.located(error))
 
     def check(self, log: "AuthorizedLog", leader_epoch: int) -> None:
         """Raise if the reader's position is not of this log; before the first read."""
