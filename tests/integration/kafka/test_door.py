@@ -488,6 +488,16 @@ def test_errors_of_fetch(wire, topic):
     assert fetch(wire, 0, topic="no-such")["error_code"] == Code.UNKNOWN_TOPIC_OR_PARTITION
 
 
+def test_a_partition_that_a_fetch_names_twice_is_answered_once_as_it_was_named_last(wire, topic):
+    produce(wire, BATCH, topic=topic)
+    asked = [{"partition": n, "fetch_offset": offset, "partition_max_bytes": 1 << 20} for n, offset in [(0, 0), (1, 0), (0, 999)]]
+    (found,) = wire.ask("Fetch", 4, max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, topics=[{"topic": topic, "partitions": asked}])[
+        "responses"
+    ]
+    codes = [(one["partition_index"], one["error_code"]) for one in found["partitions"]]
+    assert codes == [(0, Code.OFFSET_OUT_OF_RANGE), (1, Code.UNKNOWN_TOPIC_OR_PARTITION)]
+
+
 def test_there_are_no_fetch_sessions(wire, topic):
     asked = {"max_wait_ms": 0, "min_bytes": 1, "topics": []}
     assert wire.ask("Fetch", 12, session_epoch=0, **asked)["session_id"] == 0
