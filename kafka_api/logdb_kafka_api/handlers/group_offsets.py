@@ -52,8 +52,8 @@ async def offset_commit(call: Call) -> Values:
     """Commit offsets of the partitions that there are, that the principal may read, and whose metadata are not too large."""
     values = call.values
     member = (values["member_id"], values["generation_id_or_member_epoch"], values["group_instance_id"])
-    request = CommitOffsets(values["group_id"], given(values["topics"]), *member)
-    return told(values["topics"], await _commit(call, request))
+    request = CommitOffsets(values["group_id"], await call.aside(given, values["topics"]), *member)
+    return await call.aside(told, values["topics"], await _commit(call, request))
 
 
 async def _commit(call: Call, request: CommitOffsets) -> dict[TopicPartition, Code]:

@@ -94,9 +94,9 @@ async def txn_offset_commit(call: Call) -> Values:
     """Offsets of the partitions that there are count once the transaction is committed."""
     values = call.values
     member = (values["member_id"], values["generation_id"], values["group_instance_id"])
-    offsets = group_offsets.given(values["topics"])
+    offsets = await call.aside(group_offsets.given, values["topics"])
     request = CommitTransactionOffsets(values["transactional_id"], _producer(values), values["group_id"], offsets, *member)
-    return group_offsets.told(values["topics"], await call.call(_commit_offsets, call, request))
+    return await call.aside(group_offsets.told, values["topics"], await call.call(_commit_offsets, call, request))
 
 
 def _commit_offsets(call: Call, request: CommitTransactionOffsets) -> dict[TopicPartition, Code]:
