@@ -527,7 +527,7 @@ class Connection(asyncio.BufferedProtocol):
         """The time of the loop until which the client has to send or read; None: the door works on its request, or reads no further."""
         if self._writable is not None:
             return self._since_s + limits.write_timeout_ms / 1000
-        is_begun = self._rest or self._room is not None
+        is_begun = 0 < len(self._rest) < _SIZE_AND_KEY.size or self._room is not None  # a longer rest waits for us
         if self._reserving is not None or (self._is_busy and (not is_begun or self._is_full())):
             return None
         if self._is_new and not self._is_busy:

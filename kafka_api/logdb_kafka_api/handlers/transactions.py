@@ -51,7 +51,11 @@ async def init_producer_id(call: Call) -> Values:
 
 async def add_partitions_to_txn(call: Call) -> Values:
     """All of them become part of the transaction, or none."""
-    codes = await call.call(_add_partitions, call)
+    return await call.call(_added, call)
+
+
+def _added(call: Call) -> Values:
+    codes = _add_partitions(call)
     return {
         "results_by_topic": [
             {

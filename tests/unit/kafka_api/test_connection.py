@@ -234,3 +234,17 @@ def test_a_frame_that_has_come_in_part_behind_a_full_queue_is_whole(tmp_path, cu
         assert values_of(log) == [value] and correlation_ids(client) == list(range(last + 1))
 
     run(tmp_path, scenario)
+
+
+def test_what_is_not_parsed_behind_a_long_poll_is_not_waited_for(tmp_path):
+    async def scenario(door, log):
+        client = await introduced(door)
+        asked = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1, "current_leader_epoch": -1}
+        poll = frame("Fetch", 12, 0, max_wait_ms=60_000, min_bytes=1, topics=[{"topic": "t", "partitions": [asked]}])
+        client.send(poll + asked_versions(100))
+        await turns_until(lambda: door.waits._bells)
+        assert len(client.connection._frames) == 63 and client.connection.deadline_s(door.limits) is None
+        log.append(b"v")
+        await client.answered(101)
+
+    run(tmp_path, scenario)
