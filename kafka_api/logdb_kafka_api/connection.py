@@ -11,6 +11,9 @@ come: a length costs nothing.
 A Produce that waits for replicas holds up the answers behind its own, but no append: the next Produce begins at once, up to a number.
 Any other request begins once all are answered.
 
+A connection has the loop for a moment at a time, then the others have their turn: requests that wait for nothing would keep it for as
+long as they come.  The client is read no further until what has come is parsed.
+
 Reading stops while the queue is full, the memory of a frame is waited for, or the client does not read its answers.  A frame that has
 taken memory waits for more only so long: two that wait for each other's would wait for ever.
 """
@@ -49,6 +52,8 @@ _SIZE, _KEY = struct.Struct(">i"), struct.Struct(">h")
 _GROWTH = 5  # a frame has so many times the memory of what has come of it: 64 KiB become 256 KiB, and what is around them
 _COPIED_BYTES_MAX = 4 << 10  # a smaller frame is read faster as bytes
 _QUEUED_COUNT_MAX, _QUEUED_BYTES_MAX = 64, 1 << 20
+_UNAUTHENTICATED_COUNT_MAX, _UNAUTHENTICATED_BYTES = 4, 4 << 10  # queued, and read at once
+_TURN_S = 500e-6  # of the loop: some tens of small requests
 _JOINED_BYTES_MAX, _SLICE_BYTES = 64 << 10, 256 << 10
 _PROGRESS_BYTES = 64 << 10
 _OWED_COUNT_MAX = 8  # clients of Kafka have five requests under way
@@ -94,7 +99,9 @@ class Connection(asyncio.BufferedProtocol):
     ``_room``, ``_size`` ``_begin``, ``_grow``    while a frame is received whose end has not come; ``_filled`` of it has
     ``_taken_bytes``     ``_grow``                always: what the frame that is received has of the memory that connections share
     ``_lent``            ``_receive``             while the frame that is received is in the door's buffer: that one
-    ``_rest``            ``_parse``               the begin of a frame, shorter than its size and key
+    ``_rest``            ``_parse``               always: what has come and is not parsed; whole frames while others are queued, or until
+                                                  the next turn
+    ``_is_due``          ``_parse_later``         always: ``_parse_rest`` is called in the loop's next turn
     ``_frames``          ``_put``, ``_run``       always: requests that were received and not begun
     ``_owed``            ``_owe``, ``_run``       always: answers to requests that are carried out, in their order
     ``_unsent``          ``_answered_at_once``    within one call of ``buffer_updated``: answers that are sent at its end
@@ -114,7 +121,7 @@ class Connection(asyncio.BufferedProtocol):
         self._lent: memoryview | None = None
         self._size = self._key = self._filled = self._progress = 0
         self._any_size_max = min(SMALL_BYTES, door.limits.body_bytes_max, door.limits.call_bytes_max)  # of any frame, authenticated or not
-        self._rest = b""
+        self._rest, self._is_due = b"", False
         self._frames: deque[_Frame] = deque()
         self._owed: deque[asyncio.Future[Answer]] = deque()
         self._queued_bytes = self._small_bytes = 0  # of queued requests, and of those of them that are not counted elsewhere
@@ -178,7 +185,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         del sizehint
-        return self._door.scratch if self._room is None else memoryview(self._room)[self._filled :]
+        if self._room is not None:
+            return memoryview(self._room)[self._filled :]
+        return self._door.scratch if self._is_known() else self._door.scratch[:_UNAUTHENTICATED_BYTES]
 
     def buffer_updated(self, nbytes: int) -> None:
         if self._is_closing():
@@ -199,8 +208,8 @@ class Connection(asyncio.BufferedProtocol):
     # ------------------------------------------------------------ frames
 
     def _parse(self, data: memoryview) -> None:
-        """Take the frames out of what has come."""
-        position, left = 0, len(data)
+        """Take the frames out of what has come, until the queue is full or the turn is over."""
+        position, left, until_s = 0, len(data), self._loop.time() + _TURN_S
         self._rest = b""
         while left >= _SIZE_AND_KEY.size:
             size, key = _SIZE_AND_KEY.unpack_from(data, position)
@@ -218,12 +227,36 @@ class Connection(asyncio.BufferedProtocol):
             frame = data[begin:position] if size > _COPIED_BYTES_MAX else bytes(data[begin:position])
             if key != _PRODUCE or not self._answered_at_once(frame):
                 self._put(_Frame(bytes(frame), None))
+                is_over = self._is_full()
             elif self._is_closing():
                 return
+            else:
+                is_over = self._loop.time() >= until_s
             left = len(data) - position
+            if is_over and left >= _SIZE_AND_KEY.size:
+                self._pause()
+                self._parse_later()
+                break
         self._rest = bytes(data[position:])
         if left:
             self._begin_wait()
+
+    def _parse_later(self) -> None:
+        """Parse the rest in the loop's next turn; behind what is queued, so that its small appends may be made at once."""
+        if not self._is_due and not self._frames:
+            self._is_due = True
+            self._loop.call_soon(self._parse_rest)
+
+    def _parse_rest(self) -> None:
+        self._is_due = False
+        if not self._is_closing():
+            self._parse(memoryview(self._rest))
+            self._send_at_once()
+            self._resume()
+
+    def _is_known(self) -> bool:
+        """Whether the client has authenticated, or need not."""
+        return self.identity is not None or self._door.identity_of(self) is not None
 
     def _is_first(self, position: int) -> bool:
         """Whether the client has sent nothing before these bytes."""
@@ -309,7 +342,9 @@ class Connection(asyncio.BufferedProtocol):
             self._woken.set_result(None)
 
     def _is_full(self) -> bool:
-        return len(self._frames) >= _QUEUED_COUNT_MAX or self._queued_bytes >= _QUEUED_BYTES_MAX or self._small_bytes >= SMALL_BYTES
+        if self._queued_bytes >= _QUEUED_BYTES_MAX or self._small_bytes >= SMALL_BYTES:
+            return True
+        return len(self._frames) >= (_QUEUED_COUNT_MAX if self._is_known() else _UNAUTHENTICATED_COUNT_MAX)
 
     def _count(self, frame: _Frame, sign: int) -> None:
         self._queued_bytes += sign * len(frame.data)
@@ -324,7 +359,11 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.pause_reading()
 
     def _resume(self) -> None:
-        if self._transport is not None and self._reserving is None and not self._is_full() and not self._is_closing():
+        if self._transport is None or self._reserving is not None or self._is_full() or self._is_closing():
+            return
+        if len(self._rest) >= _SIZE_AND_KEY.size:
+            self._parse_later()
+        else:
             self._transport.resume_reading()
 
     def _give_back(self, frame: _Frame) -> None:
@@ -335,15 +374,20 @@ class Connection(asyncio.BufferedProtocol):
 
     async def _run(self, transport: asyncio.Transport) -> None:
         """Answer one request after the other."""
+        until_s = 0.0
         try:
             while not self.is_ending and (self._frames or self._owed or not self._door.draining):
                 if self._owed and self._owed[0].done():
                     await self._finish(transport, self._owed.popleft().result())
                 elif self._frames and self._may_begin(self._frames[0].data):
                     await self._answer(transport, self._frames.popleft())
+                    if self._frames and self._loop.time() >= until_s:
+                        await asyncio.sleep(0)
+                        until_s = self._loop.time() + _TURN_S
                 else:
                     self._woken = self._loop.create_future()
                     await self._woken
+                    until_s = self._loop.time() + _TURN_S
         except UnsupportedApi as error:
             self._refuse(str(error), logging.WARNING if self._door.is_news(error) else logging.INFO)
         except (NoRoom, LogdbError) as error:
@@ -483,7 +527,7 @@ class Connection(asyncio.BufferedProtocol):
         """The time of the loop until which the client has to send or read; None: the door works on its request, or reads no further."""
         if self._writable is not None:
             return self._since_s + limits.write_timeout_ms / 1000
-        is_begun = self._rest or self._room is not None
+        is_begun = 0 < len(self._rest) < _SIZE_AND_KEY.size or self._room is not None  # a longer rest waits for us
         if self._reserving is not None or (self._is_busy and (not is_begun or self._is_full())):
             return None
         if self._is_new and not self._is_busy:

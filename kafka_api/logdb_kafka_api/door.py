@@ -340,28 +340,27 @@ class KafkaDoor(DoorResources):
         call = Call(self, connection, header, self._session(connection, identity))
         try:
             await call.begin()
-            is_large = False
             try:
                 call.values = frames.read_request(header, frame, position, frames.ON_LOOP_ELEMENTS_MAX)
             except InvalidMessage:  # or it is large
-                is_large = True
+                await call.begin_large(len(frame))
                 call.values = await call.call(frames.read_request, header, frame, position)
             values = await HANDLERS[key](call)
             if call.replicated is not None and values is not None:
-                if not is_large:
+                if not call.is_large:
                     return self._later(call, header, values)
                 await call.replicated()
-            return await self._finished(call, header, values, is_large=is_large)
+            return await self._finished(call, header, values)
         except BaseException:
             call.end()
             raise
 
-    async def _finished(self, call: Call, header: RequestHeader, values: Values | None, *, is_large: bool) -> Answer:
+    async def _finished(self, call: Call, header: RequestHeader, values: Values | None) -> Answer:
         delay_ms = call.session.take_throttle_ms()
         parts: Sequence[Buffer] = ()
         if values is not None:
             values = {**values, "throttle_time_ms": delay_ms}
-            parts = await call.call(frames.encode_response, header, values) if is_large else frames.encode_response(header, values)
+            parts = await call.aside(frames.encode_response, header, values)
         await call.finish(sum(map(len, parts)))
         return Answer(parts, delay_ms, call)
 
@@ -375,7 +374,7 @@ class KafkaDoor(DoorResources):
     async def _replicated(self, call: Call, header: RequestHeader, values: Values) -> Answer:
         assert call.replicated is not None
         await call.replicated()
-        return await self._finished(call, header, values, is_large=False)
+        return await self._finished(call, header, values)
 
 
 def _end_failed(call: Call, later: "asyncio.Task[Answer]") -> None:

@@ -13,7 +13,7 @@ Before authentication no frame is longer.
 ROOM_BYTES = 272 << 10
 """A frame with a batch of 256 KiB, and what is around it: a door's buffers have so much.
 
-What comes in one read is queued, however full the queue is.
+What comes in one read is kept, however full the queue is.
 """
 
 

@@ -7,6 +7,7 @@ A value that is not bytes-like raises Python's own ``TypeError``.
 """
 
 import contextlib
+from typing import TypeVar
 
 
 class LogdbError(Exception):
@@ -22,6 +23,21 @@ def release_frames(error: BaseException) -> None:
         with contextlib.suppress(RuntimeError):  # the call still runs
             traceback.tb_frame.clear()
         traceback = traceback.tb_next
+
+
+E = TypeVar("E", bound=BaseException)
+
+
+def without_frames(error: E) -> E:
+    """The error, for an object that keeps it: without the tracebacks of itself and of the errors before it.
+
+    A traceback holds the frames of the calls, which may hold that object: only the garbage collector would free them.
+    """
+    one: BaseException | None = error
+    while one is not None:
+        one.__traceback__ = None
+        one = one.__cause__ or one.__context__
+    return error
 
 
 _REQUIREMENTS = {

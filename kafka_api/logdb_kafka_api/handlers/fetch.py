@@ -5,11 +5,11 @@ Every answer is a full one: session id 0 tells the client that there is no fetch
 
 import contextlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from logdb.codec.batch import span
-from logdb.errors import LogdbError, NotLeaderOrFollower, OffsetOutOfRange, UnknownPartition, UnknownTopic
+from logdb.errors import LogdbError, NotLeaderOrFollower, OffsetOutOfRange, UnknownPartition, UnknownTopic, without_frames
 from logdb.log.isolation import ISOLATION_LEVELS, IsolationLevel, is_committed
 from logdb.requests.error_document import document
 from logdb.requests.principals import CLUSTER_NODE
@@ -114,7 +114,7 @@ class ReplicaRead(serving.PartitionRead):
         try:
             self._leadership = replication.reported(*self.where, report)
         except LogdbError as error:
-            self.error = error
+            self.error = without_frames(error)
 
     def read(self, session: "AuthorizedSession", room_bytes: int, isolation_level: IsolationLevel, *, at_least_one: bool = True) -> None:
         del session, isolation_level
@@ -129,7 +129,7 @@ class ReplicaRead(serving.PartitionRead):
                 else:
                     self.is_full = True
         except LogdbError as error:
-            self.error = error
+            self.error = without_frames(error)
 
     def _batches(self, log: ReplicaLog, size_bytes_max: int) -> tuple[memoryview, int]:
         """As ``ReplicaLog.read_batches``; also where the log start lies within the first batch, behind the wanted offset."""
@@ -188,6 +188,26 @@ async def _fetch_as_replica(call: Call, replication: Replication) -> Values:
     return {"error_code": Code.NONE, "responses": responses}
 
 
+def _reads(values: Values) -> "Sequence[DetailedRead | Read]":
+    """What a request reads, each partition once: of one that is named twice the last counts, as in Kafka.
+
+    Takes the topics out of the request, which may wait for long.
+
+    Source: Kafka's ``FetchRequest.fetchData``.
+    """
+    make: type[DetailedRead | Read] = DetailedRead if values["detailed"] else Read
+    asked = {(topic["topic"], one["partition"]): one for topic in values.pop("topics") for one in topic["partitions"]}
+    return [make(topic, one) for (topic, _), one in asked.items()]
+
+
+def _responses(reads: "Iterable[DetailedRead | Read]") -> list[Values]:
+    """The answers by topic."""
+    topics: dict[str, list[Values]] = {}
+    for read in reads:
+        topics.setdefault(read.wanted.topic, []).append(read.values())
+    return [{"topic": topic, "partitions": partitions} for topic, partitions in topics.items()]
+
+
 async def fetch(call: Call) -> Values:
     """Read until there are ``min_bytes``, a partition has an error, or the time is over."""
     values = call.values
@@ -199,8 +219,7 @@ async def fetch(call: Call) -> Values:
         return {"error_code": Code.FETCH_SESSION_ID_NOT_FOUND, "responses": []}
     if values["session_epoch"] not in _FIRST_EPOCHS:
         return {"error_code": Code.INVALID_FETCH_SESSION_EPOCH, "responses": []}
-    make: type[DetailedRead | Read] = DetailedRead if values["detailed"] else Read
-    reads = [make(topic["topic"], one) for topic in values["topics"] for one in topic["partitions"]]
+    reads = await call.aside(_reads, values)
     if reads:
         with contextlib.suppress(UnknownTopic, UnknownPartition, NotLeaderOrFollower):  # it went during the wait: the next fetch says so
             await serving.fetch(
@@ -211,9 +230,6 @@ async def fetch(call: Call) -> Values:
                 wait_ms=values["max_wait_ms"],
                 isolation_level=ISOLATION_LEVELS[values["isolation_level"] == 1],
             )
-    answers = iter(reads)
-    responses = [
-        {"topic": topic["topic"], "partitions": [next(answers).values() for _ in topic["partitions"]]} for topic in values["topics"]
-    ]
+    responses = await call.aside(_responses, reads)
     announced = {"next_offset": reads[0].next_offset} if values["detailed"] and len(reads) == 1 else {}
     return {"error_code": Code.NONE, "responses": responses, **announced}

@@ -5,7 +5,7 @@ from concurrent.futures import Future
 from typing import TypeVar
 
 from logdb.access.session import AuthorizedSession
-from logdb.errors import GroupNotEmpty, LogdbError, OffsetMetadataTooLarge, UnstableOffsets
+from logdb.errors import GroupNotEmpty, LogdbError, OffsetMetadataTooLarge, UnstableOffsets, without_frames
 from logdb.model import OffsetAndMetadata, TopicPartition, by_topic
 from logdb.requests.groups import CommitOffsets, DeleteOffsets, FetchOffsets
 from logdb.requests.transactions import CommitTransactionOffsets
@@ -52,8 +52,8 @@ async def offset_commit(call: Call) -> Values:
     """Commit offsets of the partitions that there are, that the principal may read, and whose metadata are not too large."""
     values = call.values
     member = (values["member_id"], values["generation_id_or_member_epoch"], values["group_instance_id"])
-    request = CommitOffsets(values["group_id"], given(values["topics"]), *member)
-    return told(values["topics"], await _commit(call, request))
+    request = CommitOffsets(values["group_id"], await call.aside(given, values["topics"]), *member)
+    return await call.aside(told, values["topics"], await _commit(call, request))
 
 
 async def _commit(call: Call, request: CommitOffsets) -> dict[TopicPartition, Code]:
@@ -66,6 +66,8 @@ async def _commit(call: Call, request: CommitOffsets) -> dict[TopicPartition, Co
         codes |= refused | await _commit(call, request.without(refused))
     except LogdbError as error:
         codes |= dict.fromkeys(request.offsets, coordinator_code_of(error))
+    finally:
+        del committed  # it has the error, whose traceback has this frame
     return codes
 
 
@@ -88,7 +90,7 @@ def _begin_commit(call: Call, request: CommitOffsets) -> "tuple[CommitOffsets, d
         request, codes = committable(call.session, request)
         committed = call.session.submit(request)
     except LogdbError as error:
-        committed.set_exception(error)
+        committed.set_exception(without_frames(error))
     return request, codes, committed
 
 

@@ -51,7 +51,11 @@ async def init_producer_id(call: Call) -> Values:
 
 async def add_partitions_to_txn(call: Call) -> Values:
     """All of them become part of the transaction, or none."""
-    codes = await call.call(_add_partitions, call)
+    return await call.call(_added, call)
+
+
+def _added(call: Call) -> Values:
+    codes = _add_partitions(call)
     return {
         "results_by_topic": [
             {
@@ -94,10 +98,10 @@ async def txn_offset_commit(call: Call) -> Values:
     """Offsets of the partitions that there are count once the transaction is committed."""
     values = call.values
     member = (values["member_id"], values["generation_id"], values["group_instance_id"])
-    offsets = group_offsets.given(values["topics"])
+    offsets = await call.aside(group_offsets.given, values["topics"])
     verify_only = call.version < _FIRST_OF_EPOCH  # as of EndTxn (KIP-890)
     request = CommitTransactionOffsets(values["transactional_id"], _producer(values), values["group_id"], offsets, *member, verify_only)
-    return group_offsets.told(values["topics"], await call.call(_commit_offsets, call, request))
+    return await call.aside(group_offsets.told, values["topics"], await call.call(_commit_offsets, call, request))
 
 
 def _commit_offsets(call: Call, request: CommitTransactionOffsets) -> dict[TopicPartition, Code]:

@@ -180,11 +180,14 @@ class Shard(Generic[C]):
     def call(self, event: Any) -> Any:
         """Handle a request and wait for its answer; an error is raised."""
         answer = self.submit(event)
-        if isinstance(answer, Future):
-            return answer.result()
-        if isinstance(answer.result, LogdbError):
-            raise answer.result
-        return answer.result
+        try:
+            if isinstance(answer, Future):
+                return answer.result()
+            if isinstance(answer.result, LogdbError):
+                raise answer.result
+            return answer.result
+        finally:
+            del answer  # it has the error, whose traceback has this frame
 
     def submit(self, event: Any) -> "Reply | Future[Any]":
         """Handle a request; returns the answer, or a future of it where a later event brings it.

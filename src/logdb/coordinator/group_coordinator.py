@@ -55,6 +55,7 @@ from logdb.errors import (
     RebalanceInProgress,
     UnknownGroup,
     UnknownMember,
+    without_frames,
 )
 from logdb.model import OffsetAndMetadata, TopicPartition
 
@@ -101,7 +102,7 @@ class GroupCoordinator:
         try:
             return self._handlers[type(event)](event, now_ms)
         except LogdbError as error:
-            return Effects(replies=(Reply(event.ticket, error),))
+            return Effects(replies=(Reply(event.ticket, without_frames(error)),))
 
     def accept(self, effects: Effects, offset: int) -> None:
         """Make the effects current; their records were appended from ``offset`` on."""

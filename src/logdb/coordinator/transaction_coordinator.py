@@ -13,7 +13,14 @@ from logdb.coordinator.effects import ActionDone, ActionFailed, Effects, Reply, 
 from logdb.coordinator.events import AbortTransaction, AddPartitions, EndTransaction, InitProducerId, TransactionInfo
 from logdb.coordinator.records import parse_transaction_key, parse_transaction_value, transaction_key
 from logdb.coordinator.transactions import Step, Transaction, TransactionConfig, TransactionState
-from logdb.errors import ConcurrentTransactions, InvalidProducer, InvalidTransactionState, InvalidTransactionTimeout, LogdbError
+from logdb.errors import (
+    ConcurrentTransactions,
+    InvalidProducer,
+    InvalidTransactionState,
+    InvalidTransactionTimeout,
+    LogdbError,
+    without_frames,
+)
 from logdb.model import ProducerIdAndEpoch, TopicPartition
 
 _SWEEP = ("sweep",)
@@ -59,7 +66,7 @@ class TransactionCoordinator:
         except LogdbError as error:
             if isinstance(event, ActionDone):  # no producer id was available
                 raise
-            return Effects(replies=(Reply(event.ticket, error),))
+            return Effects(replies=(Reply(event.ticket, without_frames(error)),))
 
     def accept(self, effects: Effects, offset: int) -> None:
         """Change the state by ``effects``: to ``changes``, or, for a tombstone, without the id."""

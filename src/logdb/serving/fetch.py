@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from logdb.errors import LogdbError
+from logdb.errors import LogdbError, without_frames
 from logdb.log.isolation import IsolationLevel, without_aborted
 from logdb.model import Buffer, TopicPartition
 from logdb.serving.resources import ON_LOOP_COUNT_MAX, DoorResources, RequestResources
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 FETCH_BYTES = 1 << 20
 _READ_ON_LOOP_BYTES_MAX, _REPLICATED_ON_LOOP_BYTES_MAX = 64 << 10, 256 << 10
+_READ_BYTES, _OF_MEMORY = 1 << 10, 8  # what a partition takes while it is waited for; many take a part of all memory at most
 _KEPT_BYTES_MIN = 64 << 10  # a smaller part is copied: it does not keep a large read buffer while it is sent
 
 
@@ -81,7 +82,7 @@ class PartitionRead:
                     self.is_full = True
             self.marks = self.marks_of(log, readable)
         except LogdbError as error:
-            self.error = session.located(error)
+            self.error = without_frames(session.located(error))
 
     def check(self, log: "AuthorizedLog", leader_epoch: int) -> None:
         """Raise if the reader's position is not of this log; before the first read."""
@@ -143,7 +144,7 @@ async def fetch(
 ) -> None:
     """Read partitions in order until there are ``min_bytes`` over all, one fails, or the time is over.
 
-    The memory of what was read is taken for the request.
+    The memory of what was read is taken for the request, and that of very many partitions.
 
     Args:
         max_bytes: Over all partitions, and at most half of the door's memory; the first batch is returned even if it is larger (KIP-74).
@@ -157,15 +158,16 @@ async def fetch(
     loop, door = asyncio.get_running_loop(), request.door
     until, size_bytes = loop.time() + min(wait_ms, door.limits.wait_ms_max) / 1000, 0
     room_bytes = min(max_bytes, door.memory.total // 2)
+    own_bytes = min(_READ_BYTES * len(reads), door.memory.total // _OF_MEMORY) if len(reads) > ON_LOOP_COUNT_MAX else 0
     on_loop, due = _is_on_loop(door, reads), reads
     while True:
         step_bytes = min(room_bytes, _REPLICATED_ON_LOOP_BYTES_MAX if replica else _READ_ON_LOOP_BYTES_MAX) if on_loop else room_bytes
-        await request.keep_memory(max(step_bytes, held_bytes(part for read in reads for part in read.parts)))
+        await request.keep_memory(own_bytes + max(step_bytes, held_bytes(part for read in reads for part in read.parts)))
         if on_loop:
             _read_all(request.session, due, size_bytes, step_bytes, isolation_level)
         else:
             await request.call(_read_all, request.session, due, size_bytes, step_bytes, isolation_level)
-        await request.keep_memory(held_bytes(part for read in reads for part in read.parts))
+        await request.keep_memory(own_bytes + held_bytes(part for read in reads for part in read.parts))
         left_ms = round((until - loop.time()) * 1000)
         size_bytes = sum(read.size_bytes for read in reads)
         is_enough = size_bytes >= min(min_bytes, room_bytes)

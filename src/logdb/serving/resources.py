@@ -284,6 +284,7 @@ class RequestResources:
                 taken.close()
             else:
                 work.add_done_callback(partial(_give_back_later, asyncio.get_running_loop(), taken))
+            del work  # it has the error, whose traceback has this frame
 
     # ------------------------------------------------------------ memory
 
@@ -384,8 +385,11 @@ class RequestResources:
         loop = asyncio.get_running_loop()
         told: asyncio.Future[R] = loop.create_future()
         future.add_done_callback(partial(_tell, loop, told))
-        with self.waiting(), self.door.drained_by(told):
-            return await told
+        try:
+            with self.waiting(), self.door.drained_by(told):
+                return await told
+        finally:
+            del future, told  # they have the error, whose traceback has this frame
 
 
 def owner_of(session: AuthorizedSession) -> Owner:

@@ -19,7 +19,7 @@ from logdb_kafka_api import frames
 from logdb_kafka_api.apis import APIS
 from logdb_kafka_api.door import KafkaDoor
 from logdb_kafka_api.errors import Code
-from logdb_kafka_api.handlers import HANDLERS
+from logdb_kafka_api.handlers import HANDLERS, group_offsets
 from support.batches import Rec, encode_batch
 from support.kafka_wire import Wire, fetch, frame, produce
 
@@ -303,6 +303,28 @@ def test_a_large_request_is_decoded_and_its_answer_encoded_off_the_loop(wire, to
     assert [name.replace(loop, "loop").rstrip("-_0123456789") for name in threads] == [where, where, "loop", "loop"]
 
 
+@pytest.mark.parametrize(("count", "is_large"), [(300, False), (20_000, True)])
+@pytest.mark.parametrize("api", ["OffsetCommit", "TxnOffsetCommit"])
+def test_the_offsets_of_a_large_request_are_gone_through_off_the_loop(wire, topic, monkeypatch, api, count, is_large):
+    threads = []
+
+    def seen(function):
+        def call(*args):
+            threads.append(threading.current_thread().name)
+            return function(*args)
+
+        return call
+
+    for name in ("given", "told"):
+        monkeypatch.setattr(group_offsets, name, seen(getattr(group_offsets, name)))
+    committed = {"committed_offset": 0, "committed_leader_epoch": -1, "committed_metadata": ""}
+    topics = [{"name": topic, "partitions": [{"partition_index": n, **committed} for n in range(count)]}]
+    named = {"group_id": "g", "member_id": ""} | ({"transactional_id": "x"} if api == "TxnOffsetCommit" else {})
+    answer = wire.ask(api, 2, topics=topics, **named)
+    assert len(answer["topics"][0]["partitions"]) == count
+    assert [name.startswith("logdb-kafka") for name in threads] == [is_large, is_large]
+
+
 def test_a_request_for_very_many_partitions_is_answered_or_refused(broker, wire, topic):
     asked = [{"partition": n, "fetch_offset": 0, "partition_max_bytes": 2**31 - 1, "current_leader_epoch": -1} for n in range(3_000)]
     answer = wire.ask("Fetch", 11, max_wait_ms=0, min_bytes=2**31 - 1, max_bytes=2**31 - 1, topics=[{"topic": topic, "partitions": asked}])
@@ -486,6 +508,16 @@ def test_errors_of_fetch(wire, topic):
     assert fetch(wire, 0, topic=topic, current_leader_epoch=5)["error_code"] == Code.UNKNOWN_LEADER_EPOCH
     assert fetch(wire, 0, topic=topic, partition=1)["error_code"] == Code.UNKNOWN_TOPIC_OR_PARTITION
     assert fetch(wire, 0, topic="no-such")["error_code"] == Code.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_partition_that_a_fetch_names_twice_is_answered_once_as_it_was_named_last(wire, topic):
+    produce(wire, BATCH, topic=topic)
+    asked = [{"partition": n, "fetch_offset": offset, "partition_max_bytes": 1 << 20} for n, offset in [(0, 0), (1, 0), (0, 999)]]
+    (found,) = wire.ask("Fetch", 4, max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, topics=[{"topic": topic, "partitions": asked}])[
+        "responses"
+    ]
+    codes = [(one["partition_index"], one["error_code"]) for one in found["partitions"]]
+    assert codes == [(0, Code.OFFSET_OUT_OF_RANGE), (1, Code.UNKNOWN_TOPIC_OR_PARTITION)]
 
 
 def test_there_are_no_fetch_sessions(wire, topic):

@@ -11,7 +11,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from logdb.errors import LogdbError
+from logdb_kafka_api import frames
 from logdb_kafka_api.door import KafkaDoor
+from logdb_kafka_api.handlers import fetch as fetching
 from logdb_kafka_api.handlers import produce as handler
 from support.batches import Rec, encode_batch
 from support.kafka_door import kafka_door
@@ -138,3 +141,77 @@ def test_a_request_for_very_many_partitions_is_not_answered_on_the_loop(count, w
     data = [{"index": n, "records": None, "expected_offset": -1, "mirrored": False} for n in range(count)]
     appends = handler.appends_of({"topic_data": [{"name": "t", "partition_data": data}]})
     assert handler.waits(fast, None, appends) == waits
+
+
+def asked(**values):
+    return {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1, "current_leader_epoch": -1} | values
+
+
+def committed(**values):
+    return {"partition_index": 0, "committed_offset": 0, "committed_leader_epoch": -1, "committed_metadata": ""} | values
+
+
+REFUSED = {
+    "Fetch": (
+        11,
+        {"max_wait_ms": 0, "min_bytes": 0, "topics": [{"topic": "unknown", "partitions": [asked(partition=n) for n in range(100)]}]},
+    ),
+    "OffsetCommit": (
+        8,
+        {
+            "group_id": "g",
+            "member_id": "unknown",
+            "generation_id_or_member_epoch": 3,
+            "topics": [{"name": LONG, "partitions": [committed()]}],
+        },
+    ),
+    "Heartbeat": (3, {"group_id": "g", "member_id": "unknown"}),
+    "EndTxn": (3, {"transactional_id": "unknown", "producer_id": 5}),
+}
+
+
+@pytest.mark.parametrize("api", REFUSED)
+def test_an_error_that_was_answered_is_free_without_the_garbage_collector(served, api):
+    """Its traceback holds the frames of calls, which hold the request."""
+    version, values = REFUSED[api]
+    with connected(served, contextlib.ExitStack()) as wire:
+        gc.collect()
+        before = set(map(id, errors()))
+        gc.disable()
+        try:
+            for _ in range(3):
+                wire.ask(api, version, **values)
+            until(lambda: all(id(one) in before for one in errors()), seconds=5)
+        finally:
+            gc.enable()
+
+
+def errors():
+    return [one for one in gc.get_objects() if isinstance(one, LogdbError)]
+
+
+def test_a_long_poll_that_names_a_partition_very_often_holds_it_once(served, door):
+    many = [asked(partition_max_bytes=1 << 20)] * 20_000
+    with connected(served, contextlib.ExitStack()) as wire:
+        wire.send("Fetch", 4, max_wait_ms=60_000, min_bytes=1, max_bytes=1 << 20, topics=[{"topic": LONG, "partitions": many}])
+        until(lambda: door.waits._bells)
+        assert sum(isinstance(one, fetching.Read) for one in gc.get_objects()) == 1
+        assert door.memory.taken < 2 << 20  # the frame's
+        until(lambda: sum(isinstance(one, dict) and "fetch_offset" in one for one in gc.get_objects()) < 1_000)
+
+
+def test_the_values_of_a_request_with_very_many_elements_are_counted(served, door, monkeypatch):
+    taken, decode = [], frames.read_request
+
+    def seen(*args):
+        try:
+            return decode(*args)
+        finally:
+            taken.append(door.memory.taken)
+
+    monkeypatch.setattr(frames, "read_request", seen)
+    with connected(served, contextlib.ExitStack()) as wire:
+        wire.ask("Metadata", 1, topics=[{"name": "x"}] * 1_000)
+        wire.ask("Metadata", 1, topics=[{"name": "x"}] * 20_000)
+    assert taken[:2] == [0, 0] and taken[-1] >= 32 * 3 * 20_000
+    until(lambda: not door.memory.taken)

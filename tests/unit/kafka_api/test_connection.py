@@ -12,6 +12,7 @@ from logdb_kafka_api.door import KafkaDoor
 from logdb_kafka_api.limits import ROOM_BYTES
 from support.batches import Rec, encode_batch
 from support.kafka_wire import frame
+from support.security import secure
 
 PIECE_BYTES = 50_000
 
@@ -21,7 +22,7 @@ class Client(asyncio.Transport):
 
     def __init__(self, door):
         super().__init__({"peername": ("127.0.0.1", 1), "sockname": ("127.0.0.1", 2)})
-        self.answers, self._is_closing = [], False
+        self.answers, self._is_closing, self.is_reading = [], False, True
         self.connection = door.accept()
         self.connection.connection_made(self)
 
@@ -54,9 +55,10 @@ class Client(asyncio.Transport):
         return self._is_closing
 
     def pause_reading(self):
-        pass
+        self.is_reading = False
 
-    resume_reading = pause_reading
+    def resume_reading(self):
+        self.is_reading = True
 
 
 def run(directory, scenario):
@@ -68,7 +70,7 @@ def run(directory, scenario):
             door = KafkaDoor(access, "")
             door.begin_waits()
             db.create_topic("t")
-            await scenario(door, db.log("t"))
+            await asyncio.wait_for(scenario(door, db.log("t")), 60)
             await door.drain(0)
             access.close()
 
@@ -154,5 +156,95 @@ def test_a_frame_that_waits_for_its_turn_keeps_its_bytes(tmp_path):
             client.send(data[PIECE_BYTES:])
         await client.answered(4)
         assert values_of(log) == values
+
+    run(tmp_path, scenario)
+
+
+# ---------------------------------------------------------------- requests that wait for nothing
+
+
+async def turns_until(condition):
+    """How many turns the loop makes for others until then."""
+    count = 0
+    while not condition():
+        await asyncio.sleep(0)
+        count += 1
+    return count
+
+
+def correlation_ids(client):
+    data, ids, at = b"".join(client.answers), [], 0
+    while at < len(data):
+        size, correlation_id = struct.unpack_from(">ii", data, at)
+        ids.append(correlation_id)
+        at += 4 + size
+    return ids
+
+
+def asked_versions(count):
+    return b"".join(frame("ApiVersions", 0, number) for number in range(count))
+
+
+def test_small_appends_that_come_together_leave_the_loop_to_others(tmp_path):
+    async def scenario(door, log):
+        client, count = await introduced(door), 1_500
+        client.send(b"".join(produce(b"v", number) for number in range(count)))
+        assert 0 < log.end_offset < count and not client.is_reading
+        assert await turns_until(lambda: log.end_offset == count) > 5
+        await turns_until(lambda: client.is_reading)
+        assert correlation_ids(client) == list(range(count))
+
+    run(tmp_path, scenario)
+
+
+def test_requests_that_never_wait_leave_the_loop_to_others_and_queue_up_to_a_number(tmp_path):
+    async def scenario(door, log):
+        client, count = await introduced(door), 5_000
+        client.send(asked_versions(count))
+        assert len(client.connection._frames) == 64 and not client.is_reading
+        assert await turns_until(lambda: client.is_reading) > 20
+        await client.answered(count)
+        assert correlation_ids(client) == list(range(count))
+
+    run(tmp_path, scenario)
+
+
+def test_a_client_that_has_not_authenticated_queues_little(tmp_path):
+    async def scenario(door, log):
+        secure(tmp_path / "db", users={"alice": "secret"})
+        client = await introduced(door)
+        assert len(client.connection.get_buffer(-1)) == 4 << 10
+        client.send(asked_versions(100))
+        assert len(client.connection._frames) == 4 and not client.is_reading
+        await client.answered(100)
+        assert correlation_ids(client) == list(range(100))
+
+    run(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("cut", [3, 7, 30])
+def test_a_frame_that_has_come_in_part_behind_a_full_queue_is_whole(tmp_path, cut):
+    async def scenario(door, log):
+        client, last, value = await introduced(door), 100, os.urandom(100_000)
+        data = produce(value, last)
+        client.send(asked_versions(last) + data[:cut])
+        await turns_until(lambda: client.is_reading)
+        client.send(data[cut:])
+        await client.answered(last + 1)
+        assert values_of(log) == [value] and correlation_ids(client) == list(range(last + 1))
+
+    run(tmp_path, scenario)
+
+
+def test_what_is_not_parsed_behind_a_long_poll_is_not_waited_for(tmp_path):
+    async def scenario(door, log):
+        client = await introduced(door)
+        asked = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1, "current_leader_epoch": -1}
+        poll = frame("Fetch", 12, 0, max_wait_ms=60_000, min_bytes=1, topics=[{"topic": "t", "partitions": [asked]}])
+        client.send(poll + asked_versions(100))
+        await turns_until(lambda: door.waits._bells)
+        assert len(client.connection._frames) == 63 and client.connection.deadline_s(door.limits) is None
+        log.append(b"v")
+        await client.answered(101)
 
     run(tmp_path, scenario)

@@ -50,6 +50,7 @@ def ask(db):
             connection=None,
             call=call,
             change=call,
+            aside=call,
             outcome=asyncio.wrap_future,
         )
         answer = asyncio.run(HANDLERS[api.key](request))
