@@ -3,8 +3,8 @@
 Threading: the event loop of the door; ``call`` and ``change`` call functions elsewhere.
 """
 
-from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from logdb.serving.resources import RequestResources, owner_of
 from logdb_kafka_api.limits import SMALL_BYTES
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from logdb_kafka_api.frames import RequestHeader
 
 Values: TypeAlias = dict[str, Any]
+E = TypeVar("E")
 Handler: TypeAlias = "Callable[[Call], Awaitable[Values | None]]"
 """Answers a request with the values of its response; None: the client wants no answer."""
 
@@ -53,6 +54,16 @@ class Call(RequestResources):
         """Be one of the requests in progress, once there is room for one more."""
         await self.door.requests.take(1, self.owner)
         self._slot_count = 1
+
+    def each(self, asked: Iterable[E]) -> Iterator[E]:
+        """What is done one after the other in a thread, for as long as the client is there.
+
+        Raises:
+            Closed: The client is gone, or the door has cut it off.
+        """
+        for one in asked:
+            self.session.go_on()
+            yield one
 
     async def finish(self, size_bytes: int) -> None:
         """An answer of that size is sent next, as fast as the client reads: count its memory, and let go of the request's.
