@@ -3,7 +3,7 @@
 Threading: the event loop of the door; ``call`` and ``change`` call functions elsewhere.
 """
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from logdb.serving.resources import RequestResources, owner_of
@@ -21,6 +21,7 @@ _OF_MEMORY = 4
 
 R = TypeVar("R")
 Values: TypeAlias = dict[str, Any]
+E = TypeVar("E")
 Handler: TypeAlias = "Callable[[Call], Awaitable[Values | None]]"
 """Answers a request with the values of its response; None: the client wants no answer."""
 
@@ -76,6 +77,16 @@ class Call(RequestResources):
     async def aside(self, function: Callable[..., R], *args: Any) -> R:
         """Call what takes as long as the request has elements: in a thread if it is large."""
         return await self.call(function, *args) if self.is_large else function(*args)
+
+    def each(self, asked: Iterable[E]) -> Iterator[E]:
+        """What is done one after the other in a thread, for as long as the client is there.
+
+        Raises:
+            Closed: The client is gone, or the door has cut it off.
+        """
+        for one in asked:
+            self.session.go_on()
+            yield one
 
     async def finish(self, size_bytes: int) -> None:
         """An answer of that size is sent next, as fast as the client reads: count its memory, and let go of the request's.

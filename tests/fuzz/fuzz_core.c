@@ -67,6 +67,18 @@ static logdb_status walk_and_gather(const uint8_t *buf, size_t len, int64_t from
     return status;
 }
 
+/* The records of a batch, in pieces of a size. */
+static logdb_status check_pieces(const uint8_t *records, size_t len, size_t piece, const logdb_batch *batch, int keys_required)
+{
+    logdb_records_walk walk = {0};
+    for (size_t at = 0; at < len; at += piece) {
+        logdb_status status = logdb_records_take(&walk, records + at, piece < len - at ? piece : len - at, batch, keys_required);
+        if (status != LOGDB_OK)
+            return status;
+    }
+    return logdb_records_end(&walk, batch);
+}
+
 /* One batch: what one function calls good, the others must be able to read. */
 static void try_batch(const uint8_t *buf, size_t len)
 {
@@ -82,6 +94,12 @@ static void try_batch(const uint8_t *buf, size_t len)
     logdb_status records = logdb_records_check(buf + BATCH_HEADER_SIZE, size - BATCH_HEADER_SIZE, &batch, 0);
     logdb_status keyed = logdb_records_check(buf + BATCH_HEADER_SIZE, size - BATCH_HEADER_SIZE, &batch, 1);
     MUST(keyed == records || keyed == LOGDB_E_KEY);
+    for (size_t piece = 1; piece < 1000; piece = piece * 3 + 1)
+        for (int keys = 0; keys < 2; keys++) {
+            logdb_status whole = keys ? keyed : records;
+            logdb_status pieces = check_pieces(buf + BATCH_HEADER_SIZE, size - BATCH_HEADER_SIZE, piece, &batch, keys);
+            MUST((pieces == LOGDB_OK) == (whole == LOGDB_OK));
+        }
     if (records != LOGDB_OK || batch.attributes & (LOGDB_CODEC_MASK | LOGDB_CONTROL))
         return;
     logdb_column_sizes sizes;

@@ -12,11 +12,12 @@ import textwrap
 from pathlib import Path
 
 import pytest
+import zstandard
 
 import logdb
 from logdb.codec import compression, header
-from logdb.errors import CloseIncomplete, CodecMissing, DiskFull, InvalidRecord, RecordTooLarge
-from support.batches import Rec, encode_log
+from logdb.errors import CloseIncomplete, CodecMissing, DiskFull, InvalidBatch, InvalidRecord, RecordTooLarge
+from support.batches import Rec, encode_batch, encode_log
 from support.faulty_io import FaultyIO
 from support.places import opened
 from support.serving import served
@@ -231,6 +232,17 @@ def test_a_codec_that_fails_at_a_try_again_keeps_what_is_left(tmp_path, monkeypa
 
 
 # ---------------------------------------------------------------- batches that a codec makes larger
+
+
+def test_a_batch_expands_to_256_mib_at_most(tmp_path):
+    """Whatever max.message.bytes is: a few KiB of zstd may be gigabytes."""
+    size_bytes = (256 << 20) + 1
+    stream = zstandard.ZstdCompressor(level=1).compressobj(size=size_bytes)
+    body = b"".join(stream.compress(bytes(min(1 << 20, size_bytes - at))) for at in range(0, size_bytes, 1 << 20)) + stream.flush()
+    with logdb.open(tmp_path) as db:
+        db.create_topic("t", config={"max.message.bytes": (1 << 31) - 1})
+        with pytest.raises(InvalidBatch, match=f"zstd: at most {256 << 20} bytes may be decompressed, there are {size_bytes} bytes"):
+            db.log("t").append_batches(encode_batch([Rec(None, b"v")], codec=4, compress=lambda _: body))
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])

@@ -54,11 +54,14 @@ def _add_partitions(call: Call, topic: Values) -> Values:
 
 async def delete_records(call: Call) -> Values:
     """Delete the records of each partition before an offset, -1: all."""
+    wanted: dict[str, dict[int, Values]] = {}  # each once: the last offset counts, as in Kafka
+    for topic in call.values["topics"]:
+        wanted.setdefault(topic["name"], {}).update({one["partition_index"]: one for one in topic["partitions"]})
     return {
         "topics": await call.call(
             lambda: [
-                {"name": topic["name"], "partitions": [_delete_before(call, topic["name"], one) for one in topic["partitions"]]}
-                for topic in call.values["topics"]
+                {"name": topic, "partitions": [_delete_before(call, topic, one) for one in call.each(asked.values())]}
+                for topic, asked in wanted.items()
             ]
         )
     }

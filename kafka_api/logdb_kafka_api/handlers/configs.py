@@ -101,7 +101,7 @@ def _rates(found: Mapping[str, ConfigValue], source: int) -> list[_Config]:
 async def describe_configs(call: Call) -> Values:
     return {
         "results": await call.call(
-            lambda: [_described(call, one) for one in each_once(call.values["resources"], "resource_type", "resource_name")]
+            lambda: [_described(call, one) for one in call.each(each_once(call.values["resources"], "resource_type", "resource_name"))]
         )
     }
 

@@ -108,7 +108,7 @@ async def leave_group(call: Call) -> Values:
     if call.version < _FIRST_OF_MEMBERS:
         return {"error_code": await _code(call, call.session.leave_group, values["group_id"], values["member_id"])}
     members = []
-    for one in values["members"]:
+    for one in each_once(values["members"], "member_id", "group_instance_id"):
         member_id, instance = one["member_id"], one["group_instance_id"]
         code = await _code(call, call.session.leave_group, values["group_id"], member_id, group_instance_id=instance)
         members.append({"member_id": member_id, "group_instance_id": instance, "error_code": code})
@@ -146,7 +146,7 @@ async def list_groups(call: Call) -> Values:
 
 
 async def describe_groups(call: Call) -> Values:
-    return {"groups": await call.call(lambda: [_described(call, group_id) for group_id in each_once(call.values["groups"])])}
+    return {"groups": await call.call(lambda: [_described(call, group_id) for group_id in call.each(each_once(call.values["groups"]))])}
 
 
 def _described(call: Call, group_id: str) -> Values:
@@ -182,5 +182,5 @@ def _member(info: MemberInfo) -> Values:
 
 
 async def delete_groups(call: Call) -> Values:
-    names = call.values["groups_names"]
+    names = each_once(call.values["groups_names"])
     return {"results": [{"group_id": name, "error_code": await _code(call, call.session.delete_group, name)} for name in names]}

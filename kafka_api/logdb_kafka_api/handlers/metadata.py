@@ -77,7 +77,7 @@ def _named(call: Call, wanted: Sequence[Values]) -> list[Values]:
     is_by_id = any(one["topic_id"] != _NO_ID for one in wanted)
     names = {info.uuid: info.name for info in call.session.topics()} if is_by_id else {}
     found = []
-    for one in wanted:
+    for one in call.each(wanted):
         name = one["name"] if one["topic_id"] == _NO_ID else names.get(one["topic_id"])  # Java's clients leave the name empty beside an id
         if name is None:
             found.append(_unknown(None if call.version >= _FIRST_OF_NO_NAME else "", Code.UNKNOWN_TOPIC_ID, one["topic_id"]))
@@ -139,7 +139,7 @@ async def find_coordinator(call: Call) -> Values:
     kind = call.values["key_type"]
     if call.version >= 4:
         keys = each_once(call.values["coordinator_keys"])
-        return {"coordinators": await call.call(lambda: [{"key": key, **_coordinator(call, kind, key)} for key in keys])}
+        return {"coordinators": await call.call(lambda: [{"key": key, **_coordinator(call, kind, key)} for key in call.each(keys)])}
     key = call.values["key"]
     return await call.call(_coordinator, call, kind, key) if call.door.access.is_replicated else _coordinator(call, kind, key)
 

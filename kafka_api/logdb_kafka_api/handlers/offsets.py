@@ -1,5 +1,7 @@
 """The offset of a time, where a partition begins and ends, and where a leader epoch ends."""
 
+from collections import Counter
+
 from logdb.access.session import AuthorizedSession
 from logdb.errors import LogdbError, UnknownTopic
 from logdb.log.isolation import ISOLATION_LEVELS, IsolationLevel
@@ -12,15 +14,23 @@ _NONE = -1
 
 
 async def list_offsets(call: Call) -> Values:
+    """A partition that is named twice is refused, as Kafka refuses it: a lookup by time may expand a batch."""
     return await call.call(_list_all, call)
 
 
 def _list_all(call: Call) -> Values:
-    isolation_level = ISOLATION_LEVELS[call.values["isolation_level"] == 1]
+    isolation_level, topics = ISOLATION_LEVELS[call.values["isolation_level"] == 1], call.values["topics"]
+    counts = Counter((topic["name"], one["partition_index"]) for topic in topics for one in topic["partitions"])
+
+    def answer(topic: str, asked: Values) -> Values:
+        if counts[topic, asked["partition_index"]] > 1:
+            return {"partition_index": asked["partition_index"], "error_code": Code.INVALID_REQUEST}
+        return _list(call.session, topic, asked, isolation_level)
+
     return {
         "topics": [
-            {"name": topic["name"], "partitions": [_list(call.session, topic["name"], one, isolation_level) for one in topic["partitions"]]}
-            for topic in call.values["topics"]
+            {"name": topic["name"], "partitions": [answer(topic["name"], one) for one in call.each(topic["partitions"])]}
+            for topic in topics
         ]
     }
 
@@ -64,7 +74,7 @@ async def offset_for_leader_epoch(call: Call) -> Values:
     return {
         "topics": await call.call(
             lambda: [
-                {"topic": topic["topic"], "partitions": [_epoch_end(call.session, topic, one) for one in topic["partitions"]]}
+                {"topic": topic["topic"], "partitions": [_epoch_end(call.session, topic, one) for one in call.each(topic["partitions"])]}
                 for topic in call.values["topics"]
             ]
         )

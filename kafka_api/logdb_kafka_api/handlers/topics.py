@@ -66,17 +66,21 @@ def _counts(call: Call, topic: Values) -> tuple[Code, str, dict[str, Any]]:
 
 
 async def delete_topics(call: Call) -> Values:
-    """Delete topics by name, or from version 6 on by id."""
+    """Delete topics by name, or from version 6 on by id; one that is named twice stays, as in Kafka, and is answered once."""
     wanted = call.values["topics"] or [{"name": name, "topic_id": bytes(16)} for name in call.values["topic_names"]]
     names: dict[bytes, str] = {}
     if any(one["name"] is None for one in wanted):
         names = {info.uuid: info.name for info in await call.call(call.session.topics)}
     named = [(names.get(one["topic_id"]) if one["name"] is None else one["name"], one["topic_id"]) for one in wanted]
-    return {"responses": [await _delete(call, *one) for one in named]}
+    counts = Counter(topic_id if name is None else name for name, topic_id in named)
+    once = {topic_id if name is None else name: (name, topic_id) for name, topic_id in named}
+    return {"responses": [await _delete(call, *one, is_twice=counts[key] > 1) for key, one in once.items()]}
 
 
-async def _delete(call: Call, name: str | None, topic_id: bytes) -> Values:
+async def _delete(call: Call, name: str | None, topic_id: bytes, *, is_twice: bool) -> Values:
     answer = {"name": name, "topic_id": topic_id, "error_code": Code.NONE, "error_message": None}
+    if is_twice:
+        return {**answer, "error_code": Code.INVALID_REQUEST, "error_message": "the topic is named twice"}
     if name is None:
         return {**answer, "error_code": Code.UNKNOWN_TOPIC_ID}
     try:

@@ -161,7 +161,7 @@ async def list_transactions(call: Call) -> Values:
 
 async def describe_transactions(call: Call) -> Values:
     names = each_once(call.values["transactional_ids"])
-    return {"transaction_states": await call.call(lambda: [_described(call, name) for name in names])}
+    return {"transaction_states": await call.call(lambda: [_described(call, name) for name in call.each(names)])}
 
 
 def _described(call: Call, transactional_id: str) -> Values:
@@ -189,7 +189,9 @@ async def describe_producers(call: Call) -> Values:
         wanted.setdefault(topic["name"], {}).update(dict.fromkeys(topic["partition_indexes"]))
     return {
         "topics": await call.call(
-            lambda: [{"name": topic, "partitions": [_producers(call, topic, one) for one in asked]} for topic, asked in wanted.items()]
+            lambda: [
+                {"name": topic, "partitions": [_producers(call, topic, one) for one in call.each(asked)]} for topic, asked in wanted.items()
+            ]
         )
     }
 

@@ -138,6 +138,146 @@ logdb_status logdb_records_check(const uint8_t *records, size_t len, const logdb
     return !(batch->attributes & LOGDB_LOG_APPEND_TIME) && max_timestamp != batch->max_timestamp ? LOGDB_E_TIMESTAMP : LOGDB_OK;
 }
 
+/* ---------------------------------------------------------------- records from outside, in pieces */
+
+enum { SIZE, ATTRIBUTES, TIMESTAMP, OFFSET, KEY, VALUE, HEADER_COUNT, HEADER_KEY, HEADER_VALUE };
+
+/* A record is whole: the checks of logdb_records_check, in its order. */
+static logdb_status walk_count(logdb_records_walk *w, const logdb_batch *batch, int keys_required)
+{
+    if (w->next_offset_delta <= (w->record_count == 0 ? -1 : w->offset_delta))
+        return LOGDB_E_DELTA;
+    w->offset_delta = w->next_offset_delta;
+    if (keys_required && w->null_key)
+        return LOGDB_E_KEY;
+    int64_t timestamp;
+    if (__builtin_add_overflow(batch->base_timestamp, w->next_timestamp_delta, &timestamp))
+        return LOGDB_E_TIMESTAMP;
+    if (w->record_count++ == 0 || timestamp > w->max_timestamp)
+        w->max_timestamp = timestamp;
+    w->field = SIZE;
+    return LOGDB_OK;
+}
+
+/* Passes over the bytes of a key or a value of that size. */
+static int walk_skip(logdb_records_walk *w, int64_t size, int64_t size_min)
+{
+    if (size < size_min || size > w->left)
+        return 0;
+    w->skipped = size > 0 ? size : 0;
+    w->left -= w->skipped;
+    return 1;
+}
+
+/* A varint is whole: the field that it is; 0 where it contradicts the others. */
+static int walk_field(logdb_records_walk *w, int64_t value)
+{
+    switch (w->field++) {
+    case SIZE:
+        w->left = value;
+        return value >= 1;
+    case TIMESTAMP:
+        w->next_timestamp_delta = value;
+        return 1;
+    case OFFSET:
+        w->next_offset_delta = value;
+        return 1;
+    case KEY:
+        w->null_key = value < 0;
+        return walk_skip(w, value, -1);
+    case VALUE:
+        return walk_skip(w, value, -1);
+    case HEADER_COUNT:
+        w->headers_left = value;
+        return value >= 0;
+    case HEADER_KEY:
+        return walk_skip(w, value, 0);
+    default: /* HEADER_VALUE */
+        w->headers_left--;
+        w->field = HEADER_KEY;
+        return walk_skip(w, value, -1);
+    }
+}
+
+static int walk_ends_record(const logdb_records_walk *w)
+{
+    return w->field == HEADER_KEY && w->headers_left == 0 && w->shift == 0 && w->skipped == 0;
+}
+
+/* Takes one byte of a field; 0 where it contradicts what came before. */
+static int walk_byte(logdb_records_walk *w, uint8_t c)
+{
+    if (w->field != SIZE && w->left-- == 0)
+        return 0;
+    if (w->field == ATTRIBUTES) {
+        w->field = TIMESTAMP;
+        return 1;
+    }
+    if (w->shift >= 64)
+        return 0;
+    w->bits |= (uint64_t)(c & 127) << w->shift;
+    w->shift += 7;
+    if (c >= 128)
+        return 1;
+    int64_t value = (int64_t)(w->bits >> 1) ^ -(int64_t)(w->bits & 1);
+    w->bits = 0;
+    w->shift = 0;
+    return walk_field(w, value);
+}
+
+/* The record at p if all of it is there; otherwise NULL, and it is read byte by byte. */
+static const uint8_t *walk_whole(logdb_records_walk *w, const uint8_t *p, const uint8_t *end)
+{
+    record_view record;
+    const uint8_t *next = record_parse(p, end, &record);
+    if (next == NULL || !headers_whole(&record))
+        return NULL;
+    w->next_timestamp_delta = record.timestamp_delta;
+    w->next_offset_delta = record.offset_delta;
+    w->null_key = record.key_size < 0;
+    return next;
+}
+
+logdb_status logdb_records_take(logdb_records_walk *w, const uint8_t *piece, size_t len, const logdb_batch *batch, int keys_required)
+{
+    const uint8_t *p = piece, *end = piece + len, *next;
+    while (p < end) {
+        int whole = 0;
+        if (w->skipped > 0) {
+            int64_t passed = w->skipped < end - p ? w->skipped : end - p;
+            p += passed;
+            w->skipped -= passed;
+        } else if (w->field == SIZE && w->shift == 0 && w->record_count == batch->record_count) {
+            return LOGDB_E_COUNT;
+        } else if (w->field == SIZE && w->shift == 0 && (next = walk_whole(w, p, end)) != NULL) {
+            p = next;
+            whole = 1;
+        } else if (!walk_byte(w, *p++)) {
+            return LOGDB_E_RECORD;
+        }
+        if (!whole && walk_ends_record(w)) {
+            if (w->left != 0)
+                return LOGDB_E_RECORD;
+            whole = 1;
+        }
+        logdb_status status = whole ? walk_count(w, batch, keys_required) : LOGDB_OK;
+        if (status != LOGDB_OK)
+            return status;
+    }
+    return LOGDB_OK;
+}
+
+logdb_status logdb_records_end(const logdb_records_walk *w, const logdb_batch *batch)
+{
+    if (w->record_count != batch->record_count || w->field != SIZE || w->shift != 0)
+        return LOGDB_E_RECORD;
+    if (batch->record_count == 0)
+        return LOGDB_OK;
+    if (w->offset_delta > batch->last_offset - batch->base_offset)
+        return LOGDB_E_DELTA;
+    return !(batch->attributes & LOGDB_LOG_APPEND_TIME) && w->max_timestamp != batch->max_timestamp ? LOGDB_E_TIMESTAMP : LOGDB_OK;
+}
+
 /* ---------------------------------------------------------------- changing a batch */
 
 void logdb_batch_place(uint8_t *buf, int64_t base_offset, int32_t leader_epoch)

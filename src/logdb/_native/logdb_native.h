@@ -77,6 +77,27 @@ int64_t logdb_batch_expected(const uint8_t *buf, size_t len, int64_t offset, int
  * keys_required: refuse null keys (compacted topic). */
 logdb_status logdb_records_check(const uint8_t *records, size_t len, const logdb_batch *batch, int keys_required);
 
+/* State of the same walk over records that come in pieces, which end anywhere; all zero at the begin. */
+typedef struct {
+    int64_t max_timestamp;                  /* of the whole records */
+    int64_t offset_delta;                   /* of the last whole record */
+    int64_t left;                           /* of the record that has begun: bytes behind the fields that were read */
+    int64_t skipped;                        /* of a key or a value: bytes that are still to come */
+    int64_t headers_left;
+    int64_t next_timestamp_delta, next_offset_delta;
+    uint64_t bits;                          /* of the varint that has begun */
+    int32_t shift;                          /* 0: none has begun */
+    int32_t record_count;                   /* whole records */
+    int32_t field;                          /* which comes next */
+    int32_t null_key;
+} logdb_records_walk;
+
+/* Takes the next piece; after a status other than LOGDB_OK the walk is over. */
+logdb_status logdb_records_take(logdb_records_walk *walk, const uint8_t *piece, size_t len, const logdb_batch *batch, int keys_required);
+
+/* What logdb_records_check says of all pieces together, once logdb_records_take has said LOGDB_OK of each. */
+logdb_status logdb_records_end(const logdb_records_walk *walk, const logdb_batch *batch);
+
 /* Writes the fields outside the CRC of the batch at buf (at least 61 bytes). */
 void logdb_batch_place(uint8_t *buf, int64_t base_offset, int32_t leader_epoch);
 

@@ -319,6 +319,15 @@ class AuthorizedSession(Session):
         """The client is gone: long operations that are not done end, and are undone."""
         self._given_up = True
 
+    def go_on(self) -> None:
+        """Between the steps of a long operation.
+
+        Raises:
+            Closed: The client is gone.
+        """
+        if self._given_up:
+            raise Closed(f"{self.principal} at {self.host} has hung up")
+
     # ------------------------------------------------------------ requests that doors alone make
 
     def check_new_topic(
@@ -358,7 +367,7 @@ class AuthorizedSession(Session):
 
     def _create(self, request: CreateTopic) -> TopicInfo:
         with self._adding(request.name, self._count(request)):
-            return self.carry_out(request, go_on=self._go_on)
+            return self.carry_out(request, go_on=self.go_on)
 
     def _count(self, request: CreateTopic | CheckNewTopic) -> int:
         if request.partitions != BY_DEFAULT:
@@ -375,7 +384,7 @@ class AuthorizedSession(Session):
 
     def _alter(self, request: AlterTopic) -> TopicInfo:
         with nullcontext() if request.partitions is None else self._adding(request.name, request.partitions):
-            return self.carry_out(request, go_on=self._go_on)
+            return self.carry_out(request, go_on=self.go_on)
 
     def _delete(self, request: DeleteTopic) -> None:
         self.carry_out(request)
@@ -426,11 +435,6 @@ class AuthorizedSession(Session):
 
     def _is_bounded(self) -> bool:
         return not self._access.is_super_user(self.principal)
-
-    def _go_on(self) -> None:
-        """Raise once the client is gone."""
-        if self._given_up:
-            raise Closed(f"{self.principal} at {self.host} has hung up")
 
     # ------------------------------------------------------------ records
 

@@ -5,6 +5,7 @@ Reads and writes the streams that Kafka's clients put behind a batch header.
 The output is bounded before memory is taken for it: by the size in the stream where its format has one, and piece by piece where
 it has none or a wrong one.  ``decompress`` never holds more than ``size_bytes_max`` and a constant (12 MiB at most: a piece,
 a codec's own tables, zstd's window).
+``pieces`` holds less: see ``held_bytes``.
 
 Accepted: every stream that Kafka's broker (its Java classes) reads as a whole.  Refused: bytes that it would silently ignore,
 because other readers refuse them or show other records:
@@ -32,7 +33,7 @@ format 1.6.
 
 import importlib
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -95,9 +96,48 @@ def decompress(codec: int, data: Buffer, size_bytes_max: int) -> Buffer:
         InvalidBatch: At position 0: not a whole stream of that codec, or one of more than ``size_bytes_max`` bytes.
         CodecMissing: The codec's package is not installed.
     """
+    found = pieces(codec, data, size_bytes_max)
+    first, second = next(found, b""), next(found, None)
+    if second is None:
+        return first
+    out = bytearray(first)
+    out += second
+    del first, second
+    for piece in found:
+        out += piece
+    return out
+
+
+def pieces(codec: int, data: Buffer, size_bytes_max: int) -> Iterator[Buffer]:
+    """As ``decompress``, in pieces of 256 KiB at most; a larger block of snappy is one, and a single zstd frame with its size."""
     if not 0 <= codec < len(COMPRESSION_TYPES):
         raise InvalidBatch(0, f"codec {codec} is unknown; known are 0 to {len(COMPRESSION_TYPES) - 1}")
-    return _DECOMPRESS[codec](memoryview(data), size_bytes_max)
+    return _PIECES[codec](memoryview(data), size_bytes_max)
+
+
+def held_bytes(codec: int, data: Buffer) -> int:
+    """A bound, by the headers of blocks, on what ``pieces`` has to hold beside a constant: a block, a window, or what is not in pieces.
+
+    0 where it will not come to that: the stream is damaged, or the codec's package is not installed.
+    """
+    if codec == ZSTD:
+        sizes = _zstd_known(memoryview(data))
+        return 0 if sizes is None else sizes.in_blocks if sizes.is_whole else min(sizes.in_blocks, sizes.window)
+    try:
+        return max((size for _, size in _snappy_blocks(memoryview(data))), default=0) if codec == SNAPPY else 0
+    except InvalidBatch:
+        return 0
+
+
+def expanded_bytes(codec: int, data: Buffer) -> int:
+    """A bound, by the headers of blocks, on what comes out of a stream of snappy or zstd; 0 as ``held_bytes``, and for the other codecs."""
+    if codec == ZSTD:
+        sizes = _zstd_known(memoryview(data))
+        return 0 if sizes is None else sizes.in_blocks
+    try:
+        return sum(size for _, size in _snappy_blocks(memoryview(data))) if codec == SNAPPY else 0
+    except InvalidBatch:
+        return 0
 
 
 # ---------------------------------------------------------------- what the codecs share
@@ -126,9 +166,9 @@ def _truncated(codec: int, size_bytes: int) -> InvalidBatch:
 
 
 def _pull(
-    codec: int, data: memoryview, at: int, out: bytearray, size_bytes_max: int, step: Callable[[memoryview, int], tuple[bytes, int, bool]]
-) -> int:
-    """Add one stream, which begins at ``at``, to ``out``, piece by piece; returns where it ends.
+    codec: int, data: memoryview, at: int, count: int, size_bytes_max: int, step: Callable[[memoryview, int], tuple[bytes, int, bool]]
+) -> Generator[Buffer, None, tuple[int, int]]:
+    """The pieces of one stream, which begins at ``at``, after ``count`` bytes of others; returns where it ends, and the count then.
 
     ``step(input, room)`` takes some of the input and returns at most ``room`` bytes, the count of bytes it took, and
     whether the stream has ended.
@@ -137,15 +177,16 @@ def _pull(
     while not ended:
         if at == len(data):
             raise _truncated(codec, len(data))
-        room = min(_PIECE, size_bytes_max + 1 - len(out))
-        piece, taken, ended = step(data[at : at + _INPUT_STEP], room)
+        piece, taken, ended = step(data[at : at + _INPUT_STEP], min(_PIECE, size_bytes_max + 1 - count))
         if not piece and not taken and not ended:
             raise _bad(codec, f"the stream is stuck at byte {at}")
         at += taken
-        out += piece
-        if len(out) > size_bytes_max:
+        count += len(piece)
+        if count > size_bytes_max:
             raise _too_large(codec, None, size_bytes_max)
-    return at
+        if piece:
+            yield piece
+    return at, count
 
 
 # ---------------------------------------------------------------- none
@@ -155,10 +196,10 @@ def _keep(data: memoryview) -> bytes:
     return bytes(data)
 
 
-def _pass(data: memoryview, size_bytes_max: int) -> Buffer:
+def _pass(data: memoryview, size_bytes_max: int) -> Iterator[Buffer]:
     if len(data) > size_bytes_max:
         raise _too_large(0, len(data), size_bytes_max)
-    return data
+    yield data
 
 
 # ---------------------------------------------------------------- gzip
@@ -169,8 +210,8 @@ def _gzip(data: memoryview) -> bytes:
     return stream.compress(data) + stream.flush()
 
 
-def _gunzip(data: memoryview, size_bytes_max: int) -> bytearray:
-    out, at = bytearray(), 0
+def _gunzip(data: memoryview, size_bytes_max: int) -> Iterator[Buffer]:
+    at = count = 0
     while at < len(data) or not at:
         member = zlib.decompressobj(wbits=31)
 
@@ -180,10 +221,9 @@ def _gunzip(data: memoryview, size_bytes_max: int) -> bytearray:
             return output, len(piece) - len(left), member.eof
 
         try:
-            at = _pull(GZIP, data, at, out, size_bytes_max, step)
+            at, count = yield from _pull(GZIP, data, at, count, size_bytes_max, step)
         except zlib.error as error:
             raise _bad(GZIP, f"the member at byte {at} of {len(data)}: {error}") from None
-    return out
 
 
 # ---------------------------------------------------------------- snappy
@@ -198,21 +238,25 @@ def _snappy(data: memoryview) -> bytes:
     return b"".join(parts)
 
 
-def _unsnappy(data: memoryview, size_bytes_max: int) -> bytearray:
+def _unsnappy(data: memoryview, size_bytes_max: int) -> Iterator[Buffer]:
     cramjam = _package(SNAPPY)
     declared = sum(size for _, size in _snappy_blocks(data))
     if declared > size_bytes_max:
         raise _too_large(SNAPPY, declared, size_bytes_max)
-    out, at = bytearray(declared), 0
-    room = memoryview(out)
+    at, piece, filled = 0, memoryview(bytearray(min(declared, _PIECE))), 0
     try:
         for block, size in _snappy_blocks(data):
-            if cramjam.snappy.decompress_raw_into(block, room[at : at + size]) != size:
+            if filled + size > len(piece):
+                if filled:
+                    yield piece[:filled]
+                piece, filled = memoryview(bytearray(max(size, min(declared - at, _PIECE)))), 0
+            if cramjam.snappy.decompress_raw_into(block, piece[filled : filled + size]) != size:
                 raise _bad(SNAPPY, f"a block does not hold the {size} bytes it declares")
-            at += size
+            at, filled = at + size, filled + size
     except cramjam.DecompressionError as error:
         raise _bad(SNAPPY, f"{at} of {declared} bytes: {error}") from None
-    return out
+    if filled:
+        yield piece[:filled]
 
 
 def _snappy_blocks(data: memoryview) -> Iterator[tuple[memoryview, int]]:
@@ -253,20 +297,20 @@ def _lz4(data: memoryview) -> bytes:
     return compressed
 
 
-def _unlz4(data: memoryview, size_bytes_max: int) -> bytearray:
+def _unlz4(data: memoryview, size_bytes_max: int) -> Iterator[Buffer]:
     frame = _package(LZ4)
-    out = bytearray()
     try:
         declared = frame.get_frame_info(data)["content_size"]
         if declared > size_bytes_max:
             raise _too_large(LZ4, declared, size_bytes_max)
         context = frame.create_decompression_context()
-        end = _pull(LZ4, data, 0, out, size_bytes_max, lambda piece, room: frame.decompress_chunk(context, piece, max_length=room))
+        end, _ = yield from _pull(
+            LZ4, data, 0, 0, size_bytes_max, lambda piece, room: frame.decompress_chunk(context, piece, max_length=room)
+        )
     except (RuntimeError, ValueError) as error:  # the package has no error class of its own
-        raise _bad(LZ4, f"{len(out)} bytes into the frame of {len(data)}: {error}") from None
+        raise _bad(LZ4, f"the frame of {len(data)} bytes: {error}") from None
     if end != len(data):
         raise _bad(LZ4, f"the frame ends at byte {end} of {len(data)}")
-    return out
 
 
 # ---------------------------------------------------------------- zstd
@@ -277,31 +321,33 @@ def _zstd(data: memoryview) -> bytes:
     return compressed
 
 
-def _unzstd(data: memoryview, size_bytes_max: int) -> Buffer:
+def _unzstd(data: memoryview, size_bytes_max: int) -> Iterator[Buffer]:
     zstandard = _package(ZSTD)
     try:
         sizes = _zstd_sizes(zstandard, data)
         if sizes.declared > size_bytes_max:
             raise _too_large(ZSTD, sizes.declared, size_bytes_max)
         decompressor = zstandard.ZstdDecompressor()
-        if sizes.frame_count == sizes.declared_count == 1:  # the one case that needs no window beside the output
-            return bytes(decompressor.decompress(data))
+        if sizes.is_whole:  # the one case that needs no window beside the output
+            yield decompressor.decompress(data)
+            return
         if sizes.window > _ZSTD_WINDOW_FREE:  # as much of it is used as comes out
             size_bytes_max = min(size_bytes_max, (size_bytes_max + _ZSTD_WINDOW_FREE) // 2)
-        if sizes.frame_count == 1 and 0 < sizes.most <= size_bytes_max:
-            return bytes(decompressor.decompress(data, max_output_size=sizes.most))
-        return _zstd_stream(decompressor.stream_reader(data, read_across_frames=True), size_bytes_max)
+        if sizes.frame_count == 1 and 0 < sizes.most <= min(size_bytes_max, _PIECE):
+            yield decompressor.decompress(data, max_output_size=sizes.most)
+            return
+        yield from _zstd_stream(decompressor.stream_reader(data, read_across_frames=True), size_bytes_max)
     except zstandard.ZstdError as error:
         raise _bad(ZSTD, f"{len(data)} bytes: {error}") from None
 
 
-def _zstd_stream(stream: Any, size_bytes_max: int) -> bytearray:
-    out = bytearray()
-    while piece := stream.read(min(_PIECE, size_bytes_max + 1 - len(out))):
-        out += piece
-        if len(out) > size_bytes_max:
+def _zstd_stream(stream: Any, size_bytes_max: int) -> Iterator[Buffer]:
+    count = 0
+    while piece := stream.read(min(_PIECE, size_bytes_max + 1 - count)):
+        count += len(piece)
+        if count > size_bytes_max:
             raise _too_large(ZSTD, None, size_bytes_max)
-    return out
+        yield piece
 
 
 class _ZstdSizes(NamedTuple):
@@ -309,7 +355,25 @@ class _ZstdSizes(NamedTuple):
     declared_count: int  # frames that say how much they hold
     declared: int  # what those say, together
     most: int  # bytes that can come out of all frames
+    in_blocks: int  # by their blocks alone, whatever they say
     window: int  # the largest
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is decompressed at once."""
+        return self.frame_count == self.declared_count == 1
+
+
+def _zstd_known(data: memoryview) -> _ZstdSizes | None:
+    """None: The stream is damaged, or the codec's package is not installed."""
+    try:
+        zstandard = _package(ZSTD)
+        try:
+            return _zstd_sizes(zstandard, data)
+        except zstandard.ZstdError:
+            return None
+    except (InvalidBatch, CodecMissing):
+        return None
 
 
 def _zstd_sizes(zstandard: ModuleType, data: memoryview) -> _ZstdSizes:
@@ -318,7 +382,7 @@ def _zstd_sizes(zstandard: ModuleType, data: memoryview) -> _ZstdSizes:
     Raises:
         InvalidBatch: A frame does not end within ``data``.
     """
-    frame_count = declared_count = declared = most = window = at = 0
+    frame_count = declared_count = declared = most = total = window = at = 0
     while at < len(data) or not at:
         frame_count += 1
         if int.from_bytes(data[at : at + 4], "little") & ~15 == _ZSTD_SKIPPABLE:
@@ -335,7 +399,7 @@ def _zstd_sizes(zstandard: ModuleType, data: memoryview) -> _ZstdSizes:
             at += 4 if kind == 1 else 3 + size  # 1: one byte, repeated; 2: compressed
             held += min(frame.window_size, _ZSTD_BLOCK_MAX) if kind == 2 else size
         at += 4 * frame.has_checksum
-        window = max(window, frame.window_size)
+        window, total = max(window, frame.window_size), total + held
         if frame.content_size != zstandard.CONTENTSIZE_UNKNOWN:
             declared_count += 1
             declared += frame.content_size
@@ -343,8 +407,8 @@ def _zstd_sizes(zstandard: ModuleType, data: memoryview) -> _ZstdSizes:
         most += held
     if at > len(data):
         raise _truncated(ZSTD, len(data))
-    return _ZstdSizes(frame_count, declared_count, declared, most, window)
+    return _ZstdSizes(frame_count, declared_count, declared, most, total, window)
 
 
 _COMPRESS = (_keep, _gzip, _snappy, _lz4, _zstd)
-_DECOMPRESS = (_pass, _gunzip, _unsnappy, _unlz4, _unzstd)
+_PIECES = (_pass, _gunzip, _unsnappy, _unlz4, _unzstd)

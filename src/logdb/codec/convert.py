@@ -2,11 +2,17 @@
 
 Offsets are left as they are; the limits of a topic are arguments.
 
-Cost: one crossing into C per batch, two where its records are walked; nothing is done per record in Python.
+Cost: one crossing into C per batch, two where its records are walked, one for each 256 KiB of what is decompressed; nothing is done per
+record in Python.
+
+Memory: of batches on the way in that is decompressed in pieces.  Batches for which a codec has to hold more than 2 MiB as a whole take
+turns in one thread of the process: a few KiB may demand 64 MiB, from many clients at once.
 """
 
+import os
 import struct
 from collections.abc import Iterator
+from functools import cache
 from typing import Any, NamedTuple, cast
 
 from logdb._native import ffi, lib
@@ -24,19 +30,34 @@ from logdb.codec.batch import (
     attributes_at,
     explain,
     header,
+    header_fields,
     header_of,
     place,
     seal,
     set_last_offset_delta,
     set_uncompressed,
+    size_at,
 )
 from logdb.errors import CorruptBatch, InvalidBatch, RecordTooLarge
 from logdb.model import OFFSET_MAX, Buffer, ProducerIdAndEpoch
+from logdb.pools import Pool
 
 _RECORDS_SIZE_BYTES_MAX = BATCH_SIZE_BYTES_MAX - HEADER_SIZE_BYTES  # otherwise the uncompressed batch could not have a length field
 
 _EMPTY = struct.Struct(">qiibIhiqqqhii")  # a batch header
 _OF_THE_WAY = (Status.SHORT, Status.ZERO, Status.LENGTH, Status.CRC)  # what a faulty network or memory leaves of a good batch
+
+
+HELD_BYTES_MAX = 2 << 20
+
+
+@cache
+def _large() -> Pool:
+    """The one thread for what codecs have to hold beyond that: malloc keeps memory for each thread that took much."""
+    return Pool(1, "logdb-large-batch")
+
+
+os.register_at_fork(after_in_child=_large.cache_clear)
 
 
 class Produced(NamedTuple):
@@ -103,9 +124,7 @@ def check_incoming(
         if flags & CONTROL:
             raise InvalidBatch(position, "a control batch: only a broker writes those")
         if flags & CODEC_MASK:
-            records = ffi.from_buffer(_decompressed(view[position : position + size], position, decompressed_size_bytes_max))
-            status = records_check(records, len(records), batch, keys)
-            del records  # before the next batch is decompressed
+            status = _walk_compressed(view[position : position + size], batch, position, decompressed_size_bytes_max, keys)
         else:
             status = records_check(first + position + HEADER_SIZE_BYTES, size - HEADER_SIZE_BYTES, batch, keys)
         if status:
@@ -121,6 +140,28 @@ def check_incoming(
         max_timestamp = max(max_timestamp, batch.max_timestamp)
         position += size
     return Incoming(batch_count, record_count, max_timestamp, attributes, produced)
+
+
+def _walk_compressed(image: memoryview, batch: Any, position: int, size_bytes_max: int, keys_required: int) -> int:
+    """As ``logdb_records_check``, of a compressed batch."""
+    try:
+        if compression.held_bytes(batch.attributes & CODEC_MASK, image[HEADER_SIZE_BYTES:]) <= HELD_BYTES_MAX:
+            return _walk_pieces(image, batch, size_bytes_max, keys_required)
+        return cast(int, _large().submit(_walk_pieces, image, batch, size_bytes_max, keys_required).result())
+    except InvalidBatch as error:
+        raise InvalidBatch(position, error.reason) from None
+
+
+def _walk_pieces(image: memoryview, batch: Any, size_bytes_max: int, keys_required: int) -> int:
+    walk = ffi.new("logdb_records_walk *")
+    codec, size_bytes_max = batch.attributes & CODEC_MASK, min(size_bytes_max, _RECORDS_SIZE_BYTES_MAX)
+    for piece in compression.pieces(codec, image[HEADER_SIZE_BYTES:], size_bytes_max):
+        records = ffi.from_buffer(piece)
+        status = lib.logdb_records_take(walk, records, len(records), batch, keys_required)
+        del piece, records  # before the next one is decompressed
+        if status:
+            return int(status)
+    return int(lib.logdb_records_end(walk, batch))
 
 
 class Followed(NamedTuple):
@@ -235,6 +276,16 @@ def empty_batch(base_offset: int, next_offset: int) -> bytearray:
     image = bytearray(_EMPTY.pack(base_offset, 0, 0, 2, 0, 0, next_offset - base_offset - 1, -1, -1, -1, -1, -1, 0))
     seal(image, 0, -1)
     return image
+
+
+def expanded_bytes(batches: Buffer) -> int:
+    """A bound on what comes out of batches, of hostile bytes or not, by ``compression.expanded_bytes``."""
+    view, at, size_bytes = memoryview(batches), 0, 0
+    for fields in header_fields(batches):
+        end = at + size_at(view, at)
+        size_bytes += compression.expanded_bytes(fields.attributes & CODEC_MASK, view[at + HEADER_SIZE_BYTES : end])
+        at = end
+    return size_bytes
 
 
 # ---------------------------------------------------------------- batches that were checked

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from logdb.log.log_sync import LogSync
     from logdb.log.segment_writer import SegmentWriter
 
-_DECOMPRESSED_SIZE_BYTES_MAX = 64 << 20  # of one batch; or max.message.bytes, if that is more
+_DECOMPRESSED_SIZE_BYTES_MAX = 64 << 20  # of one batch; or max.message.bytes, if that is more, but never over the next
+_DECOMPRESSED_SIZE_BYTES_LIMIT = 256 << 20  # readers take the memory for it, too
 GROUP_SIZE_BYTES = 1 << 20  # the most that one fdatasync makes durable at level fsync
 
 
@@ -187,7 +188,7 @@ class AppendableLog(BatchBuilder, ReadableLog):
             view,
             keys_required=config.compacted,
             size_bytes_max=config.max_message_bytes,
-            decompressed_size_bytes_max=max(_DECOMPRESSED_SIZE_BYTES_MAX, config.max_message_bytes),
+            decompressed_size_bytes_max=min(max(_DECOMPRESSED_SIZE_BYTES_MAX, config.max_message_bytes), _DECOMPRESSED_SIZE_BYTES_LIMIT),
         )
         if config.log_append_time:
             convert.stamp_append_time(view, self.now_ms())

@@ -20,6 +20,7 @@ from logdb.access.attempts import network
 from logdb.access.session import AuthorizedSession
 from logdb.broker.async_waiting import Waits
 from logdb.broker.waiting import COMMIT_WAIT_MS_MAX
+from logdb.codec import convert
 from logdb.codec.batch import CODEC_MASK, count_and_attributes
 from logdb.errors import CommitTimeout, NotLeaderOrFollower
 from logdb.log.isolation import IsolationLevel
@@ -44,7 +45,7 @@ ON_LOOP_COUNT_MAX = 64
 _THREAD_COUNT = 64  # of all doors; one owner has half
 _CHANGING_COUNT = 2
 _APPENDED_ON_LOOP_BYTES_MAX = 256 << 10  # an append of that size takes less than the way to a thread and back
-_EXPANSION = 64  # a compressed batch of 4 KiB may take as long: it expands to 4 MiB at most
+_EXPANSION = 64  # a compressed batch of 4 KiB may take as long: by gzip and lz4 it expands to 4 MiB at most
 _BATCH_BYTES = 256  # and so may a thousand small batches
 _SLOW_S, _IN_THREADS_S = 0.1, 1.0
 
@@ -160,12 +161,19 @@ class DoorResources:
     def append_size(batches: Buffer) -> int:
         """The size in bytes by which an append counts.
 
-        That of compressed batches is a multiple, since they are expanded to be checked; a batch has a least one.
+        That of compressed batches is a multiple, since they are expanded to be checked; a batch has a least one.  A few bytes of zstd
+        may expand to 64 MiB, or of snappy say so: where blocks may hold more than 2 MiB, they count as too many for the loop.
         """
         if len(batches) > _APPENDED_ON_LOOP_BYTES_MAX:
             return len(batches)
         count, attributes = count_and_attributes(batches)
-        return max(len(batches), _BATCH_BYTES * (count - 1)) * (_EXPANSION if attributes & CODEC_MASK else 1)
+        size_bytes = max(len(batches), _BATCH_BYTES * (count - 1))
+        if not attributes & CODEC_MASK:
+            return size_bytes
+        size_bytes *= _EXPANSION
+        if size_bytes > _APPENDED_ON_LOOP_BYTES_MAX:
+            return size_bytes
+        return max(size_bytes, convert.expanded_bytes(batches) * _APPENDED_ON_LOOP_BYTES_MAX // convert.HELD_BYTES_MAX)
 
     @contextlib.contextmanager
     def appending_to(self, partitions: Collection[TopicPartition]) -> Iterator[None]:

@@ -242,8 +242,8 @@ class Server:
         accepted.connection_made(transport)
         current = transport.get_protocol()  # another one, if the connection is refused
         assert isinstance(current, asyncio.Protocol)
+        transport.resume_reading()  # before it is given what has come: the protocol may pause at once
         current.data_received(begun)
-        transport.resume_reading()
 
     async def _upgrade(self, name: str, given: Given) -> asyncio.BaseProtocol:
         door = await self._door(name)

@@ -190,9 +190,10 @@ def test_records_are_deleted(admin, served, wire):
 def test_the_first_offset_on_this_machine(served, wire):
     served.db.log("t").append_many([b"a", b"b", b"c"])
     served.db.delete_records("t", 0, 2)
-    asked = [{"partition_index": 0, "timestamp": timestamp} for timestamp in (-2, -4)]
-    answer = wire.ask("ListOffsets", 8, replica_id=-1, topics=[{"name": "t", "partitions": asked}])
-    assert [(one["error_code"], one["offset"]) for one in answer["topics"][0]["partitions"]] == [(0, 2), (0, 2)]
+    for timestamp in (-2, -4):
+        asked = [{"partition_index": 0, "timestamp": timestamp}]
+        (found,) = wire.ask("ListOffsets", 8, replica_id=-1, topics=[{"name": "t", "partitions": asked}])["topics"][0]["partitions"]
+        assert (found["error_code"], found["offset"]) == (0, 2)
 
 
 @pytest.mark.parametrize("version", range(5))

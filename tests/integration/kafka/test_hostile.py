@@ -6,12 +6,15 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
 import logdb.testing
+from logdb.access.log import AuthorizedLog
+from logdb.access.session import AuthorizedSession
 from logdb.codec import compression
 from logdb_kafka_api.errors import Code
 from support.batches import Rec, encode_batch
@@ -154,14 +157,71 @@ def test_who_asks_for_very_many_partitions_holds_up_no_other(guarded):
     assert longest_s < 5
 
 
+# ---------------------------------------------------------------- one thing very often
+
+
+def test_a_partition_that_is_named_twice_is_not_looked_up(guarded, monkeypatch):
+    times: list[int] = []
+    monkeypatch.setattr(AuthorizedLog, "record_since", lambda self, timestamp_ms: times.append(timestamp_ms))
+    twice = [{"partition_index": 0, "timestamp": 5 + n} for n in range(2)]
+    topics = [{"name": "t", "partitions": twice}, {"name": "t", "partitions": twice[1:]}]
+    with authenticated(guarded, "alice") as wire:
+        answer = wire.ask("ListOffsets", 6, replica_id=-1, topics=topics)
+        assert {one["error_code"] for topic in answer["topics"] for one in topic["partitions"]} == {Code.INVALID_REQUEST}
+        assert not times
+
+
+def test_a_lookup_ends_with_its_client(tmp_path, monkeypatch):
+    """Its session is given up: between two partitions the thread sees that."""
+    looked_up, gone, seen = threading.Event(), threading.Event(), []
+
+    def record_since(self, timestamp_ms):
+        seen.append(timestamp_ms)
+        looked_up.set()
+        assert gone.wait(20)
+
+    def given_up(self, give_up=AuthorizedSession.give_up):
+        give_up(self)
+        gone.set()
+
+    monkeypatch.setattr(AuthorizedLog, "record_since", record_since)
+    monkeypatch.setattr(AuthorizedSession, "give_up", given_up)
+    with kafka_door(tmp_path / "db") as served:
+        served.db.create_topic("t", partitions=100)
+        asked = [{"partition_index": n, "timestamp": 5} for n in range(100)]
+        with Wire(served.address) as wire:
+            wire.send("ListOffsets", 6, replica_id=-1, topics=[{"name": "t", "partitions": asked}])
+            assert looked_up.wait(20)
+    assert seen == [5]  # the threads have ended with the server
+
+
+def test_what_is_named_very_often_is_done_once(tmp_path):
+    with kafka_door(tmp_path / "db") as served, Wire(served.address) as wire:
+        for topic in ("t", "u"):
+            served.db.create_topic(topic)
+        deleted = wire.ask("DeleteTopics", 4, topic_names=["t"] * 50_000 + ["u", "none"])["responses"]
+        codes = {"t": Code.INVALID_REQUEST, "u": Code.NONE, "none": Code.UNKNOWN_TOPIC_OR_PARTITION}
+        assert {one["name"]: one["error_code"] for one in deleted} == codes
+        assert len(deleted) == len(codes)
+        assert [topic.name for topic in served.db.topics()] == ["t"]
+        (left,) = wire.ask("LeaveGroup", 3, group_id="g", members=[{"member_id": "m"}] * 50_000)["members"]
+        assert left["error_code"] == Code.UNKNOWN_MEMBER_ID
+        (dead,) = wire.ask("DeleteGroups", 1, groups_names=["g"] * 50_000)["results"]
+        assert dead["error_code"] == Code.GROUP_ID_NOT_FOUND
+        (before,) = wire.ask("DeleteRecords", 1, topics=[{"name": "t", "partitions": [{"partition_index": 0, "offset": 0}] * 50_000}])[
+            "topics"
+        ]
+        assert [one["error_code"] for one in before["partitions"]] == [Code.NONE]
+
+
 def test_nothing_is_decompressed_for_a_client_that_may_not_write(guarded, monkeypatch):
-    calls, decompress = [], compression.decompress
+    calls, pieces = [], compression.pieces
 
     def seen(*args):
         calls.append(args[0])
-        return decompress(*args)
+        return pieces(*args)
 
-    monkeypatch.setattr(compression, "decompress", seen)
+    monkeypatch.setattr(compression, "pieces", seen)
     records = encode_batch([Rec(b"k", bytes(10_000))] * 10, codec=4, compress=lambda data: compression.compress(4, data))
     with authenticated(guarded, "mallory") as wire:
         refused = produce(wire, records, topic="t", version=9)

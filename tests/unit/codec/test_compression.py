@@ -233,7 +233,32 @@ def test_the_bound_is_exact(codec: int) -> None:
 
 def test_a_decoder_that_is_stuck_ends_in_an_error() -> None:
     with pytest.raises(InvalidBatch, match="gzip: the stream is stuck at byte 1"):
-        compression._pull(GZIP, memoryview(b"xyz"), 1, bytearray(), 10, lambda piece, room: (b"", 0, False))
+        list(compression._pull(GZIP, memoryview(b"xyz"), 1, 0, 10, lambda piece, room: (b"", 0, False)))
+
+
+@pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD], ids=COMPRESSION_TYPES[1:])
+def test_pieces_are_bounded(codec: int) -> None:
+    data = bytes(3 << 20)
+    compressed = compression.compress(codec, data)
+    if codec == ZSTD:  # as Kafka's clients write it, without the size; with it, it is one piece
+        stream = zstandard.ZstdCompressor().compressobj()
+        compressed = stream.compress(data) + stream.flush()
+    pieces = list(compression.pieces(codec, compressed, len(data)))
+    assert max(map(len, pieces)) <= 256 << 10
+    assert b"".join(pieces) == data
+
+
+def test_what_is_held_as_a_whole_is_known_by_the_headers_of_blocks() -> None:
+    data = bytes(5 << 20)
+    held = compression.held_bytes
+    assert held(GZIP, compression.compress(GZIP, data)) == held(LZ4, compression.compress(LZ4, data)) == 0
+    assert held(SNAPPY, compression.compress(SNAPPY, data)) == 32 << 10
+    assert held(SNAPPY, raw_snappy(data)) == held(ZSTD, compression.compress(ZSTD, data)) == 5 << 20
+    assert held(ZSTD, zstd_frame(zstd_zeroes(512), content_size=1)) == 64 << 20  # whatever it says itself
+    unsaid = zstd_frame(zstd_zeroes(512))
+    assert (held(ZSTD, unsaid), compression.expanded_bytes(ZSTD, unsaid)) == (1 << 20, 64 << 20)  # its window
+    for damaged in (b"", b"x", compression.compress(ZSTD, data)[:-1]):
+        assert held(ZSTD, damaged) == compression.expanded_bytes(ZSTD, damaged) == 0
 
 
 def test_unknown_codecs() -> None:

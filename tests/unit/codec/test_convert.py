@@ -3,12 +3,14 @@
 import struct
 import subprocess
 import sys
+from itertools import pairwise
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from logdb._native import ffi, lib
 from logdb.codec import compression, convert
 from logdb.codec.batch import Status, check
 from logdb.errors import InvalidBatch, RecordTooLarge
@@ -169,12 +171,58 @@ def test_a_flipped_bit_is_refused(codec: int, position: int, bit: int) -> None:
         check_incoming(bytes(batch))
 
 
+def walked(records: bytes, cuts: list[int], batch: Any, *, keys_required: int) -> int:
+    """What the walk over pieces says, which are cut there."""
+    walk = ffi.new("logdb_records_walk *")
+    ends = sorted(cut % (len(records) + 1) for cut in cuts)
+    for begin, end in pairwise([0, *ends, len(records)]):
+        if status := lib.logdb_records_take(walk, ffi.from_buffer(records[begin:end]), end - begin, batch, keys_required):
+            return int(status)
+    return int(lib.logdb_records_end(walk, batch))
+
+
+@given(
+    records=st.lists(records_of_one, min_size=1, max_size=8),
+    cuts=st.lists(st.integers(0, 1 << 12), max_size=40),
+    change=st.none() | st.tuples(st.integers(0, 1 << 12), st.integers(0, 255)),
+    extra=st.binary(max_size=3),
+    keys_required=st.integers(0, 1),
+)
+def test_records_in_pieces_are_checked_as_a_whole(
+    records: list[Rec], cuts: list[int], change: tuple[int, int] | None, extra: bytes, keys_required: int
+) -> None:
+    image = encode_batch(records)
+    batch, crc = ffi.new("logdb_batch *"), ffi.new("uint32_t *")
+    assert lib.logdb_batch_check(ffi.from_buffer(image), len(image), MIB, batch, crc) == 0
+    body = bytearray(image[61:])
+    if change is not None:
+        body[change[0] % len(body)] = change[1]
+    body += extra
+    whole = lib.logdb_records_check(ffi.from_buffer(body), len(body), batch, keys_required)
+    in_pieces = walked(bytes(body), cuts, batch, keys_required=keys_required)
+    assert (in_pieces == 0) == (whole == 0)
+    if not cuts:
+        assert in_pieces == whole or change is not None
+
+
+def test_every_cut_of_a_record_is_read() -> None:
+    image = encode_batch([Rec(b"k" * 200, b"v" * 300, ((("h", b"x" * 100)), ("g", None))), Rec(None, None), Rec(b"", b"")])
+    batch, crc = ffi.new("logdb_batch *"), ffi.new("uint32_t *")
+    assert lib.logdb_batch_check(ffi.from_buffer(image), len(image), MIB, batch, crc) == 0
+    body = image[61:]
+    assert walked(body, list(range(len(body))), batch, keys_required=0) == 0
+    for cut in range(len(body) + 1):
+        assert walked(body, [cut], batch, keys_required=0) == 0
+        assert cut == len(body) or walked(body[:cut], [], batch, keys_required=0) != 0
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="peak memory is read from /proc")
 @pytest.mark.parametrize("codec", [1, 2, 3, 4], ids=COMPRESSION_TYPES[1:])
 def test_many_bombs_take_the_memory_of_one(codec: int) -> None:
-    """In a process of its own; each batch decompresses to 24 MiB, the bound."""
+    """In a process of its own, in threads; each batch decompresses to 24 MiB, the bound."""
     script = """if 1:
         import sys
+        from concurrent.futures import ThreadPoolExecutor
         from logdb.codec import convert
 
         def peak():
@@ -184,7 +232,9 @@ def test_many_bombs_take_the_memory_of_one(codec: int) -> None:
         warm, batches = sys.stdin.buffer.read(int(sys.argv[2])), sys.stdin.buffer.read()
         convert.check_incoming(warm, **options)
         before = peak()
-        assert convert.check_incoming(batches, **options).record_count == 4
+        with ThreadPoolExecutor(8) as pool:
+            for found in pool.map(lambda _: convert.check_incoming(batches, **options), range(8)):
+                assert found.record_count == 4
         print(peak() - before)
     """
     records = [Rec(value=bytes(24 * MIB - 20))]

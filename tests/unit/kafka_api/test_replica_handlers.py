@@ -39,6 +39,7 @@ class Asked:
             return function(*args, **kwargs)
 
         request = SimpleNamespace(
+            each=iter,
             values=api.request.decode(api.request.encode(values, version), version)[0],
             version=version,
             session=access.session(principal, "127.0.0.1"),

@@ -43,6 +43,7 @@ def ask(db):
             return function(*args, **kwargs)
 
         request = SimpleNamespace(
+            each=iter,
             values=api.request.decode(api.request.encode(values, version), version)[0],
             version=version,
             session=access.session(Principal("User", "alice"), "127.0.0.1"),

@@ -93,6 +93,20 @@ def test_a_door_is_made_for_the_first_connection(opened):
     asyncio.run(run())
 
 
+def test_a_door_that_pauses_at_once_stays_paused(opened, monkeypatch):
+    """Requests that came with the first one are many: the HTTP door reads no more until they are answered."""
+    monkeypatch.setattr(Accepted, "data_received", lambda self, data: self.transport.pause_reading())
+
+    async def run():
+        await opened.open()
+        Door.made[0].hand_over("other", transport := Transport(), b"GET /")
+        await asyncio.gather(*opened._handing_over)
+        assert transport.calls[-1] == "pause_reading"
+        await opened.drain()
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize("name", ["missing", "nosuch"])
 def test_a_door_that_cannot_be_made_ends_the_connection(opened, name, caplog):
     async def run():

@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from logdb.codec.batch import HEADER_SIZE_BYTES, build_batch
+from logdb.codec.compression import ZSTD, compress
 from logdb.model import TopicPartition
 from logdb.requests.principals import ANONYMOUS, Principal
 from logdb.serving.limits import Limits
@@ -180,6 +181,23 @@ def test_compressed_batches_count_as_larger_ones() -> None:
     assert [size(b""), size(plain), size(compressed), size(plain + compressed)] == [0, 3_000, 64 * 3_000, 64 * 6_000]
     assert size(of_codec(2, 4 << 10)) == 256 << 10
     assert size(of_codec(2, 300_000)) == 300_000
+
+
+def test_zstd_counts_as_what_its_blocks_may_hold() -> None:
+    """2 MiB of them take as long as 256 KiB that are not compressed; by the ratio of others, 64 MiB in 2 KiB would be made on the loop."""
+
+    def zstd(size_bytes: int) -> bytes:
+        fields = {"base_offset": 0, "last_offset": 0, "leader_epoch": 0, "timestamp": 0, "record_count": 1}
+        return build_batch(compress(ZSTD, bytes(size_bytes)), attributes=ZSTD, **fields)
+
+    size = DoorResources.append_size
+    assert size(zstd(1_000)) == 64 * len(zstd(1_000))
+    assert size(zstd(2 << 20)) == 256 << 10 < size(zstd(3 << 20)) == 384 << 10
+    assert size(zstd(1 << 20) + zstd(2 << 20)) == 384 << 10
+    assert len(zstd(64 << 20)) < 4 << 10
+    assert size(zstd(64 << 20)) == 8 << 20
+    fields = {"base_offset": 0, "last_offset": 0, "leader_epoch": 0, "timestamp": 0, "record_count": 1}
+    assert size(build_batch(b"\x80\x80\x80\x20" + bytes(9), attributes=2, **fields)) == 8 << 20  # snappy, which says 64 MiB
 
 
 def test_a_thousand_small_batches_count_as_a_large_one() -> None:
