@@ -363,7 +363,7 @@ def test_other_acks_are_refused(wire, topic):
 
 
 @pytest.mark.parametrize(
-    ("expected_offset", "code"), [(-2, Code.INVALID_REQUEST), (-1, Code.NONE), (0, Code.NONE), (1, Code.UNKNOWN_SERVER_ERROR)]
+    ("expected_offset", "code"), [(-2, Code.INVALID_REQUEST), (-1, Code.NONE), (0, Code.NONE), (1, Code.INVALID_REQUEST)]
 )
 def test_an_expected_offset_is_the_log_end_or_none(wire, topic, expected_offset, code):
     data = [{"name": topic, "partition_data": [{"index": 0, "records": BATCH, "expected_offset": expected_offset}]}]
