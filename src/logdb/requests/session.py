@@ -292,12 +292,14 @@ class Session(Protocol):
         member_id: str = "",
         generation: int = -1,
         group_instance_id: str | None = None,
+        verify_only: bool = False,
     ) -> None:
         """Commit offsets of a group as part of the transaction: they count once it is committed.
 
         Args:
             member_id, generation, group_instance_id: Of the consumer that read up to them; a member that was replaced
                 since is refused (KIP-447).
+            verify_only: The offsets of the group have to be part of the transaction already (KIP-890).
 
         Raises:
             UnknownMember, IllegalGeneration, FencedInstance, UnknownTopic, UnknownPartition: and nothing was changed.
@@ -312,6 +314,7 @@ class Session(Protocol):
                 member_id=member_id,
                 generation=generation,
                 group_instance_id=group_instance_id,
+                verify_only=verify_only,
             )
         )
 

@@ -99,10 +99,10 @@ def test_a_config_with_another_quorum_is_refused(tmp_path):
 
 
 def test_addresses_that_others_can_reach_need_tls(tmp_path):
-    directory.init(str(tmp_path), 1, [8081], hosts=["board1.example"])
+    directory.init(str(tmp_path), 1, [8081], hosts=["192.0.2.1"])
     path = tmp_path / "node-1" / "cluster.toml"
-    assert "board1.example:8081" in refused(tmp_path / "node-1" / "data", path)
-    path.write_text(path.read_text().replace('http = "board1.example:8081"', 'http = "127.0.0.1:8081"'))
+    assert "192.0.2.1:8081" in refused(tmp_path / "node-1" / "data", path)
+    path.write_text(path.read_text().replace('http = "192.0.2.1:8081"', 'http = "127.0.0.1:8081"'))
     assert "lacks TLS" in refused(tmp_path / "node-1" / "data", path)  # of the quorum
 
 

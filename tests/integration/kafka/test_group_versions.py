@@ -275,6 +275,7 @@ def test_a_topic_that_is_named_twice(wire, served, group):
     parts = [{"name": "t", "partitions": [at]} for at in (0, 1)]
     added = wire.ask("AddPartitionsToTxn", 3, transactional_id=group, **producer, topics=parts)["results_by_topic"]
     assert [one["results_by_partition"][0]["partition_error_code"] for one in added] == [0, 0]
+    assert wire.ask("AddOffsetsToTxn", 3, transactional_id=group, **producer, group_id=group)["error_code"] == 0
     answer = wire.ask("TxnOffsetCommit", 3, transactional_id=group, **producer, group_id=group, topics=topics)
     assert [one["partitions"][0]["error_code"] for one in answer["topics"]] == [0, 0]
     assert wire.ask("EndTxn", 3, transactional_id=group, **producer, committed=True)["error_code"] == 0

@@ -111,6 +111,8 @@ def test_fields_parameters_and_handlers_agree(name):
     carried, _ = signature(handler)
     carried.pop("go_on", None)
     carried.pop("batches", None)
+    if name == "produce":
+        carried.pop("verify_only")  # of Kafka's older clients, whose door calls the broker's method
     assert carried.keys() == fields.keys() - ({"topic", "partition"} if name in OF_LOGS else set())
     if name in OF_DOORS | OF_LOGS | OF_NODES:
         return
