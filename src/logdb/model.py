@@ -361,6 +361,11 @@ SERVED_TOPIC_DEFAULTS: Mapping[str, ConfigValue] = {"retention.ms": 604_800_000}
 send the request to use the server's own defaults instead (``Database.create_topic``)."""
 
 
+def in_kafkas_words(name: str, value: object) -> object:
+    """The value of a topic's config as Kafka calls it."""
+    return UNCOMPRESSED if (name, value) == ("compression.type", "none") else value
+
+
 def unknown_config(name: str, value: object) -> InvalidConfig:
     """The error of a config that topics do not have; it names those that are like it."""
     near = ", ".join(known for known in TOPIC_CONFIGS if known.split(".")[0] == str(name).split(".")[0])

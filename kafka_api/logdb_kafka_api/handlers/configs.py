@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 from logdb.errors import InvalidConfig, LogdbError, PolicyViolation
-from logdb.model import BY_DEFAULT, LIST_CONFIGS, REASSIGNMENT_RATES, TOPIC_CONFIGS, UNCOMPRESSED, ConfigValue, ListChange
+from logdb.model import BY_DEFAULT, LIST_CONFIGS, REASSIGNMENT_RATES, TOPIC_CONFIGS, ConfigValue, ListChange, in_kafkas_words
 from logdb.requests.topics import AlterConfigs
 from logdb_kafka_api.call import Call, Values, each_once
 from logdb_kafka_api.errors import Code, code_of
@@ -56,9 +56,8 @@ class _Config(NamedTuple):
 
 
 def _text(name: str, value: ConfigValue) -> str:
-    if (name, value) == ("compression.type", "none"):
-        return UNCOMPRESSED
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    shown = in_kafkas_words(name, value)
+    return str(shown).lower() if isinstance(shown, bool) else str(shown)
 
 
 def of_topic(found: Mapping[str, ConfigValue]) -> list[_Config]:

@@ -14,7 +14,7 @@ from logdb.cli.output import emit, say, table
 from logdb.cli.params import CONFIG_KEY, PAIR, TOPIC
 from logdb.cli.session import Session, common, pass_session
 from logdb.cli.topics import Pairs, changes, config_text
-from logdb.model import TOPIC_CONFIGS, TopicInfo
+from logdb.model import TOPIC_CONFIGS, TopicInfo, in_kafkas_words
 
 _FLAGS = ActionFlags("kafka-configs", "describe", "alter", describing=("names", "entity_types", "topics", "every"))
 
@@ -52,8 +52,8 @@ def parse_added(text: str) -> list[tuple[str, str]]:
 def print_as_kafka(topic: TopicInfo, *, every: bool) -> None:
     click.echo(f"{'All' if every else 'Dynamic'} configs for topic {topic.name} are:")
     for entry in entries(topic, every=every):
-        name, default = str(entry["key"]), config_text({str(entry["key"]): entry["default"]})
-        value = config_text({name: entry["value"]})
+        name = str(entry["key"])
+        value, default = (config_text({name: in_kafkas_words(name, one)}) for one in (entry["value"], entry["default"]))
         synonyms = [f"DYNAMIC_TOPIC_CONFIG:{value}"] if entry["set"] else []
         click.echo(f"  {value} sensitive=false synonyms={{{', '.join([*synonyms, f'DEFAULT_CONFIG:{default}'])}}}")
 

@@ -18,7 +18,7 @@ from logdb.cli.params import CONFIG_KEY, PAIR, TOPIC, matching_names
 from logdb.cli.session import Session, common, pass_session
 from logdb.cli.units import Kind, WholeNumber
 from logdb.errors import UnknownTopic
-from logdb.model import BY_DEFAULT, PartitionInfo, TopicInfo, colliding, in_sync_count_min
+from logdb.model import BY_DEFAULT, PartitionInfo, TopicInfo, colliding, in_kafkas_words, in_sync_count_min
 
 Pairs = Sequence[tuple[str, str]]
 Lines = Literal["all", "with overrides", "at min isr", "under min isr", "under replicated", "unavailable"]
@@ -135,7 +135,7 @@ def kafka_id(topic: TopicInfo) -> str:
 
 def print_as_kafka(topic: TopicInfo, *, lines: Lines) -> None:
     """The lines of ``kafka-topics --describe``."""
-    configs = config_text(topic.config, ",")
+    configs = config_text({name: in_kafkas_words(name, value) for name, value in topic.config.items()}, ",")
     if lines not in _PARTITIONS:
         head = (topic.name, kafka_id(topic), topic.partition_count, len(topic.partitions[0].replicas), configs)
         names = ("Topic", "TopicId", "PartitionCount", "ReplicationFactor", "Configs")
