@@ -58,9 +58,9 @@ from logdb.errors import (
     without_frames,
 )
 from logdb.model import OffsetAndMetadata, TopicPartition
+from logdb.verifications import Verifications
 
 _SWEEP = ("sweep",)
-_VERIFYING_COUNT_MAX = 10_000
 _NAME_SIZE_BYTES_MAX = 32_000  # a recorded string has 32,767 bytes at most, and a member's id is a name and some more
 
 
@@ -81,7 +81,7 @@ class GroupCoordinator:
         self._member_count = self._memory.count()
         self._groups: dict[str, Group] = {}
         self._offsets = Offsets()
-        self._verifying: dict[int, object] = {}  # producers whose transactions are verified, until a marker
+        self._verifying = Verifications()
         self._handlers: dict[type, Callable[[Any, int], Effects]] = {
             JoinGroup: self._join,
             SyncGroup: self._sync,
@@ -137,14 +137,12 @@ class GroupCoordinator:
 
     def apply_marker(self, producer_id: int, *, commit: bool) -> None:
         """A transaction ended: its offsets are committed, or dropped."""
-        self._verifying.pop(producer_id, None)
+        self._verifying.end(producer_id)
         self._offsets.end_transaction(producer_id, commit=commit)
 
     def verification(self, producer_id: int) -> object:
         """What the offsets of a producer's next transaction are begun with: see ``CommitTransactionOffsets``."""
-        if len(self._verifying) >= _VERIFYING_COUNT_MAX:
-            self._verifying.clear()  # who is verified now is verified once more
-        return self._verifying.setdefault(producer_id, object())
+        return self._verifying.give(producer_id)
 
     def recover(self, now_ms: int) -> Effects:
         """Sessions begin anew; dynamic members of a process that has ended are removed."""
@@ -340,7 +338,7 @@ class GroupCoordinator:
         if named and not (event.generation < 0 and group.state is GroupState.EMPTY):
             self._of_generation(group, event)
         producer_id = event.producer.producer_id
-        if not (event.verified is None or self._offsets.is_writing(producer_id) or event.verified is self._verifying.get(producer_id)):
+        if not (event.verified is None or self._offsets.is_writing(producer_id) or self._verifying.holds(producer_id, event.verified)):
             raise ConcurrentTransactions(f"the transaction of producer {producer_id} ended while offsets of it were on their way")
         records, parsed = self._offset_records(event, now_ms)
         producer = event.producer if records else None

@@ -24,9 +24,9 @@ from logdb.errors import ConcurrentTransactions, OutOfOrderSequence
 from logdb.log.producers import Producer, ProducerStates, Update, repeated
 from logdb.model import OFFSET_MAX, ProducerIdAndEpoch, TopicPartition
 from logdb.segment.transaction_index import TransactionIndex
+from logdb.verifications import Verifications
 
 _EXPIRY_INTERVAL_MS = 60_000
-_VERIFYING_COUNT_MAX = 10_000
 
 
 class Duplicate(Exception):
@@ -68,7 +68,7 @@ class Transactions:
         self.lock = threading.Lock()
         self.snapshots, self.snapshot_offset, self.stale = list(snapshots), snapshot_offset, False
         self.superseded = False
-        self._verifying: dict[int, object] = {}
+        self._verifying = Verifications()
 
     # ------------------------------------------------------------ written batches
 
@@ -121,16 +121,14 @@ class Transactions:
 
     def verification(self, producer_id: int) -> object:
         """What the next transaction of a producer here is begun with; to be asked for before the coordinator is.  Any thread."""
-        if len(self._verifying) >= _VERIFYING_COUNT_MAX:
-            self._verifying.clear()  # who is verified now is verified once more
-        return self._verifying.setdefault(producer_id, object())
+        return self._verifying.give(producer_id)
 
     def _check_verified(self, produced: Sequence[Produced], verified: Mapping[int, object]) -> None:
         for _, head in produced:
             known = self.accepted.producers.get(head.producer_id)
             is_open = known is not None and known.first_offset >= 0
-            given = verified.get(head.producer_id)
-            if head.attributes & TRANSACTIONAL and not is_open and (given is None or given is not self._verifying.get(head.producer_id)):
+            is_good = is_open or self._verifying.holds(head.producer_id, verified.get(head.producer_id))
+            if head.attributes & TRANSACTIONAL and not is_good:
                 raise ConcurrentTransactions(f"the transaction of producer {head.producer_id} ended while a batch of it was on its way")
 
     def admit_batches(
@@ -185,7 +183,7 @@ class Transactions:
             raise Superseded
         marker = self.accepted.checked_marker(self._where, kind, producer, coordinator_epoch, first_offset, now_ms)
         self.accepted.take((marker,), self.pending)
-        self._verifying.pop(producer.producer_id, None)
+        self._verifying.end(producer.producer_id)
 
     def _begin(self, now_ms: int) -> None:
         """Under the append lock, as all changes of ``accepted``: forget expired producers now and then."""
