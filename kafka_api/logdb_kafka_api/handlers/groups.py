@@ -29,7 +29,7 @@ async def join_group(call: Call) -> Values:
         if not limits.session_timeout_ms_min <= values["session_timeout_ms"] <= limits.session_timeout_ms_max:
             allowed = f"[{limits.session_timeout_ms_min}, {limits.session_timeout_ms_max}]"
             raise InvalidGroup(f"session_timeout_ms={values['session_timeout_ms']} is outside of {allowed}")
-        joined = await call.call(
+        joining = call.call(
             call.session.join_group,
             values["group_id"],
             member_id=values["member_id"],
@@ -41,7 +41,7 @@ async def join_group(call: Call) -> Values:
             client_id=call.client_id or "",
             require_member_id=call.version >= _FIRST_OF_MEMBER_ID,
         )
-        result: JoinResult = await call.outcome(joined)
+        result: JoinResult = await call.outcome(await joining)  # the future is no local: it has the error, whose traceback has this frame
     except LogdbError as error:
         member_id = error.member_id if isinstance(error, MemberIdRequired) else values["member_id"]
         protocol = None if call.version >= _FIRST_OF_NULL_PROTOCOL else ""
@@ -68,7 +68,7 @@ async def sync_group(call: Call) -> Values:
     """Answered once the leader has brought the assignments."""
     values = call.values
     try:
-        synced = await call.call(
+        syncing = call.call(
             call.session.sync_group,
             values["group_id"],
             generation=values["generation_id"],
@@ -78,7 +78,7 @@ async def sync_group(call: Call) -> Values:
             protocol_type=values["protocol_type"],
             protocol=values["protocol_name"],
         )
-        result = await call.outcome(synced)
+        result = await call.outcome(await syncing)  # as above
     except LogdbError as error:
         return {"error_code": coordinator_code_of(error)}
     return {
