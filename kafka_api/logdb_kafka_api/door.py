@@ -203,16 +203,21 @@ class KafkaDoor(DoorResources):
         return is_news
 
     def brokers(self, connection: Connection) -> dict[int, tuple[str, int]]:
-        """Where the client of a connection is told to connect to: host and port by node, of those that are alive and serve Kafka's clients.
+        """Host and port by node, of all brokers with a Kafka listener; without a cluster, the address that the client has reached.
 
-        The node itself is one, also while it starts: librdkafka forgets brokers that an answer does not name, its bootstrap servers
-        with them, and would ask none any more.  A node without a cluster is where the client has reached it.
+        A broker that is away is one of them until it leaves the cluster.  If an answer leaves it out, librdkafka forgets it, but its cache
+        of coordinators still refers to it: ``send_offsets_to_transaction`` then never returns.  kafka-python's producer stops for good.
         """
+        if not self.access.is_replicated:
+            return {self.access.node_id: self._client_address or connection.address_here()}
+        return {one.node_id: one.addresses["kafka"] for one in self.access.brokers() if "kafka" in one.addresses}
+
+    def serving(self) -> frozenset[int]:
+        """The nodes that clients can reach now: those that are not fenced, and this one."""
         here = self.access.node_id
         if not self.access.is_replicated:
-            return {here: self._client_address or connection.address_here()}
-        alive = (one for one in self.access.brokers() if not one.fenced or one.node_id == here)
-        return {one.node_id: one.addresses["kafka"] for one in alive if "kafka" in one.addresses}
+            return frozenset((here,))
+        return frozenset(one.node_id for one in self.access.brokers() if "kafka" in one.addresses and not one.fenced) | {here}
 
     # ------------------------------------------------------------ who
 

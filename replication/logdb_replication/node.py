@@ -62,6 +62,7 @@ _REGISTER_S, _AGAIN_S = 2.0, 0.1
 _SAY_S = 5.0
 _PROPOSE_S = 5.0
 _THREADS_MAX = 16  # for what the replicas bring about: brokers are suspected, coordinators resign, and are loaded, which waits for replicas
+_HAND_OVER_S = 1.0
 _LEAVE_S = 2.5
 _FENCE_S = 1.0
 
@@ -249,6 +250,7 @@ class Node:
     def leave(self) -> None:
         """Let other nodes lead what this one leads, as far as there are any: its doors are about to close."""
         self._unfenced.set()  # end a ``begin`` that waits
+        self._replicas.hand_over(_HAND_OVER_S)
         try:
             self._client.propose(DrainBroker(self.config.node, draining=True), _LEAVE_S)
             self._metadata.wait(self._leads_nothing_that_others_can, _LEAVE_S)

@@ -259,12 +259,17 @@ class ProducerFenced(LogdbError):
 
 
 class OutOfOrderSequence(LogdbError):
-    """A batch of an idempotent producer does not follow the last one, or is older than the five that the log remembers."""
+    """A batch of an idempotent producer does not follow the last one, or is older than the five that the log remembers.
 
-    def __init__(self, topic: str, partition: int, producer_id: int, sequence: int, expected_sequence: int) -> None:
+    ``last_offset``: the last record of the producer in the log; -1 where it has none in its current epoch.
+    """
+
+    def __init__(
+        self, topic: str, partition: int, producer_id: int, sequence: int, expected_sequence: int, *, last_offset: int = -1
+    ) -> None:
         super().__init__(f"producer {producer_id} sent sequence {sequence} to {topic}-{partition}, expected {expected_sequence}")
         self.topic, self.partition, self.producer_id = topic, partition, producer_id
-        self.sequence, self.expected_sequence = sequence, expected_sequence
+        self.sequence, self.expected_sequence, self.last_offset = sequence, expected_sequence, last_offset
 
 
 class CoordinatorFenced(LogdbError):
@@ -479,13 +484,16 @@ class NoOffset(LogdbError):
 
 
 class NotLeaderOrFollower(LogdbError):
-    """The node does not lead the partition: ask the leader; ``leader`` is None where the node knows of none."""
+    """The node does not lead the partition, or not yet for this producer; ``leader`` is None where the node knows of none.
+
+    Nothing was appended by this call.  Ask the leader, or try again.
+    """
 
     retriable = True
 
-    def __init__(self, topic: str, partition: int, leader: int | None, leader_epoch: int) -> None:
+    def __init__(self, topic: str, partition: int, leader: int | None, leader_epoch: int, *, reason: str | None = None) -> None:
         where = "no node leads it" if leader is None else f"node {leader} leads it"
-        super().__init__(f"this node does not lead {topic}-{partition}: {where} in epoch {leader_epoch}")
+        super().__init__(reason or f"this node does not lead {topic}-{partition}: {where} in epoch {leader_epoch}")
         self.topic, self.partition, self.leader, self.leader_epoch = topic, partition, leader, leader_epoch
 
 

@@ -362,6 +362,54 @@ def test_producers_and_transactions_are_known_to_the_next_leader(replicas):
     assert produced(second, sender.image(b"3")) == (Code.NONE, 3)
 
 
+def next_leader(replicas):
+    """The node that leads after the leader was asked to leave."""
+    replicas.controller.propose(commands.DrainBroker(replicas.leader().number, draining=True))
+    replicas.settle()
+    return replicas.leader()
+
+
+def test_batches_that_overtake_others_on_their_way_to_the_next_leader_are_there_once(replicas):
+    """librdkafka takes NOT_LEADER_OR_FOLLOWER for "not stored", and may send a later batch to the next leader first.
+
+    If that one answered OUT_OF_ORDER_SEQUENCE_NUMBER, it would take a new epoch, and send again under it what is stored.
+    """
+    replicas.create_topic()
+    first, (zero, one, two, three) = replicas.leader(), [batch([b"%d" % number], 7, 0, number) for number in range(4)]
+    assert produced(first, zero) == (Code.NONE, 0)
+    first.log().append_batches(one)  # its client gets no answer
+    eventually(lambda: set(ends(replicas).values()) == {2})
+    second = next_leader(replicas)
+    assert second is not first
+    assert produced(second, three)[0] is Code.NOT_LEADER_OR_FOLLOWER
+    assert [produced(second, image) for image in (one, two, three)] == [(Code.NONE, 1), (Code.NONE, 2), (Code.NONE, 3)]
+    equal(replicas)
+
+
+def test_a_gap_that_nothing_on_its_way_can_fill_is_refused_for_good(replicas):
+    replicas.create_topic()
+    for producer_id in (7, 8):
+        assert produced(replicas.leader(), batch([b"x"], producer_id, 0, 0))[0] is Code.NONE
+    leader = next_leader(replicas)
+    assert produced(leader, batch([b"x"], 7, 0, 1))[0] is Code.NONE
+    assert produced(leader, batch([b"x"], 7, 0, 3))[0] is Code.OUT_OF_ORDER_SEQUENCE_NUMBER  # it sent its last batch here
+    damaged = bytearray(batch([b"x"], 8, 0, 1))
+    damaged[-1] ^= 1
+    assert produced(leader, bytes(damaged))[0] is Code.CORRUPT_MESSAGE
+    assert produced(leader, batch([b"x"], 8, 0, 2))[0] is Code.OUT_OF_ORDER_SEQUENCE_NUMBER  # the one before was refused here
+
+
+def test_a_leader_that_leaves_commits_what_it_has_and_takes_no_more(replicas):
+    replicas.create_topic()
+    leader = replicas.leader()
+    offsets = leader.log().append_batches(encode_batch([b"x"] * 10))
+    leader.manager.hand_over(20)
+    assert leader.log().high_watermark == offsets.stop
+    assert produced(leader, encode_batch([b"y"]))[0] is Code.NOT_LEADER_OR_FOLLOWER
+    assert leader.log().end_offset == offsets.stop
+    assert produced(next_leader(replicas), encode_batch([b"y"])) == (Code.NONE, offsets.stop)
+
+
 def test_many_partitions_have_one_fetch(replicas):
     replicas.create_topic(partitions=40)
     for partition in range(40):

@@ -103,7 +103,7 @@ async def _created(call: Call, found: Values) -> Values:
 
 
 def _topic(call: Call, info: TopicInfo) -> Values:
-    brokers = call.door.brokers(call.connection)
+    serving = call.door.serving()
     topic: Values = {
         "error_code": Code.NONE,
         "name": info.name,
@@ -111,13 +111,13 @@ def _topic(call: Call, info: TopicInfo) -> Values:
         "is_internal": info.internal,
         "partitions": [
             {
-                "error_code": Code.NONE if state.leader in brokers else Code.LEADER_NOT_AVAILABLE,
+                "error_code": Code.NONE if state.leader in serving else Code.LEADER_NOT_AVAILABLE,
                 "partition_index": partition,
-                "leader_id": state.leader if state.leader in brokers else _NO_NODE,
+                "leader_id": state.leader if state.leader in serving else _NO_NODE,
                 "leader_epoch": state.leader_epoch,
                 "replica_nodes": state.replicas,
                 "isr_nodes": state.in_sync,
-                "offline_replicas": [one for one in state.replicas if one not in brokers],
+                "offline_replicas": [one for one in state.replicas if one not in serving],
             }
             for partition, state in enumerate(call.door.access.placement(info))
         ],
@@ -157,7 +157,7 @@ def _coordinator(call: Call, kind: int, key: str) -> dict[str, Any]:
     except LogdbError as error:
         return {"error_code": Code.COORDINATOR_NOT_AVAILABLE, "error_message": str(error), **nowhere}
     brokers = call.door.brokers(call.connection)
-    if node not in brokers:
+    if node not in brokers or node not in call.door.serving():
         return {"error_code": Code.COORDINATOR_NOT_AVAILABLE, "error_message": "no broker leads its partition now", **nowhere}
     host, port = brokers[node]
     return {"error_code": Code.NONE, "error_message": None, "node_id": node, "host": host, "port": port}

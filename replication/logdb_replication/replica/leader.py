@@ -11,19 +11,24 @@ Rules (docs/replication.md):
   registered with.  It is removed once it has lagged for ``lag_ms``; at once, however few members are left, if its log is damaged.
 - A damaged log is begun anew only when no acknowledgement counts on it: its node is not in the maximal in-sync set.  It comes back by
   reports of a later lineage alone: those from before are late.
+- A gap in the sequence of a producer that has appended nothing in this epoch is temporary for ``HANDOVER_MS``: the missing batches may be
+  on their way from the former leader.  If this leader has refused a batch of the producer, the gap is permanent.
 - One proposal is under way at a time: a compare-and-set on the partition epoch.  Whatever was proposed on one partition epoch may still
   come true until the controller has a newer one: until then all nodes that were proposed count.
 
 Time only decides whom the leader proposes to remove; the controller, and the union of both sets, keep the records safe.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from logdb.errors import NotLeaderOrFollower, StaleBrokerEpoch
 from logdb.model import TopicPartition
 from logdb.store.protocols import DAMAGED_OFFSET, PartitionState, Standing
 
+HANDOVER_MS = 30_000
+"""How long a producer may take to send here what it has sent to the former leader: the request timeout of Kafka's clients."""
+_FAILED_COUNT_MAX = 1_000
 RETRY_MS = 500
 """From a proposal without an answer, or with a refusal, to the next."""
 
@@ -89,6 +94,7 @@ class Leader:
     | ``_followers``       | fetched                    | a lower bound of what they have flushed                                |
     | ``_proposed``        | any event; a newer state   | the nodes that the controller may have added since ``state``           |
     | ``_is_asking``       | any event; answered        | a proposal is under way                                                |
+    | ``_failed``          | failed                     | producers of which this leader has refused a batch for good; bounded   |
     """
 
     def __init__(
@@ -113,6 +119,24 @@ class Leader:
         self._followers: dict[int, Progress] = {}
         self._proposed: frozenset[int] = frozenset()
         self._is_asking, self._retry_ms = False, now_ms
+        self._failed: dict[int, None] = {}
+
+    # ------------------------------------------------------------ producers
+
+    def failed(self, producer_ids: Iterable[int]) -> None:
+        """A batch of each of these producers was refused for good."""
+        self._failed.update(dict.fromkeys(producer_ids))
+        while len(self._failed) > _FAILED_COUNT_MAX:
+            del self._failed[next(iter(self._failed))]
+
+    def may_send_missing(self, producer_id: int, last_offset: int, now_ms: int) -> bool:
+        """Whether the batches that are missing before a producer's next one may still come from the former leader.
+
+        Args:
+            last_offset: The last record of the producer in the log; -1 without one.
+        """
+        is_new = now_ms - self._began_ms < HANDOVER_MS and last_offset < self.epoch_start_offset
+        return is_new and producer_id not in self._failed
 
     # ------------------------------------------------------------ events
 

@@ -1,16 +1,19 @@
 """A partition that this node leads, in one leader epoch: the rules of ``leader`` on its log, for followers and producers."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from logdb.errors import (
     FencedLeaderEpoch,
+    LogdbError,
     NotEnoughReplicas,
     NotEnoughReplicasAfterAppend,
     NotLeaderOrFollower,
+    OutOfOrderSequence,
     UnknownLeaderEpoch,
     UnknownTopic,
 )
+from logdb.log.producers import is_gap
 from logdb.model import OFFSET_MAX, TopicPartition
 from logdb.store.protocols import PartitionState, ReplicaLog, ReplicaReport, Standing
 from logdb.threads import renewed
@@ -26,6 +29,7 @@ class LedPartition:
     | ``_leader``      | each event                              | ``_lock``  | under it; its ``high_watermark`` always             |
     | ``_proposal``    | each event; ``take_proposal``           | ``_lock``  | None: the controller is to be asked nothing         |
     | ``_asked``       | ``flush``                               | none       | a hint: up to there it is flushed, or soon will be  |
+    | ``_is_leaving``  | ``refuse_appends``                      | none       | true: for good; no append of a client begins        |
     | ``is_over``      | ``end``                                 | ``_lock``  | true: for good; nothing of this epoch moves         |
 
     Threading: any thread.  ``_lock`` is held for no I/O; the lock of the log's view is taken under it.
@@ -52,7 +56,7 @@ class LedPartition:
         self.where, self.topic_id, self.log, self._leader = where, topic_id, log, leader
         self._flush, self._propose, self._is_lapsed = flush, propose, is_lapsed
         self._proposal: InSyncChange | None = None
-        self.is_over, self._asked = False, -1
+        self.is_over, self._is_leaving, self._asked = False, False, -1
         self._lock = renewed(threading.Lock())
 
     @property
@@ -74,10 +78,27 @@ class LedPartition:
 
     def check_append(self, *, acknowledged_by_all: bool) -> None:
         leader = self._leader
-        if self.is_over or (not acknowledged_by_all and self._is_lapsed()):
+        if self.is_over or self._is_leaving or (not acknowledged_by_all and self._is_lapsed()):
             raise self._over()
         if acknowledged_by_all and not leader.has_enough_in_sync:
             raise NotEnoughReplicas(*self.where, leader.in_sync_count, leader.in_sync_count_min)
+
+    def refuse_appends(self) -> None:
+        """This node is about to give the partition to another one: producers find it there, and those that wait here get their answers."""
+        self._is_leaving = True
+
+    def refused(self, error: LogdbError, producer_ids: Collection[int], now_ms: int) -> None:
+        with self._lock:
+            if isinstance(error, OutOfOrderSequence):
+                if is_gap(error) and self._leader.may_send_missing(error.producer_id, error.last_offset, now_ms):
+                    raise self._missing(error) from error
+            elif not error.retriable:
+                self._leader.failed(producer_ids)
+
+    def _missing(self, gap: OutOfOrderSequence) -> NotLeaderOrFollower:
+        batches = f"the batches of producer {gap.producer_id} from sequence {gap.expected_sequence} to {gap.sequence - 1}"
+        reason = f"{batches} may be on their way from the former leader of {gap.topic}-{gap.partition}: send them first"
+        return NotLeaderOrFollower(*self.where, None, self.leader_epoch, reason=reason)
 
     def is_committed(self, offset: int) -> bool:
         leader = self._leader

@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
+from logdb.broker.waiting import commit
 from logdb.disk import longest_sync_ms
 from logdb.errors import LogdbError, NotLeaderOrFollower, SyncFailed, ThreadUnavailable, UnknownPartition, UnknownTopic
 from logdb.model import TopicPartition, in_sync_count_min
@@ -443,6 +444,21 @@ class ReplicaManager:
         """Give partitions away that this node leads, as far as the controller says; in a thread, one at a time."""
         if self._resigning is None or not self._resigning.is_alive():
             self._resigning = started("logdb-resigning", lambda: self._give_away(chosen))
+
+    def hand_over(self, timeout_s: float) -> None:
+        """Before the controller lets other nodes lead: refuse appends, and wait until those before are committed, and so answered.
+
+        No producer then has to send a batch again that its log already has.  What is not committed in time goes on as after a crash.
+        """
+        until_ms = self._now_ms() + round(timeout_s * 1000)
+        led = [one for one in list(self._led.values()) if not one.is_over and one.has_heir]
+        for one in led:
+            one.refuse_appends()
+        for one in led:
+            try:
+                commit(one, one.log.end_offset, max(0, until_ms - self._now_ms()) / 1000)
+            except LogdbError as error:
+                logger.info("%s is handed over before all of it is committed: %s", one.where, error)
 
     def _has_heir(self, state: PartitionState) -> bool:
         """Whether the controller has another one to elect."""

@@ -25,7 +25,7 @@ from logdb.broker.timers import Timers
 from logdb.broker.transaction_peers import TransactionPeers, leader_address
 from logdb.broker.waiting import commit, wait_for_any
 from logdb.broker.watch import Events, PolledEvents
-from logdb.codec.batch import transactional_producers
+from logdb.codec.batch import producer_ids, transactional_producers
 from logdb.coordinator.effects import Action, Reply, SyncPartitions, WriteMarkers
 from logdb.coordinator.events import (
     AbortTransaction,
@@ -623,7 +623,18 @@ class Broker:
                 raise InvalidTransactionState(f"a transactional batch of producer {producer.producer_id} without its transactional id")
             verified = {**(verified or {}), producer.producer_id: log.verification(producer.producer_id)}
             self._add_partitions(transactional_id, producer, frozenset((TopicPartition(topic, partition),)), verify_only=verify_only)
-        return log.append_batches(batches, expected_offset=expected_offset, durability=durability, verified=verified)
+        return self._append(log, batches, expected_offset=expected_offset, durability=durability, verified=verified)
+
+    def _append(self, log: ReplicaLog, batches: Buffer, **options: Any) -> range:
+        """Append batches of producers; in a cluster the leadership says what they are told of a refusal."""
+        if self.replication is None:
+            return log.append_batches(batches, **options)
+        leadership = self.replication.leads(log.topic, log.partition)
+        try:
+            return log.append_batches(batches, **options)
+        except LogdbError as error:
+            leadership.refused(error, producer_ids(batches), self._store.io.monotonic_ms())
+            raise
 
     def produce_many(self, batches: Mapping[TopicPartition, Buffer], *, transactional_id: str) -> dict[TopicPartition, range | LogdbError]:
         """As ``Session.produce_many``; all partitions are added to the transaction at once."""
@@ -650,7 +661,7 @@ class Broker:
         for partition, log in logs.items():
             if partition not in answers:
                 try:
-                    answers[partition] = log.append_batches(batches[partition], durability=durability, verified=verified.get(partition))
+                    answers[partition] = self._append(log, batches[partition], durability=durability, verified=verified.get(partition))
                 except LogdbError as error:
                     answers[partition] = error
         return answers

@@ -66,17 +66,17 @@ def end_of(log: ReplicaLog, isolation_level: IsolationLevel) -> int:
     return log.last_stable_offset if isolation_level == "read_committed" else log.high_watermark
 
 
-def commit(leadership: Leadership, offset: int) -> None:
+def commit(leadership: Leadership, offset: int, timeout_s: float = COMMIT_WAIT_MS_MAX / 1000) -> None:
     """Return once the in-sync replicas have what lies below ``offset``.
 
     Raises:
         NotLeaderOrFollower, NotEnoughReplicasAfterAppend: as ``Leadership.is_committed``.
         CommitTimeout: They have not in time.
     """
-    log, until = leadership.log, time.monotonic() + COMMIT_WAIT_MS_MAX / 1000
+    log, until = leadership.log, time.monotonic() + timeout_s
 
     def go_on() -> None:
         if not leadership.is_committed(offset) and time.monotonic() >= until:
-            raise CommitTimeout(log.topic, log.partition, COMMIT_WAIT_MS_MAX)
+            raise CommitTimeout(log.topic, log.partition, round(timeout_s * 1000))
 
     log.commit_to(offset, leader_epoch=leadership.leader_epoch, go_on=go_on)

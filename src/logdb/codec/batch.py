@@ -130,6 +130,11 @@ def transactional_producers(batches: Buffer) -> set[ProducerIdAndEpoch]:
     return {ProducerIdAndEpoch(one.producer_id, one.producer_epoch) for one in header_fields(batches) if one.attributes & TRANSACTIONAL}
 
 
+def producer_ids(batches: Buffer) -> set[int]:
+    """The ids of the idempotent producers of the batches in a buffer, which may hold hostile bytes."""
+    return {one.producer_id for one in header_fields(batches)} - {-1}
+
+
 def build_batch(
     records: bytes,
     *,

@@ -69,6 +69,11 @@ class Producer(NamedTuple):
     started_ms: int = -1
 
     @property
+    def last_offset(self) -> int:
+        """The last record under this epoch; -1 without one."""
+        return self.batches[-1].last_offset if self.batches else -1
+
+    @property
     def next_sequence(self) -> int:
         """The base sequence of the next batch under this epoch."""
         return self.batches[-1].last_sequence + 1 & SEQUENCE_MASK if self.batches else 0
@@ -264,10 +269,15 @@ def check_batch(where: TopicPartition, known: Producer, head: Header, *, sequenc
             raise InvalidBatch(0, f"a batch of producer {head.producer_id} with the sequence {head.base_sequence}")
         expected = known.next_sequence if head.producer_epoch == known.epoch else 0
         if known.epoch >= 0 and head.base_sequence != expected:
-            raise OutOfOrderSequence(*where, head.producer_id, head.base_sequence, expected)
+            raise OutOfOrderSequence(*where, head.producer_id, head.base_sequence, expected, last_offset=known.last_offset)
     if known.first_offset >= 0 and not head.attributes & TRANSACTIONAL:
         since = f"a transaction open on {where} since offset {known.first_offset}"
         raise InvalidTransactionState(f"producer {head.producer_id} has {since}, and sent a batch outside of it")
+
+
+def is_gap(error: OutOfOrderSequence) -> bool:
+    """Whether batches are missing before the refused one; otherwise it is older than those that the log remembers."""
+    return 0 < (error.sequence - error.expected_sequence & SEQUENCE_MASK) <= SEQUENCE_MASK // 2
 
 
 def check_marker(where: TopicPartition, known: Producer, epoch: int, coordinator_epoch: int) -> None:

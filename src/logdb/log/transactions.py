@@ -114,7 +114,8 @@ class Transactions:
             return offsets
         head = produced[0].header
         first = self.accepted.producers.get(head.producer_id) or Producer(head.producer_id)
-        refusal = OutOfOrderSequence(*self._where, first.producer_id, head.base_sequence, first.next_sequence)
+        expected, last_offset = first.next_sequence, first.last_offset
+        refusal = OutOfOrderSequence(*self._where, first.producer_id, head.base_sequence, expected, last_offset=last_offset)
         if len(produced) == batch_count and len(repeated(self.accepted.producers, produced[:count])) == count:
             raise Begun(offsets, count, refusal)
         raise refusal

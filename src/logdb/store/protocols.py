@@ -5,7 +5,7 @@ log answers ``commit_to`` by its high watermark.
 """
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeVar
 
@@ -458,6 +458,18 @@ class Leadership(Protocol):
         Raises:
             NotLeaderOrFollower: The epoch is over, or this node may have been replaced (without an acknowledgement by all).
             NotEnoughReplicas: Too few replicas are in sync.
+        """
+
+    def refused(self, error: LogdbError, producer_ids: Collection[int], now_ms: int) -> None:
+        """The log has refused batches of these producers.
+
+        Args:
+            now_ms: Of the monotonic clock.
+
+        Raises:
+            NotLeaderOrFollower: Their sequence has a gap, and the missing batches may still come.  The producer has sent them to the former
+                leader, and sends them here after that one has answered.  ``OutOfOrderSequence`` would make librdkafka take a new producer
+                epoch, and send again under it what the log already has.
         """
 
     def is_committed(self, offset: int) -> bool:

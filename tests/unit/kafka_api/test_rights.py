@@ -47,7 +47,9 @@ def ask(db):
             values=api.request.decode(api.request.encode(values, version), version)[0],
             version=version,
             session=access.session(Principal("User", "alice"), "127.0.0.1"),
-            door=SimpleNamespace(access=access, auto_create_topics=False, num_partitions=1, brokers=lambda _: {0: ("host", 1)}),
+            door=SimpleNamespace(
+                access=access, auto_create_topics=False, num_partitions=1, brokers=lambda _: {0: ("host", 1)}, serving=lambda: {0}
+            ),
             connection=None,
             call=call,
             change=call,

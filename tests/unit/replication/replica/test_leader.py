@@ -5,7 +5,7 @@ import pytest
 from logdb.errors import NotLeaderOrFollower, StaleBrokerEpoch
 from logdb.model import TopicPartition
 from logdb.store.protocols import PartitionState
-from logdb_replication.replica.leader import RETRY_MS, Broker, Effects, InSyncChange, Leader
+from logdb_replication.replica.leader import HANDOVER_MS, RETRY_MS, Broker, Effects, InSyncChange, Leader
 
 LAG_MS = 3_000
 BROKERS = {1: Broker(11), 2: Broker(12), 3: Broker(13)}
@@ -235,3 +235,23 @@ def test_an_older_state_or_one_of_another_epoch_changes_nothing():
     leader.changed(state((1,), 4), BROKERS, 2, 0)
     leader.answered(state((1,), 9, leader_epoch=7), 0)
     assert leader.state == state()
+
+
+# ---------------------------------------------------------------- producers
+
+
+def test_batches_from_before_the_epoch_may_still_come_for_a_while():
+    leader = led(in_sync=(1, 2))  # its epoch begins at offset 100
+    assert leader.may_send_missing(7, 99, HANDOVER_MS - 1)
+    assert leader.may_send_missing(7, -1, 0)  # the producer has a new epoch and no batch
+    assert not leader.may_send_missing(7, 99, HANDOVER_MS)
+    assert not leader.may_send_missing(7, 100, 0)  # it has appended here: what is missing now was never sent elsewhere
+
+
+def test_no_batches_come_of_a_producer_whose_batch_was_refused_for_good():
+    leader = led(in_sync=(1, 2))
+    leader.failed({7})
+    assert not leader.may_send_missing(7, 99, 0)
+    assert leader.may_send_missing(8, 99, 0)
+    leader.failed(range(100, 1100))  # bounded: the oldest are forgotten
+    assert leader.may_send_missing(7, 99, 0)
