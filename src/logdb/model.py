@@ -102,11 +102,19 @@ class AbortedTransaction(NamedTuple):
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A committed position: the next offset to read, the leader epoch of the record before it (-1: unknown), a note."""
+    """A committed position: the next offset to read, the leader epoch of the record before it (-1: unknown), a note.
+
+    A Kafka client may commit a negative offset to reset a group, as kafkajs does: the group then has no position there.
+    """
 
     offset: int
     leader_epoch: int = -1
     metadata: str = ""
+
+
+def positions_of(committed: Mapping[TopicPartition, OffsetAndMetadata]) -> dict[TopicPartition, OffsetAndMetadata]:
+    """The committed offsets that are positions: those that are not negative."""
+    return {partition: at for partition, at in committed.items() if at.offset >= 0}
 
 
 def check_topic_name(name: object) -> str:
@@ -255,12 +263,12 @@ def _topic_id() -> tuple[Callable[[object], str], str]:
 
 def _policies() -> tuple[Callable[[object], str], str]:
     def parse(value: object) -> str:
-        parts = [part.strip() for part in str(value).split(",")]
+        parts = [part.strip() for part in str(value).split(",")] if value != "" else []
         if not set(parts) <= {"delete", "compact"} or len(set(parts)) != len(parts):
             raise ValueError
         return ",".join(sorted(parts))
 
-    return parse, "delete, compact, or both with a comma"
+    return parse, "delete, compact, both with a comma, or empty, which keeps all records"
 
 
 _LONG, _INT = 2**63 - 1, 2**31 - 1
@@ -318,6 +326,11 @@ def in_sync_count_min(config: Mapping[str, ConfigValue]) -> int:
     """How many replicas in sync an acknowledgement by all needs, by the configs of a topic that were set."""
     return int(config.get(IN_SYNC_MIN, TOPIC_CONFIGS[IN_SYNC_MIN].default))
 
+
+_FORMER_CONFIGS: Mapping[str, tuple[str, ...]] = {
+    "message.timestamp.difference.max.ms": ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms"),
+}
+"""Keys that Kafka had before 4.0 and that clients still send, and those that they set now (KIP-937)."""
 
 LIST_CONFIGS = ("cleanup.policy",)
 """Topic configs whose value is a list, written with commas."""
@@ -382,7 +395,8 @@ def check_config(given: Mapping[str, object]) -> dict[str, ConfigValue]:
         InvalidConfig: names the key and what is allowed.
     """
     parsed: dict[str, ConfigValue] = {}
-    for name, value in given.items():
+    former = {now: value for name, value in given.items() for now in _FORMER_CONFIGS.get(name, ())}
+    for name, value in {**former, **{name: value for name, value in given.items() if name not in _FORMER_CONFIGS}}.items():
         if name not in TOPIC_CONFIGS:
             raise unknown_config(name, value)
         key = TOPIC_CONFIGS[name]

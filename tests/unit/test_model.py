@@ -45,3 +45,17 @@ def test_a_topic_without_a_look_at_its_partitions_does_not_show_none():
                                "segment_count=1, leader_epoch=0, read_only_reason=None, clean_offset=0, "
                                "leader=0, replicas=(0,), in_sync=(0,)),))")  # fmt: skip
     assert (info.partitions, eval(repr(info))) == ((), info)
+
+
+def test_an_empty_policy_keeps_all_records():
+    assert check_config({"cleanup.policy": ""}) == {"cleanup.policy": ""}
+    config = LogConfig.of(check_config({"cleanup.policy": "", "retention.ms": 1000, "retention.bytes": 1000}), "os")
+    assert (config.retention_ms, config.compacted) == (-1, False)
+
+
+def test_the_key_of_time_before_kafka_4_means_both_keys_of_today():
+    former, before, after = (f"message.timestamp.{name}.max.ms" for name in ("difference", "before", "after"))
+    assert check_config({former: "5000"}) == {before: 5000, after: 5000}
+    assert check_config({after: 7, former: 5}) == {before: 5, after: 7}
+    with pytest.raises(InvalidConfig, match=before):
+        check_config({former: "soon"})

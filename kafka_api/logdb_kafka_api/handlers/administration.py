@@ -1,6 +1,6 @@
 """The cluster and its brokers; partitions are added, records deleted, sizes told."""
 
-from logdb.errors import InvalidPartitions, LogdbError
+from logdb.errors import InvalidPartitions, LogdbError, OffsetOutOfRange
 from logdb.model import TopicPartition, by_topic
 from logdb.requests.topics import CheckPartitions, PartitionSizes
 from logdb_kafka_api.call import Call, Values
@@ -68,11 +68,14 @@ async def delete_records(call: Call) -> Values:
 
 
 def _delete_before(call: Call, topic: str, asked: Values) -> Values:
-    partition = asked["partition_index"]
+    """Offsets that are deleted already are a success, as in Kafka: a client may send a request twice."""
+    partition, offset = asked["partition_index"], asked["offset"]
     try:
-        start_offset = call.session.delete_records(topic, partition, asked["offset"])
+        start_offset = call.session.delete_records(topic, partition, offset)
     except LogdbError as error:
-        return {"partition_index": partition, "low_watermark": -1, "error_code": code_of(error)}
+        if not (isinstance(error, OffsetOutOfRange) and 0 <= offset < error.start_offset):
+            return {"partition_index": partition, "low_watermark": -1, "error_code": code_of(error)}
+        start_offset = error.start_offset
     return {"partition_index": partition, "low_watermark": start_offset, "error_code": Code.NONE}
 
 

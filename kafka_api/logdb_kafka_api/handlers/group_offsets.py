@@ -2,20 +2,16 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import TypeVar
 
-from logdb.access.session import AuthorizedSession
 from logdb.errors import GroupNotEmpty, LogdbError, OffsetMetadataTooLarge, UnstableOffsets, without_frames
 from logdb.model import OffsetAndMetadata, TopicPartition, by_topic
 from logdb.requests.groups import CommitOffsets, DeleteOffsets, FetchOffsets
-from logdb.requests.transactions import CommitTransactionOffsets
 from logdb_kafka_api.call import Call, Values, each_once
 from logdb_kafka_api.errors import Code, code_of, coordinator_code_of
 from logdb_kafka_api.handlers.partitions import possible
 
 _FIRST_OF_ERROR, _FIRST_OF_GROUPS = 2, 8  # versions of OffsetFetch
 _NO_OFFSET = -1
-C = TypeVar("C", CommitOffsets, CommitTransactionOffsets)
 
 
 def given(topics: Sequence[Values]) -> dict[TopicPartition, OffsetAndMetadata]:
@@ -76,18 +72,11 @@ def too_large(offsets: Iterable[TopicPartition], error: OffsetMetadataTooLarge) 
     return {one: code_of(error) for one in offsets if one in error.partitions}
 
 
-def committable(session: AuthorizedSession, request: C) -> tuple[C, dict[TopicPartition, Code]]:
-    """As ``possible``, of a commit: an offset below 0 is refused, too."""
-    request, codes = possible(session, request)
-    below = {one: Code.INVALID_REQUEST for one, committed in request.offsets.items() if committed.offset < 0}
-    return request.without(below), codes | below
-
-
 def _begin_commit(call: Call, request: CommitOffsets) -> "tuple[CommitOffsets, dict[TopicPartition, Code], Future[None]]":
     """The request for the partitions whose offsets are committed, the codes of the others, and what becomes of it."""
     codes, committed = dict[TopicPartition, Code](), Future[None]()
     try:
-        request, codes = committable(call.session, request)
+        request, codes = possible(call.session, request)
         committed = call.session.submit(request)
     except LogdbError as error:
         committed.set_exception(without_frames(error))

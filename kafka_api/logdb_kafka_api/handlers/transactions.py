@@ -108,7 +108,7 @@ def _commit_offsets(call: Call, request: CommitTransactionOffsets) -> dict[Topic
     """Commit the offsets of a request; the codes of partitions whose offsets were not committed."""
     codes = dict[TopicPartition, Code]()
     try:
-        request, codes = group_offsets.committable(call.session, request)
+        request, codes = possible(call.session, request)
         call.session.submit(request)
     except ProducerFenced:
         codes |= dict.fromkeys(request.offsets, Code.INVALID_PRODUCER_EPOCH)

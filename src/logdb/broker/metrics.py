@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from logdb.errors import UnknownGroup, UnknownPartition, UnknownTopic
-from logdb.model import PartitionInfo, TopicPartition
+from logdb.model import PartitionInfo, TopicPartition, positions_of
 from logdb.store.protocols import BrokerInfo, PartitionState
 from logdb.threads import renewed
 
@@ -139,6 +139,6 @@ def gauges(broker: "Broker") -> Gauges:
 def _group(broker: "Broker", group_id: str, ends: Mapping[TopicPartition, int]) -> GroupGauges:
     """One group; ``ends``: of the replicas of this node, also of those that another node leads."""
     info = broker.describe_group(group_id)
-    offsets = {partition: committed.offset for partition, committed in broker.fetch_offsets(group_id).items()}
+    offsets = {partition: committed.offset for partition, committed in positions_of(broker.fetch_offsets(group_id)).items()}
     lag = {partition: max(0, ends[partition] - offset) for partition, offset in offsets.items() if partition in ends}
     return GroupGauges(group_id, info.state, len(info.members), offsets, lag)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from logdb.errors import GroupNotEmpty, InvalidGroup, InvalidMessage, OffsetOutOfRange, UnknownGroup, UnknownPartition, UnknownTopic
 from logdb.mistakes import checked_call
-from logdb.model import OffsetAndMetadata, Partition, TopicPartition, partition_of
+from logdb.model import OffsetAndMetadata, Partition, TopicPartition, partition_of, positions_of
 
 if TYPE_CHECKING:
     from logdb.coordinator.events import GroupInfo, GroupSummary, MemberInfo, TransactionInfo
@@ -58,7 +58,7 @@ class Administration(ABC):
             UnknownGroup: No group of that name has members or offsets.
         """
         info = self.describe_group(group_id)
-        committed, readers = self._session.fetch_offsets(group_id), _readers(info)
+        committed, readers = positions_of(self._session.fetch_offsets(group_id)), _readers(info)
         return [
             self._group_offset(partition, committed.get(partition), readers.get(partition))
             for partition in sorted(committed.keys() | readers.keys())

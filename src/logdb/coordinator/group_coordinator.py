@@ -353,8 +353,6 @@ class GroupCoordinator:
             if (size_bytes := len(metadata.encode())) > size_bytes_max:
                 too_large[partition] = size_bytes
                 continue
-            if offset < 0:
-                raise InvalidGroup(f"group {event.group_id!r} cannot commit offset {offset} of {partition}")
             encoded = offset_value(OffsetValue(offset, leader_epoch, metadata, now_ms))
             value = OffsetValue(int(offset), int(leader_epoch), metadata, now_ms)  # numbers of other libraries are taken, too
             records.append(StateRecord(offset_key(event.group_id, partition), encoded))

@@ -179,14 +179,29 @@ def test_offsets_are_committed(wire, served, group, version):
     partitions[1]["committed_offset"] = 6  # what is too large refuses its partition alone
     answer = wire.ask("OffsetCommit", version, group_id=group, topics=[{"name": "t", "partitions": partitions}])
     assert [one["error_code"] for one in answer["topics"][0]["partitions"]] == [12, 0, 3]
-    partitions[0] |= {"committed_metadata": "", "committed_offset": -7}  # so does an offset that there cannot be
-    answer = wire.ask("OffsetCommit", version, group_id=group, topics=[{"name": "t", "partitions": partitions}])
-    assert [one["error_code"] for one in answer["topics"][0]["partitions"]] == [42, 0, 3]
     assert served.db._session.fetch_offsets(group) == {("t", 0): (5, -1, "note"), ("t", 1): (6, -1, "")}
     if version >= 1:
         stranger = {"member_id": "nobody", "generation_id_or_member_epoch": 1}
         answer = wire.ask("OffsetCommit", version, group_id=group, topics=[{"name": "t", "partitions": partitions[1:2]}], **stranger)
         assert answer["topics"][0]["partitions"][0]["error_code"] == 25
+
+
+def test_a_negative_offset_resets_a_group(wire, served, group):
+    """kafkajs commits -1 or -2 to begin anew; Kafka stores any number, and its clients take a negative one for none."""
+    served.db.log("t").append_many([b"a", b"b"])
+    for offset in (2, -2):
+        partitions = [{"partition_index": 0, "committed_offset": offset, "committed_metadata": ""}]
+        answer = wire.ask("OffsetCommit", 8, group_id=group, topics=[{"name": "t", "partitions": partitions}])
+        assert answer["topics"][0]["partitions"][0]["error_code"] == 0
+    (asked,) = wire.ask("OffsetFetch", 7, group_id=group, topics=[{"name": "t", "partition_indexes": [0]}])["topics"]
+    assert [one["committed_offset"] for one in asked["partitions"]] == [-2]
+    assert served.db.group_offsets(group) == []
+    with served.db.consumer("t", group_id=group, auto_offset_reset="earliest") as consumer:
+        consumer.poll(timeout_ms=0)
+        assert consumer.committed(("t", 0)) is None
+        assert consumer.position(("t", 0)) in {0, 2}
+        with pytest.raises(ValueError, match="0 or more, not -1"):
+            consumer.commit({("t", 0): -1})
 
 
 @pytest.mark.parametrize("version", versions("OffsetFetch"))

@@ -576,8 +576,9 @@ class Consumer:
 
 
 def _position(at: int | OffsetAndMetadata) -> OffsetAndMetadata:
-    if isinstance(at, OffsetAndMetadata):
-        return at
-    if not isinstance(at, int):
+    if not isinstance(at, int | OffsetAndMetadata):
         raise TypeError(f"an offset to commit is a whole number or an OffsetAndMetadata, not {at!r}")
-    return OffsetAndMetadata(at)
+    position = at if isinstance(at, OffsetAndMetadata) else OffsetAndMetadata(at)
+    if position.offset < 0:
+        raise ValueError(f"an offset to commit is 0 or more, not {position.offset}")
+    return position

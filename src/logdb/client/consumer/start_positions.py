@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from logdb.client.consumer.config import OffsetReset
 from logdb.client.consumer.fetching import Cursor
 from logdb.errors import NoOffset, OffsetOutOfRange
-from logdb.model import OffsetAndMetadata, TopicPartition
+from logdb.model import OffsetAndMetadata, TopicPartition, positions_of
 from logdb.requests.session import Session
 
 
@@ -45,7 +45,7 @@ class StartPositions:
         """The group's committed offsets; waits for transactions with offsets that are ending."""
         if self._group_id is None:
             return {}
-        return self._session.fetch_offsets(self._group_id, partitions, require_stable=True)
+        return positions_of(self._session.fetch_offsets(self._group_id, partitions, require_stable=True))
 
     def reset(self, cursor: Cursor, out_of_range: OffsetOutOfRange | None = None) -> None:
         """Begin where ``auto_offset_reset`` says.
