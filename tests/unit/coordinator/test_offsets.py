@@ -178,9 +178,12 @@ def test_bad_values_commit_nothing(runner: Runner) -> None:
     long = {T0: OffsetAndMetadata(1), T1: OffsetAndMetadata(1, metadata="ü" * 2_049)}
     with pytest.raises(InvalidGroup, match=r"t-1 has 4098 bytes.*4096"):
         runner.call(CommitOffsets, group_id="g", offsets=long)
-    with pytest.raises(InvalidGroup, match="-1"):
-        commit(runner, {T0: -1})
     assert (fetch(runner), states(runner)) == ({}, {})
+
+
+def test_a_negative_offset_is_stored_as_kafka_stores_it(runner: Runner) -> None:
+    commit(runner, {T0: -2})
+    assert fetch(runner) == {T0: -2}
 
 
 def test_a_refused_append_commits_nothing(runner: Runner) -> None:
