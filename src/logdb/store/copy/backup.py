@@ -2,7 +2,7 @@
 
 ``backup_file`` and ``backup_list`` have the format.
 
-    1. the database is frozen (``snapshot.held``): its files no longer change
+    1. the database is frozen (``snapshot.held``; beside a writer ``beside.held``): its files no longer change
     2. the base's list says which files the base has; the others are read, checked against their CRC, and written to ``<file>.tmp``
     3. list and trailer are written, the file is synced
     4. the file is renamed, the directory synced: the commit point
@@ -11,7 +11,7 @@
 import contextlib
 import os
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from logdb.codec import crc32c
@@ -21,10 +21,11 @@ from logdb.io import IO
 from logdb.segment.segment import segment_path
 from logdb.segment.transaction_index import ENTRY_SIZE_BYTES
 from logdb.store.check.report import Copied, Progress
-from logdb.store.copy import backup_list
+from logdb.store.copy import backup_list, beside
 from logdb.store.copy.backup_file import PIECE_SIZE_BYTES, BackupReader, BackupWriter, FileName, Info
 from logdb.store.copy.backup_list import ListedLog, LogKey, Part
-from logdb.store.copy.frozen import FrozenLog, check_tail
+from logdb.store.copy.frozen import Frozen, FrozenLog, check_tail
+from logdb.store.copy.moment import TransactionStep
 from logdb.store.copy.snapshot import held
 from logdb.store.directories import is_private
 
@@ -32,8 +33,19 @@ if TYPE_CHECKING:
     from logdb.store.store import Store
 
 
-def backup(store: "Store", path: str, base: str | None = None, progress: Progress | None = None) -> Copied:
-    """Write a backup of an open database to the new file ``path``; see ``Database.backup``."""
+def backup(
+    store: "Store",
+    path: str,
+    base: str | None = None,
+    progress: Progress | None = None,
+    *,
+    step_of: Callable[[bytes], TransactionStep] | None = None,
+) -> Copied:
+    """Write a backup of an open database to the new file ``path``; see ``Database.backup``.
+
+    Args:
+        step_of: Parses records of ``__transaction_state``, for a store with mode "r".
+    """
     io, path = store.io, os.path.abspath(path)
     if exists(io, path):
         raise TargetNotEmpty(path)
@@ -45,7 +57,7 @@ def backup(store: "Store", path: str, base: str | None = None, progress: Progres
                 raise BackupMismatch(base, f"it is a backup of the database {reader.info.database_id}, this one is {store.database_id}")
             known = {log.key: log for log in listed(reader)}
             onto = reader.info.backup_id, reader.checksum
-    with held(store) as frozen, new_file(io, path, private=is_private(io, store.path)) as file:
+    with _held(store, known, step_of) as frozen, new_file(io, path, private=is_private(io, store.path)) as file:
         plan = [_plan(io, log, known.get((log.topic.topic_id, log.entry.partition))) for log in frozen.logs]
         info = Info(store.database_id, str(uuid.uuid4()), store.clock_ms(), frozen.next_producer_id, onto)
         writer = BackupWriter(file, info)
@@ -54,6 +66,15 @@ def backup(store: "Store", path: str, base: str | None = None, progress: Progres
             _write_log(io, writer, source, log, tell)
         writer.finish(backup_list.encode(plan))
         return Copied(path, info.backup_id, len(plan), frozen.size_bytes, writer.size_bytes)
+
+
+def _held(
+    store: "Store", known: Mapping[LogKey, ListedLog], step_of: Callable[[bytes], TransactionStep] | None
+) -> contextlib.AbstractContextManager[Frozen]:
+    """The database at this moment, with files that stay."""
+    if store.mode == "r" and store.snapshot is None and step_of is not None:
+        return beside.held(store, step_of, {key: log.rows.keys() for key, log in known.items()})
+    return held(store)
 
 
 def listed(reader: BackupReader) -> list[ListedLog]:
@@ -69,7 +90,7 @@ def _plan(io: IO, log: FrozenLog, base: ListedLog | None) -> ListedLog:
     end, parts = log.end, []
     if log.tail_path is not None:
         check_tail(io, log, log.tail_path).retire()
-        parts.append(Part("log", end.segment, end.position, _checksum(io, log.tail_path, end.position), True))
+        parts.append(Part("log", end.segment, end.position, _checksum(_pieces(io, log, log.tail_path, end.position)), True))
     if log.tail_aborted:
         parts.append(Part("txnindex", end.segment, len(log.tail_aborted), crc32c(log.tail_aborted), True))
     if log.producers is not None:
@@ -95,13 +116,13 @@ def _write_log(io: IO, writer: BackupWriter, source: FrozenLog, log: ListedLog, 
             size_bytes = segment.aborted_count * ENTRY_SIZE_BYTES
             files.append(Part("txnindex", segment.base_offset, size_bytes, segment.aborted_crc, True))
         for file in files:
-            pieces = _pieces(io, segment_path(source.directory, segment.base_offset, f".{file.kind}"), file.size_bytes)
+            pieces = _pieces(io, source, segment_path(source.directory, segment.base_offset, f".{file.kind}"), file.size_bytes)
             _write_file(writer, log, file, source.origin, pieces, tell)
     for part in log.parts:
         if part.stored:
             match part.kind:
                 case "log":
-                    pieces = _pieces(io, source.tail_path or "", part.size_bytes)
+                    pieces = _pieces(io, source, source.tail_path or "", part.size_bytes)
                 case "txnindex":
                     pieces = _cut(source.tail_aborted)
                 case "snapshot":
@@ -129,26 +150,29 @@ def _cut(data: bytes) -> Iterator[bytes]:
     return (data[start : start + PIECE_SIZE_BYTES] for start in range(0, len(data), PIECE_SIZE_BYTES))
 
 
-def _checksum(io: IO, path: str, size_bytes: int) -> int:
+def _checksum(pieces: Iterable[bytes]) -> int:
     crc = 0
-    for piece in _pieces(io, path, size_bytes):
+    for piece in pieces:
         crc = crc32c(piece, crc)
     return crc
 
 
-def _pieces(io: IO, path: str, size_bytes: int) -> Iterator[bytes]:
-    """The first bytes of a file, piece by piece."""
+def _pieces(io: IO, log: FrozenLog, path: str, size_bytes: int) -> Iterator[bytes]:
+    """The first bytes of a file of ``log``, piece by piece."""
+    held = log.held.get(path)
+    if isinstance(held, bytes):
+        yield from _cut(held)
+        return
     try:
-        file = File(io, path, os.O_RDONLY)
+        file = held or File(io, path, os.O_RDONLY)
     except FileNotFoundError:
         raise CorruptionError(path, 0, "the file is missing") from None
-    with file:
-        position = 0
-        for piece in file.pieces(PIECE_SIZE_BYTES, stop=size_bytes):
-            yield piece
-            position += len(piece)
-        if position < size_bytes:
-            raise CorruptionError(path, position, f"the file ends before its {size_bytes} bytes")
+    position = 0
+    for piece in file.pieces(PIECE_SIZE_BYTES, stop=size_bytes):
+        yield piece
+        position += len(piece)
+    if position < size_bytes:
+        raise CorruptionError(path, position, f"the file ends before its {size_bytes} bytes")
 
 
 @contextlib.contextmanager
