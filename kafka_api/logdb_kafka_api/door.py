@@ -39,6 +39,7 @@ from logdb_kafka_api.repeated import NO_ACKNOWLEDGEMENT, RepeatedProduce, repeat
 
 logger = logging.getLogger(__name__)
 
+_MISSING_MAX = 100
 _SWEEPS_PER_TIMEOUT = 4  # at most: one look serves all connections whose time is over by then
 _UNAUTHENTICATED = Identity(ANONYMOUS, None)  # before authentication
 
@@ -53,6 +54,7 @@ class KafkaDoor(DoorResources):
     ``scratch``        the connection that reads    within one call of the loop
     ``room``           the connection that has it   None while a connection receives a frame to it
     ``_unsupported``   ``is_news``                  always: keys of the APIs of which a client asked for an unknown version
+    ``_missing``       ``note_missing``             always: topics that clients asked for in vain, up to ``_MISSING_MAX``
     ``_sweeping``      ``watch``, ``_sweep``        always: the earliest time that a connection may have to be cut off
     ================== ============================ ================================================================
 
@@ -106,6 +108,7 @@ class KafkaDoor(DoorResources):
         self.advertised = [advertised(key) for key in sorted(HANDLERS)]
         self._none_left = asyncio.Event()
         self._unsupported = set[int]()
+        self._missing = set[str]()
         self._sweeping: asyncio.TimerHandle | None = None
         self._listener = Listener(address, self._certificate, self.slots, self.accept, handshake_timeout_ms=self.limits.header_timeout_ms)
 
@@ -201,6 +204,26 @@ class KafkaDoor(DoorResources):
         if is_news:
             self._unsupported.add(error.key)
         return is_news
+
+    def note_missing(self, topic: str, *, is_allowed: bool) -> None:
+        """Log that a client asks for a topic that does not exist: once for each name, and for a bounded number of names.
+
+        The client repeats the request until it gives up, a producer after 60 s, and names no reason.
+
+        Args:
+            topic: A valid name.
+            is_allowed: The client allows that the topic is created.
+        """
+        if topic in self._missing or len(self._missing) > _MISSING_MAX:
+            return
+        self._missing.add(topic)
+        if len(self._missing) > _MISSING_MAX:
+            logger.warning("clients ask for more than %d topics that do not exist; further names are not logged", _MISSING_MAX)
+            return
+        option = ", or serve with --auto-create-topics" if is_allowed and not self.auto_create_topics else ""
+        logger.warning(
+            "a client waits for the topic %s, which does not exist: create it ('logdb topics create %s')%s", topic, topic, option
+        )
 
     def brokers(self, connection: Connection) -> dict[int, tuple[str, int]]:
         """Host and port by node, of all brokers with a Kafka listener; without a cluster, the address that the client has reached.

@@ -58,9 +58,12 @@ async def metadata(call: Call) -> Values:
     if wanted is None or (call.version == 0 and not wanted):
         found = await call.call(lambda: [_topic(call, info) for info in call.session.topics(internal=True)])
     else:
-        found = await call.call(_named, call, each_once(wanted, "name", "topic_id"))
-        if call.door.auto_create_topics and call.values["allow_auto_topic_creation"]:
+        found, may_create = await call.call(_named, call, each_once(wanted, "name", "topic_id")), call.values["allow_auto_topic_creation"]
+        if call.door.auto_create_topics and may_create:
             found = [await _created(call, one) for one in found]
+        for one in found:
+            if one["error_code"] == Code.UNKNOWN_TOPIC_OR_PARTITION and one["name"] not in INTERNAL_TOPICS:
+                call.door.note_missing(one["name"], is_allowed=may_create)
     access, brokers = call.door.access, call.door.brokers(call.connection)
     answer: Values = {
         "brokers": [{"node_id": node, "host": host, "port": port} for node, (host, port) in brokers.items()],

@@ -76,10 +76,8 @@ from logdb_replication.controller.errors import (
     StateChanged,
     UnknownBroker,
 )
-from logdb_replication.controller.placement import assigned, objection_to, placed
+from logdb_replication.controller.placement import PARTITIONS_ADDED_MAX, assigned, objection_to, placed
 from logdb_replication.controller.state import BrokerState, ClusterState, TopicState
-
-PARTITIONS_ADDED_MAX = 10_000
 
 
 class Machine:

@@ -1,24 +1,99 @@
-"""Which brokers get the replicas of new partitions.  Pure, and the same on each voter: no chance.
+"""Which brokers get the replicas of new partitions.  Pure: no chance.
 
-    first replica     the broker that is first in the fewest partitions: leaders are spread
-    the others        a broker in a rack with fewer replicas of the partition comes first, then one with fewer replicas in all, then the
-                      next one in turn
+The controller that leads places new partitions, and names the nodes in the command that it proposes (``with_places``):
+
+    first replica     the broker that is first in the fewest partitions of the topic, then of all topics
+    the others        first by rack: one with fewer replicas of the partition; then a broker with fewer replicas of the topic, with fewer
+                      behind this first replica, with fewer in all
 
 Brokers that may lead come before those that are fenced or draining; these get replicas only where there are too few others, and are not in
 sync at first.  An operator may name the replicas (``assigned``).
+
+A command without nodes, as earlier versions proposed it, stands in journals.  Each voter places its partitions in the same way for ever
+(``placed``).
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import msgspec
 
 from logdb.errors import InvalidReassignment, InvalidReplicationFactor
 from logdb.store.protocols import PartitionState
 from logdb.store.topics import check_assignment_count
+from logdb_replication.controller.commands import AddPartitions, CreateTopic
 from logdb_replication.controller.state import BrokerState, ClusterState
+
+PARTITIONS_ADDED_MAX = 10_000
+
+
+def with_places(state: ClusterState, command: CreateTopic | AddPartitions) -> CreateTopic | AddPartitions:
+    """The command with the nodes of each new partition; as it is if it names nodes, or will be refused."""
+    if command.assignments:
+        return command
+    known = state.topics.get(command.name)
+    if isinstance(command, CreateTopic):
+        partitions: tuple[PartitionState, ...] = ()
+        count, factor = command.partitions, command.replication_factor
+        refused = known is not None
+    else:
+        partitions = () if known is None else known.partitions
+        count, factor = command.count - len(partitions), len(partitions[0].assignment) if partitions else 0
+        refused = known is None or len(partitions) != command.known_count
+    able = sum(map(_is_able, state.brokers.values()))
+    if refused or not 1 <= count <= PARTITIONS_ADDED_MAX or not 1 <= factor <= len(state.brokers) or not able:
+        return command
+    return msgspec.structs.replace(command, assignments=tuple(_Spread(state, partitions).placed(count, factor)))
+
+
+class _Spread:
+    """How many replicas each broker has, of one topic and in all; of a partition that is reassigned, where they will be."""
+
+    def __init__(self, state: ClusterState, partitions: Sequence[PartitionState]) -> None:
+        self._brokers = sorted(state.brokers.values(), key=lambda broker: broker.node_id)
+        self._firsts: Counter[int] = Counter()
+        self._replicas: Counter[int] = Counter()
+        self._topic_firsts: Counter[int] = Counter()
+        self._topic_replicas: Counter[int] = Counter()
+        self._pairs: Counter[tuple[int, int]] = Counter()  # of the topic: first replica and another one
+        for topic in state.topics.values():
+            for partition in topic.partitions:
+                self._firsts[partition.preferred_leader] += 1
+                self._replicas.update(partition.assignment)
+        for partition in partitions:
+            self._note(partition.assignment)
+
+    def _note(self, nodes: Sequence[int]) -> None:
+        self._topic_firsts[nodes[0]] += 1
+        self._topic_replicas.update(nodes)
+        self._pairs.update((nodes[0], other) for other in nodes[1:])
+
+    def placed(self, count: int, factor: int) -> Iterator[tuple[int, ...]]:
+        """The nodes of each of so many new partitions of the topic."""
+        able = [broker for broker in self._brokers if _is_able(broker)]
+        for _ in range(count):
+            first = min(able, key=lambda broker: self._burden(broker.node_id))
+            chosen, left = [first], [broker for broker in self._brokers if broker is not first]
+            while len(chosen) < factor:
+                racks = _racks(chosen)
+                best = min(left, key=lambda broker: (not _is_able(broker), racks[broker.rack], *self._share(first.node_id, broker.node_id)))
+                chosen.append(best)
+                left.remove(best)
+            nodes = tuple(broker.node_id for broker in chosen)
+            self._note(nodes)
+            self._firsts[nodes[0]] += 1
+            self._replicas.update(nodes)
+            yield nodes
+
+    def _burden(self, node: int) -> tuple[int, int, int, int]:
+        return self._topic_firsts[node], self._firsts[node], self._topic_replicas[node], self._replicas[node]
+
+    def _share(self, first: int, node: int) -> tuple[int, int, int]:
+        return self._topic_replicas[node], self._pairs[first, node], self._replicas[node]
 
 
 def placed(state: ClusterState, count: int, replication_factor: int) -> list[PartitionState]:
-    """So many new partitions.
+    """So many new partitions, as earlier versions placed them: what this gives never changes.
 
     Raises:
         InvalidReplicationFactor: There are fewer brokers, or none that may lead.

@@ -12,6 +12,7 @@ import contextlib
 import logging
 import socket
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -49,9 +50,11 @@ from logdb_replication.controller.messages import (
     Watch,
     Watched,
 )
+from logdb_replication.controller.placement import with_places
 from logdb_replication.controller.sessions import Sessions
 from logdb_replication.controller.state import BrokerState
 from logdb_replication.raft.errors import BarrierTimeout, NotQuorumLeader
+from logdb_replication.raft.journal import COMMAND_SIZE_BYTES_MAX
 from logdb_replication.raft.quorum import Quorum, Voter
 
 logger = logging.getLogger(__name__)
@@ -80,6 +83,7 @@ class Service:
         self._sessions = Sessions(session_ms, INTERVAL_MS)
         self._lock, self._fencing = renewed(threading.Lock()), renewed(threading.Lock())
         self._heard = renewed(threading.Condition(self._lock))
+        self._placing = renewed(threading.Lock())
         self._leading = False
         self._uneven, self._spread_ms = False, 0
         self._stopped = renewed(threading.Event())
@@ -100,10 +104,28 @@ class Service:
         command = commands.decode(request.command)  # what is none never comes into a journal
         if isinstance(command, RegisterBroker):
             self._refuse_duplicate(command)
-        answer = self._quorum.propose(request.command, request.timeout_ms / 1000)
+        if isinstance(command, CreateTopic | AddPartitions) and not command.assignments:
+            answer = self._propose_places(command, request)
+        else:
+            answer = self._quorum.propose(request.command, request.timeout_ms / 1000)
         if isinstance(command, _HEARD_BY_ALL):
             self._wait_for_brokers(self._feed.state.index, request.timeout_ms / 2000)
         return Proposed(answer)
+
+    def _propose_places(self, command: CreateTopic | AddPartitions, request: Propose) -> bytes:
+        """Propose a command with the nodes of its partitions: one after the other, so that each knows where those before it lie."""
+        until = time.monotonic() + request.timeout_ms / 1000
+        is_alone = self._placing.acquire(timeout=request.timeout_ms / 2000)
+        try:
+            encoded = request.command
+            if self._leading:  # otherwise the state may be old
+                encoded = commands.encode(with_places(self._feed.state, command))
+            if len(encoded) >= COMMAND_SIZE_BYTES_MAX:
+                encoded = request.command
+            return self._quorum.propose(encoded, max(until - time.monotonic(), 0.0))
+        finally:
+            if is_alone:
+                self._placing.release()
 
     def _wait_for_brokers(self, index: int, timeout_s: float) -> None:
         """Until each broker that is not fenced knows a state.  One that is silent is waited for as long as the proposer has time."""

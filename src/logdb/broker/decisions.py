@@ -14,6 +14,7 @@ from logdb.broker.transaction_peers import Decision
 from logdb.coordinator.records import parse_transaction_value
 from logdb.coordinator.transactions import TransactionState
 from logdb.model import ProducerIdAndEpoch, TopicPartition
+from logdb.store.copy.moment import TransactionStep
 
 _PREPARED = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 _OWN_EPOCHS = 2  # client_version from which on each transaction has an epoch of its own
@@ -47,3 +48,10 @@ def find(partitions: Iterable[tuple[int, Iterable[_Record]]], producer: Producer
                     continue
                 return Decision(ProducerIdAndEpoch(value.producer_id, epoch), commit, coordinator_epoch)
     return Decision(producer, False, coordinator_epoch)
+
+
+def step_of(value: bytes) -> TransactionStep:
+    """What the value of a record of ``__transaction_state`` says; raises InvalidMessage."""
+    found = parse_transaction_value(value)
+    own_epoch = found.client_version >= _OWN_EPOCHS
+    return TransactionStep(found.producer_id, found.producer_epoch, own_epoch, found.status in _PREPARED, found.partitions)

@@ -1,7 +1,6 @@
 """``logdb snapshot``, ``logdb backup`` and ``logdb restore``: copies of a database."""
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import click
 
@@ -12,18 +11,25 @@ from logdb.cli.session import Session, common, here, pass_session
 from logdb.errors import DirectoryLocked, ReadOnly
 
 
-@contextlib.contextmanager
-def opened(session: Session) -> Iterator["logdb.Database"]:
-    """Open for writing, which recovers; a snapshot, or a directory on a read-only disk, for reading."""
-    with contextlib.ExitStack() as stack:
-        try:
-            db = stack.enter_context(session.write())
-        except ReadOnly:
-            db = stack.enter_context(session.read())
-        except DirectoryLocked as error:
-            error.add_note("only that process can copy it: db.snapshot(DIR), db.backup(FILE)")
-            raise
-        yield db
+def made(session: Session, make: "Callable[[logdb.Database], logdb.Copied]") -> "logdb.Copied":
+    """Call ``make`` with the database open for reading, so that a process may open it for writing meanwhile.
+
+    If a crash left the database, it is opened for writing first, which recovers it.
+    """
+    try:
+        with session.read() as db:
+            return make(db)
+    except ReadOnly as error:
+        refusal = error
+    try:
+        with session.write():
+            pass
+    except ReadOnly:  # a node's directory, a file system that takes no writes
+        raise refusal from None
+    except DirectoryLocked:
+        pass  # another process has recovered it
+    with session.read() as db:
+        return make(db)
 
 
 def show(session: Session, what: str, done: "logdb.Copied", **more: object) -> None:
@@ -45,11 +51,11 @@ def snapshot(session: Session, directory: str) -> None:
     copied.  The copy can only be read: logdb --data-dir DIR consume ...  'logdb restore' makes a writable
     database from it.
 
-    A process that has the database open makes its own snapshots: db.snapshot(DIR). Through a server (-b URL) the
-    files come over the network.
+    While a process has the database open for writing, only that process can make a snapshot: db.snapshot(DIR).
+    'logdb backup' works beside it.  Through a server (-b URL) the files come over the network.
     """
-    with opened(session) as db, progress("copying") as bar:
-        done = db.snapshot(directory, progress=bar)
+    with progress("copying") as bar:
+        done = made(session, lambda db: db.snapshot(directory, progress=bar))
     show(session, "snapshot", done)
 
 
@@ -64,11 +70,12 @@ def backup(session: Session, file: str, base: str | None) -> None:
     """Write the database, or a snapshot, into the new FILE: compressed, with checksums.
 
     With --base, FILE has only the changes since an earlier backup; a restore needs both.
-    A process that has the database open makes its own backups: db.backup(FILE). Through a server (-b URL) it
-    comes over the network.
+
+    Another process may write to the database meanwhile.  The backup has what that process has written to its files;
+    records in its memory are missing.  Through a server (-b URL) the backup comes over the network.
     """
-    with opened(session) as db, progress("backing up") as bar:
-        done = db.backup(file, base=base, progress=bar)
+    with progress("backing up") as bar:
+        done = made(session, lambda db: db.backup(file, base=base, progress=bar))
     show(session, "backup", done, base=base)
     if not session.as_json:
         say(f"{size_text(done.written_bytes)} written" + (f"; a restore needs {base}, too" if base else ""))

@@ -734,7 +734,8 @@ class Database(Administration):
     ) -> "Copied":
         """Write the database into one file, compressed and checksummed, under load; ``logdb.restore`` reads it.
 
-        It has one moment of the database, like a snapshot.
+        It has one moment of the database, like a snapshot.  With mode "r" it works beside a writer, and contains only what that
+        has written to its files.
 
         Args:
             path: A new file.
@@ -752,7 +753,8 @@ class Database(Administration):
             BackupDamaged: ``base`` is not a backup, or is damaged.
             ReadFailed: ``base`` is missing, or cannot be read.
             CorruptionError: The database is damaged; a backup never has damaged records.
-            ReadOnly: as ``snapshot``.
+            ReadOnly: With mode "r": a crash left the directory and no writer has recovered it, or it is a running node's.
+            ConcurrentTransactions: With mode "r": the writer changes files or ends transactions too fast.  A retry is safe.
             DiskFull, WriteFailed, SyncFailed: No backup was made.
         """
 

@@ -116,11 +116,12 @@ class LocalDatabase(Database):
     def backup(
         self, path: str | os.PathLike[str], *, base: str | os.PathLike[str] | None = None, progress: Progress | None = None
     ) -> Copied:
-        from logdb.store.copy.backup import backup  # few programs need it
+        from logdb.broker.decisions import step_of  # few programs need it
+        from logdb.store.copy.backup import backup
         from logdb.store.directories import check_outside
 
         check_outside(os.path.abspath(target := path_of(path)), self.path)
-        return backup(self._store, target, None if base is None else path_of(base), progress)
+        return backup(self._store, target, None if base is None else path_of(base), progress, step_of=step_of)
 
     @checked_call
     def make_parquet(self, topic: str, partition: int | None = None, *, progress: Progress | None = None) -> list[MadeSidecars]:

@@ -182,6 +182,17 @@ class TailLog(ReadableLog):
             known = states.copy() if states.producers or self._producers.began else None
             return Captured(view, known, b"" if view.active is None else view.active.transactions.below(view.written_offset))
 
+    def capture_at(self, view: LogView) -> Captured:
+        """As ``capture``, as of a view that this log has published, or one that was ended before.
+
+        Only of a log whose transactions nobody has asked for: they are followed up to the end of the view.
+        """
+        with self._refresh_lock:
+            self._producers.advance(view.segments, view.start_offset, view.written_offset, view.epochs.entries or None)
+            states = self._producers.states
+            known = states.copy() if states.producers or self._producers.began else None
+            return Captured(view, known, b"" if view.active is None else view.active.transactions.below(view.written_offset))
+
     # ------------------------------------------------------------ views
 
     def _readable_end(self, offset: int) -> int:

@@ -160,8 +160,13 @@ class TailLogs:
                 self._forget(entry)
             name = TopicPartition(topic, partition)
             if name not in self._state.logs:
-                self._state.logs[name] = self._open(entry, partition)
+                self._state.logs[name] = cast("Log", self._open(entry, partition))  # it has the methods of readers, and refuses the others
             return self._state.logs[name]
+
+    def own_log(self, topic: str, partition: int) -> TailLog:
+        """Another object of a partition's log, which only the caller uses and abandons."""
+        entry = _checked(self._state, topic, partition)
+        return self._open(entry, partition)
 
     def _forget(self, topic: TopicEntry) -> None:
         """The writer deleted the topic and created another of that name."""
@@ -170,11 +175,11 @@ class TailLogs:
             logs.pop(name).abandon()
         self._topic_ids[topic.name] = topic.topic_id
 
-    def _open(self, topic: TopicEntry, partition: int) -> Log:
+    def _open(self, topic: TopicEntry, partition: int) -> TailLog:
         state, directory = self._state, self._state.partition_path(topic.name, partition)
         catalogued = state.catalogue.read(lambda txn: _catalogued(txn, txn.view(topic.name, partition)[0]))
         _reconcile_topic_file(state, topic, catalogued.entry, directory)
-        log = TailLog(
+        return TailLog(
             config=LogConfig.of(topic.config, state.durability),
             catalogued=catalogued,
             lookup=self._lookup,
@@ -185,7 +190,6 @@ class TailLogs:
             partition=partition,
             frozen=self._frozen,
         )
-        return cast("Log", log)  # it has the methods of readers, and refuses the others
 
     def _lookup(self, log: TailLog, generation: int) -> CataloguedLog | None:
         """The catalogue's present entries of a log and its sealed segments; None while its generation is ``generation``.

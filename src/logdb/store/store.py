@@ -45,7 +45,7 @@ from logdb.model import (
     TopicInfo,
     TopicPartition,
 )
-from logdb.store import lock, opening, replacement_intent, retention, topics
+from logdb.store import cluster_file, lock, opening, replacement_intent, retention, topics
 from logdb.store.check.report import Copied, Progress
 from logdb.store.cleaner import CLEANER_BYTES_PER_SECOND
 from logdb.store.copy.snapshot_file import SnapshotFile
@@ -96,7 +96,8 @@ class Store:
         if mode == "r":
             catalogue, self.snapshot = opening.open_for_reading(io, path)
             self._state = share(catalogue)
-            self.log = TailLogs(self._state, self, frozen=self.snapshot is not None).log
+            tails = TailLogs(self._state, self, frozen=self.snapshot is not None)
+            self.log, self.own_log = tails.log, tails.own_log
         else:
             opened = opening.open_for_writing(io, path, replicated=replicated)
             self._state = share(opened.catalogue, lock_file=opened.lock_file, clean=opened.clean)
@@ -559,16 +560,41 @@ class Store:
             self.writer.checkpoints.checkpoint_locked([log for log in state.logs.values() if log.take_sealing()])
             yield found
 
-    def check_unchanging(self) -> None:
-        """Raise unless a directory that was opened for reading stays unchanged.
+    def check_recovered(self) -> None:
+        """Raise unless a directory that was opened for reading has a writer, or was closed cleanly.
+
+        Raises:
+            ReadOnly: A crash left it, and only an opening for writing finds where its logs end; or its writer is a node of a cluster.
+        """
+        self._state.check_open()
+        path = self._state.file("LOCK")
+        if self.snapshot is not None or lock.read_state(self.io, path).clean:
+            return
+        if (node := cluster_file.load(self.io, self.path)) is not None:
+            raise ReadOnly(f"{self.path} is that of node {node.node} of the cluster {node.cluster}: back up through a server, by its URL")
+        if lock.writer_alive(self.io, path) is False:
+            raise ReadOnly(f"{self.path} was not closed cleanly: open it for writing once, which recovers it")
+
+    def check_unchanging(self, since: int | None = None) -> int:
+        """Raise unless a directory that was opened for reading stays unchanged; returns the sequence number of its ``LOCK``.
+
+        Args:
+            since: That of an earlier call: no process may have opened it for writing since.
 
         Raises:
             ReadOnly: Another process writes to it, or it was not closed cleanly.
         """
         self._state.check_open()
+        if self.snapshot is not None:
+            return 0
         path = self._state.file("LOCK")
-        if self.snapshot is None and (lock.writer_alive(self.io, path) or not lock.read_state(self.io, path).clean):
-            raise ReadOnly(f"{self.path} is open for writing, or was not closed cleanly: only what writes to it can freeze it")
+        left = lock.read_state(self.io, path)
+        if lock.writer_alive(self.io, path) or not left.clean or since not in (None, left.sequence):
+            raise ReadOnly(
+                f"{self.path} is open for writing, or was not closed cleanly: only its writer can freeze it (db.snapshot); "
+                "logdb backup works beside the writer"
+            )
+        return left.sequence
 
     # ------------------------------------------------------------ closing
 

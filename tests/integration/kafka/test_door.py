@@ -87,6 +87,28 @@ def test_the_first_client_that_is_too_old_is_told_of(caplog):
     assert warned == ["127.0.0.1: unsupported: API 1 in version 3; Fetch has 4 to 12; the connection is closed"]
 
 
+def asked_for(wire, *names, allow=True):
+    """The topics' codes in an answer to Metadata."""
+    wanted = [{"topic_id": bytes(16), "name": name} for name in names]
+    answer = wire.ask("Metadata", 12, topics=wanted, allow_auto_topic_creation=allow)
+    return [topic["error_code"] for topic in answer["topics"]]
+
+
+def test_a_topic_that_clients_wait_for_is_logged_once_with_the_option_that_creates_it(caplog):
+    with logdb.testing.broker(auto_create_topics=False) as running, Wire(running.bootstrap_servers) as wire:
+        for _ in range(3):
+            assert asked_for(wire, "orders", "__consumer_offsets") == [3, 3]
+        asked_for(wire, "other", allow=False)
+        asked_for(wire, "bad\x1b[2J\n")
+        asked_for(wire, *(f"t{number}" for number in range(150)))
+        asked_for(wire, "later")
+    lines = [record.getMessage() for record in caplog.records]
+    waits = "a client waits for the topic {0}, which does not exist: create it ('logdb topics create {0}')"
+    assert lines[:2] == [waits.format("orders") + ", or serve with --auto-create-topics", waits.format("other")]
+    assert len(lines) == 101
+    assert lines[-1] == "clients ask for more than 100 topics that do not exist; further names are not logged"
+
+
 # ---------------------------------------------------------------- frames
 
 

@@ -3,6 +3,7 @@ import os
 import pytest
 
 import logdb
+from support.power_cut import die, quiet
 
 
 def values(path, topic="one"):
@@ -67,8 +68,28 @@ def test_what_is_refused(filled, tmp_path):
         assert "lies inside the database" in filled(verb, inside, code=2).stderr
         assert not os.path.exists(inside)
     with logdb.open(filled.data_dir):
-        for verb in ("snapshot", "backup"):
-            refusal = filled(verb, str(tmp_path / "other"), code=2).stderr
-            assert "open for writing" in refusal
-            assert "db.backup(FILE)" in refusal
+        refusal = filled("snapshot", str(tmp_path / "other"), code=2).stderr
+        assert "open for writing" in refusal
+        assert "db.snapshot" in refusal
     assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.local
+def test_a_backup_beside_the_writer(filled, tmp_path):
+    with logdb.open(filled.data_dir) as db:
+        db.log("one").append(b"while it is open", durability="os")
+        db.flush(sync=False)
+        filled("backup", str(tmp_path / "file"))
+    filled("restore", str(tmp_path / "file"), str(tmp_path / "restored"))
+    assert values(tmp_path / "restored")[-1] == b"while it is open"
+
+
+@pytest.mark.local
+def test_what_a_crash_left_is_recovered_first(filled, tmp_path):
+    db = quiet(logdb.open(filled.data_dir))
+    db.log("one").append(b"the last one", durability="fsync")
+    die(db)
+    for verb in ("backup", "snapshot"):
+        filled(verb, str(tmp_path / verb))
+        logdb.restore(tmp_path / verb, tmp_path / f"restored {verb}")
+        assert values(tmp_path / f"restored {verb}")[-1] == b"the last one"

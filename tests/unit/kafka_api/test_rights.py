@@ -48,7 +48,12 @@ def ask(db):
             version=version,
             session=access.session(Principal("User", "alice"), "127.0.0.1"),
             door=SimpleNamespace(
-                access=access, auto_create_topics=False, num_partitions=1, brokers=lambda _: {0: ("host", 1)}, serving=lambda: {0}
+                access=access,
+                auto_create_topics=False,
+                num_partitions=1,
+                note_missing=lambda *_, **__: None,
+                brokers=lambda _: {0: ("host", 1)},
+                serving=lambda: {0},
             ),
             connection=None,
             call=call,

@@ -2,7 +2,7 @@
 
 ``backup_file`` and ``backup_list`` have the format.
 
-    1. the database is frozen (``snapshot.held``): its files no longer change
+    1. the database is frozen (``snapshot.held``; beside a writer ``beside.held``): its files no longer change
     2. the base's list says which files the base has; the others are read, checked against their CRC, and written to ``<file>.tmp``
     3. list and trailer are written, the file is synced
     4. the file is renamed, the directory synced: the commit point
@@ -11,20 +11,22 @@
 import contextlib
 import os
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from logdb.codec import crc32c
 from logdb.disk import File, changing, exists, sync_directory
 from logdb.errors import BackupMismatch, CorruptionError, DirectoryLocked, SyncFailed, TargetNotEmpty
 from logdb.io import IO
+from logdb.meta import SegmentEntry
 from logdb.segment.segment import segment_path
 from logdb.segment.transaction_index import ENTRY_SIZE_BYTES
 from logdb.store.check.report import Copied, Progress
-from logdb.store.copy import backup_list
-from logdb.store.copy.backup_file import PIECE_SIZE_BYTES, BackupReader, BackupWriter, FileName, Info
-from logdb.store.copy.backup_list import ListedLog, LogKey, Part
-from logdb.store.copy.frozen import FrozenLog, check_tail
+from logdb.store.copy import backup_list, beside
+from logdb.store.copy.backup_file import FORMAT, FORMAT_CONTINUED, PIECE_SIZE_BYTES, BackupReader, BackupWriter, FileName, Info
+from logdb.store.copy.backup_list import Continued, ListedLog, LogKey, Part
+from logdb.store.copy.frozen import Frozen, FrozenLog, check_tail
+from logdb.store.copy.moment import TransactionStep
 from logdb.store.copy.snapshot import held
 from logdb.store.directories import is_private
 
@@ -32,8 +34,19 @@ if TYPE_CHECKING:
     from logdb.store.store import Store
 
 
-def backup(store: "Store", path: str, base: str | None = None, progress: Progress | None = None) -> Copied:
-    """Write a backup of an open database to the new file ``path``; see ``Database.backup``."""
+def backup(
+    store: "Store",
+    path: str,
+    base: str | None = None,
+    progress: Progress | None = None,
+    *,
+    step_of: Callable[[bytes], TransactionStep] | None = None,
+) -> Copied:
+    """Write a backup of an open database to the new file ``path``; see ``Database.backup``.
+
+    Args:
+        step_of: Parses records of ``__transaction_state``, for a store with mode "r".
+    """
     io, path = store.io, os.path.abspath(path)
     if exists(io, path):
         raise TargetNotEmpty(path)
@@ -45,15 +58,25 @@ def backup(store: "Store", path: str, base: str | None = None, progress: Progres
                 raise BackupMismatch(base, f"it is a backup of the database {reader.info.database_id}, this one is {store.database_id}")
             known = {log.key: log for log in listed(reader)}
             onto = reader.info.backup_id, reader.checksum
-    with held(store) as frozen, new_file(io, path, private=is_private(io, store.path)) as file:
+    with _held(store, known, step_of) as frozen, new_file(io, path, private=is_private(io, store.path)) as file:
         plan = [_plan(io, log, known.get((log.topic.topic_id, log.entry.partition))) for log in frozen.logs]
         info = Info(store.database_id, str(uuid.uuid4()), store.clock_ms(), frozen.next_producer_id, onto)
-        writer = BackupWriter(file, info)
+        continues = any(log.continued is not None for log in plan)
+        writer = BackupWriter(file, info, format_number=FORMAT_CONTINUED if continues else FORMAT)
         tell = _teller(plan, progress)
         for source, log in zip(frozen.logs, plan, strict=True):
             _write_log(io, writer, source, log, tell)
         writer.finish(backup_list.encode(plan))
         return Copied(path, info.backup_id, len(plan), frozen.size_bytes, writer.size_bytes)
+
+
+def _held(
+    store: "Store", known: Mapping[LogKey, ListedLog], step_of: Callable[[bytes], TransactionStep] | None
+) -> contextlib.AbstractContextManager[Frozen]:
+    """The database at this moment, with files that stay."""
+    if store.mode == "r" and store.snapshot is None and step_of is not None:
+        return beside.held(store, step_of, {key: log.rows.keys() for key, log in known.items()})
+    return held(store)
 
 
 def listed(reader: BackupReader) -> list[ListedLog]:
@@ -66,42 +89,74 @@ def listed(reader: BackupReader) -> list[ListedLog]:
 
 def _plan(io: IO, log: FrozenLog, base: ListedLog | None) -> ListedLog:
     """The files of ``log`` to store; ``base`` is what the base has of the log."""
-    end, parts = log.end, []
-    if log.tail_path is not None:
-        check_tail(io, log, log.tail_path).retire()
-        parts.append(Part("log", end.segment, end.position, _checksum(io, log.tail_path, end.position), True))
-    if log.tail_aborted:
-        parts.append(Part("txnindex", end.segment, len(log.tail_aborted), crc32c(log.tail_aborted), True))
-    if log.producers is not None:
-        parts.append(Part("snapshot", end.offset, len(log.producers), crc32c(log.producers), True))
     known = set() if base is None else {part._replace(stored=True) for part in base.parts}
     rows = {} if base is None else base.rows
+    stored = frozenset(row for row, segment in enumerate(log.sealed) if segment not in rows)
+    continued = None if base is None else _continued(io, log, [log.sealed[row] for row in stored], base)
+    parts = _parts(io, log, continued)
+    if continued is not None and any(part in known for part in parts if part.kind == "log" and part.base_offset == continued.base_offset):
+        continued = None  # it has not grown
     return ListedLog(
         topic=log.topic,
         entry=log.entry,
         epochs=log.epochs,
         sealed=log.sealed,
-        stored=frozenset(row for row, segment in enumerate(log.sealed) if segment not in rows),
+        stored=stored,
         parts=tuple(part._replace(stored=part not in known) for part in parts),
+        continued=continued,
         high_watermark=log.high_watermark,
     )
+
+
+def _continued(io: IO, log: FrozenLog, sealed: Iterable[SegmentEntry], base: ListedLog) -> Continued | None:
+    """The ``.log`` that has grown, or was sealed, since the base was made, if it still begins with the bytes that the base has."""
+    former = next((part for part in base.parts if part.kind == "log" and part.size_bytes), None)
+    if former is None:
+        return None
+    sizes = {segment.base_offset: (segment.size_bytes, _path(log, segment)) for segment in sealed}
+    if log.tail_path is not None:
+        sizes[log.end.segment] = (log.end.position, log.tail_path)
+    size_bytes, path = sizes.get(former.base_offset, (0, ""))
+    if size_bytes < former.size_bytes or _checksum(_pieces(io, log, path, former.size_bytes)) != former.crc:
+        return None
+    return Continued(former.base_offset, former.size_bytes, former.crc)
+
+
+def _parts(io: IO, log: FrozenLog, continued: Continued | None) -> list[Part]:
+    end, parts = log.end, []
+    if log.tail_path is not None:
+        check_tail(io, log, log.tail_path).retire()
+        start, crc = continued[1:] if continued is not None and continued.base_offset == end.segment else (0, 0)
+        crc = _checksum(_pieces(io, log, log.tail_path, end.position, start), crc)
+        parts.append(Part("log", end.segment, end.position, crc, True))
+    if log.tail_aborted:
+        parts.append(Part("txnindex", end.segment, len(log.tail_aborted), crc32c(log.tail_aborted), True))
+    if log.producers is not None:
+        parts.append(Part("snapshot", end.offset, len(log.producers), crc32c(log.producers), True))
+    return parts
+
+
+def _path(log: FrozenLog, segment: SegmentEntry, kind: str = "log") -> str:
+    return segment_path(log.directory, segment.base_offset, f".{kind}")
 
 
 def _write_log(io: IO, writer: BackupWriter, source: FrozenLog, log: ListedLog, tell: Callable[[str, int], None]) -> None:
     for row in sorted(log.stored):
         segment = log.sealed[row]
-        files = [Part("log", segment.base_offset, segment.size_bytes, segment.crc, True)]
+        begin = log.begin_of(segment)
+        pieces = _pieces(io, source, _path(source, segment), segment.size_bytes, 0 if begin is None else begin.size_bytes)
+        _write_file(writer, log, Part("log", segment.base_offset, segment.size_bytes, segment.crc, True), source.origin, pieces, tell)
         if segment.aborted_count:
             size_bytes = segment.aborted_count * ENTRY_SIZE_BYTES
-            files.append(Part("txnindex", segment.base_offset, size_bytes, segment.aborted_crc, True))
-        for file in files:
-            pieces = _pieces(io, segment_path(source.directory, segment.base_offset, f".{file.kind}"), file.size_bytes)
-            _write_file(writer, log, file, source.origin, pieces, tell)
+            pieces = _pieces(io, source, _path(source, segment, "txnindex"), size_bytes)
+            index = Part("txnindex", segment.base_offset, size_bytes, segment.aborted_crc, True)
+            _write_file(writer, log, index, source.origin, pieces, tell)
     for part in log.parts:
         if part.stored:
             match part.kind:
                 case "log":
-                    pieces = _pieces(io, source.tail_path or "", part.size_bytes)
+                    begin = log.begin_of(part)
+                    pieces = _pieces(io, source, source.tail_path or "", part.size_bytes, 0 if begin is None else begin.size_bytes)
                 case "txnindex":
                     pieces = _cut(source.tail_aborted)
                 case "snapshot":
@@ -112,10 +167,11 @@ def _write_log(io: IO, writer: BackupWriter, source: FrozenLog, log: ListedLog, 
 def _write_file(
     writer: BackupWriter, log: ListedLog, file: Part, directory: str, pieces: Iterable[bytes], tell: Callable[[str, int], None]
 ) -> None:
-    """Store a file of ``log``, whose directory in the database is ``directory``."""
+    """Store a file of ``log``, whose directory in the database is ``directory``, or the bytes that continue it."""
     path = segment_path(directory, file.base_offset, f".{file.kind}")
-    writer.begin_file(FileName(*log.key, file.base_offset, file.kind), file.size_bytes)
-    crc = 0
+    begin = log.begin_of(file)
+    start, crc = (0, 0) if begin is None else begin[1:]
+    writer.begin_file(FileName(*log.key, file.base_offset, file.kind), file.size_bytes - start)
     for piece in pieces:
         writer.add(piece)
         crc = crc32c(piece, crc)
@@ -129,26 +185,28 @@ def _cut(data: bytes) -> Iterator[bytes]:
     return (data[start : start + PIECE_SIZE_BYTES] for start in range(0, len(data), PIECE_SIZE_BYTES))
 
 
-def _checksum(io: IO, path: str, size_bytes: int) -> int:
-    crc = 0
-    for piece in _pieces(io, path, size_bytes):
+def _checksum(pieces: Iterable[bytes], crc: int = 0) -> int:
+    """The CRC-32C of bytes behind others, whose CRC is ``crc``."""
+    for piece in pieces:
         crc = crc32c(piece, crc)
     return crc
 
 
-def _pieces(io: IO, path: str, size_bytes: int) -> Iterator[bytes]:
-    """The first bytes of a file, piece by piece."""
+def _pieces(io: IO, log: FrozenLog, path: str, size_bytes: int, position: int = 0) -> Iterator[bytes]:
+    """The bytes [``position``, ``size_bytes``) of a file of ``log``, piece by piece."""
+    held = log.held.get(path)
+    if isinstance(held, bytes):
+        yield from _cut(held[position:])
+        return
     try:
-        file = File(io, path, os.O_RDONLY)
+        file = held or File(io, path, os.O_RDONLY)
     except FileNotFoundError:
         raise CorruptionError(path, 0, "the file is missing") from None
-    with file:
-        position = 0
-        for piece in file.pieces(PIECE_SIZE_BYTES, stop=size_bytes):
-            yield piece
-            position += len(piece)
-        if position < size_bytes:
-            raise CorruptionError(path, position, f"the file ends before its {size_bytes} bytes")
+    for piece in file.pieces(PIECE_SIZE_BYTES, position, stop=size_bytes):
+        yield piece
+        position += len(piece)
+    if position < size_bytes:
+        raise CorruptionError(path, position, f"the file ends before its {size_bytes} bytes")
 
 
 @contextlib.contextmanager
@@ -183,6 +241,7 @@ def _teller(plan: list[ListedLog], progress: Progress | None) -> Callable[[str, 
     """A function that counts the stored bytes for ``progress``."""
     total = sum(log.sealed[row].size_bytes for log in plan for row in log.stored)
     total += sum(part.size_bytes for log in plan for part in log.parts if part.stored)
+    total -= sum(log.continued.size_bytes for log in plan if log.continued is not None)
     done = 0
 
     def tell(file: str, size_bytes: int) -> None:

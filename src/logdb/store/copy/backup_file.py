@@ -14,6 +14,7 @@ from logdb.io import IO
 from logdb.model import OFFSET_MAX, Buffer
 
 FORMAT = 1
+FORMAT_CONTINUED = 2  # of an increment with a file that continues one of its base
 HEADER_SIZE = 16
 TRAILER_SIZE = 56
 PIECE_SIZE_BYTES = 1 << 20  # of the data in one frame, at most
@@ -56,8 +57,8 @@ class Trailer(NamedTuple):
     checksum: bytes
 
 
-def encode_header() -> bytes:
-    head = _MAGIC + FORMAT.to_bytes(4, "big")
+def encode_header(number: int = FORMAT) -> bytes:
+    head = _MAGIC + number.to_bytes(4, "big")
     return head + crc32c(head).to_bytes(4, "big")
 
 
@@ -75,10 +76,10 @@ class BackupWriter:
     Every method raises DiskFull or WriteFailed.
     """
 
-    def __init__(self, file: File, info: Info) -> None:
+    def __init__(self, file: File, info: Info, *, format_number: int = FORMAT) -> None:
         self._file = file
         self._position, self._digest = 0, hashlib.sha256()
-        self._write(encode_header())
+        self._write(encode_header(format_number))
         self._frame(_INFO, _to_json(info._asdict()).encode())
 
     @property
@@ -173,7 +174,8 @@ class BackupReader:
         info = self._opened.read(_FRAME_HEADER_SIZE + stored, HEADER_SIZE)
         frames = self._opened.read(self._trailer.position - self._trailer.list_position, self._trailer.list_position)
         list_position = HEADER_SIZE + len(info)
-        return encode_header() + info + frames + encode_trailer(Trailer(list_position, list_position + len(frames), self._trailer.checksum))
+        trailer = encode_trailer(Trailer(list_position, list_position + len(frames), self._trailer.checksum))
+        return self._opened.read(HEADER_SIZE, 0) + info + frames + trailer
 
     def files(self) -> Iterator[tuple[FileName, int, Iterator[Buffer]]]:
         """Every file with its size and its bytes, in file order; after the last one the whole backup has been checked.
@@ -214,8 +216,8 @@ class BackupReader:
         if len(header) < HEADER_SIZE or header[:8] != _MAGIC or crc32c(header[:12]) != int.from_bytes(header[12:], "big"):
             raise self.damaged(0, "it is no backup of logdb, or its header is damaged")
         found = int.from_bytes(header[8:12], "big")
-        if found > FORMAT:
-            raise UnsupportedFormat(self.path, found, FORMAT)
+        if found > FORMAT_CONTINUED:
+            raise UnsupportedFormat(self.path, found, FORMAT_CONTINUED)
 
     def _read_trailer(self) -> Trailer:
         position = self._size_bytes - TRAILER_SIZE

@@ -41,12 +41,26 @@ class Part(NamedTuple):
     stored: bool
 
 
+class Continued(NamedTuple):
+    """A ``.log`` of which the backup has only the bytes from ``size_bytes`` on; its base has those before, whose CRC-32C is ``crc``."""
+
+    base_offset: int
+    size_bytes: int
+    crc: int
+
+    @property
+    def part(self) -> Part:
+        """The part of the base that has the bytes before."""
+        return Part("log", *self, True)
+
+
 @dataclass(frozen=True, kw_only=True)
 class ListedLog:
     """One partition at the time of the backup.
 
     ``entry``: its recovery point is the end.  ``stored``: the rows of ``sealed`` that the backup has.  ``parts``: at most one of
-    each kind; a log without segments has none of kind "log".  ``high_watermark``: of a replica; OFFSET_MAX: it is none.
+    each kind; a log without segments has none of kind "log".  ``continued``: the one stored ``.log`` that is not whole.
+    ``high_watermark``: of a replica; OFFSET_MAX: it is none.
     """
 
     topic: TopicEntry
@@ -55,6 +69,7 @@ class ListedLog:
     sealed: tuple[SegmentEntry, ...]
     stored: frozenset[int]
     parts: tuple[Part, ...]
+    continued: Continued | None = None
     high_watermark: int = OFFSET_MAX
 
     @property
@@ -76,6 +91,11 @@ class ListedLog:
             row = self.rows.get(file)
             return None if row is None else row in self.stored
         return next((part.stored for part in self.parts if part[:4] == file[:4]), None)
+
+    def begin_of(self, file: SegmentEntry | Part) -> Continued | None:
+        """What precedes the bytes of a stored file that the backup has; None: it has the whole file."""
+        is_log = isinstance(file, SegmentEntry) or file.kind == "log"
+        return self.continued if is_log and self.continued is not None and self.continued.base_offset == file.base_offset else None
 
     @property
     def end(self) -> Point:
@@ -105,6 +125,7 @@ def _encode_log(log: ListedLog) -> dict[str, Any]:
         "parts": [list(part) for part in log.parts],
         "sealed": _encode_sealed(log.sealed),
         "stored": _runs(sorted(log.stored)),
+        **({} if log.continued is None else {"continued": list(log.continued)}),
         **({"high_watermark": log.high_watermark} if log.high_watermark < OFFSET_MAX else {}),
     }
 
@@ -199,13 +220,15 @@ def _log(topic: TopicEntry, partition: int, fields: dict[str, Any]) -> ListedLog
         leader_epoch=epochs.latest,
         producers_offset=offset if "snapshot" in where else -1,
     )
+    stored = _rows(fields["stored"], len(sealed))
     return ListedLog(
         topic=topic,
         entry=entry,
         epochs=epochs,
         sealed=sealed,
-        stored=_rows(fields["stored"], len(sealed)),
+        stored=stored,
         parts=tuple(parts),
+        continued=_continued(fields.get("continued"), [sealed[row] for row in stored], parts),
         high_watermark=_number(fields.get("high_watermark", OFFSET_MAX)),
     )
 
@@ -214,6 +237,19 @@ def _part(kind: Kind, base_offset: int, size_bytes: int, crc: int, stored: bool)
     if kind not in KINDS or not isinstance(stored, bool):
         raise ValueError(f"a file of kind {kind!r}, stored: {stored!r}")
     return Part(kind, _number(base_offset), _number(size_bytes, 0, SEGMENT_SIZE_BYTES_MAX), _number(crc, 0, _CRC_MAX), stored)
+
+
+def _continued(fields: Sequence[int] | None, sealed: Iterable[SegmentEntry], parts: Iterable[Part]) -> Continued | None:
+    """Checked against the stored files: it is one of these, and not smaller."""
+    if fields is None:
+        return None
+    base_offset, size_bytes, crc = fields
+    found = Continued(_number(base_offset), _number(size_bytes, 1, SEGMENT_SIZE_BYTES_MAX), _number(crc, 0, _CRC_MAX))
+    sizes = {segment.base_offset: segment.size_bytes for segment in sealed}
+    sizes.update((part.base_offset, part.size_bytes) for part in parts if part.kind == "log" and part.stored)
+    if sizes.get(found.base_offset, 0) < found.size_bytes:
+        raise ValueError(f"{found} continues no file that is stored")
+    return found
 
 
 def _sealed(topic: str, partition: int, columns: dict[str, list[int]]) -> tuple[SegmentEntry, ...]:

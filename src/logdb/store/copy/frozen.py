@@ -10,8 +10,8 @@ The base of snapshots and backups: captures all partitions at once, links the fi
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -51,7 +51,7 @@ class FrozenLog:
     where the files of ``sealed`` are.  ``tail_path``: the file of the segment with the end, which counts up to the end only; None
     for a log without segments.  ``tail_aborted``: that segment's ``.txnindex``.  ``producers``: the producer ``.snapshot`` at the
     end; None where the log never had producers.  Both are empty if ``directory`` has the files already.  ``high_watermark``: of a
-    replica; OFFSET_MAX: it is none.
+    replica; OFFSET_MAX: it is none.  ``held``: open files, and contents, that are read instead of what their paths name now.
     """
 
     topic: TopicEntry
@@ -64,6 +64,7 @@ class FrozenLog:
     tail_aborted: bytes = b""
     producers: bytes | None = None
     high_watermark: int = OFFSET_MAX
+    held: Mapping[str, File | bytes] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -109,11 +110,12 @@ def freeze(store: "Store") -> Iterator[Frozen]:
     Raises:
         CorruptionError: A partition is read-only because it is damaged.
         DiskFull, WriteFailed, SyncFailed: A rolled segment could not be sealed.
-        ReadOnly: With mode "r": a process writes to the directory, or the last one did not close it cleanly.
+        ReadOnly: With mode "r": a process writes to the directory, has done so meanwhile, or the last one did not close it cleanly.
     """
     if store.mode == "r":
-        store.check_unchanging()
+        sequence = store.check_unchanging()
         yield _frozen(store, _capture(store))
+        store.check_unchanging(sequence)  # otherwise a writer that came meanwhile may have replaced files
         return
     store.check_writable()
     while True:
@@ -158,11 +160,11 @@ def _frozen(store: "Store", captured: Sequence[tuple[Log, Captured]]) -> Frozen:
             raise CorruptionError(log.directory, 0, f"the partition is damaged ({log.read_only_reason}); run logdb repair first")
         last = -1 if state.view.active is None else state.view.active.base_offset  # it may have been rolled and sealed meanwhile
         known = tuple(segment._replace(sidecar=None) for segment in segments if segment.base_offset < last)
-        frozen.append(_freeze(topics[log.topic], entries[log.topic, log.partition], log.directory, state, known))
+        frozen.append(freeze_log(topics[log.topic], entries[log.topic, log.partition], log.directory, state, known))
     return Frozen(database_id=store.database_id, next_producer_id=next_producer_id, logs=frozen)
 
 
-def _freeze(topic: TopicEntry, entry: LogEntry, directory: str, state: Captured, sealed: tuple[SegmentEntry, ...]) -> FrozenLog:
+def freeze_log(topic: TopicEntry, entry: LogEntry, directory: str, state: Captured, sealed: tuple[SegmentEntry, ...]) -> FrozenLog:
     """One captured log; ``sealed`` are the segments before the one with its end."""
     view, segment, epochs = state.view, state.view.active, state.view.epochs
     producers = None if segment is None else state.producers
@@ -335,6 +337,8 @@ def check_tail(io: IO, log: FrozenLog, path: str) -> Segment:
     end, config = log.end, LogConfig.of(log.topic.config, "interval")
     segment = Segment(io, os.path.dirname(path), end.segment, writable=False, index_interval_bytes=config.index_interval_bytes)
     segment.path = path  # the file may have another name
+    if isinstance(opened := log.held.get(path), File):
+        segment.file = opened
     segment.begin_at(0, end.segment)
     scanner = segment.scanner
     assert scanner is not None

@@ -108,11 +108,15 @@ def _chain(readers: list[BackupReader]) -> list[BackupReader]:
 
 
 class Wanted(NamedTuple):
-    """A file to read from a backup."""
+    """A file to read from a backup; ``crc`` is that of its whole content, which ends at ``size_bytes``.
+
+    ``begin``: where the bytes that the backup has begin, and the CRC of those before, which an earlier backup has.
+    """
 
     log: ListedLog
     size_bytes: int
     crc: int
+    begin: tuple[int, int] = (0, 0)
 
 
 def _name(log: ListedLog) -> str:
@@ -159,26 +163,42 @@ class Restoration:
         wanted: list[dict[FileName, Wanted]] = [{} for _ in self._chain]
         for log in self._logs:
             for segment in log.sealed:
-                files = wanted[self._holder(log, segment)]
-                files[FileName(*log.key, segment.base_offset, "log")] = Wanted(log, segment.size_bytes, segment.crc)
+                number = self._want_log(wanted, log, segment)
                 if segment.aborted_count:
                     size_bytes = segment.aborted_count * ENTRY_SIZE_BYTES
-                    files[FileName(*log.key, segment.base_offset, "txnindex")] = Wanted(log, size_bytes, segment.aborted_crc)
+                    index = FileName(*log.key, segment.base_offset, "txnindex")
+                    wanted[number][index] = Wanted(log, size_bytes, segment.aborted_crc)
             for part in log.parts:
-                files = wanted[self._holder(log, part)]
-                files[FileName(*log.key, part.base_offset, part.kind)] = Wanted(log, part.size_bytes, part.crc)
+                if part.kind == "log":
+                    self._want_log(wanted, log, part)
+                else:
+                    files = wanted[self._holder(log, part, len(wanted))]
+                    files[FileName(*log.key, part.base_offset, part.kind)] = Wanted(log, part.size_bytes, part.crc)
         return wanted
 
-    def _holder(self, log: ListedLog, file: SegmentEntry | Part) -> int:
-        """The number of the newest backup that has ``file`` of ``log``."""
-        for number in range(len(self._chain) - 1, -1, -1):
+    def _want_log(self, wanted: list[dict[FileName, Wanted]], log: ListedLog, file: SegmentEntry | Part) -> int:
+        """Note which backups have the bytes of a ``.log``; returns the number of the newest of these."""
+        newest = stop = self._holder(log, file, len(wanted))
+        left: SegmentEntry | Part | None = file
+        while left is not None:
+            begin = self._lists[stop][log.key].begin_of(left)
+            before = (0, 0) if begin is None else (begin.size_bytes, begin.crc)
+            wanted[stop][FileName(*log.key, left.base_offset, "log")] = Wanted(log, left.size_bytes, left.crc, before)
+            left = None if begin is None else begin.part
+            stop = stop if left is None else self._holder(log, left, stop)
+        return newest
+
+    def _holder(self, log: ListedLog, file: SegmentEntry | Part, stop: int) -> int:
+        """The number of the newest backup before ``stop`` that has ``file`` of ``log``, or its last bytes."""
+        number = stop
+        for number in range(stop - 1, -1, -1):
             known = self._lists[number].get(log.key)
             stored = None if known is None else known.has(file)
             if stored:
                 return number
             if stored is None:
                 break
-        reader = self._chain[number]
+        reader = self._chain[min(number, len(self._chain) - 1)]
         raise reader.damaged(reader.list_position, f"{_name(log)}: no file has {file}")
 
     # ------------------------------------------------------------ the files themselves
@@ -192,20 +212,20 @@ class Restoration:
                 for piece in pieces:
                     self._tell(len(piece), "checking")
                 continue
-            if size_bytes != found.size_bytes:
-                raise reader.damaged(reader.list_position, f"{name} has {size_bytes} bytes, the list says {found.size_bytes}")
+            start = found.begin[0]
+            if size_bytes != found.size_bytes - start:
+                raise reader.damaged(reader.list_position, f"{name} has {size_bytes} bytes, the list says {found.size_bytes - start}")
             target = segment_path(os.path.join(path, _name(found.log)), name.base_offset, f".{name.kind}")
-            crc = self._write(target, pieces)
+            crc = self._write(target, pieces, *found.begin)
             if crc != found.crc:
                 raise reader.damaged(reader.list_position, f"{name} has the CRC {crc:08x}, the list says {found.crc:08x}")
         if left:
             raise reader.damaged(reader.list_position, f"{next(iter(left))} is in the list, but not in the file")
 
-    def _write(self, target: str, pieces: Iterable[Buffer]) -> int:
-        """Write a file, synced; returns its CRC-32C."""
-        position = crc = 0
+    def _write(self, target: str, pieces: Iterable[Buffer], position: int, crc: int) -> int:
+        """Write a file from ``position`` on, synced; ``crc`` is that of what precedes.  Returns the CRC-32C of all."""
         with changing(target):
-            file = File(self._io, target, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+            file = File(self._io, target, os.O_RDWR | (0 if position else os.O_CREAT | os.O_EXCL))
         with file:
             for piece in pieces:
                 file.write(piece, position)

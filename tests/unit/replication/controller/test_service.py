@@ -1,6 +1,7 @@
 """What a controller answers, over a quorum that the test plays: it leads or not, and applies what is proposed at once."""
 
 import socket
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -121,6 +122,16 @@ def test_a_silent_broker_is_fenced_after_its_session_and_the_others_are_not(cont
     until(lambda: controller.fenced(2))
     assert not controller.fenced(1)
     assert controller.service.answer(2, Heartbeat(epochs[2], controller.feed.state.index, NOW_MS)) == Heard(False, False)
+
+
+def test_topics_that_are_created_at_once_are_spread(controller):
+    for node in (1, 2, 3):
+        controller.come(node)
+    with ThreadPoolExecutor(6) as pool:
+        created = list(pool.map(lambda n: controller.propose(CreateTopic(f"t{n}", f"id{n}", {}, 2, 1)).topic, range(6)))
+    assert all(len({partition.leader for partition in topic.partitions}) == 2 for topic in created)
+    leaders = Counter(partition.leader for topic in created for partition in topic.partitions)
+    assert leaders == {1: 4, 2: 4, 3: 4}
 
 
 def test_a_topic_is_created_once_every_broker_that_lives_knows_it(controller):

@@ -19,6 +19,8 @@ from logdb.errors import (
 )
 from logdb.io import IO
 from logdb.model import ProducerIdAndEpoch
+from logdb.store.copy import backup as backup_module
+from logdb.store.copy.backup import backup
 from logdb.store.copy.backup_file import BackupReader
 from logdb.store.store import Store
 from support import damage
@@ -122,6 +124,93 @@ def test_an_increment_has_what_its_base_lacks(db, tmp_path):
     assert records(tmp_path / "two") == second
     for name in ("two", "three"):
         assert is_sound(tmp_path / name)
+
+
+def logs_stored(path):
+    """The bytes of ``.log`` files in a backup."""
+    return sum(size_bytes for *_, kind, size_bytes in stored(path) if kind == "log")
+
+
+def grown(tmp_path, steps):
+    """Backups of a log of one active segment, which ``steps`` change in between; returns their names."""
+    names = ["full", *(f"increment {number}" for number in range(len(steps)))]
+    with logdb.open(tmp_path / "grows") as db:
+        db.create_topic("t")
+        db.log("t").append_many([os.urandom(1000) for _ in range(300)])
+        db.backup(tmp_path / names[0])
+        for step, base, name in zip(steps, names, names[1:], strict=False):
+            step(db)
+            db.backup(tmp_path / name, base=tmp_path / base)
+        wanted = of(db)
+    logdb.restore([tmp_path / name for name in names], tmp_path / "restored")
+    assert records(tmp_path / "restored") == wanted
+    assert is_sound(tmp_path / "restored")
+    return names
+
+
+def more(db):
+    db.log("t").append_many([os.urandom(1000) for _ in range(10)])
+
+
+def sealed(db):
+    db.log("t").roll()
+    more(db)
+    db.flush()
+
+
+def test_an_increment_has_only_the_new_bytes_of_the_active_segment(tmp_path):
+    names = grown(tmp_path, [more, lambda _db: None, more, sealed, more])
+    sizes = [logs_stored(tmp_path / name) // 1000 for name in names]
+    assert (sizes[0] >= 300, sizes[1:]) == (True, [10, 0, 10, 10, 10])
+    assert sorted({(tmp_path / name).read_bytes()[11] for name in names}) == [1, 2]
+    for count in range(1, len(names)):
+        logdb.restore([tmp_path / name for name in names[:count]], tmp_path / f"first {count}")
+        assert is_sound(tmp_path / f"first {count}")
+
+
+def test_an_increment_whose_base_lost_its_bytes_has_the_whole_file(tmp_path):
+    """The base has other bytes than the database: its active segment was truncated, or compacted, and has grown again."""
+    with contextlib.closing(Store.open(str(tmp_path / "db"))) as store:
+        store.create_topic("t")
+        log = store.log("t")
+        log.append_many([os.urandom(1000) for _ in range(300)])
+        backup(store, str(tmp_path / "full"))
+        store.truncate_to("t", 0, 200)
+        log.append_many([os.urandom(1000) for _ in range(150)])
+        backup(store, str(tmp_path / "second"), str(tmp_path / "full"))
+        wanted = [record.value for record in log.read(0)]
+    assert logs_stored(tmp_path / "second") > 340_000
+    logdb.restore([tmp_path / "full", tmp_path / "second"], tmp_path / "restored")
+    assert [record.value for record in records(tmp_path / "restored")["t-0"][1]] == wanted
+
+
+def test_increments_of_an_earlier_logdb_are_restored(tmp_path, monkeypatch):
+    monkeypatch.setattr(backup_module, "_continued", lambda *_: None)
+    names = grown(tmp_path, [more, sealed])
+    assert {(tmp_path / name).read_bytes()[11] for name in names} == {1}
+
+
+def test_an_outline_is_enough_for_the_next_increment(tmp_path):
+    grown(tmp_path, [more])
+    with BackupReader(IO(), str(tmp_path / "increment 0")) as reader:
+        (tmp_path / "outline").write_bytes(reader.outline())
+    with logdb.open(tmp_path / "grows") as db:
+        more(db)
+        db.backup(tmp_path / "third", base=tmp_path / "outline")
+    assert logs_stored(tmp_path / "third") < 20_000
+    logdb.restore([tmp_path / name for name in ("full", "increment 0", "third")], tmp_path / "again")
+    assert len(records(tmp_path / "again")["t-0"][1]) == 320
+
+
+def test_a_chain_whose_bytes_do_not_fit_is_refused(tmp_path, monkeypatch):
+    """The list of an increment continues another file than that of its base, or one that no backup has."""
+    true = backup_module._continued
+    for number, change in enumerate([{"size_bytes": 5000}, {"crc": 7}]):
+        monkeypatch.setattr(backup_module, "_continued", lambda *given, change=change: (found := true(*given)) and found._replace(**change))
+        (tmp_path / str(number)).mkdir()
+        with pytest.raises((BackupDamaged, CorruptionError), match=r"no file has|the CRC of the file"):
+            grown(tmp_path / str(number), [more])
+        assert not (tmp_path / str(number) / "restored").exists()
 
 
 def test_increments_onto_the_same_base_are_two_ends(db, tmp_path):
@@ -344,9 +433,7 @@ def test_a_base_that_was_made_anew(db, tmp_path):
         logdb.restore([tmp_path / "full", tmp_path / "second"], tmp_path / "restored")
 
 
-def test_a_reader_beside_the_writer(db, tmp_path):
-    with logdb.open(tmp_path / "db", mode="r") as reader, pytest.raises(ReadOnly, match="open for writing"):
-        reader.backup(tmp_path / "full")
+def test_a_directory_is_not_restored_beside_its_writer(db, tmp_path):
     with pytest.raises(ReadOnly, match="open for writing"):
         logdb.restore(tmp_path / "db", tmp_path / "restored")
     assert sorted(os.listdir(tmp_path)) == ["db"]

@@ -151,7 +151,7 @@ def test_bytes_of_any_kind(tmp_path):
 def test_a_newer_format_has_a_name_of_its_own(tmp_path):
     write(tmp_path / "backup")
     data = bytearray((tmp_path / "backup").read_bytes())
-    data[8:12] = (2).to_bytes(4, "big")
+    data[8:12] = (3).to_bytes(4, "big")
     data[12:16] = crc32c(bytes(data[:12])).to_bytes(4, "big")
     (tmp_path / "backup").write_bytes(data)
     with pytest.raises(UnsupportedFormat):

@@ -8,7 +8,7 @@ from logdb.codec.compression import ZSTD, compress
 from logdb.log.epochs import LeaderEpochs
 from logdb.meta import LogEntry, SegmentEntry, TopicEntry
 from logdb.store.copy import backup_list
-from logdb.store.copy.backup_list import ListedLog, Part
+from logdb.store.copy.backup_list import Continued, ListedLog, Part
 
 TOPIC = TopicEntry("trades", "id-1", 2, {"retention.ms": 1000})
 SEALED = (
@@ -36,6 +36,7 @@ FULL = ListedLog(
     sealed=SEALED,
     stored=frozenset({1}),
     parts=(Part("log", 250, 777, 1, True), Part("txnindex", 250, 34, 2, False), Part("snapshot", 260, 64, 3, True)),
+    continued=Continued(250, 700, 4),
 )
 EMPTY = ListedLog(topic=TOPIC, entry=LogEntry("trades", 1), epochs=LeaderEpochs(), sealed=(), stored=frozenset(), parts=())
 
@@ -111,10 +112,6 @@ def spoiled():
     for key in ("start_offset", "generation", "clean_offset", "segment_created_ms"):
         for value in (-1, 1 << 63, "0", 0.5, True, None):
             yield change((*log, key), value)
-    for value in (None, [250, 260], [250, 240, 0], [250, 260, 1 << 31], [240, 260, 777], [250, 260, 778], "end"):
-        yield change((*log, "end"), value)
-    for value in ([[0, 0], [0, 5]], [[-1, 0]], [[0, 0], [1, 300]], [[0]], [["a", "b"]], 7):
-        yield change((*log, "epochs"), value)
     for value in (
         [],
         [["log", 251, 777, 1, True]],
@@ -131,8 +128,14 @@ def spoiled():
     for column in backup_list.encode([FULL])["logs"][0]["sealed"]:
         for value in ([1], [1, 2, 3], [0, 1 << 63], [0, "1"], [0, -(1 << 62)], [0, None], 7):
             yield change((*log, "sealed", column), value)
-    for value in ([[0, 3]], [[2, 1]], [[-1, 1]], [[0]], [["a", 1]], [[0, 1 << 70]], 7):
-        yield change((*log, "stored"), value)
+    for key, values in {
+        "end": (None, [250, 260], [250, 240, 0], [250, 260, 1 << 31], [240, 260, 777], [250, 260, 778], "end"),
+        "epochs": ([[0, 0], [0, 5]], [[-1, 0]], [[0, 0], [1, 300]], [[0]], [["a", "b"]], 7),
+        "stored": ([[0, 3]], [[2, 1]], [[-1, 1]], [[0]], [["a", 1]], [[0, 1 << 70]], 7),
+        "continued": ([250, 778, 4], [100, 700, 4], [180, 4001, 4], [250, 0, 4], [250, 700, 1 << 32], [250, 700], [250, "700", 4], 7, {}),
+    }.items():
+        for value in values:
+            yield change((*log, key), value)
     for document in (None, [], {}, {"topics": []}, {"logs": []}, 7, "list"):
         yield pytest.param(document, id=f"document={document}")
 
