@@ -31,6 +31,7 @@ from logdb.errors import (
     UnknownPartition,
     UnknownTopic,
 )
+from logdb.handles import Handle
 from logdb.io import IO
 from logdb.log.log import Log
 from logdb.log.readable import ReadableLog
@@ -59,7 +60,7 @@ from logdb.store.writer import Writer
 T = TypeVar("T")
 
 
-class Store:
+class Store(Handle):
     """One directory, open.  Made by ``Store.open``.
 
     ``snapshot``: the content of ``SNAPSHOT``, if the directory is one.  The store is the ``log.host.Host`` of its logs.  For the

@@ -23,6 +23,7 @@ from logdb.client.producer.partitioner import Partitioner
 from logdb.client.producer.sender import Sender, SenderOptions
 from logdb.codec import Dispatcher, Route, SendFuture, compression
 from logdb.errors import Closed, CloseIncomplete, Forked, InvalidConfig, InvalidTransactionState, LogdbError, UnknownPartition
+from logdb.handles import Handle
 from logdb.io import IO
 from logdb.mistakes import checked_call
 from logdb.model import COMPRESSION_TYPES, Buffer, LogConfig, ProducerIdAndEpoch, RecordMetadata, TopicPartition
@@ -78,7 +79,7 @@ class ProducerOptions(TypedDict, total=False):
     interceptors: Iterable[Interceptor]
 
 
-class Producer(Dispatcher):
+class Producer(Handle, Dispatcher):
     """Sends records to topics.  Made by ``Database.producer``; a context manager that closes itself.
 
     Its options: ``help(logdb.ProducerOptions)``.  With a ``transactional_id`` it is a ``TransactionalProducer``.
