@@ -138,6 +138,7 @@ class Producer(Handle, Dispatcher):
         self._session, self._clock, self._batch_size, self._on_close = session, clock, batch_size, on_close
         self._configs: dict[str, LogConfig] = {}
         self._owner = os.getpid()
+        self._ended = False
         options = SenderOptions(
             acknowledged=str(acks) != "0",
             idempotent=enable_idempotence or transactional_id is not None,
@@ -313,10 +314,11 @@ class Producer(Handle, Dispatcher):
             CloseIncomplete: Records were not written in time; the error has their number.
             the error of the first record since the last flush that could not be written.
         """
-        if self._refusing in (_FORKED, _CLOSED):
+        if self._refusing == _FORKED or self._ended:
             return
         self._refusing = _CLOSED
         lost = self._sender.stop(timeout_ms)
+        self._ended = True  # a close that a Ctrl-C left is done again
         _producers.discard(self)
         if self._on_close is not None:
             self._on_close(self)
