@@ -15,6 +15,14 @@ class LogdbError(Exception):
 
     retriable = False
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """For pickle and copy.  Arguments of ``__init__`` are not kept: the copy gets the message and the attributes without it."""
+        return _restored, (type(self), self.args), self.__dict__
+
+
+def _restored(kind: type[LogdbError], args: tuple[object, ...]) -> LogdbError:
+    return kind.__new__(kind, *args)
+
 
 def release_frames(error: BaseException) -> None:
     """Clear the local variables in the traceback of ``error``, for an object that keeps the error: they may hold open files."""

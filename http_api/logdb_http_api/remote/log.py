@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 from logdb.client.batches import Batches
 from logdb.codec import Record, RecordIterator, arrow
 from logdb.errors import InvalidRecord, InvalidTimestamp, LogdbError, LogTruncated, OffsetOutOfRange, RecordTooLarge, UnknownTopic
+from logdb.handles import Handle
 from logdb.log.isolation import IsolationLevel
 from logdb.log.producers import Producer
 from logdb.mistakes import OF_THE_CALL, checked_call, wrong_type
@@ -45,7 +46,7 @@ _WAIT_MS_MAX = 10_000
 _STOP_LOOK_MS = 100  # how often a wait checks ``stop``
 
 
-class RemoteLog:
+class RemoteLog(Handle):
     """See ``requests.session.PartitionLog``."""
 
     def __init__(self, session: "RemoteSession", topic: str, partition: int, info: TopicInfo, batch_size: int) -> None:

@@ -25,6 +25,7 @@ from logdb.errors import (
     UnknownPartition,
     UnknownTopic,
 )
+from logdb.handles import Handle
 from logdb.io import IO
 from logdb.log.isolation import IsolationLevel
 from logdb.mistakes import wrong_type
@@ -83,7 +84,7 @@ _BY_METHODS = (topics.Changes, topics.Reports, topics.Verify, topics.Backup, top
 _LONG = (topics.Compact, topics.EnforceRetention, topics.Flush)
 
 
-class RemoteSession(Session):
+class RemoteSession(Handle, Session):
     """See ``requests.session.Session``."""
 
     io = IO()

@@ -20,6 +20,19 @@ def crc32c(buf: Buffer, crc: int = 0, /) -> int:
 def murmur2(key: Buffer, /) -> int:
     """Kafka's hash of a key, unsigned 32 bits; the partitioner masks its sign."""
 
+def record(
+    topic: str,
+    partition: int,
+    offset: int,
+    timestamp_ms: int,
+    key: bytes | None,
+    value: bytes | None,
+    headers: tuple[tuple[str, bytes | None], ...],
+    leader_epoch: int,
+    /,
+) -> Record:
+    """A record of its fields, for pickle and copy."""
+
 @final
 class Record:
     """One record; immutable, made by reading.  Equal and hashed by all its fields."""

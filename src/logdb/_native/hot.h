@@ -57,6 +57,7 @@ extern PyTypeObject Record_Type;
 
 /* A Record of the record r, whose batch says the rest; timestamp_ms is an int, origin the tuple (topic, partition). */
 PyObject *record_new(const record_view *r, int64_t offset, PyObject *timestamp_ms, int32_t leader_epoch, PyObject *origin);
+PyObject *hot_record(PyObject *module, PyObject *args); /* a record of its fields, as pickle and copy have them */
 int record_ready(void);
 
 /* ---------------------------------------------------------------- hot_arguments.c */

@@ -124,6 +124,8 @@ static int module_fill(PyObject *module)
 static PyMethodDef module_methods[] = {
     {"crc32c", METHOD(hot_crc32c), METH_FASTCALL, "crc32c(buf, crc=0, /) -> int\n\nCRC-32C of buf, continuing from crc."},
     {"murmur2", hot_murmur2, METH_O, "murmur2(key, /) -> int\n\nKafka's hash of a key, unsigned 32 bits; its sign is not masked."},
+    {"record", hot_record, METH_VARARGS,
+     "record(topic, partition, offset, timestamp_ms, key, value, headers, leader_epoch, /) -> Record\n\nFor pickle and copy."},
     {0},
 };
 

@@ -189,6 +189,53 @@ static PyObject *record_repr(PyObject *self)
     return text;
 }
 
+/* for pickle and copy: hot_record and its arguments */
+static PyObject *record_reduce(PyObject *self, PyObject *none)
+{
+    (void)none;
+    PyObject *fields = record_fields(self);
+    PyObject *module = fields != NULL ? PyImport_ImportModule("logdb._native._hot") : NULL;
+    PyObject *restore = module != NULL ? PyObject_GetAttrString(module, "record") : NULL;
+    PyObject *reduced = restore != NULL ? PyTuple_Pack(2, restore, fields) : NULL;
+    Py_XDECREF(restore);
+    Py_XDECREF(module);
+    Py_XDECREF(fields);
+    return reduced;
+}
+
+PyObject *hot_record(PyObject *module, PyObject *args)
+{
+    (void)module;
+    PyObject *topic, *partition, *timestamp_ms, *key, *value, *headers;
+    long long offset;
+    int leader_epoch;
+    if (!PyArg_ParseTuple(args, "OOLO!OOO!i:record", &topic, &partition, &offset, &PyLong_Type, &timestamp_ms, &key, &value,
+                          &PyTuple_Type, &headers, &leader_epoch))
+        return NULL;
+    if ((key != Py_None && !PyBytes_CheckExact(key)) || (value != Py_None && !PyBytes_CheckExact(value)))
+        return PyErr_Format(PyExc_TypeError, "key and value of a record must be bytes or None");
+    PyObject *origin = PyTuple_Pack(2, topic, partition);
+    record *r = origin != NULL ? record_allocate() : NULL;
+    if (r == NULL) {
+        Py_XDECREF(origin);
+        return NULL;
+    }
+    r->offset = offset;
+    r->timestamp_ms = Py_NewRef(timestamp_ms);
+    r->key = Py_NewRef(key);
+    r->value = Py_NewRef(value);
+    r->headers = Py_NewRef(headers);
+    r->origin = origin;
+    r->leader_epoch = leader_epoch;
+    r->header_count = (int32_t)PyTuple_GET_SIZE(headers);
+    return (PyObject *)r;
+}
+
+static PyMethodDef record_methods[] = {
+    {"__reduce__", record_reduce, METH_NOARGS, NULL},
+    {0},
+};
+
 static PyMemberDef record_members[] = {
     {"offset", T_LONGLONG, offsetof(record, offset), READONLY, NULL},
     {"timestamp_ms", T_OBJECT_EX, offsetof(record, timestamp_ms), READONLY, "milliseconds since 1970"},
@@ -215,6 +262,7 @@ PyTypeObject Record_Type = {
     .tp_repr = record_repr,
     .tp_hash = record_hash,
     .tp_richcompare = record_compare,
+    .tp_methods = record_methods,
     .tp_members = record_members,
     .tp_getset = record_getset,
 };

@@ -14,6 +14,7 @@ from logdb.broker.waiting import commit
 from logdb.codec import Record, RecordIterator, arrow, convert, split
 from logdb.codec.batch import BATCH_SIZE_BYTES_MAX, CODEC_MASK
 from logdb.errors import InvalidTopic
+from logdb.handles import Handle
 from logdb.log.epochs import EpochEnd
 from logdb.log.isolation import IsolationLevel, is_committed, without_aborted
 from logdb.log.reading import Lineage
@@ -34,7 +35,7 @@ def _size_bytes(parts: Iterable[Buffer | None]) -> int:
     return sum(map(len, filter(None, parts)))
 
 
-class AuthorizedLog:
+class AuthorizedLog(Handle):
     """``store.protocols.PartitionLog`` for the principal of a session."""
 
     def __init__(self, session: "AuthorizedSession", log: ReplicaLog) -> None:

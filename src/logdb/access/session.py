@@ -23,6 +23,7 @@ from logdb.broker.broker import Broker
 from logdb.broker.cluster_peers import OtherNodes
 from logdb.broker.metrics import Counts, Gauges, gauges
 from logdb.errors import AuthenticationFailed, Closed, LogdbError, NotAuthorized, NotCoordinator, NotLeaderOrFollower, UnknownTopic
+from logdb.handles import Handle
 from logdb.io import IO
 from logdb.model import BY_DEFAULT, INTERNAL_TOPICS, Buffer, ConfigValue, Durability, ExpiredRecords, ListChange, TopicInfo, TopicPartition
 from logdb.requests.acls import ANY
@@ -76,7 +77,7 @@ class Measurements(NamedTuple):
     gauges: Gauges
 
 
-class AuthorizedSession(Session):
+class AuthorizedSession(Handle, Session):
     """``requests.session.Session`` for one principal that calls from one address.
 
     A door makes one for each request, or for those of a connection that it carries out one after the other (``renew``).

@@ -10,9 +10,10 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Itera
 from itertools import islice
 from math import inf
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, get_args
 
 from logdb.errors import Closed
+from logdb.handles import Handle, refusing
 from logdb.pools import Pool
 
 P = ParamSpec("P")
@@ -60,8 +61,29 @@ class Threads:
         self._listeners.shutdown(wait=False)
 
 
-class Mirror(Generic[S]):
-    """An object of ``logdb`` and the threads that its methods are called in."""
+_RIGHT_CALLS = {
+    "__iter__": "a {} of logdb.aio is read by: async for … in …",
+    "__next__": "the next one of a {} of logdb.aio is: await anext(…)",
+    "__contains__": "`in` would block the event loop. Use: await {}.contains(key)",
+    "__len__": "len() and bool() would block the event loop. Use: await {}.count()",
+    "__enter__": "a {} of logdb.aio is entered by: async with …",
+    "__exit__": "a {} of logdb.aio is entered by: async with …",
+}
+"""What stands in the error for the synchronous habit, by special method."""
+
+
+class Mirror(Handle, Generic[S]):
+    """An object of ``logdb`` and the threads that its methods are called in.
+
+    A special method that the synchronous class has, and that would wait, raises TypeError with the right call.
+    """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        (sync,) = [get_args(base)[0] for base in getattr(cls, "__orig_bases__", ()) if get_args(base)] or [object]
+        for name, call in _RIGHT_CALLS.items():
+            if hasattr(sync, name) and not hasattr(cls, name):
+                setattr(cls, name, refusing(call))
 
     def __init__(self, sync: S, threads: Threads) -> None:
         self._sync, self._threads = sync, threads
@@ -105,8 +127,10 @@ class Closing(Protocol):
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
 
 
-class Opening(Generic[C]):
+class Opening(Handle, Generic[C]):
     """An object that is being opened: ``async with`` it, or ``await`` it."""
+
+    __enter__ = __exit__ = __iter__ = refusing("use: async with … as x, or x = await …")
 
     def __init__(self, make: Callable[[], Coroutine[Any, Any, C]]) -> None:
         self._make, self._made = make, contextlib.AsyncExitStack()

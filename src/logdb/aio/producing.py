@@ -12,10 +12,11 @@ from logdb.aio.mirror import Mirror, P, Threads, Wake, in_thread
 from logdb.client.producer import producer as producers
 from logdb.client.producer import transaction as transactions
 from logdb.codec import SendFuture as SyncSendFuture
+from logdb.handles import Handle
 from logdb.model import RecordMetadata
 
 
-class SendFuture:
+class SendFuture(Handle):
     """What becomes of a record that was sent: ``metadata = await future``, as often as wanted, or not at all."""
 
     __slots__ = ("_sync",)

@@ -68,6 +68,7 @@ from logdb.errors import (
     UnknownPartition,
     UnknownTopic,
 )
+from logdb.handles import Handle
 from logdb.io import IO
 from logdb.log.isolation import IsolationLevel
 from logdb.model import (
@@ -114,7 +115,7 @@ _METADATA_WAIT_S = 10.0
 _PRODUCER_ID_COUNT = 1_000  # reserved at once; a close loses those that are left
 
 
-class Broker:
+class Broker(Handle):
     """The local session on a store; ``requests.session.Session`` says what each call does.
 
     The method that carries out a request has the request's name, and its fields as arguments.

@@ -22,7 +22,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from typing import Any, Generic, TypeVar
 
 from logdb.broker.replay import replay
@@ -70,9 +70,10 @@ class Shard(Generic[C]):
     ``_recovered``       load                           both locks              always; True: replayed, and recovery is accepted
     ``_replayed_offset`` load, query of a reader        ``_lock``               always; -1: nothing is replayed
     ``_accepted_offset`` accept                         ``_lock``               at any time a lower bound: answers wait for it
-    ``_waiting``         submit, answers, cancel        pop is atomic           a ticket is answered by the thread that pops it
+    ``_waiting``         submit, answers, cancel        pop is atomic           the first answer of a ticket stands
     ``_appending``       append,                        ``_lock``               None: every record of the log is accepted
                          ``_finish_failed_write``
+    ``_accepting``       accept                         ``_lock``               None: no accept was interrupted
     ``_deferred``        accept, append                 ``_lock``               always; accepted records that the log lacks
     ``_defers``          accept, fire                   ``_lock``               True: a timer will append the deferred records
     ``_pending``         accept, ``_publish``           popleft is atomic       always; accepted effects whose actions have not begun
@@ -116,6 +117,7 @@ class Shard(Generic[C]):
         self._replayed_offset, self._accepted_offset = -1, 0
         self._waiting: dict[int, Future[Any]] = {}
         self._appending: tuple[Effects, int] | None = None  # not accepted; in the log from that offset on, or kept by it
+        self._accepting: tuple[Effects, int] | None = None  # effects, and the offset of their records
         self._deferred: list[StateRecord] = []
         self._defers = False
         self._pending: deque[Effects] = deque()
@@ -198,19 +200,27 @@ class Shard(Generic[C]):
         if not self._ready:
             self.load()
         answer: Reply | Future[Any]
-        with self._lock:
-            effects = self._step(event)
-            for answer in effects.replies:
-                if answer.ticket == event.ticket:
-                    break
-            else:
-                answer = self._waiting[event.ticket] = Future()
+        effects = None
         try:
+            with self._lock:
+                effects = self._step(event)
+                for answer in effects.replies:
+                    if answer.ticket == event.ticket:
+                        break
+                else:
+                    answer = self._waiting[event.ticket] = Future()
             self._finish(effects)
-        except LogdbError:
+        except BaseException as error:
             self._waiting.pop(event.ticket, None)
+            if effects is not None and not isinstance(error, LogdbError):
+                self._leave(effects)
             raise
         return answer
+
+    def _leave(self, effects: Effects) -> None:
+        """A Ctrl-C has come out of a call that had accepted its effects: others may wait for their replies."""
+        self._pending.append(Effects(replies=effects.replies, sync=effects.sync))
+        self._timers.set((self, _RETRY), RETRY_MS)
 
     def handle(self, event: Any) -> None:
         """Handle an event that has no reply."""
@@ -277,7 +287,9 @@ class Shard(Generic[C]):
         """Answer the requests that wait with ``error``."""
         with contextlib.suppress(KeyError):  # other threads answer, too
             while True:
-                self._waiting.popitem()[1].set_exception(error)
+                future = self._waiting.popitem()[1]
+                with contextlib.suppress(InvalidStateError):
+                    future.set_exception(error)
 
     def _check_not_ended(self) -> None:
         if self._ended is not None:
@@ -296,13 +308,18 @@ class Shard(Generic[C]):
             LogdbError: The records could not be written; the requests that the effects answer get this error.
         """
         with self._lock:
-            if self._ended is not None or self._failed is not None or self._appending is not None or self._unnoted:
+            if self._ended is not None or self._failed is not None or self._appending or self._accepting or self._unnoted:
                 self._finish_failed_write()
-            effects = self._coordinator.handle(event, self._clock())
-            if effects.records and not effects.deferred:
-                self._write(effects)
-            else:
-                self._accept(effects, 0)
+            try:
+                effects = self._coordinator.handle(event, self._clock())
+                if effects.records and not effects.deferred:
+                    self._write(effects)
+                else:
+                    self._accept(effects, 0)
+            except BaseException as error:
+                if not isinstance(error, LogdbError):  # a Ctrl-C: what it left undone is done soon
+                    self._timers.set((self, _RETRY), RETRY_MS)
+                raise
             return effects
 
     def _write(self, effects: Effects) -> None:
@@ -330,16 +347,22 @@ class Shard(Generic[C]):
         self._appending = None
 
     def _accept(self, effects: Effects, offset: int) -> None:
-        if effects.deferred:
-            self._deferred += effects.records
-            if not self._defers:
-                self._defers = True
-                self._timers.set((self, _DEFERRED), _DEFER_MS)
+        """After an interruption anywhere it is called again with the same effects, by ``_finish_failed_write``.
+
+        So what must not be done twice comes last, and calls nothing: a signal handler cannot raise there.
+        """
+        self._accepting = effects, offset
         self._coordinator.accept(effects, offset)
-        if effects.actions:
-            self._pending.append(effects)
         for timer in effects.timers:
             self._timers.set((self, timer.key), timer.delay_ms)
+        if effects.deferred and not self._defers:
+            self._timers.set((self, _DEFERRED), _DEFER_MS)
+            self._defers = True
+        if effects.deferred:
+            self._deferred += effects.records
+        if effects.actions:
+            self._pending += (effects,)
+        self._accepting = None
 
     def _append(self, effects: Effects) -> None:
         """Write the records; ``_publish`` waits for the commit, which others may share."""
@@ -364,7 +387,12 @@ class Shard(Generic[C]):
             self.log.flush(sync=False)
             if self.log.end_offset > offset - len(self._deferred):  # an interrupted append may have come to nothing
                 self._appended(effects, offset)
+                self._leave(effects)
             self._appending = None
+        if self._accepting is not None:
+            effects, offset = self._accepting
+            self._accept(effects, offset)
+            self._leave(effects)
         while self._unnoted:  # they have no records
             effects = self._coordinator.handle(self._unnoted.popleft(), self._clock())
             self._accept(effects, 0)
@@ -399,8 +427,9 @@ class Shard(Generic[C]):
                 sync |= accepted.sync
                 actions += accepted.actions
             self.log.commit_to(self._accepted_offset, sync=sync, leader_epoch=self.epoch, go_on=self._check_may_wait)
-            if effects.replies and self._waiting:
-                self._answer(effects)
+            for accepted in (*pending, effects):
+                if accepted.replies and self._waiting:
+                    self._answer(accepted)
         except BaseException as error:
             self._pending.extendleft(reversed(pending))
             if isinstance(error, LogdbError):
@@ -452,13 +481,15 @@ class Shard(Generic[C]):
     def _answer(self, effects: Effects, error: LogdbError | None = None) -> None:
         """Give replies to the futures of waiting requests."""
         for ticket, result in effects.replies:
-            future = self._waiting.pop(ticket, None)
+            future = self._waiting.get(ticket)
             if future is None:
                 continue
-            if error is not None or isinstance(result, LogdbError):
-                future.set_exception(error or result)
-            else:
-                future.set_result(result)
+            with contextlib.suppress(InvalidStateError):  # another thread answers it, too
+                if error is not None or isinstance(result, LogdbError):
+                    future.set_exception(error or result)
+                else:
+                    future.set_result(result)
+            self._waiting.pop(ticket, None)
 
 
 def fire(key: Any) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from logdb.errors import GroupNotEmpty, InvalidGroup, InvalidMessage, OffsetOutOfRange, UnknownGroup, UnknownPartition, UnknownTopic
+from logdb.handles import Handle
 from logdb.mistakes import checked_call
 from logdb.model import OffsetAndMetadata, Partition, TopicPartition, partition_of, positions_of
 
@@ -28,7 +29,7 @@ class GroupOffset(NamedTuple):
     member: "MemberInfo | None"
 
 
-class Administration(ABC):
+class Administration(Handle, ABC):
     """The methods of ``Database`` for groups and transactions."""
 
     @property

@@ -164,17 +164,19 @@ def open_database(
     """The database in a directory; see ``client.opening``."""
     if offsets_retention_minutes is not None and offsets_retention_minutes < 1:
         raise ValueError(f"offsets_retention_minutes {offsets_retention_minutes}: allowed is a whole number, 1 or more, or None")
-    return LocalDatabase(
-        Store.open(
-            path,
-            mode=mode,
-            durability=durability,
-            batch_size=batch_size,
-            linger_ms=linger_ms,
-            retention_check_interval_ms=retention_check_interval_ms,
-            cleaner_bytes_per_second=cleaner_bytes_per_second,
-            io=io,
-            clock=clock,
-        ),
-        offsets_retention_minutes,
+    store = Store.open(
+        path,
+        mode=mode,
+        durability=durability,
+        batch_size=batch_size,
+        linger_ms=linger_ms,
+        retention_check_interval_ms=retention_check_interval_ms,
+        cleaner_bytes_per_second=cleaner_bytes_per_second,
+        io=io,
+        clock=clock,
     )
+    try:
+        return LocalDatabase(store, offsets_retention_minutes)
+    except BaseException:  # also a Ctrl-C, which leaves the caller no handle
+        store.close()
+        raise

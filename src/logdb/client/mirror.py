@@ -39,6 +39,7 @@ from logdb.errors import (
     UnknownPartition,
     UnknownTopic,
 )
+from logdb.handles import Handle
 from logdb.model import IN_SYNC_MIN, INTERNAL_TOPICS, MIRROR_OF, OffsetAndMetadata, TopicInfo, TopicPartition
 from logdb.requests.session import Session
 from logdb.store.protocols import PartitionLog
@@ -68,7 +69,7 @@ class Committed(NamedTuple):
     ends: Mapping[TopicPartition, int]
 
 
-class Mirror:
+class Mirror(Handle):
     """Topics of ``source`` that match one of ``patterns``, and the groups that read them, into ``target``.
 
     | field        | who changes it | when it may be trusted                                          |

@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 
 from logdb.access.credentials import ITERATION_COUNT, MECHANISMS, new_token, scram_credential, token_hash
 from logdb.errors import InsecureConnection, InvalidSecurity
+from logdb.handles import Handle
 from logdb.requests.acls import Acl, AclFilter
 from logdb.requests.users import Credentials, CredentialStore, Mechanism, ScramCredential, TokenInfo, Users
 
 TOKEN_EXPIRES_IN_MS = 90 * 86_400_000
 
 
-class SecurityAdmin:
+class SecurityAdmin(Handle):
     """Users, tokens, ACLs and quotas; made by ``Database.security``.
 
     A password is hashed here, and a token made here: neither is stored, nor sent to a server.  A reader of the hash on its way could

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from logdb.broker.watch import by_name, differences
+from logdb.handles import Handle, refusing
 from logdb.model import INTERNAL_TOPICS, ClusterEvent, TopicEvent
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ _WAIT_MS_MAX = 10_000
 _STOP_WAIT_MS_MAX = 100  # between two checks for a stop
 
 
-class Watch:
+class Watch(Handle):
     """An iterator of changes.  Made by ``Database.watch``; for one thread at a time."""
 
     def __init__(self, session: "Session", *, timeout_ms: int | None, stop: threading.Event | None, internal: bool, cluster: bool) -> None:
@@ -31,6 +32,8 @@ class Watch:
         self._known = by_name(session.topics(internal=True))
         self._nodes = KnownNodes(session.cluster_nodes()) if cluster else None
         self._news: deque[TopicEvent | ClusterEvent] = deque()
+
+    __contains__ = refusing("`in` would wait for the changes of this {}. Use: for event in …")
 
     def __iter__(self) -> Self:
         return self

@@ -12,7 +12,6 @@ turns in one thread of the process: a few KiB may demand 64 MiB, from many clien
 import os
 import struct
 from collections.abc import Iterator
-from functools import cache
 from typing import Any, NamedTuple, cast
 
 from logdb._native import ffi, lib
@@ -51,13 +50,18 @@ _OF_THE_WAY = (Status.SHORT, Status.ZERO, Status.LENGTH, Status.CRC)  # what a f
 HELD_BYTES_MAX = 2 << 20
 
 
-@cache
-def _large() -> Pool:
+class _LargeBatches:
     """The one thread for what codecs have to hold beyond that: malloc keeps memory for each thread that took much."""
-    return Pool(1, "logdb-large-batch")
+
+    def __init__(self) -> None:
+        self.renew()
+
+    def renew(self) -> None:
+        self.pool = Pool(1, "logdb-large-batch")
 
 
-os.register_at_fork(after_in_child=_large.cache_clear)
+_large_batches = _LargeBatches()
+os.register_at_fork(after_in_child=_large_batches.renew)
 
 
 class Produced(NamedTuple):
@@ -147,7 +151,7 @@ def _walk_compressed(image: memoryview, batch: Any, position: int, size_bytes_ma
     try:
         if compression.held_bytes(batch.attributes & CODEC_MASK, image[HEADER_SIZE_BYTES:]) <= HELD_BYTES_MAX:
             return _walk_pieces(image, batch, size_bytes_max, keys_required)
-        return cast(int, _large().submit(_walk_pieces, image, batch, size_bytes_max, keys_required).result())
+        return cast(int, _large_batches.pool.submit(_walk_pieces, image, batch, size_bytes_max, keys_required).result())
     except InvalidBatch as error:
         raise InvalidBatch(position, error.reason) from None
 

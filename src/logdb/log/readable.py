@@ -25,6 +25,7 @@ from logdb.errors import (
     OffsetOutOfRange,
     UnknownLeaderEpoch,
 )
+from logdb.handles import Handle
 from logdb.log import reading
 from logdb.log.epochs import EpochEnd, LeaderEpochs
 from logdb.log.host import Captured, Host
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 _FOLLOW_WAIT_MS_MAX = 50
 
 
-class ReadableLog:
+class ReadableLog(Handle):
     """A log that publishes views, for its readers.
 
     | field                  | who changes it                        | under which lock | when it may be trusted               |

@@ -9,9 +9,14 @@
 
 A type is decoded in two steps: msgspec decodes what ``form`` says, within the bounds of the types, and what it has decoded is made the
 value.  How large and how deep a document may be is the door's to say.
+
+Threading: any thread.  msgspec keeps what it knows of a struct type at the type, and fills it in without a lock when the type is first
+used.  Two threads that do this at once crash the process.  So ``_making`` is held while a decoder is made.  The decoder completes the
+type and all types in it.  A type reaches msgspec only after that.
 """
 
 import operator
+import threading
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,6 +25,8 @@ from math import isfinite
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
+
+from logdb.threads import renewed
 
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _PLAIN: dict[Any, Any] = {int: Int64, float: Int64 | float, object: str | Int64 | float | bool | None}
@@ -50,8 +57,8 @@ def decode_answer(kind: Any, data: "bytes | bytearray | memoryview") -> Any:
 
 def convert(kind: Any, value: Any) -> Any:
     """As ``decode``, of a document that is parsed already."""
-    wanted, make = form(kind)
-    return make(msgspec.convert(value, wanted))
+    decoder, make = _decoder(kind, strict=True)
+    return make(msgspec.convert(value, decoder.type))
 
 
 class Form(NamedTuple):
@@ -133,8 +140,9 @@ def _form_of_either(kinds: Sequence[Any], *, strict: bool) -> Form:
 
 @cache
 def _decoder(kind: Any, *, strict: bool) -> "tuple[msgspec.json.Decoder[Any], Callable[[Any], Any]]":
-    wanted, make = form(kind, strict=strict)
-    return msgspec.json.Decoder(wanted), make
+    with _making:
+        wanted, make = form(kind, strict=strict)
+        return msgspec.json.Decoder(wanted), make
 
 
 def _as_is(value: Any) -> Any:
@@ -162,5 +170,6 @@ def _plain(value: Any) -> Any:
     return [_plain(part) for part in value]
 
 
+_making = renewed(threading.RLock())
 _ENCODED = {str, int, bool, bytes, bytearray, memoryview, type(None)}
 _encoder = msgspec.json.Encoder()

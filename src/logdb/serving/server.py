@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Protocol, Self, TypeAlias, runtime_checkable
 from logdb.access.access_control import AccessControl
 from logdb.access.authentication import Identity
 from logdb.errors import InsecureAddress, InvalidCertificate, missing_package
+from logdb.handles import Handle
 from logdb.serving.connection_slots import ConnectionSlot
 from logdb.serving.limits import Limits
 from logdb.serving.resources import ServerShares
@@ -101,7 +102,7 @@ class DoorType(Protocol):
         """A door that is not open yet; ``address`` empty: it does not listen."""
 
 
-class Server:
+class Server(Handle):
     """Doors of one database.
 
     A client may come to any of its addresses: a door gives a connection on which another protocol is spoken to that one's door, at its

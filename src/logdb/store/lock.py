@@ -257,12 +257,12 @@ class LockFile:
             _mark(fd, fcntl.F_WRLCK)
             lock = LockFile(io, path, fd)
             check_format(path, lock.previous)
+            _held[id(lock)] = lock
         except BaseException as error:
             close(io, path, fd)
             if isinstance(error, OSError):
                 raise _write_error(path, error) from error
             raise
-        _held[id(lock)] = lock
         return lock
 
     def mark_open(self) -> None:

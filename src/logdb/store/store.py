@@ -31,6 +31,7 @@ from logdb.errors import (
     UnknownPartition,
     UnknownTopic,
 )
+from logdb.handles import Handle
 from logdb.io import IO
 from logdb.log.log import Log
 from logdb.log.readable import ReadableLog
@@ -59,7 +60,7 @@ from logdb.store.writer import Writer
 T = TypeVar("T")
 
 
-class Store:
+class Store(Handle):
     """One directory, open.  Made by ``Store.open``.
 
     ``snapshot``: the content of ``SNAPSHOT``, if the directory is one.  The store is the ``log.host.Host`` of its logs.  For the
@@ -100,23 +101,31 @@ class Store:
             self.log, self.own_log = tails.log, tails.own_log
         else:
             opened = opening.open_for_writing(io, path, replicated=replicated)
-            self._state = share(opened.catalogue, lock_file=opened.lock_file, clean=opened.clean)
-            self._writer = Writer(
-                self._state,
-                self,
-                opened,
-                linger_ms=linger_ms,
-                retention_check_interval_ms=retention_check_interval_ms,
-                cleaner_bytes_per_second=cleaner_bytes_per_second,
-                scrub_bytes_per_second=scrub_bytes_per_second,
-                replicated=replicated,
-            )
-            self.wake_writer, self.wake_syncer = self._writer.flusher.wake_writer, self._writer.flusher.wake_syncer
-            self.log = self._writer.logs.log
+            try:
+                self._state = share(opened.catalogue, lock_file=opened.lock_file, clean=opened.clean)
+                self._writer = Writer(
+                    self._state,
+                    self,
+                    opened,
+                    linger_ms=linger_ms,
+                    retention_check_interval_ms=retention_check_interval_ms,
+                    cleaner_bytes_per_second=cleaner_bytes_per_second,
+                    scrub_bytes_per_second=scrub_bytes_per_second,
+                    replicated=replicated,
+                )
+                self.wake_writer, self.wake_syncer = self._writer.flusher.wake_writer, self._writer.flusher.wake_syncer
+                self.log = self._writer.logs.log
+            except BaseException:  # also a Ctrl-C
+                opened.close()
+                raise
         self.transaction_lock, self.open_logs = self._state.transaction_lock, self._state.logs
         self.check_open, self.check_writable = self._state.check_open, self._state.check_writable
         if self._writer is not None:
-            self._writer.begin()
+            try:
+                self._writer.begin()
+            except BaseException:
+                self._writer.release()
+                raise
 
     @staticmethod
     def open(

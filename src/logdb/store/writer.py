@@ -89,6 +89,10 @@ class Writer:
 
     # ------------------------------------------------------------ opening and closing
 
+    def release(self) -> None:
+        """Give the directory back after an opening that failed."""
+        self._opened.close()
+
     def begin(self) -> None:
         """Finish the intents of the last writer, and start the threads that have work.
 

@@ -1,6 +1,8 @@
 """What becomes no value of a type, and what the refusal names; what does is in test_requests.py."""
 
 import json
+import subprocess
+import sys
 import typing
 from typing import Any
 
@@ -74,3 +76,31 @@ def test_one_of_several_named_tuples():
     for wrong in ({"kind": "topic_created"}, {"kind": "other", "node": 1}, {"kind": "broker_left", "node": 1, "more": 1}):
         with pytest.raises(msgspec.ValidationError):
             coding.decode(kind, json.dumps([wrong]).encode())
+
+
+FIRST_USES = """
+import sys, threading
+from typing import NamedTuple
+from logdb.requests import coding
+sys.setswitchinterval(1e-6)
+for number in range(100):
+    names = [f"f{i}" for i in range(20)]
+    Inner = NamedTuple(f"Inner{number}", [(name, int) for name in names])
+    Outer = NamedTuple(f"Outer{number}", [("one", Inner), ("many", list[Inner]), ("more", dict[str, Inner])])
+    said = dict.fromkeys(names, 1)
+    value = {"one": said, "many": [said], "more": [["a", said]]}
+    inner = Inner(**said)
+    wanted, data, got = Outer(inner, [inner], {"a": inner}), coding.encode(Outer(inner, [inner], {"a": inner})), []
+    uses = [lambda: coding.decode(Outer, data), lambda: coding.decode_answer(Outer, data), lambda: coding.convert(Outer, value)] * 2
+    barrier = threading.Barrier(len(uses))
+    threads = [threading.Thread(target=lambda use: (barrier.wait(), got.append(use())), args=(use,)) for use in uses]
+    for thread in threads: thread.start()
+    for thread in threads: thread.join()
+    assert got == [wanted] * len(uses), (number, got)
+"""
+
+
+def test_threads_that_decode_a_type_for_the_first_time_at_once():
+    """msgspec crashes the process where several threads begin with a type: this runs in another one."""
+    done = subprocess.run([sys.executable, "-c", FIRST_USES], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -26,6 +26,7 @@ from logdb.client.consumer.membership import GroupMetadata, Membership
 from logdb.client.consumer.subscription import CheckInterval, Subscription
 from logdb.client.records import AnyRecord
 from logdb.errors import Closed, Forked, IllegalGeneration, InvalidGroup, NotAssigned, RebalanceInProgress, UnknownTopic, UnstableOffsets
+from logdb.handles import Handle, refusing
 from logdb.mistakes import checked_call, explained
 from logdb.model import OffsetAndMetadata, Partition, TopicPartition, partition_of
 from logdb.requests.session import Session
@@ -37,7 +38,7 @@ _ITERATION_WAIT_MS = 1_000
 _DISK_WAIT_MS = 10
 
 
-class Consumer:
+class Consumer(Handle):
     """Reads partitions of topics, alone or as a member of a group.  Made by ``Database.consumer``; a context manager that closes itself.
 
     Either ``subscribe`` or ``assign`` says which partitions.  Then ``poll``, or iterate:
@@ -232,6 +233,8 @@ class Consumer:
                 return {}
             self._wait(deadline_ms - now_ms)
             now_ms = self._monotonic_ms()
+
+    __contains__ = refusing("`in` would read the records of this {}. Use its assignment() for partitions, a for loop for records")
 
     def __iter__(self) -> Iterator[AnyRecord]:
         """Records one after the other, waiting for more; ends after ``iteration_timeout_ms`` without one, or a ``close``.

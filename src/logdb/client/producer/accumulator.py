@@ -47,6 +47,7 @@ class Delivery(codec.Delivery):
         self.last_error: LogdbError | None = None
         self.kept: range | None = None  # offsets that the log gave the records, though it could not write them yet
         self.awaited = self.finished = False  # finished: its callbacks were called and its memory is free
+        self.outcome: tuple[int, int, BaseException | None] | None = None  # what ``settle`` was first called with
         self._settled: threading.Event | None = None
         self._owner = os.getpid()
 
@@ -58,6 +59,9 @@ class Delivery(codec.Delivery):
             timestamp_ms: The log's append time; -1: the records keep their own.
             error: Why the records were not written; then the other two are -1.
         """
+        if self.outcome is None:  # else an exception from outside left the first call
+            self.outcome = base_offset, timestamp_ms, error
+        base_offset, timestamp_ms, error = self.outcome
         if self.stamped is not None:
             if isinstance(self.stamped, memoryview):
                 self.stamped.release()
@@ -124,11 +128,16 @@ class Accumulator(codec.Accumulator):
         return self._pending_count + sum(delivery.record_count for delivery in self.ready)
 
     def seal(self) -> Delivery | None:
-        """Seal the open buffer; returns the last delivery that waits now."""
-        sealed = self._seal()
-        if sealed is not None:
-            assert isinstance(sealed, Delivery)
-            self.ready.append(sealed)
+        """Seal the open buffer; returns the last delivery that waits now.
+
+        If an exception from outside leaves it, the delivery is ready and may be open; the next call seals it.
+        """
+        opened = self._open
+        if opened is not None:
+            assert isinstance(opened, Delivery)
+            if not (self.ready and self.ready[-1] is opened):
+                self.ready.append(opened)
+            self._seal()
         return self.ready[-1] if self.ready else None
 
     def sequence(self, delivery: Delivery, producer: ProducerIdAndEpoch) -> int:

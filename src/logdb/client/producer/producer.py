@@ -23,6 +23,7 @@ from logdb.client.producer.partitioner import Partitioner
 from logdb.client.producer.sender import Sender, SenderOptions
 from logdb.codec import Dispatcher, Route, SendFuture, compression
 from logdb.errors import Closed, CloseIncomplete, Forked, InvalidConfig, InvalidTransactionState, LogdbError, UnknownPartition
+from logdb.handles import Handle
 from logdb.io import IO
 from logdb.mistakes import checked_call
 from logdb.model import COMPRESSION_TYPES, Buffer, LogConfig, ProducerIdAndEpoch, RecordMetadata, TopicPartition
@@ -78,7 +79,7 @@ class ProducerOptions(TypedDict, total=False):
     interceptors: Iterable[Interceptor]
 
 
-class Producer(Dispatcher):
+class Producer(Handle, Dispatcher):
     """Sends records to topics.  Made by ``Database.producer``; a context manager that closes itself.
 
     Its options: ``help(logdb.ProducerOptions)``.  With a ``transactional_id`` it is a ``TransactionalProducer``.
@@ -137,6 +138,7 @@ class Producer(Dispatcher):
         self._session, self._clock, self._batch_size, self._on_close = session, clock, batch_size, on_close
         self._configs: dict[str, LogConfig] = {}
         self._owner = os.getpid()
+        self._ended = False
         options = SenderOptions(
             acknowledged=str(acks) != "0",
             idempotent=enable_idempotence or transactional_id is not None,
@@ -312,10 +314,11 @@ class Producer(Dispatcher):
             CloseIncomplete: Records were not written in time; the error has their number.
             the error of the first record since the last flush that could not be written.
         """
-        if self._refusing in (_FORKED, _CLOSED):
+        if self._refusing == _FORKED or self._ended:
             return
         self._refusing = _CLOSED
         lost = self._sender.stop(timeout_ms)
+        self._ended = True  # a close that a Ctrl-C left is done again
         _producers.discard(self)
         if self._on_close is not None:
             self._on_close(self)

@@ -12,6 +12,9 @@ has it; later records are sent under a new producer id, or, in a transaction, no
 
 Threading: ``lock`` guards all state.  The session and callbacks are called without it, by one thread at a time: the sender's, or
 one that commits while that is idle.
+
+Interruption: an exception of a signal handler (Ctrl-C) may leave the application's thread at any call, never between two statements
+that call nothing.  So a step that must be whole calls nothing, or undoes itself, or is done again by the sender's thread.
 """
 
 import contextlib
@@ -90,15 +93,20 @@ class Sender:
             self._release(size_bytes)
             return None
         try:
-            if self._thread is None:
-                self._thread = started(self._name, self._run)
-        except RuntimeError:  # no thread could be started
+            self._ensure_thread()
+            now = self._io.monotonic_ms()
+            delivery = Delivery(*accumulator.partition, now, self._options.acknowledged)
+            self._wake(0 if accumulator.ready else now + self._options.linger_ms)
+        except BaseException:  # also a Ctrl-C
             self._release(size_bytes)
             raise
-        self._active[accumulator], self._has_begun = None, True
-        now = self._io.monotonic_ms()
-        self._wake(0 if accumulator.ready else now + self._options.linger_ms)
-        return Delivery(*accumulator.partition, now, self._options.acknowledged)
+        self._active[accumulator], self._has_begun = None, True  # calls nothing until the accumulator has the delivery
+        return delivery
+
+    def _ensure_thread(self) -> None:
+        """Start the thread, or another one in place of a dead one; with ``lock`` held."""
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = started(self._name, self._run)
 
     def _wake(self, at_ms: int) -> None:
         """Wake the thread at that time; with ``lock`` held."""
@@ -214,6 +222,8 @@ class Sender:
     def _wait_for(self, deliveries: list[Delivery], timeout_ms: int | None) -> bool:
         """Wait until these deliveries are finished; False if the time is over first."""
         until = None if timeout_ms is None else self._io.monotonic_ms() + timeout_ms
+        if deliveries:
+            self._ensure_thread()
         for delivery in deliveries:
             delivery.awaited = True
             while not delivery.finished:
@@ -226,6 +236,10 @@ class Sender:
     # ------------------------------------------------------------ sending
 
     def _run(self) -> None:
+        with self.lock:
+            if self._thread is not None and self._thread.is_alive() and self._thread is not threading.current_thread():
+                return  # a Ctrl-C came out of the start of this thread, and another one was started
+            self._thread = threading.current_thread()
         while due := self._due():
             if self._options.transactional_id is not None:
                 self._send_together(due)
@@ -256,6 +270,7 @@ class Sender:
                     self._sending = None
                     if self._active or self._stopping:
                         self._work.notify()
+                    self._finished.notify_all()
 
     def _due(self) -> list[Accumulator]:
         """Wait for accumulators with something to write; empty: everything is written and no more comes."""
@@ -270,7 +285,7 @@ class Sender:
                 times = {accumulator: self._due_ms(accumulator) for accumulator in self._active}
                 due = [accumulator for accumulator, at in times.items() if at <= now]
                 for accumulator in due:
-                    if not accumulator.ready:
+                    if not accumulator.ready or accumulator.ready[0] is accumulator._open:
                         accumulator.seal()
                 if due or (self._stopping and not times):
                     self._sending = threading.get_ident() if due else None
@@ -302,8 +317,10 @@ class Sender:
         """Try, fail or postpone the oldest delivery of a partition."""
         delivery, now = accumulator.ready[0], self._io.monotonic_ms()
         try:
-            self._check(delivery, now)
-            offsets = self._produce(accumulator, delivery)
+            offsets = range(0)
+            if delivery.outcome is None:
+                self._check(delivery, now)
+                offsets = self._produce(accumulator, delivery)
         except Exception as error:  # noqa: BLE001 -- any error: the futures get it, and the thread continues
             self._fail(accumulator, delivery, error, now)
         else:
@@ -316,8 +333,9 @@ class Sender:
         answers: dict[TopicPartition, range | Exception] = {}
         for accumulator, delivery in tried.items():
             try:
-                self._check(delivery, now)
-                if delivery.record_count:
+                if delivery.outcome is None:
+                    self._check(delivery, now)
+                if delivery.record_count and delivery.outcome is None:
                     stamped[accumulator.partition] = self._stamped(accumulator, delivery)
             except Exception as error:  # noqa: BLE001 -- as in ``_send``
                 answers[accumulator.partition] = error
@@ -391,8 +409,13 @@ class Sender:
         return -1
 
     def _finish(self, accumulator: Accumulator, delivery: Delivery, offsets: range, error: Exception | None) -> None:
-        """Report the result of a delivery, and continue with the next one."""
-        if error is not None:
+        """Report the result of a delivery, and continue with the next one.
+
+        If an exception from outside leaves it, the thread calls it again; the first result of the delivery stands.
+        """
+        if delivery.outcome is not None:
+            error = delivery.outcome[2]
+        elif error is not None:
             if self._options.transactional_id is None:
                 self._producer = None  # it is unknown whether the sequence has a gap
             if not self._options.acknowledged:
@@ -401,15 +424,17 @@ class Sender:
         delivery.settle(offsets.start, self._append_time(accumulator, offsets) if is_stamped else -1, error)
         with self.lock:
             accumulator.retry_at_ms = 0
-            if len(accumulator.ready) == 1 and accumulator.opened_ms is None:
-                del self._active[accumulator]
-            accumulator.ready.popleft()
             if error is not None and self._options.acknowledged:
                 self._failure = self._failure or error
                 if self._options.transactional_id is not None and self._given_up is None:
                     self._given_up = TransactionAborted(f"a record of the transaction could not be written: {error}")
                     self._given_up.__cause__ = error
-            delivery.finished = True
+            is_last, size_bytes = len(accumulator.ready) == 1 and accumulator.opened_ms is None, delivery.size_bytes
+            delivery.finished = True  # calls nothing until all of it is done
+            del accumulator.ready[0]
+            if is_last:
+                del self._active[accumulator]
+            self._memory_used -= size_bytes
             if delivery.awaited:
                 self._finished.notify_all()
-            self._release(delivery.size_bytes)
+            self._release(0)

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from logdb.client.producer.producer import Headers, OnDelivery, Producer
 from logdb.errors import Closed, InvalidTransactionState, LogdbError, ProducerFenced, TransactionAborted
+from logdb.handles import Handle
 from logdb.model import OffsetAndMetadata, ProducerIdAndEpoch, TopicPartition
 from logdb.requests.session import Session
 from logdb.threads import renewed
@@ -237,7 +238,7 @@ class TransactionalProducer(Producer):
             self._over(committed=False)
 
 
-class Transaction:
+class Transaction(Handle):
     """One transaction as a context manager: committed at the end of the block, aborted when an exception leaves it.
 
     Made by ``Database.transaction``.

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, TypeVar
 from logdb import serde
 from logdb.client.table.view import TopicView
 from logdb.errors import ReadFailed
+from logdb.handles import Handle
 from logdb.io import IO
 from logdb.meta.views import Entry, View, ViewDamaged
 from logdb.model import TopicPartition
@@ -26,7 +27,7 @@ class TableEntry(NamedTuple):
     timestamp_ms: int
 
 
-class Table(Mapping[Any, Any]):
+class Table(Handle, Mapping[Any, Any]):
     """The latest value of each key of a topic, kept current.  Made by ``Database.table``.
 
     Each access sees all committed records written before it; records of open or aborted transactions are not in the table.
