@@ -1,8 +1,9 @@
 # make demo    the main job, on 336,776 flights                make bench   logdb beside its peers
 # make demo-spark   their delays, hour by hour, by Spark        make demo-cluster   three nodes, whose leader is killed under load
 # make cluster DIR=nodes   three nodes on this machine, until Ctrl-C; without DIR in a scratch directory
-# make test    what a contributor runs, twenty minutes         make fuzz    SECONDS=60 of random bytes against C; 1,000 kills
-# make check   linters, types, sanitizers, a real Kafka         make wheel   sdist and wheel in dist/
+# make quick   unit tests, while one edits: 90 s               make wheel   sdist and wheel in dist/
+# make test    what a contributor runs: eight minutes          make fuzz    SECONDS=60 of random bytes against C; 1,000 kills
+# make check   the tests that take longer, linters, types, sanitizers, a real Kafka
 # make test-aarch64   the C core, the files and a cluster on an emulated Arm machine; as root
 # make clean   forget everything that was built              make fault   SECONDS=60 of faults at libc's calls; 50 kills on Spark
 #                                                              DURATION=3600 SEED=7: so long of faults of a cluster
@@ -15,6 +16,9 @@ SECONDS  ?= 60
 DURATION ?= $(SECONDS)
 CONTRACT ?= ../shared/contract
 
+# The tests start hundreds of processes: none compiles what another one has compiled.
+unexport PYTHONDONTWRITEBYTECODE
+
 BIN   := .venv/bin
 ON_THREE := tests/integration/test_groups.py tests/integration/test_transactions.py tests/integration/http/test_batches.py tests/integration/kafka/test_clients.py
 # Java's, JavaScript's and Go's programs on three brokers: the most telling ones, and the others
@@ -22,7 +26,7 @@ FOREIGN_ON_THREE := $(addprefix tests/integration/kafka/,test_connect.py test_ja
 MORE_ON_THREE := $(addprefix tests/integration/kafka/,test_mirror_maker.py test_quick_start.py test_streams.py)
 BUILT := pyproject.toml setup.py $(filter-out %/_core.c,$(wildcard src/logdb/_native/*.c src/logdb/_native/*.h src/logdb/_native/*.py))
 
-.PHONY: demo demo-spark demo-cluster cluster test test-aarch64 check lint contract bench fuzz fault wheel clean
+.PHONY: demo demo-spark demo-cluster cluster quick test test-aarch64 check lint contract bench fuzz fault wheel clean
 .DELETE_ON_ERROR:
 
 demo: .venv/demo
@@ -37,8 +41,11 @@ demo-cluster: .venv/demo-cluster
 cluster: .venv/demo-cluster
 	$(BIN)/python demo/cluster.py --serve $(addprefix --path ,$(DIR))
 
+quick: .venv/dev
+	$(BIN)/pytest $(PARALLEL) --level quick tests/unit
+
 test: .venv/dev
-	$(BIN)/pytest -n auto --dist loadgroup
+	$(BIN)/pytest $(PARALLEL) --level test
 	$(BIN)/pytest --brokers 3 $(ON_THREE)
 
 test-aarch64:
@@ -46,7 +53,7 @@ test-aarch64:
 
 check: .venv/dev lint
 	$(MAKE) -C tests/fuzz sanitize hot PYTHON=$(CURDIR)/$(BIN)/python
-	$(BIN)/pytest -m foreign -n auto --dist loadfile
+	$(BIN)/pytest $(PARALLEL) --level check -m ''
 	$(BIN)/pytest --brokers 3 $(addprefix --ignore=,$(ON_THREE))
 	$(BIN)/pytest --brokers 3 -m foreign $(FOREIGN_ON_THREE)
 	$(MAKE) contract
