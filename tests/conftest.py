@@ -1,5 +1,7 @@
 """What holds for all tests."""
 
+import os
+
 import pytest
 from hypothesis import settings
 
@@ -10,7 +12,7 @@ from logdb_replication import directory
 from support import levels, ports, three_brokers
 
 # A deadline per example measures the machine's load, not the code; a failure prints how to run it again.
-settings.register_profile("logdb", deadline=None, print_blob=True)
+settings.register_profile("logdb", deadline=None, print_blob=True, max_examples=30 * int(os.environ.get("LOGDB_TEST_SCALE", "1")))
 settings.load_profile("logdb")
 
 
