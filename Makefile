@@ -20,7 +20,6 @@ CONTRACT ?= ../shared/contract
 unexport PYTHONDONTWRITEBYTECODE
 
 BIN   := .venv/bin
-ON_THREE := tests/integration/test_groups.py tests/integration/test_transactions.py tests/integration/http/test_batches.py tests/integration/kafka/test_clients.py
 # Java's, JavaScript's and Go's programs on three brokers: the most telling ones, and the others
 FOREIGN_ON_THREE := $(addprefix tests/integration/kafka/,test_connect.py test_java_tools.py test_javascript_and_go.py)
 MORE_ON_THREE := $(addprefix tests/integration/kafka/,test_mirror_maker.py test_quick_start.py test_streams.py)
@@ -46,7 +45,6 @@ quick: .venv/dev
 
 test: .venv/dev
 	$(BIN)/pytest $(PARALLEL) --level test
-	$(BIN)/pytest --brokers 3 $(ON_THREE)
 
 test-aarch64:
 	tests/aarch64/run
@@ -54,7 +52,7 @@ test-aarch64:
 check: .venv/dev lint
 	$(MAKE) -C tests/fuzz sanitize hot PYTHON=$(CURDIR)/$(BIN)/python
 	$(BIN)/pytest $(PARALLEL) --level check -m ''
-	$(BIN)/pytest --brokers 3 $(addprefix --ignore=,$(ON_THREE))
+	$(BIN)/pytest --brokers 3
 	$(BIN)/pytest --brokers 3 -m foreign $(FOREIGN_ON_THREE)
 	$(MAKE) contract
 
@@ -83,8 +81,10 @@ fuzz: .venv/dev
 fault: .venv/dev
 	LOGDB_STORM_SECONDS=$(DURATION) LOGDB_STORM_SEED=$(SEED) $(BIN)/pytest -s -o faulthandler_timeout=0 tests/integration/cluster/test_storm.py
 	LOGDB_FAULT_SECONDS=$(SECONDS) $(BIN)/pytest -o faulthandler_timeout=0 -n auto --dist loadgroup tests/crash/test_faulty_libc.py
+	LOGDB_TEST_SCALE=5 $(BIN)/pytest -o faulthandler_timeout=0 -n auto -m hypothesis tests/unit tests/compat
 	LOGDB_TEST_SCALE=3 $(BIN)/pytest -o faulthandler_timeout=0 -n auto tests/property tests/crash
-	LOGDB_TEST_SCALE=20 $(BIN)/pytest -o faulthandler_timeout=0 -n auto tests/property/test_quorum_simulation.py tests/property/test_replica_simulation.py tests/integration/test_quorum.py
+	LOGDB_TEST_SCALE=100 $(BIN)/pytest -o faulthandler_timeout=0 -n auto tests/property/test_quorum_simulation.py tests/property/test_replica_simulation.py
+	LOGDB_TEST_SCALE=20 $(BIN)/pytest -o faulthandler_timeout=0 tests/integration/test_quorum.py
 	LOGDB_TEST_SCALE=20 $(BIN)/pytest -o faulthandler_timeout=0 tests/integration/cluster/test_power_cuts.py tests/integration/cluster/test_membership_under_faults.py
 	LOGDB_TEST_SCALE=17 $(BIN)/pytest -o faulthandler_timeout=0 tests/integration/spark/test_stream_kill.py
 	$(BIN)/pytest --brokers 3 -m foreign $(MORE_ON_THREE)
