@@ -1,8 +1,9 @@
 # make demo    the main job, on 336,776 flights                make bench   logdb beside its peers
 # make demo-spark   their delays, hour by hour, by Spark        make demo-cluster   three nodes, whose leader is killed under load
 # make cluster DIR=nodes   three nodes on this machine, until Ctrl-C; without DIR in a scratch directory
-# make test    what a contributor runs, twenty minutes         make fuzz    SECONDS=60 of random bytes against C; 1,000 kills
-# make check   linters, types, sanitizers, a real Kafka         make wheel   sdist and wheel in dist/
+# make quick   unit tests, while one edits: 90 s               make wheel   sdist and wheel in dist/
+# make test    what a contributor runs: eight minutes          make fuzz    SECONDS=60 of random bytes against C; 1,000 kills
+# make check   the tests that take longer, linters, types, sanitizers, a real Kafka
 # make test-aarch64   the C core, the files and a cluster on an emulated Arm machine; as root
 # make clean   forget everything that was built              make fault   SECONDS=60 of faults at libc's calls; 50 kills on Spark
 #                                                              DURATION=3600 SEED=7: so long of faults of a cluster
@@ -15,14 +16,16 @@ SECONDS  ?= 60
 DURATION ?= $(SECONDS)
 CONTRACT ?= ../shared/contract
 
+# The tests start hundreds of processes: none compiles what another one has compiled.
+unexport PYTHONDONTWRITEBYTECODE
+
 BIN   := .venv/bin
-ON_THREE := tests/integration/test_groups.py tests/integration/test_transactions.py tests/integration/http/test_batches.py tests/integration/kafka/test_clients.py
 # Java's, JavaScript's and Go's programs on three brokers: the most telling ones, and the others
 FOREIGN_ON_THREE := $(addprefix tests/integration/kafka/,test_connect.py test_java_tools.py test_javascript_and_go.py)
 MORE_ON_THREE := $(addprefix tests/integration/kafka/,test_mirror_maker.py test_quick_start.py test_streams.py)
 BUILT := pyproject.toml setup.py $(filter-out %/_core.c,$(wildcard src/logdb/_native/*.c src/logdb/_native/*.h src/logdb/_native/*.py))
 
-.PHONY: demo demo-spark demo-cluster cluster test test-aarch64 check lint contract bench fuzz fault wheel clean
+.PHONY: demo demo-spark demo-cluster cluster quick test test-aarch64 check lint contract bench fuzz fault wheel clean
 .DELETE_ON_ERROR:
 
 demo: .venv/demo
@@ -37,17 +40,19 @@ demo-cluster: .venv/demo-cluster
 cluster: .venv/demo-cluster
 	$(BIN)/python demo/cluster.py --serve $(addprefix --path ,$(DIR))
 
+quick: .venv/dev
+	$(BIN)/pytest $(PARALLEL) --level quick tests/unit
+
 test: .venv/dev
-	$(BIN)/pytest -n auto --dist loadgroup
-	$(BIN)/pytest --brokers 3 $(ON_THREE)
+	$(BIN)/pytest $(PARALLEL) --level test
 
 test-aarch64:
 	tests/aarch64/run
 
 check: .venv/dev lint
 	$(MAKE) -C tests/fuzz sanitize hot PYTHON=$(CURDIR)/$(BIN)/python
-	$(BIN)/pytest -m foreign -n auto --dist loadfile
-	$(BIN)/pytest --brokers 3 $(addprefix --ignore=,$(ON_THREE))
+	$(BIN)/pytest $(PARALLEL) --level check -m ''
+	$(BIN)/pytest --brokers 3
 	$(BIN)/pytest --brokers 3 -m foreign $(FOREIGN_ON_THREE)
 	$(MAKE) contract
 
@@ -76,8 +81,10 @@ fuzz: .venv/dev
 fault: .venv/dev
 	LOGDB_STORM_SECONDS=$(DURATION) LOGDB_STORM_SEED=$(SEED) $(BIN)/pytest -s -o faulthandler_timeout=0 tests/integration/cluster/test_storm.py
 	LOGDB_FAULT_SECONDS=$(SECONDS) $(BIN)/pytest -o faulthandler_timeout=0 -n auto --dist loadgroup tests/crash/test_faulty_libc.py
+	LOGDB_TEST_SCALE=5 $(BIN)/pytest -o faulthandler_timeout=0 -n auto -m hypothesis tests/unit tests/compat
 	LOGDB_TEST_SCALE=3 $(BIN)/pytest -o faulthandler_timeout=0 -n auto tests/property tests/crash
-	LOGDB_TEST_SCALE=20 $(BIN)/pytest -o faulthandler_timeout=0 -n auto tests/property/test_quorum_simulation.py tests/property/test_replica_simulation.py tests/integration/test_quorum.py
+	LOGDB_TEST_SCALE=100 $(BIN)/pytest -o faulthandler_timeout=0 -n auto tests/property/test_quorum_simulation.py tests/property/test_replica_simulation.py
+	LOGDB_TEST_SCALE=20 $(BIN)/pytest -o faulthandler_timeout=0 tests/integration/test_quorum.py
 	LOGDB_TEST_SCALE=20 $(BIN)/pytest -o faulthandler_timeout=0 tests/integration/cluster/test_power_cuts.py tests/integration/cluster/test_membership_under_faults.py
 	LOGDB_TEST_SCALE=17 $(BIN)/pytest -o faulthandler_timeout=0 tests/integration/spark/test_stream_kill.py
 	$(BIN)/pytest --brokers 3 -m foreign $(MORE_ON_THREE)

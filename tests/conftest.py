@@ -1,5 +1,7 @@
 """What holds for all tests."""
 
+import os
+
 import pytest
 from hypothesis import settings
 
@@ -7,10 +9,10 @@ from logdb import testing
 from logdb.broker.timers import Timers
 from logdb.store import cleaner, retention
 from logdb_replication import directory
-from support import ports, three_brokers
+from support import levels, ports, three_brokers
 
 # A deadline per example measures the machine's load, not the code; a failure prints how to run it again.
-settings.register_profile("logdb", deadline=None, print_blob=True)
+settings.register_profile("logdb", deadline=None, print_blob=True, max_examples=30 * int(os.environ.get("LOGDB_TEST_SCALE", "1")))
 settings.load_profile("logdb")
 
 
@@ -40,9 +42,21 @@ def pytest_addoption(parser):
     parser.addoption(
         "--brokers", type=int, choices=[1, 3], default=1, help="3: the suites that make sense there, on a cluster of three nodes"
     )
+    parser.addoption("--level", choices=levels.LEVELS, help="the tests of make quick, of make test, or those that make check adds")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    if config.getoption("dist") != "loadgroup":
+        return None
+    from support.workers import Scheduling
+
+    config.option.loadscopereorder = False  # the order is ours
+    return Scheduling(config, log)
 
 
 def pytest_collection_modifyitems(config, items):
+    levels.choose(config, items)
     if three_brokers.Shared.chosen:
         chosen = three_brokers.choose(items)
         config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
@@ -76,8 +90,10 @@ def pytest_configure(config):
         config.pluginmanager.register(FailuresAtOnce(config))
 
 
-def pytest_terminal_summary(terminalreporter):
+def pytest_terminal_summary(terminalreporter, config):
     """Print what tests have to tell, counts mostly; under xdist a test's own output is not seen."""
     told = [value for report in terminalreporter.getreports("passed") for name, value in report.user_properties if name == "told"]
     for line in sorted(told):
+        terminalreporter.write_line(line)
+    for line in levels.left_out(config.getoption("--level")):
         terminalreporter.write_line(line)

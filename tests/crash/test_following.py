@@ -12,7 +12,7 @@ import pytest
 
 import logdb
 from support.followers import align, catch_up, check_equal, open_replica
-from support.power_cut import PowerCutIO, quiet, tell
+from support.power_cut import PowerCutIO, deaths, quiet, tell
 from support.produced import Bare, Sender
 
 SCALE = int(os.environ.get("LOGDB_TEST_SCALE", "1"))
@@ -165,9 +165,9 @@ def test_killed_at_every_call(tmp_path, level, record_property):
     whole = tell(str(tmp_path / "whole"), begun, None)
     count, first = len(whole.io.calls), whole.first_call
     assert count - first > 150
-    step = 1 if SCALE > 2 else 3
-    record_property("told", f"a follower: killed at {len(range(first, count + 1, step))} of {count - first + 1} I/O calls, level {level}")
-    for at in range(first + LEVELS.index(level) % step, count + 1, step):
+    numbers = deaths(whole.io.calls, first=first, which=LEVELS.index(level))
+    record_property("told", f"a follower: killed at {len(numbers)} of {count - first + 1} I/O calls, level {level}")
+    for at in numbers:
         path = str(tmp_path / f"kill-{at}")
         story = tell(path, begun, at)
         where = f"level {level}, call {at}: {whole.io.calls[at - 1]}"

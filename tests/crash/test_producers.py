@@ -9,7 +9,7 @@ import pytest
 import logdb
 from logdb.errors import LogdbError
 from logdb.model import ProducerIdAndEpoch
-from support.power_cut import PowerCutIO, quiet, tell
+from support.power_cut import PowerCutIO, deaths, quiet, tell
 from support.produced import batch, committed, open_bare, values
 
 SCALE = int(os.environ.get("LOGDB_TEST_SCALE", "1"))
@@ -120,9 +120,9 @@ def test_killed_at_every_call(tmp_path, level, record_property):
     whole = tell(str(tmp_path / "whole"), begun, None)
     count = len(whole.io.calls)
     assert whole.done == len(whole.steps) and count > 100
-    step = 1 if SCALE > 1 else 7
-    record_property("told", f"producers: killed at every {step}. of {count} I/O calls, level {level}")
-    for at in range(1 + LEVELS.index(level) * 2, count + 1, step):
+    numbers = deaths(whole.io.calls, which=LEVELS.index(level))
+    record_property("told", f"producers: killed at {len(numbers)} of {count} I/O calls, level {level}")
+    for at in numbers:
         path = str(tmp_path / f"kill-{at}")
         story = tell(path, begun, at)
         where = f"level {level}, call {at}: {whole.io.calls[at - 1]}"

@@ -11,10 +11,11 @@ import pytest
 import logdb
 from logdb_spark_source.commit import commit, committed_batch
 from logdb_spark_source.staging import Staged
-from support.power_cut import PowerCutIO, quiet, tell
+from support.power_cut import PowerCutIO, deaths, quiet, tell
 from support.staged import rows, staged, values
 
 SCALE = int(os.environ.get("LOGDB_TEST_SCALE", "1"))
+LEVELS = ("os", "interval", "fsync")
 BATCHES = 4
 PARTITIONS = 2
 
@@ -65,17 +66,16 @@ def check(path: str, story: Story, rng: random.Random, where: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900 * SCALE)
-@pytest.mark.parametrize("level", ["os", "interval", "fsync"])
+@pytest.mark.parametrize("level", LEVELS)
 def test_killed_at_every_call(tmp_path, level, record_property):
     begun = partial(Story, level=level)
     whole = tell(str(tmp_path / "whole"), begun, None)
     assert whole.acknowledged == BATCHES - 1
     count = len(whole.io.calls)
-    step = max(1, count // (20 * SCALE))
-    start, seed = random.randrange(step), random.randrange(1 << 30)
-    record_property("told", f"Spark's commits: killed at {len(range(start, count, step))} of {count} I/O calls, level {level}")
-    print(f"from call {start + 1} on, each {step}, seed {seed}")
-    for at in range(start + 1, count + 1, step):
+    numbers, seed = deaths(whole.io.calls, which=LEVELS.index(level), count=10), random.randrange(1 << 30)
+    record_property("told", f"Spark's commits: killed at {len(numbers)} of {count} I/O calls, level {level}")
+    print(f"seed {seed}")
+    for at in numbers:
         path, rng = str(tmp_path / f"kill-{at}"), random.Random(seed + at)
         story = tell(path, begun, at)
         where = f"level {level}, call {at}: {whole.io.calls[at - 1]}"

@@ -11,7 +11,7 @@ import pytest
 import logdb
 from logdb.errors import ProducerFenced
 from logdb.model import TopicPartition
-from support.power_cut import Killed, PowerCutIO, commits_noted, die, quiet, tell
+from support.power_cut import Killed, PowerCutIO, commits_noted, deaths, die, quiet, tell
 from support.transactional import Writer
 
 SCALE = int(os.environ.get("LOGDB_TEST_SCALE", "1"))
@@ -104,11 +104,9 @@ def test_killed_at_every_call(tmp_path, level, record_property):
     whole = tell(str(tmp_path / "whole"), begun, None)
     assert len(whole.acknowledged) == 5
     count = len(whole.io.calls)
-    step = max(1, count // (20 * SCALE))
-    start = random.randrange(step)
-    record_property("told", f"transactions: killed at {len(range(start, count, step))} of {count} I/O calls, level {level}")
-    print(f"from call {start + 1} on, each {step}")
-    for at in range(start + 1, count + 1, step):
+    numbers = deaths(whole.io.calls, which=LEVELS.index(level), count=15)
+    record_property("told", f"transactions: killed at {len(numbers)} of {count} I/O calls, level {level}")
+    for at in numbers:
         path = str(tmp_path / f"kill-{at}")
         story = tell(path, begun, at)
         where = f"level {level}, call {at}: {whole.io.calls[at - 1]}"

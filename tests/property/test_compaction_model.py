@@ -96,5 +96,5 @@ class CompactedLog(RuleBasedStateMachine):
             shutil.rmtree(self.path)
 
 
-CompactedLog.TestCase.settings = settings(max_examples=25 * SCALE, stateful_step_count=25)
+CompactedLog.TestCase.settings = settings(max_examples=12 * SCALE, stateful_step_count=25)
 test_compacted_log = CompactedLog.TestCase

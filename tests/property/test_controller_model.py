@@ -139,7 +139,7 @@ def check_step(before, after, command) -> None:
     assert after.security_version - before.security_version == (after.security_version != before.security_version)
 
 
-@settings(max_examples=300 * SCALE)
+@settings(max_examples=60 * SCALE)
 @given(st.lists(WISHES, max_size=40))
 def test_any_commands(wishes):
     machine = Machine(CLUSTER)

@@ -317,6 +317,6 @@ CHECKS = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_to
 for _level, _compacted in (("os", False), ("interval", False), ("fsync", False), ("interval", True)):
     _name = f"Followers_{_level}{'_compacted' if _compacted else ''}"
     _case = type(_name, (Followers,), {"level": _level, "compacted": _compacted}).TestCase
-    _case.settings = settings(max_examples=20 * SCALE, stateful_step_count=30, deadline=None, suppress_health_check=CHECKS)
+    _case.settings = settings(max_examples=10 * SCALE, stateful_step_count=30, deadline=None, suppress_health_check=CHECKS)
     globals()[f"Test{_name}"] = _case
 del _case  # or it would be collected once more

@@ -378,4 +378,4 @@ class DelayedGroupMachine(GroupMachine):
 TestGroups = GroupMachine.TestCase
 TestDelayedGroups = DelayedGroupMachine.TestCase
 for _case in (TestGroups, TestDelayedGroups):
-    _case.settings = settings(max_examples=150 * SCALE, stateful_step_count=40)
+    _case.settings = settings(max_examples=40 * SCALE, stateful_step_count=40)

@@ -153,5 +153,5 @@ CHECKS = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_to
 for _level in logdb.model.DURABILITY_LEVELS:
     _machine = type(f"LogModel_{_level}", (LogModel,), {"level": _level})
     _case = _machine.TestCase
-    _case.settings = settings(max_examples=25 * SCALE, stateful_step_count=25, deadline=None, suppress_health_check=CHECKS)
+    _case.settings = settings(max_examples=12 * SCALE, stateful_step_count=25, deadline=None, suppress_health_check=CHECKS)
     globals()[f"TestLog_{_level}"] = _case

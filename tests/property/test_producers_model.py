@@ -255,4 +255,4 @@ class ProducersModel(RuleBasedStateMachine):
 
 CHECKS = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
 TestProducers = ProducersModel.TestCase
-TestProducers.settings = settings(max_examples=25 * SCALE, stateful_step_count=25, deadline=None, suppress_health_check=CHECKS)
+TestProducers.settings = settings(max_examples=12 * SCALE, stateful_step_count=25, deadline=None, suppress_health_check=CHECKS)

@@ -31,22 +31,22 @@ def summed(counts: Iterable[dict[str, int]]) -> Counter:
     return sum(map(Counter, counts), Counter())
 
 
-@pytest.mark.parametrize("first", range(0, 200 * SCALE, SEEDS_PER_TEST))
+@pytest.mark.parametrize("first", range(0, 40 * SCALE, SEEDS_PER_TEST))
 def test_storms(first, record_property, caplog):
     caplog.set_level(logging.CRITICAL)  # thousands of faults are no news
     totals = summed(raged(Storm.of(seed), 3) for seed in range(first, first + SEEDS_PER_TEST))
     assert totals["acknowledged"] > 0
     if not first:
-        record_property("told", f"quorum storms, of the first {SEEDS_PER_TEST} of {200 * SCALE} seeds: {dict(totals)}")
+        record_property("told", f"quorum storms, of the first {SEEDS_PER_TEST} of {40 * SCALE} seeds: {dict(totals)}")
 
 
-@pytest.mark.parametrize("first", range(0, 50 * SCALE, SEEDS_PER_TEST))
+@pytest.mark.parametrize("first", range(0, 10 * SCALE, SEEDS_PER_TEST))
 def test_voters_are_taken_back_to_older_copies(first, record_property, caplog):
     caplog.set_level(logging.CRITICAL)
     totals = summed(raged(Storm.of_copies(seed), 5) for seed in range(first, first + SEEDS_PER_TEST))
     assert 0 < totals["refused copies"] <= totals["older copies"]
     if not first:
-        record_property("told", f"voters taken back, of the first {SEEDS_PER_TEST} of {50 * SCALE} seeds: {dict(totals)}")
+        record_property("told", f"voters taken back, of the first {SEEDS_PER_TEST} of {10 * SCALE} seeds: {dict(totals)}")
 
 
 def test_the_simulation_finds_what_older_copies_do_that_are_not_refused(record_property, caplog, monkeypatch):

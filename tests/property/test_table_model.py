@@ -145,4 +145,4 @@ class TableModel(RuleBasedStateMachine):
 
 
 TestTableModel = TableModel.TestCase
-TestTableModel.settings = settings(max_examples=25 * SCALE, stateful_step_count=25, deadline=None)
+TestTableModel.settings = settings(max_examples=12 * SCALE, stateful_step_count=25, deadline=None)

@@ -371,6 +371,6 @@ class DeferringMachine(TransactionMachine):
 
 
 TestTransactions = TransactionMachine.TestCase
-TestTransactions.settings = settings(max_examples=60 * SCALE, stateful_step_count=40)
+TestTransactions.settings = settings(max_examples=25 * SCALE, stateful_step_count=40)
 TestDeferredAdditions = DeferringMachine.TestCase
 TestDeferredAdditions.settings = TestTransactions.settings

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
@@ -22,6 +23,7 @@ import logdb
 from logdb.io import IO
 from logdb.meta import Catalogue
 
+SCALE = int(os.environ.get("LOGDB_TEST_SCALE", "1"))
 S = TypeVar("S", bound="Story")
 Change = tuple[int, bytes] | int  # (position, data), at least up to there; or a size: truncated to it
 
@@ -430,3 +432,18 @@ def tell(path: str, make: Callable[[str, PowerCutIO], S], kill_at: int | None) -
             if story.db is not None:
                 die(story.db)
     return story
+
+
+def deaths(calls: Sequence[str], *, first: int = 1, which: int = 0, count: int = 24) -> list[int]:
+    """The numbers of the calls, from ``first`` on, that a story is killed at: all of them where ``LOGDB_TEST_SCALE`` is more than 1.
+
+    Otherwise one of each kind on each kind of file, and ``count`` spread over the story; another ``which`` has others.
+    """
+    numbers = range(first, len(calls) + 1)
+    if SCALE > 1:
+        return list(numbers)
+    kinds: dict[str, list[int]] = {}
+    for number in numbers:
+        kinds.setdefault(re.sub(r"\d+", "#", calls[number - 1]), []).append(number)
+    step = max(1, len(numbers) // count)
+    return sorted({same[which % len(same)] for same in kinds.values()} | set(numbers[which * step // 3 % step :: step]))

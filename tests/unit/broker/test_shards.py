@@ -271,7 +271,7 @@ def test_what_is_acknowledged_while_coordinators_move_is_there_once(world, durab
     for thread in threads:
         thread.start()
     epoch = 1
-    while epoch < 60 or any(acknowledged.get(name, 0) < 3 for name in "abxy"):
+    while epoch < 24 or any(acknowledged.get(name, 0) < 3 for name in "abxy"):
         assert answered.acquire(timeout=60)
         world.resign(epoch, "__consumer_offsets", "__transaction_state")
         world.lead(epoch + 1, "__consumer_offsets", "__transaction_state")

@@ -137,4 +137,4 @@ class CatalogueModel(RuleBasedStateMachine):
 
 
 TestCatalogueModel = CatalogueModel.TestCase
-TestCatalogueModel.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)
+TestCatalogueModel.settings = settings(max_examples=settings().max_examples // 3, stateful_step_count=30)

@@ -687,7 +687,6 @@ steps = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.lists(steps, max_size=40), st.integers(70, 3000), st.sampled_from([OS, INTERVAL, FSYNC]), st.booleans())
 def test_a_model(history: list[tuple[str, Any]], batch_size: int, level: int, fsync_only: bool) -> None:
     """The builder against a list: what was accepted, and not discarded, is what comes out."""

@@ -109,10 +109,11 @@ def everything(log):
 @LEVELS
 @pytest.mark.parametrize("sealed", [False, True])
 def test_a_log_that_is_cut_off_is_as_if_no_more_had_come(tmp_path, level, sealed):
+    """At each end; each level has a third of them."""
     with opened(tmp_path / "db", durability=level) as whole:
         ends = told(made(whole, **SMALL))
         images = {end: images_below(whole.log("t"), end) for end in ends}
-    for number, end in enumerate(ends):
+    for number, end in list(enumerate(ends))[("os", "interval", "fsync").index(level) :: 3]:
         with opened(tmp_path / f"cut-{number}", durability=level) as db, opened(tmp_path / f"short-{number}", durability=level) as short:
             for database, image in ((db, images[ends[-1]]), (short, images[end])):
                 made(database, **SMALL)

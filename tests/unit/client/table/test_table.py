@@ -432,7 +432,7 @@ def test_threads_and_tables(db):
     def work(name):
         try:
             table = db.table(name)
-            for number in range(60):
+            for number in range(20):
                 db.append(name, b"%d" % number, b"shared")
                 assert int(table["shared"]) >= number
                 assert len(table) == len(list(table)) == 1
@@ -441,7 +441,7 @@ def test_threads_and_tables(db):
 
     def read(name):
         try:
-            values = [int(db.table(name).get("shared", b"0")) for _ in range(100)]
+            values = [int(db.table(name).get("shared", b"0")) for _ in range(30)]
             assert values == sorted(values)
         except Exception as error:  # noqa: BLE001 -- the test is to hear of it
             failures.append(error)

@@ -14,7 +14,7 @@ from logdb_http_api.errors import ApiError
 JSON = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(-(10**20), 10**20), st.floats(allow_nan=False, allow_infinity=False), st.text()),
     lambda inner: st.one_of(st.lists(inner), st.dictionaries(st.text(), inner)),
-    max_leaves=200,
+    max_leaves=50,
 )
 
 

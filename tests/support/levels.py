@@ -1,0 +1,145 @@
+"""What ``make quick``, ``make test`` and ``make check`` run.
+
+``pytest --level quick``: for editing.  ``--level test``: what a contributor runs.  ``--level check``: what ``--level test`` leaves out.
+Without ``--level`` pytest runs what it is asked for.  A key of the tables is a path below ``tests``, and goes on with the name of a test:
+"unit/", "unit/test_x.py", "unit/test_x.py::test_y".
+"""
+
+from collections.abc import Iterable
+
+import pytest
+
+from support.order import key_of, place
+
+LEVELS = ("quick", "test", "check")
+
+QUICK = ("unit/",)
+"""On a path: the same behind a URL is for ``make test``."""
+
+_SEARCHES = "hypothesis looks for long"
+_PROCESSES = "it starts processes"
+_FLIPS = "it damages a database again and again"
+_BOMBS = "it makes and reads megabytes"
+_THREADS = "threads are let loose on one another"
+NOT_QUICK = {
+    "unit/broker/test_shards.py::test_what_is_acknowledged_while_coordinators_move_is_there_once": _THREADS,
+    "unit/cli/test_completion.py": _PROCESSES,
+    "unit/client/consumer/test_assignors.py": _SEARCHES,
+    "unit/client/table/test_table.py::test_threads_and_tables": _THREADS,
+    "unit/codec/test_arrow.py::test_a_column_that_is_too_large_is_split": _SEARCHES,
+    "unit/codec/test_compression.py": _BOMBS,
+    "unit/codec/test_convert.py": _BOMBS,
+    "unit/http_api/door/test_documents.py::test_a_document_is_what_it_says": _SEARCHES,
+    "unit/log/test_log.py::test_compression_per_topic": _BOMBS,
+    "unit/meta/test_catalogue.py": _PROCESSES,
+    "unit/meta/test_catalogue_model.py": _SEARCHES,
+    "unit/meta/test_dump.py": _PROCESSES,
+    "unit/native/test_hot_append.py::test_lengths_around_where_their_varint_grows": _BOMBS,
+    "unit/native/test_hot_builder.py::test_a_model": _SEARCHES,
+    "unit/native/test_hot_builder.py::test_nothing_grows_with_time": _BOMBS,
+    "unit/native/test_hot_builder.py::test_threads": _THREADS,
+    "unit/native/test_hot_send.py::test_nothing_leaks": _BOMBS,
+    "unit/replication/controller/test_supervisor.py": _PROCESSES,
+    "unit/requests/test_requests.py": _SEARCHES,
+    "unit/spark_source/test_commit.py": _PROCESSES,
+    "unit/spark_source/test_encoding.py": _BOMBS,
+    "unit/spark_source/test_sink.py": _PROCESSES,
+    "unit/store/check/": _FLIPS,
+    "unit/store/copy/": _FLIPS,
+    "unit/store/test_truncation.py::test_a_log_that_is_cut_off_is_as_if_no_more_had_come": _FLIPS,
+}
+"""Tests of ``QUICK`` that take too long while one edits, and why."""
+
+_NODES = "it starts and stops nodes; cluster/test_kills_under_clients.py is in make test"
+_SPARK = "it runs Spark for long; spark/test_batch.py and spark/test_stream.py are in make test"
+_KILLS = "it kills a process again and again; crash/test_crash_lab.py and the other stories are in make test"
+_LONG_FLIPS = "it checks a whole database for each flip; crash/test_aborted_index_flips.py is in make test"
+_MEASURES = "it measures a process for some time"
+_BUILDS = "it builds the package, or its own machine"
+CHECK = {
+    "crash/test_exactly_once.py": _KILLS,
+    "crash/test_faulty_libc.py::test_at_the_calls_of_libc": _KILLS,
+    "crash/test_flips.py": _LONG_FLIPS,
+    "crash/test_index_flips.py": _LONG_FLIPS,
+    "crash/test_kill.py": _KILLS,
+    "crash/test_spark_commit.py": _KILLS,
+    "examples/test_exactly_once_sqlite.py": _KILLS,
+    "fuzz/test_openapi.py": "schemathesis makes many requests; fuzz/test_kafka_frames.py is in make test",
+    "integration/cluster/test_assignments.py": _NODES,
+    "integration/cluster/test_damaged_replicas.py": _NODES,
+    "integration/cluster/test_faults.py": _NODES,
+    "integration/cluster/test_histories.py": _NODES,
+    "integration/cluster/test_membership.py": _NODES,
+    "integration/cluster/test_membership_under_faults.py": _NODES,
+    "integration/cluster/test_mirroring.py": _NODES,
+    "integration/cluster/test_node_disks.py": _NODES,
+    "integration/cluster/test_nodes.py": _NODES,
+    "integration/cluster/test_notices.py": _NODES,
+    "integration/cluster/test_power_cuts.py": _NODES,
+    "integration/cluster/test_promotion.py": _NODES,
+    "integration/cluster/test_reassignment.py": _NODES,
+    "integration/cluster/test_storm.py": _NODES,
+    "integration/http/test_half_a_head.py": "each request is cut at many places",
+    "integration/http/test_idle.py": _MEASURES,
+    "integration/http/test_kill.py": _KILLS,
+    "integration/kafka/test_door_memory.py": _MEASURES,
+    "integration/kafka/test_quick_start_by_our_names.py": "it starts many commands",
+    "integration/kafka/test_reassignments.py": _NODES,
+    "integration/spark/pipelines/test_bank_statements.py": _SPARK,
+    "integration/spark/pipelines/test_change_capture.py": _SPARK,
+    "integration/spark/pipelines/test_game_archive.py": _SPARK,
+    "integration/spark/pipelines/test_page_views.py": _SPARK,
+    "integration/spark/pipelines/test_word_count.py": _SPARK,
+    "integration/spark/test_docs.py": _SPARK,
+    "integration/spark/test_launch.py": _SPARK,
+    "integration/spark/test_run.py": _SPARK,
+    "integration/spark/test_scan.py": _SPARK,
+    "integration/spark/test_sinks.py": _SPARK,
+    "integration/spark/test_stream_kill.py": _SPARK,
+    "integration/test_controllers.py": _NODES,
+    "integration/test_demo.py": "it runs a whole demo",
+    "integration/test_idle.py": _MEASURES,
+    "integration/test_many_partitions.py": _MEASURES,
+    "integration/test_packaging.py": _BUILDS,
+    "integration/test_quorum.py": _NODES,
+    "integration/test_table.py": _KILLS,
+    "integration/test_table_memory.py": _MEASURES,
+    "property/test_quorum_simulation.py::test_the_simulation_finds_what_older_copies_do_that_are_not_refused": "up to 400 storms",
+    "unit/store/check/test_repair.py::test_killed_at_every_call": _KILLS,
+    "unit/store/check/test_verify.py::test_no_crash_at_any_call_is_taken_for_damage": _KILLS,
+}
+"""What ``make check`` runs and ``make test`` does not, beside the tests marked ``foreign``, and why."""
+
+
+def level_of(item: pytest.Item) -> str:
+    """The first level that runs a test."""
+    key = key_of(item.nodeid)
+    if item.get_closest_marker("foreign") or is_named(key, CHECK):
+        return "check"
+    is_quick = is_named(key, QUICK) and not is_named(key, NOT_QUICK) and not item.name.endswith("[url]") and "[url-" not in item.name
+    return "quick" if is_quick else "test"
+
+
+def is_named(key: str, names: Iterable[str]) -> bool:
+    """Whether one of the names is that of a test, of its file or of its directory."""
+    return any(key.startswith(name) and (name[-1] == "/" or key[len(name) : len(name) + 1] in {"", ":", "["}) for name in names)
+
+
+def choose(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the tests of the level that was asked for, in ``order.ORDER``."""
+    level = config.getoption("--level")
+    if level is None:
+        return
+    levels = {"quick", "test"} if level == "test" else {level}
+    kept = [item for item in items if level_of(item) in levels]
+    config.hook.pytest_deselected(items=[item for item in items if level_of(item) not in levels])
+    items[:] = sorted(kept, key=lambda item: place(item.nodeid))
+
+
+def left_out(level: str) -> list[str]:
+    """What to say at the end of a run."""
+    if level == "quick":
+        return ["make test adds the tests outside of tests/unit, and of those:", *(f"  {name}: {why}" for name, why in NOT_QUICK.items())]
+    if level == "test":
+        return [f"make check adds {len(CHECK)} files and tests (tests/support/levels.py), programs of others, sanitizers and three brokers"]
+    return []
