@@ -1,6 +1,7 @@
 """What holds for all tests."""
 
 import os
+import signal
 
 import pytest
 from hypothesis import settings
@@ -83,6 +84,8 @@ class FailuresAtOnce:
 
 
 def pytest_configure(config):
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a job in the background; its children would inherit that
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     directory._free_port = lambda taken: ports.free_port()
     if config.getoption("--brokers") == 3:
         three_brokers.Shared.chosen, testing.broker = True, three_brokers.broker

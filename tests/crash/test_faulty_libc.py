@@ -24,8 +24,9 @@ import pytest
 from support import faulty_libc
 from support.fault_stories import STORIES
 from support.faulty_libc import Call, Outcome, Plan, Processes, Rounds
+from support.tools import needs
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux" or shutil.which("gcc") is None, reason="needs Linux and gcc")
+pytestmark = [pytest.mark.skipif(sys.platform != "linux", reason="needs Linux"), needs("gcc")]
 
 SCALE = int(os.environ.get("LOGDB_TEST_SCALE", "1"))
 SECONDS = int(os.environ.get("LOGDB_FAULT_SECONDS", "0"))  # in all; of it each story has its share

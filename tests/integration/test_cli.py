@@ -5,7 +5,6 @@ import json
 import os
 import pty
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -15,6 +14,7 @@ import pytest
 
 import logdb
 from support.serving import served
+from support.tools import needs
 
 LOGDB = os.path.join(os.path.dirname(sys.executable), "logdb")
 pytestmark = pytest.mark.skipif(not os.path.exists(LOGDB), reason="the script logdb is not installed")
@@ -252,10 +252,8 @@ def test_bash_completes_verbs_and_topics(data_dir):
     assert result.stdout.splitlines() == ["consume", "small"], result.stderr
 
 
-@pytest.mark.parametrize("shell", ["zsh", "fish"])
+@pytest.mark.parametrize("shell", [pytest.param(shell, marks=needs(shell)) for shell in ("zsh", "fish")])
 def test_completion_script_is_sound(shell):
-    if shutil.which(shell) is None:
-        pytest.skip(f"{shell} is not installed")
     assert subprocess.run([shell, "-n"], input=run("completion", shell).stdout, text=True).returncode == 0
 
 

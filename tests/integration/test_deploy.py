@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tomllib
@@ -16,6 +15,7 @@ from click.testing import CliRunner
 from logdb.cli.app import cli
 from logdb.cli.settings import SETTINGS, variable_of
 from support.serving import served
+from support.tools import needs
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -24,7 +24,7 @@ LOGDB = Path(sys.executable).parent / "logdb"
 # ---------------------------------------------------------------- systemd
 
 
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
+@needs("systemd-analyze")
 @pytest.mark.skipif(not LOGDB.exists(), reason="the script logdb is not installed")
 def test_systemd_takes_the_unit(tmp_path):
     unit = tmp_path / "logdb.service"

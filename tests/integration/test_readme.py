@@ -3,7 +3,6 @@
 import contextlib
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from support.ports import free_port
+from support.tools import needs
 
 ROOT = Path(__file__).parents[2]
 RUN_WITH_SPARK = {"docs/spark.md"}  # by tests/integration/spark/test_docs.py
@@ -66,7 +66,7 @@ def test_the_shell_example(tmp_path: Path) -> None:
     assert sum(line.strip().isdigit() for line in done.stdout.splitlines()) >= 5
 
 
-@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+@needs("curl")
 @pytest.mark.parametrize("page", SHOWS_CURL)
 def test_the_session_with_curl(page: str, tmp_path: Path) -> None:
     (commands,) = [block for block in blocks(page, "sh") if "curl" in block]
@@ -84,7 +84,7 @@ def test_the_session_with_curl(page: str, tmp_path: Path) -> None:
         assert words.encode() in out
 
 
-@pytest.mark.skipif(shutil.which("kcat") is None, reason="kcat is not installed")
+@needs("kcat")
 def test_the_session_with_kcat(tmp_path: Path) -> None:
     (commands,) = [block for block in blocks("docs/kafka.md", "sh") if "kcat" in block]
     port = free_port()

@@ -10,7 +10,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
+import pytest
+
 from support.serving import Served
+from support.tools import needs
 
 Transport = Callable[[str, str, dict[str, str], bytes | None], tuple[int, str, bytes]]
 
@@ -53,7 +56,7 @@ def matches(found: Any, wanted: Any) -> bool:
     return bool(found == wanted)
 
 
-TRANSPORTS = (by_library, by_curl)
+TRANSPORTS = (by_library, pytest.param(by_curl, marks=needs("curl")))
 
 
 def check(server: Served, transport: Transport, golden: Mapping[str, Any], name: str, replaced: Mapping[str, str] | None = None) -> None:

@@ -20,7 +20,7 @@ import threading
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, reduce
 from math import isfinite
 from typing import Annotated, Any, NamedTuple
 
@@ -80,7 +80,7 @@ def form(kind: Any, *, strict: bool = True) -> Form:
         if sum(hasattr(part, "_field_defaults") for part in parts) > 1:
             return _form_of_either(parts, strict=strict)
         forms = [form(part, strict=strict) for part in parts]
-        wanted: Any = typing.Union.__getitem__(tuple(one.wanted for one in forms))
+        wanted: Any = reduce(operator.or_, (one.wanted for one in forms))
         (make,) = {one.make for one in forms} - {_as_is} or {_as_is}  # msgspec tells no two of them apart
         return Form(wanted, _as_is if make is _as_is else lambda value: None if value is None else make(value))
     if origin in (dict, Mapping):
@@ -122,8 +122,7 @@ def _form_of_either(kinds: Sequence[Any], *, strict: bool) -> Form:
         for name in kind._fields:
             forms.setdefault(name, []).append(form(hints[name], strict=strict))
     fields = [
-        (name, typing.Union.__getitem__((*(one.wanted for one in found), msgspec.UnsetType)), msgspec.UNSET)
-        for name, found in forms.items()
+        (name, reduce(operator.or_, (one.wanted for one in found), msgspec.UnsetType), msgspec.UNSET) for name, found in forms.items()
     ]
     name = "Or".join(kind.__name__ for kind in kinds)
     wanted = msgspec.defstruct(name, fields, forbid_unknown_fields=strict, kw_only=True)

@@ -8,12 +8,12 @@ import pytest
 import logdb
 from logdb.cli.app import arguments, cli
 from logdb.cli.session import Session
-from support.cluster import cluster
+from support.cluster_process import cluster_process
 
 
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory):
-    with cluster(tmp_path_factory.mktemp("cluster")) as running:
+    with cluster_process(tmp_path_factory.mktemp("cluster")) as running:
         yield running
 
 

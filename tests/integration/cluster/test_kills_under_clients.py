@@ -1,6 +1,7 @@
 """Clients of three nodes, ours and Kafka's, while leaders and coordinators are killed."""
 
 import base64
+import contextlib
 import itertools
 import threading
 import time
@@ -9,7 +10,8 @@ import pytest
 
 import logdb
 from logdb.coordinator.records import partition_of
-from logdb.model import INTERNAL_TOPICS, TopicPartition
+from logdb.errors import UnknownTopic
+from logdb.model import INTERNAL_TOPICS, PartitionInfo, TopicPartition
 from support.cluster_process import ClusterProcess, cluster_process, eventually
 from support.serving import Served
 
@@ -38,7 +40,15 @@ def configured(cluster: ClusterProcess, **config: object) -> dict[str, object]:
 
 
 def coordinator(db: logdb.Database, internal: str, name: str) -> int:
-    partitions = db.describe_topic(internal).partitions
+    """The node that coordinates a name.  The node that is asked learns of a new internal topic a moment later than the one that made it."""
+    partitions: list[PartitionInfo] = []
+
+    def known() -> bool:
+        with contextlib.suppress(UnknownTopic):
+            partitions[:] = db.describe_topic(internal).partitions
+        return bool(partitions)
+
+    eventually(known)
     return partitions[partition_of(name, len(partitions))].leader
 
 

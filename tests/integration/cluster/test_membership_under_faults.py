@@ -5,7 +5,6 @@ One cluster serves all; ``LOGDB_TEST_SCALE=2`` has all faults, in an order of ch
 
 import os
 import random
-import shutil
 from functools import partial
 
 import pytest
@@ -15,6 +14,7 @@ from logdb_replication import administration
 from support import faulty_libc
 from support.cluster import NODES, SPARE, Load, cluster, in_sync, needs_namespaces, stored
 from support.history import check
+from support.tools import needs
 from support.waiting import until
 
 pytest.importorskip("confluent_kafka")
@@ -24,7 +24,7 @@ from support.storm import FAULTS, changed
 
 pytestmark = [
     needs_namespaces(),
-    pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc"),
+    needs("gcc"),
     pytest.mark.xdist_group("cluster"),
     pytest.mark.slow,
     pytest.mark.timeout(600),

@@ -11,11 +11,12 @@ from logdb.cli.app import cli
 from support import faulty_libc
 from support.cluster import NODES, Load, cluster, in_sync, needs_namespaces, stored
 from support.history import check
+from support.tools import needs
 from support.waiting import until
 
 pytestmark = [
     needs_namespaces(),
-    pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc"),
+    needs("gcc"),
     pytest.mark.xdist_group("cluster"),
     pytest.mark.timeout(120),
 ]

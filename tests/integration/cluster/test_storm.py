@@ -6,7 +6,6 @@
 import itertools
 import os
 import random
-import shutil
 import time
 from functools import partial
 
@@ -19,10 +18,11 @@ pytest.importorskip("confluent_kafka")
 
 from support.powered_cluster import PoweredCluster
 from support.storm import FAULTS, Planned, Storm, schedule
+from support.tools import needs
 
 pytestmark = [
     needs_namespaces(),
-    pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc"),
+    needs("gcc"),
     pytest.mark.xdist_group("cluster"),
     pytest.mark.slow,
     pytest.mark.timeout(0),

@@ -15,6 +15,7 @@ import pytest
 import logdb
 from support.server_process import server_process
 from support.serving import served
+from support.tools import needs
 
 
 class Event(NamedTuple):
@@ -354,6 +355,7 @@ def test_watching_by_long_poll(s):
 # ---------------------------------------------------------------- curl
 
 
+@needs("curl")
 def test_curl_resumes(s):
     log = s.database.log("t", 0)
     log.append_many([b"%d" % number for number in range(20)])

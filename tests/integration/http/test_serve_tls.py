@@ -15,6 +15,7 @@ import pytest
 from support.certificates import Authority
 from support.ports import free_port
 from support.security import secure
+from support.tools import needs
 from support.waiting import until
 
 SERVE = [sys.executable, "-m", "logdb.cli", "serve"]
@@ -114,6 +115,7 @@ def test_an_address_that_others_reach_is_served_with_tls_and_users(tmp_path):
         assert serial_number(urlsplit(f"https://127.0.0.1:{url.port}"), authority.context())
 
 
+@needs("openssl", "curl")
 def test_the_commands_of_the_page_do_what_it_says(tmp_path):
     (commands,) = [block for block in re.findall(r"^```sh\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE) if "openssl" in block]
     commands = commands.replace("8443", str(free_port()))

@@ -14,6 +14,7 @@ from support import exchanges, three_brokers
 from support.exchanges import TRANSPORTS, Transport
 from support.security import secure
 from support.serving import served
+from support.tools import needs
 
 PASSWORD = "correct horse"
 GOLDEN = Path(__file__).parent / "golden"
@@ -63,6 +64,7 @@ def test_the_cluster_is_named_by_the_database_and_keeps_its_name(tmp_path: Path)
     assert len(ids) == 1
 
 
+@needs("curl")
 def test_a_new_topic_says_where_it_is(tmp_path: Path) -> None:
     with served(tmp_path / "db") as server:
         cluster_id = server.call("/v3/clusters")[1]["data"][0]["cluster_id"]

@@ -16,6 +16,7 @@ from logdb.requests.users import Quota
 from support.exchanges import curl
 from support.security import secure
 from support.serving import Served, served
+from support.tools import needs
 
 
 @pytest.fixture
@@ -75,6 +76,7 @@ class Stream:
             self.received += piece
 
 
+@needs("curl")
 def test_curl_streams_records_and_gets_a_report_for_each_in_order(server: Served) -> None:
     body = b"".join(
         b'{"key":{"type":"STRING","data":"user-%d"},"value":{"type":"JSON","data":{"n":%d}}}\n' % (n % 7, n) for n in range(5_000)
@@ -100,6 +102,7 @@ def test_a_report_comes_while_the_stream_goes_on(server: Served) -> None:
         assert values_in(server)[0] == [b"a", b"a", b"a", b"b"]
 
 
+@needs("curl")
 def test_a_record_that_fails_is_reported_in_its_place_and_the_others_are_appended(server: Served) -> None:
     server.database.alter_topic("trades", config={"max.message.bytes": 1_000})
     text = '{"partition_id":1,"value":{"type":"STRING","data":"%s"}}'

@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-import shutil
 import subprocess
 import uuid
 import warnings
@@ -14,6 +13,7 @@ from aiokafka import TopicPartition as AioPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import logdb.testing
+from support.tools import needs
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # it reads its schemas by importlib.resources.read_text
@@ -179,9 +179,8 @@ def test_aiokafka(broker, topic, codec):
 
 
 @pytest.mark.parametrize("codec", CODECS)
+@needs("kcat")
 def test_kcat(broker, topic, codec):
-    if shutil.which("kcat") is None:
-        pytest.skip("kcat is not installed (Debian: kcat)")
     broker.database.create_topic(topic)  # or kcat would warn that it was unknown
 
     def kcat(*flags, **options):

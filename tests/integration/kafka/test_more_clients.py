@@ -2,7 +2,6 @@
 a rebalance and read_committed of kafka-python, tombstones, times and groups of kcat."""
 
 import asyncio
-import shutil
 import subprocess
 import time
 import uuid
@@ -13,6 +12,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 
 import logdb.testing
 from support.kafka_door import kafka_python
+from support.tools import needs
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +153,7 @@ def test_a_member_of_kafka_python_leaves_its_group(broker, topic):
 # ---------------------------------------------------------------- kcat
 
 
-@pytest.mark.skipif(shutil.which("kcat") is None, reason="kcat is not installed (Debian: kcat)")
+@needs("kcat")
 def test_tombstones_and_times_and_a_group_of_kcat(broker, topic):
     def kcat(*flags, **options):
         command = ["kcat", "-b", broker.bootstrap_servers, *flags]

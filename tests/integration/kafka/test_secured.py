@@ -5,7 +5,6 @@ import base64
 import contextlib
 import hashlib
 import hmac
-import shutil
 import ssl
 import struct
 import subprocess
@@ -30,6 +29,7 @@ from support.certificates import Authority
 from support.cluster_wire import wire_to
 from support.kafka_wire import Wire, fetch, produce
 from support.security import acl, secure
+from support.tools import needs
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # it reads its schemas by importlib.resources.read_text
@@ -108,7 +108,7 @@ def confluent_produces(broker, mechanism, user, **options):
     assert told == [None]
 
 
-@pytest.mark.skipif(shutil.which("kcat") is None, reason="kcat is not installed")
+@needs("kcat")
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_kcat(broker, mechanism):
     settings = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": mechanism, "sasl.username": "alice"}

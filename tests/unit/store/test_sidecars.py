@@ -286,13 +286,14 @@ def test_what_is_removed_under_a_dataset_is_an_error(kept):
         dataset.to_table()
 
 
-def test_a_tail_stays_as_it_was(kept):
+def test_a_tail_stays_as_it_was(kept, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     kept.fill(100)
     dataset, before = kept.db.topic_dataset("t"), rows_of_logs(kept.db, "t")
     kept.fill(10)
     kept.db.delete_records("t", 0, 90)
     assert rows_of_dataset(dataset, "t") == before
-    assert not [name for name in os.listdir(tempfile.gettempdir()) if name.startswith("logdb-") and name.endswith(".arrow")]
+    assert not list(tmp_path.glob("logdb-*.arrow"))
 
 
 def test_copies_have_none(kept, tmp_path):
