@@ -172,6 +172,23 @@ class SegmentWriter:
         if not segment.whole or segment.size_bytes != view.written_position:
             segment.restore(view.written_position, view.written_offset)
 
+    def withdraw(self, first: int, next_offset: int) -> bool:
+        """The builder's hook ``_withdraw``: let records of a call that failed go, unless some are written or others depend on them.
+
+        What a short write has left of them in the file is cut off: a recovery would take it for records.
+        """
+        with self.lock:
+            view = self._log.view
+            if view.written_offset > first:
+                return False
+            segment = view.active
+            if segment is not None and segment.scanner is not None:
+                self.make_whole(segment)
+                segment.trim()
+            if view.written_offset <= self._tried[0]:
+                self._tried = (-1, 0, 0, 0)
+        return self.transactions is None or self.transactions.withdraw(first, next_offset)
+
     def ensure_transactions(self) -> Transactions:
         """The log's ``Transactions``; before they are made, the catalogue notes durably that the log has producers."""
         if (known := self.transactions) is not None:

@@ -182,7 +182,7 @@ class PartitionLog(Protocol):
     def offset_for_timestamp(self, timestamp_ms: int) -> int | None:
         """The first offset whose record is as old as that, or younger; None if there is none."""
 
-    def latest_record(self) -> tuple[int, int] | None:
+    def latest_record(self, *, isolation_level: "IsolationLevel" = "read_uncommitted") -> tuple[int, int] | None:
         """Offset and timestamp of the first record with the largest timestamp; None if there is no record."""
 
     def open_transactions(self) -> list[OpenTransaction]:
