@@ -851,7 +851,8 @@ class CloseIncomplete(LogdbError):
     """``close`` could not write everything that was appended."""
 
     def __init__(self, path: str, record_count: int, reason: str) -> None:
-        super().__init__(f"closing {path} lost {record_count} records that could not be written: {reason}")
+        lost = f"lost {record_count} records that could not be written" if record_count else "lost no record, and the next opening recovers"
+        super().__init__(f"closing {path} {lost}: {reason}")
         self.path, self.record_count, self.reason = path, record_count, reason
 
 

@@ -343,6 +343,79 @@ print(len(accepted))
 """
 
 
+MAKES_ROOM = """
+import os, signal, subprocess, sys
+path = sys.argv[1]
+done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", path], capture_output=True)
+if done.returncode:
+    print("cannot mount:", done.stderr.decode())
+    sys.exit(77)
+import logdb
+from logdb.io import IO
+with logdb.open(path + "/db") as db:
+    for topic in "tu":
+        db.create_topic(topic, config={"segment.bytes": 1 << 18})
+        for _ in range(20):
+            db.log(topic).append_many([os.urandom(1000)] * 100)
+with open(path + "/fill", "ab", buffering=0) as file:
+    try:
+        while True:
+            file.write(bytes(4096))
+    except OSError:
+        pass
+class Dies(IO):
+    left = -1
+    def truncate(self, fd, size_bytes):
+        super().truncate(fd, size_bytes)
+        if os.readlink(f"/proc/self/fd/{fd}").endswith("RESERVE"):
+            self.left = number
+    def unlink(self, path):
+        self.step()
+        super().unlink(path)
+    def step(self):
+        if not self.left:
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.left -= 1
+    def rename(self, old, new):
+        self.step()
+        super().rename(old, new)
+    def pwrite(self, fd, view, position):
+        self.step()
+        return super().pwrite(fd, view, position)
+    def fsync_dir(self, path):
+        self.step()
+        super().fsync_dir(path)
+for number in range(int(sys.argv[2])):
+    if (child := os.fork()) == 0:
+        with logdb.open(path + "/db", io=Dies()) as db:
+            db.delete_records("t", 0, 100 + number)
+        os._exit(0)
+    os.waitpid(child, 0)
+    if number == 2:  # another program takes what was given back
+        subprocess.run(["sh", "-c", "cat /dev/zero >> " + path + "/fill"], capture_output=True)
+with logdb.open(path + "/db") as db:
+    assert 100 <= db.delete_records("t", 0, 1500) == 1500 == db.log("t").start_offset
+    subprocess.run(["sh", "-c", "cat /dev/zero >> " + path + "/fill"], capture_output=True)
+    db.alter_topic("u", config={"retention.bytes": 1 << 19})
+    subprocess.run(["sh", "-c", "cat /dev/zero >> " + path + "/fill"], capture_output=True)
+    db.enforce_retention("u")
+    assert 0 < db.log("u").start_offset < db.log("u").end_offset == 2000
+    db.delete_topic("t")
+    assert [topic.name for topic in db.topics()] == ["u"]
+assert logdb.verify(path + "/db").ok
+print(0)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="only root on Linux may mount a small disk")
+def test_a_full_disk_can_be_made_room_on_after_a_kill_at_any_step(tmp_path):
+    command = ["unshare", "-m", "--propagation", "private", sys.executable, "-c", MAKES_ROOM, str(tmp_path), "8"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    if done.returncode == 77 or "unshare failed" in done.stderr:
+        pytest.skip("this container may not mount: " + done.stdout + done.stderr)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 @pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="only root on Linux may mount a small disk")
 @pytest.mark.parametrize(("level", "codec"), [("interval", "none"), ("fsync", "none"), ("os", "zstd")])
 def test_a_disk_of_one_megabyte(tmp_path, level, codec):

@@ -13,14 +13,14 @@ import reprlib
 import threading
 import weakref
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from logdb.client.administration import Administration
 from logdb.client.producer import partitioner as partitioners
 from logdb.client.producer.partitioner import Partitioner
-from logdb.errors import Closed, InvalidConfig, InvalidPartitions, InvalidTopic, LogdbError, UnknownPartition
+from logdb.errors import Closed, CloseIncomplete, InvalidConfig, InvalidPartitions, InvalidTopic, LogdbError, UnknownPartition
 from logdb.log.isolation import IsolationLevel
 from logdb.mistakes import OF_THE_CALL, checked_call, explained
 from logdb.model import (
@@ -64,6 +64,17 @@ _PRODUCER_CLOSE_MS = 10_000  # how long a close waits for a disk that accepts no
 _open_databases: "weakref.WeakSet[Database]" = weakref.WeakSet()
 
 Headers = Iterable[tuple[str, bytes | None]]
+
+
+@contextlib.contextmanager
+def noting(error: BaseException | None) -> Iterator[None]:
+    """Note a ``CloseIncomplete`` on the error of the block that the close ends: that one comes first, and mostly says why."""
+    try:
+        yield
+    except CloseIncomplete as incomplete:
+        if error is None:
+            raise
+        error.add_note(str(incomplete))
 
 
 class Database(Administration):
@@ -116,7 +127,8 @@ class Database(Administration):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
+        with noting(error):
+            self.close()
 
     # ------------------------------------------------------------ topics
 

@@ -65,6 +65,7 @@ class SegmentWriter:
         transactions: Transactions | None,
     ) -> None:
         self._log, self._io, self._host, self._directory = log, io, host, log.directory
+        self._reserve = host.reserve
         self.config, self.codec, self.following = config, 0, False
         self.lock = threading.Lock()
         self._begin(log.view, point, unsealed, transactions)
@@ -93,6 +94,8 @@ class SegmentWriter:
         """The builder's hook ``_write``: write a buffer of batches; tried again with the same bytes if it raises."""
         if self._log.refuses_writes:
             raise self._host.refusal(self._log)
+        if self._reserve.spender:
+            self._reserve.check(self._directory, len(batches))
         with self.lock:
             self._write(batches, base_offset, next_offset, now_ms)
         if self._log._watchers:

@@ -22,6 +22,7 @@ from logdb.log.sealed import Sealed
 from logdb.meta import Catalogue, LogEntry, TopicEntry
 from logdb.model import OFFSET_MAX, TOPIC_CONFIGS, ConfigValue, ExpiredRecords, TopicPartition
 from logdb.store.housekeeping import UNTIL_ASKED, Housekeeping
+from logdb.store.reserve import Reserve
 
 logger = logging.getLogger(__name__)
 
@@ -145,9 +146,11 @@ def _limited(catalogue: Catalogue, topic: str | None) -> Iterator[TopicEntry]:
 class Retention:
     """The retention of one store; two tasks of its housekeeping."""
 
-    def __init__(self, io: IO, host: Host, catalogue: Catalogue, housekeeping: Housekeeping, check_interval_ms: int) -> None:
+    def __init__(
+        self, io: IO, host: Host, catalogue: Catalogue, housekeeping: Housekeeping, reserve: Reserve, check_interval_ms: int
+    ) -> None:
         self._io, self._host, self._catalogue, self._housekeeping = io, host, catalogue, housekeeping
-        self._check_interval_ms = check_interval_ms
+        self._reserve, self._check_interval_ms = reserve, check_interval_ms
         self._sealed: set[TopicPartition] = set()  # logs with a sealed segment since the last round
         housekeeping.add(_ALL, self._round, interval_ms=check_interval_ms, first_ms=FIRST_ROUND_MS, needed=is_limited)
         housekeeping.add(
@@ -228,6 +231,9 @@ class Retention:
         return done
 
     def _enforce(self, name: TopicPartition, *, politely: bool) -> list[ExpiredRecords]:
+        return self._reserve.spend(lambda: self._expire(name, politely=politely))
+
+    def _expire(self, name: TopicPartition, *, politely: bool) -> list[ExpiredRecords]:
         topic = self._catalogue.topic(name.topic)  # its present configs: the round may have begun long ago
         if topic is None or not is_limited(topic.config):
             return []
@@ -259,12 +265,16 @@ class Retention:
         if entry is not None and not deletes(entry.config):
             policy = str(entry.config["cleanup.policy"])
             raise PolicyViolation(f"records of {topic!r} cannot be deleted: its cleanup.policy is {policy!r}, without 'delete'")
+        return self._reserve.spend(lambda: self._delete_records(topic, partition, before_offset))
+
+    def _delete_records(self, topic: str, partition: int, before_offset: int) -> int:
         log = self._host.log(topic, partition)
         start, end = log.start_offset, log.high_watermark
         offset = end if before_offset == -1 else before_offset
         if not start <= offset <= end:
             raise OffsetOutOfRange(topic, partition, offset, start, end)
-        log.flush()  # after a power cut the log must not end before its start
+        if offset > log.view.flushed.offset:
+            log.flush()  # after a power cut the log must not end before its start
         log.roll(offset)
         if not self._host.begin_at(log, offset):
             raise OffsetOutOfRange(topic, partition, offset, log.start_offset, log.high_watermark)  # truncated meanwhile

@@ -51,6 +51,7 @@ from logdb.store.cleaner import CLEANER_BYTES_PER_SECOND
 from logdb.store.copy.snapshot_file import SnapshotFile
 from logdb.store.open_logs import TailLogs
 from logdb.store.protocols import BrokerInfo, PartitionState, always
+from logdb.store.reserve import Reserve
 from logdb.store.security_file import SecurityFile
 from logdb.store.sidecars import MadeSidecars
 from logdb.store.state import Mode, StoreState
@@ -532,6 +533,10 @@ class Store:
             self.writer.note(log, **fields)
         except UnknownTopic:  # it was deleted
             raise self.refusal(log) from None
+
+    @property
+    def reserve(self) -> Reserve:
+        return self.writer.reserve
 
     def refusal(self, log: ReadableLog) -> LogdbError:
         return self._state.refusal(log)
