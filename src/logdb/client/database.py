@@ -189,6 +189,9 @@ class Database(Administration):
 
         After partitions were added, keys go to other partitions, as in Kafka.
 
+        Lower limits (``retention.ms``, ``retention.bytes``) and another ``cleanup.policy`` delete records at once, in the background.
+        ``enforce_retention(name, dry_run=True, config=config)`` says before which ones the limits delete.
+
         Args:
             partitions: How many there are afterwards.
             assignments: Of a cluster, the nodes of each partition that is added, the preferred leader first; each has as many as the
@@ -596,7 +599,9 @@ class Database(Administration):
         return self._base.delete_records(topic, partition, before_offset)
 
     @checked_call
-    def enforce_retention(self, topic: str | None = None, *, dry_run: bool = False) -> list[ExpiredRecords]:
+    def enforce_retention(
+        self, topic: str | None = None, *, dry_run: bool = False, config: Mapping[str, object] | None = None
+    ) -> list[ExpiredRecords]:
         """Delete now what ``retention.ms`` and ``retention.bytes`` allow; otherwise the background does it from time to time.
 
         Whole segments are deleted, oldest first; the active one only if all its records are too old.  Topics without a limit, and
@@ -605,6 +610,7 @@ class Database(Administration):
         Args:
             topic: One topic; None: all, behind a URL those whose records the principal may delete.
             dry_run: Only return the result, for sealed segments; with ``mode="r"`` as of the last checkpoint.
+            config: With ``dry_run``, of one topic: the result after ``alter_topic(topic, config=config)``.
 
         Returns:
             The deleted offsets, by topic and partition; partitions without any are left out.
@@ -612,7 +618,7 @@ class Database(Administration):
         Raises:
             UnknownTopic, ReadOnly, DiskFull, SyncFailed: see ``logdb.errors``; the other logs were handled.
         """
-        return self._base.enforce_retention(topic, dry_run=dry_run)
+        return self._base.enforce_retention(topic, dry_run=dry_run, config=config)
 
     @checked_call
     def compact(self, topic: str, partition: int | None = None) -> None:

@@ -819,7 +819,9 @@ class Storage(Protocol):
     def remove_damaged(self, topic: str, partition: int) -> None:
         """Remove the segments that were set aside: what they had is replicated, and durable here."""
 
-    def enforce_retention(self, topic: str | None = None, *, dry_run: bool = False) -> list[ExpiredRecords]:
+    def enforce_retention(
+        self, topic: str | None = None, *, dry_run: bool = False, config: Mapping[str, object] | None = None
+    ) -> list[ExpiredRecords]:
         """See ``Database.enforce_retention``."""
 
     def compact(self, topic: str, partition: int | None = None) -> None:

@@ -10,7 +10,7 @@ too old; and a log whose segment was sealed.  A compacted topic without ``delete
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import inf
 from typing import NamedTuple, Protocol
 
@@ -115,20 +115,21 @@ def look(catalogue: Catalogue, name: TopicPartition, log: Log | None) -> Kept:
 
 
 def plan(
+    topics: Iterable[TopicEntry],
     catalogue: Catalogue,
     log: Callable[[str, int], Log],
     in_use: Callable[[TopicPartition], Log | None],
     now_ms: int,
-    topic: str | None = None,
 ) -> list[ExpiredRecords]:
     """The result that ``enforce`` would have.
 
     Args:
+        topics: With their limits.
         log: Opens a log, if necessary.
         in_use: Returns a log that is open for writing; of others the last checkpoint counts.
     """
     found = []
-    for entry in _limited(catalogue, topic):
+    for entry in topics:
         for name in (TopicPartition(entry.name, partition) for partition in range(entry.partition_count)):
             kept = look(catalogue, name, in_use(name))
             if kept.expired(entry, now_ms, OFFSET_MAX):
@@ -137,7 +138,7 @@ def plan(
     return found
 
 
-def _limited(catalogue: Catalogue, topic: str | None) -> Iterator[TopicEntry]:
+def limited(catalogue: Catalogue, topic: str | None) -> Iterator[TopicEntry]:
     """The topics with a limit, or one of them."""
     topics = catalogue.topics()
     return (entry for name, entry in topics.items() if topic in (None, name) and is_limited(entry.config))
@@ -172,7 +173,7 @@ class Retention:
         """One round over all logs; returns the ms until something may be too old."""
         self.enforce(politely=True)
         now_ms, rest_ms = self._host.clock_ms(), inf
-        for topic in _limited(self._catalogue, None):
+        for topic in limited(self._catalogue, None):
             for partition in range(topic.partition_count):
                 rest_ms = min(rest_ms, self._rest_ms(topic, partition, now_ms))
         return UNTIL_ASKED if rest_ms == inf else min(rest_ms, _REST_INTERVALS * self._check_interval_ms)
@@ -194,7 +195,7 @@ class Retention:
 
     def _round_of_sealed(self) -> float:
         names, self._sealed = self._sealed, set()
-        for topic in _limited(self._catalogue, None):
+        for topic in limited(self._catalogue, None):
             for name in names & {TopicPartition(topic.name, partition) for partition in range(topic.partition_count)}:
                 if self._housekeeping.stopping:
                     return UNTIL_ASKED
@@ -216,7 +217,7 @@ class Retention:
         """
         failure: LogdbError | None = None
         done: list[ExpiredRecords] = []
-        for entry in _limited(self._catalogue, topic):
+        for entry in limited(self._catalogue, topic):
             for partition in range(entry.partition_count):
                 if (politely and self._housekeeping.stopping) or self._io.monotonic_ms() > until_ms:
                     return done
