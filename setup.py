@@ -16,6 +16,7 @@ HOT_SOURCES = (
     "hot_builder",
     "hot_builder_type",
     "hot_append",
+    "hot_withdraw",
     "hot_delivery",
     "hot_send",
     "hot_positions",

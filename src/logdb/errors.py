@@ -9,11 +9,25 @@ A value that is not bytes-like raises Python's own ``TypeError``.
 import contextlib
 from typing import TypeVar
 
+_CALL_AGAIN = "; call again once there is room"
+
 
 class LogdbError(Exception):
-    """The root: every error of logdb derives from it."""
+    """The root: every error of logdb derives from it.
+
+    ``offsets``: of an append that failed, the records that the log keeps; None: it keeps none of the call.
+    """
 
     retriable = False
+    offsets: range | None = None
+
+    def _keep(self, first: int, stop: int, is_known: bool) -> None:
+        """The log keeps the records [first, stop) of the call that failed; ``is_known``: it recognizes them when they are sent again."""
+        self.offsets = range(first, stop)
+        self.retriable = self.retriable and is_known
+        again = "a retry finds them" if is_known else "do not append them again"
+        said = str(self).removesuffix(_CALL_AGAIN)
+        self.args = (f"{said}; the log keeps {stop - first} records of the call, from offset {first} on: {again}",)
 
     def __reduce__(self) -> tuple[object, ...]:
         """For pickle and copy.  Arguments of ``__init__`` are not kept: the copy gets the message and the attributes without it."""
@@ -810,17 +824,17 @@ class InsecureAddress(LogdbError, ValueError):
 
 
 class DiskFull(LogdbError):
-    """No room for a write; accepted records stay in memory and are written again later."""
+    """No room for a write.  The same call is right once there is room; ``retriable`` is false where the log keeps records of it."""
 
     retriable = True
 
     def __init__(self, path: str, size_bytes: int, reason: str) -> None:
-        super().__init__(f"no room to write {size_bytes} bytes to {path}: {reason}")
+        super().__init__(f"no room to write {size_bytes} bytes to {path}: {reason}{_CALL_AGAIN}")
         self.path, self.size_bytes, self.reason = path, size_bytes, reason
 
 
 class WriteFailed(LogdbError):
-    """A write failed for a reason other than a full disk."""
+    """A write failed for a reason other than a full disk.  Whether to call again: as for ``DiskFull``."""
 
     retriable = True
 
@@ -853,7 +867,8 @@ class CloseIncomplete(LogdbError):
     """``close`` could not write everything that was appended."""
 
     def __init__(self, path: str, record_count: int, reason: str) -> None:
-        super().__init__(f"closing {path} lost {record_count} records that could not be written: {reason}")
+        lost = f"lost {record_count} records that could not be written" if record_count else "lost no record, and the next opening recovers"
+        super().__init__(f"closing {path} {lost}: {reason}")
         self.path, self.record_count, self.reason = path, record_count, reason
 
 

@@ -123,7 +123,7 @@ class Told:
             log.append_many(values, keys, durability=level)
         except LogdbError as error:
             self.failed("append_many", error)
-            kept = len(getattr(error, "offsets", ()))
+            kept = len(error.offsets or ())
             self._kept((*stream, first, first + kept), stop)
             return False
         self.note("acked", *stream, first, stop)
@@ -135,7 +135,7 @@ class Told:
             log.append(value(writer, first), durability=level)
         except LogdbError as error:
             self.failed("append", error)
-            self._kept((*stream, first, first + len(getattr(error, "offsets", ()))), stop)
+            self._kept((*stream, first, first + len(error.offsets or ())), stop)
             return False
         if (level or self.level) == "fsync":
             self.note("acked", *stream, first, stop)

@@ -133,9 +133,11 @@ class RemoteLog(Handle):
         return found.offset
 
     @checked_call
-    def latest_record(self) -> tuple[int, int] | None:
+    def latest_record(self, *, isolation_level: IsolationLevel = "read_uncommitted") -> tuple[int, int] | None:
         found: Latest = self._get("timestamps/latest").decoded(Latest)
-        return None if found.offset is None or found.timestamp_ms is None else (found.offset, found.timestamp_ms)
+        if found.offset is None or found.timestamp_ms is None or found.offset >= self.readable_end_offset(isolation_level):
+            return None  # the route knows no isolation level
+        return found.offset, found.timestamp_ms
 
     def _get(self, path: str) -> Answer:
         return send_request(self._session.connections, "GET", f"{self._path}/{path}", key=self._where)

@@ -261,8 +261,10 @@ class RemoteSession(Handle, Session):
         self.ends.appended()
         return start_offset
 
-    def enforce_retention(self, topic: str | None = None, *, dry_run: bool = False) -> list[ExpiredRecords]:
-        gone = super().enforce_retention(topic, dry_run=dry_run)
+    def enforce_retention(
+        self, topic: str | None = None, *, dry_run: bool = False, config: Mapping[str, object] | None = None
+    ) -> list[ExpiredRecords]:
+        gone = super().enforce_retention(topic, dry_run=dry_run, config=config)
         self.ends.appended()
         return gone
 

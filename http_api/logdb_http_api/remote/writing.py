@@ -148,10 +148,12 @@ class Upload:
         self._under_way.popleft()
 
     def note(self, error: LogdbError) -> None:
-        """Add the offsets appended before to the error that ended the call."""
-        vars(error).pop("offsets", None)
+        """Add the offsets appended before to the error that ended the call: the log keeps these records."""
+        kept = error.offsets  # of the request that failed
         if self.offsets is not None:
-            vars(error)["offsets"] = self.offsets
+            error.offsets = range(self.offsets.start, self.offsets.stop if kept is None else kept.stop)
+        error.retriable = error.retriable and error.offsets is None  # a retry is another call: its records get new sequences
+        if self.offsets is not None:
             error.add_note(f"the first {len(self.offsets)} records of the call were appended: they have the offsets {self.offsets}")
 
     def abandon(self) -> None:

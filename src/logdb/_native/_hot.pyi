@@ -106,8 +106,8 @@ class BatchBuilder:
     ) -> int:
         """Accept one record and return its offset.
 
-        Below level fsync an append that raises has not accepted its record.  At fsync it returns after ``_commit``;
-        if that raises, the exception's ``offsets`` is the range of this record, which is kept and may yet be written.
+        At level fsync it returns after ``_commit``.  An append that raises has left no record, unless that is written: then the
+        exception's ``offsets`` is its range, and ``retriable`` is false.
 
         Raises:
             TypeError: An argument of the wrong type; the message says what was got.
@@ -128,7 +128,8 @@ class BatchBuilder:
         """Accept records that lie together, and write them before returning; nothing if one item is wrong.
 
         At level fsync in groups of at most ``group_size``, each committed before the next.  Where a write or a commit
-        fails, the exception's ``offsets`` is the range of those records of this call that are kept (or written).
+        fails before a record of the call is written, none is left.  Otherwise the exception's ``offsets`` is the range of those that
+        are kept (or written), and ``retriable`` is false.
 
         Raises:
             TypeError: An item of the wrong type; the message names its index.
@@ -150,7 +151,8 @@ class BatchBuilder:
 
         Base offsets and leader epochs are set here, unless the batches are ``placed``: then they keep theirs, and the
         first begins at ``expected_offset``.  The batches are written before returning (at fsync: committed).
-        The buffer is the builder's once this returned or raised an exception with ``offsets``: do not touch it again.
+        The buffer is the builder's, unless ``admit`` raised: do not touch it again.  A failure ends as that of ``append_many``; of
+        batches that ``admit`` knows again, ``retriable`` stays as it is.  Placed ones are always kept.
         ``admit`` is called with the first offset and the clock's ms just before they are accepted, and may raise to refuse them;
         until then no other record is accepted, and once it has returned, these are.
 
@@ -173,6 +175,9 @@ class BatchBuilder:
         Raises:
             whatever the hooks raise.
         """
+
+    def _withdraw(self, first: int, next_offset: int) -> bool:
+        """Hook: whether the records [first, next) of a call that failed can go; called with the append lock and the write lock."""
 
     def now_ms(self) -> int:
         """The clock, in ms since 1970: the timestamp of a record that came now."""

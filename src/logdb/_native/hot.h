@@ -7,6 +7,7 @@
  *   hot_builder.c    BatchBuilder: batches, the queue of full buffers, the write lock, the append lock
  *   hot_builder_type.c  what Python sees of BatchBuilder
  *   hot_append.c     BatchBuilder's append, append_many, _append_raw and _append_usual
+ *   hot_withdraw.c   BatchBuilder: the records of a failed call are taken back
  *   hot_delivery.c   Delivery and SendFuture: what becomes of the records that a producer sends
  *   hot_send.c       a producer's send: Dispatcher, Route, Accumulator
  *   hot_positions.c  Positions: where records lie, least recently used goes first
@@ -40,7 +41,7 @@ enum { ATTRIBUTE_CODEC = 7, ATTRIBUTE_LOG_APPEND_TIME = 8, ATTRIBUTE_CONTROL = 3
 
 /* Interned names of hooks and keywords. */
 extern struct hot_names {
-    PyObject *_write, *_woken, *_commit, *_end_fsync_only, *_reject, *_pread, *release, *offsets, *os, *interval, *fsync;
+    PyObject *_write, *_woken, *_commit, *_end_fsync_only, *_reject, *_pread, *release, *offsets, *_keep, *os, *interval, *fsync;
     PyObject *_wait, *_call, *_refill, *_refuse, *_route, *_accumulator, *_intercept;
 } hot_names;
 
@@ -272,6 +273,18 @@ int builder_write_until(builder *b, int64_t offset);
 /* Keeps other appends out, and lets them in again. */
 int builder_enter(builder *b);
 void builder_leave(builder *b);
+
+/* The write lock.  1: have it, 0: another thread has it and wait is false, -1: this thread has it already. */
+int writer_enter(builder *b, bool wait);
+void writer_leave(builder *b);
+
+/* With the GIL: a buffer goes to the end of the queue; the open one, whose last batch is closed, does. */
+void queue_add(builder *b, buffer *f);
+void open_enqueue(builder *b);
+
+/* hot_withdraw.c: takes records [first, next), of one call that failed, out of what waits to be written.
+ * 1: they are gone, 0: some are written or others depend on them, so all stay, -1: failed, so all stay. */
+int builder_withdraw(builder *b, int64_t first, int64_t next);
 
 /* Drops what is pending, waiting for both locks; how many records, or -1. */
 int64_t builder_discard(builder *b);

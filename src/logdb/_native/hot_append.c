@@ -1,7 +1,7 @@
 /* hot_append.c -- append, append_many, _append_raw and _append_usual: from arguments to records put in.
  *
- * An append that raises has not accepted its record, but for one case: at level fsync the record is put in before
- * it is committed.  Where that fails the exception's `offsets` says which records are kept, and may yet be written. */
+ * A call that raises has left no record, so that it can be made again: what it has put in is withdrawn.  Where some of
+ * it is written already all of it is kept: the exception's `offsets` says which records, and it is not retriable. */
 #include "hot.h"
 
 #include "logdb_native.h"
@@ -53,14 +53,32 @@ static inline int terms_get(const builder *b, PyObject *expected_offset, PyObjec
     return 0;
 }
 
-/* Says on the exception which records are kept, and sees to it that the flusher tries them again. */
-static void kept(builder *b, int64_t first, int64_t next)
+/* Says on the exception which records are kept; an error of logdb words it. */
+static void kept_say(PyObject *exception, int64_t first, int64_t next, bool is_known)
 {
-    PyObject *exception = exception_take(), *offsets = range_new(first, next);
-    if (offsets == NULL || PyObject_SetAttr(exception, hot_names.offsets, offsets))
-        PyErr_Clear();
+    PyObject *offsets = NULL, *result = NULL;
+    if (PyObject_HasAttr(exception, hot_names._keep))
+        result = PyObject_CallMethod(exception, "_keep", "LLi", (long long)first, (long long)next, (int)is_known);
+    else if ((offsets = range_new(first, next)) != NULL)
+        PyObject_SetAttr(exception, hot_names.offsets, offsets);
+    PyErr_Clear();
+    Py_XDECREF(result);
     Py_XDECREF(offsets);
-    if (b->written_offset < builder_next_offset(b) && builder_wake(b))
+}
+
+/* A call failed after its records [first, next) were put in: withdraws them, or says that they are kept.
+ * is_known: the log recognizes them when they are sent again. */
+static void failed(builder *b, int64_t first, int64_t next, bool is_placed, bool is_known)
+{
+    if (first >= next)
+        return;
+    PyObject *exception = exception_take();
+    int gone = is_placed ? 0 : builder_withdraw(b, first, next);
+    if (gone < 0)
+        PyErr_Clear();
+    if (gone <= 0)
+        kept_say(exception, first, next, is_placed || is_known);
+    if (b->written_offset < builder_next_offset(b) && builder_wake(b)) /* the flusher tries what waits again */
         PyErr_Clear();
     exception_give(exception);
 }
@@ -118,7 +136,7 @@ int builder_timestamp(builder *b, PyObject *timestamp_ms, int64_t *out)
 static PyObject *append_end(builder *b, int64_t offset, int level)
 {
     if (UNLIKELY(settle(b, offset + 1, level))) {
-        kept(b, offset, offset + 1);
+        failed(b, offset, offset + 1, false, false);
         return NULL;
     }
     return PyLong_FromLongLong(offset);
@@ -329,10 +347,14 @@ static int many_put(builder *b, const many_records *m, terms *t, int64_t *first)
 }
 
 /* What follows once records [first, next) are in: written, and committed where the level asks for it. */
-static PyObject *many_end(builder *b, int64_t first, int64_t next, int level)
+static PyObject *many_end(builder *b, int64_t first, int64_t next, const terms *t, bool is_known)
 {
-    if ((level != LEVEL_FSYNC && builder_write_until(b, next)) || (first < next && settle(b, next, level))) {
-        kept(b, first, next);
+    if ((t->level != LEVEL_FSYNC && builder_write_until(b, next)) || (first < next && settle(b, next, t->level))) {
+        failed(b, first, next, t->placed, is_known);
+        return NULL;
+    }
+    if (first < next && b->written_offset < next) {
+        PyErr_SetString(PyExc_RuntimeError, "the records were discarded");
         return NULL;
     }
     return range_new(first, next);
@@ -353,9 +375,9 @@ PyObject *builder_append_many(PyObject *self, PyObject *const *args, Py_ssize_t 
         next = builder_next_offset(b);
         builder_leave(b);
         if (put > 0)
-            kept(b, first, next);
+            failed(b, first, next, false, false);
         else if (put == 0)
-            result = many_end(b, first, next, t.level);
+            result = many_end(b, first, next, &t, false);
     }
     many_free(&m);
     return result;
@@ -501,7 +523,7 @@ PyObject *builder_append_raw(PyObject *self, PyObject *const *args, Py_ssize_t n
         buffer_free(f); /* not into the pool: the caller may try it again */
         return NULL;
     }
-    return many_end(b, first, first + span, t.level);
+    return many_end(b, first, first + span, &t, given(in[5]));
 }
 
 /* ---------------------------------------------------------------- _append_usual */
@@ -619,7 +641,7 @@ PyObject *builder_append_usual(PyObject *self, PyObject *const *args, Py_ssize_t
         builder_leave(b);
     }
     if (put > 0)
-        return many_end(b, first, first + batch.record_count, t.level);
+        return many_end(b, first, first + batch.record_count, &t, batch.producer_id >= 0);
     buffer_give(f);
     if (put < 0)
         return NULL;

@@ -7,8 +7,9 @@
  * Invariants, whenever the GIL may change hands:
  *   1. The buffers of the queue, then the open one, hold every record in [written_offset, next_offset), in order.
  *   2. Only the holder of write_lock takes from the queue, and only from its head; any thread adds to its tail.
+ *      A failed call, with both locks, takes its own records out (hot_withdraw.c).
  *   3. A buffer leaves the queue once _write has returned.  Where it raised, `broken` is set and the buffer stays:
- *      nothing is accepted until it could be written.
+ *      nothing is accepted until it could be written, or all of it was withdrawn.
  *   4. While `many` is set, only the thread append_owner puts records in.
  *   5. Nothing pending: no buffer is held.
  * A thread that waits for a lock holds neither the GIL nor, unless it owns append_lock, another lock of the builder;
@@ -179,8 +180,7 @@ void builder_leave(builder *b)
     PyThread_release_lock(b->append_lock);
 }
 
-/* 1: have it, 0: another thread has it and wait is false, -1: this thread has it already */
-static int writer_enter(builder *b, bool wait)
+int writer_enter(builder *b, bool wait)
 {
     if (!wait && !PyThread_acquire_lock(b->write_lock, NOWAIT_LOCK))
         return 0;
@@ -190,7 +190,7 @@ static int writer_enter(builder *b, bool wait)
     return 1;
 }
 
-static void writer_leave(builder *b)
+void writer_leave(builder *b)
 {
     b->writer = 0;
     PyThread_release_lock(b->write_lock);
@@ -209,7 +209,7 @@ static buffer *queue_take(builder *b)
     return f;
 }
 
-static void queue_add(builder *b, buffer *f)
+void queue_add(builder *b, buffer *f)
 {
     f->next = NULL;
     if (b->tail != NULL)
@@ -221,7 +221,7 @@ static void queue_add(builder *b, buffer *f)
     b->queue_bytes += f->used;
 }
 
-static void open_enqueue(builder *b)
+void open_enqueue(builder *b)
 {
     buffer *f = b->open;
     f->used = b->used;
@@ -284,6 +284,8 @@ int builder_write_until(builder *b, int64_t offset)
         return 0;
     if (b->refusing != 0)
         return builder_reject(b, "refusing", 1, &b->refusing);
+    if (builder_next_offset(b) < offset) /* failed calls have withdrawn their records */
+        return 0;
     PyErr_SetString(PyExc_RuntimeError, "the records were discarded");
     return -1;
 }
@@ -417,6 +419,8 @@ int builder_commit_pending(builder *b)
     int64_t next = builder_next_offset(b);
     if (builder_commit(b, next, LEVEL_FSYNC))
         return -1;
+    if (next > builder_next_offset(b)) /* another call has withdrawn its records */
+        next = builder_next_offset(b);
     if (b->written_offset >= next || b->refusing != 0)
         return 0;
     PyErr_Format(PyExc_SystemError, "_commit(%lld) returned while offset %lld is not written", (long long)next, (long long)b->written_offset);
@@ -440,7 +444,7 @@ static int room_make(builder *b, size_t size, const terms *t)
     if (b->open != NULL) {
         if (b->used + size <= b->capacity)
             return 1;
-        if (b->queue_count == QUEUE_COUNT_MAX)
+        if (b->queue_count >= QUEUE_COUNT_MAX)
             return queue_clear(b, t);
         open_enqueue(b);
         return grouped(b, t) ? 0 : queue_write(b, builder_next_offset(b), false);

@@ -118,6 +118,14 @@ static PyObject *hook_commit(PyObject *self, PyObject *args)
     return drain(self, NULL);
 }
 
+static PyObject *hook_withdraw(PyObject *self, PyObject *args)
+{
+    long long first, next;
+    if (!PyArg_ParseTuple(args, "LL:_withdraw", &first, &next))
+        return NULL;
+    return PyBool_FromLong(((builder *)self)->written_offset <= first);
+}
+
 static PyObject *hook_reject(PyObject *self, PyObject *args)
 {
     (void)self;
@@ -284,6 +292,7 @@ static PyMethodDef builder_methods[] = {
     {"_woken", hook_none, METH_NOARGS, "hook: something is pending"},
     {"_end_fsync_only", hook_none, METH_NOARGS, "hook: a record below level fsync comes"},
     {"_commit", hook_commit, METH_VARARGS, "hook: write, and sync as the level asks"},
+    {"_withdraw", hook_withdraw, METH_VARARGS, "hook: whether records [first, next) of a failed call can go"},
     {"_reject", hook_reject, METH_VARARGS, "hook: raise what fits"},
     {0},
 };

@@ -93,6 +93,7 @@ static int names_ready(void)
         {&hot_names._write, "_write"},     {&hot_names._woken, "_woken"},   {&hot_names._commit, "_commit"},
         {&hot_names._end_fsync_only, "_end_fsync_only"},   {&hot_names._reject, "_reject"}, {&hot_names._pread, "_pread"},
         {&hot_names.release, "release"},   {&hot_names.offsets, "offsets"}, {&hot_names.os, "os"},
+        {&hot_names._keep, "_keep"},
         {&hot_names.interval, "interval"}, {&hot_names.fsync, "fsync"},   {&hot_names._wait, "_wait"},
         {&hot_names._call, "_call"},       {&hot_names._refill, "_refill"}, {&hot_names._refuse, "_refuse"},
         {&hot_names._route, "_route"},     {&hot_names._accumulator, "_accumulator"}, {&hot_names._intercept, "_intercept"},

@@ -79,8 +79,8 @@ class AuthorizedLog(Handle):
     def record_since(self, timestamp_ms: int) -> tuple[int, int] | None:
         return self._log.record_since(timestamp_ms)
 
-    def latest_record(self) -> tuple[int, int] | None:
-        return self._log.latest_record()
+    def latest_record(self, *, isolation_level: IsolationLevel = "read_uncommitted") -> tuple[int, int] | None:
+        return self._log.latest_record(isolation_level=isolation_level)
 
     def append_time_ms(self, offset: int) -> int:
         return self._log.append_time_ms(offset)

@@ -10,7 +10,7 @@ Threading: as the broker.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypedDict, TypeVar
 
@@ -25,7 +25,18 @@ from logdb.broker.metrics import Counts, Gauges, gauges
 from logdb.errors import AuthenticationFailed, Closed, LogdbError, NotAuthorized, NotCoordinator, NotLeaderOrFollower, UnknownTopic
 from logdb.handles import Handle
 from logdb.io import IO
-from logdb.model import BY_DEFAULT, INTERNAL_TOPICS, Buffer, ConfigValue, Durability, ExpiredRecords, ListChange, TopicInfo, TopicPartition
+from logdb.model import (
+    BY_DEFAULT,
+    DELETING_CONFIGS,
+    INTERNAL_TOPICS,
+    Buffer,
+    ConfigValue,
+    Durability,
+    ExpiredRecords,
+    ListChange,
+    TopicInfo,
+    TopicPartition,
+)
 from logdb.requests.acls import ANY
 from logdb.requests.cluster import EndMirroredTransactions, FindDecision, WillEndTransaction, WriteTransactionMarker
 from logdb.requests.groups import Groups, JoinGroup
@@ -384,8 +395,33 @@ class AuthorizedSession(Handle, Session):
         self.carry_out(request)
 
     def _alter(self, request: AlterTopic) -> TopicInfo:
+        note = self._deleting(request.name, request.config or {})
         with nullcontext() if request.partitions is None else self._adding(request.name, request.partitions):
-            return self.carry_out(request, go_on=self.go_on)
+            info = self.carry_out(request, go_on=self.go_on)
+        note()
+        return info
+
+    def _alter_configs(self, request: AlterConfigs) -> None:
+        config = dict(request.config)
+        if request.replace and request.name is not None:
+            config = dict.fromkeys(self._broker.describe_configs(request.name)) | config
+        note = self._deleting(None if request.validate_only else request.name, config)
+        self.carry_out(request)
+        note()
+
+    def _deleting(self, name: str | None, config: Mapping[str, object]) -> Callable[[], None]:
+        """What writes a line to the audit log once a topic has these configs: they decide which records are deleted."""
+        given = {key: value for key, value in config.items() if key in DELETING_CONFIGS}
+        if name is None or not given:
+            return lambda: None
+        gone: list[ExpiredRecords] = []
+        with suppress(LogdbError):  # the change itself says what is wrong
+            gone = self._broker.enforce_retention(name, dry_run=True, config=given)
+        configs = ", ".join(f"{key}={_config_text(value)}" for key, value in given.items())
+        deleted = (
+            "; deletes records" + ",".join(f" of partition {one.partition} before {one.new_start_offset}" for one in gone) if gone else ""
+        )
+        return lambda: self._access.changed(self.principal, self.host, "alter_configs", f"{name}: {configs}{deleted}")
 
     def _delete(self, request: DeleteTopic) -> None:
         self.carry_out(request)
@@ -395,7 +431,7 @@ class AuthorizedSession(Handle, Session):
         if request.topic is not None:
             return self.carry_out(request)
         names = [name for name in self._broker.topic_names() if self._may("Delete", "Topic", name)]
-        return [gone for name in names for gone in self.carry_out(EnforceRetention(name, request.dry_run))]
+        return [gone for name in names for gone in self.carry_out(EnforceRetention(name, request.dry_run, request.config))]
 
     def _join(self, request: JoinGroup) -> Any:
         """The member's host is that of the session; the request's is ignored."""
@@ -567,11 +603,18 @@ class AuthorizedSession(Handle, Session):
         return Measurements(self._access.metrics.counts(), gauges(self._broker))
 
 
+def _config_text(value: object) -> str:
+    if isinstance(value, ListChange):
+        return ("-" if value.removed else "+") + ",".join(value.names)
+    return "default" if value is None else str(value)
+
+
 _STEPS: Mapping[type[Request[Any]], Callable[[AuthorizedSession, Any], Any]] = {
     CreateTopic: AuthorizedSession._create,
     CheckNewTopic: AuthorizedSession._check_new,
     CheckPartitions: AuthorizedSession._check_partitions,
     AlterTopic: AuthorizedSession._alter,
+    AlterConfigs: AuthorizedSession._alter_configs,
     DeleteTopic: AuthorizedSession._delete,
     EnforceRetention: AuthorizedSession._enforce_retention,
     JoinGroup: AuthorizedSession._join,

@@ -121,7 +121,8 @@ class Database(Mirror[databases.Database]):
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        await self.close()
+        with databases.noting(error):
+            await self.close()
 
 
 async def _open(function: Callable[[], databases.Database]) -> Database:

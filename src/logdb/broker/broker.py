@@ -411,8 +411,10 @@ class Broker(Handle):
             self.replication.leads(topic, partition)
         return self._store.delete_records(topic, partition, before_offset)
 
-    def enforce_retention(self, topic: str | None = None, *, dry_run: bool = False) -> list[ExpiredRecords]:
-        return self._store.enforce_retention(topic, dry_run=dry_run)
+    def enforce_retention(
+        self, topic: str | None = None, *, dry_run: bool = False, config: Mapping[str, object] | None = None
+    ) -> list[ExpiredRecords]:
+        return self._store.enforce_retention(topic, dry_run=dry_run, config=config)
 
     def compact(self, topic: str, partition: int | None = None) -> None:
         self._store.compact(topic, partition)

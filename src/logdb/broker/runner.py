@@ -329,7 +329,7 @@ class Shard(Generic[C]):
             with self._while_appending:
                 self._append(effects)
         except LogdbError as error:
-            if not getattr(error, "offsets", None):
+            if not error.offsets:
                 self._appending = None
             self._answer(effects, error)
             raise
@@ -364,9 +364,12 @@ class Shard(Generic[C]):
             self._pending += (effects,)
         self._accepting = None
 
-    def _append(self, effects: Effects) -> None:
-        """Write the records; ``_publish`` waits for the commit, which others may share."""
-        keys, values = zip(*self._deferred, *effects.records, strict=True)
+    def _append(self, effects: Effects, count: int = 0) -> None:
+        """Write the records behind the first ``count``; ``_publish`` waits for the commit, which others may share."""
+        records = (*self._deferred, *effects.records)[count:]
+        if not records:
+            return
+        keys, values = zip(*records, strict=True)
         if effects.producer is None:
             self.log.append_many(values, keys, durability="os")
         else:
@@ -385,7 +388,9 @@ class Shard(Generic[C]):
         if self._appending is not None:
             effects, offset = self._appending
             self.log.flush(sync=False)
-            if self.log.end_offset > offset - len(self._deferred):  # an interrupted append may have come to nothing
+            count = self.log.end_offset - (offset - len(self._deferred))
+            if count > 0:  # an interrupted append may have come to nothing
+                self._append(effects, count)
                 self._appended(effects, offset)
                 self._leave(effects)
             self._appending = None

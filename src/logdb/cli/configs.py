@@ -10,6 +10,7 @@ import click
 
 from logdb.cli import configs_as_kafka, properties
 from logdb.cli.actions import ActionFlags, names
+from logdb.cli.enforce_retention import EXECUTE, may_alter
 from logdb.cli.output import emit, say, table
 from logdb.cli.params import CONFIG_KEY, PAIR, TOPIC
 from logdb.cli.session import Session, common, pass_session
@@ -58,12 +59,15 @@ def print_as_kafka(topic: TopicInfo, *, every: bool) -> None:
         click.echo(f"  {value} sensitive=false synonyms={{{', '.join([*synonyms, f'DEFAULT_CONFIG:{default}'])}}}")
 
 
-def alter_topics(session: Session, names: Sequence[str], pairs: Pairs, dropped: Sequence[str]) -> None:
+def alter_topics(session: Session, names: Sequence[str], pairs: Pairs, dropped: Sequence[str], *, execute: bool) -> None:
     if not pairs and not dropped:
         raise click.UsageError("nothing to alter: --set KEY=VALUE sets a config, --delete KEY restores its default")
+    config = changes(pairs, [key for key in dropped if key in TOPIC_CONFIGS or not session.kafka])
     with session.write() as db:
+        if not may_alter(session, db, names, config, execute=execute):
+            return
         for name in names:
-            db.alter_topic(name, config=changes(pairs, [key for key in dropped if key in TOPIC_CONFIGS or not session.kafka]))
+            db.alter_topic(name, config=config)
             if session.kafka:
                 click.echo(f"Completed updating config for topic {name}.")
             elif session.as_json:
@@ -96,6 +100,7 @@ def alter_topics(session: Session, names: Sequence[str], pairs: Pairs, dropped: 
 @click.option("--add-config", hidden=True)
 @click.option("--add-config-file", "file", type=click.Path(exists=True, dir_okay=False), hidden=True)
 @click.option("--delete-config", hidden=True)
+@click.option("--yes", "--execute", "execute", is_flag=True, hidden=True)
 @pass_session
 @click.pass_context
 def configs(
@@ -109,6 +114,7 @@ def configs(
     add_config: str | None,
     file: str | None,
     delete_config: str | None,
+    execute: bool,
     **flags: str | None,
 ) -> None:
     """Show and change configs of topics; list all keys."""
@@ -125,7 +131,7 @@ def configs(
         elif not entity.name:
             raise click.UsageError("--alter needs --entity-name TOPIC")
         else:
-            alter_topics(session, [entity.name], added, dropped)
+            alter_topics(session, [entity.name], added, dropped, execute=execute)
     elif action == "describe" and entity.kind != "topics":
         configs_as_kafka.describe(session, entity, every=every)
     elif action == "describe":
@@ -188,7 +194,8 @@ def describe(session: Session, names: Sequence[str], every: bool) -> None:
 @names("TOPIC...", "--entity-name", "--topic", kind=TOPIC)
 @click.option("-s", "--set", "pairs", type=PAIR, multiple=True, help="Set a config: -s retention.ms=3600000.")
 @click.option("-d", "--delete", "dropped", type=CONFIG_KEY, multiple=True, help="Restore the default of a config.")
+@EXECUTE
 @pass_session
-def alter(session: Session, names: Sequence[str], pairs: Pairs, dropped: Sequence[str]) -> None:
-    """Change the configs of topics."""
-    alter_topics(session, names, pairs, dropped)
+def alter(session: Session, names: Sequence[str], pairs: Pairs, dropped: Sequence[str], execute: bool) -> None:
+    """Change the configs of topics; shows the records that new limits delete, and deletes them with --execute."""
+    alter_topics(session, names, pairs, dropped, execute=execute)

@@ -13,6 +13,7 @@ import click
 
 import logdb
 from logdb.cli.actions import ActionFlags, names
+from logdb.cli.enforce_retention import EXECUTE, may_alter
 from logdb.cli.output import counted, emit, say, size_text, table
 from logdb.cli.params import CONFIG_KEY, PAIR, TOPIC, matching_names
 from logdb.cli.session import Session, common, pass_session
@@ -189,7 +190,10 @@ def by_flags(
         _create(session, topic, partitions, replication_factor, placed, config, quiet=quiet)
     elif action == "alter":
         with session.write() as db:
-            for name in _named(db, topic, quiet=quiet):
+            names = _named(db, topic, quiet=quiet)
+            if not may_alter(session, db, names, changes(config, dropped), execute=execute):
+                return
+            for name in names:
                 count = db.describe_topic(name).partition_count
                 if session.kafka and partitions == count:
                     raise click.ClickException(f"Topic {name} already has {count} partition(s).")
@@ -307,7 +311,7 @@ _FLAGS = ActionFlags("kafka-topics", "list", "create", "describe", "alter", "del
 @click.option("--under-min-isr-partitions", "lines", flag_value="under min isr", hidden=True)
 @click.option("--under-replicated-partitions", "lines", flag_value="under replicated", hidden=True)
 @click.option("--unavailable-partitions", "lines", flag_value="unavailable", hidden=True)
-@click.option("--yes", is_flag=True, hidden=True)
+@click.option("--yes", "--execute", "yes", is_flag=True, hidden=True)
 @pass_session
 @click.pass_context
 def topics(
@@ -435,12 +439,15 @@ def describe(session: Session, names: Sequence[str]) -> None:
 @click.option("-p", "--partitions", type=WholeNumber(min=1), help="The new number of partitions; it can only increase.")
 @click.option("-c", "--config", type=PAIR, multiple=True, help="Set a config.")
 @click.option("-d", "--delete-config", "dropped", type=CONFIG_KEY, multiple=True, help="Restore the default of a config.")
+@EXECUTE
 @pass_session
-def alter(session: Session, name: str, partitions: int | None, config: Pairs, dropped: Sequence[str]) -> None:
-    """Add partitions, change configs."""
+def alter(session: Session, name: str, partitions: int | None, config: Pairs, dropped: Sequence[str], execute: bool) -> None:
+    """Add partitions, change configs; shows the records that new limits delete, and deletes them with --execute."""
     if partitions is None and not config and not dropped:
         raise click.UsageError("nothing to alter: give --partitions, --config or --delete-config")
     with session.write() as db:
+        if not may_alter(session, db, [name], changes(config, dropped), execute=execute):
+            return
         db.alter_topic(name, partitions=partitions, config=changes(config, dropped))
         altered = db.describe_topic(name)
     if session.as_json:

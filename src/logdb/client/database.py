@@ -13,14 +13,14 @@ import reprlib
 import threading
 import weakref
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from logdb.client.administration import Administration
 from logdb.client.producer import partitioner as partitioners
 from logdb.client.producer.partitioner import Partitioner
-from logdb.errors import Closed, InvalidConfig, InvalidPartitions, InvalidTopic, LogdbError, UnknownPartition
+from logdb.errors import Closed, CloseIncomplete, InvalidConfig, InvalidPartitions, InvalidTopic, LogdbError, UnknownPartition
 from logdb.log.isolation import IsolationLevel
 from logdb.mistakes import OF_THE_CALL, checked_call, explained
 from logdb.model import (
@@ -64,6 +64,17 @@ _PRODUCER_CLOSE_MS = 10_000  # how long a close waits for a disk that accepts no
 _open_databases: "weakref.WeakSet[Database]" = weakref.WeakSet()
 
 Headers = Iterable[tuple[str, bytes | None]]
+
+
+@contextlib.contextmanager
+def noting(error: BaseException | None) -> Iterator[None]:
+    """Note a ``CloseIncomplete`` on the error of the block that the close ends: that one comes first, and mostly says why."""
+    try:
+        yield
+    except CloseIncomplete as incomplete:
+        if error is None:
+            raise
+        error.add_note(str(incomplete))
 
 
 class Database(Administration):
@@ -116,7 +127,8 @@ class Database(Administration):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
+        with noting(error):
+            self.close()
 
     # ------------------------------------------------------------ topics
 
@@ -176,6 +188,9 @@ class Database(Administration):
         """Change a topic's configs (a value of None goes back to the default), or add partitions.
 
         After partitions were added, keys go to other partitions, as in Kafka.
+
+        Lower limits (``retention.ms``, ``retention.bytes``) and another ``cleanup.policy`` delete records at once, in the background.
+        ``enforce_retention(name, dry_run=True, config=config)`` says before which ones the limits delete.
 
         Args:
             partitions: How many there are afterwards.
@@ -584,7 +599,9 @@ class Database(Administration):
         return self._base.delete_records(topic, partition, before_offset)
 
     @checked_call
-    def enforce_retention(self, topic: str | None = None, *, dry_run: bool = False) -> list[ExpiredRecords]:
+    def enforce_retention(
+        self, topic: str | None = None, *, dry_run: bool = False, config: Mapping[str, object] | None = None
+    ) -> list[ExpiredRecords]:
         """Delete now what ``retention.ms`` and ``retention.bytes`` allow; otherwise the background does it from time to time.
 
         Whole segments are deleted, oldest first; the active one only if all its records are too old.  Topics without a limit, and
@@ -593,6 +610,7 @@ class Database(Administration):
         Args:
             topic: One topic; None: all, behind a URL those whose records the principal may delete.
             dry_run: Only return the result, for sealed segments; with ``mode="r"`` as of the last checkpoint.
+            config: With ``dry_run``, of one topic: the result after ``alter_topic(topic, config=config)``.
 
         Returns:
             The deleted offsets, by topic and partition; partitions without any are left out.
@@ -600,7 +618,7 @@ class Database(Administration):
         Raises:
             UnknownTopic, ReadOnly, DiskFull, SyncFailed: see ``logdb.errors``; the other logs were handled.
         """
-        return self._base.enforce_retention(topic, dry_run=dry_run)
+        return self._base.enforce_retention(topic, dry_run=dry_run, config=config)
 
     @checked_call
     def compact(self, topic: str, partition: int | None = None) -> None:

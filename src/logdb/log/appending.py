@@ -152,6 +152,8 @@ class AppendableLog(BatchBuilder, ReadableLog):
         finally:
             self.syncs.below_fsync_count -= below_fsync
         self._acknowledge(offsets.stop, durability)
+        if self.view.written_offset < offsets.stop or transactions.offsets_of(incoming.produced, incoming.batch_count) != offsets:
+            return self._append_group(batches, expected_offset, durability, internal, verified)  # the original found no room
         return offsets
 
     def _append_rest(self, batches: memoryview, begun: Begun, durability: str | None, verified: Mapping[int, object] | None) -> range:

@@ -13,8 +13,21 @@ if TYPE_CHECKING:
     from logdb.log.readable import ReadableLog
 
 
+class Reserve(Protocol):
+    """Room on the disk for calls that make room."""
+
+    spender: int
+    """The thread that uses it now: the only one that may write to logs; 0 without one."""
+
+    def check(self, path: str, size_bytes: int) -> None:
+        """Raise DiskFull for a write while another thread uses the reserve."""
+
+
 class Host(Protocol):
     """What a log asks of the store that opened it."""
+
+    @property
+    def reserve(self) -> Reserve: ...
 
     def wake_writer(self, log: "Log") -> None:
         """Records wait to be written."""

@@ -156,6 +156,7 @@ class Log(AppendableLog):
         self._replacing = threading.Lock()  # held while files are renamed: a reader that misses a file waits
         self.writer = SegmentWriter(self, io=io, host=host, config=config, point=point, unsealed=unsealed, transactions=transactions)
         self._write = self.writer.write  # type: ignore[method-assign]  # a hook; a method here would only call it
+        self._withdraw = self.writer.withdraw  # type: ignore[method-assign]  # the same
         self.interrupted = False  # a truncation was committed, and its files are not in place
         self.syncs = LogSync(self, io, host, checkpointed)
         self._is_held = False  # by ``alone``: the active segment stays

@@ -126,6 +126,12 @@ class Update(NamedTuple):
     before: Producer | None
     aborted: AbortedTransaction | None = None
 
+    @property
+    def is_marker(self) -> bool:
+        """Whether it is the effect of a marker, not of a batch."""
+        batches = self.producer.batches
+        return not batches or batches[-1].last_offset != self.last_offset
+
 
 class ProducerStates:
     """All producers of one log at one offset.

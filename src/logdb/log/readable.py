@@ -419,26 +419,23 @@ class ReadableLog(Handle):
 
     def record_since(self, timestamp_ms: int) -> tuple[int, int] | None:
         """Offset and timestamp of the first record that is as old as ``timestamp_ms`` or younger; None if there is none."""
-        return self._sought(reading.record_since, timestamp_ms)
+        return self._sought(partial(reading.record_since, timestamp_ms=timestamp_ms))
 
-    def _sought(self, seek: "Callable[[LogView, int, int], tuple[int, int] | None]", timestamp_ms: int) -> tuple[int, int] | None:
+    def _sought(self, seek: "Callable[[LogView, int], tuple[int, int] | None]", committed: bool = False) -> tuple[int, int] | None:
         self._readable_end(self.start_offset)
         self.catch_up()
         while True:
             view = self.view
             try:
-                return seek(view, view.limit(False), timestamp_ms)
+                return seek(view, view.limit(committed))
             except FileMissing:
                 if not self._replaced(view):
                     raise
 
     @checked_call
-    def latest_record(self) -> tuple[int, int] | None:
+    def latest_record(self, *, isolation_level: IsolationLevel = "read_uncommitted") -> tuple[int, int] | None:
         """Offset and timestamp of the first record with the largest timestamp, or of a transaction's marker; None if there is neither."""
-        timestamp_ms = max((segment.max_timestamp for segment in self.catch_up().segments), default=-1)
-        if timestamp_ms < 0:
-            return None
-        return self.record_since(timestamp_ms) or self._sought(reading.batch_since, timestamp_ms)
+        return self._sought(reading.latest, is_committed(isolation_level))
 
     def append_time_ms(self, offset: int) -> int:
         """When the batch at ``offset`` was appended, in ms since 1970; -1 unless records have that time (LogAppendTime) and it is there."""

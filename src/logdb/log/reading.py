@@ -5,10 +5,12 @@ view (``log.readable``).
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
-from logdb.codec import convert, find_timestamp
+from logdb.codec import RecordIterator, convert, find_timestamp
+from logdb.codec.batch import CONTROL
 from logdb.errors import CorruptionError
 from logdb.log.epochs import LeaderEpochs
 from logdb.log.replay import aborted_of
@@ -99,23 +101,67 @@ def record_since(view: LogView, limit: int, timestamp_ms: int) -> tuple[int, int
     return None
 
 
-def batch_since(view: LogView, limit: int, timestamp_ms: int) -> tuple[int, int] | None:
-    """Last offset and timestamp of the first batch below ``limit`` as old as that or younger, whatever it holds: also a marker."""
-    segment = next((one for one in view.segments if one.max_timestamp >= timestamp_ms), None)
-    if segment is None:
-        return None
+def latest(view: LogView, limit: int) -> tuple[int, int] | None:
+    """Offset and timestamp of the first record, or marker, in [log start, ``limit``) with the largest timestamp; None if there is none.
+
+    A segment's largest timestamp is an upper bound: its record may lie outside of that range, or be deleted by a compaction.
+    """
+    found: tuple[int, int] | None = None
+    ends = {one.base_offset: following.base_offset for one, following in pairwise(view.segments)}
+    for segment in sorted(view.segments, key=lambda one: -one.max_timestamp):
+        if segment.max_timestamp < 0 or (found is not None and segment.max_timestamp < found[1]):
+            break
+        begin, end = max(segment.base_offset, view.start_offset), min(ends.get(segment.base_offset, limit), limit)
+        if begin < end:
+            found = _later(found, _latest_of(segment, begin, end, view.epochs.entries or None))
+    return found
+
+
+def _later(one: tuple[int, int] | None, other: tuple[int, int] | None) -> tuple[int, int] | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return max(one, other, key=lambda found: (found[1], -found[0]))
+
+
+def _latest_of(segment: Segment, begin: int, end: int, epochs: Sequence[tuple[int, int]] | None) -> tuple[int, int] | None:
+    """As ``latest``, of a segment's batches in [``begin``, ``end``); what earlier calls have read of them is known."""
+    known_begin, known_end, found = segment.latest
+    if known_begin != begin or known_end > end:
+        known_end, found = begin, None
+    if known_end == end:
+        return found
     try:
-        offset = max(segment.offset_before_timestamp(timestamp_ms), view.start_offset)
+        probable = segment.offset_before_timestamp(segment.max_timestamp)
+        if begin < probable < end and found is None:  # by the time index
+            found = _latest_in(segment, probable, end, segment.max_timestamp, epochs)
+        if found is None or found[1] < segment.max_timestamp:
+            found = _later(found, _latest_in(segment, known_end, end, segment.max_timestamp, epochs))
     except FileNotFoundError:
-        raise FileMissing(segment.path, view.start_offset) from None
-    while offset < limit:
-        found, offset, _ = batches(view, offset, limit, 1, None)
-        for _, batch in convert.headers(found):
-            if batch.max_timestamp >= timestamp_ms:
-                return batch.last_offset, batch.max_timestamp
-        if not found:
-            return None
-    return None
+        raise FileMissing(segment.path, begin) from None
+    segment.latest = begin, end, found
+    return found
+
+
+def _latest_in(segment: Segment, begin: int, end: int, largest_ms: int, epochs: Sequence[tuple[int, int]] | None) -> tuple[int, int] | None:
+    """The same by reading, up to the first record of ``largest_ms``."""
+    found: tuple[int, int] | None = None
+    for chunk in read_chunks((segment,), begin, end, epochs):
+        for image, batch in convert.headers(memoryview(chunk)):
+            if not batch.record_count or (found is not None and batch.max_timestamp <= found[1]):
+                continue
+            if batch.attributes & CONTROL:
+                found = _later(found, (batch.last_offset, batch.max_timestamp) if batch.last_offset >= begin else None)
+            else:
+                found = _later(found, find_timestamp(image, begin, batch.max_timestamp) or _latest_record(image, begin, end))
+            if found is not None and found[1] >= largest_ms:
+                return found
+    return found
+
+
+def _latest_record(image: memoryview, begin: int, end: int) -> tuple[int, int] | None:
+    """The same in one batch, whose record with the largest timestamp lies before ``begin``."""
+    records = RecordIterator(lambda _begin, _end: (image,), begin, end, "", 0)
+    return max(((one.offset, one.timestamp_ms) for one in records), key=lambda found: (found[1], -found[0]), default=None)
 
 
 def aborted_transactions(view: LogView, offset: int, limit: int, replaced: Callable[[LogView], bool]) -> list[AbortedTransaction]:

@@ -65,6 +65,7 @@ class SegmentWriter:
         transactions: Transactions | None,
     ) -> None:
         self._log, self._io, self._host, self._directory = log, io, host, log.directory
+        self._reserve = host.reserve
         self.config, self.codec, self.following = config, 0, False
         self.lock = threading.Lock()
         self._begin(log.view, point, unsealed, transactions)
@@ -93,6 +94,8 @@ class SegmentWriter:
         """The builder's hook ``_write``: write a buffer of batches; tried again with the same bytes if it raises."""
         if self._log.refuses_writes:
             raise self._host.refusal(self._log)
+        if self._reserve.spender:
+            self._reserve.check(self._directory, len(batches))
         with self.lock:
             self._write(batches, base_offset, next_offset, now_ms)
         if self._log._watchers:
@@ -171,6 +174,23 @@ class SegmentWriter:
         view = self._log.view
         if not segment.whole or segment.size_bytes != view.written_position:
             segment.restore(view.written_position, view.written_offset)
+
+    def withdraw(self, first: int, next_offset: int) -> bool:
+        """The builder's hook ``_withdraw``: let records of a call that failed go, unless some are written or others depend on them.
+
+        What a short write has left of them in the file is cut off: a recovery would take it for records.
+        """
+        with self.lock:
+            view = self._log.view
+            if view.written_offset > first:
+                return False
+            segment = view.active
+            if segment is not None and segment.scanner is not None:
+                self.make_whole(segment)
+                segment.trim()
+            if view.written_offset <= self._tried[0]:
+                self._tried = (-1, 0, 0, 0)
+        return self.transactions is None or self.transactions.withdraw(first, next_offset)
 
     def ensure_transactions(self) -> Transactions:
         """The log's ``Transactions``; before they are made, the catalogue notes durably that the log has producers."""

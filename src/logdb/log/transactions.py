@@ -86,6 +86,23 @@ class Transactions:
             self.pending.popleft()  # last: after an exception from outside (Ctrl-C) the update is applied again
         return OFFSET_MAX if self.written.first_unstable is None else self.written.first_unstable
 
+    def withdraw(self, first: int, next_offset: int) -> bool:
+        """Take back the updates of batches with the offsets [first, next_offset); under the append lock and the write lock.
+
+        Returns:
+            Whether they may go: a later batch of the same producer, or a marker among them, keeps them.
+        """
+        with self.lock:
+            updates = [update for update in self.pending if update.last_offset >= first]
+            gone = [update for update in updates if update.last_offset < next_offset]
+            followed = {update.producer.producer_id for update in updates[len(gone) :]}
+            if any(update.is_marker or update.producer.producer_id in followed for update in gone):
+                return False
+            for update in reversed(gone):
+                self.pending.remove(update)
+                self.accepted.restore(update.producer.producer_id, update.before)
+        return True
+
     def saved(self, offset: int) -> None:
         """A snapshot of the producers at ``offset`` was saved."""
         self.snapshot_offset, self.stale = offset, False

@@ -17,6 +17,8 @@ def document(error: LogdbError) -> dict[str, Any]:
 
 
 def _plain(value: object) -> Any:
+    if isinstance(value, range):
+        return [value.start, value.stop]
     if isinstance(value, tuple | list):
         return [_plain(part) for part in value]
     return value if isinstance(value, _PLAIN) else str(value)
@@ -38,6 +40,10 @@ def rebuild(body: object) -> LogdbError | None:
     fields, notes = body.get("fields"), body.get("notes")
     if isinstance(fields, dict):
         vars(error).update({name: _tupled(value) for name, value in fields.items() if _is_field(kind, name)})
+        error.retriable = error.retriable and fields.get("retriable") is not False
+        match fields.get("offsets"):
+            case [int(first), int(stop)]:
+                error.offsets = range(first, stop)
     for note in notes if isinstance(notes, list) else ():
         error.add_note(str(note))
     return error

@@ -142,9 +142,11 @@ class Session(Protocol):
         """See ``Database.delete_records``."""
         return self.submit(requests.topics.DeleteRecords(topic=topic, partition=partition, before_offset=before_offset))
 
-    def enforce_retention(self, topic: str | None = None, *, dry_run: bool = False) -> list[ExpiredRecords]:
+    def enforce_retention(
+        self, topic: str | None = None, *, dry_run: bool = False, config: Mapping[str, object] | None = None
+    ) -> list[ExpiredRecords]:
         """See ``Database.enforce_retention``."""
-        return self.submit(requests.topics.EnforceRetention(topic=topic, dry_run=dry_run))
+        return self.submit(requests.topics.EnforceRetention(topic, dry_run, config))
 
     def compact(self, topic: str, partition: int | None = None) -> None:
         """See ``Database.compact``."""

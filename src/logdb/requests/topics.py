@@ -176,11 +176,12 @@ class DeleteRecords(Request[int], frozen=True):
 
 
 class EnforceRetention(Request[list[ExpiredRecords]], frozen=True):
-    """``topic`` None: on each topic that the principal may delete."""
+    """``topic`` None: on each topic that the principal may delete.  ``config``: a dry run, as if the topic had these configs."""
 
     needs = (named("Delete", "Topic", "topic"),)
     topic: str | None = None
     dry_run: bool = False
+    config: Config | None = None
 
 
 class Compact(Request[None], frozen=True):

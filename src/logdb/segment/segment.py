@@ -72,6 +72,7 @@ class Segment(FileHolder):
         "created_ms",
         "index_interval_bytes",
         "indexes_unsynced",
+        "latest",
         "max_timestamp",
         "new",
         "next_offset",
@@ -95,6 +96,7 @@ class Segment(FileHolder):
         self.room_bytes = 0  # size of the file, with preallocated zeroes
         self.max_timestamp = self._untaken_timestamp = -1
         self.append_ms = self.created_ms = 0
+        self.latest: tuple[int, int, tuple[int, int] | None] = (-1, -1, None)  # what ``log.reading.latest`` found, in which offsets
         self.index_interval_bytes = index_interval_bytes
         self.scanner: Scanner | None = None
         self.transactions = TransactionIndex(io, self._path_of("txnindex"))

@@ -19,6 +19,7 @@ from logdb.meta import LogEntry, ReadTransaction, TopicEntry
 from logdb.model import LogConfig, TopicPartition
 from logdb.store import replacement_intent, topic_file
 from logdb.store.entries import Entries
+from logdb.store.reserve import Reserve
 from logdb.store.state import StoreState
 
 logger = logging.getLogger(__name__)
@@ -33,6 +34,7 @@ class OpenLogs:
         host: Host,
         entries: Entries,
         finish_topics: Callable[[], None],
+        reserve: Reserve,
         *,
         distrust_cache: bool,
         replicated: bool,
@@ -41,17 +43,21 @@ class OpenLogs:
 
         Args:
             finish_topics: Finishes a change of a topic that an error interrupted.
+            reserve: For the few bytes that an opening after a crash writes.
             distrust_cache: The page cache may show bytes that the disk lacks.
             replicated: A controller gives the leader epochs.
         """
         self._state, self._host, self._entries, self._finish_topics = state, host, entries, finish_topics
-        self._distrust_cache, self._replicated = distrust_cache, replicated
+        self._reserve, self._distrust_cache, self._replicated = reserve, distrust_cache, replicated
 
     def log(self, topic: str, partition: int = 0) -> Log:
         """The one ``Log`` object of a partition, recovered at its first use."""
         found = self._state.logs.get(TopicPartition(topic, partition))
         if found is not None and not self._state.closed:
             return found
+        return self._reserve.spend(lambda: self._first_used(topic, partition))  # after a crash it begins a leader epoch
+
+    def _first_used(self, topic: str, partition: int) -> Log:
         with self._state.topics_lock:
             entry = _checked(self._state, topic, partition)
             name = TopicPartition(topic, partition)

@@ -182,7 +182,7 @@ class PartitionLog(Protocol):
     def offset_for_timestamp(self, timestamp_ms: int) -> int | None:
         """The first offset whose record is as old as that, or younger; None if there is none."""
 
-    def latest_record(self) -> tuple[int, int] | None:
+    def latest_record(self, *, isolation_level: "IsolationLevel" = "read_uncommitted") -> tuple[int, int] | None:
         """Offset and timestamp of the first record with the largest timestamp; None if there is no record."""
 
     def open_transactions(self) -> list[OpenTransaction]:
@@ -831,7 +831,9 @@ class Storage(Protocol):
     def remove_damaged(self, topic: str, partition: int) -> None:
         """Remove the segments that were set aside: what they had is replicated, and durable here."""
 
-    def enforce_retention(self, topic: str | None = None, *, dry_run: bool = False) -> list[ExpiredRecords]:
+    def enforce_retention(
+        self, topic: str | None = None, *, dry_run: bool = False, config: Mapping[str, object] | None = None
+    ) -> list[ExpiredRecords]:
         """See ``Database.enforce_retention``."""
 
     def compact(self, topic: str, partition: int | None = None) -> None:

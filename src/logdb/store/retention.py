@@ -10,7 +10,7 @@ too old; and a log whose segment was sealed.  A compacted topic without ``delete
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import inf
 from typing import NamedTuple, Protocol
 
@@ -22,6 +22,7 @@ from logdb.log.sealed import Sealed
 from logdb.meta import Catalogue, LogEntry, TopicEntry
 from logdb.model import OFFSET_MAX, TOPIC_CONFIGS, ConfigValue, ExpiredRecords, TopicPartition
 from logdb.store.housekeeping import UNTIL_ASKED, Housekeeping
+from logdb.store.reserve import Reserve
 
 logger = logging.getLogger(__name__)
 
@@ -114,20 +115,21 @@ def look(catalogue: Catalogue, name: TopicPartition, log: Log | None) -> Kept:
 
 
 def plan(
+    topics: Iterable[TopicEntry],
     catalogue: Catalogue,
     log: Callable[[str, int], Log],
     in_use: Callable[[TopicPartition], Log | None],
     now_ms: int,
-    topic: str | None = None,
 ) -> list[ExpiredRecords]:
     """The result that ``enforce`` would have.
 
     Args:
+        topics: With their limits.
         log: Opens a log, if necessary.
         in_use: Returns a log that is open for writing; of others the last checkpoint counts.
     """
     found = []
-    for entry in _limited(catalogue, topic):
+    for entry in topics:
         for name in (TopicPartition(entry.name, partition) for partition in range(entry.partition_count)):
             kept = look(catalogue, name, in_use(name))
             if kept.expired(entry, now_ms, OFFSET_MAX):
@@ -136,7 +138,7 @@ def plan(
     return found
 
 
-def _limited(catalogue: Catalogue, topic: str | None) -> Iterator[TopicEntry]:
+def limited(catalogue: Catalogue, topic: str | None) -> Iterator[TopicEntry]:
     """The topics with a limit, or one of them."""
     topics = catalogue.topics()
     return (entry for name, entry in topics.items() if topic in (None, name) and is_limited(entry.config))
@@ -145,9 +147,11 @@ def _limited(catalogue: Catalogue, topic: str | None) -> Iterator[TopicEntry]:
 class Retention:
     """The retention of one store; two tasks of its housekeeping."""
 
-    def __init__(self, io: IO, host: Host, catalogue: Catalogue, housekeeping: Housekeeping, check_interval_ms: int) -> None:
+    def __init__(
+        self, io: IO, host: Host, catalogue: Catalogue, housekeeping: Housekeeping, reserve: Reserve, check_interval_ms: int
+    ) -> None:
         self._io, self._host, self._catalogue, self._housekeeping = io, host, catalogue, housekeeping
-        self._check_interval_ms = check_interval_ms
+        self._reserve, self._check_interval_ms = reserve, check_interval_ms
         self._sealed: set[TopicPartition] = set()  # logs with a sealed segment since the last round
         housekeeping.add(_ALL, self._round, interval_ms=check_interval_ms, first_ms=FIRST_ROUND_MS, needed=is_limited)
         housekeeping.add(
@@ -169,7 +173,7 @@ class Retention:
         """One round over all logs; returns the ms until something may be too old."""
         self.enforce(politely=True)
         now_ms, rest_ms = self._host.clock_ms(), inf
-        for topic in _limited(self._catalogue, None):
+        for topic in limited(self._catalogue, None):
             for partition in range(topic.partition_count):
                 rest_ms = min(rest_ms, self._rest_ms(topic, partition, now_ms))
         return UNTIL_ASKED if rest_ms == inf else min(rest_ms, _REST_INTERVALS * self._check_interval_ms)
@@ -191,7 +195,7 @@ class Retention:
 
     def _round_of_sealed(self) -> float:
         names, self._sealed = self._sealed, set()
-        for topic in _limited(self._catalogue, None):
+        for topic in limited(self._catalogue, None):
             for name in names & {TopicPartition(topic.name, partition) for partition in range(topic.partition_count)}:
                 if self._housekeeping.stopping:
                     return UNTIL_ASKED
@@ -213,7 +217,7 @@ class Retention:
         """
         failure: LogdbError | None = None
         done: list[ExpiredRecords] = []
-        for entry in _limited(self._catalogue, topic):
+        for entry in limited(self._catalogue, topic):
             for partition in range(entry.partition_count):
                 if (politely and self._housekeeping.stopping) or self._io.monotonic_ms() > until_ms:
                     return done
@@ -228,6 +232,9 @@ class Retention:
         return done
 
     def _enforce(self, name: TopicPartition, *, politely: bool) -> list[ExpiredRecords]:
+        return self._reserve.spend(lambda: self._expire(name, politely=politely))
+
+    def _expire(self, name: TopicPartition, *, politely: bool) -> list[ExpiredRecords]:
         topic = self._catalogue.topic(name.topic)  # its present configs: the round may have begun long ago
         if topic is None or not is_limited(topic.config):
             return []
@@ -259,12 +266,16 @@ class Retention:
         if entry is not None and not deletes(entry.config):
             policy = str(entry.config["cleanup.policy"])
             raise PolicyViolation(f"records of {topic!r} cannot be deleted: its cleanup.policy is {policy!r}, without 'delete'")
+        return self._reserve.spend(lambda: self._delete_records(topic, partition, before_offset))
+
+    def _delete_records(self, topic: str, partition: int, before_offset: int) -> int:
         log = self._host.log(topic, partition)
         start, end = log.start_offset, log.high_watermark
         offset = end if before_offset == -1 else before_offset
         if not start <= offset <= end:
             raise OffsetOutOfRange(topic, partition, offset, start, end)
-        log.flush()  # after a power cut the log must not end before its start
+        if offset > log.view.flushed.offset:
+            log.flush()  # after a power cut the log must not end before its start
         log.roll(offset)
         if not self._host.begin_at(log, offset):
             raise OffsetOutOfRange(topic, partition, offset, log.start_offset, log.high_watermark)  # truncated meanwhile

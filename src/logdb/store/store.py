@@ -35,7 +35,7 @@ from logdb.handles import Handle
 from logdb.io import IO
 from logdb.log.log import Log
 from logdb.log.readable import ReadableLog
-from logdb.meta import Catalogue
+from logdb.meta import Catalogue, TopicEntry
 from logdb.model import (
     BY_DEFAULT,
     DURABILITY_LEVELS,
@@ -52,6 +52,7 @@ from logdb.store.cleaner import CLEANER_BYTES_PER_SECOND
 from logdb.store.copy.snapshot_file import SnapshotFile
 from logdb.store.open_logs import TailLogs
 from logdb.store.protocols import BrokerInfo, PartitionState, always
+from logdb.store.reserve import Reserve
 from logdb.store.security_file import SecurityFile
 from logdb.store.sidecars import MadeSidecars
 from logdb.store.state import Mode, StoreState
@@ -397,16 +398,28 @@ class Store(Handle):
         for path in replacement_intent.damaged_in(self.io, self.partition_path(topic, partition)):
             remove(self.io, path)
 
-    def enforce_retention(self, topic: str | None = None, *, dry_run: bool = False) -> list[ExpiredRecords]:
+    def enforce_retention(
+        self, topic: str | None = None, *, dry_run: bool = False, config: Mapping[str, object] | None = None
+    ) -> list[ExpiredRecords]:
         """Delete old records now; see ``Database.enforce_retention``."""
         if topic is not None:
             self._state.topic(topic)
+        if config is not None and (topic is None or not dry_run):
+            raise ValueError("config= needs dry_run=True and a topic: it only shows what these configs would delete")
         if dry_run:
             self._state.check_open()
             in_use = self._state.logs.get if self._writer is not None else lambda _name: None
-            return retention.plan(self._state.catalogue, self.log, in_use, self.clock_ms(), topic)
+            return retention.plan(self._limited(topic, config), self._state.catalogue, self.log, in_use, self.clock_ms())
         self._state.check_writable()
         return self.writer.retention.enforce(topic)
+
+    def _limited(self, topic: str | None, config: Mapping[str, object] | None) -> list[TopicEntry]:
+        """The topics with a limit, or one of them; with ``config``, if it has one after that change."""
+        if topic is None or config is None:
+            return list(retention.limited(self._state.catalogue, topic))
+        entry = self._state.topic(topic)
+        changed = entry._replace(config=topics.changed_config(topic, entry.config, config))
+        return [changed] if retention.is_limited(changed.config) else []
 
     def compact(self, topic: str, partition: int | None = None) -> None:
         """Compact now; see ``Database.compact``."""
@@ -542,6 +555,10 @@ class Store(Handle):
             self.writer.note(log, **fields)
         except UnknownTopic:  # it was deleted
             raise self.refusal(log) from None
+
+    @property
+    def reserve(self) -> Reserve:
+        return self.writer.reserve
 
     def refusal(self, log: ReadableLog) -> LogdbError:
         return self._state.refusal(log)

@@ -22,6 +22,7 @@ from logdb.store.housekeeping import Housekeeping
 from logdb.store.log_start import LogStarts
 from logdb.store.open_logs import OpenLogs
 from logdb.store.opening import Opened
+from logdb.store.reserve import Reserve
 from logdb.store.retention import Retention
 from logdb.store.scrub import Scrub
 from logdb.store.segment_replacer import SegmentReplacer
@@ -65,12 +66,14 @@ class Writer:
         """Write nothing, and start no thread, before ``begin``."""
         io = state.io
         self._state, self._opened = state, opened
+        self.reserve = Reserve(io, state.path)
         self.entries = Entries(opened.catalogue)
         self.logs = OpenLogs(
             state,
             log_host,
             self.entries,
             self._finish_topics,
+            self.reserve,
             distrust_cache=opened.distrust_cache,
             replicated=replicated,
         )
@@ -81,7 +84,7 @@ class Writer:
         self.flusher = Flusher(io, linger_ms, self.checkpoint)
         self.recovery = BackgroundRecovery(self.entries, self.log, opened.lock_file)
         self.housekeeping = Housekeeping(io)
-        self.retention = Retention(io, self, opened.catalogue, self.housekeeping, retention_check_interval_ms)
+        self.retention = Retention(io, self, opened.catalogue, self.housekeeping, self.reserve, retention_check_interval_ms)
         self.cleaner = Cleaner(io, self, opened.catalogue, cleaner_bytes_per_second)
         self.scrub = Scrub(state, self.log, scrub_bytes_per_second)
         self.sidecars = Sidecars(state, self.entries, self.log, self.checkpoint)
@@ -123,6 +126,7 @@ class Writer:
     def _replay(self) -> None:
         lock_file = self._opened.lock_file
         lock_file.mark_open()
+        self.reserve.fill()
         if self._state.clean:
             lock_file.mark_recovered()
         self._topics.replay_intents()
@@ -209,12 +213,22 @@ class Writer:
     def alter_topic(
         self, name: str, config: Mapping[str, object], partitions: int | None, go_on: Callable[[], None], *, replace: bool
     ) -> TopicInfo:
-        info = self._topics.alter(name, config, partitions, go_on, replace=replace)
+        info = self.reserve.spend(lambda: self._topics.alter(name, config, partitions, go_on, replace=replace))
         self._altered()
         return info
 
     def delete_topic(self, name: str) -> None:
-        self._topics.delete(name)
+        topic_id = self._state.topic(name).topic_id
+
+        def delete() -> None:
+            entry = self._state.catalogue.topic(name)
+            if entry is not None and entry.topic_id == topic_id:
+                self._topics.delete(name)
+            else:  # the first try has committed it
+                with self._state.changes_lock, self._state.topics_lock:
+                    self._topics.finish_interrupted()
+
+        self.reserve.spend(delete)
 
     def _finish_topics(self) -> None:
         self._topics.finish_interrupted()

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import inspect
+import logging
 
 import pytest
 
@@ -19,7 +20,7 @@ from logdb.errors import (
     NotAuthorized,
     UnknownTopic,
 )
-from logdb.model import OffsetAndMetadata, TopicPartition
+from logdb.model import ListChange, OffsetAndMetadata, TopicPartition
 from logdb.requests.groups import CommitOffsets, FetchOffsets
 from logdb.requests.principals import ANONYMOUS, Principal
 from logdb.requests.records import Produce, ReadBatches
@@ -138,6 +139,25 @@ def test_an_append_at_once_needs_what_produce_needs_and_is_counted_as_one_reques
     with pytest.raises(NotAuthorized):
         opened("Write Topic other").append_at_once(asked, BATCH)
     assert broker.log("orders").end_offset == 5
+
+
+def test_configs_that_delete_records_are_audited(opened, broker, monkeypatch, caplog):
+    monkeypatch.setattr(Housekeeping, "_loop", lambda self: None)  # nothing goes by itself
+    broker._store.log("orders").roll()
+    broker._store.checkpoint([broker._store.log("orders")])
+    session = opened("AlterConfigs Topic orders")
+    with caplog.at_level(logging.WARNING, "logdb.audit"):
+        session.alter_topic("orders", config={"segment.bytes": 2048})
+        session.alter_configs("orders", {"retention.bytes": 0}, validate_only=True)
+        assert caplog.messages == []
+        session.alter_topic("orders", config={"retention.bytes": 0})
+        session.alter_configs("orders", {}, replace=True)
+        session.alter_configs("orders", {"cleanup.policy": ListChange(("compact",))})
+    assert [message.split(" change=")[1] for message in caplog.messages] == [
+        "alter_configs of='orders: retention.bytes=0; deletes records of partition 0 before 5'",
+        "alter_configs of='orders: retention.bytes=default'",
+        "alter_configs of='orders: cleanup.policy=+compact'",
+    ]
 
 
 def test_what_may_wait_is_not_appended_at_once(opened, db):

@@ -12,7 +12,7 @@ def test_list_every_key_with_default_and_meaning(logdb_command):
 
 
 def test_alter_and_describe(filled):
-    assert "retention.ms=5" in filled("configs", "alter", "one", "-s", "retention.ms=5", "-s", "preallocate=true").stderr
+    assert "retention.ms=5" in filled("configs", "alter", "one", "-s", "retention.ms=5", "-s", "preallocate=true", "--yes").stderr
     assert filled.out("configs", "describe", "one").splitlines()[1:] == [
         "one    preallocate   true   set",
         "one    retention.ms  5      set",

@@ -49,3 +49,37 @@ def test_where_nothing_is_to_go(filled):
     for named in (["one"], ["--topic", "one"]):
         assert filled.json("enforce-retention", *named) == {"executed": False, "partitions": []}
     assert "none" in filled("enforce-retention", "none", code=2).output
+
+
+@pytest.mark.parametrize(
+    ("verb", "option"),
+    [(("topics", "alter", "one"), "-c"), (("configs", "alter", "one"), "-s"), (("topics", "--alter", "--topic", "one"), "--config")],
+)
+def test_a_lower_limit_is_shown_before_it_deletes(filled, verb, option):
+    """The shown offsets are those that go; without them nothing is altered."""
+    unlimited = filled.json("offsets", "one")
+    told = filled(*verb, option, "retention.ms=1")
+    assert "nothing was altered, because these configs delete records; --execute does it" in told.stderr
+    assert filled.json("offsets", "one") == unlimited
+    assert "retention.ms" not in filled.out("configs", "describe", "one")
+    filled(*verb, option, "retention.ms=1", "--execute")
+    assert "retention.ms" in filled.out("configs", "describe", "one")
+
+
+def test_a_limit_that_deletes_nothing_is_set_at_once(filled):
+    filled("topics", "alter", "one", "-c", "retention.ms=31536000000000")
+    filled("topics", "alter", "one", "-c", "segment.bytes=2048")
+    assert "31536000000000" in filled.out("configs", "describe", "one")
+
+
+def test_a_topic_that_becomes_compacted_loses_records(filled):
+    told = filled("topics", "alter", "one", "-c", "cleanup.policy=compact")
+    assert "compaction of one deletes all but the latest record of each key, and records without a key" in told.stderr
+    assert "compact" not in filled.out("configs", "describe", "one")
+    assert filled.json("configs", "alter", "one", "-s", "cleanup.policy=compact") == {
+        "executed": False,
+        "partitions": [],
+        "compacted": ["one"],
+    }
+    filled("topics", "alter", "one", "-c", "cleanup.policy=compact", "--yes")
+    assert "compact" in filled.out("configs", "describe", "one")

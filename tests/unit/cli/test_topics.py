@@ -51,8 +51,8 @@ def test_if_not_exists(filled):
 
 
 def test_alter(filled):
-    assert filled.json("topics", "alter", "one", "-p", "2", "-c", "retention.ms=7")["partition_count"] == 2
-    assert "2 partitions retention.ms=7" in filled("topics", "alter", "one", "-c", "retention.ms=7").stderr
+    assert filled.json("topics", "alter", "one", "-p", "2", "-c", "retention.ms=7", "--yes")["partition_count"] == 2
+    assert "2 partitions retention.ms=7" in filled("topics", "alter", "one", "-c", "retention.ms=7", "--execute").stderr
     assert filled.json("topics", "alter", "one", "-d", "retention.ms")["config"] == {}
 
 

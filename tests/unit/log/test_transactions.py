@@ -1,5 +1,6 @@
 """Idempotent and transactional batches in a log: checked, remembered, ended, hidden, and the same after any stop."""
 
+import contextlib
 import threading
 from collections import deque
 from pathlib import Path
@@ -25,6 +26,7 @@ from support.batches import encode_batch, encode_log
 from support.faulty_io import FaultyIO
 from support.power_cut import die
 from support.produced import Sender, batch, committed, open_bare, values
+from support.waiting import until
 
 NOW = 1_700_000_000_000
 LEVELS = pytest.mark.parametrize("level", ["os", "interval", "fsync"])
@@ -206,20 +208,54 @@ def test_many_threads_send_the_same_batches(tmp_path, level):
         assert values(log) == [b"%d" % number for number in range(40)]
 
 
-def test_what_a_full_disk_keeps_is_known_as_a_duplicate(io, log):
+@pytest.mark.parametrize("transactional", [False, True])
+def test_what_a_full_disk_refuses_is_not_taken_for_a_duplicate(io, log, transactional):
+    sender = Sender(log, transactional=transactional)
+    first = sender.image(b"a" * 100)
+    io.fill_up()
+    for _ in range(2):
+        with pytest.raises(DiskFull) as caught:
+            log.append_batches(first)
+        assert caught.value.offsets is None
+        assert (log.end_offset, log.last_stable_offset, log.producer(7)) == (0, 0, None)
+    io.heal()
+    assert log.append(b"plain") == 0
+    assert log.append_batches(first) == log.append_batches(first) == range(1, 2)
+    assert log.last_stable_offset == (1 if transactional else 2)
+    assert values(log) == [b"plain", b"a" * 100]
+
+
+def test_a_batch_that_a_later_one_of_its_producer_follows_is_kept(io, log, monkeypatch):
     sender = Sender(log)
     sender.send(b"a")
-    log.flush()
-    again = sender.image(b"kept" * 100)
+    first, second = sender.image(b"b"), batch([b"c"], 7, 0, 2)
     io.fill_up()
+    write, waiting = log._write, [second]
+
+    def overtaken(*args):
+        if waiting:
+            sent = threading.Thread(target=outcome, args=(log, waiting.pop()))
+            sent.start()
+            until(lambda: log.end_offset == 3, "the second batch is accepted")
+            threads.append(sent)
+        write(*args)
+
+    threads: list[threading.Thread] = []
+    monkeypatch.setattr(log, "_write", overtaken)
     with pytest.raises(DiskFull) as caught:
-        sender.send(b"kept" * 100)
-    assert caught.value.offsets == range(1, 2)
-    with pytest.raises(DiskFull):
-        log.append_batches(again)
+        log.append_batches(first)
     io.heal()
-    assert log.append_batches(again) == range(1, 2)
-    assert values(log) == [b"a", b"kept" * 100]
+    threads[0].join()
+    assert caught.value.offsets in (None, range(1, 2))
+    assert caught.value.retriable, "the same batch is known, or comes in its turn"
+    for image in (first, second):
+        log.append_batches(image)
+    assert values(log) == [b"a", b"b", b"c"]
+
+
+def outcome(log, image):
+    with contextlib.suppress(DiskFull, OutOfOrderSequence):
+        log.append_batches(image)
 
 
 def test_the_first_producer_of_a_log_finds_no_room(io, log):

@@ -196,21 +196,68 @@ def test_interval_above_os_is_noted() -> None:
     assert sink.called("commit") == []
 
 
-def test_a_commit_that_fails_keeps_the_record() -> None:
-    class Unsynced(Sink):
-        def _commit(self, next_offset: int, level: int) -> None:
-            raise OSError(5, "disk")
+class Unsynced(Sink):
+    """Writes what it commits if ``writes`` says so, and then fails."""
 
+    writes = False
+
+    def _commit(self, next_offset: int, level: int) -> None:
+        if self.writes:
+            self._drain()
+        raise OSError(5, "disk")
+
+
+def test_a_commit_that_fails_before_the_write_leaves_no_record() -> None:
     sink = Unsynced()
     sink.append(b"a")
+    for _ in range(2):
+        with pytest.raises(OSError, match="disk") as failed:
+            sink.append(b"b", durability="fsync")
+        assert not hasattr(failed.value, "offsets")
+        with pytest.raises(OSError, match="disk"):
+            sink.append_many([b"c"] * 3, durability="fsync")
+        assert sink._dirty and (sink._pending_count, sink._next_offset) == (1, 1)
+    assert sink.append_many([b"d"]) == range(1, 2)
+    assert [row.value for row in sink.rows()] == [b"a", b"d"]
+
+
+def test_a_commit_that_fails_behind_the_write_keeps_the_records() -> None:
+    sink = Unsynced()
+    sink.writes = True
     with pytest.raises(OSError, match="disk") as failed:
-        sink.append(b"b", durability="fsync")
-    assert failed.value.offsets == range(1, 2)  # type: ignore[attr-defined]
-    assert sink._dirty and sink._pending_count == 2
-    with pytest.raises(OSError, match="disk") as failed:
-        sink.append_many([b"c"] * 3, durability="fsync")
-    assert failed.value.offsets == range(2, 5)  # type: ignore[attr-defined]
-    assert [row.value for row in sink.rows()] == [b"a", b"b", b"c", b"c", b"c"]
+        sink.append_many([b"a", b"b"], durability="fsync")
+    assert failed.value.offsets == range(2)  # type: ignore[attr-defined]
+    assert [row.value for row in sink.rows()] == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("log_append_time", [False, True])
+def test_what_other_calls_have_put_behind_keeps_its_offset(log_append_time: bool) -> None:
+    """Records of a failed call in front of others: of the same batch, and batches of their own."""
+
+    class Overtaken(Sink):
+        then: Callable[[], object] = staticmethod(lambda: None)
+
+        def _commit(self, next_offset: int, level: int) -> None:
+            then, self.then = self.then, lambda: None
+            then()
+            raise OSError(5, "disk")
+
+    sink = Overtaken(clock=at_now, log_append_time=log_append_time)
+    sink.append(b"0", timestamp_ms=1000)
+    sink.then = lambda: sink.append(b"2", timestamp_ms=2000)
+    with pytest.raises(OSError, match="disk"):
+        sink.append(b"taken back", timestamp_ms=3000, durability="fsync")
+    sink.then = lambda: sink.append(b"5")
+    with pytest.raises(OSError, match="disk"):
+        sink.append_many([b"taken", b"back"], durability="fsync")
+    sink.then = lambda: sink.append(b"8")
+    with pytest.raises(OSError, match="disk"):
+        raw(sink, encode_batch([b"taken", b"back"]), 2, durability="fsync")
+    first, second, empty, _ = sink.batches()
+    assert (first.base_offset, first.last_offset, first.max_timestamp) == (0, 2, NOW if log_append_time else 2000)
+    assert (second.base_offset, second.last_offset) == (3, 5)
+    assert (empty.base_offset, empty.last_offset, empty.max_timestamp) == (6, 7, -1)
+    assert [(row.offset, row.value) for row in sink.rows()] == [(0, b"0"), (2, b"2"), (5, b"5"), (8, b"8")]
 
 
 def test_fsync_only_is_ended_before_a_record_is_accepted() -> None:

@@ -356,8 +356,9 @@ class Sender:
         if isinstance(error, LogdbError):
             release_frames(error)
             delivery.attempts += 1
-            if error.retriable and delivery.attempts <= self._options.retries:
-                delivery.last_error, delivery.kept = error, getattr(error, "offsets", delivery.kept)
+            is_kept = error.offsets is not None and type(error).retriable  # the next try waits until they are written
+            if (error.retriable or is_kept) and delivery.attempts <= self._options.retries:
+                delivery.last_error, delivery.kept = error, error.offsets or delivery.kept
                 deadline = delivery.opened_ms + self._options.delivery_timeout_ms
                 accumulator.retry_at_ms = min(now + self._options.retry_backoff_ms, deadline)
                 return

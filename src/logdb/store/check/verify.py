@@ -16,7 +16,7 @@ from logdb.meta import Intent, LogEntry, SegmentEntry, TopicEntry, file_checksum
 from logdb.meta.dump import CatalogueDump, read_in_child
 from logdb.meta.entries import FORMAT
 from logdb.model import TopicPartition
-from logdb.store import cluster_file, json_line, lock, replacement_intent, topic_file
+from logdb.store import cluster_file, json_line, lock, replacement_intent, reserve, topic_file
 from logdb.store.check.partition_check import NEWER_FORMAT, DirectoryState, PartitionCheck
 from logdb.store.check.report import Progress, Report
 from logdb.store.check.segment_walk import listed
@@ -262,6 +262,7 @@ class Verifier:
         """Check names in the directory that the catalogue does not have."""
         known = {f"{log.topic}-{log.partition}" for log in self.dump.logs} | {"LOCK", "catalogue", "views", snapshot_file.FILE_NAME}
         known |= {json_line.SECURITY_FILE_NAME, json_line.SECURITY_LOCK_NAME, cluster_file.FILE_NAME, cluster_file.QUORUM_NAME}
+        known.add(reserve.FILE_NAME)
         known.add(cluster_file.BROKER_NAME)
         unfinished = {intent.topic for _, intent in self.dump.intents}
         for name in sorted(set(listed(self._io, self._path)) - known):
