@@ -68,9 +68,11 @@ class Authenticator:
         Raises:
             AuthenticationFailed: The credentials are invalid or absent.
             ApiError: Too many passwords from the same address wait (429); the request is one of another site's page (403), or may
-                be (415); ``Host`` is invalid (400).
+                be (415); ``Host`` is invalid, or ``Authorization`` is there twice (400).
         """
         _check_site(http)
+        if len(http.headers.getall("Authorization", ())) > 1:
+            raise ApiError(400, 400, "Authorization is there twice: send one")
         name = host_name(http.headers.get("Host"))
         if (node := self._cluster_node(http.headers.get("Authorization"))) is not None:
             return node
