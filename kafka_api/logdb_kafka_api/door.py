@@ -254,10 +254,9 @@ class KafkaDoor(DoorResources):
         """Who the client of a connection is by its certificate; None: it has shown none, or authentication is off.
 
         Raises:
-            AuthenticationFailed: The certificate names no principal.
+            AuthenticationFailed: The certificate names no principal, or its issuer is not in the file of authorities.
         """
-        certificate = transport.get_extra_info("peercert")
-        return self.logins.by_certificate(certificate) if certificate and self.access.authentication else None
+        return self.logins.by_certificate(transport.get_extra_info("ssl_object")) if self.access.authentication else None
 
     # ------------------------------------------------------------ a request
 

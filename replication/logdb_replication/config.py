@@ -314,4 +314,4 @@ def _tables(given: Any) -> list[dict[str, Any]]:
 
 
 def _content(path: str) -> bytes:
-    return bytes(read_file(_IO, path, _SIZE_BYTES_MAX))
+    return bytes(read_file(_IO, path, _SIZE_BYTES_MAX, follow_link=True))

@@ -19,7 +19,7 @@ from logdb.disk import File, changing, exists, remove, sync_directory, write_fil
 from logdb.io import IO
 from logdb.store import cluster_file
 from logdb.store.cluster_file import ClusterFile
-from logdb.store.directories import UNFINISHED, building, check_empty, make_directory
+from logdb.store.directories import UNFINISHED, building, check_empty, make_directory, make_private
 from logdb.store.lock import LockFile
 from logdb.store.security_file import SecurityFile
 from logdb.store.store import Store
@@ -215,6 +215,7 @@ def _free_port(taken: set[int]) -> int:
 def _make(io: IO, path: str, text: str, secret: str, cluster: str, voter: Voter, voters: Sequence[Voter]) -> None:
     data = os.path.join(path, DATA_NAME)
     make_directory(io, data)
+    make_private(io, data)
     files.create(io, os.path.join(data, cluster_file.QUORUM_NAME), cluster, voter, voters)
     cluster_file.create(io, data, ClusterFile(cluster, voter.number))
     File(io, os.path.join(path, SECRET_NAME), os.O_RDWR | os.O_CREAT, 0o600).close()

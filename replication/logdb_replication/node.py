@@ -27,6 +27,7 @@ from logdb.io import IO
 from logdb.model import INTERNAL_TOPICS, TopicPartition
 from logdb.pools import Pool
 from logdb.store import cluster_file
+from logdb.store.directories import close_to_others
 from logdb.store.protocols import PartitionState
 from logdb.store.store import Store
 from logdb.threads import renewed, started
@@ -134,6 +135,7 @@ class Node:
             store = Store.open(self._path, replicated=True, durability="fsync", scrub_bytes_per_second=scrub, **options)
             closing.callback(store.close)
             self._io = store.io
+            close_to_others(store.io, self._path)
             directory.check_quorum(store.io, self._path, self.config)
             controller = ControllerProcess(self.config, os.path.join(self._path, cluster_file.QUORUM_NAME))
             closing.callback(controller.stop)

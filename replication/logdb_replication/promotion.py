@@ -21,7 +21,7 @@ from logdb.io import IO
 from logdb.model import IN_SYNC_MIN
 from logdb.store import cluster_file
 from logdb.store.cluster_file import ClusterFile
-from logdb.store.directories import make_directory, remove_tree
+from logdb.store.directories import make_directory, make_private, remove_tree
 from logdb.store.store import Store
 from logdb_replication import directory
 from logdb_replication.config import ClusterConfig
@@ -69,6 +69,7 @@ def prepare(path: str, config_path: str, *, execute: bool) -> ClusterFile:
             raise WrongDirectory(empty, reason)
         if not execute:
             return mark
+        make_private(io, path)  # it will hold the secrets of the cluster
         _end_and_sync(path)
         _copy_voter(io, os.path.join(empty, cluster_file.QUORUM_NAME), os.path.join(path, cluster_file.QUORUM_NAME))
         if exists(io, mine := os.path.join(empty, cluster_file.FILE_NAME)):
@@ -100,6 +101,7 @@ def _copy_voter(io: IO, source: str, target: str) -> None:
     if exists(io, target):  # of a call that did not come to its end
         remove_tree(io, target)
     make_directory(io, target)
+    make_private(io, target)
     for name in io.listdir(source):
         file = os.path.join(source, name)
         write_file(io, os.path.join(target, name), read_file(io, file, os.path.getsize(file) + 1))

@@ -5,6 +5,9 @@ count: with delayed allocation, and on NFS, they mean that data written earlier 
 creating, writing, allocating or renaming, is ReadFailed, WriteFailed or DiskFull, and the call may be repeated.
 (LMDB calls fdatasync itself: ``meta.environment`` says which of its errors are failed syncs.)
 
+No file is opened through a symbolic link, unless its path comes from the user: in a directory that others may write to, a link would
+lead a write or a chmod elsewhere.  Directories above the file may be links: an operator moves a partition to another disk by one.
+
 A descriptor belongs to a ``File`` and is closed with the last reference to it.  Its number never leaves this module: the method
 that uses it holds the ``File``, so the number cannot become another file's meanwhile.
 
@@ -19,7 +22,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from errno import EDQUOT, EFBIG, EMFILE, EMLINK, ENFILE, ENOSPC, ENOSYS, EOPNOTSUPP, EPERM, EXDEV
+from errno import EDQUOT, EFBIG, ELOOP, EMFILE, EMLINK, ENFILE, ENOSPC, ENOSYS, EOPNOTSUPP, EPERM, EXDEV
 from typing import Self
 
 from logdb.errors import CorruptionError, DiskFull, ReadFailed, SyncFailed, WriteFailed
@@ -40,7 +43,13 @@ def write_error(path: str, size_bytes: int, error: OSError) -> DiskFull | WriteF
     """The named error for a write of ``size_bytes``, or a change of a directory, that failed."""
     if error.errno in (ENOSPC, EDQUOT, EFBIG):
         return DiskFull(path, size_bytes, error.strerror or str(error))
-    return WriteFailed(path, str(error))
+    return WriteFailed(path, _reason(error))
+
+
+def _reason(error: OSError) -> str:
+    if error.errno == ELOOP:
+        return "it is a symbolic link, or behind too many: only directories of partitions may be links, replace it by the file"
+    return str(error)
 
 
 @contextlib.contextmanager
@@ -174,8 +183,8 @@ class File:
 
     __slots__ = ("__weakref__", "_fd", "indexes", "io", "path", "used")
 
-    def __init__(self, io: IO, path: str, flags: int, mode: int = 0o644) -> None:
-        """Open ``path``; ``flags`` as in os.open.
+    def __init__(self, io: IO, path: str, flags: int, mode: int = 0o644, *, follow_link: bool = False) -> None:
+        """Open ``path``; ``flags`` as in os.open; ``follow_link``: it may be a symbolic link, as a path that the user gives.
 
         Raises:
             FileNotFoundError, FileExistsError: see ``logdb.errors``.
@@ -185,11 +194,11 @@ class File:
         self._fd = -1
         self.io, self.path = io, path
         try:
-            self._fd = _open(io, path, flags, mode)
+            self._fd = _open(io, path, flags if follow_link else flags | os.O_NOFOLLOW, mode)
         except (FileNotFoundError, FileExistsError):
             raise
         except OSError as error:
-            raise (write_error(path, 0, error) if flags & os.O_CREAT else ReadFailed(path, 0, str(error))) from error
+            raise (write_error(path, 0, error) if flags & os.O_CREAT else ReadFailed(path, 0, _reason(error))) from error
         self.used = True  # since the cache of open files last checked
         self.indexes: tuple[bytes, bytes] | None = None  # of a sealed segment, once read; dropped with the file
 
@@ -308,14 +317,14 @@ class File:
 # ---------------------------------------------------------------- small files
 
 
-def read_file(io: IO, path: str, size_bytes_max: int) -> bytes:
-    """The content of a small file, at most ``size_bytes_max`` bytes of it.
+def read_file(io: IO, path: str, size_bytes_max: int, *, follow_link: bool = False) -> bytes:
+    """The content of a small file, at most ``size_bytes_max`` bytes of it; ``follow_link``: as for ``File``.
 
     Raises:
         FileNotFoundError: There is none.
         ReadFailed: The system cannot read it.
     """
-    with File(io, path, os.O_RDONLY) as file:
+    with File(io, path, os.O_RDONLY, follow_link=follow_link) as file:
         return file.content(size_bytes_max)
 
 

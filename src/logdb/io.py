@@ -77,9 +77,9 @@ class IO:
         return found.st_dev, found.st_ino
 
     def path_id(self, path: str) -> tuple[int, int] | None:
-        """The ``file_id`` of the file that has a name now; None without one."""
+        """The ``file_id`` of the file that has a name now, or of the symbolic link; None without one."""
         try:
-            found = os.stat(path)
+            found = os.lstat(path)
         except FileNotFoundError:
             return None
         return found.st_dev, found.st_ino
@@ -87,7 +87,7 @@ class IO:
     def path_version(self, path: str) -> tuple[int, ...] | None:
         """A value that changes when a name is given to another file, or its file is written to; None without a file."""
         try:
-            found = os.stat(path)
+            found = os.lstat(path)
         except FileNotFoundError:
             return None
         return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
@@ -155,12 +155,20 @@ class IO:
         """Make a directory; ``apart``: its mode does not depend on its parent's (``mode_in``)."""
         os.mkdir(path, 0o777 if apart else mode_in(os.path.dirname(path), 0o777))
 
-    def mode(self, path: str) -> int:
-        """The mode of a file or directory, as in ``os.stat``."""
-        return os.stat(path).st_mode
+    def mode(self, path: str, *, follow_link: bool = True) -> int:
+        """The mode of a file or directory, as in ``os.stat``; not ``follow_link``: that of a symbolic link itself."""
+        return os.stat(path, follow_symlinks=follow_link).st_mode
 
-    def chmod(self, path: str, mode: int) -> None:
-        os.chmod(path, mode)
+    def chmod(self, path: str, mode: int, *, follow_link: bool = False) -> None:
+        """Change the mode of a file or directory; not ``follow_link``: a symbolic link is an error (ELOOP)."""
+        if follow_link:
+            os.chmod(path, mode)
+            return
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            os.fchmod(fd, mode)
+        finally:
+            os.close(fd)
 
     def rmdir(self, path: str) -> None:
         os.rmdir(path)
@@ -170,7 +178,7 @@ class IO:
         os.rename(old, new)
 
     def link(self, old: str, new: str) -> None:
-        os.link(old, new)
+        os.link(old, new, follow_symlinks=False)
 
     def unlink(self, path: str) -> None:
         os.unlink(path)

@@ -1,5 +1,6 @@
 """Where there is a ``security.json``, the directory and all that is made of it is its owner's only."""
 
+import contextlib
 import itertools
 import logging
 import os
@@ -15,7 +16,11 @@ from logdb.access.security import DocumentCredentialStore
 from logdb.errors import LogdbError
 from logdb.io import IO
 from logdb.store.security_file import SecurityFile
+from logdb_replication import directory, promotion
+from logdb_replication.raft import files
+from logdb_replication.raft.voters import Voter
 from support.faulty_io import FaultyIO
+from support.ports import free_port
 from support.security import secure
 from support.serving import served
 from support.waiting import until
@@ -33,7 +38,7 @@ def open_place(tmp_path):
 def open_to_others(path):
     """What in a directory others may read, write or enter, itself included."""
     found = [path, *(os.path.join(where, name) for where, *names in os.walk(path) for name in itertools.chain(*names))]
-    assert len(found) > 5
+    assert len(found) > 4
     return [(str(one), oct(os.stat(one).st_mode)) for one in found if os.stat(one).st_mode & 0o077]
 
 
@@ -114,6 +119,99 @@ def test_what_cannot_be_closed_is_said(tmp_path, caplog):
         assert "may be read by others on this machine" in caplog.text
         with pytest.raises(LogdbError):
             security_document.change(SecurityFile(Strange(), db.path), lambda content: (content, None))
+
+
+# ---------------------------------------------------------------- links
+
+
+@pytest.fixture
+def outside(tmp_path):
+    """A directory and a file of somebody else, which links in the database lead to."""
+    (tmp_path / "outside").mkdir(mode=0o755)
+    (tmp_path / "outside" / "file").write_bytes(b"of somebody else")
+    yield tmp_path / "outside"
+    for one, mode in ((tmp_path / "outside", 0o755), (tmp_path / "outside" / "file", 0o644)):
+        assert stat.S_IMODE(os.stat(one).st_mode) == mode, one
+    assert (tmp_path / "outside" / "file").read_bytes() == b"of somebody else"
+
+
+@pytest.mark.parametrize(("name", "target"), [("x", "."), ("t-0/x", "file"), ("security.json.tmp", "file"), ("t-1", ".")])
+def test_what_a_link_leads_to_keeps_its_mode_and_its_content(tmp_path, outside, name, target):
+    fill(tmp_path / "db")
+    if name == "t-1":
+        os.rename(tmp_path / "db" / "t-1", tmp_path / "moved")
+    os.symlink(outside / target, tmp_path / "db" / name)
+    secure(tmp_path / "db")
+    assert stat.S_IMODE(os.stat(tmp_path / "db" / "security.json").st_mode) == 0o600
+    os.chmod(tmp_path / "db", 0o755)
+    DocumentCredentialStore(SecurityFile(IO(), str(tmp_path / "db")), IO().clock_ms).add_user("carol", {})
+    assert stat.S_IMODE(os.stat(tmp_path / "db").st_mode) == 0o700
+
+
+@pytest.mark.parametrize("name", ["LOCK", "security.lock", "security.json", "catalogue/data.mdb", "t-0/topic.json"])
+def test_a_file_that_is_a_link_is_refused_by_name(tmp_path, outside, name):
+    fill(tmp_path / "db")
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(tmp_path / "db" / name)
+    os.symlink(outside / "file", tmp_path / "db" / name)
+
+    def use():
+        secure(tmp_path / "db")
+        with logdb.open(tmp_path / "db") as db:
+            db.log("t", 0).read(0)
+
+    with pytest.raises(LogdbError, match="symbolic link") as refused:
+        use()
+    assert os.path.basename(name) in str(refused.value)
+
+
+def test_a_partition_that_was_moved_to_another_disk_by_a_link_keeps_working(tmp_path):
+    fill(tmp_path / "db")
+    with logdb.open(tmp_path / "db") as db:
+        db.create_topic("m", config={"segment.bytes": 100_000})
+        db.log("m").append_many([bytes(1000)] * 300)
+    (tmp_path / "disk").mkdir()
+    os.rename(tmp_path / "db" / "m-0", tmp_path / "disk" / "m-0")
+    os.symlink(tmp_path / "disk" / "m-0", tmp_path / "db" / "m-0")
+    secure(tmp_path / "db")
+    with logdb.open(tmp_path / "db") as db:
+        before = db.log("m").end_offset
+        db.log("m").append_many([bytes(1000)] * 300)
+        db.flush()
+        db.delete_records("m", 0, before)
+        assert len(list(db.log("m").read(before))) == 300
+        db.snapshot(tmp_path / "snapshot")
+        db.backup(tmp_path / "backup")
+    assert logdb.verify(tmp_path / "db").ok
+    with logdb.open(tmp_path / "snapshot", mode="r") as db:
+        assert len(list(db.log("m").read(before))) == 300
+    os.symlink(tmp_path / "backup", tmp_path / "backup-link")  # a path that the user gives may be one
+    logdb.restore(tmp_path / "backup-link", tmp_path / "restored")
+    with logdb.open(tmp_path / "db") as db:
+        db.delete_topic("m")
+        db.create_topic("u")
+
+
+# ---------------------------------------------------------------- a cluster
+
+
+def test_a_directory_that_becomes_a_nodes_is_closed(tmp_path):
+    """The journal of its voter holds the keys of users."""
+    fill(tmp_path / "db")
+    directory.init(str(tmp_path / "cluster"), 1, http_ports=[free_port()])
+    assert not open_to_others(tmp_path / "cluster" / "node-1")
+    promotion.prepare(str(tmp_path / "db"), str(tmp_path / "cluster" / "node-1" / "cluster.toml"), execute=True)
+    assert not open_to_others(tmp_path / "db")
+
+
+def test_a_voters_directory_of_an_earlier_version_is_closed_at_its_start(tmp_path):
+    voter = Voter(1, 7, "127.0.0.1", 1)
+    files.create(IO(), str(tmp_path / "quorum"), "c", voter, [voter])
+    assert not open_to_others(tmp_path / "quorum")
+    for one in (tmp_path / "quorum", tmp_path / "quorum" / "journal"):
+        os.chmod(one, 0o755)
+    with contextlib.closing(files.VoterFiles(IO(), str(tmp_path / "quorum"))):
+        assert not open_to_others(tmp_path / "quorum")
 
 
 # ---------------------------------------------------------------- copies

@@ -18,7 +18,7 @@ import base64
 import contextlib
 import ipaddress
 import re
-from collections.abc import Mapping
+import ssl
 from typing import Any
 
 from aiohttp import web
@@ -68,9 +68,11 @@ class Authenticator:
         Raises:
             AuthenticationFailed: The credentials are invalid or absent.
             ApiError: Too many passwords from the same address wait (429); the request is one of another site's page (403), or may
-                be (415); ``Host`` is invalid (400).
+                be (415); ``Host`` is invalid, or ``Authorization`` is there twice (400).
         """
         _check_site(http)
+        if len(http.headers.getall("Authorization", ())) > 1:
+            raise ApiError(400, 400, "Authorization is there twice: send one")
         name = host_name(http.headers.get("Host"))
         if (node := self._cluster_node(http.headers.get("Authorization"))) is not None:
             return node
@@ -81,7 +83,7 @@ class Authenticator:
         if route.path in OPEN_PATHS:
             return UNASKED
         given, host = http.headers.get("Authorization"), http.remote or ""
-        if (known := self._recognized(given, http.get_extra_info("peercert"))) is not None:
+        if (known := self._recognized(given, http.get_extra_info("ssl_object"))) is not None:
             return known
         scheme, _, credentials = (given or "").partition(" ")
         if scheme.lower() == "bearer":
@@ -103,18 +105,18 @@ class Authenticator:
         scheme, _, token = (given or "").partition(" ")
         return self._access.cluster_node(token.strip()) if scheme.lower() == "bearer" else None
 
-    def _recognized(self, given: str | None, certificate: Mapping[str, Any] | None) -> Identity | None:
+    def _recognized(self, given: str | None, connection: ssl.SSLObject | None) -> Identity | None:
         """As ``identity``, without a wait; None if that needs one, or fails, without a line in the audit log.
 
         Args:
             given: ``Authorization``.
-            certificate: The connection's.
+            connection: The TLS of the request; None: it has none.
         """
         with contextlib.suppress(AuthenticationFailed):
             if not self._access.authentication:
                 return UNASKED
             if given is None:
-                return self._logins.by_certificate(certificate) if certificate else None
+                return self._logins.by_certificate(connection)
             scheme, _, credentials = given.partition(" ")
             if scheme.lower() == "bearer":
                 return self._access.owner(credentials.strip())
@@ -122,9 +124,8 @@ class Authenticator:
         return None
 
     def _without_authorization(self, http: web.BaseRequest, route: Route) -> Identity:
-        certificate: dict[str, Any] | None = http.get_extra_info("peercert")
-        if certificate:
-            return self._logins.by_certificate(certificate)
+        if (certified := self._logins.by_certificate(http.get_extra_info("ssl_object"))) is not None:
+            return certified
         if route.path == _OF_SCRAPERS and self._is_scraper(http):
             return Identity(ANONYMOUS, None)
         raise AuthenticationFailed("credentials are missing: give a user and a password, a token, or a certificate")

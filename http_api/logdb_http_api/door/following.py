@@ -8,9 +8,9 @@ The reader never waits for records; ``events`` does.
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from logdb.codec import Record
+from logdb.codec.batch import HEADER_COUNT_MAX
 from logdb.errors import OffsetOutOfRange, SerializationError, UnknownPartition
 from logdb.log.isolation import IsolationLevel
 from logdb.model import OFFSET_MAX, TopicPartition
@@ -157,11 +157,11 @@ class Following:
         return "-".join(map(str, self._offsets.values()))
 
     def _data(self, record: Record) -> str:
-        headers: list[dict[str, Any]] = [
-            {"name": name, "value": None if value is None else base64_text(value)[1:-1]} for name, value in record.headers
-        ]
+        if record.header_count > HEADER_COUNT_MAX:  # of an earlier version; some bytes each would become some hundred
+            raise ValueError(f"the record has {record.header_count} headers: an event has at most {HEADER_COUNT_MAX}")
+        headers = ", ".join(f'{{"name": {json.dumps(name)}, "value": {base64_text(value)}}}' for name, value in record.headers)
         said = f'"topic":"{self._topic}","partition":{record.partition},"offset":{record.offset},"timestamp_ms":{record.timestamp_ms}'
-        return f'{{{said},"key":{self._embed(record.key)},"value":{self._embed(record.value)},"headers":{json.dumps(headers)}}}'
+        return f'{{{said},"key":{self._embed(record.key)},"value":{self._embed(record.value)},"headers":[{headers}]}}'
 
 
 def _is_offset(text: str) -> bool:

@@ -31,6 +31,8 @@ ANY = (*CONTROL, BINARY, JSON, *WITH_SCHEMA)  # for consumers: many clients send
 NO_REGISTRY = "Schema Registry must be configured when using schemas: this server has none, it takes binary and json."
 
 _MEMORY_FACTOR = 4  # base64 is a third longer, and exists three times: in pieces, in a row, as bytes
+_OVERHEAD_BYTES = 64 << 10  # for what surrounds keys and values, in an answer with few of them
+_TEXT_BYTES = 57  # of a str without its characters, in a list
 _PRODUCE_FIELDS = frozenset({"records", "key_schema", "key_schema_id", "value_schema", "value_schema_id"})
 _RECORD_FIELDS = frozenset({"key", "value", "partition"})
 
@@ -211,7 +213,7 @@ class Answer:
     """Records of an answer, within a bound; the first one is taken at any size, or no read could pass it.
 
     Attributes:
-        memory_bytes_max: Memory for the answer, except for a single large record.
+        memory_bytes_max: Memory for the answer, except for a single large record; small records fill it before ``size_bytes_max``.
         size_bytes: Of keys and values so far, as stored.
         full: The next record does not fit, or cannot be embedded.
         refused: Why the very first record cannot be embedded.
@@ -221,7 +223,8 @@ class Answer:
     def __init__(self, content_type: str, size_bytes_max: int) -> None:
         self._embed, self._size_bytes_max = _READ[content_type], size_bytes_max
         self._texts: list[str] = []
-        self.memory_bytes_max = _MEMORY_FACTOR * size_bytes_max
+        self._texts_bytes = 0  # in memory: a record without key and value takes memory, too
+        self.memory_bytes_max = _MEMORY_FACTOR * (size_bytes_max + _OVERHEAD_BYTES)
         self.size_bytes, self.full = 0, False
         self.refused: SerializationError | None = None
         self.firsts: dict[TopicPartition, int] = {}
@@ -249,6 +252,10 @@ class Answer:
                 if not texts:
                     message = f"{topic}-{partition} at offset {offset} is not JSON: {error}"
                     self.refused = SerializationError(message, topic=topic, partition=partition, offset=offset)
+                return record
+            self._texts_bytes += _TEXT_BYTES + len(text)
+            if self._texts_bytes > self.memory_bytes_max // 2 and texts:  # the other half: in a row, and as bytes
+                self.full = True
                 return record
             texts.append(text)
             self.size_bytes = size_bytes

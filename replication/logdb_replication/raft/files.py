@@ -16,6 +16,7 @@ from logdb.disk import File, changing, exists, names_in, read_file, replace_file
 from logdb.errors import CorruptionError
 from logdb.io import IO
 from logdb.store import json_line
+from logdb.store.directories import close_to_others, make_private
 from logdb_replication.raft import journal, snapshots, starts, vote
 from logdb_replication.raft.errors import VoterLost, WrongDirectory
 from logdb_replication.raft.messages import NO_OP
@@ -43,6 +44,7 @@ def create(io: IO, directory: str, cluster: str, voter: Voter, voters: Iterable[
     except FileNotFoundError:
         with changing(directory):
             io.mkdir(directory)
+    make_private(io, directory)  # the journal and the snapshot hold the keys of users
     first = snapshots.Snapshot(1, 0, tuple(sorted(voters)), b"")
     replace_file(io, os.path.join(directory, SNAPSHOT), snapshots.encode(first))
     replace_file(io, os.path.join(directory, JOURNAL), journal.encode([(NO_OP, 1, 0)]))
@@ -80,6 +82,7 @@ class VoterFiles:
         for name in (SNAPSHOT, VOTE, JOURNAL):
             if not exists(io, os.path.join(directory, name)):
                 raise VoterLost(os.path.join(directory, name))
+        close_to_others(io, directory)  # an earlier version made it
         self.starts = starts.Starts(io, os.path.join(directory, STARTS))
         self.snapshot = snapshots.SnapshotFile(io, os.path.join(directory, SNAPSHOT))
         self.journal = journal.Journal(io, os.path.join(directory, JOURNAL), vote.Vote(io, os.path.join(directory, VOTE)))

@@ -52,6 +52,10 @@ class Record:
         """
 
     @property
+    def header_count(self) -> int:
+        """How many headers it has; they are not decoded."""
+
+    @property
     def timestamp_ms(self) -> int: ...
     @property
     def leader_epoch(self) -> int: ...

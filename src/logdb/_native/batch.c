@@ -100,6 +100,11 @@ int64_t logdb_batch_expected(const uint8_t *buf, size_t len, int64_t offset, int
 
 /* ---------------------------------------------------------------- records from outside */
 
+static inline int headers_excessive(int64_t count, int flags)
+{
+    return (flags & LOGDB_RECORDS_BOUNDED) && count > LOGDB_HEADER_COUNT_MAX;
+}
+
 static int headers_whole(const record_view *record)
 {
     const uint8_t *p = record->headers;
@@ -110,18 +115,22 @@ static int headers_whole(const record_view *record)
     return p == record->end;
 }
 
-logdb_status logdb_records_check(const uint8_t *records, size_t len, const logdb_batch *batch, int keys_required)
+logdb_status logdb_records_check(const uint8_t *records, size_t len, const logdb_batch *batch, int flags)
 {
     const uint8_t *p = records, *end = records + len;
     int64_t delta = -1, max_timestamp = INT64_MIN;
     for (int32_t i = 0; i < batch->record_count; i++) {
         record_view record;
-        if (!(p = record_parse(p, end, &record)) || !headers_whole(&record))
+        if (!(p = record_parse(p, end, &record)))
+            return LOGDB_E_RECORD;
+        if (headers_excessive(record.header_count, flags))
+            return LOGDB_E_HEADERS;
+        if (!headers_whole(&record))
             return LOGDB_E_RECORD;
         if (record.offset_delta <= delta)
             return LOGDB_E_DELTA;
         delta = record.offset_delta;
-        if (keys_required && record.key_size < 0)
+        if ((flags & LOGDB_RECORDS_KEYED) && record.key_size < 0)
             return LOGDB_E_KEY;
         int64_t timestamp;
         if (__builtin_add_overflow(batch->base_timestamp, record.timestamp_delta, &timestamp))
@@ -143,12 +152,12 @@ logdb_status logdb_records_check(const uint8_t *records, size_t len, const logdb
 enum { SIZE, ATTRIBUTES, TIMESTAMP, OFFSET, KEY, VALUE, HEADER_COUNT, HEADER_KEY, HEADER_VALUE };
 
 /* A record is whole: the checks of logdb_records_check, in its order. */
-static logdb_status walk_count(logdb_records_walk *w, const logdb_batch *batch, int keys_required)
+static logdb_status walk_count(logdb_records_walk *w, const logdb_batch *batch, int flags)
 {
     if (w->next_offset_delta <= (w->record_count == 0 ? -1 : w->offset_delta))
         return LOGDB_E_DELTA;
     w->offset_delta = w->next_offset_delta;
-    if (keys_required && w->null_key)
+    if ((flags & LOGDB_RECORDS_KEYED) && w->null_key)
         return LOGDB_E_KEY;
     int64_t timestamp;
     if (__builtin_add_overflow(batch->base_timestamp, w->next_timestamp_delta, &timestamp))
@@ -226,11 +235,11 @@ static int walk_byte(logdb_records_walk *w, uint8_t c)
 }
 
 /* The record at p if all of it is there; otherwise NULL, and it is read byte by byte. */
-static const uint8_t *walk_whole(logdb_records_walk *w, const uint8_t *p, const uint8_t *end)
+static const uint8_t *walk_whole(logdb_records_walk *w, const uint8_t *p, const uint8_t *end, int flags)
 {
     record_view record;
     const uint8_t *next = record_parse(p, end, &record);
-    if (next == NULL || !headers_whole(&record))
+    if (next == NULL || headers_excessive(record.header_count, flags) || !headers_whole(&record))
         return NULL;
     w->next_timestamp_delta = record.timestamp_delta;
     w->next_offset_delta = record.offset_delta;
@@ -238,7 +247,7 @@ static const uint8_t *walk_whole(logdb_records_walk *w, const uint8_t *p, const 
     return next;
 }
 
-logdb_status logdb_records_take(logdb_records_walk *w, const uint8_t *piece, size_t len, const logdb_batch *batch, int keys_required)
+logdb_status logdb_records_take(logdb_records_walk *w, const uint8_t *piece, size_t len, const logdb_batch *batch, int flags)
 {
     const uint8_t *p = piece, *end = piece + len, *next;
     while (p < end) {
@@ -249,18 +258,20 @@ logdb_status logdb_records_take(logdb_records_walk *w, const uint8_t *piece, siz
             w->skipped -= passed;
         } else if (w->field == SIZE && w->shift == 0 && w->record_count == batch->record_count) {
             return LOGDB_E_COUNT;
-        } else if (w->field == SIZE && w->shift == 0 && (next = walk_whole(w, p, end)) != NULL) {
+        } else if (w->field == SIZE && w->shift == 0 && (next = walk_whole(w, p, end, flags)) != NULL) {
             p = next;
             whole = 1;
         } else if (!walk_byte(w, *p++)) {
             return LOGDB_E_RECORD;
+        } else if (headers_excessive(w->headers_left, flags)) {
+            return LOGDB_E_HEADERS;
         }
         if (!whole && walk_ends_record(w)) {
             if (w->left != 0)
                 return LOGDB_E_RECORD;
             whole = 1;
         }
-        logdb_status status = whole ? walk_count(w, batch, keys_required) : LOGDB_OK;
+        logdb_status status = whole ? walk_count(w, batch, flags) : LOGDB_OK;
         if (status != LOGDB_OK)
             return status;
     }

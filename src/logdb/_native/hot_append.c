@@ -545,7 +545,8 @@ static bool usual_check(const uint8_t *data, size_t size, const usual_terms *u, 
     bool known = batch->producer_id < 0 || (u->producers && batch->producer_epoch >= 0);
     if (batch->attributes != 0 || !whole || !known || batch->max_timestamp > u->timestamp_max)
         return false;
-    return logdb_records_check(data + BATCH_HEADER_SIZE, size - BATCH_HEADER_SIZE, batch, u->keys_required) == LOGDB_OK;
+    int flags = LOGDB_RECORDS_BOUNDED | (u->keys_required ? LOGDB_RECORDS_KEYED : 0);
+    return logdb_records_check(data + BATCH_HEADER_SIZE, size - BATCH_HEADER_SIZE, batch, flags) == LOGDB_OK;
 }
 
 /* The terms as of now; INT64_MIN as timestamp_max with an exception set. */

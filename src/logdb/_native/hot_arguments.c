@@ -1,6 +1,8 @@
 /* hot_arguments.c -- what callers pass, checked and in C's terms. */
 #include "hot.h"
 
+#include "logdb_native.h"
+
 /* ---------------------------------------------------------------- bytes-like */
 
 static void blob_refuse(PyObject *o, const char *what, Py_ssize_t index)
@@ -187,6 +189,10 @@ int64_t headers_encode(PyObject *headers, Py_ssize_t index, growing *out)
     if (pairs == NULL)
         return -1;
     int64_t count = PyTuple_GET_SIZE(pairs);
+    if (count > LOGDB_HEADER_COUNT_MAX) {
+        PyErr_Format(PyExc_ValueError, "a record with %zd headers: at most %d are allowed", (Py_ssize_t)count, LOGDB_HEADER_COUNT_MAX);
+        count = -1;
+    }
     for (Py_ssize_t i = 0; i < count; i++) {
         if (header_encode(PyTuple_GET_ITEM(pairs, i), index, i, out)) {
             count = -1;

@@ -242,6 +242,7 @@ static PyMemberDef record_members[] = {
     {"key", T_OBJECT_EX, offsetof(record, key), READONLY, "bytes or None"},
     {"value", T_OBJECT_EX, offsetof(record, value), READONLY, "bytes or None"},
     {"leader_epoch", T_INT, offsetof(record, leader_epoch), READONLY, "of the record's batch"},
+    {"header_count", T_INT, offsetof(record, header_count), READONLY, "how many headers it has; does not decode them"},
     {0},
 };
 

@@ -28,6 +28,7 @@ typedef enum {
     LOGDB_E_KEY = 12,        /* a record without a key where keys are required */
     LOGDB_E_TIMESTAMP = 13,  /* the max timestamp is not the records', or a timestamp overflows */
     LOGDB_E_ROOM = 14,       /* an output array is full: process what is there and call again from `used` */
+    LOGDB_E_HEADERS = 15,    /* a record has more than LOGDB_HEADER_COUNT_MAX headers */
 } logdb_status;
 
 /* The header of one batch, in native byte order. */
@@ -74,8 +75,14 @@ int64_t logdb_batch_expected(const uint8_t *buf, size_t len, int64_t offset, int
 /* Walks the (decompressed) records of a batch from outside, headers of records included: each within its
  * bounds, offset deltas strictly increasing within [0, last_offset - base_offset], count as stated, nothing after
  * the last (so a batch that counts a record for each offset has them all); unless LOG_APPEND_TIME is set, the batch's max timestamp is the records' largest.
- * keys_required: refuse null keys (compacted topic). */
-logdb_status logdb_records_check(const uint8_t *records, size_t len, const logdb_batch *batch, int keys_required);
+ * flags: what else is refused. */
+logdb_status logdb_records_check(const uint8_t *records, size_t len, const logdb_batch *batch, int flags);
+
+enum {
+    LOGDB_RECORDS_KEYED = 1,     /* null keys are refused (compacted topic) */
+    LOGDB_RECORDS_BOUNDED = 2,   /* more headers than the next are refused; a log of an earlier version may have them */
+    LOGDB_HEADER_COUNT_MAX = 100000, /* of one record, as librdkafka reads them: some bytes each become some 150 in Python */
+};
 
 /* State of the same walk over records that come in pieces, which end anywhere; all zero at the begin. */
 typedef struct {
@@ -93,7 +100,7 @@ typedef struct {
 } logdb_records_walk;
 
 /* Takes the next piece; after a status other than LOGDB_OK the walk is over. */
-logdb_status logdb_records_take(logdb_records_walk *walk, const uint8_t *piece, size_t len, const logdb_batch *batch, int keys_required);
+logdb_status logdb_records_take(logdb_records_walk *walk, const uint8_t *piece, size_t len, const logdb_batch *batch, int flags);
 
 /* What logdb_records_check says of all pieces together, once logdb_records_take has said LOGDB_OK of each. */
 logdb_status logdb_records_end(const logdb_records_walk *walk, const logdb_batch *batch);

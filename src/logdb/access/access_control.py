@@ -36,7 +36,7 @@ from logdb.model import Durability, TopicInfo
 from logdb.requests.principals import CLUSTER_NODE, Principal
 from logdb.requests.resources import Operation, ResourceType
 from logdb.requests.users import Mechanism, ScramCredential
-from logdb.store.directories import is_private, make_private
+from logdb.store.directories import close_to_others
 from logdb.store.protocols import BrokerInfo, PartitionState, SecurityDocument
 
 logger = logging.getLogger(__name__)
@@ -85,16 +85,7 @@ class AccessControl:
         self.metrics, self.quotas, self.partitions = Metrics(), Quotas(broker.io.monotonic_ms), Partitions(partition_limits)
         self._file.refresh()
         if self._file.is_there:
-            self._close_to_others()
-
-    def _close_to_others(self) -> None:
-        """Make the directory readable by its owner only; older versions did not when they wrote the file."""
-        io, directory = self._broker.io, self._broker.directory
-        try:
-            if not is_private(io, directory):
-                make_private(io, directory)
-        except LogdbError as error:
-            logger.warning("%s may be read by others on this machine: %s", directory, error)
+            close_to_others(broker.io, broker.directory)  # older versions did not when they wrote the file
 
     @property
     def directory(self) -> str:

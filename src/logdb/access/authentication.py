@@ -2,7 +2,7 @@
 
     a password that was right within the last minute    one HMAC            remembered under a key of this process, never as it is
     any other password                                  PBKDF2, bounded     ``attempts``
-    an unknown user                                     PBKDF2, bounded     against a random credential
+    an unknown user                                     PBKDF2, bounded     against a stand-in (``access.stand_ins``)
     a token                                             one SHA-256
 
 A session keeps the credential that authenticated its principal, and checks it again: see ``Authentication.is_valid``.
@@ -10,7 +10,6 @@ A session keeps the credential that authenticated its principal, and checks it a
 All refusals have the same text, and all hashed passwords cost the same time: that of the user with the most iterations.
 """
 
-import hashlib
 import hmac
 import secrets
 import threading
@@ -19,8 +18,9 @@ from collections.abc import Mapping
 from typing import NamedTuple, TypeAlias
 
 from logdb.access.attempts import Attempts
-from logdb.access.credentials import ITERATION_COUNT, MECHANISMS, SALT_SIZE_BYTES, is_password, is_proof, salted_password, token_hash
+from logdb.access.credentials import is_password, is_proof, salted_password, token_hash
 from logdb.access.security_document import Security, Token
+from logdb.access.stand_ins import StandIns
 from logdb.errors import AuthenticationFailed
 from logdb.io import IO
 from logdb.requests.principals import CLUSTER_NODE, Principal
@@ -81,29 +81,17 @@ class Authentication:
         """Replace users and tokens."""
         self._users: Mapping[str, Mapping[Mechanism, ScramCredential]] = content.users
         self._tokens: Mapping[str, Token] = {token.sha256: token for token in content.tokens}
-        kept: dict[Mechanism, list[int]] = {mechanism: [] for mechanism in MECHANISMS}
-        for known in content.users.values():
-            for mechanism, credential in known.items():
-                kept[mechanism].append(credential.iterations)
-        self._iterations = {mechanism: sorted(counts) or [ITERATION_COUNT] for mechanism, counts in kept.items()}  # of all users
+        self._stand_ins = StandIns(content, self._key)
         checked = {_preferred(known) for known in (*content.users.values(), {})}
-        self._work = {mechanism: self._iterations[mechanism][-1] for mechanism in checked}  # iterations of a login of any user
+        self._work = {mechanism: self._stand_ins.iterations_max(mechanism) for mechanism in checked}  # iterations of a login of any user
 
     # ------------------------------------------------------------ passwords
 
     def credential(self, user: str, mechanism: Mechanism) -> ScramCredential:
-        """The stored credential of a user; of an unknown user, one that no password fits, the same at every call.
-
-        A door that speaks SCRAM shows salt and iterations before authentication: they must not tell which users exist.
-        """
-        known = self._users.get(user, {}).get(mechanism)
-        if known is not None:
-            return known
-        seed = hmac.digest(self._key, f"{mechanism} {user}".encode(errors="surrogatepass"), "sha512")
-        size_bytes = hashlib.new(MECHANISMS[mechanism]).digest_size
-        counts = self._iterations[mechanism]
-        iterations = counts[int.from_bytes(seed[:8]) % len(counts)]
-        return ScramCredential(seed[:SALT_SIZE_BYTES], iterations, seed[:size_bytes], seed[-size_bytes:])
+        """The stored credential of a user; without one, a stand-in that no password fits."""
+        known = self._users.get(user, {})
+        made = self._stand_ins.credential(user, mechanism, known)  # in any case: the time must not tell which users exist
+        return known.get(mechanism, made)
 
     def password(self, user: str, password: str, host: str) -> Identity:
         """Authenticate a user by password.  May take as long as hashing takes, and wait for other logins.

@@ -115,11 +115,10 @@ class DocumentCredentialStore:
 
         def change(content: Security) -> tuple[Security, None]:
             _check_known("user", names, content.users)
-            left = Security(
+            left = content._replace(
                 users={name: credentials for name, credentials in content.users.items() if name not in names},
                 super_users=content.super_users - principals,
                 tokens=tuple(token for token in content.tokens if token.owner not in principals),
-                acls=content.acls,
                 quotas={principal: quota for principal, quota in content.quotas.items() if principal not in principals},
             )
             return left, None

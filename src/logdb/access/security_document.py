@@ -5,6 +5,7 @@ on.  A damaged one is an error; it is never taken for an empty one.  The metadat
 """
 
 import base64
+import secrets
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
@@ -16,6 +17,7 @@ from logdb.store import json_line
 from logdb.store.protocols import SecurityDocument
 
 _DEFAULT = "default"  # the default quota's
+_SEED_SIZE_BYTES = 32
 
 T = TypeVar("T")
 
@@ -31,20 +33,24 @@ class Token(NamedTuple):
 
 
 class Security(NamedTuple):
-    """The content of one ``security.json``; the quota of None is the default quota."""
+    """The content of one ``security.json``; the quota of None is the default quota.
+
+    ``seed`` is secret: what a login shows of an unknown user is made of it.  ``change`` makes it; a file of an earlier version has none.
+    """
 
     users: Mapping[str, Mapping[Mechanism, ScramCredential]] = {}
     super_users: frozenset[Principal] = frozenset()
     tokens: tuple[Token, ...] = ()
     acls: tuple[Acl, ...] = ()
     quotas: Mapping[Principal | None, Quota] = {}
+    seed: bytes = b""
 
 
 # ---------------------------------------------------------------- the format
 
 
 def encode(content: Security) -> bytes:
-    fields = {
+    fields: dict[str, object] = {
         "users": {
             name: {mechanism: _encode_credential(credential) for mechanism, credential in sorted(credentials.items())}
             for name, credentials in sorted(content.users.items())
@@ -57,6 +63,8 @@ def encode(content: Security) -> bytes:
             for principal, quota in sorted(content.quotas.items(), key=lambda item: (item[0] is not None, str(item[0])))
         },
     }
+    if content.seed:
+        fields["seed"] = base64.b64encode(content.seed).decode()
     return json_line.encode(fields, json_line.SECURITY_FORMAT)
 
 
@@ -81,6 +89,7 @@ def _security(fields: Mapping[str, Any]) -> Security:
         tokens=tuple(_token(given) for given in fields["tokens"]),
         acls=tuple(Acl(**{**given, "principal": Principal.parse(given["principal"])}).check() for given in fields["acls"]),
         quotas={None if name == _DEFAULT else Principal.parse(name): Quota(**given).check() for name, given in fields["quotas"].items()},
+        seed=base64.b64decode(fields.get("seed", ""), validate=True),
     )
 
 
@@ -127,6 +136,6 @@ def change(document: SecurityDocument, edit: "Callable[[Security], tuple[Securit
 
     def edited(data: bytes | None) -> tuple[bytes, T]:
         content, result = edit(Security() if data is None else decode(data, document.name))
-        return encode(content), result
+        return encode(content if content.seed else content._replace(seed=secrets.token_bytes(_SEED_SIZE_BYTES))), result
 
     return document.change(edited)

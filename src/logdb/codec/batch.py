@@ -20,6 +20,8 @@ HEADER_SIZE_BYTES = 61
 CRC_FROM = 21
 """Position in a batch: the CRC covers the bytes from here to the end of the batch."""
 BATCH_SIZE_BYTES_MAX = 2**31 - 1
+HEADER_COUNT_MAX: int = lib.LOGDB_HEADER_COUNT_MAX
+"""Headers of a record from outside, or from an append; a log of an earlier version may have records with more."""
 INDEX_ENTRY_SIZE_BYTES = 8
 TIME_INDEX_ENTRY_SIZE_BYTES = 12
 
@@ -66,6 +68,7 @@ class Status(IntEnum):
     KEY = 12
     TIMESTAMP = 13
     ROOM = 14
+    HEADERS = 15
 
 
 _STATUSES = tuple(Status)
@@ -277,7 +280,8 @@ def records_check(records: Buffer, batch: Header, *, keys_required: bool = False
         keys_required: Refuse null keys (compacted topics).
     """
     data = _from_buffer(records)
-    return _STATUSES[lib.logdb_records_check(data, len(data), ffi.new("logdb_batch *", tuple(batch)), keys_required)]
+    flags = lib.LOGDB_RECORDS_KEYED if keys_required else 0
+    return _STATUSES[lib.logdb_records_check(data, len(data), ffi.new("logdb_batch *", tuple(batch)), flags)]
 
 
 def place(buf: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
@@ -568,6 +572,7 @@ _REASONS = {
     Status.KEY: "a record without a key where keys are required",
     Status.TIMESTAMP: "the max timestamp is not the largest of the records",
     Status.ROOM: "there is no room for the result",
+    Status.HEADERS: f"a record has more than {lib.LOGDB_HEADER_COUNT_MAX} headers",
 }
 
 

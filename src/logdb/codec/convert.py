@@ -115,7 +115,8 @@ def check_incoming(
     data = ffi.from_buffer(batches)
     view, first = memoryview(batches), ffi.cast("uint8_t *", data)
     batch, crc = ffi.new("logdb_batch *"), ffi.new("uint32_t *")
-    batch_check, records_check, keys = lib.logdb_batch_check, lib.logdb_records_check, int(keys_required)
+    batch_check, records_check = lib.logdb_batch_check, lib.logdb_records_check
+    refused = lib.LOGDB_RECORDS_BOUNDED | (lib.LOGDB_RECORDS_KEYED if keys_required else 0)
     position, end, record_count, max_timestamp, attributes = 0, len(data), 0, -1, 0
     batch_count, produced = 0, []
     while position < end:
@@ -128,9 +129,9 @@ def check_incoming(
         if flags & CONTROL:
             raise InvalidBatch(position, "a control batch: only a broker writes those")
         if flags & CODEC_MASK:
-            status = _walk_compressed(view[position : position + size], batch, position, decompressed_size_bytes_max, keys)
+            status = _walk_compressed(view[position : position + size], batch, position, decompressed_size_bytes_max, refused)
         else:
-            status = records_check(first + position + HEADER_SIZE_BYTES, size - HEADER_SIZE_BYTES, batch, keys)
+            status = records_check(first + position + HEADER_SIZE_BYTES, size - HEADER_SIZE_BYTES, batch, refused)
         if status:
             raise _refusal(status, view, position, size_bytes_max, crc[0])
         if batch.producer_id >= 0:
@@ -146,22 +147,22 @@ def check_incoming(
     return Incoming(batch_count, record_count, max_timestamp, attributes, produced)
 
 
-def _walk_compressed(image: memoryview, batch: Any, position: int, size_bytes_max: int, keys_required: int) -> int:
+def _walk_compressed(image: memoryview, batch: Any, position: int, size_bytes_max: int, flags: int) -> int:
     """As ``logdb_records_check``, of a compressed batch."""
     try:
         if compression.held_bytes(batch.attributes & CODEC_MASK, image[HEADER_SIZE_BYTES:]) <= HELD_BYTES_MAX:
-            return _walk_pieces(image, batch, size_bytes_max, keys_required)
-        return cast(int, _large_batches.pool.submit(_walk_pieces, image, batch, size_bytes_max, keys_required).result())
+            return _walk_pieces(image, batch, size_bytes_max, flags)
+        return cast(int, _large_batches.pool.submit(_walk_pieces, image, batch, size_bytes_max, flags).result())
     except InvalidBatch as error:
         raise InvalidBatch(position, error.reason) from None
 
 
-def _walk_pieces(image: memoryview, batch: Any, size_bytes_max: int, keys_required: int) -> int:
+def _walk_pieces(image: memoryview, batch: Any, size_bytes_max: int, flags: int) -> int:
     walk = ffi.new("logdb_records_walk *")
     codec, size_bytes_max = batch.attributes & CODEC_MASK, min(size_bytes_max, _RECORDS_SIZE_BYTES_MAX)
     for piece in compression.pieces(codec, image[HEADER_SIZE_BYTES:], size_bytes_max):
         records = ffi.from_buffer(piece)
-        status = lib.logdb_records_take(walk, records, len(records), batch, keys_required)
+        status = lib.logdb_records_take(walk, records, len(records), batch, flags)
         del piece, records  # before the next one is decompressed
         if status:
             return int(status)

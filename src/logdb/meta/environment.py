@@ -306,6 +306,9 @@ def _room_bytes(path: str) -> int:
 
 
 def _open_lmdb(path: str, access: Access, map_size_bytes: int) -> lmdb.Environment | CopiedEnvironment:
+    for name in ("data.mdb", "lock.mdb"):  # LMDB would follow it
+        if os.path.islink(file := os.path.join(path, name)):
+            raise ReadFailed(file, 0, "it is a symbolic link: replace it by the file")
     try:
         if access == Access.READ and not may_lock(path):
             return CopiedEnvironment(path)

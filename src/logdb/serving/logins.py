@@ -9,8 +9,8 @@ Threading: one event loop; ``by_certificate`` any thread.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
-from typing import Any
+import ssl
+from collections.abc import AsyncIterator
 
 from logdb.access.access_control import AccessControl
 from logdb.access.attempts import machine
@@ -21,6 +21,7 @@ from logdb.pools import Pool
 from logdb.requests.principals import ANONYMOUS
 from logdb.requests.users import Mechanism, ScramCredential
 from logdb.serving.shares import NoRoom
+from logdb.serving.tls import unlisted_issuer
 
 UNASKED = Identity(ANONYMOUS, AuthenticationOff())
 """Who any client is while authentication is off."""
@@ -40,15 +41,24 @@ class Logins:
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def by_certificate(self, certificate: Mapping[str, Any]) -> Identity:
-        """Who the client of a connection is, by the certificate of its handshake.
+    def by_certificate(self, connection: ssl.SSLObject | None) -> Identity | None:
+        """Who the client of a connection is, by the certificate of its handshake; None: it has shown none.
 
         Args:
-            certificate: What ``SSLSocket.getpeercert`` returned.
+            connection: Its TLS, after the handshake; None: it has none.
 
         Raises:
-            AuthenticationFailed: Its subject names no principal, or it has expired since the connection began.
+            AuthenticationFailed: Its subject names no principal, it has expired since the connection began, or an issuer of it is not
+                in the file of authorities.
         """
+        certificate = connection.getpeercert() if connection is not None else None
+        if connection is None or not certificate:
+            return None
+        if (issuer := unlisted_issuer(connection)) is not None:
+            raise AuthenticationFailed(
+                f"the client's certificate was issued by {issuer}, which is not in the file tls_client_ca: "
+                "use a certificate of an authority of that file, or add this issuer to it"
+            )
         principal, credential = principal_of(certificate, self._certificate_rule), ClientCertificate(expires_ms(certificate))
         if not self._access.is_valid(principal, credential):
             raise AuthenticationFailed(f"the client's certificate was good until {certificate['notAfter']}")

@@ -7,17 +7,24 @@
 
 A connection has ``timeout_ms`` for all of that, and takes its slot (``connection_slots``) at the begin: without a free slot it is
 closed.  A handshake uses the certificate that is current when it begins: a reload does not change open connections.
+
+OpenSSL accepts a chain of authorities that a client sends.  A client whose own certificate may sign could issue one for any name.
+``unlisted_issuer`` finds such chains: each issuer of a client's certificate must be in the file of authorities.
 """
 
 import asyncio
+import hashlib
 import logging
 import os
+import re
 import ssl
+import sys
 from asyncio.sslproto import SSLProtocol  # of ``create_server(ssl=…)``, which has one context for good, and reads the first byte itself
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
+from logdb.access.certificates import distinguished_name
 from logdb.errors import InvalidCertificate
 from logdb.serving.connection_slots import ConnectionSlot, ConnectionSlots, host_of
 
@@ -36,6 +43,20 @@ _ASK_TLS = b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nConte
     _SAID,
 )
 """The answer to a method of HTTP, in capitals; a client of Kafka begins with the size of a frame."""
+
+
+_PEM = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+_LISTED_COUNT_MAX = 10_000
+
+
+class _Context(ssl.SSLContext):
+    """A server's context.
+
+    Attributes:
+        listed: SHA-256 of clients' certificates whose issuers are all in the file of authorities.  A resumed session has no chain.
+    """
+
+    listed: dict[bytes, None]
 
 
 class Certificate:
@@ -97,7 +118,8 @@ class Certificate:
         logger.info("%s was read again", os.fspath(self._cert_file))
 
     def _read(self) -> ssl.SSLContext:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context = _Context(ssl.PROTOCOL_TLS_SERVER)
+        context.listed = {}
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_ciphers(CIPHERS)
         context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
@@ -109,11 +131,77 @@ class Certificate:
             raise InvalidCertificate(_places(self._cert_file, self._key_file), _reason(error)) from error
         if self._client_ca_file is not None:
             context.verify_mode = ssl.CERT_OPTIONAL
+            context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # an authority of the file need not be a root
             try:
                 context.load_verify_locations(self._client_ca_file)
             except (OSError, ValueError) as error:
                 raise InvalidCertificate(_places(self._client_ca_file), _reason(error)) from error
+            self._warn_of_recipe()
         return context
+
+    def _warn_of_recipe(self) -> None:
+        """Warn if the server's own certificate may sign: clients' certificates are then often made in the same way."""
+        with open(self._cert_file, encoding="latin-1") as file:
+            found = _PEM.search(file.read())
+        for own in _authorities(ssl.PEM_cert_to_DER_cert(found[0])) if found else ():
+            if own["subject"] != own["issuer"]:
+                logger.warning(
+                    "%s may sign other certificates (CA:TRUE). A client with such a certificate could sign one for any user. "
+                    "Issue certificates of servers and clients with basicConstraints=critical,CA:FALSE",
+                    os.fspath(self._cert_file),
+                )
+
+
+def unlisted_issuer(connection: ssl.SSLObject) -> str | None:
+    """Whose signature below a client's certificate is of nobody in the file of authorities; None: each issuer is in that file.
+
+    A certificate that may itself sign is logged, once.
+
+    Args:
+        connection: Of a client that has shown a certificate, after the handshake.
+    """
+    context, certificate = connection.context, connection.getpeercert(True)
+    assert isinstance(context, _Context)
+    assert certificate is not None
+    digest = hashlib.sha256(certificate).digest()
+    if digest in context.listed:
+        return None
+    chain = _verified_chain(connection)
+    if not chain:
+        return "a TLS session that began long ago (begin a new one)"
+    listed = set(context.get_ca_certs(binary_form=True))
+    for issuer in chain[1:]:
+        if issuer not in listed:
+            return _names(issuer)
+    if certificate not in listed and _authorities(certificate):
+        logger.warning(
+            "the client certificate of %s may sign other certificates (CA:TRUE): issue it again with basicConstraints=critical,CA:FALSE",
+            _names(certificate),
+        )
+    while len(context.listed) >= _LISTED_COUNT_MAX:
+        del context.listed[next(iter(context.listed))]
+    context.listed[digest] = None
+    return None
+
+
+def _verified_chain(connection: ssl.SSLObject) -> list[bytes]:
+    """From the client's certificate to an authority of the file, as DER; empty for a resumed session."""
+    if sys.version_info >= (3, 13):
+        return connection.get_verified_chain()
+    chain = connection._sslobj.get_verified_chain() or ()  # type: ignore[attr-defined]  # public since 3.13
+    return [ssl.PEM_cert_to_DER_cert(certificate.public_bytes()) for certificate in chain]
+
+
+def _authorities(certificate: bytes) -> "list[dict[str, Any]]":
+    """The fields of a certificate, DER, if it may sign others; empty if it may not."""
+    store = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    store.load_verify_locations(cadata=certificate)
+    return store.get_ca_certs()
+
+
+def _names(certificate: bytes) -> str:
+    """The subject of an authority, quoted."""
+    return ", ".join(repr(distinguished_name(one["subject"])[:200]) for one in _authorities(certificate)) or "a certificate"
 
 
 def _no_passphrase() -> str:

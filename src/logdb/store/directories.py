@@ -6,13 +6,16 @@ process holds that lock, the process that built the directory is dead.
 """
 
 import contextlib
+import logging
 import os
 from collections.abc import Iterator
-from stat import S_IMODE, S_IRWXG, S_IRWXO, S_ISDIR
+from stat import S_IMODE, S_IRWXG, S_IRWXO, S_ISDIR, S_ISLNK, S_ISREG
 
 from logdb.disk import File, changing, exists, looking, sync_directory
 from logdb.errors import DirectoryLocked, DiskFull, LogdbError, TargetInside, TargetNotEmpty, WriteFailed
 from logdb.io import IO
+
+logger = logging.getLogger(__name__)
 
 UNFINISHED = (".tmp", "-delete")  # suffixes of directories that are not complete yet, or partly removed
 _OTHERS = S_IRWXG | S_IRWXO
@@ -57,18 +60,39 @@ def is_private(io: IO, path: str) -> bool:
 
 
 def make_private(io: IO, path: str) -> None:
-    """Remove all rights of others to a directory and everything in it; the directory first, so that files created meanwhile are private.
+    """Remove all rights of others to a directory and everything in it, unless it has none; ``path`` may be a symbolic link.
+
+    The directory comes first, so that files created meanwhile are private.  What a link in it leads to stays as it is.
 
     Raises:
         WriteFailed: It belongs to another user.
     """
+    if not is_private(io, path):
+        _remove_rights(io, os.path.realpath(path))
+
+
+def _remove_rights(io: IO, path: str) -> None:
     names: list[str] = []
     with changing(path), contextlib.suppress(FileNotFoundError):  # it was removed meanwhile
-        mode = io.mode(path)
-        io.chmod(path, S_IMODE(mode) & ~_OTHERS)
+        mode = io.mode(path, follow_link=False)
+        if S_ISLNK(mode):
+            logger.warning("%s is a symbolic link: what it leads to keeps its rights, others may be able to read it", path)
+            return
+        if not (S_ISREG(mode) or S_ISDIR(mode)):
+            return  # a socket or a pipe of somebody else
+        if mode & _OTHERS:
+            io.chmod(path, S_IMODE(mode) & ~_OTHERS)
         names = io.listdir(path) if S_ISDIR(mode) else []
     for name in names:
-        make_private(io, os.path.join(path, name))
+        _remove_rights(io, os.path.join(path, name))
+
+
+def close_to_others(io: IO, path: str) -> None:
+    """As ``make_private``, of a directory that was made before it held secrets; a failure is logged."""
+    try:
+        make_private(io, path)
+    except LogdbError as error:
+        logger.warning("%s may be read by others on this machine: %s", path, error)
 
 
 @contextlib.contextmanager

@@ -179,7 +179,7 @@ def writer_alive(io: IO, path: str) -> bool | None:
     """
     try:
         with looking(path):
-            fd = io.open(path, os.O_RDONLY)
+            fd = io.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     except FileNotFoundError:
         return False
     try:
@@ -248,7 +248,7 @@ class LockFile:
             UnsupportedFormat: A newer logdb wrote it.
         """
         try:
-            fd = io.open(path, os.O_RDWR | os.O_CREAT)
+            fd = io.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
         except OSError as error:
             raise _write_error(path, error) from error
         try:

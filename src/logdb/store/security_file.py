@@ -17,7 +17,7 @@ from typing import TypeVar
 from logdb.disk import File, changing, looking, read_file, replace_file
 from logdb.errors import DirectoryLocked, InvalidSecurity, LogdbError, ReadFailed
 from logdb.io import IO
-from logdb.store.directories import is_private, make_private
+from logdb.store.directories import make_private
 from logdb.store.json_line import SECURITY_FILE_NAME, SECURITY_LOCK_NAME, SECURITY_SIZE_BYTES_MAX
 from logdb.threads import renewed
 
@@ -59,10 +59,11 @@ class SecurityFile:
             data, result = edit(self.read())
             if len(data) > SECURITY_SIZE_BYTES_MAX:
                 raise InvalidSecurity(f"{self.name} would have {len(data)} bytes: allowed are {SECURITY_SIZE_BYTES_MAX}")
-            if not is_private(self._io, self._directory):
-                make_private(self._io, self._directory)
+            make_private(self._io, self._directory)
             with changing(self.name):
-                File(self._io, self.name + ".tmp", os.O_RDWR | os.O_CREAT, 0o600).close()
+                with contextlib.suppress(FileNotFoundError):  # of a call that was killed, or of somebody else, with another mode
+                    self._io.unlink(self.name + ".tmp")
+                File(self._io, self.name + ".tmp", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600).close()
             replace_file(self._io, self.name, data)
         time.sleep((LOOK_MS + 1) / 1000)  # clocks of ms are up to one behind
         return result

@@ -65,6 +65,20 @@ def status_of(server, path="/topics/t", **rest):
     return server.call(path, **rest)[0]
 
 
+def test_two_authorizations_are_refused(path):
+    """RFC 9110, section 5.3: a proxy and the server could each believe another one of them."""
+    with served(path) as server:
+        right, wrong = ("Basic " + base64.b64encode(f"root:{password}".encode()).decode() for password in (PASSWORD, "wrong"))
+        for given in ((right,), (right, wrong), (wrong, right), (right, right)):
+            connection = http.client.HTTPConnection(urlsplit(server.url).netloc, timeout=30)
+            with contextlib.closing(connection):
+                connection.putrequest("GET", "/topics")
+                for one in given:
+                    connection.putheader("Authorization", one)
+                connection.endheaders()
+                assert connection.getresponse().status == (200 if len(given) == 1 else 400), given
+
+
 # ---------------------------------------------------------------- passwords
 
 

@@ -115,14 +115,62 @@ def test_an_address_that_others_reach_is_served_with_tls_and_users(tmp_path):
         assert serial_number(urlsplit(f"https://127.0.0.1:{url.port}"), authority.context())
 
 
+def page_commands():
+    (commands,) = [block for block in re.findall(r"^```sh\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE) if "openssl" in block]
+    return commands
+
+
+def shell(folder, commands):
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    arguments = ["bash", "-euo", "pipefail", "-c", commands]
+    return subprocess.run(arguments, cwd=folder, env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=120)
+
+
 @needs("openssl", "curl")
 def test_the_commands_of_the_page_do_what_it_says(tmp_path):
-    (commands,) = [block for block in re.findall(r"^```sh\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE) if "openssl" in block]
-    commands = commands.replace("8443", str(free_port()))
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    shell = ["bash", "-euo", "pipefail", "-c", commands]
-    done = subprocess.run(shell, cwd=tmp_path, env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=120)
+    done = shell(tmp_path, page_commands().replace("8443", str(free_port())))
     assert done.returncode == 0, done.stderr
     assert done.stdout.count('["orders"]') == 3, done.stdout
     assert '"error_code": 40101' in done.stdout
     assert "User:alice is not allowed to Write Topic 'orders'" in done.stdout
+    assert "CA:TRUE" not in done.stderr
+
+
+@needs("openssl")
+def test_a_client_of_the_page_cannot_sign_a_certificate(tmp_path):
+    """Its authority, its clients: with alice's key, one for admin is made, and shown with alice's own as a chain."""
+    commands = page_commands()
+    made = commands[: commands.index("export LOGDB_DATA_DIR")]
+    forge = """
+        openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc -days 9 -CA alice.pem -CAkey alice.key -subj /CN=admin \
+            -addext basicConstraints=critical,CA:FALSE -keyout admin.key -out forged.pem
+        openssl verify -CAfile ca.pem alice.pem
+        ! openssl verify -CAfile ca.pem -untrusted alice.pem forged.pem
+    """
+    done = shell(tmp_path, made + forge)
+    assert done.returncode == 0, done.stderr
+    assert "alice.pem: OK" in done.stdout
+
+
+def test_a_certificate_that_a_client_has_signed_is_refused_by_both_doors(tmp_path):
+    """The recipe of earlier versions made every client an authority; their certificates are still in use."""
+    authority = Authority(tmp_path / "ca")
+    files, alice = authority.server(), authority.signing_client("alice")
+    forged = alice.client("admin")
+    flags = ["--kafka", "127.0.0.1:0", "--tls-cert", files.cert, "--tls-key", files.key, "--tls-client-ca", authority.file]
+    with serving(tmp_path / "db", *map(str, flags), "--super-users", "User:admin") as (process, url):
+        kafka = urlsplit(f"kafka://{process.stdout.readline().strip().rpartition('//')[2]}")
+        for client, is_admin in ((authority.client("admin"), True), (forged, False)):
+            with authority.context(client).wrap_socket(
+                socket.create_connection((url.hostname, url.port), 30), server_hostname=url.hostname
+            ) as secured:
+                secured.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+                answer = b"".join(iter(lambda: secured.recv(4096), b""))
+            assert answer.split()[1] == (b"200" if is_admin else b"401")
+            assert (b"not in the file tls_client_ca" in answer) is not is_admin
+            with authority.context(client).wrap_socket(
+                socket.create_connection((kafka.hostname, kafka.port), 30), server_hostname=kafka.hostname
+            ) as secured:
+                secured.sendall(bytes.fromhex("0000000a 0012 0000 00000001 ffff".replace(" ", "")))  # ApiVersions
+                with contextlib.suppress(ConnectionError):
+                    assert bool(secured.recv(4096)) is is_admin

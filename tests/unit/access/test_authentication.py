@@ -155,6 +155,53 @@ def test_a_login_takes_the_same_work_for_each_user(who, users, worked):
         assert worked == costs[0], "nor does a right one cost another"
 
 
+def after_restart(io, content):
+    """Another process reads the same document."""
+    other = Authentication(io)
+    other.configure(content)
+    return other
+
+
+@pytest.mark.parametrize("seed", [b"", b"s" * 32])
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_a_restart_changes_nothing_that_is_shown_of_an_unknown_user(who, io, mechanism, seed):
+    content = Security(users=USERS, seed=seed)
+    who.configure(content)
+    assert after_restart(io, content).credential("nobody", mechanism) == who.credential("nobody", mechanism)
+
+
+def test_another_user_changes_nothing_that_is_shown_of_an_unknown_one(who):
+    def shown():
+        return [who.credential(f"nobody {number}", "SCRAM-SHA-512") for number in range(50)]
+
+    who.configure(Security(users=USERS, seed=b"s" * 32))
+    before = shown()
+    who.configure(Security(users={**USERS, "carol": USERS["bob"]}, seed=b"s" * 32))
+    assert shown() == before
+
+
+def test_an_unknown_user_has_the_iterations_of_one_user_in_both_mechanisms(who):
+    users = {"alice": kept(5000), "bob": kept(9000), "carol": {**kept(6000, "SCRAM-SHA-256"), **kept(7000, "SCRAM-SHA-512")}}
+    who.configure(Security(users=users, seed=b"s" * 32))
+    shown = {tuple(who.credential(f"nobody {number}", mechanism).iterations for mechanism in MECHANISMS) for number in range(200)}
+    assert shown == {(5000, 5000), (9000, 9000), (6000, 7000)}
+
+
+def test_a_mechanism_that_a_user_lacks_looks_like_the_one_that_it_has(who):
+    who.configure(Security(users={"alice": kept(5000, "SCRAM-SHA-256"), "bob": kept(9000)}))
+    assert who.credential("alice", "SCRAM-SHA-512").iterations == 5000
+
+
+def test_a_salt_of_an_unknown_user_is_made_as_those_of_the_users_are(who):
+    """Kafka's tools make salts of digits and letters."""
+    salted = {name: scram_credential(name, "secret", salt=b"1n0ql5g3h2j9fkd8s7a6pw4xyz") for name in MECHANISMS}
+    who.configure(Security(users={"alice": salted}))
+    salts = {who.credential(f"nobody {number}", mechanism).salt for number in range(20) for mechanism in MECHANISMS}
+    assert len(salts) == 40
+    assert {len(salt) for salt in salts} == {26}
+    assert all(salt.decode().isalnum() and salt.islower() for salt in salts)
+
+
 def test_iterations_that_are_shown_do_not_tell_which_users_there_are(who):
     who.configure(Security(users={"alice": kept(5000), "bob": kept(9000)}))
     shown = Counter(who.credential(f"nobody {number}", "SCRAM-SHA-512").iterations for number in range(200))

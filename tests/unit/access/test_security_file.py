@@ -30,7 +30,9 @@ FULL = Security(
     tokens=(Token("ci", ALICE, "ab" * 32, 1000, 2000), Token("spark", Principal("Robot", "r"), "cd" * 32, 1000, None)),
     acls=(acl("Allow alice@* Read Topic orders"), acl("Deny *@10.0.0.1 All Group g…"), acl("Allow ü@* Alter Cluster kafka-cluster")),
     quotas={None: Quota(requests=100), ALICE: Quota(1, 2, 3)},
+    seed=b"s" * 32,
 )
+EMPTY = Security(seed=b"s" * 32)
 
 
 @pytest.fixture
@@ -69,8 +71,16 @@ def test_what_is_written_is_read(io, directory):
     found = load(io, directory)
     assert (found.users, found.super_users, found.quotas) == (FULL.users, FULL.super_users, FULL.quotas)
     assert (set(found.tokens), set(found.acls)) == (set(FULL.tokens), set(FULL.acls))
-    put(io, directory, Security())
-    assert load(io, directory) == Security()
+    put(io, directory, EMPTY)
+    assert load(io, directory) == EMPTY
+
+
+def test_the_first_change_makes_a_seed_that_stays(io, directory):
+    put(io, directory, FULL._replace(seed=b""))
+    seed = load(io, directory).seed
+    assert len(seed) == 32
+    change(io, directory, lambda content: (content._replace(users={}), None))
+    assert load(io, directory).seed == seed
 
 
 def test_only_its_owner_reads_it(io, directory):
@@ -192,7 +202,7 @@ def test_a_damaged_file_is_not_written_over(io, directory):
     with open(path, "r+b") as file:
         file.truncate(100)
     with pytest.raises(CorruptionError):
-        put(io, directory, Security())
+        put(io, directory, EMPTY)
     assert os.path.getsize(path) == 100
 
 
@@ -201,7 +211,7 @@ def test_a_full_disk_leaves_the_old_file(directory):
     put(io, directory, FULL)
     io.fill_up()
     with pytest.raises(DiskFull):
-        put(io, directory, Security())
+        put(io, directory, EMPTY)
     assert same(load(IO(), directory), FULL)
 
 
@@ -214,7 +224,7 @@ def test_a_power_cut_leaves_the_old_file_or_the_new_one(tmp_path):
         io = PowerCutIO(str(root))
         io.kill_at = counted
         try:
-            put(io, str(root), Security())
+            put(io, str(root), EMPTY)
             done = True
         except Killed:
             done = False
@@ -222,7 +232,7 @@ def test_a_power_cut_leaves_the_old_file_or_the_new_one(tmp_path):
             target = tmp_path / f"cut-{counted}-{seed}"
             io.cut(str(target), random.Random(seed))
             found = load(IO(), str(target))
-            assert found == Security() or (not done and same(found, FULL)), f"killed at call {counted}, seed {seed}"
+            assert found == EMPTY or (not done and same(found, FULL)), f"killed at call {counted}, seed {seed}"
             put(IO(), str(target), FULL)
         if done:
             break
@@ -290,9 +300,9 @@ def test_a_file_that_is_written_over_is_noticed(io, directory, watched, tmp_path
     put(io, directory, FULL)
     look(watched)
     with open(watched.path, "wb") as file:
-        file.write(encode(Security()))
+        file.write(encode(EMPTY))
     look(watched)
-    assert taken[1:] == [Security()]
+    assert taken[1:] == [EMPTY]
 
 
 def test_a_damaged_file_is_said_once_until_it_is_another(io, directory, watched):
@@ -304,9 +314,9 @@ def test_a_damaged_file_is_said_once_until_it_is_another(io, directory, watched)
         look(watched)
     look(watched)
     os.unlink(watched.path)
-    put(io, directory, Security())
+    put(io, directory, EMPTY)
     look(watched)
-    assert taken == [Security()]
+    assert taken == [EMPTY]
 
 
 def test_a_file_that_cannot_be_read_for_a_moment_is_read_at_the_next_look(io, directory, watched, monkeypatch):
@@ -314,14 +324,14 @@ def test_a_file_that_cannot_be_read_for_a_moment_is_read_at_the_next_look(io, di
     watched, taken = watched
     put(io, directory, FULL)
     look(watched)
-    put(io, directory, Security())
+    put(io, directory, EMPTY)
     with monkeypatch.context() as patch:
         patch.setattr(watched._io, "open", Mock(side_effect=OSError(errno.EMFILE, "Too many open files")))
         for _ in range(2):
             with pytest.raises(ReadFailed, match="Too many"):
                 look(watched)
     look(watched)
-    assert taken[1:] == [Security()]
+    assert taken[1:] == [EMPTY]
 
 
 def test_who_looks_while_another_reads_waits_for_it(io, directory):

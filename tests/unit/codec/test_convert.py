@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from logdb._native import ffi, lib
 from logdb.codec import compression, convert
-from logdb.codec.batch import Status, check
+from logdb.codec.batch import Status, check, place
 from logdb.errors import InvalidBatch, RecordTooLarge
 from logdb.model import COMPRESSION_TYPES, OFFSET_MAX, ProducerIdAndEpoch
 from support.batches import BASE_TIMESTAMP, Rec, encode_batch, encode_log, encode_records, varint
@@ -445,3 +445,26 @@ def test_what_cannot_be_stamped() -> None:
             convert.stamp_producer(bytearray(good), producer, sequence, transactional=False)
     with pytest.raises(BufferError):
         convert.stamp_producer(memoryview(good), ProducerIdAndEpoch(1, 0), 0, transactional=False)
+
+
+# ---------------------------------------------------------------- headers
+
+
+def headed(count: int, codec: int = 0) -> bytes:
+    return encode_compressed([Rec(b"k", b"v", (("h", b""),) * count)], codec)
+
+
+@pytest.mark.parametrize("codec", [0, 1])
+@pytest.mark.parametrize("records_before", [0, 9])
+def test_a_record_from_outside_has_at_most_as_many_headers_as_librdkafka_reads(codec: int, records_before: int) -> None:
+    assert check_incoming(headed(100_000, codec)).record_count == 1
+    some = encode_compressed([*[Rec(b"k", b"v")] * records_before, Rec(b"k", b"v", (("h", b""),) * 100_001)], codec)
+    with pytest.raises(InvalidBatch, match="more than 100000 headers"):
+        check_incoming(some)
+
+
+def test_a_log_may_have_more_headers_in_a_record() -> None:
+    """An earlier version took them in."""
+    batch = bytearray(headed(100_001))
+    place(batch, 0, 0, 0)
+    assert len(convert.check_followed(bytes(batch)).offsets) == 1

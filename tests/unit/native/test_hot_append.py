@@ -757,3 +757,11 @@ def test_wrong_arguments_of_a_usual_append() -> None:
         sink._append_usual(USUAL)
     with pytest.raises(ZeroDivisionError):
         Sink(clock=lambda: 1 // 0)._append_usual(USUAL, None)
+
+
+def test_a_record_has_at_most_100_000_headers() -> None:
+    sink = Sink(message_size_max=1 << 20)
+    sink.append(b"", headers=[("h", b"")] * 100_000)
+    for refused in (lambda many: sink.append(b"", headers=many), lambda many: sink.append_many([b""], headers=[many])):
+        with pytest.raises(ValueError, match="a record with 100001 headers: at most 100000 are allowed"):
+            refused([("h", b"")] * 100_001)

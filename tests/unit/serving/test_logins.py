@@ -1,6 +1,7 @@
 """logins.py: passwords are hashed off the loop, and a flood of one address delays only itself."""
 
 import asyncio
+import ssl
 import threading
 
 import pytest
@@ -10,10 +11,10 @@ from logdb.errors import AuthenticationFailed
 from logdb.requests.principals import Principal
 from logdb.serving.logins import Logins
 from logdb.serving.shares import NoRoom
+from logdb.serving.tls import Certificate
+from support.certificates import Authority, handshake
 
 ALICE = Identity(Principal("User", "alice"), None)
-CERTIFICATE = {"subject": ((("commonName", "alice"),),), "notAfter": "Jan  1 00:00:00 2030 GMT"}
-EXPIRES_MS = 1_893_456_000_000
 
 
 class Access:
@@ -96,11 +97,28 @@ def test_a_client_that_leaves_keeps_its_turn(access):
     run(access, story)
 
 
-def test_a_certificate_is_valid_until_it_expires(access):
+def test_a_certificate_is_valid_until_it_expires(access, tmp_path):
+    authority = Authority(tmp_path)
+    server = Certificate(*authority.server(), authority.file).context
+    connection, _ = handshake(server, authority.context(authority.client("alice")))
+    expires_ms = int(ssl.cert_time_to_seconds(connection.getpeercert()["notAfter"])) * 1000
+
     async def story(logins):
-        assert logins.by_certificate(CERTIFICATE) == Identity(Principal("User", "alice"), ClientCertificate(EXPIRES_MS))
-        access.now_ms = EXPIRES_MS
-        with pytest.raises(AuthenticationFailed, match="was good until Jan  1"):
-            logins.by_certificate(CERTIFICATE)
+        assert logins.by_certificate(connection) == Identity(Principal("User", "alice"), ClientCertificate(expires_ms))
+        access.now_ms = expires_ms
+        with pytest.raises(AuthenticationFailed, match="was good until"):
+            logins.by_certificate(connection)
+
+    run(access, story)
+
+
+def test_a_certificate_that_a_client_has_signed_is_refused(access, tmp_path):
+    authority = Authority(tmp_path)
+    server = Certificate(*authority.server(), authority.file).context
+    connection, _ = handshake(server, authority.context(authority.signing_client("alice").client("admin")))
+
+    async def story(logins):
+        with pytest.raises(AuthenticationFailed, match=r"O=alice.*not in the file tls_client_ca"):
+            logins.by_certificate(connection)
 
     run(access, story)

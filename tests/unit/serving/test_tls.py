@@ -7,8 +7,8 @@ import ssl
 import pytest
 
 from logdb.serving.connection_slots import ConnectionSlots
-from logdb.serving.tls import Certificate, PendingHandshakes
-from support.certificates import Authority
+from logdb.serving.tls import Certificate, PendingHandshakes, unlisted_issuer
+from support.certificates import Authority, handshake
 
 HELLO = b"\x16\x03\x01\x02\x00"  # the begin of a client's first record
 
@@ -133,3 +133,54 @@ def test_a_certificate_of_options():
     for options in ({"tls_key": "key"}, {"tls_client_ca": "ca"}):
         with pytest.raises(ValueError, match="only with tls_cert"):
             Certificate.of_options(**options)
+
+
+# ---------------------------------------------------------------- who may issue a client's certificate
+
+
+def test_a_certificate_that_a_client_has_signed_names_an_unlisted_issuer(authority):
+    alice = authority.signing_client("alice")
+    server = Certificate(*authority.server(), authority.file).context
+    forged = authority.context(alice.client("admin"))
+    assert "O=alice" in unlisted_issuer(handshake(server, forged)[0])
+    assert unlisted_issuer(handshake(server, authority.context(authority.client("admin")))[0]) is None
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_resumed_session_is_judged_as_the_one_before_it(authority, version):
+    server = Certificate(*authority.server(), authority.file).context
+    for client, listed in ((authority.signing_client("alice").client("admin"), False), (authority.client("admin"), True)):
+        context = authority.context(client)
+        context.maximum_version = version
+        first, other_end = handshake(server, context)
+        assert (unlisted_issuer(first) is None) is listed
+        resumed, _ = handshake(server, context, other_end.session)
+        assert resumed.session_reused
+        assert (unlisted_issuer(resumed) is None) is listed
+
+
+def test_an_authority_between_is_good_once_the_file_lists_it(authority, tmp_path):
+    between = authority.signing_client("between")
+    for name, listed in (("both.pem", [authority.file, between.file]), ("one.pem", [between.file])):
+        (tmp_path / name).write_bytes(b"".join(file.read_bytes() for file in listed))
+        server = Certificate(*authority.server(), tmp_path / name).context
+        assert unlisted_issuer(handshake(server, authority.context(between.client("admin")))[0]) is None
+
+
+def test_a_certificate_that_may_sign_is_logged_once(authority, caplog):
+    server, alice = Certificate(*authority.server(), authority.file).context, authority.signing_client("alice").itself()
+    for _ in range(2):
+        assert unlisted_issuer(handshake(server, authority.context(alice))[0]) is None
+    (warning,) = caplog.messages
+    assert "O=alice" in warning
+    assert "CA:FALSE" in warning
+
+
+def test_a_server_whose_own_certificate_may_sign_warns_at_its_start(authority, caplog):
+    Certificate(*authority.server(), authority.file)
+    assert not caplog.messages
+    itself = authority.signing_client("server").itself()
+    Certificate(*itself, authority.file)
+    (warning,) = caplog.messages
+    assert str(itself.cert) in warning
+    assert "CA:FALSE" in warning

@@ -222,6 +222,9 @@ def new_file(io: IO, path: str, *, private: bool = False) -> Iterator[File]:
     with file:
         if not file.lock():
             raise DirectoryLocked(temporary, pid=0, host="", since="")
+        if private:  # it may be there from a call that was killed
+            with changing(temporary):
+                io.chmod(temporary, 0o600)
         file.truncate(0)
         try:
             yield file

@@ -133,7 +133,7 @@ class BackupReader:
     def __init__(self, io: IO, path: str, *, list_size_bytes_max: int = LIST_SIZE_BYTES_MAX) -> None:
         self.path, self._list_size_bytes_max = path, list_size_bytes_max
         try:
-            self._opened = File(io, path, os.O_RDONLY)
+            self._opened = File(io, path, os.O_RDONLY, follow_link=True)
         except FileNotFoundError as error:
             raise ReadFailed(path, 0, str(error)) from error
         try:

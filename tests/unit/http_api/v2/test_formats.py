@@ -1,12 +1,15 @@
 """v2/formats.py: which type is answered, and what keys and values become."""
 
+import itertools
 import json
 from typing import Any
 
 import pytest
 
+from logdb.codec import RecordIterator
 from logdb_http_api.errors import ApiError
-from logdb_http_api.v2.formats import BINARY, CONTROL, JSON, PLAIN, READ, V2, accepted, produced
+from logdb_http_api.v2.formats import BINARY, CONTROL, JSON, PLAIN, READ, V2, Answer, accepted, produced
+from support.batches import Rec, encode_batch
 
 
 @pytest.mark.parametrize(
@@ -62,3 +65,13 @@ def test_what_is_not_base64_is_refused(given: Any) -> None:
 def test_base64_is_stored_as_bytes() -> None:
     rows = produced(BINARY, b'{"records":[{"key":"","value":"AP8="},{"value":null,"partition":3}]}')
     assert rows == ([b"", None], [b"\x00\xff", None], [None, 3])
+
+
+def test_records_without_bytes_take_memory_too() -> None:
+    """A small compressed batch may hold millions of them."""
+    (record,) = RecordIterator(lambda *_: iter([encode_batch([Rec(None, None)])]), 0, 1, "t", 0)
+    found = Answer(BINARY, 4 << 20)
+    assert found.add(itertools.repeat(record, 1_000_000)) is record
+    assert found.full
+    assert 1000 < len(found) < 200_000
+    assert len(found.body()) < found.memory_bytes_max // 2
