@@ -1,6 +1,7 @@
 """``logdb dump``: the content of a partition's files, batch by batch, as kafka-dump-log prints it."""
 
 import contextlib
+import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -14,7 +15,7 @@ from logdb.cli.session import Session, here, pass_session
 from logdb.cli.units import WholeNumber
 from logdb.codec import Record, Status, control, explain
 from logdb.codec.batch import CODEC_MASK, CONTROL, DELETE_HORIZON, LOG_APPEND_TIME, TRANSACTIONAL
-from logdb.errors import CodecMissing, InvalidBatch, InvalidMessage
+from logdb.errors import CodecMissing, CorruptionError, InvalidBatch, InvalidMessage
 from logdb.model import COMPRESSION_TYPES
 
 SUFFIXES = (".log", ".index", ".timeindex", *dump_producers.SUFFIXES)
@@ -27,7 +28,7 @@ def files_of(path: str) -> list[str]:
         click.UsageError: The path is neither, or the directory has no such file.
     """
     if not os.path.isdir(path):
-        if not os.path.isfile(path):
+        if not os.path.exists(path):
             raise click.UsageError(f"no file or directory {path!r}")
         if not path.endswith(SUFFIXES):
             raise click.UsageError(f"{path!r} is none of *{', *'.join(SUFFIXES)}")
@@ -255,26 +256,25 @@ def dump_index(path: str, *, as_json: bool, sanity_only: bool, verify_only: bool
         sanity_only: Check only the file itself, and print no entries.
         verify_only: Compare with the log, and print no entries.
     """
-    problems = offline.check_sanity(path)
-    if as_kafka and not problems and next(index_lines(path), None) is None:
+    if as_kafka and next(index_lines(path), None) is None and not any(offline.check_sanity(path)):
         click.echo(f"{path} is empty.")
         return True
-    if not sanity_only:
-        if not verify_only:
-            for entry in index_lines(path):
-                if as_json:
-                    emit_line({"file": path, "kind": "entry", **entry})
-                else:
-                    click.echo(" ".join(f"{name}: {value}" for name, value in entry.items()))
-        problems += offline.check_index(path)
-    for problem in problems:
+    if not (sanity_only or verify_only):
+        for entry in index_lines(path):
+            if as_json:
+                emit_line({"file": path, "kind": "entry", **entry})
+            else:
+                click.echo(" ".join(f"{name}: {value}" for name, value in entry.items()))
+    good = True
+    for problem in itertools.chain(offline.check_sanity(path), () if sanity_only else offline.check_index(path)):
+        good = False
         if as_json:
             emit_line({"file": path, "kind": "damage", "reason": problem})
         else:
             click.echo(f"{os.path.basename(path)}: {problem}")
-    if not problems and sanity_only and not as_json:
+    if good and sanity_only and not as_json:
         click.echo(f"{path} passed sanity check.")
-    return not problems
+    return good
 
 
 # ---------------------------------------------------------------- the verb
@@ -335,7 +335,8 @@ def dump(
             click.echo(f"Dumping {path}")
         try:
             if path.endswith(dump_producers.SUFFIXES):
-                good = dump_producers.dump_producers(path, as_json=session.as_json, quiet=sanity_only or verify_only)
+                dump_producers.dump_producers(path, as_json=session.as_json, quiet=sanity_only or verify_only)
+                good = True
             elif is_log:
                 good = dump_log(path, contents, as_json=session.as_json)
             else:
@@ -344,5 +345,11 @@ def dump(
                 )
         except ValueError as error:
             raise click.UsageError(str(error)) from None
+        except CorruptionError as error:
+            good = False
+            if session.as_json:
+                emit_line({"file": path, "kind": "damage", "position": error.position, "reason": error.reason})
+            else:
+                click.echo(str(error))
         if not good:
             session.exit_code = 1
