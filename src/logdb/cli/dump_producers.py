@@ -2,9 +2,7 @@
 
 from collections.abc import Iterator
 
-import click
-
-from logdb.cli.output import emit_line
+from logdb.cli.output import emit_line, line
 from logdb.io import IO
 from logdb.log import producer_snapshot
 from logdb.segment import transaction_index
@@ -63,4 +61,4 @@ def dump_producers(path: str, *, as_json: bool, quiet: bool) -> None:
         if as_json and not quiet:
             emit_line({"file": path, **entry})
         elif not quiet:
-            click.echo(aborted_line(entry) if is_index else producer_line(entry))
+            line(aborted_line(entry) if is_index else producer_line(entry))
