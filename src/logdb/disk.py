@@ -26,13 +26,14 @@ from errno import EDQUOT, EFBIG, ELOOP, EMFILE, EMLINK, ENFILE, ENOSPC, ENOSYS, 
 from typing import Self
 
 from logdb.errors import CorruptionError, DiskFull, ReadFailed, SyncFailed, WriteFailed
-from logdb.io import IO, DirectoryNotOpened, pread_exact, pwrite_all
+from logdb.io import IO, DirectoryNotOpened, NotRegular, pread_exact, pwrite_all
 from logdb.model import Buffer
 from logdb.threads import renewed
 
 logger = logging.getLogger(__name__)
 
 COPY_SIZE_BYTES = 16 << 20  # per system call, so that tests and Ctrl-C can interrupt a copy
+_PIECE_SIZE_BYTES = 17 * 24 * 2048  # whole entries of every kind of index: of 8, 12 and 34 bytes
 _NO_LINK = (EXDEV, EPERM, EMLINK, EOPNOTSUPP, ENOSYS)
 _NO_DESCRIPTOR = (EMFILE, ENFILE)
 
@@ -188,6 +189,7 @@ class File:
 
         Raises:
             FileNotFoundError, FileExistsError: see ``logdb.errors``.
+            CorruptionError: It is a pipe, a socket, a device or a directory.
             DiskFull, WriteFailed: It cannot be made.
             ReadFailed: It cannot be opened.
         """
@@ -197,6 +199,8 @@ class File:
             self._fd = _open(io, path, flags if follow_link else flags | os.O_NOFOLLOW, mode)
         except (FileNotFoundError, FileExistsError):
             raise
+        except NotRegular as error:
+            raise CorruptionError(path, 0, str(error.strerror)) from error
         except OSError as error:
             raise (write_error(path, 0, error) if flags & os.O_CREAT else ReadFailed(path, 0, _reason(error))) from error
         self.used = True  # since the cache of open files last checked
@@ -326,6 +330,28 @@ def read_file(io: IO, path: str, size_bytes_max: int, *, follow_link: bool = Fal
     """
     with File(io, path, os.O_RDONLY, follow_link=follow_link) as file:
         return file.content(size_bytes_max)
+
+
+def read_while(io: IO, path: str, size_bytes_max: int, goes_on: Callable[[bytes], bool]) -> bytes:
+    """The content of a file in pieces, up to the first piece after which ``goes_on`` is false.
+
+    The size of a hostile file says nothing about its content: a sparse one has gigabytes of zeroes.  So each piece is checked
+    before the next one takes memory.
+
+    Args:
+        size_bytes_max: At most so many bytes of it.
+
+    Raises:
+        FileNotFoundError: There is none.
+        ReadFailed, CorruptionError: see ``File``.
+    """
+    with File(io, path, os.O_RDONLY) as file:
+        pieces = []
+        for piece in file.pieces(_PIECE_SIZE_BYTES, stop=min(size_bytes_max, file.size_bytes())):
+            pieces.append(piece)
+            if not goes_on(piece):
+                break
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
 def write_file(io: IO, path: str, data: Buffer, *, position: int = 0, sync: bool = True) -> None:

@@ -11,6 +11,7 @@ share a write position.
 import contextlib
 import errno
 import os
+import stat
 import sys
 import time
 
@@ -38,6 +39,25 @@ def mode_in(directory: str, mode: int) -> int:
         return mode  # the creation itself will raise the error
 
 
+_KINDS = {
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFDIR: "a directory",
+}
+
+
+class NotRegular(OSError):
+    """A name is that of a pipe, a socket, a device or a directory, where a regular file is expected."""
+
+
+def check_regular(mode: int, path: str) -> None:
+    """Raise NotRegular unless ``mode``, as in ``os.stat``, is that of a regular file."""
+    if not stat.S_ISREG(mode):
+        raise NotRegular(errno.EINVAL, f"it is {_KINDS.get(stat.S_IFMT(mode), 'of an unknown kind')}, not a regular file", path)
+
+
 class DirectoryNotOpened(OSError):
     """A directory could not be opened for its sync: unlike a failed sync, this does not concern the disk's content."""
 
@@ -48,10 +68,21 @@ class IO:
     # ------------------------------------------------------------ files
 
     def open(self, path: str, flags: int, mode: int = 0o644) -> int:
-        """Open a file; ``flags`` as in os.open, close-on-exec is added; ``mode``: see ``mode_in``."""
+        """Open a regular file, or with O_DIRECTORY a directory; ``mode``: see ``mode_in``.
+
+        ``flags`` as in os.open; close-on-exec is added.  Raises NotRegular for a pipe, a socket, a device or a directory:
+        an open or a read of one may never end.
+        """
         if flags & os.O_CREAT:
             mode = mode_in(os.path.dirname(path), mode)
-        return os.open(path, flags | os.O_CLOEXEC, mode)
+        fd = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY, mode)  # neither changes anything for a regular file
+        if not flags & os.O_DIRECTORY:
+            try:
+                check_regular(os.fstat(fd).st_mode, path)
+            except OSError:
+                os.close(fd)
+                raise
+        return fd
 
     def close(self, fd: int) -> None:
         os.close(fd)

@@ -383,9 +383,26 @@ def in_kafkas_words(name: str, value: object) -> object:
 
 
 def unknown_config(name: str, value: object) -> InvalidConfig:
-    """The error of a config that topics do not have; it names those that are like it."""
+    """The error of a config that topics do not have; it names the one that is meant, or those that are like it."""
+    meant = re.sub(r"^log\.", "", re.sub("[_ -]+", ".", str(name).strip().lower()))
+    if meant not in TOPIC_CONFIGS:
+        import difflib  # for the error alone
+
+        close = difflib.get_close_matches(meant, TOPIC_CONFIGS, n=1, cutoff=0.8)
+        meant = close[0] if close else ""
+    if meant:
+        return InvalidConfig(name, value, f"unknown key; did you mean {meant}?")
     near = ", ".join(known for known in TOPIC_CONFIGS if known.split(".")[0] == str(name).split(".")[0])
     return InvalidConfig(name, value, "unknown key; allowed are " + (near or ", ".join(TOPIC_CONFIGS)))
+
+
+def plain_config(name: str, value: str) -> str:
+    """The text of a topic's config that a person wrote, with its unit worked out: ``1d`` of ``retention.ms`` is ``86400000``."""
+    parse = {"ms": parse_span_ms, "bytes": parse_size_bytes}.get(name.rpartition(".")[2]) if name in TOPIC_CONFIGS else None
+    if parse is not None:
+        with contextlib.suppress(ValueError):
+            return str(parse(value))
+    return value
 
 
 def check_config(given: Mapping[str, object]) -> dict[str, ConfigValue]:

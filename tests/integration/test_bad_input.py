@@ -177,10 +177,10 @@ def test_resetting_an_unknown_config(db):
 @pytest.mark.parametrize("bad", ["text", 7, 1.5, ["a"], object()])
 @pytest.mark.parametrize("where", ["value", "key"])
 def test_not_bytes_like(log, bad, where):
-    hint = "encode it first, e.g. value.encode()" if isinstance(bad, str) else "serialize it first"
+    hint = f"encode it first, e.g. {where}.encode()" if isinstance(bad, str) else f"serialize it first, e.g. json.dumps({where}).encode()"
     with pytest.raises(TypeError, match=f"{where} must be bytes-like or None, not {type(bad).__name__}") as caught:
         log.append(**{"value": b"x", where: bad})
-    assert hint.split(",", maxsplit=1)[0] in str(caught.value)
+    assert hint in str(caught.value)
     with pytest.raises(TypeError, match=rf"{where}s\[1\] must be bytes-like or None, not {type(bad).__name__}"):
         log.append_many(**{"values": [b"x", b"y"], where + "s": [b"x", bad]})
     assert log.end_offset == 5

@@ -17,7 +17,7 @@ from logdb.threads import renewed, started
 from logdb_replication.controller.connections import HANDSHAKE_TIMEOUT_S, Accepted, close, prepare
 from logdb_replication.controller.messages import FAILURES, Heartbeat, Reply, Request, failed
 from logdb_replication.raft.errors import PeerRefused
-from logdb_replication.raft.tcp import listening
+from logdb_replication.raft.tcp import line_limit, listening
 
 logger = logging.getLogger(__name__)
 
@@ -63,6 +63,7 @@ class Listener:
         self._shaking: dict[object, socket.socket] = {}
         self._connections: dict[object, socket.socket] = {}
         self._closed = False
+        self._lines = line_limit(logger)
         self._listener = listening(bind)
         self._thread = started("logdb-controller-listener", self._accept)
 
@@ -97,7 +98,8 @@ class Listener:
             try:
                 started("logdb-controller-connection", lambda key=key, sock=sock: self._serve(key, sock))  # type: ignore[misc]
             except ThreadUnavailable as error:
-                logger.warning("%s", error)
+                if self._lines.may_write():
+                    logger.warning("%s", error)
                 self._forget(key, sock)
 
     def _serve(self, key: object, sock: socket.socket) -> None:
@@ -110,10 +112,13 @@ class Listener:
                 self._connections[key] = sock
             self._converse(accepted)
         except (OSError, LogdbError) as error:
-            level = logging.WARNING if isinstance(error, PeerRefused) else logging.DEBUG
-            logger.log(level, "a connection to this controller: %s", error)
+            if not isinstance(error, PeerRefused):
+                logger.debug("a connection to this controller: %s", error)
+            elif self._lines.may_write():
+                logger.warning("a connection to this controller: %s", error)
         except Exception:
-            logger.exception("a connection to this controller")
+            if self._lines.may_write():
+                logger.exception("a connection to this controller")
         finally:
             self._forget(key, sock)
 

@@ -23,6 +23,7 @@ from collections.abc import Callable
 from pysyncobj.transport import Transport
 
 from logdb.errors import InvalidMessage, ThreadUnavailable
+from logdb.line_limit import LineLimit
 from logdb.threads import renewed, started
 from logdb_replication.raft import frames
 from logdb_replication.raft.errors import PeerRefused
@@ -36,6 +37,7 @@ HANDSHAKE_TIMEOUT_S = 3.0
 HANDSHAKES_MAX = 16
 BACKLOG = 128  # of the system: where it is full, a connection is tried again after a second
 RETRY_S = 0.2
+REFUSAL_LINE_COUNT_MAX, REFUSAL_WINDOW_MS = 10, 60_000  # log lines about strangers
 QUEUE_SIZE_BYTES_MAX = 8 << 20
 _READ_SIZE_BYTES = 256 << 10
 _Socket = socket.socket
@@ -90,6 +92,7 @@ class TcpTransport(Transport):  # type: ignore[misc]  # pysyncobj ships no types
         self._outgoing: dict[Peer, Link] = {}
         self._incoming: dict[Peer, Link] = {}
         self._refusals: dict[object, str] = {}
+        self._lines = line_limit(logger)
         self.start_id = 0  # of this voter's start, in every message
         self.admit: Callable[[Voter], str] = lambda _: ""  # why a voter is refused, which has proven the secret
         self._closed = False
@@ -277,20 +280,22 @@ class TcpTransport(Transport):  # type: ignore[misc]  # pysyncobj ships no types
         try:
             started(name, run)
         except ThreadUnavailable as error:
-            logger.warning("%s", error)
+            if self._lines.may_write():
+                logger.warning("%s", error)
             with self._lock:
                 self._dialing.discard(of)
                 if (sock := self._shaking.pop(of, None)) is not None:
                     _close(sock)
 
     def _tell(self, of: object, error: Exception) -> None:
-        """A refusal is logged once; that a voter is away, not at all."""
-        if isinstance(error, PeerRefused) and self._refusals.get(of) != str(error):
-            logger.warning("%s: %s", of if isinstance(of, Peer) else "a connection to this voter", error)
-            if isinstance(of, Peer):
-                self._refusals[of] = str(error)
-        else:
+        """A voter's refusal is logged once, those of strangers within a limit; that a voter is away, not at all."""
+        if not isinstance(error, PeerRefused) or self._refusals.get(of) == str(error):
             logger.debug("no connection with %s: %s", of, error)
+        elif isinstance(of, Peer):
+            self._refusals[of] = str(error)
+            logger.warning("%s: %s", of, error)
+        elif self._lines.may_write():
+            logger.warning("a connection to this voter: %s", error)
 
     def _shake_dialed(self, peer: Peer) -> Link:
         sock = socket.create_connection((peer.voter.host, peer.voter.port), HANDSHAKE_TIMEOUT_S)
@@ -350,6 +355,15 @@ class TcpTransport(Transport):  # type: ignore[misc]  # pysyncobj ships no types
         if target.id != self._voter.id:
             return f"here is voter {self._voter}, wanted was {target}"
         return self.admit(sender)
+
+
+def line_limit(logger: logging.Logger) -> LineLimit:
+    """The bound on the lines of ``logger`` about connections that have proven nothing."""
+
+    def monotonic_ms() -> int:
+        return time.monotonic_ns() // 1_000_000
+
+    return LineLimit(logger, "refused connections", monotonic_ms, count_max=REFUSAL_LINE_COUNT_MAX, window_ms=REFUSAL_WINDOW_MS)
 
 
 def listening(bind: tuple[str, int]) -> _Socket:

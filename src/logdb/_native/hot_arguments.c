@@ -7,13 +7,17 @@
 
 static void blob_refuse(PyObject *o, const char *what, Py_ssize_t index)
 {
-    const char *hint = "serialize it first, e.g. json.dumps(value).encode()";
-    if (PyUnicode_Check(o))
-        hint = "encode it first, e.g. value.encode()";
+    const char *name = strncmp(what, "key", 3) == 0 ? "key" : "value";
+    char place[64], hint[64];
     if (index < 0)
-        PyErr_Format(PyExc_TypeError, "%s must be bytes-like or None, not %s: %s", what, Py_TYPE(o)->tp_name, hint);
+        PyOS_snprintf(place, sizeof place, "%s", what);
     else
-        PyErr_Format(PyExc_TypeError, "%s[%zd] must be bytes-like or None, not %s: %s", what, index, Py_TYPE(o)->tp_name, hint);
+        PyOS_snprintf(place, sizeof place, "%s[%zd]", what, index);
+    if (PyUnicode_Check(o))
+        PyOS_snprintf(hint, sizeof hint, "encode it first, e.g. %s.encode()", name);
+    else
+        PyOS_snprintf(hint, sizeof hint, "serialize it first, e.g. json.dumps(%s).encode()", name);
+    PyErr_Format(PyExc_TypeError, "%s must be bytes-like or None, not %s: %s", place, Py_TYPE(o)->tp_name, hint);
 }
 
 int blob_get_slow(PyObject *o, const char *what, Py_ssize_t index, blob *out)

@@ -11,11 +11,10 @@ Names are quoted, so that a line break in a name begins no second line.
 """
 
 import logging
-import threading
 from collections.abc import Callable
 
+from logdb.line_limit import LineLimit
 from logdb.requests.principals import Principal
-from logdb.threads import renewed
 
 logger = logging.getLogger("logdb.audit")
 
@@ -32,36 +31,23 @@ class Audit:
     """
 
     def __init__(self, monotonic_ms: Callable[[], int]) -> None:
-        self._monotonic_ms = monotonic_ms
-        self._lock = renewed(threading.Lock())
-        self._since_ms, self._count = monotonic_ms(), 0
+        self._limit = LineLimit(logger, "refusals", monotonic_ms, count_max=LINE_COUNT_MAX, window_ms=_WINDOW_MS)
 
     def refused(self, principal: Principal, host: str, operation: str, resource_type: str, name: str) -> None:
         """An operation was denied to a principal."""
-        if self._may_write():
+        if self._limit.may_write():
             resource = f"{resource_type}:{_quoted(name)}"
             logger.warning("principal=%s host=%s operation=%s resource=%s allowed=no", _plain(str(principal)), host, operation, resource)
 
     def not_authenticated(self, host: str, user: str | None, reason: str) -> None:
         """An authentication failed; ``user`` is None where the client gave no name (a token)."""
-        if self._may_write():
+        if self._limit.may_write():
             who = "" if user is None else f" user={_quoted(user)}"
             logger.warning("host=%s%s authenticated=no reason=%s", host, who, _quoted(reason))
 
     def changed(self, principal: Principal, host: str, change: str, of: str) -> None:
         """A principal changed users, tokens, ACLs or quotas."""
         logger.warning("principal=%s host=%s change=%s of=%s", _plain(str(principal)), host, change, _quoted(of))
-
-    def _may_write(self) -> bool:
-        with self._lock:
-            now_ms = self._monotonic_ms()
-            passed_ms = now_ms - self._since_ms
-            if passed_ms >= _WINDOW_MS:
-                if self._count > LINE_COUNT_MAX:
-                    logger.warning("%d more refusals in the last %d ms", self._count - LINE_COUNT_MAX, passed_ms)
-                self._since_ms, self._count = now_ms, 0
-            self._count += 1
-            return self._count <= LINE_COUNT_MAX
 
 
 def _plain(text: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, get_args
 import click
 
 from logdb.cli import secured
-from logdb.cli.output import counted, emit, say, table
+from logdb.cli.output import counted, emit, line, say, table
 from logdb.cli.params import TOPIC
 from logdb.cli.session import Function, Session, common, pass_session
 from logdb.cli.units import Kind
@@ -200,7 +200,7 @@ def show(session: Session, acls: Sequence[Acl], principals: Sequence[Principal] 
         emit([described(acl) for acl in acls])
     elif session.kafka:
         for principal in dict.fromkeys(principals):
-            click.echo(f"ACLs for principal `{principal}`")
+            line(f"ACLs for principal `{principal}`")
             print_as_kafka("Current ACLs for resource", [acl for acl in acls if acl.principal == principal])
         if not principals:
             print_as_kafka("Current ACLs for resource", acls)
@@ -216,11 +216,11 @@ def print_as_kafka(title: str, acls: Sequence[Acl]) -> None:
     blank = " " if title.startswith("Adding") else ""
     for (kind, name, pattern), together in groupby(acls, key=lambda acl: (acl.resource_type, acl.name, acl.pattern_type)):
         words = f"resourceType={spelled(kind)}, name={name}, patternType={spelled(pattern)}"
-        click.echo(f"{title} `ResourcePattern({words})`:{blank}")
+        line(f"{title} `ResourcePattern({words})`:{blank}")
         for number, acl in enumerate(together):
             who = f"principal={acl.principal}, host={acl.host}, operation={spelled(acl.operation)}"
-            click.echo(f"{blank if not number else ''}\t({who}, permissionType={spelled(acl.permission)})")
-        click.echo()
+            line(f"{blank if not number else ''}\t({who}, permissionType={spelled(acl.permission)})")
+        line("")
 
 
 # ---------------------------------------------------------------- what both ways do

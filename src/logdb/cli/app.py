@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from logdb.cli import KAFKA_TOOLS, kafka_tools, logs
-from logdb.cli.output import emit_error, warn
+from logdb.cli.output import emit_error, say, warn
 from logdb.cli.session import Session, exit_code_of, root
 from logdb.errors import LogdbError, missing_package
 
@@ -20,6 +20,7 @@ from logdb.errors import LogdbError, missing_package
 SECTIONS: dict[str, dict[str, str]] = {
     "Topics and records": {
         "topics": "topics:topics",
+        "list": "topics:list_topics",
         "produce": "produce:produce",
         "consume": "consume:consume",
         "offsets": "offsets:offsets",
@@ -63,10 +64,13 @@ SECTIONS: dict[str, dict[str, str]] = {
         "spark": "spark:spark",
         "bench": "bench:bench",
         "completion": "completion:completion",
+        "version": "helping:version",
+        "help": "helping:help_",
         "kafka-links": "kafka_links:kafka_links",
     },
 }
 VERBS = {verb: place for verbs in SECTIONS.values() for verb, place in verbs.items()}
+_ALIASES = {"ls": "list"}  # the help does not name them
 # Kafka's tools that no verb has the flags of, or that have nothing to do here; the help does not name them.
 _TOOLS_ALONE = {
     "kafka-transactions": "transactions_as_kafka:kafka_transactions",
@@ -104,7 +108,7 @@ class Root(click.Group):
         return list(VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        place = VERBS.get(cmd_name) or _TOOLS_ALONE.get(cmd_name)
+        place = VERBS.get(_ALIASES.get(cmd_name, cmd_name)) or _TOOLS_ALONE.get(cmd_name)
         if place is None:
             return None
         module, _, name = place.partition(":")
@@ -113,7 +117,7 @@ class Root(click.Group):
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in VERBS and args[0] not in _TOOLS_ALONE and not args[0].startswith("-") and not ctx.resilient_parsing:
+        if args[0] not in (VERBS | _ALIASES | _TOOLS_ALONE) and not args[0].startswith("-") and not ctx.resilient_parsing:
             if (instead := kafka_tools.NOT_HERE.get(args[0].removesuffix(".sh"))) is not None:
                 ctx.fail(f"logdb has no {args[0]}: {instead}")
             near = difflib.get_close_matches(args[0], VERBS, n=1)
@@ -126,6 +130,9 @@ class Root(click.Group):
             return super().make_context(*args, **extra)
         except KeyboardInterrupt as interrupt:  # click would treat it as a failure
             sys.exit(_code_of(interrupt, follows=False))
+        except click.ClickException as error:
+            _show_refusal(error, as_json=len(args) > 1 and "--json" in args[1])
+            sys.exit(error.exit_code)
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         def heading(text: str) -> str:
@@ -160,9 +167,7 @@ class Root(click.Group):
         except KeyboardInterrupt as interrupt:
             session.exit_code = _code_of(interrupt, follows=session.follows)
         except click.ClickException as error:
-            if not as_json:
-                raise  # click shows the usage of the verb
-            _show(error, error.format_message(), as_json=True)
+            _show_refusal(error, as_json=as_json)
             session.exit_code = error.exit_code
         except LogdbError as error:
             _show(error, str(error), as_json=as_json)
@@ -190,6 +195,15 @@ def _code_of(interrupt: KeyboardInterrupt, *, follows: bool) -> int:
 def _said(error: OSError) -> str:
     """The system's message with the file name, without the error number."""
     return ": ".join(map(str, (part for part in (error.strerror, error.filename, error.filename2) if part))) or str(error)
+
+
+def _show_refusal(error: click.ClickException, *, as_json: bool) -> None:
+    """Print why the command line was refused, in the form of other errors, behind the usage of the verb."""
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    if context is not None and not as_json:
+        say(*context.get_usage().splitlines())
+        say(f"Try '{context.command_path} --help' for help.", "")
+    _show(error, " ".join(error.format_message().split()), as_json=as_json)  # click breaks lines before a list of choices
 
 
 def _show(error: Exception, message: str, *, as_json: bool) -> None:

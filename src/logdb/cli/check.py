@@ -3,7 +3,7 @@
 import click
 
 import logdb
-from logdb.cli.output import counted, emit, progress, say, size_text, table
+from logdb.cli.output import counted, emit, line, progress, say, size_text, table
 from logdb.cli.session import Session, common, here, pass_session
 from logdb.store.check.report import Progress
 
@@ -82,7 +82,7 @@ def repair(session: Session, execute: bool) -> None:
         return
     show_problems(report)
     for action in report.actions:
-        click.echo(f"{'did' if execute else 'would'}: {action}")
+        line(f"{'did' if execute else 'would'}: {action}")
     if not report.actions:
         say(f"{checked_text(report)}: nothing to repair")
     elif not execute:

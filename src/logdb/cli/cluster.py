@@ -69,7 +69,10 @@ def init(session: Session, /, directory: str, count: int, http_ports: list[int],
     if session.as_json:
         emit({"cluster": name, "nodes": [_document(node) for node in nodes]})
         return
-    table(["node", "http", "directory"], [[node.addresses.number, node.addresses.http, node.directory] for node in nodes])
+    kafka = [("KAFKA", [_document(node)["kafka"] for node in nodes])] if kafka_ports else []
+    columns = [("NODE", [node.addresses.number for node in nodes]), ("HTTP", [node.addresses.http for node in nodes]), *kafka]
+    columns.append(("DIRECTORY", [node.directory for node in nodes]))
+    table([name for name, _ in columns], list(zip(*(cells for _, cells in columns), strict=True)))
     say("start each node, on its machine: logdb serve NODE/data --cluster NODE/cluster.toml")
 
 

@@ -3,6 +3,7 @@
 import click
 from click.shell_completion import get_completion_class
 
+from logdb.cli.output import write_data
 from logdb.cli.session import here
 
 INSTALL = """\b
@@ -20,4 +21,4 @@ def completion(context: click.Context, shell: str) -> None:
     """Print the completion script of a shell."""
     found = get_completion_class(shell)
     assert found is not None
-    click.echo(found(context.find_root().command, {}, "logdb", "_LOGDB_COMPLETE").source())
+    write_data(found(context.find_root().command, {}, "logdb", "_LOGDB_COMPLETE").source().encode() + b"\n")

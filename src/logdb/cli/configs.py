@@ -11,8 +11,8 @@ import click
 from logdb.cli import configs_as_kafka, properties
 from logdb.cli.actions import ActionFlags, names
 from logdb.cli.enforce_retention import EXECUTE, may_alter
-from logdb.cli.output import emit, say, table
-from logdb.cli.params import CONFIG_KEY, PAIR, TOPIC
+from logdb.cli.output import emit, line, say, table
+from logdb.cli.params import CONFIG, CONFIG_KEY, TOPIC
 from logdb.cli.session import Session, common, pass_session
 from logdb.cli.topics import Pairs, changes, config_text
 from logdb.model import TOPIC_CONFIGS, TopicInfo, in_kafkas_words
@@ -51,12 +51,12 @@ def parse_added(text: str) -> list[tuple[str, str]]:
 
 
 def print_as_kafka(topic: TopicInfo, *, every: bool) -> None:
-    click.echo(f"{'All' if every else 'Dynamic'} configs for topic {topic.name} are:")
+    line(f"{'All' if every else 'Dynamic'} configs for topic {topic.name} are:")
     for entry in entries(topic, every=every):
         name = str(entry["key"])
         value, default = (config_text({name: in_kafkas_words(name, one)}) for one in (entry["value"], entry["default"]))
         synonyms = [f"DYNAMIC_TOPIC_CONFIG:{value}"] if entry["set"] else []
-        click.echo(f"  {value} sensitive=false synonyms={{{', '.join([*synonyms, f'DEFAULT_CONFIG:{default}'])}}}")
+        line(f"  {value} sensitive=false synonyms={{{', '.join([*synonyms, f'DEFAULT_CONFIG:{default}'])}}}")
 
 
 def alter_topics(session: Session, names: Sequence[str], pairs: Pairs, dropped: Sequence[str], *, execute: bool) -> None:
@@ -69,7 +69,7 @@ def alter_topics(session: Session, names: Sequence[str], pairs: Pairs, dropped: 
         for name in names:
             db.alter_topic(name, config=config)
             if session.kafka:
-                click.echo(f"Completed updating config for topic {name}.")
+                line(f"Completed updating config for topic {name}.")
             elif session.as_json:
                 emit({"topic": name, "config": dict(db.describe_topic(name).config)})
             else:
@@ -144,7 +144,7 @@ def describe_topics(session: Session, name: str | None, *, every: bool) -> None:
     with session.read() as db:
         known = [topic.name for topic in db.topics(internal=session.kafka)]
         if session.kafka and not every and name and name not in known:
-            click.echo(f"The topic '{name}' doesn't exist and doesn't have dynamic config.")
+            line(f"The topic '{name}' doesn't exist and doesn't have dynamic config.")
             return
         found = [db.describe_topic(topic) for topic in ([name] if name else known)]
     if session.as_json:
@@ -189,13 +189,27 @@ def describe(session: Session, names: Sequence[str], every: bool) -> None:
         say("nothing was set: all defaults (--all shows them)")
 
 
+configs.add_command(describe, "get")
+
+
 @configs.command()
 @common
 @names("TOPIC...", "--entity-name", "--topic", kind=TOPIC)
-@click.option("-s", "--set", "pairs", type=PAIR, multiple=True, help="Set a config: -s retention.ms=3600000.")
+@click.option("-s", "--set", "pairs", type=CONFIG, multiple=True, help="Set a config: -s retention.ms=1d.")
 @click.option("-d", "--delete", "dropped", type=CONFIG_KEY, multiple=True, help="Restore the default of a config.")
 @EXECUTE
 @pass_session
 def alter(session: Session, names: Sequence[str], pairs: Pairs, dropped: Sequence[str], execute: bool) -> None:
     """Change the configs of topics; shows the records that new limits delete, and deletes them with --execute."""
     alter_topics(session, names, pairs, dropped, execute=execute)
+
+
+@configs.command("set")
+@common
+@click.argument("topic", type=TOPIC)
+@click.argument("pairs", metavar="KEY=VALUE...", type=CONFIG, nargs=-1, required=True)
+@EXECUTE
+@pass_session
+def set_(session: Session, topic: str, pairs: Pairs, execute: bool) -> None:
+    """Set configs of a topic: logdb configs set TOPIC retention.ms=7d; the same as alter --set."""
+    alter_topics(session, [topic], pairs, (), execute=execute)

@@ -10,6 +10,7 @@ from typing import NamedTuple, get_args
 import click
 
 from logdb.cli import secured
+from logdb.cli.output import line
 from logdb.cli.session import Session
 from logdb.requests.users import Mechanism, Quota, UserInfo
 
@@ -64,12 +65,12 @@ def describe(session: Session, entity: Entity, *, every: bool) -> None:
 def _describe_brokers(brokers: Sequence[str], name: str | None, *, every: bool) -> None:
     """A broker's configs are its options at the start; none is dynamic here."""
     if name and name not in brokers:
-        click.echo(f"The broker '{name}' doesn't exist and doesn't have dynamic config.")
+        line(f"The broker '{name}' doesn't exist and doesn't have dynamic config.")
     for broker in brokers:
         if name in (None, broker):
-            click.echo(f"{'All' if every else 'Dynamic'} configs for broker {broker} are:")
+            line(f"{'All' if every else 'Dynamic'} configs for broker {broker} are:")
     if not name:
-        click.echo("Default configs for brokers in the cluster are:")
+        line("Default configs for brokers in the cluster are:")
 
 
 def _describe_users(users: Sequence[UserInfo], default: Quota | None, name: str | None) -> None:
@@ -79,11 +80,11 @@ def _describe_users(users: Sequence[UserInfo], default: Quota | None, name: str 
         quotas["the default user-principal"] = default
     for whose, quota in quotas.items():
         if rates := _rates(quota):
-            click.echo(f"Quota configs for {whose} are {', '.join(f'{key}={float(rate)}' for key, rate in rates.items())}")
+            line(f"Quota configs for {whose} are {', '.join(f'{key}={float(rate)}' for key, rate in rates.items())}")
     for user in users:
         if user.mechanisms and name in (None, user.name):
             credentials = (f"{one}=iterations={count}" for one, count in zip(user.mechanisms, user.iterations, strict=True))
-            click.echo(f"SCRAM credential configs for user-principal '{user.name}' are {', '.join(credentials)}")
+            line(f"SCRAM credential configs for user-principal '{user.name}' are {', '.join(credentials)}")
 
 
 def _rates(quota: Quota | None) -> dict[str, int]:
@@ -119,9 +120,9 @@ def alter(session: Session, entity: Entity, added: Mapping[str, str], dropped: S
             f"{', '.join(unknown)}: a user has either {', '.join(_RATES)} or, by its name, {', '.join(get_args(Mechanism))}"
         )
     if entity.name:
-        click.echo(f"Completed updating config for {entity.one} {entity.name}.")
+        line(f"Completed updating config for {entity.one} {entity.name}.")
     else:
-        click.echo(f"Completed updating default config for {entity.kind} in the cluster.")
+        line(f"Completed updating default config for {entity.kind} in the cluster.")
 
 
 def _alter_quota(session: Session, name: str, added: Mapping[str, str], dropped: Sequence[str]) -> None:

@@ -13,8 +13,8 @@ import click
 import logdb
 from logdb.cli import consume_group
 from logdb.cli.formats import Record, Render, console, envelope, kcat
-from logdb.cli.output import say
-from logdb.cli.params import OFFSET_SPEC, PAIR, TIME, TOPIC, JavaClass, OffsetSpec, matching_names
+from logdb.cli.output import say, write_data
+from logdb.cli.params import OFFSET_SPEC, PAIR, SINCE, TIME, TOPIC, JavaClass, OffsetSpec, matching_names
 from logdb.cli.properties import read as read_properties
 from logdb.cli.session import Session, common, pass_session
 from logdb.cli.topics import Pairs
@@ -124,7 +124,7 @@ def write(records: Iterator[Record | None], render: Render, count_max: int | Non
 
     ``counted``: say at the end how many.
     """
-    out, count = sys.stdout.buffer, 0
+    count = 0
     parts: list[bytes] = []
 
     def flush(*, through: bool) -> None:
@@ -132,9 +132,9 @@ def write(records: Iterator[Record | None], render: Render, count_max: int | Non
         ready = b"".join(parts)
         count += len(parts)
         parts.clear()  # first, so that a signal does not have them written twice
-        out.write(ready)
+        write_data(ready)
         if through:
-            out.flush()
+            sys.stdout.buffer.flush()
 
     try:
         for record in records if count_max != 0 else ():
@@ -202,7 +202,7 @@ def begin_and_end(
     if from_beginning:
         begins.append(OffsetSpec("beginning"))
     if len(begins) > 1 or len(ends) > 1:
-        raise click.UsageError("give one of --offset, --timestamp and --from-beginning")
+        raise click.UsageError("give one of --offset, --since, --tail, --timestamp and --from-beginning")
     fallback = OffsetSpec("end") if default == "end" else OffsetSpec("beginning")
     return (begins[0] if begins else fallback), (ends[0] if ends else None)
 
@@ -273,7 +273,7 @@ Examples:
     "places",
     type=OFFSET_SPEC,
     multiple=True,
-    help="Begin at: beginning, end, N, -N (N before the end), s@TIME; e@TIME: end there.",
+    help="Begin at: beginning, end, N, -N (N before the end), a date, s@TIME; e@TIME: end there.",
 )
 @click.option("--timestamp", type=TIME, help="Begin at the first record at or after a time: ms, or 2013-07-04T12:00:00 (UTC).")
 @click.option("-g", "--group", "group_id", metavar="NAME", help="Read as a member of this group, from its committed offsets, and commit.")
@@ -282,7 +282,9 @@ Examples:
     type=click.Choice(_ISOLATION_LEVELS),
     help="read_committed: without records of open and aborted transactions.",
 )
-@click.option("-c", "--max-messages", metavar="N", type=WholeNumber(min=-1), help="End after so many records.")
+@click.option("--since", metavar="TIME", type=SINCE, help="Begin at a time, or so long ago: 2013-07-04, 2h, 7d.")
+@click.option("--tail", metavar="N", type=WholeNumber(min=0), help="Begin so many records before the end: -o -N.")
+@click.option("-c", "-n", "--max-messages", metavar="N", type=WholeNumber(min=-1), help="End after so many records.")
 @click.option("--follow/--exit", " /-e", default=None, help="At the end: wait for more, or exit (the default).")
 @click.option("--timeout-ms", metavar="N", type=MILLISECONDS, help="Wait for more, and end when none came for so long; 10s is 10000.")
 @click.option("-f", "--format", "text", metavar="FORMAT", help="kcat's format, such as '%k: %s\\n'.")
@@ -303,6 +305,8 @@ def consume(
     from_beginning: bool,
     places: Sequence[OffsetSpec],
     timestamp: int | None,
+    since: OffsetSpec | None,
+    tail: int | None,
     group_id: str | None,
     isolation_level: "IsolationLevel | None",
     max_messages: int | None,
@@ -321,6 +325,7 @@ def consume(
     Partitions come one after the other; in each, records come in order.  With --group the directory must not be open for
     writing in another process: that process has the groups. If it is a server, use -b URL.
     """
+    places = [*places, *([since] if since else []), *([] if tail is None else [OffsetSpec("tail", tail)])]
     client = session.servers.client_properties()
     if group_id is not None and client.get("group.id", group_id) != group_id:
         raise click.UsageError(f"two groups are given, {group_id!r} by --group and {client['group.id']!r} by the property group.id")
@@ -338,7 +343,7 @@ def consume(
     if follow and end is not None:
         raise click.UsageError("e@TIME sets an end: --follow has none")
     if group_id is not None and (partitions or places or timestamp is not None):
-        raise click.UsageError("--group begins at its committed offsets: --partition, --offset and --timestamp need a call without it")
+        raise click.UsageError("--group begins at its committed offsets: --partition and options that name a place need a call without it")
     session.follows = follow
     with session.read() if group_id is None else session.write() as db:
         names = topic_names(db, wanted[0] if wanted else None, include)

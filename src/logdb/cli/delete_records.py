@@ -11,7 +11,7 @@ from typing import IO
 import click
 
 import logdb
-from logdb.cli.output import counted, emit, say, table
+from logdb.cli.output import counted, emit, line, say, table
 from logdb.cli.params import TOPIC
 from logdb.cli.session import Session, common, pass_session
 from logdb.cli.units import WholeNumber
@@ -61,12 +61,12 @@ def planned(db: "logdb.Database", before: Mapping[TopicPartition, int]) -> list[
 
 def delete_as_kafka(session: Session, db: "logdb.Database", before: Mapping[TopicPartition, int]) -> None:
     """Delete in each partition by itself, and print as kafka-delete-records does."""
-    click.echo("Executing records delete operation\nRecords delete operation completed:")
+    line("Executing records delete operation", "Records delete operation completed:")
     for where, wanted in before.items():
         try:
-            click.echo(f"partition: {where}\tlow_watermark: {db.delete_records(*where, wanted)}")
+            line(f"partition: {where}\tlow_watermark: {db.delete_records(*where, wanted)}")
         except LogdbError as error:
-            click.echo(f"partition: {where}\terror: {error}")
+            line(f"partition: {where}\terror: {error}")
             session.exit_code = 1
 
 

@@ -1,6 +1,7 @@
 """``logdb dump``: the content of a partition's files, batch by batch, as kafka-dump-log prints it."""
 
 import contextlib
+import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -9,12 +10,12 @@ import click
 
 from logdb.cli import dump_producers, dump_state, formats, offline
 from logdb.cli.offline import Batch, Gap
-from logdb.cli.output import emit_line, text_or_base64
+from logdb.cli.output import emit_line, line, text_or_base64, visible_bytes
 from logdb.cli.session import Session, here, pass_session
 from logdb.cli.units import WholeNumber
 from logdb.codec import Record, Status, control, explain
 from logdb.codec.batch import CODEC_MASK, CONTROL, DELETE_HORIZON, LOG_APPEND_TIME, TRANSACTIONAL
-from logdb.errors import CodecMissing, InvalidBatch, InvalidMessage
+from logdb.errors import CodecMissing, CorruptionError, InvalidBatch, InvalidMessage
 from logdb.model import COMPRESSION_TYPES
 
 SUFFIXES = (".log", ".index", ".timeindex", *dump_producers.SUFFIXES)
@@ -27,7 +28,7 @@ def files_of(path: str) -> list[str]:
         click.UsageError: The path is neither, or the directory has no such file.
     """
     if not os.path.isdir(path):
-        if not os.path.isfile(path):
+        if not os.path.exists(path):
             raise click.UsageError(f"no file or directory {path!r}")
         if not path.endswith(SUFFIXES):
             raise click.UsageError(f"{path!r} is none of *{', *'.join(SUFFIXES)}")
@@ -186,18 +187,18 @@ def dump_records(path: str, batch: Batch, contents: Contents, *, as_json: bool) 
         if as_json:
             emit_line({"file": path, "kind": "damage", "position": batch.position, "reason": str(error)})
         else:
-            click.echo(f"| {error}")
+            line(f"| {error}")
         return False
     if is_control:
         if as_json:
             emit_line(marker)
         else:
-            click.echo(control_line(batch, marker, contents))
+            line(control_line(batch, marker, contents))
     for record in records:
         if as_json:
             emit_line(record_document(path, batch, record, print_data=contents.data))
         else:
-            click.echo(record_line(batch, record, contents))
+            line(visible_bytes(record_line(batch, record, contents)))
     return True
 
 
@@ -208,10 +209,10 @@ def dump_gap(path: str, gap: Gap, *, as_json: bool) -> bool:
         kind = "reserved" if reserved else "damage"
         emit_line({"file": path, "kind": kind, "position": gap.position, "size_bytes": gap.size_bytes, "reason": gap.reason})
     elif reserved:
-        click.echo(f"{gap.size_bytes} zeroes at the end of the file, from position {gap.position}: preallocated")
+        line(f"{gap.size_bytes} zeroes at the end of the file, from position {gap.position}: preallocated")
     else:
         where = f"at the end of {os.path.basename(path)}" if gap.at_end else "before the next whole batch"
-        click.echo(f"Found {gap.size_bytes} invalid bytes {where}, from position {gap.position}: {gap.reason}")
+        line(f"Found {gap.size_bytes} invalid bytes {where}, from position {gap.position}: {gap.reason}")
     return reserved
 
 
@@ -219,7 +220,7 @@ def dump_log(path: str, contents: Contents, *, as_json: bool) -> bool:
     """Print a ``.log`` file; False if it is damaged."""
     good = True
     if not as_json:
-        click.echo(f"Log starting offset: {offline.base_offset_of(path)}")
+        line(f"Log starting offset: {offline.base_offset_of(path)}")
     for found in offline.read_batches(path):
         if isinstance(found, Gap):
             good &= dump_gap(path, found, as_json=as_json)
@@ -229,7 +230,7 @@ def dump_log(path: str, contents: Contents, *, as_json: bool) -> bool:
         if as_json:
             emit_line(batch_document(path, found))
         else:
-            click.echo(batch_line(found))
+            line(batch_line(found))
         good &= found.status is Status.OK
         if contents.deep and found.status is Status.OK:
             good &= dump_records(path, found, contents, as_json=as_json)
@@ -255,26 +256,25 @@ def dump_index(path: str, *, as_json: bool, sanity_only: bool, verify_only: bool
         sanity_only: Check only the file itself, and print no entries.
         verify_only: Compare with the log, and print no entries.
     """
-    problems = offline.check_sanity(path)
-    if as_kafka and not problems and next(index_lines(path), None) is None:
-        click.echo(f"{path} is empty.")
+    if as_kafka and next(index_lines(path), None) is None and not any(offline.check_sanity(path)):
+        line(f"{path} is empty.")
         return True
-    if not sanity_only:
-        if not verify_only:
-            for entry in index_lines(path):
-                if as_json:
-                    emit_line({"file": path, "kind": "entry", **entry})
-                else:
-                    click.echo(" ".join(f"{name}: {value}" for name, value in entry.items()))
-        problems += offline.check_index(path)
-    for problem in problems:
+    if not (sanity_only or verify_only):
+        for entry in index_lines(path):
+            if as_json:
+                emit_line({"file": path, "kind": "entry", **entry})
+            else:
+                line(" ".join(f"{name}: {value}" for name, value in entry.items()))
+    good = True
+    for problem in itertools.chain(offline.check_sanity(path), () if sanity_only else offline.check_index(path)):
+        good = False
         if as_json:
             emit_line({"file": path, "kind": "damage", "reason": problem})
         else:
-            click.echo(f"{os.path.basename(path)}: {problem}")
-    if not problems and sanity_only and not as_json:
-        click.echo(f"{path} passed sanity check.")
-    return not problems
+            line(f"{os.path.basename(path)}: {problem}")
+    if good and sanity_only and not as_json:
+        line(f"{path} passed sanity check.")
+    return good
 
 
 # ---------------------------------------------------------------- the verb
@@ -332,10 +332,11 @@ def dump(
         if is_log and (sanity_only or verify_only):
             continue
         if not session.as_json:
-            click.echo(f"Dumping {path}")
+            line(f"Dumping {path}")
         try:
             if path.endswith(dump_producers.SUFFIXES):
-                good = dump_producers.dump_producers(path, as_json=session.as_json, quiet=sanity_only or verify_only)
+                dump_producers.dump_producers(path, as_json=session.as_json, quiet=sanity_only or verify_only)
+                good = True
             elif is_log:
                 good = dump_log(path, contents, as_json=session.as_json)
             else:
@@ -344,5 +345,11 @@ def dump(
                 )
         except ValueError as error:
             raise click.UsageError(str(error)) from None
+        except CorruptionError as error:
+            good = False
+            if session.as_json:
+                emit_line({"file": path, "kind": "damage", "position": error.position, "reason": error.reason})
+            else:
+                line(str(error))
         if not good:
             session.exit_code = 1

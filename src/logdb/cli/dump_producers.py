@@ -2,14 +2,9 @@
 
 from collections.abc import Iterator
 
-import click
-
-from logdb.cli.output import emit_line
-from logdb.disk import read_file
-from logdb.errors import CorruptionError
+from logdb.cli.output import emit_line, line
 from logdb.io import IO
 from logdb.log import producer_snapshot
-from logdb.model import SEGMENT_SIZE_BYTES_MAX
 from logdb.segment import transaction_index
 
 SUFFIXES = (transaction_index.SUFFIX, producer_snapshot.SUFFIX)
@@ -29,7 +24,7 @@ def aborted_line(entry: dict[str, object]) -> str:
 
 
 def producer_documents(path: str) -> Iterator[dict[str, object]]:
-    snapshot = producer_snapshot.decode(read_file(IO(), path, SEGMENT_SIZE_BYTES_MAX), path)
+    snapshot = producer_snapshot.decode(producer_snapshot.read(IO(), path), path)
     for producer in snapshot.states.producers.values():
         yield {
             "kind": "producer",
@@ -59,19 +54,11 @@ def producer_line(entry: dict[str, object]) -> str:
     return line
 
 
-def dump_producers(path: str, *, as_json: bool, quiet: bool) -> bool:
-    """Print one of the files; False if it is damaged.  ``quiet``: print only the damage."""
+def dump_producers(path: str, *, as_json: bool, quiet: bool) -> None:
+    """Print one of the files; ``quiet``: only read it.  Raises CorruptionError."""
     is_index = path.endswith(transaction_index.SUFFIX)
-    try:
-        for entry in aborted_documents(path) if is_index else producer_documents(path):
-            if as_json and not quiet:
-                emit_line({"file": path, **entry})
-            elif not quiet:
-                click.echo(aborted_line(entry) if is_index else producer_line(entry))
-    except CorruptionError as error:
-        if as_json:
-            emit_line({"file": path, "kind": "damage", "position": error.position, "reason": error.reason})
-        else:
-            click.echo(str(error))
-        return False
-    return True
+    for entry in aborted_documents(path) if is_index else producer_documents(path):
+        if as_json and not quiet:
+            emit_line({"file": path, **entry})
+        elif not quiet:
+            line(aborted_line(entry) if is_index else producer_line(entry))

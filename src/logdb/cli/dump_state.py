@@ -1,10 +1,10 @@
 """What kafka-dump-log makes of the records of ``__consumer_offsets`` and ``__transaction_state``: JSON, under Kafka's names of fields."""
 
 import base64
-import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from logdb.cli.output import json_text
 from logdb.coordinator import records
 from logdb.coordinator.consumer_protocol import PROTOCOL_TYPE, Assignment, Subscription
 from logdb.coordinator.records import GroupValue, MemberValue, OffsetKey
@@ -94,7 +94,7 @@ DECODERS: Mapping[str, Callable[[bytes, bytes | None], Text]] = {"offsets": offs
 
 def _text(data: bytes, document: Mapping[str, Any], version: str = "version") -> str:
     number = str(int.from_bytes(data[:2], "big"))
-    return json.dumps({version: number, "data": document}, separators=(",", ":"), ensure_ascii=False)
+    return json_text({version: number, "data": document}, compact=True)
 
 
 def _told(value: bytes | None, parse: Callable[[bytes], Mapping[str, Any]]) -> str:

@@ -16,7 +16,7 @@ from logdb.cli import groups_as_kafka
 from logdb.cli.actions import ActionFlags, names
 from logdb.cli.coordinators import coordinator_id
 from logdb.cli.offsets import numbers
-from logdb.cli.output import counted, emit, say, table
+from logdb.cli.output import counted, emit, say, table, write_data
 from logdb.cli.params import TIME, TOPIC
 from logdb.cli.reset import Target, parse_offsets, planned, written_offsets
 from logdb.cli.session import Function, Session, common, pass_session
@@ -275,7 +275,7 @@ def reset(
         names_of = ("group", "topic", "partition", "new_offset")
         emit({"executed": execute, "offsets": [dict(zip(names_of, row, strict=True)) for row in rows]})
     elif export:
-        click.echo(written_offsets(plans), nl=session.kafka)  # kafka-consumer-groups ends it by an empty line
+        write_data((written_offsets(plans) + ("\n" if session.kafka else "")).encode())  # kafka-consumer-groups ends it by an empty line
     elif session.kafka:
         groups_as_kafka.show_reset(rows)
     else:

@@ -6,9 +6,7 @@ Source: Kafka's ConsumerGroupCommand and GroupOffsetsResetter, 4.3.
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 
-import click
-
-from logdb.cli.output import say
+from logdb.cli.output import line, say
 from logdb.client.administration import GroupOffset
 from logdb.coordinator.events import GroupInfo, MemberInfo
 from logdb.errors import LogdbError
@@ -27,26 +25,24 @@ def rows(columns: Mapping[str, int], cells: Sequence[Sequence[object]]) -> list[
 
 
 def _print(lines: Iterable[str]) -> None:
-    click.echo("\n" + "\n".join(lines))
+    line("", *lines)
 
 
 def show_list(groups: Sequence[Mapping[str, str]], columns: Sequence[str]) -> None:
     """``--list``: groups alone, or with ``TYPE`` and ``STATE``."""
     if not columns:
-        click.echo("".join(f"{group['GROUP']}\n" for group in groups), nl=False)
+        line(*(group["GROUP"] for group in groups))
         return
     width = max([_WIDTH, *(len(group["GROUP"]) for group in groups)]) + 10
-    click.echo(
-        "\n".join(rows({"GROUP": width, **dict.fromkeys(columns, 20)}, [[group[name] for name in ("GROUP", *columns)] for group in groups]))
-    )
+    line(*rows({"GROUP": width, **dict.fromkeys(columns, 20)}, [[group[name] for name in ("GROUP", *columns)] for group in groups]))
 
 
 def say_state(info: GroupInfo) -> None:
     """The message about a group without members, or in a rebalance."""
     if info.state == "Empty":
-        say(f"\nConsumer group '{info.group_id}' has no active members.")
+        say("", f"Consumer group '{info.group_id}' has no active members.")
     elif info.state != "Stable":
-        say(f"\nWarning: Consumer group '{info.group_id}' is rebalancing.")
+        say("", f"Warning: Consumer group '{info.group_id}' is rebalancing.")
 
 
 def _host(member: MemberInfo) -> str:
@@ -119,15 +115,15 @@ def show_reset(offsets: Sequence[tuple[str, str, int, int]]) -> None:
 def show_deleted(names: Sequence[str]) -> None:
     """``--delete``."""
     quoted = ", ".join(f"'{name}'" for name in names)
-    click.echo(f"Deletion of requested consumer groups ({quoted}) was successful.")
+    line(f"Deletion of requested consumer groups ({quoted}) was successful.")
 
 
 def show_deleted_offsets(group_id: str, partitions: Sequence[TopicPartition], missing: Mapping[tuple[str, int | None], LogdbError]) -> None:
     """``--delete-offsets``; ``missing``: partitions that do not exist, with None instead of a number where the topic does not."""
     if missing:
-        click.echo("\nError: Encountered some partition-level error, see the follow-up details.")
+        line("", "Error: Encountered some partition-level error, see the follow-up details.")
     else:
-        click.echo(f"Request succeeded for deleting offsets from group {group_id}.")
+        line(f"Request succeeded for deleting offsets from group {group_id}.")
     cells = [*((*one, "Successful") for one in partitions), *((*one, f"Error: {error}") for one, error in missing.items())]
     columns = {"TOPIC": _WIDTH, "PARTITION": 10, "STATUS": _WIDTH}
     _print(rows(columns, sorted(cells, key=lambda row: (row[0], -1 if row[1] is None else row[1]))))

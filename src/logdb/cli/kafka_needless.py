@@ -5,7 +5,7 @@ import uuid
 
 import click
 
-from logdb.cli.output import say
+from logdb.cli.output import line, say
 from logdb.cli.session import here
 
 _ANY = {"ignore_unknown_options": True}
@@ -26,6 +26,6 @@ def zookeeper_server_start(arguments: tuple[str, ...]) -> None:
 def kafka_storage(action: str, arguments: tuple[str, ...]) -> None:
     """Print a random id, or say that no directory needs to be formatted."""
     if action == "random-uuid":
-        click.echo(base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("="))
+        line(base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("="))
     else:
         say("logdb needs no formatted directory: kafka-server-start creates the database")

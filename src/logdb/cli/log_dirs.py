@@ -1,12 +1,11 @@
 """``logdb log-dirs``: the size of each partition on the disk.  JSON as kafka-log-dirs writes it."""
 
-import json
 import os
 from collections.abc import Sequence
 
 import click
 
-from logdb.cli.output import counted, emit, say, size_text, table
+from logdb.cli.output import counted, emit, json_text, line, say, size_text, table
 from logdb.cli.params import TOPIC
 from logdb.cli.session import Session, common, pass_session
 from logdb.model import TopicInfo
@@ -52,7 +51,7 @@ def log_dirs(session: Session, names: Sequence[str], describe: bool, topic_list:
         return
     if session.kafka:
         answered = f"{_QUERYING} {','.join(map(str, brokers))}"
-        click.echo(f"{answered}\n{json.dumps(document(place, found, brokers), separators=(',', ':'))}")
+        line(*answered.splitlines(), json_text(document(place, found, brokers), compact=True))
         return
     rows = [
         (f"{topic.name}-{p.partition}", size_text(p.size_bytes), p.segment_count, p.start_offset, p.end_offset)

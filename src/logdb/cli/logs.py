@@ -2,11 +2,10 @@
 
 import contextlib
 import datetime
-import json
 import logging
 from collections.abc import Iterator
 
-from logdb.cli.output import say, warn
+from logdb.cli.output import json_text, say, warn
 
 _OWN, _ROOT = ("logdb", "logdb_http_api", "logdb_kafka_api", "logdb_replication", "logdb_spark_source"), ""
 
@@ -35,9 +34,9 @@ class _Lines(logging.Handler):
         if record.exc_info:
             line["traceback"] = logging.Formatter().formatException(record.exc_info)
         if self._as_json:
-            say(json.dumps(line, ensure_ascii=False))
+            say(json_text(line))
         else:
-            say("{time} {level} {logger}: {message}".format_map(line) + (f"\n{line['traceback']}" if "traceback" in line else ""))
+            say("{time} {level} {logger}: {message}".format_map(line), *line.get("traceback", "").splitlines())
 
 
 def words() -> contextlib.AbstractContextManager[None]:

@@ -10,7 +10,7 @@ import click
 
 import logdb
 from logdb.cli.consume import offset_of
-from logdb.cli.output import emit, table
+from logdb.cli.output import emit, line, table
 from logdb.cli.params import TOPIC, OffsetSpec, matching_names, parse_time
 from logdb.cli.session import Session, common, pass_session
 from logdb.cli.units import Kind
@@ -159,4 +159,4 @@ def offsets(
         for found in answers:
             if session.kafka and found["offset"] is None:  # kafka-get-offsets leaves out a partition without a record that late
                 continue
-            click.echo(":".join("" if value is None else str(value) for value in found.values()))
+            line(":".join("" if value is None else str(value) for value in found.values()))

@@ -3,9 +3,11 @@
 For completion in the shell, topic names are read from the database.
 """
 
+import contextlib
 import datetime
 import os
 import re
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -14,7 +16,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from logdb.cli.session import Session
-from logdb.cli.units import Kind
+from logdb.cli.units import Kind, parse_duration
 from logdb.client.addresses import path_of
 
 
@@ -59,6 +61,16 @@ class Pair(ConfigKey):
         return key, text
 
 
+class Config(Pair):
+    """``key=value`` of a topic's config; a time or a size may have a unit."""
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        from logdb.model import plain_config
+
+        key, text = super().convert(value, param, ctx)
+        return key, plain_config(key, text)
+
+
 class Time(Kind):
     """A moment: milliseconds since 1970, or an ISO 8601 date or date and time (UTC unless it says otherwise)."""
 
@@ -98,7 +110,7 @@ class OffsetSpec:
 
 
 class OffsetSpecType(Kind):
-    """beginning, end, N, -N (that many before the end), s@TIME to begin at, e@TIME to end before."""
+    """beginning, end, N, -N (that many before the end), a date or s@TIME to begin at, e@TIME to end before."""
 
     name = "offset"
 
@@ -108,7 +120,7 @@ class OffsetSpecType(Kind):
         try:
             return parse_offset_spec(str(value))
         except ValueError:
-            self.fail(f"{value!r} is none of beginning, end, N, -N, s@TIME, e@TIME", param, ctx)
+            self.fail(f"{value!r} is none of beginning, end, N, -N, 2013-07-04, s@TIME, e@TIME", param, ctx)
 
 
 def parse_offset_spec(text: str) -> OffsetSpec:
@@ -125,8 +137,27 @@ def parse_offset_spec(text: str) -> OffsetSpec:
         return OffsetSpec("from-time", parse_time(text[2:]))
     if text.startswith("e@"):
         return OffsetSpec("to-time", parse_time(text[2:]))
+    if re.match(r"\d{4}-\d", text):
+        return OffsetSpec("from-time", parse_time(text))
     number = int(text)
     return OffsetSpec("tail", -number) if text.startswith("-") else OffsetSpec("offset", number)
+
+
+class Since(Kind):
+    """A time as ``Time`` has it, or how long ago: 2h; the place to begin at."""
+
+    name = "time"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> OffsetSpec:
+        if isinstance(value, OffsetSpec):
+            return value
+        text = str(value)
+        with contextlib.suppress(ValueError):
+            return OffsetSpec("from-time", round(time.time() * 1000) - parse_duration(text))
+        try:
+            return OffsetSpec("from-time", parse_time(text))
+        except ValueError:
+            self.fail(f"{text!r} is neither a time like 2013-07-04T12:00:00 nor a duration like 2h or 7d", param, ctx)
 
 
 def matching_names(pattern: str, names: Sequence[str]) -> list[str]:
@@ -170,5 +201,7 @@ TOPIC = TopicName()
 TARGET = Target()
 CONFIG_KEY = ConfigKey()
 PAIR = Pair()
+CONFIG = Config()
 TIME = Time()
 OFFSET_SPEC = OffsetSpecType()
+SINCE = Since()

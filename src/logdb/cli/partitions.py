@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from logdb.cli.cluster import Several, cluster_option, of_the_cluster
-from logdb.cli.output import counted, emit, say, size_text, table, warn
+from logdb.cli.output import counted, emit, json_text, say, size_text, table, warn
 from logdb.cli.params import TOPIC
 from logdb.cli.session import Session, here, pass_session
 from logdb.cli.units import MILLISECONDS, SIZE, WholeNumber
@@ -92,7 +92,7 @@ def reassign(
         emit({"before": _kafkas(before), "moving": left})
     else:
         if not verify and not cancel:
-            say(f"to go back, with --file: {json.dumps(_kafkas(before))}")
+            say(f"to go back, with --file: {json_text(_kafkas(before))}")
         table(_COLUMNS, [_row(one) for one in left])
         say(f"{counted(len(left), 'partition')} of {len(targets)} under way" if left else f"{counted(len(targets), 'partition')} done")
     session.exit_code = 1 if left else 0

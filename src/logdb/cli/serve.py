@@ -16,8 +16,8 @@ import click
 import logdb
 from logdb.cli import logs, settings
 from logdb.cli.cluster import of_the_cluster
-from logdb.cli.output import emit
-from logdb.cli.params import PAIR
+from logdb.cli.output import emit, line
+from logdb.cli.params import CONFIG, PAIR
 from logdb.cli.session import DATA_DIR_VARIABLE, Session, checked_directory, here, pass_session
 from logdb.client.local import LocalDatabase
 from logdb.errors import InvalidCertificate
@@ -61,7 +61,7 @@ def _refuse_daemon(_: click.Context, __: click.Parameter, given: bool) -> None:
 )
 @click.option(
     "--topic-config",
-    type=PAIR,
+    type=CONFIG,
     multiple=True,
     help=f"Default for topics that are created through the server; repeatable  [env: {settings.TOPIC_VARIABLE}]",
 )
@@ -260,7 +260,7 @@ def _show_addresses(server: "Server", *, as_json: bool) -> None:
         emit({"addresses": list(server.addresses), "pid": os.getpid()})
     else:
         for address in server.addresses:
-            click.echo(address)
+            line(address)
     sys.stdout.flush()
 
 

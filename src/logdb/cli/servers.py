@@ -10,6 +10,7 @@ import click
 
 import logdb
 from logdb.cli import client_security, properties
+from logdb.cli.output import asked
 from logdb.cli.units import Duration
 from logdb.client.addresses import url_meant
 from logdb.errors import AuthenticationFailed, ServerUnavailable
@@ -107,7 +108,7 @@ class Servers:
             return password
         if not self.asks or not _at_terminal():
             raise click.UsageError(f"no terminal to ask for the password of {user!r}: set {PASSWORD_VARIABLE}, or give --token-file")
-        return str(click.prompt(f"Password of {user}", hide_input=True, err=True))
+        return asked(f"Password of {user}")
 
 
 def _host_and_port(text: str) -> str:

@@ -17,7 +17,7 @@ from logdb.cli import properties
 from logdb.cli.client_security import PROTOCOLS
 from logdb.cli.units import MILLISECONDS, SIZE, parse_duration, parse_size
 from logdb.errors import InvalidConfig
-from logdb.model import DURABILITY_LEVELS, check_config
+from logdb.model import DURABILITY_LEVELS, check_config, plain_config
 
 CONFIG_VARIABLE, CONFIG_NAME = "LOGDB_CONFIG", "logdb.toml"
 TOPIC_VARIABLE = "LOGDB_TOPIC_CONFIG"
@@ -339,7 +339,7 @@ def _parse(where: str, key: str, name: str, value: object) -> Any:
 
 def _check_topic(where: str, config: Mapping[str, object]) -> Mapping[str, object]:
     try:
-        return check_config(config)
+        return check_config({key: plain_config(key, value) if isinstance(value, str) else value for key, value in config.items()})
     except InvalidConfig as error:
         raise click.UsageError(f"{where}: {error}") from None
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import click
 
 from logdb.cli import secured
-from logdb.cli.output import emit, say, table
+from logdb.cli.output import emit, line, say, table
 from logdb.cli.session import Session, common, pass_session
 from logdb.cli.transactions import moment
 from logdb.cli.units import DURATION
@@ -76,7 +76,7 @@ def create(session: Session, name: str, owner: str, expires_in: int, never_expir
     if session.as_json:
         emit({**described(kept), "secret": token})
     else:
-        click.echo(token)
+        line(token)
         say(f"created token {name} of {kept.owner}{missing}; expires: {_until(kept, kept.created_ms)}; it is not shown again")
 
 

@@ -14,8 +14,8 @@ import click
 import logdb
 from logdb.cli.actions import ActionFlags, names
 from logdb.cli.enforce_retention import EXECUTE, may_alter
-from logdb.cli.output import counted, emit, say, size_text, table
-from logdb.cli.params import CONFIG_KEY, PAIR, TOPIC, matching_names
+from logdb.cli.output import counted, emit, heading, line, say, size_text, table
+from logdb.cli.params import CONFIG, CONFIG_KEY, PAIR, TOPIC, matching_names
 from logdb.cli.session import Session, common, pass_session
 from logdb.cli.units import Kind, WholeNumber
 from logdb.errors import UnknownTopic
@@ -140,12 +140,12 @@ def print_as_kafka(topic: TopicInfo, *, lines: Lines) -> None:
     if lines not in _PARTITIONS:
         head = (topic.name, kafka_id(topic), topic.partition_count, len(topic.partitions[0].replicas), configs)
         names = ("Topic", "TopicId", "PartitionCount", "ReplicationFactor", "Configs")
-        click.echo("\t".join(f"{name}: {value}" for name, value in zip(names, head, strict=True)))
+        line("\t".join(f"{name}: {value}" for name, value in zip(names, head, strict=True)))
     for p in topic.partitions if lines != "with overrides" else ():
         replicas, in_sync = (",".join(map(str, nodes)) for nodes in (p.replicas, p.in_sync))
         leader = "none" if p.leader is None else p.leader
         place = f"Leader: {leader}\tReplicas: {replicas}\tIsr: {in_sync}\tElr: \tLastKnownElr: "
-        click.echo(f"\tTopic: {topic.name}\tPartition: {p.partition}\t{place}")
+        line(f"\tTopic: {topic.name}\tPartition: {p.partition}\t{place}")
 
 
 def _chosen(topic: TopicInfo, lines: Lines) -> TopicInfo:
@@ -214,7 +214,7 @@ def _show(session: Session, action: str, topic: str | None, *, lines: Lines, qui
     if session.as_json:
         emit([described(info) for info in topics] if action == "describe" else names)
     elif action == "list":
-        click.echo("\n".join(names), nl=bool(names) or session.kafka)  # kafka-topics ends no names by a line end, too
+        line(*(names or ([""] if session.kafka else [])))  # kafka-topics ends no names by a line end, too
     else:
         for info in topics:
             print_as_kafka(info, lines=lines)
@@ -247,7 +247,7 @@ def _create(
             assignments=placed,
         )
     if session.kafka and not is_there and {".", "_"} & set(topic):
-        click.echo(_COLLIDING)
+        line(_COLLIDING)
     if not is_there:
         say_created(session, info, config)
 
@@ -274,7 +274,7 @@ def say_created(session: Session, topic: TopicInfo, given: Pairs) -> None:
     if session.as_json:
         emit({"topic": topic.name, "config": dict(topic.config)})
     elif session.kafka:
-        click.echo(f"Created topic {topic.name}.")
+        line(f"Created topic {topic.name}.")
     else:
         more = config_text({key: value for key, value in topic.config.items() if key not in dict(given)}, ", ")
         say(f"created topic {topic.name}" + (f", with other configs: {more}" if more else ""))
@@ -379,7 +379,7 @@ def list_topics(session: Session, internal: bool = False) -> None:
     "-p", "--partitions", type=WholeNumber(min=1), help="How many partitions each gets.  [default: 1; in a cluster 2 for each broker]"
 )
 @click.option("-r", "--replication-factor", type=int, help="How many nodes of a cluster have each partition; a directory is one.")
-@click.option("-c", "--config", type=PAIR, multiple=True, help="A config of the topics, such as -c retention.ms=3600000.")
+@click.option("-c", "--config", type=CONFIG, multiple=True, help="A config of the topics, such as -c retention.ms=1d.")
 @click.option("--if-not-exists", is_flag=True, help="An existing topic is no error.")
 @pass_session
 def create(
@@ -415,9 +415,10 @@ def describe(session: Session, names: Sequence[str]) -> None:
         emit([described(topic) for topic in found])
         return
     for number, topic in enumerate(found):
-        click.echo(("\n" if number else "") + click.style(topic.name, bold=True) + f"  id {topic.topic_id}")
+        line(*([""] if number else []))
+        heading(topic.name, f"  id {topic.topic_id}")
         if topic.config:
-            click.echo(f"  {config_text(topic.config)}")
+            line(f"  {config_text(topic.config)}")
         columns = ["PARTITION", "START", "END", "SIZE", "SEGMENTS", "EPOCH"]
         rows: list[list[object]] = [
             [p.partition, p.start_offset, p.end_offset, size_text(p.size_bytes), p.segment_count, p.leader_epoch] for p in topic.partitions
@@ -437,7 +438,7 @@ def describe(session: Session, names: Sequence[str]) -> None:
 @common
 @names("TOPIC", "--topic", kind=TOPIC, one=True)
 @click.option("-p", "--partitions", type=WholeNumber(min=1), help="The new number of partitions; it can only increase.")
-@click.option("-c", "--config", type=PAIR, multiple=True, help="Set a config.")
+@click.option("-c", "--config", type=CONFIG, multiple=True, help="Set a config.")
 @click.option("-d", "--delete-config", "dropped", type=CONFIG_KEY, multiple=True, help="Restore the default of a config.")
 @EXECUTE
 @pass_session

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 import click
 
 from logdb.cli.coordinators import coordinator_id
-from logdb.cli.output import emit, say
+from logdb.cli.output import emit, line, say
 from logdb.cli.params import TOPIC
 from logdb.cli.servers import REQUEST_TIMEOUT_MS
 from logdb.cli.session import Session, common, pass_session
@@ -48,7 +48,7 @@ def _show(session: Session, columns: Sequence[str], rows: Sequence[Sequence[obje
     texts = [list(columns), *([str(cell) for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
     for row in texts:
-        click.echo("".join(f"{text.ljust(width)}\t" for text, width in zip(row, widths, strict=True)))
+        line("".join(f"{text.ljust(width)}\t" for text, width in zip(row, widths, strict=True)))
 
 
 def _now_ms() -> int:
@@ -80,7 +80,7 @@ def _owner(infos: "Iterable[TransactionInfo]", producer_id: int, where: TopicPar
 def kafka_transactions(context: click.Context) -> None:
     """Analyze the transactional state of producers."""
     if context.invoked_subcommand is None:
-        say(_TOO_FEW)
+        say(*_TOO_FEW.splitlines())
         context.exit(1)
 
 

@@ -13,7 +13,7 @@ import click
 
 from logdb.access.credentials import ITERATION_COUNT, ITERATION_COUNT_MAX, ITERATION_COUNT_MIN
 from logdb.cli import secured
-from logdb.cli.output import counted, emit, say, table
+from logdb.cli.output import asked, counted, emit, say, table
 from logdb.cli.session import Function, Session, common, pass_session
 from logdb.cli.units import Kind, WholeNumber
 from logdb.client.security_admin import SecurityAdmin
@@ -84,7 +84,7 @@ def password_of(password_stdin: bool, password_env: str | None) -> str:
     elif password_stdin:
         password = sys.stdin.readline().removesuffix("\n")
     elif _at_terminal():
-        password = str(click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True))
+        password = asked("Password", confirmed=True)
     else:
         raise click.UsageError("no terminal to ask for the password: give --password-stdin or --password-env VARIABLE")
     if not password or "\0" in password:

@@ -372,7 +372,10 @@ class Database(Administration):
                 has ``begin_transaction``, ``commit_transaction``, ``abort_transaction``, and the option
                 ``transaction_timeout_ms`` (60,000), after which a transaction is aborted.  ``db.transaction`` is
                 shorter.
-            options: ``help(logdb.ProducerOptions)`` lists them with their defaults.
+            options: acks="all", enable_idempotence=True, linger_ms=5, batch_size=16384, compression_type=None (the topic's),
+                buffer_memory=33554432, max_block_ms=60000, delivery_timeout_ms=120000, retries=2147483647,
+                retry_backoff_ms=100, partitioner=None, key_serializer=None, value_serializer=None, interceptors=().
+                ``help(logdb.ProducerOptions)`` explains each, with its unit and its range.
 
         Returns:
             A context manager that closes itself; closing the database closes it, too.

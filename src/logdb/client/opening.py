@@ -7,11 +7,13 @@ from typing import Any, TypeAlias, overload
 from logdb.client import local
 from logdb.client.addresses import directory_or_urls, without_credentials
 from logdb.client.database import Database
+from logdb.client.signatures import shown
 from logdb.errors import missing_package
 from logdb.io import IO
 from logdb.mistakes import OF_THE_CALL
 from logdb.model import Durability
 from logdb.store.cleaner import CLEANER_BYTES_PER_SECOND
+from logdb.store.retention import CHECK_INTERVAL_MS
 from logdb.store.state import Mode
 
 StrPath: TypeAlias = str | os.PathLike[str]
@@ -28,6 +30,7 @@ def open_database(
     durability: Durability = "interval",
     batch_size: int = 16_384,
     linger_ms: int = 5,
+    retention_check_interval_ms: int = CHECK_INTERVAL_MS,
     cleaner_bytes_per_second: int = CLEANER_BYTES_PER_SECOND,
     offsets_retention_minutes: int | None = None,
     io: IO | None = None,
@@ -102,6 +105,9 @@ def open_database(path: "StrPath | Sequence[str]", **options: Any) -> Database:
     if isinstance(place, str):
         return _opened("a directory", local.open_database, place, options)
     return _opened("a URL", _session_of(place), place, options)
+
+
+open_database.__signature__ = shown(open_database)  # type: ignore[attr-defined]  # what inspect and help look for
 
 
 def _opened(kind: str, function: Callable[..., Database], place: "str | Sequence[str]", options: Mapping[str, Any]) -> Database:

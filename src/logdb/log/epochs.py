@@ -16,7 +16,7 @@ from logdb.io import IO
 from logdb.model import OFFSET_MAX
 
 FILE_NAME = "leader-epoch-checkpoint"
-_SIZE_BYTES_MAX = 64 << 20
+SIZE_BYTES_MAX = 64 << 20
 
 
 class EpochEnd(NamedTuple):
@@ -124,7 +124,7 @@ def decode(data: bytes, path: str) -> LeaderEpochs:
 def load(io: IO, path: str) -> LeaderEpochs | None:
     """Read a checkpoint; None if the file is absent."""
     try:
-        data = read_file(io, path, _SIZE_BYTES_MAX)
+        data = read_file(io, path, SIZE_BYTES_MAX)
     except FileNotFoundError:
         return None
     return decode(data, path)

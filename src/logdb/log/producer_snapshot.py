@@ -6,6 +6,7 @@ checksums of the indexes of aborted transactions of segments that are not sealed
 """
 
 import logging
+import os
 import struct
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +14,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from logdb.codec import crc32c
-from logdb.disk import read_file, replace_file
+from logdb.disk import File, replace_file
 from logdb.errors import CorruptionError
 from logdb.io import IO
 from logdb.log.producers import BATCH_COUNT_MAX, SEQUENCE_MASK, Batch, Producer, ProducerStates
@@ -24,6 +25,7 @@ logger = logging.getLogger(__name__)
 
 SUFFIX = ".snapshot"
 _KEPT_COUNT = 2
+_UNCHECKED_SIZE_BYTES_MAX = 1 << 20  # of a file that is read as a whole before its CRC is known
 _VERSION = 1
 _HEAD = struct.Struct(">hIi")  # version, CRC-32C of what follows it, count
 _CRC_FROM = 6
@@ -79,6 +81,34 @@ def _encode_entry(producer: Producer) -> bytes:
     )
 
 
+def read(io: IO, path: str) -> bytes:
+    """The bytes of a snapshot's file; a large one is checked before it takes memory.
+
+    Raises:
+        FileNotFoundError: There is none.
+        CorruptionError: The CRC of a large one is wrong, or it is not a regular file.
+        ReadFailed: see ``logdb.errors``.
+    """
+    with File(io, path, os.O_RDONLY) as file:
+        size_bytes = file.size_bytes()
+        if size_bytes > SEGMENT_SIZE_BYTES_MAX:
+            raise CorruptionError(path, SEGMENT_SIZE_BYTES_MAX, f"{size_bytes} bytes; {SEGMENT_SIZE_BYTES_MAX} are allowed")
+        if size_bytes > _UNCHECKED_SIZE_BYTES_MAX:
+            crc = 0
+            for piece in file.pieces(1 << 20, _CRC_FROM):
+                crc = crc32c(piece, crc)
+            _check_head(file.read(_HEAD.size, 0), crc, path)
+        return file.content(SEGMENT_SIZE_BYTES_MAX)
+
+
+def _check_head(head: bytes, computed: int, path: str) -> int:
+    """Check the version and the CRC of a snapshot; returns how many entries it has."""
+    version, stored, count = _HEAD.unpack_from(head)
+    if version != _VERSION or stored != computed:
+        raise CorruptionError(path, 0, f"version {version} (expected {_VERSION}), stored CRC {stored:08x}, computed {computed:08x}")
+    return int(count)
+
+
 def decode(data: bytes, path: str) -> Snapshot:
     """Parse a snapshot.
 
@@ -87,10 +117,7 @@ def decode(data: bytes, path: str) -> Snapshot:
     """
     if len(data) < _HEAD.size:
         raise CorruptionError(path, len(data), f"{len(data)} bytes are no producer snapshot")
-    version, stored, count = _HEAD.unpack_from(data)
-    computed = crc32c(data[_CRC_FROM:])
-    if version != _VERSION or stored != computed:
-        raise CorruptionError(path, 0, f"version {version} (expected {_VERSION}), stored CRC {stored:08x}, computed {computed:08x}")
+    count = _check_head(data, crc32c(data[_CRC_FROM:]), path)
     end = _HEAD.size + count * _ENTRY.size
     if count < 0 or end > len(data) or (len(data) - end) % _EARLIER.size:
         raise CorruptionError(path, _HEAD.size, f"{count} entries of {_ENTRY.size} bytes in {len(data) - _HEAD.size} bytes")
@@ -142,7 +169,7 @@ def load(io: IO, directory: str, offset: int) -> Snapshot:
         CorruptionError: As ``decode``.
     """
     path = snapshot_path(directory, offset)
-    return decode(read_file(io, path, SEGMENT_SIZE_BYTES_MAX), path)
+    return decode(read(io, path), path)
 
 
 def remove_old(io: IO, directory: str, known: list[int], bases: Sequence[int] = ()) -> None:

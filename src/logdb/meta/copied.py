@@ -5,7 +5,7 @@ A process that may only read the directory (another user, a read-only mount) can
 It reads a copy:
 
     1. note the number of the last committed transaction, N
-    2. read the whole of ``data.mdb``
+    2. copy the pages of ``data.mdb`` in use
     3. read the number again: still N, or start over
 
 Transaction N + 1 writes only to pages that N does not use, and writes its number last.  So the copy has all of N.
@@ -20,6 +20,7 @@ import lmdb
 from logdb.errors import LogdbError
 
 _TRY_COUNT_MAX = 1000
+_PIECE_SIZE_BYTES = 1 << 20
 
 
 def may_lock(path: str) -> bool:
@@ -57,23 +58,26 @@ class CopiedEnvironment:
         import tempfile  # few programs need it
 
         self._close_copy()
-        number, data = self._read_whole()
         try:
             with tempfile.TemporaryDirectory(prefix="logdb-") as directory:  # the open map outlives it
-                with open(os.path.join(directory, "data.mdb"), "wb") as file:
-                    file.write(data)
-                self._copy = lmdb.open(directory, readonly=True, create=False, lock=False, map_size=len(data))
+                number, size_bytes = self._copy_pages(os.path.join(directory, "data.mdb"))
+                self._copy = lmdb.open(directory, readonly=True, create=False, lock=False, map_size=size_bytes)
         except OSError as error:
             raise LogdbError(f"the catalogue {self._path} cannot be copied, and its lock.mdb may not be written: {error}") from error
         self._number = number
 
-    def _read_whole(self) -> tuple[int, bytes]:
+    def _copy_pages(self, target: str) -> tuple[int, int]:
+        """Copy the pages in use, piece by piece; returns the number of the last transaction in them, and their bytes."""
         for _ in range(_TRY_COUNT_MAX):
-            number = self._live.info()["last_txnid"]
-            with open(os.path.join(self._path, "data.mdb"), "rb") as file:
-                data = file.read()
-            if self._live.info()["last_txnid"] == number:
-                return number, data
+            before = self._live.info()
+            size_bytes = (before["last_pgno"] + 1) * self._live.stat()["psize"]
+            with open(os.path.join(self._path, "data.mdb"), "rb") as source, open(target, "wb") as copy:
+                rest = size_bytes
+                while rest > 0 and (piece := source.read(min(rest, _PIECE_SIZE_BYTES))):
+                    copy.write(piece)
+                    rest -= len(piece)
+            if self._live.info()["last_txnid"] == before["last_txnid"]:
+                return before["last_txnid"], size_bytes
         raise LogdbError(f"the catalogue {self._path} changes too often to be copied, and its lock.mdb may not be written")
 
     def begin(self) -> "lmdb.Transaction[bytes]":

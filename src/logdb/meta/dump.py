@@ -11,6 +11,7 @@ import subprocess
 import sys
 from dataclasses import dataclass, field
 
+from logdb.io import check_regular
 from logdb.meta import child, entries
 from logdb.meta.entries import DamagedEntry, Intent, LogEntry, SegmentEntry, TopicEntry
 
@@ -47,8 +48,13 @@ def read_in_child(path: str, *, lock: bool = False, timeout_s: float = _TIMEOUT_
         All readable entries.  Every failure is one of its problems; nothing is raised.
     """
     dump = CatalogueDump()
-    if not os.path.exists(os.path.join(path, "data.mdb")):
+    try:
+        check_regular(os.stat(os.path.join(path, "data.mdb")).st_mode, path)
+    except FileNotFoundError:
         dump.problems.append("data.mdb is missing")
+        return dump
+    except OSError as error:
+        dump.problems.append(f"data.mdb cannot be read: {error.strerror}")
         return dump
     ended = False
     for line in _run(dump, path, lock, timeout_s):

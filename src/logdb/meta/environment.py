@@ -25,7 +25,7 @@ import lmdb
 
 from logdb.disk import condemn, looking
 from logdb.errors import CatalogueDamaged, Closed, DiskFull, Forked, LogdbError, ReadFailed, ReadOnly, SyncFailed, WriteFailed
-from logdb.io import IO, mode_in
+from logdb.io import IO, check_regular, mode_in
 from logdb.meta.copied import CopiedEnvironment, may_lock
 from logdb.meta.reader_writer_lock import ReaderWriterLock
 
@@ -309,6 +309,12 @@ def _open_lmdb(path: str, access: Access, map_size_bytes: int) -> lmdb.Environme
     for name in ("data.mdb", "lock.mdb"):  # LMDB would follow it
         if os.path.islink(file := os.path.join(path, name)):
             raise ReadFailed(file, 0, "it is a symbolic link: replace it by the file")
+    try:
+        check_regular(os.stat(os.path.join(path, "data.mdb")).st_mode, path)  # LMDB would wait at a pipe forever
+    except FileNotFoundError:
+        pass  # LMDB makes it, or says so
+    except OSError as error:
+        raise CatalogueDamaged(path, f"data.mdb: {error.strerror}") from error
     try:
         if access == Access.READ and not may_lock(path):
             return CopiedEnvironment(path)

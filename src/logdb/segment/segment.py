@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from logdb.codec import Scanner, Status, crc32c, explain, header, index_search, time_index_search
 from logdb.codec.batch import HEADER_SIZE_BYTES
-from logdb.disk import File, changing, exists, path_id, read_file, remove, write_file
+from logdb.disk import File, changing, exists, path_id, read_while, remove, write_file
 from logdb.errors import CorruptionError, DiskFull, LogdbError, WriteFailed
 from logdb.io import IO
 from logdb.model import SEGMENT_SIZE_BYTES_MAX, Buffer
@@ -42,6 +42,27 @@ CLEANED = ".cleaned"  # suffix of files that compaction has written, until they 
 
 def segment_path(directory: str, base_offset: int, suffix: str = ".log") -> str:
     return os.path.join(directory, f"{base_offset:020d}{suffix}")
+
+
+def read_index(io: IO, path: str, entry_size_bytes: int, log_size_bytes: int) -> bytes:
+    """The entries of an offset or time index, as many as a log of so many bytes can have.
+
+    Each piece that is read must lead further into the log; the first one that does not is the last one read.
+
+    Raises:
+        FileNotFoundError: There is none.
+        CorruptionError: It is not a regular file.
+        ReadFailed: see ``logdb.errors``.
+    """
+    place = -1
+
+    def leads_on(piece: bytes) -> bool:
+        nonlocal place
+        before, place = place, int.from_bytes(piece[-4:], "big")  # of both kinds of entries the last four bytes increase
+        return place > before
+
+    entry_count_max = log_size_bytes // HEADER_SIZE_BYTES + 2  # one for each batch, and one that closes a time index
+    return read_while(io, path, entry_count_max * entry_size_bytes, leads_on)
 
 
 class ReadStart(NamedTuple):
@@ -356,9 +377,11 @@ class Segment(FileHolder):
 
     def _load_indexes(self) -> tuple[bytes, bytes]:
         try:
-            index = read_file(self.io, self._index_path(), SEGMENT_SIZE_BYTES_MAX)
-            time_index = read_file(self.io, self._time_index_path(), SEGMENT_SIZE_BYTES_MAX)
+            index, time_index = self._read_indexes(self.size_bytes)
         except FileNotFoundError:
+            index = time_index = b""
+        except CorruptionError as error:
+            logger.warning("%s", error)
             index = time_index = b""
         if path_id(self.io, self.path) not in (None, self.file_id):  # a replacement of segments renames the log first
             raise FileNotFoundError(ENOENT, "another file has its name", self.path)
@@ -368,6 +391,13 @@ class Segment(FileHolder):
         if rebuilt[0]:  # one large batch, or two, have no entry
             logger.warning("%s has no index; made one in memory", self.path)
         return rebuilt
+
+    def _read_indexes(self, log_size_bytes: int) -> tuple[bytes, bytes]:
+        """The two index files of a log of so many bytes; raises as ``read_index``."""
+        return (
+            read_index(self.io, self._index_path(), INDEX_ENTRY_SIZE, log_size_bytes),
+            read_index(self.io, self._time_index_path(), TIME_INDEX_ENTRY_SIZE, log_size_bytes),
+        )
 
     def rebuild_indexes(self) -> tuple[bytes, bytes]:
         """Rebuild both indexes from the batches; raises CorruptionError where a batch is damaged."""
@@ -442,9 +472,11 @@ class Segment(FileHolder):
     def _resume_from_indexes(self, position: int) -> Scanner | None:
         """A scan that begins at the last valid index entry below ``position``; None without one."""
         try:
-            index = read_file(self.io, self._index_path(), SEGMENT_SIZE_BYTES_MAX)
-            time_index = read_file(self.io, self._time_index_path(), SEGMENT_SIZE_BYTES_MAX)
+            index, time_index = self._read_indexes(position)
         except FileNotFoundError:
+            return None
+        except CorruptionError as error:
+            logger.warning("%s", error)
             return None
         count = bisect_left(range(len(index) // INDEX_ENTRY_SIZE), position, key=lambda slot: _position(index, slot))
         if not count:

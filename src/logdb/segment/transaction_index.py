@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 
 from logdb.codec import crc32c
-from logdb.disk import exists, read_file, replace_file
+from logdb.disk import exists, read_while, replace_file
 from logdb.errors import CorruptionError
 from logdb.io import IO
 from logdb.model import SEGMENT_SIZE_BYTES_MAX, AbortedTransaction
@@ -146,11 +146,27 @@ def load(io: IO, path: str) -> bytes:
         CorruptionError: As ``check``.
     """
     try:
-        data = read_file(io, path, SEGMENT_SIZE_BYTES_MAX)
+        return read(io, path)
     except FileNotFoundError:
         return b""
-    check(data, path)
-    return data
+
+
+def read(io: IO, path: str) -> bytes:
+    """The entries in a file, each piece checked before the next one is read.
+
+    Raises:
+        FileNotFoundError: There is none.
+        CorruptionError: As ``check``.
+    """
+    position, before = 0, -1
+
+    def is_sound(piece: bytes) -> bool:
+        nonlocal position, before
+        before = _check(piece, path, position, before)
+        position += len(piece)
+        return True
+
+    return read_while(io, path, SEGMENT_SIZE_BYTES_MAX, is_sound)
 
 
 def check(data: bytes, path: str) -> None:
@@ -159,14 +175,20 @@ def check(data: bytes, path: str) -> None:
     Raises:
         CorruptionError: It has a partial entry, or entries that are not in the order of their markers.
     """
+    _check(data, path, 0, -1)
+
+
+def _check(data: bytes, path: str, position: int, before: int) -> int:
+    """Check the bytes of a file from ``position`` on, where ``before`` is the last marker below it; returns the last marker."""
     if len(data) % ENTRY_SIZE_BYTES:
-        raise CorruptionError(path, len(data), f"{len(data)} bytes are no whole entries of {ENTRY_SIZE_BYTES}")
-    before = -1
+        size_bytes = position + len(data)
+        raise CorruptionError(path, size_bytes, f"{size_bytes} bytes are no whole entries of {ENTRY_SIZE_BYTES}")
     for at, (version, producer_id, first, last, stable) in enumerate(_ENTRY.iter_unpack(data)):
         if version != 0 or producer_id < 0 or not (0 <= first <= last and before < last) or stable < 0:
             numbers = f"version {version}, producer {producer_id}, offsets {first} to {last} after {before}, stable {stable}"
-            raise CorruptionError(path, at * ENTRY_SIZE_BYTES, f"an invalid entry: {numbers}")
+            raise CorruptionError(path, position + at * ENTRY_SIZE_BYTES, f"an invalid entry: {numbers}")
         before = last
+    return before
 
 
 def below(data: bytes, offset: int) -> bytes:

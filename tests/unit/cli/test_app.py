@@ -190,3 +190,12 @@ def test_notes_of_an_error_are_shown(monkeypatch):
     monkeypatch.setattr(Session, "read", fail)
     result = CliRunner().invoke(cli, ["topics", "list"], obj=Session(data_dir_given="/nowhere"))
     assert result.stderr == "logdb: why; what to do\n"
+
+
+@pytest.mark.local
+def test_what_other_tools_call_it(filled):
+    assert filled.out("version") == filled.out("--version")
+    assert filled.out("list") == filled.out("ls") == filled.out("topics", "list")
+    assert filled.out("help", "topics", "create") == filled.out("topics", "create", "--help").replace("Usage: cli", "Usage: cli")
+    assert "topics" in filled.out("help")
+    assert "no such command: cli nope" in filled("help", "nope", code=2).stderr

@@ -110,3 +110,16 @@ def test_kafka_s_configs_of_users(filled, tmp_path):
     assert "wanted is [password=" in alter("--entity-user", "s", "--add-config", "SCRAM-SHA-256=x", code=2).stderr
     for wrong in ("producer_byte_rate=0.5", "producer_byte_rate=inf", "producer_byte_rate=nan", "producer_byte_rate=1e30", "nonsense=1"):
         assert alter("--entity-user", "u", "--add-config", wrong, code=2).stderr
+
+
+@pytest.mark.local
+def test_set_and_get(filled):
+    filled("configs", "set", "one", "retention.ms=1d", "segment.bytes=64MiB")
+    assert filled.json("topics", "describe", "one")[0]["config"] == {"retention.ms": 86_400_000, "segment.bytes": 64 << 20}
+    assert filled.out("configs", "get", "one") == filled.out("configs", "describe", "one")
+
+
+@pytest.mark.local
+@pytest.mark.parametrize("key", ["retention_ms", "log.retention.ms", "Retention.MS", "retention-ms", "retenton.ms"])
+def test_the_key_that_is_meant(filled, key):
+    assert "did you mean retention.ms?" in filled("topics", "alter", "one", "-c", f"{key}=1d", code=2).stderr

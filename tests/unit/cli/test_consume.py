@@ -203,3 +203,31 @@ def records_of(records, count):
         record = next(records)
         found += [] if record is None else [record]
     return found
+
+
+# ---------------------------------------------------------------- places under other names
+
+
+@pytest.mark.parametrize(
+    ("options", "values"),
+    [
+        (["-n", "1"], ["0"]),
+        (["--tail", "2"], ["1", "2"]),
+        (["--since", "2h"], ["2"]),
+        (["--since", "2020-01-02"], ["1", "2"]),
+        (["-o", "2020-01-02"], ["1", "2"]),
+        (["-o", "2020-01-02T00:00:01"], ["2"]),
+    ],
+)
+def test_a_place_is_a_time_or_a_number_of_records(logdb_command, options, values):
+    day_ms = 86_400_000
+    with logdb_command.open() as db:
+        db.create_topic("t")
+        second = 1_577_836_800_000 + day_ms  # 2020-01-02
+        for value, timestamp_ms in ((b"0", second - 1), (b"1", second), (b"2", None)):
+            db.append("t", value, timestamp_ms=timestamp_ms)
+    assert logdb_command.out("consume", "t", *options).split() == values
+
+
+def test_two_places_are_refused(filled):
+    assert "give one of" in filled("consume", "one", "--tail", "1", "--since", "1h", code=2).stderr

@@ -1,3 +1,6 @@
+import os
+import tracemalloc
+
 import pytest
 
 from logdb.cli import dump as module
@@ -219,3 +222,26 @@ def test_producer_files_that_are_damaged(logdb_command, tmp_path, which):
         file.write(b"x")
     assert path in logdb_command("dump", path, code=1).stdout.splitlines()[1]
     assert logdb_command.json_lines("dump", path, "--index-sanity-check", code=1)[0]["kind"] == "damage"
+
+
+# ---------------------------------------------------------------- odd files
+
+
+@pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex", ".txnindex", ".snapshot"])
+def test_a_pipe_is_damage_and_hangs_nothing(logdb_command, tmp_path, suffix):
+    os.mkfifo(tmp_path / f"{0:020d}{suffix}")
+    assert "it is a pipe, not a regular file" in logdb_command("dump", str(tmp_path), code=1).stdout
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex", ".txnindex", ".snapshot"])
+def test_a_sparse_file_takes_no_memory(logdb_command, tmp_path, suffix):
+    path = tmp_path / f"{0:020d}{suffix}"
+    path.touch()
+    os.truncate(path, 8 << 30)
+    (tmp_path / f"{0:020d}.log").touch()
+    tracemalloc.start()
+    try:
+        logdb_command("dump", str(path), code=1)
+        assert tracemalloc.get_traced_memory()[1] < 64 << 20
+    finally:
+        tracemalloc.stop()

@@ -27,7 +27,7 @@ def test_each_tool_says_the_version(tool):
 def test_a_file_that_is_not_there_is_named_alone(logdb_command, tmp_path, name):
     arg, _ = arguments(["kafka-server-start.sh", str(tmp_path / name)])
     said = logdb_command(*arg, kafka=True, code=2).stderr
-    assert f"Error: {tmp_path / name}: {'No such file' if name else 'Is a'} " in said
+    assert f"logdb: {tmp_path / name}: {'No such file' if name else 'Is a'} " in said
     assert "--config" not in said
 
 

@@ -98,9 +98,9 @@ def time_index(*entries):
 
 def test_index_entries_are_absolute(tmp_path):
     path = write(tmp_path, index((2, 0), (5, 4096)) + bytes(80), ".index", f"{1000:020d}")
-    assert offline.read_index(path) == [IndexEntry(1002, 0), IndexEntry(1005, 4096)]
+    assert list(offline.read_index(path)) == [IndexEntry(1002, 0), IndexEntry(1005, 4096)]
     path = write(tmp_path, time_index((9, 2)) + bytes(24), ".timeindex", f"{1000:020d}")
-    assert offline.read_time_index(path) == [TimeIndexEntry(9, 1002)]
+    assert list(offline.read_time_index(path)) == [TimeIndexEntry(9, 1002)]
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_index_entries_are_absolute(tmp_path):
     ],
 )
 def test_sanity(tmp_path, suffix, data, problem):
-    problems = offline.check_sanity(write(tmp_path, data, suffix))
+    problems = list(offline.check_sanity(write(tmp_path, data, suffix)))
     if problem is None:
         assert problems == []
     else:
@@ -127,12 +127,12 @@ def test_sanity(tmp_path, suffix, data, problem):
 def test_index_against_its_log(tmp_path):
     write(tmp_path, LOG)
     path = write(tmp_path, index((1, 0), (2, FIRST), (9, SECOND), (3, SECOND + 1)), ".index")
-    assert offline.check_index(path) == [
+    assert list(offline.check_index(path)) == [
         f"entry 2: index offset 9, log offset 3, at position {SECOND}",
         f"entry 3: no batch begins at its position {SECOND + 1}",
     ]
     path = write(tmp_path, time_index((BASE_TIMESTAMP, 1), (BASE_TIMESTAMP + 1, 3), (BASE_TIMESTAMP, 4)), ".timeindex")
-    assert offline.check_index(path) == [
+    assert list(offline.check_index(path)) == [
         f"entry 1: index timestamp {BASE_TIMESTAMP + 1}, log timestamp {BASE_TIMESTAMP}, at offset 3",
         "entry 2: no batch holds its offset 4",
     ]

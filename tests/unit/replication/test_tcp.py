@@ -142,6 +142,8 @@ def test_a_stranger_costs_a_hello_and_no_more(caplog):
             run(one, two, until=lambda: one._outgoing)
         for sock in strangers:
             sock.close()
+    told = [record for record in caplog.records if record.getMessage().startswith("a connection to this voter")]
+    assert len([record for record in told if record.levelname == "WARNING"]) == tcp.REFUSAL_LINE_COUNT_MAX
 
 
 def test_a_replayed_frame_ends_the_connection():

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 
 from logdb.codec import Status
-from logdb.disk import exists, read_file
+from logdb.disk import File, exists, read_file
 from logdb.errors import CorruptionError, UnsupportedFormat
 from logdb.io import IO
 from logdb.log import epochs as epochs_file
@@ -19,9 +19,9 @@ from logdb.log.producer_snapshot import Snapshot
 from logdb.log.recovery_point import NOWHERE, Point
 from logdb.log.sealed import sidecar_path, sidecar_paths, unnamed_sidecars
 from logdb.meta import LogEntry, SegmentEntry, TopicEntry
-from logdb.model import OFFSET_MAX, SEGMENT_SIZE_BYTES_MAX, LogConfig
+from logdb.model import OFFSET_MAX, LogConfig
 from logdb.segment import transaction_index
-from logdb.segment.segment import CLEANED, segment_path
+from logdb.segment.segment import CLEANED, INDEX_ENTRY_SIZE, TIME_INDEX_ENTRY_SIZE, read_index, segment_path
 from logdb.store import topic_file
 from logdb.store.check.producer_check import ProducerWalk, was_compacted, wrong_index, wrong_snapshot
 from logdb.store.check.report import Report
@@ -120,8 +120,31 @@ class PartitionCheck:
 
     def _read(self, name: str, size_bytes_max: int) -> bytes | None:
         """All of a small file, which counts as checked; None where it is missing."""
+        return self._taken(name, lambda path: read_file(self._io, path, size_bytes_max))
+
+    def _read_index(self, name: str, entry_size_bytes: int, log_size_bytes: int) -> bytes:
+        data = self._taken(name, lambda path: read_index(self._io, path, entry_size_bytes, log_size_bytes)) or b""
+        path = self._path(name)
+        if (size_bytes := self._size_bytes(path)) > len(data) and not self._has_writer:
+            reason = f"{size_bytes} bytes, of which {len(data)} can be entries of a log of {log_size_bytes} bytes"
+            if self._closed:
+                self._wrong(path, len(data), "damaged", reason)
+            else:
+                self._report.notes.append(f"{path}: {reason}; the next opening cuts it")
+        return data
+
+    def _taken(self, name: str, read: Callable[[str], bytes]) -> bytes | None:
+        """What ``read`` makes of a file, which counts as checked; None where it is missing.  One that it cannot read is reported."""
         try:
-            data = read_file(self._io, self._path(name), size_bytes_max)
+            return self._taken_or_raise(name, read)
+        except CorruptionError as error:
+            self._wrong(error.path, error.position, "damaged", error.reason)
+            return b""
+
+    def _taken_or_raise(self, name: str, read: Callable[[str], bytes]) -> bytes | None:
+        """As ``_taken``; raises CorruptionError instead of a report."""
+        try:
+            data = read(self._path(name))
         except FileNotFoundError:
             return None
         self._report.file_count += 1
@@ -179,7 +202,7 @@ class PartitionCheck:
     def _check_epochs(self) -> bool:
         """Check the leader epoch checkpoint; whether it can be read."""
         path = self._path(epochs_file.FILE_NAME)
-        data = self._read(epochs_file.FILE_NAME, SEGMENT_SIZE_BYTES_MAX)
+        data = self._read(epochs_file.FILE_NAME, epochs_file.SIZE_BYTES_MAX)
         if data is None:
             if self._point.offset > self._entry.start_offset or (self._closed and self._entry.leader_epoch):
                 self._wrong(path, -1, "missing", "the leader epochs of records cannot be checked")
@@ -300,10 +323,19 @@ class PartitionCheck:
             "the next opening cuts them"
         )
 
+    def _size_bytes(self, path: str) -> int:
+        """The size of a file; 0 where it is missing or is not a regular file, which its reader reports."""
+        try:
+            with File(self._io, path, os.O_RDONLY) as file:
+                return file.size_bytes()
+        except (FileNotFoundError, CorruptionError):
+            return 0
+
     def _walk(self, base: int, limit: int, strict_below: int) -> SegmentWalk | None:
         """Walk one segment and report its flaws; None if its file is missing."""
         path = self._segment_path(base)
         index, time_index = (os.path.basename(self._segment_path(base, suffix)) for suffix in (".index", ".timeindex"))
+        size_bytes = self._size_bytes(path)
         walk = SegmentWalk(
             self._io,
             path,
@@ -313,8 +345,8 @@ class PartitionCheck:
             strict_below=strict_below,
             reserve_allowed=strict_below < OFFSET_MAX,
             boundary=self._point.offset,
-            index=self._read(index, SEGMENT_SIZE_BYTES_MAX) or b"",
-            time_index=self._read(time_index, SEGMENT_SIZE_BYTES_MAX) or b"",
+            index=self._read_index(index, INDEX_ENTRY_SIZE, size_bytes),
+            time_index=self._read_index(time_index, TIME_INDEX_ENTRY_SIZE, size_bytes),
             index_interval_bytes=self._config.index_interval_bytes,
             progress=lambda size_bytes: self._tell(path, size_bytes),
             visit=self._producers.visit,
@@ -324,6 +356,9 @@ class PartitionCheck:
             walk.run()
         except FileNotFoundError:
             self._wrong(path, -1, "missing", f"the segment of the offsets [{base}, {'…' if limit == OFFSET_MAX else limit})")
+            return None
+        except CorruptionError as error:
+            self._wrong(path, error.position, "damaged", error.reason)
             return None
         self._report.file_count += 1
         self._report.size_bytes += walk.size_bytes
@@ -376,17 +411,18 @@ class PartitionCheck:
     def _check_transactions(self, walk: SegmentWalk, named: SegmentEntry | None) -> None:
         """Check the index of aborted transactions against the catalogue and against the log."""
         path = self._segment_path(walk.base_offset, transaction_index.SUFFIX)
-        data = self._read(os.path.basename(path), SEGMENT_SIZE_BYTES_MAX)
-        if walk.flaws:
-            return  # the flaws leave its right content unknown
         try:
-            transaction_index.check(data or b"", path)
+            data = self._taken_or_raise(os.path.basename(path), lambda path: transaction_index.read(self._io, path))
         except CorruptionError as error:
+            if walk.flaws:
+                return
             if named is None and not self._closed:  # a crash may have interrupted its writing
                 self._report.notes.append(f"{path}: {error.reason}; the next opening rebuilds it")
             else:
                 self._wrong(path, error.position, "damaged", error.reason)
             return
+        if walk.flaws:
+            return  # the flaws leave its right content unknown
         try:
             if named is not None:
                 noted = named.aborted_count, named.aborted_crc
@@ -420,9 +456,9 @@ class PartitionCheck:
             )
         for offset in producer_snapshot.offsets(names):
             path = producer_snapshot.snapshot_path(self._directory, offset)
-            data = self._read(os.path.basename(path), SEGMENT_SIZE_BYTES_MAX)
+            data = self._taken(os.path.basename(path), lambda path: producer_snapshot.read(self._io, path))
             try:
-                if data is not None and offset != counts:
+                if data and offset != counts:
                     producer_snapshot.decode(data, path)
             except CorruptionError as error:
                 self._wrong(path, error.position, "damaged", error.reason)

@@ -19,7 +19,7 @@ from logdb.log.appending import GROUP_SIZE_BYTES
 from logdb.log.epochs import LeaderEpochs
 from logdb.log.recovery_point import NOWHERE, Point
 from logdb.meta import LogEntry, SegmentEntry
-from logdb.model import OFFSET_MAX, LogConfig
+from logdb.model import OFFSET_MAX, Buffer, LogConfig
 from logdb.segment import transaction_index
 from logdb.segment.segment import segment_path
 from logdb.store import topic_file
@@ -333,8 +333,15 @@ class PartitionRepair:
         walk.scanner.close_time_index()
         for suffix, data in ((".index", walk.scanner.index), (".timeindex", walk.scanner.time_index)):
             path = segment_path(self._directory, planned.base_offset, suffix)
-            if not exists(self._io, path) or read_file(self._io, path, len(data) + 1) != data:
+            if not self._holds(path, data):
                 replace_file(self._io, path, bytes(data))
+
+    def _holds(self, path: str, data: Buffer) -> bool:
+        """Whether a file has exactly this content."""
+        try:
+            return read_file(self._io, path, len(data) + 1) == data
+        except (FileNotFoundError, CorruptionError):
+            return False
 
     def _walk_producers(self, walks: list[SegmentWalk], offset: int) -> ProducerWalk:
         """The producers at ``offset`` and at the end, from the repaired log."""

@@ -19,6 +19,7 @@ from logdb_replication.controller.listener import Listener
 from logdb_replication.controller.messages import Describe, Described, Heard, Heartbeat, Propose, Proposed, Watch, Watched, encode
 from logdb_replication.raft.errors import NotQuorumLeader, PeerRefused
 from logdb_replication.raft.frames import FrameWriter, Keys
+from logdb_replication.raft.tcp import REFUSAL_LINE_COUNT_MAX
 from support.waiting import until
 
 SECRET = b"s" * 32
@@ -160,6 +161,14 @@ def test_a_flood_of_strangers_costs_little_and_keeps_no_broker_out(door):
     assert ended(strangers[0])
     for sock in strangers:
         sock.close()
+
+
+def test_refusals_of_strangers_are_counted_not_written(door, caplog):
+    for _ in range(3 * REFUSAL_LINE_COUNT_MAX):
+        with pytest.raises((OSError, PeerRefused)):
+            door.connection(secret=b"x" * 32)
+    lines = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert len(lines) == REFUSAL_LINE_COUNT_MAX
 
 
 def test_a_stranger_that_says_nothing_is_closed_in_time(door, monkeypatch):

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -536,3 +537,84 @@ def test_copies_are_made_without_users_and_acls(path, tmp_path):
     logdb.restore(tmp_path / "backup", tmp_path / "restored")
     for copy in ("snapshot", "restored"):
         assert not [name for name in os.listdir(tmp_path / copy) if name.startswith("security")]
+
+
+# ---------------------------------------------------------------- odd files
+
+
+@pytest.fixture(scope="module")
+def with_every_file(tmp_path_factory) -> Path:
+    """A closed database with a file of each kind: indexes, an index of aborted transactions, a snapshot of producers."""
+    path = tmp_path_factory.mktemp("odd") / "db"
+    with logdb.open(path) as db:
+        db.create_topic("t", config={"segment.bytes": 1_000_000})
+        with db.producer(transactional_id="x") as producer:
+            for _ in range(2):
+                producer.begin_transaction()
+                producer.send("t", bytes(100_000)).result()
+                producer.abort_transaction()
+        for _ in range(12):
+            db.log("t").append(bytes(100_000))
+            db.log("t").flush()
+    secure(path)
+    return path
+
+
+ODD = [".log", ".index", ".timeindex", ".txnindex", ".snapshot", "topic.json", "recovery-point", "leader-epoch-checkpoint", "LOCK"]
+ODD += ["data.mdb", "security.json"]
+
+
+def outcome(path: Path, file: Path) -> str:
+    """What verify says of the file: as a problem, or as its error."""
+    try:
+        return " ".join(f"{problem.path} {problem.reason}" for problem in logdb.verify(path).problems)
+    except logdb.LogdbError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("kind", ODD)
+def test_a_pipe_is_reported_and_hangs_nothing(with_every_file, tmp_path, kind):
+    path = tmp_path / "db"
+    shutil.copytree(with_every_file, path)
+    odd = next(file for file in files(path) if file.name.endswith(kind))
+    odd.unlink()
+    os.mkfifo(odd)
+    assert "a pipe, not a regular file" in outcome(path, odd)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in ODD if kind not in (".log", "data.mdb")])
+def test_a_sparse_file_takes_no_memory(with_every_file, tmp_path, kind):
+    path = tmp_path / "db"
+    shutil.copytree(with_every_file, path)
+    odd = next(file for file in files(path) if file.name.endswith(kind))
+    os.truncate(odd, 8 << 30)
+    tracemalloc.start()
+    try:
+        said = outcome(path, odd)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert str(odd) in said
+    assert peak < 256 << 20
+
+
+@pytest.mark.parametrize("kind", [".index", ".timeindex", "topic.json", "leader-epoch-checkpoint"])
+@pytest.mark.parametrize("is_pipe", [True, False])
+def test_an_odd_file_is_read_past_and_repaired(with_every_file, tmp_path, kind, is_pipe):
+    path = tmp_path / "db"
+    shutil.copytree(with_every_file, path)
+    odd = next(file for file in sorted(files(path)) if file.parent.name == "t-0" and file.name.endswith(kind))
+    if is_pipe:
+        odd.unlink()
+        os.mkfifo(odd)
+    else:
+        os.truncate(odd, 8 << 30)
+    tracemalloc.start()
+    try:
+        with logdb.open(path, mode="r") as db:
+            assert sum(1 for _ in db.log("t").read(0)) == 14
+        assert any(str(odd) in action for action in logdb.repair(path, execute=True).actions)
+        assert tracemalloc.get_traced_memory()[1] < 256 << 20
+    finally:
+        tracemalloc.stop()
+    assert logdb.verify(path).ok

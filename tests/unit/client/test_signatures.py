@@ -1,0 +1,43 @@
+"""Overloads and documentation name exactly the options that run, with the defaults that run."""
+
+import inspect
+from typing import get_overloads
+
+import pytest
+
+import logdb
+import logdb.aio
+from logdb.client import local, opening
+from logdb.client.database import Database
+from logdb.client.producer.producer import Producer, ProducerOptions
+from logdb_http_api import remote
+
+
+def options(function) -> dict[str, object]:
+    return {p.name: p.default for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY}
+
+
+def test_the_overloads_of_open_have_the_options_that_run():
+    of_directory, of_urls = get_overloads(opening.open_database)
+    assert options(of_directory) == options(local.open_database)
+    assert options(of_urls) == options(remote.open_urls)
+
+
+@pytest.mark.parametrize("function", [logdb.open, logdb.aio.open])
+def test_help_of_open_shows_every_option(function):
+    shown = inspect.signature(function)
+    assert list(shown.parameters)[1:] == list(options(local.open_database) | options(remote.open_urls))
+    assert "batch_size: int = 16384 | 262144, linger_ms: int = 5" in str(shown)
+    assert all(f" {name}" in function.__doc__ for name in shown.parameters)
+
+
+def test_the_options_of_a_producer():
+    taken = options(Producer.__init__)
+    own = taken.keys() - {"io", "clock", "on_close", "transactional_id", "transaction_timeout_ms"}
+    assert ProducerOptions.__annotations__.keys() == own
+    described = Database.producer.__doc__
+    for name in own:
+        default = {"'all'": '"all"'}.get(repr(taken[name]), repr(taken[name]))
+        assert f"{name}={default}" in described
+    for one in get_overloads(Database.producer):
+        assert options(one).keys() <= taken.keys()
