@@ -105,6 +105,11 @@ class Exchange(Generic[R]):
         return max(time.monotonic() + self._patience_s, self._connections.connect_until)
 
     @property
+    def was_sent(self) -> bool:
+        """Whether a server may have carried the request out."""
+        return self._sent or self.repeated
+
+    @property
     def may_be_followed(self) -> bool:
         """Whether a request that is sent behind this one arrives behind it."""
         return self._failure is None and self._connection is not None and self._connection.pipelines

@@ -10,7 +10,14 @@ from typing import NamedTuple
 
 from logdb.client.batches import BATCHES_MAX
 from logdb.codec import convert
-from logdb.errors import LogdbError, UnexpectedOffset
+from logdb.errors import (
+    CommitTimeout,
+    InvalidAnswer,
+    LogdbError,
+    NotEnoughReplicasAfterAppend,
+    ServerUnavailable,
+    UnexpectedOffset,
+)
 from logdb.model import COMPRESSION_TYPES, Buffer, Durability, LogConfig, ProducerIdAndEpoch, TopicPartition
 from logdb_http_api.remote.batch_requests import Appended, ProduceRequest
 from logdb_http_api.remote.connections import Connections
@@ -96,6 +103,7 @@ class Upload:
         self._under_way: deque[UnderWay] = deque()
         self._memory = memory
         self.offsets: range | None = None
+        self._is_unknown = False  # whether the log has the batches of the request that failed
 
     def add(self, batches: memoryview, record_count: int) -> None:
         """Send batches that were just built, in as many requests as needed."""
@@ -143,6 +151,9 @@ class Upload:
         except UnexpectedOffset:
             self._under_way.popleft()  # the log has no unacknowledged batch of it
             raise
+        except (ServerUnavailable, CommitTimeout, NotEnoughReplicasAfterAppend, InvalidAnswer):
+            self._is_unknown = exchange.was_sent
+            raise
         self._identity.advance(record_count)
         self.offsets = range(said.base_offset if self.offsets is None else self.offsets.start, said.next_offset)
         self._under_way.popleft()
@@ -152,7 +163,8 @@ class Upload:
         kept = error.offsets  # of the request that failed
         if self.offsets is not None:
             error.offsets = range(self.offsets.start, self.offsets.stop if kept is None else kept.stop)
-        error.retriable = error.retriable and error.offsets is None  # a retry is another call: its records get new sequences
+        if error.offsets is not None or self._is_unknown:
+            error.retriable = False  # a retry is another call: its records get new sequences
         if self.offsets is not None:
             error.add_note(f"the first {len(self.offsets)} records of the call were appended: they have the offsets {self.offsets}")
 

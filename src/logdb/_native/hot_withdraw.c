@@ -129,12 +129,14 @@ int builder_withdraw(builder *b, int64_t first, int64_t next)
         return -1;
     int result = writer_enter(b, true);
     if (result > 0) {
-        result = b->written_offset > first ? 0 : withdraw_call(b, first, next);
+        result = withdraw_call(b, first, next);
         if (result > 0) {
             if (b->count > 0)
                 builder_close_batch(b);
             if (b->open != NULL)
                 open_enqueue(b);
+            if (first < b->written_offset)
+                first = b->written_offset;
             const withdrawn w = {first, next, b->head != NULL && builder_next_offset(b) == next};
             queue_without(b, &w);
         }

@@ -1,5 +1,7 @@
 """The audit log: a line for each denied request, each failed authentication, and each change of users, tokens, ACLs and quotas.
 
+A change of a topic's configs that decide which records are deleted is a line, too.
+
 At most ``LINE_COUNT_MAX`` refusals are written in a second; every change is.  No payload, password or token reaches this module.
 
     logdb.audit: principal=User:eve host=10.0.0.7 operation=Write resource=Topic:'orders' allowed=no

@@ -40,7 +40,8 @@ def rebuild(body: object) -> LogdbError | None:
     fields, notes = body.get("fields"), body.get("notes")
     if isinstance(fields, dict):
         vars(error).update({name: _tupled(value) for name, value in fields.items() if _is_field(kind, name)})
-        error.retriable = error.retriable and fields.get("retriable") is not False
+        if fields.get("retriable") is False:
+            error.retriable = False
         match fields.get("offsets"):
             case [int(first), int(stop)]:
                 error.offsets = range(first, stop)

@@ -146,7 +146,7 @@ class Session(Protocol):
         self, topic: str | None = None, *, dry_run: bool = False, config: Mapping[str, object] | None = None
     ) -> list[ExpiredRecords]:
         """See ``Database.enforce_retention``."""
-        return self.submit(requests.topics.EnforceRetention(topic, dry_run, config))
+        return self.submit(requests.topics.EnforceRetention(topic, dry_run, cast("topics.Config | None", config)))
 
     def compact(self, topic: str, partition: int | None = None) -> None:
         """See ``Database.compact``."""

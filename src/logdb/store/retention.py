@@ -274,8 +274,8 @@ class Retention:
         offset = end if before_offset == -1 else before_offset
         if not start <= offset <= end:
             raise OffsetOutOfRange(topic, partition, offset, start, end)
-        if offset > log.view.flushed.offset:
-            log.flush()  # after a power cut the log must not end before its start
+        if offset > log.view.flushed.offset or log.read_only_reason is not None:
+            log.flush()  # after a power cut the log must not end before its start; raises ReadOnly
         log.roll(offset)
         if not self._host.begin_at(log, offset):
             raise OffsetOutOfRange(topic, partition, offset, log.start_offset, log.high_watermark)  # truncated meanwhile

@@ -154,7 +154,7 @@ def test_configs_that_delete_records_are_audited(opened, broker, monkeypatch, ca
         session.alter_configs("orders", {}, replace=True)
         session.alter_configs("orders", {"cleanup.policy": ListChange(("compact",))})
     assert [message.split(" change=")[1] for message in caplog.messages] == [
-        "alter_configs of='orders: retention.bytes=0; deletes records of partition 0 before 5'",
+        "alter_configs of='orders: retention.bytes=0; deletes records of partition 0 before 1'",
         "alter_configs of='orders: retention.bytes=default'",
         "alter_configs of='orders: cleanup.policy=+compact'",
     ]
