@@ -20,6 +20,7 @@ CONTRACT ?= ../shared/contract
 unexport PYTHONDONTWRITEBYTECODE
 
 BIN   := .venv/bin
+PARALLEL := -n auto --dist loadgroup
 # Java's, JavaScript's and Go's programs on three brokers: the most telling ones, and the others
 FOREIGN_ON_THREE := $(addprefix tests/integration/kafka/,test_connect.py test_java_tools.py test_javascript_and_go.py)
 MORE_ON_THREE := $(addprefix tests/integration/kafka/,test_mirror_maker.py test_quick_start.py test_streams.py)

@@ -102,7 +102,7 @@ def test_opened_for_writing(stop, file, request, tmp_path):
 @pytest.mark.parametrize("file", [index_of, snapshot_of])
 @pytest.mark.parametrize("stop", ["closed", "killed"])
 def test_the_next_close_puts_it_right(stop, file, request, tmp_path):
-    for there, where in flips(request.getfixturevalue(stop), tmp_path / "db", file, 9):
+    for there, where in flips(request.getfixturevalue(stop), tmp_path / "db", file, 13):
         assert read(there, "a") == WANTED, where
         assert logdb.verify(there).ok, where
         assert read(there, "r") == WANTED == read(there, "a"), where
@@ -111,20 +111,20 @@ def test_the_next_close_puts_it_right(stop, file, request, tmp_path):
 @pytest.mark.parametrize("file", [index_of, snapshot_of])
 @pytest.mark.parametrize("stop", ["closed", "killed", "frozen"])
 def test_read_beside_a_writer_or_in_a_snapshot(stop, file, request, tmp_path):
-    for there, where in flips(request.getfixturevalue(stop), tmp_path / "db", file, 2):
+    for there, where in flips(request.getfixturevalue(stop), tmp_path / "db", file, 7):
         assert read(there, "r") == WANTED, where
 
 
 @pytest.mark.parametrize("file", [index_of, snapshot_of])
 @pytest.mark.parametrize("stop", ["closed", "frozen"])
 def test_verify_says_it(stop, file, request, tmp_path):
-    for there, where in flips(request.getfixturevalue(stop), tmp_path / "db", file, 2):
+    for there, where in flips(request.getfixturevalue(stop), tmp_path / "db", file, 7):
         assert str(file(there)) in {problem.path for problem in logdb.verify(there).problems}, where
 
 
 def test_repair_mends_it(closed, tmp_path):
     for file in (index_of, snapshot_of):
-        for there, where in flips(closed, tmp_path / "db", file, 9):
+        for there, where in flips(closed, tmp_path / "db", file, 13):
             assert logdb.repair(there, execute=True).actions, where
             assert logdb.verify(there).ok, where
             with open_bare(there) as db:
@@ -133,7 +133,7 @@ def test_repair_mends_it(closed, tmp_path):
 
 @pytest.mark.parametrize("stop", ["closed", "killed"])
 def test_sealed_at_a_roll_and_compacted(stop, request, tmp_path):
-    for there, where in flips(request.getfixturevalue(stop), tmp_path / "db", index_of, 9):
+    for there, where in flips(request.getfixturevalue(stop), tmp_path / "db", index_of, 13):
         with open_bare(there) as db:
             log = db.log("t")
             assert log.roll()
@@ -146,7 +146,7 @@ def test_sealed_at_a_roll_and_compacted(stop, request, tmp_path):
 
 
 def test_backed_up_and_restored(killed, tmp_path):
-    for there, where in flips(killed, tmp_path / "db", index_of, 11):
+    for there, where in flips(killed, tmp_path / "db", index_of, 17):
         with open_bare(there) as db:
             db.backup(tmp_path / "backup")
             db.snapshot(tmp_path / "frozen")

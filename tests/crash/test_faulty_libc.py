@@ -5,7 +5,7 @@ the process met named errors alone, nothing hung, and nothing was acknowledged a
 What passes goes on as before, without an opening anew.  What the library under the processes does not see, its source says:
 faulty_libc.c.
 
-``make test`` does a part, the same each time, spread over all kinds of calls and files.  ``make fault SECONDS=…`` does as much
+``make check`` does a part, the same each time, spread over all kinds of calls and files.  ``make fault SECONDS=…`` does as much
 as there is time for, by another seed each time.
 """
 

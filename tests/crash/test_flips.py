@@ -1,7 +1,7 @@
 """Flip each byte of a small database in turn: ``verify`` reports it, and no reader is served anything but the truth.
 
 Then damage of every kind, several at once: ``repair`` makes it whole, and invents nothing.
-``make test`` flips a sample of the bytes, ``LOGDB_TEST_SCALE=5`` five times as many, and 50 every one (half an hour).
+``make check`` flips a sample of the bytes, ``LOGDB_TEST_SCALE=5`` five times as many, and 50 every one (half an hour).
 """
 
 import os
