@@ -1,5 +1,6 @@
 """``logdb spark run``: runs a program with a Spark session, and shortens Spark's errors to a sentence."""
 
+import logging
 import os
 import re
 import runpy
@@ -45,7 +46,7 @@ def run(program: str, arguments: Sequence[str] = (), *, master: str | None = Non
     spark = session(master, app_name=os.path.basename(program), config={"spark.log.level": "ERROR"} | dict(config or {}))
     _say(f"Spark {spark.version} runs on {spark.conf.get('spark.master')} after {time.monotonic() - began:.0f} s; running {program}")
     try:
-        with _as_main(program, arguments), _progress(spark):
+        with _as_main(program, arguments), _quiet_interrupts(), _progress(spark):
             runpy.run_path(program, run_name="__main__")
     except PySparkException as error:
         return f"{_line_of(program, error.__traceback__)}: {_sentence(str(error))}"
@@ -62,6 +63,20 @@ def _say(text: str) -> None:
     with suppress(OSError):  # nobody reads it any more
         sys.stderr.write(f"{text}\n")
         sys.stderr.flush()
+
+
+@contextmanager
+def _quiet_interrupts() -> Iterator[None]:
+    """Without the stack that py4j logs when Ctrl-C or SIGTERM ends a call of the JVM: the command ends by it, as it is meant to."""
+
+    def is_shown(record: logging.LogRecord) -> bool:
+        return not (record.exc_info and record.exc_info[0] is not None and issubclass(record.exc_info[0], KeyboardInterrupt))
+
+    logging.root.addFilter(is_shown)
+    try:
+        yield
+    finally:
+        logging.root.removeFilter(is_shown)
 
 
 @contextmanager
