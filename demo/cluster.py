@@ -40,15 +40,33 @@ class Nodes:
         self._processes: dict[int, subprocess.Popen[str]] = {}
 
     def start(self, *numbers: int) -> None:
-        """Start nodes; returns when they serve."""
+        """Start nodes; returns when they serve.  Ends the program, with the node's own words, if one does not."""
         for number in numbers:
             directory = os.path.join(self.path, f"node-{number}")
             command = [*LOGDB, "serve", os.path.join(directory, "data"), "--cluster", os.path.join(directory, "cluster.toml")]
-            self._processes[number] = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+            with open(self._log_path(number), "a") as log:
+                self._processes[number] = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
         for number in numbers:
             output = self._processes[number].stdout
             assert output is not None
-            assert output.readline().strip() == self.urls[number - 1], f"node {number} did not start"
+            url = output.readline().strip()
+            if url != self.urls[number - 1]:
+                reason = (
+                    f"it serves at {url}, not at {self.urls[number - 1]}: --path has nodes with other ports"
+                    if url
+                    else self._last_words(number)
+                )
+                sys.exit(f"node {number} did not start: {reason}")
+
+    def _log_path(self, number: int) -> str:
+        return os.path.join(self.path, f"node-{number}", "log")
+
+    def _last_words(self, number: int) -> str:
+        """What a node that has ended said last."""
+        self._processes[number].wait()
+        with open(self._log_path(number)) as log:
+            lines = log.read().strip().splitlines()
+        return lines[-1] if lines else f"it ended with code {self._processes[number].returncode}"
 
     def kill(self, number: int) -> None:
         process = self._processes.pop(number)
@@ -66,7 +84,9 @@ LOGDB = [sys.executable, "-m", "logdb.cli"]
 
 
 def run_logdb(*words: str) -> None:
-    subprocess.run([*LOGDB, *words], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    done = subprocess.run([*LOGDB, *words], check=False, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"logdb {' '.join(words)}: {done.stderr.strip()}")
 
 
 @contextlib.contextmanager
@@ -145,7 +165,7 @@ def kill_leaders(nodes: Nodes, count: int) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--path", help="keep the nodes there (default: a scratch directory)")
-    parser.add_argument("--ports", default="8081,8082,8083", help="of the three HTTP doors")
+    parser.add_argument("--ports", default="8081,8082,8083", help="of the three HTTP listeners; each must be free")
     parser.add_argument("--kills", type=int, default=3, help="how often the leader is killed")
     parser.add_argument("--serve", action="store_true", help="run the nodes until Ctrl-C")
     options = parser.parse_args(arguments)

@@ -1,16 +1,24 @@
 """``logdb spark run``: runs a program with a Spark session, and shortens Spark's errors to a sentence."""
 
+import logging
 import os
 import re
 import runpy
 import sys
+import threading
+import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from logdb_spark_source.launch import session
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_PROGRESS_S = 10.0
 _OURS = re.compile(r"^(?:pyspark\.errors\.[\w.]+: )?logdb[\w.]*\.(\w+): (.+)$", re.MULTILINE)  # the last line of a traceback
 
 
@@ -33,15 +41,68 @@ def run(program: str, arguments: Sequence[str] = (), *, master: str | None = Non
     """
     from pyspark.errors import PySparkException
 
+    began = time.monotonic()
+    _say("starting Spark, which takes up to a minute")
     spark = session(master, app_name=os.path.basename(program), config={"spark.log.level": "ERROR"} | dict(config or {}))
+    _say(f"Spark {spark.version} runs on {spark.conf.get('spark.master')} after {time.monotonic() - began:.0f} s; running {program}")
     try:
-        with _as_main(program, arguments):
+        with _as_main(program, arguments), _quiet_interrupts(), _progress(spark):
             runpy.run_path(program, run_name="__main__")
     except PySparkException as error:
         return f"{_line_of(program, error.__traceback__)}: {_sentence(str(error))}"
     finally:
+        for query in spark.streams.active:
+            query.stop()
         spark.stop()
+    _say(f"{program} ended after {time.monotonic() - began:.0f} s")
     return None
+
+
+def _say(text: str) -> None:
+    """Tell the user on stderr; stdout is the program's."""
+    with suppress(OSError):  # nobody reads it any more
+        sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()
+
+
+@contextmanager
+def _quiet_interrupts() -> Iterator[None]:
+    """Without the stack that py4j logs when Ctrl-C or SIGTERM ends a call of the JVM: the command ends by it, as it is meant to."""
+
+    def is_shown(record: logging.LogRecord) -> bool:
+        return not (record.exc_info and record.exc_info[0] is not None and issubclass(record.exc_info[0], KeyboardInterrupt))
+
+    logging.root.addFilter(is_shown)
+    try:
+        yield
+    finally:
+        logging.root.removeFilter(is_shown)
+
+
+@contextmanager
+def _progress(spark: "SparkSession") -> Iterator[None]:
+    """Tell of the first batch with rows of each stream, and then of one every ``_PROGRESS_S``."""
+    told: dict[str, float] = {}
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(1.0):
+            with suppress(Exception):  # the program may stop Spark; this only looks
+                for query in spark.streams.active:
+                    last, now = query.lastProgress, time.monotonic()
+                    if now - told.get(query.id, -_PROGRESS_S) >= _PROGRESS_S:
+                        told[query.id] = now
+                        rows = 0 if last is None else last.numInputRows
+                        at = "its first batch" if last is None else f"batch {last.batchId}, {rows} rows"
+                        _say(f"stream {query.name or query.id}: {at}")
+
+    thread = threading.Thread(target=watch, name="logdb-spark-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 @contextmanager

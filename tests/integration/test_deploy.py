@@ -1,11 +1,12 @@
 """What lies in deploy/: the unit as systemd reads it, the Dockerfile by what matters, the health check against a server."""
 
+import contextlib
 import json
-import os
 import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from click.testing import CliRunner
 
 from logdb.cli.app import cli
 from logdb.cli.settings import SETTINGS, variable_of
-from support.serving import served
+from support.ports import free_port
 from support.tools import needs
 
 ROOT = Path(__file__).parents[2]
@@ -80,20 +81,27 @@ def test_the_server_is_not_root(instructions):
     given = dict(last_stage(instructions))
     assert given["USER"] not in ("root", "0")
     assert "RUN" not in names[names.index("USER") :]
-    assert (given["VOLUME"], given["EXPOSE"], given["STOPSIGNAL"]) == ("/data", "8080", "SIGTERM")
+    assert (given["VOLUME"], given["EXPOSE"], given["STOPSIGNAL"]) == ("/data", "8080 9092", "SIGTERM")
 
 
 def test_the_server_gets_its_signals_and_its_settings(instructions):
     given = dict(last_stage(instructions))
-    assert json.loads(given["ENTRYPOINT"]) + json.loads(given["CMD"]) == ["logdb", "serve"], "as a list: no shell stands before it"
+    command = json.loads(given["ENTRYPOINT"]) + json.loads(given["CMD"])
+    assert command == ["logdb", "serve", "--http", "0.0.0.0:8080"], "as a list: no shell stands before it"
     variables = dict(pair.split("=", 1) for pair in given["ENV"].split())
     assert {name for name in variables if name.startswith("LOGDB_")} <= {variable_of(name) for name in SETTINGS}
-    assert variables["LOGDB_HTTP"].endswith(":8080")
+    assert not {"LOGDB_HTTP", "LOGDB_KAFKA"} & variables.keys(), "a node of a cluster refuses them"
+
+
+def test_the_image_has_what_a_node_of_a_cluster_needs(instructions):
+    (extras,) = (re.search(r"'\.\[(.*)\]'", rest) for name, rest in instructions if name == "RUN" and "pip install" in rest)
+    assert {"cli", "codecs", "http", "cluster"} <= set(extras[1].split(","))
 
 
 def test_others_are_let_in_only_when_somebody_says_so(instructions, tmp_path):
     variables = dict(pair.split("=", 1) for pair in dict(last_stage(instructions))["ENV"].split())
-    refused = CliRunner().invoke(cli, ["serve"], env={**variables, "LOGDB_DATA_DIR": str(tmp_path / "db")})
+    command = json.loads(dict(last_stage(instructions))["CMD"])
+    refused = CliRunner().invoke(cli, command, env={**variables, "LOGDB_DATA_DIR": str(tmp_path / "db")})
     assert refused.exit_code == 2
     assert "0.0.0.0:8080" in refused.stderr
 
@@ -112,17 +120,45 @@ def test_nothing_that_the_package_is_built_of_is_ignored():
     assert {*sources, "pyproject.toml", "setup.py", project["project"]["readme"], *project["project"]["license-files"]} <= kept
 
 
+def check(pid: int) -> tuple[int, str]:
+    done = subprocess.run([sys.executable, str(DEPLOY / "healthy.py"), str(pid)], capture_output=True, text=True, timeout=60)
+    return done.returncode, done.stderr
+
+
+@contextlib.contextmanager
+def serving(*words: str) -> Iterator[int]:
+    """The process id of a server that serves."""
+    with subprocess.Popen([sys.executable, "-m", "logdb.cli", "serve", *words], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline()
+            yield process.pid
+        finally:
+            process.terminate()
+
+
 @pytest.mark.parametrize("tls", [False, True])
-def test_the_health_check(tmp_path, tls):
-    options = {}
-    if tls:
-        trustme.CA().issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "cert.pem"))
-        options = {"tls_cert": str(tmp_path / "cert.pem")}
+@pytest.mark.parametrize("listeners", [("--http",), ("--kafka",), ("--http", "--kafka")])
+def test_the_health_check_asks_what_is_served(tmp_path, tls, listeners):
+    trustme.CA().issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "cert.pem"))
+    options = ("--tls-cert", str(tmp_path / "cert.pem")) if tls else ()
+    with serving(str(tmp_path / "db"), *(word for name in listeners for word in (name, "127.0.0.1:0")), *options) as pid:
+        assert check(pid) == (0, "")
+    code, reason = check(pid)  # it has ended
+    assert (code, "No such file" in reason) == (1, True)
 
-    def check(url):
-        env = {**os.environ, "LOGDB_HTTP": url.partition("//")[2], "LOGDB_TLS_CERT": options.get("tls_cert", "")}
-        return subprocess.run([sys.executable, str(DEPLOY / "healthy.py")], env=env, capture_output=True, timeout=60).returncode
 
-    with served(tmp_path / "db", **options) as server:
-        assert check(server.url) == 0
-    assert check(server.url) == 1
+def test_a_node_of_a_cluster_is_asked_at_its_listeners_for_clients(tmp_path):
+    CliRunner().invoke(cli, ["cluster", "init", str(tmp_path), "--nodes", "1", "--http-ports", str(free_port())], catch_exceptions=False)
+    node = tmp_path / "node-1"
+    with serving(str(node / "data"), "--cluster", str(node / "cluster.toml")) as pid:
+        assert check(pid) == (0, "")
+
+
+def test_a_listener_that_does_not_answer_is_named():
+    program = "import socket, time; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True); time.sleep(99)"
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
+        port = process.stdout.readline().strip()
+        found = check(process.pid)
+        process.kill()
+    assert found == (1, f"port {port}: it answers neither HTTP nor Kafka's protocol\n")

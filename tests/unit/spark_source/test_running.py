@@ -1,3 +1,4 @@
+import logging
 import sys
 
 import pytest
@@ -35,3 +36,19 @@ def test_arguments_and_imports_are_as_before_when_it_ends(tmp_path):
         assert sys.argv == [str(tmp_path / "program.py"), "-x"]
         assert sys.path == [str(tmp_path), *path]
     assert (sys.argv, sys.path) == (argv, path)
+
+
+def test_an_interrupt_is_no_stack_in_the_log_and_other_failures_are(caplog):
+    with running._quiet_interrupts():
+        for error in (KeyboardInterrupt, ValueError):
+            try:
+                raise error
+            except error:
+                logging.exception("%s while sending command.", error.__name__)  # noqa: LOG015 -- as py4j does
+    assert [record.getMessage() for record in caplog.records] == ["ValueError while sending command."]
+    assert logging.root.filters == []
+
+
+def test_what_it_is_doing_is_told_on_stderr_alone(capsys):
+    running._say("starting Spark")
+    assert capsys.readouterr() == ("", "starting Spark\n")
