@@ -22,6 +22,7 @@ from logdb.errors import InsecureAddress, InvalidCertificate, missing_package
 from logdb.handles import Handle
 from logdb.serving.connection_slots import ConnectionSlot
 from logdb.serving.limits import Limits
+from logdb.serving.memory_return import MemoryReturn
 from logdb.serving.resources import ServerShares
 from logdb.serving.shares import NoRoom
 from logdb.serving.tls import TLS_OPTIONS
@@ -148,6 +149,7 @@ class Server(Handle):
         self._drain_ms = drain_ms
         self._handing_over: set[asyncio.Task[None]] = set()
         self._draining = False
+        self._memory_return = MemoryReturn()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self.addresses: tuple[str, ...] = ()
@@ -192,6 +194,7 @@ class Server(Handle):
                 await door.drain(0)
             raise
         self.addresses = tuple(addresses)
+        self._memory_return.begin()
 
     def reload(self) -> None:
         """Read the certificates of all doors again, for later connections; any thread.
@@ -211,6 +214,7 @@ class Server(Handle):
     async def drain(self) -> None:
         """Answer the requests under way, and close all doors; cancelled, cut off the rest."""
         self._draining = True
+        self._memory_return.end()
         try:
             async with self._making:  # a door that is made is drained, too
                 pass
