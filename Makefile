@@ -3,7 +3,9 @@
 # make cluster DIR=nodes   three nodes on this machine, until Ctrl-C; without DIR in a scratch directory
 # make quick   unit tests, while one edits: 90 s               make wheel   sdist and wheel in dist/
 # make test    what a contributor runs: eight minutes          make fuzz    SECONDS=60 of random bytes against C; 1,000 kills
-# make check   the tests that take longer, linters, types, sanitizers, a real Kafka
+# make check   the tests that take longer, linters, types, sanitizers, a real Kafka; make fresh
+# make fresh   demo and unit tests in a Debian of its own, with the README's packages; as root
+# make pythons   the same on Python 3.13 (Debian trixie) and 3.14 (sid)
 # make test-aarch64   the C core, the files and a cluster on an emulated Arm machine; as root
 # make clean   forget everything that was built              make fault   SECONDS=60 of faults at libc's calls; 50 kills on Spark
 #                                                              DURATION=3600 SEED=7: so long of faults of a cluster
@@ -24,9 +26,12 @@ PARALLEL := -n auto --dist loadgroup
 # Java's, JavaScript's and Go's programs on three brokers: the most telling ones, and the others
 FOREIGN_ON_THREE := $(addprefix tests/integration/kafka/,test_connect.py test_java_tools.py test_javascript_and_go.py)
 MORE_ON_THREE := $(addprefix tests/integration/kafka/,test_mirror_maker.py test_quick_start.py test_streams.py)
+# A Python of another version: tests/unit, the README's code and the quick contract programs
+ON_A_PYTHON := make quick && .venv/bin/pytest tests/integration/test_readme.py && make contract PROGRAMS="api kafka_format delivery http_door"
+PROGRAMS ?= api kafka_format kill delivery http_door kafka_clients leader_kill spark
 BUILT := pyproject.toml setup.py $(filter-out %/_core.c,$(wildcard src/logdb/_native/*.c src/logdb/_native/*.h src/logdb/_native/*.py))
 
-.PHONY: demo demo-spark demo-cluster cluster quick test test-aarch64 check lint contract bench fuzz fault wheel clean
+.PHONY: demo demo-spark demo-cluster cluster quick test fresh pythons test-aarch64 check lint contract bench fuzz fault wheel clean
 .DELETE_ON_ERROR:
 
 demo: .venv/demo
@@ -47,6 +52,12 @@ quick: .venv/dev
 test: .venv/dev
 	$(BIN)/pytest $(PARALLEL) --level test
 
+fresh:
+	tests/debian/run trixie 'make demo && $(ON_A_PYTHON)'
+
+pythons: fresh
+	tests/debian/run sid+curl '$(ON_A_PYTHON)'
+
 test-aarch64:
 	tests/aarch64/run
 
@@ -56,6 +67,7 @@ check: .venv/dev lint
 	$(BIN)/pytest --brokers 3
 	$(BIN)/pytest --brokers 3 -m foreign $(FOREIGN_ON_THREE)
 	$(MAKE) contract
+	$(MAKE) fresh
 
 lint: .venv/dev
 	$(BIN)/ruff check
@@ -65,7 +77,7 @@ lint: .venv/dev
 # Programs against the public interface that are kept outside of this repository.
 contract: .venv/dev
 	@if [ -d $(CONTRACT) ]; then \
-	    for program in api kafka_format kill delivery http_door kafka_clients leader_kill spark; do \
+	    for program in $(PROGRAMS); do \
 	        PYTHONDONTWRITEBYTECODE=1 $(BIN)/python $(CONTRACT)/$$program.py || exit 1; \
 	    done; \
 	else echo "contract programs: none at $(CONTRACT)"; fi
@@ -89,6 +101,8 @@ fault: .venv/dev
 	LOGDB_TEST_SCALE=20 $(BIN)/pytest -o faulthandler_timeout=0 tests/integration/cluster/test_power_cuts.py tests/integration/cluster/test_membership_under_faults.py
 	LOGDB_TEST_SCALE=17 $(BIN)/pytest -o faulthandler_timeout=0 tests/integration/spark/test_stream_kill.py
 	$(BIN)/pytest --brokers 3 -m foreign $(MORE_ON_THREE)
+	$(MAKE) pythons
+	tests/debian/run trixie 'make test'
 
 wheel: .venv/dev
 	rm -rf build dist

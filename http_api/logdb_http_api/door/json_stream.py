@@ -76,8 +76,10 @@ class JsonStream:
                 raise ValueError("it ends in the middle of an object")
         except ApiError as error:
             self._fail(error.status, str(error))
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             self._fail(400, f"Bad Request: Error processing JSON: {error}")
+        except RecursionError:  # each Python says it in other words
+            self._fail(400, "Bad Request: Error processing JSON: an object is nested too deeply")
         return found
 
     def _finish(self, text: str, found: list[Any]) -> int | None:

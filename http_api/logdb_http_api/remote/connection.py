@@ -116,7 +116,7 @@ class Connection:
         return self._wire.lasts
 
     @property
-    def socket(self) -> socket.socket:
+    def socket(self) -> "socket.socket":
         return self._wire.sock
 
     def is_usable(self) -> bool:

@@ -267,7 +267,7 @@ class Exchange(Generic[R]):
         self._connections.check_open()
 
     @property
-    def socket(self) -> socket.socket | None:
+    def socket(self) -> "socket.socket | None":
         """On which the answer comes; None: the connection is lost."""
         return None if self._connection is None or self._failure is not None else self._connection.socket
 

@@ -106,7 +106,7 @@ class SubmittedCredentialStore(CredentialStore):
     def __init__(self, session: _Submits) -> None:
         self._session = session
 
-    def users(self) -> users.Users:
+    def users(self) -> "users.Users":  # the module: unquoted, Python 3.14 would find this method
         return self._session.submit(Users())
 
     def add_user(self, name: str, credentials: Mapping[Mechanism, ScramCredential], *, super_user: bool = False) -> None:

@@ -56,7 +56,7 @@ def test_byte_by_byte_an_object_comes_with_its_last_byte():
         (b'{"a":1}{"b"', 1, "middle of an object"),
         (b'{"a":"\xff"}', 0, "utf-8"),
         (b'{"a":1}\xc3', 0, "utf-8"),
-        (b'{"a":' * 100_000, 0, "recursion"),
+        (b'{"a":' * 100_000, 0, "nested too deeply"),
         (b'{"a":' + b"9" * 5_000 + b"}", 0, "digits"),
     ],
 )
