@@ -131,6 +131,14 @@ class IO:
         if sys.platform == "linux":
             os.posix_fallocate(fd, position, size_bytes)
 
+    def free_bytes(self, path: str) -> int:
+        """How many bytes this user may still write to the file system of ``path``; a large number if the system does not say."""
+        try:
+            status = os.statvfs(path)
+        except OSError:
+            return 1 << 63
+        return status.f_bavail * status.f_frsize
+
     def fdatasync(self, fd: int) -> None:
         """Return when the file's data, and the metadata to read it back, are on the disk."""
         if _F_FULLFSYNC is not None:  # pragma: no cover

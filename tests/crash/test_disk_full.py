@@ -96,14 +96,32 @@ def test_the_background_writes_when_there_is_room_again(db, io, caplog):
     assert len(told) == 1, "each failure is reported once, not at every try"
 
 
-def test_append_many_says_which_records_it_kept(db, io):
+def test_a_call_that_is_too_large_for_the_disk_is_refused_as_a_whole(db, io):
+    db.create_topic("t")
+    log = db.log("t")
+    values_given = [value(number) for number in range(10_000)]
+    batches = encode_log([values_given[:5000], values_given[5000:]])
+    io.room = 800_000
+    for call, given in ((log.append_many, values_given), (log.append_batches, batches)):
+        with pytest.raises(DiskFull, match="800000 bytes are free; call again once there is room") as caught:
+            call(given)
+        assert (caught.value.offsets, caught.value.retriable, log.end_offset) == (None, True, 0)
+    io.heal()
+    log.append_many(values_given)
+    assert values(log) == values_given
+
+
+def test_append_many_says_which_records_it_kept(db, io, monkeypatch):
+    """Of a call for which there was room at first; another program has taken it meanwhile."""
     db.create_topic("t")
     log = db.log("t")
     log.append_many([value(number) for number in range(10)])
     io.room = 300_000
+    monkeypatch.setattr(io, "free_bytes", lambda path: 1 << 40)
     with pytest.raises(DiskFull) as caught:
         log.append_many([value(number) for number in range(10, 10_010)])
     kept = caught.value.offsets
+    assert not caught.value.retriable
     assert kept.start == 10
     assert kept.stop == log.end_offset <= 10_010
     assert len(values(log)) <= kept.stop

@@ -129,6 +129,9 @@ class FaultyIO(IO):
             self.room = None if self.room is None else room - size_bytes
         super().allocate(fd, position, size_bytes)
 
+    def free_bytes(self, path):
+        return super().free_bytes(path) if (room := self.room) is None else room
+
     def fdatasync(self, fd):
         self._step("fdatasync", self._paths.get(fd, ""))
         super().fdatasync(fd)

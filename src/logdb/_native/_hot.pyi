@@ -180,6 +180,9 @@ class BatchBuilder:
             whatever the hooks raise.
         """
 
+    def _check_room(self, size_bytes: int, /) -> None:
+        """Hook: raises if there is no room for a call of so many bytes, which takes several writes; nothing of it is appended."""
+
     def _withdraw(self, first: int, next_offset: int) -> bool:
         """Hook: whether the records [first, next) of a call that failed can go; called with the append lock and the write lock."""
 

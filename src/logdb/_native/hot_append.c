@@ -194,6 +194,7 @@ typedef struct {
     int64_t *timestamps;     /* NULL: now */
     int64_t now;
     growing headers;         /* of all records */
+    size_t size;             /* bytes of all keys, values and headers */
     int64_t *header_counts;  /* NULL: none */
     size_t *header_ends;     /* in `headers` */
 } many_records;
@@ -310,8 +311,19 @@ static int many_take(builder *b, many_records *m, PyObject *const *in)
         many_get(m, i, &r);
         if (builder_record_check(b, &r))
             return -1;
+        m->size += payload_size(&r);
     }
     return 0;
+}
+
+/* Of a call that takes several writes: refuses it before the first one, if the disk has no room for all of them. */
+static int many_room(builder *b, const many_records *m)
+{
+    if (m->size <= b->write_size)
+        return 0;
+    PyObject *result = PyObject_CallMethod((PyObject *)b, "_check_room", "n", (Py_ssize_t)m->size);
+    Py_XDECREF(result);
+    return result != NULL ? 0 : -1;
 }
 
 static void many_free(many_records *m)
@@ -369,7 +381,7 @@ PyObject *builder_append_many(PyObject *self, PyObject *const *args, Py_ssize_t 
         return NULL;
     many_records m = {.count = 0};
     growing_init(&m.headers);
-    if (many_take(b, &m, in) == 0 && builder_enter(b) == 0) {
+    if (many_take(b, &m, in) == 0 && many_room(b, &m) == 0 && builder_enter(b) == 0) {
         int64_t first = 0, next;
         int put = many_put(b, &m, &t, &first);
         next = builder_next_offset(b);

@@ -112,6 +112,13 @@ static PyObject *hook_none(PyObject *self, PyObject *unused)
     Py_RETURN_NONE;
 }
 
+static PyObject *hook_check_room(PyObject *self, PyObject *size_bytes)
+{
+    (void)self;
+    (void)size_bytes;
+    Py_RETURN_NONE;
+}
+
 static PyObject *hook_commit(PyObject *self, PyObject *args)
 {
     (void)args;
@@ -292,6 +299,7 @@ static PyMethodDef builder_methods[] = {
     {"_woken", hook_none, METH_NOARGS, "hook: something is pending"},
     {"_end_fsync_only", hook_none, METH_NOARGS, "hook: a record below level fsync comes"},
     {"_commit", hook_commit, METH_VARARGS, "hook: write, and sync as the level asks"},
+    {"_check_room", hook_check_room, METH_O, "hook: a call of so many bytes comes, which takes several writes"},
     {"_withdraw", hook_withdraw, METH_VARARGS, "hook: whether records [first, next) of a failed call can go"},
     {"_reject", hook_reject, METH_VARARGS, "hook: raise what fits"},
     {0},

@@ -176,6 +176,7 @@ class AppendableLog(BatchBuilder, ReadableLog):
         verified: Mapping[int, object] | None,
     ) -> range:
         """Append more than one group; meanwhile the catalogue does not promise that a crash tears at most one group."""
+        self._check_room(len(batches))
         self.syncs.below_fsync_count += 1
         try:
             self._end_fsync_only()

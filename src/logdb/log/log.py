@@ -415,6 +415,11 @@ class Log(AppendableLog):
             self.fsync_only = False
             self.configure(self._config)
 
+    def _check_room(self, size_bytes: int, /) -> None:
+        """Refuse a large call as a whole, where the disk has no room for all of it: what it compresses to is not known before."""
+        if not self.writer.codec and (free_bytes := self._io.free_bytes(self.directory)) < size_bytes:
+            raise DiskFull(self.directory, size_bytes, f"{free_bytes} bytes are free")
+
     def _commit(self, next_offset: int, level: int) -> None:
         """Return once everything below ``next_offset`` is acknowledged at a level."""
         if level == FSYNC:
