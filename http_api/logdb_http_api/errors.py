@@ -18,6 +18,7 @@ BAD_REQUEST = (400, 40002)  # the answer of Kafka's REST proxy if the broker ref
 CODES: dict[type[LogdbError], tuple[int, int]] = {
     LogdbError: (500, 50002),
     errors.UnknownTopic: (404, 40401),
+    errors.TopicDeleted: (404, 40401),
     errors.UnknownPartition: (404, 40402),
     errors.TopicExists: BAD_REQUEST,
     errors.InvalidTopic: BAD_REQUEST,

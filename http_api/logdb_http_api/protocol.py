@@ -5,7 +5,7 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from logdb.log.isolation import IsolationLevel
-from logdb.model import AbortedTransaction, Durability, OpenTransaction, TopicPartition
+from logdb.model import NOTHING_KNOWN, AbortedTransaction, Durability, KnownLog, OpenTransaction, TopicPartition
 from logdb.store.check.report import Checked, Copied, Problem, Report
 
 FOLLOWS = "Logdb-Follows"
@@ -28,6 +28,8 @@ def path_of(path: str, where: TopicPartition) -> str:
 class PartitionState(NamedTuple):
     """The state of a partition's log; ``readable_end_offset`` is that of the requested isolation level.
 
+    ``leader_epoch``: of the record before ``readable_end_offset``; -1: there is none.
+    ``is_elsewhere``: the position of the request lies in another log, so that a read from there raises.
     ``leader_address``: another node leads the partition, whose HTTP door is there (HOST:PORT; empty: no node leads it now), and the rest
     says nothing.
     """
@@ -39,17 +41,22 @@ class PartitionState(NamedTuple):
     size_bytes: int
     durability: Durability
     leader_address: str | None = None
+    topic_id: str = ""
+    leader_epoch: int = -1
+    is_elsewhere: bool = False
 
 
 class Look(NamedTuple):
     """The body of ``POST /logdb/v1/partitions``.
 
     ``positions``: with ``timeout_ms``, the request waits for a record at one of them.
+    ``known``: what the reader knows of the logs that they lie in.  If one is another log, the request does not wait.
     """
 
     positions: Mapping[TopicPartition, int]
     timeout_ms: int = 0
     isolation_level: IsolationLevel = "read_uncommitted"
+    known: Mapping[TopicPartition, KnownLog] = NOTHING_KNOWN
 
 
 class Transactions(NamedTuple):

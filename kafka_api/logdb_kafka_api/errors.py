@@ -94,6 +94,7 @@ class Code(IntEnum):
 CODES: dict[type[LogdbError], Code] = {
     LogdbError: Code.UNKNOWN_SERVER_ERROR,
     errors.UnknownTopic: Code.UNKNOWN_TOPIC_OR_PARTITION,
+    errors.TopicDeleted: Code.UNKNOWN_TOPIC_OR_PARTITION,
     errors.UnknownPartition: Code.UNKNOWN_TOPIC_OR_PARTITION,
     errors.TopicExists: Code.TOPIC_ALREADY_EXISTS,
     errors.InvalidTopic: Code.INVALID_TOPIC_EXCEPTION,

@@ -153,6 +153,9 @@ class ClusterMetadata:
     def partition_count(self, topic: str) -> int:
         return len(self._topic(topic).partitions)
 
+    def topic_id(self, topic: str) -> str:
+        return self._topic(topic).topic_id
+
     def partition_state(self, topic: str, partition: int) -> PartitionState:
         partitions = self._topic(topic).partitions
         if not 0 <= partition < len(partitions):

@@ -97,6 +97,22 @@ class UnknownTopic(LogdbError):
         self.topic = topic
 
 
+class TopicDeleted(UnknownTopic):
+    """The topic of this log, iterator or position was deleted; a topic that was created since may have its name.
+
+    ``topic_id``: of the deleted topic.  ``current_id``: of the topic that has its name now; None: there is none, or it is not known.
+    """
+
+    def __init__(self, topic: str, topic_id: str, current_id: str | None = None) -> None:
+        if current_id is None:
+            message = f"topic {topic!r} was deleted: this belongs to the deleted topic (id {topic_id}); if {topic!r} exists again, "
+        else:
+            message = f"topic {topic!r} was deleted and created again: this belongs to the deleted topic (id {topic_id}), not to the "
+            message += f"present one (id {current_id}); to use that one, "
+        LogdbError.__init__(self, f"{message}take a new handle, as by db.log({topic!r})")
+        self.topic, self.topic_id, self.current_id = topic, topic_id, current_id
+
+
 class UnknownPartition(LogdbError):
     """The topic has no partition of that number."""
 

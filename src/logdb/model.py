@@ -117,6 +117,22 @@ def positions_of(committed: Mapping[TopicPartition, OffsetAndMetadata]) -> dict[
     return {partition: at for partition, at in committed.items() if at.offset >= 0}
 
 
+class KnownLog(NamedTuple):
+    """What a reader knows of the log that its position lies in.
+
+    ``topic_id``: "" is not known.  ``leader_epoch``: of the record before the position; -1: not known.
+    """
+
+    topic_id: str = ""
+    leader_epoch: int = -1
+
+
+NO_TOPIC_IDS: Mapping[str, str] = {}
+"""Of no topic the id is known."""
+NOTHING_KNOWN: Mapping[TopicPartition, KnownLog] = {}
+"""Of all partitions."""
+
+
 def check_topic_name(name: object) -> str:
     """Return ``name`` if Kafka allows it as a topic's name.
 

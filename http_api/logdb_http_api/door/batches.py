@@ -33,6 +33,7 @@ _READING = (
     Parameter("wait_ms", Number(0), "How long to wait for it."),
     Parameter("leader_epoch", Number(0, 2**31 - 1), "Of the record before the offset, as the reader saw it."),
     Parameter("isolation_level", IsolationLevel, "read_committed leaves out what was aborted."),
+    Parameter("topic_id", str, "Of the topic that the reader reads: another topic of that name is refused (404)."),
 )
 _OFFSETS = {"base_offset": int, "next_offset": int}
 
@@ -103,6 +104,7 @@ async def fetch(request: Request) -> web.StreamResponse:
         request.number("offset", 0),
         request.number("max_bytes", FETCH_BYTES, 1, FETCH_BYTES_MAX),
         leader_epoch,
+        request.query("topic_id") or "",
     )
     read = UnabortedRead(wanted)
     await fetch_partitions(
@@ -116,4 +118,5 @@ async def fetch(request: Request) -> web.StreamResponse:
     if read.error is not None:
         raise read.error
     headers = {f"Logdb-{name.replace('_', '-').title()}": str(value) for name, value in read.marks.items()}
+    headers["Logdb-Topic-Id"] = read.topic_id
     return web.Response(body=Parts(read.parts, BATCHES), headers=headers)

@@ -90,9 +90,9 @@ def _remove_member(http: Request, group_id: str, joined: "Future[JoinResult]") -
 async def _wait(http: Request) -> web.StreamResponse:
     """The session authorizes the reads, and checks for records; the wait itself holds no thread."""
     given = await http.decoded(Wait)
-    found = await http.call(http.session.submit, Wait(given.positions, 0, given.isolation_level))
+    found = await http.call(http.session.submit, Wait(given.positions, 0, given.isolation_level, given.known))
     if not found and given.timeout_ms > 0:
-        found = await http.wait(given.positions, given.timeout_ms, isolation_level=given.isolation_level)
+        found = await http.wait(given.positions, given.timeout_ms, isolation_level=given.isolation_level, known=given.known)
     return encoded(found)
 
 

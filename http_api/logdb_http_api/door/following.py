@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 
 from logdb.codec import Record
 from logdb.codec.batch import HEADER_COUNT_MAX
-from logdb.errors import OffsetOutOfRange, SerializationError, UnknownPartition
+from logdb.errors import OffsetOutOfRange, SerializationError, TopicDeleted, UnknownPartition
 from logdb.log.isolation import IsolationLevel
-from logdb.model import OFFSET_MAX, TopicPartition
+from logdb.model import OFFSET_MAX, KnownLog, TopicPartition
 from logdb.requests.session import PartitionLog, Session
 from logdb_http_api.door import sse
 from logdb_http_api.errors import ApiError
@@ -39,25 +39,43 @@ FORMATS: Mapping[str, Callable[[bytes | None], str]] = {"binary": base64_text, "
 
 
 class Following:
-    """The positions of a reader."""
+    """The positions of a reader.
 
-    def __init__(self, session: Session, topic: str, partition: int | None, form: str, isolation_level: IsolationLevel) -> None:
+    | field           | who changes it       | when it may be trusted                                                  |
+    |-----------------|----------------------|-------------------------------------------------------------------------|
+    | _offsets        | begin, take          | the next record of each partition                                       |
+    | _epochs         | take                 | the leader epoch of the record before it, where this reader has read it |
+    | _before         | take                 | both, before the last ``take``                                          |
+    | _topic_id       | begin                | the topic that is read; "": a node that leads no partition of it        |
+    """
+
+    def __init__(
+        self, session: Session, topic: str, partition: int | None, form: str, isolation_level: IsolationLevel, topic_id: str
+    ) -> None:
         """Without positions yet: the caller calls ``begin``.
 
         Args:
             partition: None: all.
             form: One of ``FORMATS``.
+            topic_id: Of the topic to read; "": of the one that has its name.
         """
         self._session, self._topic, self._partition = session, topic, partition
         self._embed, self._isolation_level = FORMATS[form], isolation_level
         self._offsets: dict[int, int] = {}
-        self._offsets_before: dict[int, int] = {}  # before the last ``take``
+        self._epochs: dict[int, int] = {}
+        self._before: tuple[dict[int, int], dict[int, int]] = {}, {}
+        self._topic_id = topic_id
         self._turn = 0
 
     @property
     def positions(self) -> dict[TopicPartition, int]:
         """The positions to wait at: the next record of each partition."""
         return {TopicPartition(self._topic, partition): offset for partition, offset in self._offsets.items()}
+
+    @property
+    def known(self) -> dict[TopicPartition, KnownLog]:
+        """What is known of the logs that they lie in."""
+        return dict.fromkeys(self.positions, KnownLog(self._topic_id)) if self._topic_id else {}
 
     def begin(self, offset: str, last_id: str | None) -> None:
         """Go to ``offset``, or behind the event with the id ``last_id``.  May wait for a disk.
@@ -100,17 +118,23 @@ class Following:
         return {partition: int(parts[partition]) if partition < len(parts) else 0 for partition in range(count)}
 
     def _log(self, partition: int) -> PartitionLog:
-        return self._session.log(self._topic, partition)
+        """The log of a partition; raises TopicDeleted where it is no longer that of the topic that is read."""
+        log = self._session.log(self._topic, partition)
+        self._topic_id = self._topic_id or log.topic_id
+        if log.topic_id not in {"", self._topic_id}:
+            raise TopicDeleted(self._topic, self._topic_id, log.topic_id)
+        return log
 
     def take(self) -> bytes:
         """The next events, about ``TAKE_BYTES``; empty: no records yet.  May wait for a disk.
 
         Raises:
             SerializationError: The next record is not of the requested format; those before it were taken.
-            UnknownTopic, OffsetOutOfRange, NotAuthorized, CorruptionError: The next record cannot be read.
+            TopicDeleted, OffsetOutOfRange, LogTruncated: The position lies in another log.
+            UnknownTopic, NotAuthorized, CorruptionError: The next record cannot be read.
         """
         self._grow()
-        self._offsets_before = self._offsets.copy()
+        self._before = self._offsets.copy(), self._epochs.copy()
         frames = bytearray()
         for _ in range(len(self._offsets)):
             partition = self._partition if self._partition is not None else self._turn % len(self._offsets)
@@ -122,7 +146,7 @@ class Following:
 
     def take_back(self) -> None:
         """Undo the last ``take``."""
-        self._offsets = self._offsets_before
+        self._offsets, self._epochs = self._before
 
     def _grow(self) -> None:
         """Include partitions that were added to the topic."""
@@ -136,9 +160,10 @@ class Following:
     def _read(self, partition: int, frames: bytearray) -> None:
         log = self._log(partition)
         end = log.readable_end_offset(self._isolation_level)
-        if self._offsets[partition] >= end:
+        if self._offsets[partition] == end:
             return
-        records = log.read(self._offsets[partition], end_offset=end, isolation_level=self._isolation_level)
+        epoch = self._epochs.get(partition)
+        records = log.read(self._offsets[partition], end_offset=end, leader_epoch=epoch, isolation_level=self._isolation_level)
         for record in records:
             if len(frames) >= TAKE_BYTES:
                 return
@@ -149,9 +174,10 @@ class Following:
                     return
                 where = f"{self._topic}-{partition} at offset {record.offset}"
                 raise SerializationError(f"{where}: {error}", topic=self._topic, partition=partition, offset=record.offset) from None
-            self._offsets[partition] = record.offset + 1
+            self._offsets[partition], self._epochs[partition] = record.offset + 1, record.leader_epoch
             frames += sse.frame(data, identity=record.offset if self._partition is not None else self._position())
-        self._offsets[partition] = end
+        if self._offsets[partition] < end:  # past offsets without records
+            self._offsets[partition], self._epochs[partition] = end, log.epoch_at(end - 1)
 
     def _position(self) -> str:
         return "-".join(map(str, self._offsets.values()))

@@ -5,10 +5,9 @@ import contextlib
 from aiohttp import web
 
 from logdb.access.session import AuthorizedSession
-from logdb.errors import NotAuthorized, NotLeaderOrFollower, OffsetNotAvailable, UnknownPartition, UnknownTopic
-from logdb.log.isolation import IsolationLevel
+from logdb.errors import NotAuthorized, NotLeaderOrFollower, OffsetNotAvailable, TopicDeleted, UnknownPartition, UnknownTopic
 from logdb.log.producers import Producer
-from logdb.model import TopicPartition
+from logdb.model import KnownLog, TopicPartition
 from logdb.requests.records import AbortedTransactions, EpochAt, OffsetForTimestamp, OpenTransactions, Producers
 from logdb_http_api.door.request import Request, answer, encoded
 from logdb_http_api.door.routing import Routes
@@ -48,24 +47,34 @@ async def look(request: Request) -> web.StreamResponse:
     if len(wanted.positions) > PARTITION_COUNT_MAX:
         raise ApiError(422, 422, f"{len(wanted.positions)} positions are given, {PARTITION_COUNT_MAX} are allowed")
     if wanted.timeout_ms > 0:
-        with contextlib.suppress(NotLeaderOrFollower):
-            found = await request.call(request.session.wait, wanted.positions, 0, isolation_level=wanted.isolation_level)
-            if not found:
-                await request.wait(wanted.positions, min(wanted.timeout_ms, PARTITIONS_WAIT_MS_MAX), isolation_level=wanted.isolation_level)
+        positions, level, timeout_ms = wanted.positions, wanted.isolation_level, min(wanted.timeout_ms, PARTITIONS_WAIT_MS_MAX)
+        with contextlib.suppress(NotLeaderOrFollower, TopicDeleted):  # the states say so
+            if not await request.call(request.session.wait, positions, 0, isolation_level=level, known=wanted.known):
+                await request.wait(positions, timeout_ms, isolation_level=level, known=wanted.known)
     return await request.call(_states, request.session, wanted)
 
 
 def _states(session: AuthorizedSession, wanted: Look) -> web.Response:
-    return encoded([_state(session, partition, wanted.isolation_level) for partition in wanted.positions])
+    return encoded([_state(session, partition, wanted) for partition in wanted.positions])
 
 
-def _state(session: AuthorizedSession, partition: TopicPartition, isolation_level: IsolationLevel) -> PartitionState | None:
+def _state(session: AuthorizedSession, partition: TopicPartition, wanted: Look) -> PartitionState | None:
     try:
         log = session.log(*partition)
         if session.replication is not None:
             log.check_end_known()
-        readable = log.readable_end_offset(isolation_level)
-        return PartitionState(log.start_offset, log.end_offset, readable, log.last_stable_offset, log.size_bytes, log.durability)
+        readable = log.readable_end_offset(wanted.isolation_level)
+        return PartitionState(
+            log.start_offset,
+            log.end_offset,
+            readable,
+            log.last_stable_offset,
+            log.size_bytes,
+            log.durability,
+            topic_id=log.topic_id,
+            leader_epoch=log.epoch_at(readable - 1) if readable else -1,
+            is_elsewhere=log.is_elsewhere(wanted.positions[partition], wanted.known.get(partition, KnownLog())),
+        )
     except (NotLeaderOrFollower, OffsetNotAvailable) as error:
         return PartitionState(-1, -1, -1, -1, 0, "os", vars(session.located(error)).get("leader_address") or "")
     except (UnknownTopic, UnknownPartition, NotAuthorized):

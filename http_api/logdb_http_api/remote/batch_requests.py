@@ -32,12 +32,13 @@ class Appended(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """The answer to a fetch: batches, where to go on, and where reading ends; unchecked."""
+    """The answer to a fetch: batches, where to go on, where reading ends, and the id of the topic; unchecked."""
 
     url: str
     batches: Buffer
     next_offset: int
     readable_end_offset: int
+    topic_id: str = ""
 
 
 class _UsualAnswer:
@@ -132,11 +133,12 @@ class FetchRequest:
         *,
         committed: bool,
         leader_epoch: int | None = None,
+        topic_id: str = "",
         into: bytearray | None = None,
     ) -> None:
         """See ``serving.fetch.Wanted``; ``into``: receives the answer if it fits."""
         self.key, self._offset, self._size_bytes_max = where, offset, min(size_bytes_max, FETCH_BYTES_MAX)
-        self._committed, self._leader_epoch, self.into = committed, leader_epoch, into
+        self._committed, self._leader_epoch, self._topic_id, self.into = committed, leader_epoch, topic_id, into
 
     def frame(self, correlation_id: int) -> list[Buffer]:
         one = {
@@ -149,7 +151,7 @@ class FetchRequest:
         values = {
             "max_bytes": self._size_bytes_max,
             "isolation_level": int(self._committed),
-            "topics": ({"topic": self.key.topic, "partitions": (one,)},),
+            "topics": ({"topic": self.key.topic, "partitions": (one,), "topic_id": self._topic_id},),
             "detailed": True,
         }
         out = bytearray(_HEADER.size)
@@ -162,7 +164,7 @@ class FetchRequest:
 
     def of_frame(self, decoded: dict[str, Any], url: str) -> Fetched:
         one = _partition(decoded, "partitions", url)
-        return Fetched(url, one["records"] or b"", one["next_offset"], one["readable_end_offset"])
+        return Fetched(url, one["records"] or b"", one["next_offset"], one["readable_end_offset"], decoded["responses"][0]["topic_id"])
 
     def http(self) -> HttpRequest:
         query: dict[str, object] = {"offset": self._offset, "max_bytes": self._size_bytes_max}
@@ -170,10 +172,13 @@ class FetchRequest:
             query["isolation_level"] = "read_committed"
         if self._leader_epoch is not None:
             query["leader_epoch"] = self._leader_epoch
+        if self._topic_id:
+            query["topic_id"] = self._topic_id
         return HttpRequest("GET", f"{path_of(BATCHES_PATH, self.key)}?{urlencode(query)}", size_bytes_max=FETCH_SIZE_BYTES_MAX)
 
     def of_http(self, answer: Answer) -> Fetched:
-        return Fetched(answer.url, answer.body, answer.number("Logdb-Next-Offset"), answer.number("Logdb-Readable-End-Offset"))
+        next_offset, end_offset = answer.number("Logdb-Next-Offset"), answer.number("Logdb-Readable-End-Offset")
+        return Fetched(answer.url, answer.body, next_offset, end_offset, answer.headers.get("logdb-topic-id", ""))
 
 
 @functools.lru_cache

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from logdb.errors import NotLeaderOrFollower, UnknownPartition, UnknownTopic
 from logdb.log.isolation import IsolationLevel, is_committed
-from logdb.model import TopicInfo, TopicPartition
+from logdb.model import NOTHING_KNOWN, KnownLog, TopicInfo, TopicPartition
 from logdb.requests import coding
 from logdb_http_api.protocol import PARTITIONS_PATH, PARTITIONS_WAIT_MS_MAX, Look, PartitionState
 from logdb_http_api.remote.connection import Address
@@ -51,6 +51,7 @@ class EndOffsets:
         self._connections, self._describe = connections, describe
         self._known = _Known()
         self._generation = 0
+        self._epochs: dict[TopicPartition, tuple[int, int]] = {}  # where reading ended last, and the leader epoch of the record before it
 
     def appended(self) -> None:
         """Forget all offsets: this session has appended."""
@@ -77,25 +78,37 @@ class EndOffsets:
             states |= self._look(some, 0, "read_uncommitted", within_s=until - time.monotonic())
         return states
 
-    def readable_end_offset(self, partition: TopicPartition, isolation_level: IsolationLevel) -> int:
-        """Where reading ends now."""
+    def end(self, partition: TopicPartition, isolation_level: IsolationLevel) -> PartitionState:
+        """The state of a partition, which says where reading ends now at that level."""
         is_committed(isolation_level)
         known, now = self._known, time.monotonic()
         known.interest[partition] = now
         if not self._are_good(known, now) or known.isolation_level != isolation_level or partition not in known.ends:
             others = self._interesting(known, now)
             self._learn(known, self._look(dict.fromkeys((partition, *others), 0), 0, isolation_level), isolation_level)
-        state = known.ends.pop(partition, None)
-        return (state or self._found(partition, {partition: None})).readable_end_offset
+        state = known.ends.pop(partition, None) or self._found(partition, {partition: None})
+        self._epochs[partition] = state.readable_end_offset, state.leader_epoch
+        return state
 
-    def start_offset(self, partition: TopicPartition) -> int:
-        """The log start offset."""
+    def epoch_before(self, partition: TopicPartition, end_offset: int) -> int | None:
+        """The leader epoch of the record before ``end_offset``, if reading ended there when ``end`` was asked last; None: not known."""
+        known_offset, leader_epoch = self._epochs.get(partition, (-1, -1))
+        return leader_epoch if known_offset == end_offset and leader_epoch >= 0 else None
+
+    def start(self, partition: TopicPartition) -> PartitionState:
+        """The state of a partition, which says where the log begins."""
         known = self._known
         state = known.starts.pop(partition, None) if self._are_good(known, time.monotonic()) else None
-        return (state or self.state(partition)).start_offset
+        return state or self.state(partition)
 
-    def wait(self, positions: Mapping[TopicPartition, int], timeout_ms: int, isolation_level: IsolationLevel) -> bool:
-        """See ``Session.wait``."""
+    def wait(
+        self,
+        positions: Mapping[TopicPartition, int],
+        timeout_ms: int,
+        isolation_level: IsolationLevel,
+        of: Mapping[TopicPartition, KnownLog] = NOTHING_KNOWN,
+    ) -> bool:
+        """See ``Session.wait``; ``of``: what is known of the logs."""
         is_committed(isolation_level)
         known, until = self._known, time.monotonic() + timeout_ms / 1000
         while True:
@@ -104,19 +117,22 @@ class EndOffsets:
                 self._connections.ended.wait(left_ms / 1000)
                 self._connections.check_open()
                 return False
-            states = self._look(positions, min(left_ms, PARTITIONS_WAIT_MS_MAX), isolation_level)
+            states = self._look(positions, min(left_ms, PARTITIONS_WAIT_MS_MAX), isolation_level, of=of)
             known.interest.update(dict.fromkeys(positions, time.monotonic()))
-            if any(self._found(partition, states).readable_end_offset > offset for partition, offset in positions.items()):
+            found = {partition: self._found(partition, states) for partition in positions}
+            if any(state.is_elsewhere or state.readable_end_offset > positions[partition] for partition, state in found.items()):
                 self._learn(known, states, isolation_level)
                 return True
             if time.monotonic() >= until:
                 self._learn(known, states, isolation_level)
                 return False
 
-    def ends(self, positions: Mapping[TopicPartition, int], timeout_ms: int) -> dict[TopicPartition, int]:
-        """The ends of partitions, once one has records at its position, or after the timeout; deleted partitions are left out."""
-        states = self._look(positions, timeout_ms, "read_uncommitted")
-        return {partition: state.readable_end_offset for partition, state in states.items() if state is not None}
+    def ends(
+        self, positions: Mapping[TopicPartition, int], timeout_ms: int, of: Mapping[TopicPartition, KnownLog] = NOTHING_KNOWN
+    ) -> dict[TopicPartition, PartitionState]:
+        """The states of partitions, once ``wait`` would end, or after the timeout; deleted partitions are left out."""
+        states = self._look(positions, timeout_ms, "read_uncommitted", of=of)
+        return {partition: state for partition, state in states.items() if state is not None}
 
     def _are_good(self, known: _Known, now: float) -> bool:
         return now < known.until and known.generation == self._generation
@@ -132,7 +148,13 @@ class EndOffsets:
         known.isolation_level, known.until, known.generation = isolation_level, time.monotonic() + _GOOD_S, self._generation
 
     def _look(
-        self, positions: Mapping[TopicPartition, int], timeout_ms: int, isolation_level: IsolationLevel, *, within_s: float | None = None
+        self,
+        positions: Mapping[TopicPartition, int],
+        timeout_ms: int,
+        isolation_level: IsolationLevel,
+        *,
+        of: Mapping[TopicPartition, KnownLog] = NOTHING_KNOWN,
+        within_s: float | None = None,
     ) -> dict[TopicPartition, PartitionState | None]:
         """The states of partitions, each from its leader.
 
@@ -149,9 +171,9 @@ class EndOffsets:
         while True:
             parts = self._by_leader(positions)
             left_s = None if within_s is None else until - time.monotonic()
-            states = self._asked(parts, 0 if len(parts) > 1 else timeout_ms, isolation_level, left_s)
+            states = self._asked(parts, 0 if len(parts) > 1 else timeout_ms, isolation_level, of, left_s)
             if len(parts) > 1 and timeout_ms and not any(_is_past(state, positions[where]) for where, state in states.items()):
-                states |= self._asked(parts, timeout_ms, isolation_level)
+                states |= self._asked(parts, timeout_ms, isolation_level, of)
             led = {where: state.leader_address for where, state in states.items() if state is not None and state.leader_address is not None}
             if not led:
                 return states
@@ -172,12 +194,22 @@ class EndOffsets:
         return list(parts.values())
 
     def _asked(
-        self, parts: Sequence[Mapping[TopicPartition, int]], timeout_ms: int, isolation_level: IsolationLevel, within_s: float | None = None
+        self,
+        parts: Sequence[Mapping[TopicPartition, int]],
+        timeout_ms: int,
+        isolation_level: IsolationLevel,
+        of: Mapping[TopicPartition, KnownLog],
+        within_s: float | None = None,
     ) -> dict[TopicPartition, PartitionState | None]:
         """The states of each part, from its leader; of those that wait, the first that is answered."""
         patience_ms = timeout_ms if within_s is None else timeout_ms + round((within_s - self._connections.timeout_s) * 1000)
-        looks = ((next(iter(part), None), coding.encode(Look(part, timeout_ms, isolation_level))) for part in parts)
-        requests = [HttpRequest("POST", PARTITIONS_PATH, look, _HEADERS, key=first) for first, look in looks]
+        looks = [
+            Look(part, timeout_ms, isolation_level, {where: of[where] for where in part if where in of} if of else NOTHING_KNOWN)
+            for part in parts
+        ]
+        requests = [
+            HttpRequest("POST", PARTITIONS_PATH, coding.encode(look), _HEADERS, key=next(iter(look.positions), None)) for look in looks
+        ]
         exchanges = [Exchange(self._connections, request, patience_ms=patience_ms) for request in requests]
         states: dict[TopicPartition, PartitionState | None] = {}
         try:
@@ -207,5 +239,5 @@ class EndOffsets:
 
 
 def _is_past(state: PartitionState | None, offset: int) -> bool:
-    """Whether a partition has records from an offset on; what is not known is an answer, too."""
-    return state is None or state.leader_address is not None or state.readable_end_offset > offset
+    """Whether a partition has records from an offset on; what is not known is an answer, too, and so is another log."""
+    return state is None or state.leader_address is not None or state.is_elsewhere or state.readable_end_offset > offset

@@ -3,15 +3,26 @@
 Threading: any number of threads; appends of one session are sent one after the other, in the order of their sequences.
 """
 
+import contextlib
+import copy
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlencode
 
 from logdb.client.batches import Batches
 from logdb.codec import Record, RecordIterator, arrow
-from logdb.errors import InvalidRecord, InvalidTimestamp, LogdbError, LogTruncated, OffsetOutOfRange, RecordTooLarge, UnknownTopic
+from logdb.errors import (
+    InvalidRecord,
+    InvalidTimestamp,
+    LogdbError,
+    LogTruncated,
+    OffsetOutOfRange,
+    RecordTooLarge,
+    TopicDeleted,
+    UnknownTopic,
+)
 from logdb.handles import Handle
 from logdb.log.isolation import IsolationLevel
 from logdb.log.producers import Producer
@@ -22,6 +33,7 @@ from logdb.model import (
     AbortedTransaction,
     Buffer,
     Durability,
+    KnownLog,
     LogConfig,
     OpenTransaction,
     Signal,
@@ -40,42 +52,85 @@ if TYPE_CHECKING:
 
     from logdb_http_api.remote.session import RemoteSession
 
+S = TypeVar("S", PartitionState, Source)
+
 _READ_SIZE_BYTES = 1 << 20
 _LEADER_EPOCH_MAX = 2**31 - 1
 _WAIT_MS_MAX = 10_000
 _STOP_LOOK_MS = 100  # how often a wait checks ``stop``
 
 
+class _Topic:
+    """What the handles of one topic's partition share.
+
+    | field        | who changes it                              | when it may be trusted                           |
+    |--------------|---------------------------------------------|--------------------------------------------------|
+    | config       | ``RemoteLog.configure``                     | as of the last description of the topic          |
+    | is_deleted   | ``RemoteLog.topic_deleted``                 | once true it stays so                            |
+    | current_id   | the same                                    | id of the topic that had the name then, or None  |
+    """
+
+    __slots__ = ("config", "current_id", "is_deleted", "topic_id")
+
+    def __init__(self, info: TopicInfo) -> None:
+        self.topic_id, self.config = info.topic_id, LogConfig.of(info.config, "interval")
+        self.is_deleted, self.current_id = False, None  # type: bool, str | None
+
+
 class RemoteLog(Handle):
-    """See ``requests.session.PartitionLog``."""
+    """See ``requests.session.PartitionLog``.
+
+    A handle belongs to the topic of which the first answer is; then ``topic_id`` is its id.  An answer of another topic raises
+    TopicDeleted: that topic has got the name since.
+    """
 
     def __init__(self, session: "RemoteSession", topic: str, partition: int, info: TopicInfo, batch_size: int) -> None:
         self._session, self.topic, self.partition = session, topic, partition
         self._where = TopicPartition(topic, partition)
         self._path = path_of(PARTITION_PATH, self._where)
-        self._config = LogConfig.of(info.config, "interval")
+        self._of, self.topic_id = _Topic(info), ""
         batch_size = min(batch_size, self._config.max_message_bytes)
         self._builder = Batches(topic, self._config, batch_size, session.clock, batch_count=REQUEST_BATCHES_MAX)
         self.configure(info)
         self._identity = Identity(session.init_producer_id)
         self._turn = renewed(threading.Lock())
         self._memory = Memory()
-        self.gone = False  # its topic was deleted
 
     def __repr__(self) -> str:
         return f"<RemoteLog {self.topic}-{self.partition} at {self._session.connections.urls[0]}>"
 
+    def __eq__(self, other: object) -> bool:
+        """Whether it is a handle of the same partition, and no deletion of the topic came between the two."""
+        return isinstance(other, RemoteLog) and self._of is other._of
+
+    def __hash__(self) -> int:
+        return hash(self._of)
+
+    def handle(self) -> "RemoteLog":
+        """Another handle of the partition, of the topic that has the name now."""
+        handle = copy.copy(self)
+        handle.topic_id = ""
+        return handle
+
+    @property
+    def _config(self) -> LogConfig:
+        return self._of.config
+
     def configure(self, info: TopicInfo) -> None:
         """Use the topic's configs from now on."""
-        self._config = LogConfig.of(info.config, "interval")
+        self._of.config = LogConfig.of(info.config, "interval")
         self._builder.configure(self._config)
+
+    def topic_deleted(self, current_id: str | None) -> None:
+        """The topic was deleted; ``current_id``: of the topic that has its name now."""
+        self._of.is_deleted, self._of.current_id = True, current_id
 
     # ------------------------------------------------------------ ends and states
 
     @property
     def start_offset(self) -> int:
-        self._check()
-        return self._session.ends.start_offset(self._where)
+        with self._asking():
+            return self._met(self._session.ends.start(self._where)).start_offset
 
     @property
     def end_offset(self) -> int:
@@ -94,16 +149,41 @@ class RemoteLog(Handle):
         return self._state().size_bytes
 
     def _check(self) -> None:
-        if self.gone:
-            raise UnknownTopic(self.topic)
+        """Raise TopicDeleted if the session knows it."""
+        of = self._of
+        if of.is_deleted and (not self.topic_id or self.topic_id != of.current_id):
+            raise TopicDeleted(self.topic, self.topic_id or of.topic_id, of.current_id)
+
+    def _met(self, found: S) -> S:
+        """What a server has answered; raises TopicDeleted where that is of another topic."""
+        if found.topic_id not in {"", self.topic_id}:
+            if self.topic_id:
+                raise TopicDeleted(self.topic, self.topic_id, found.topic_id)
+            self.topic_id = found.topic_id
+        return found
+
+    @contextlib.contextmanager
+    def _asking(self) -> Iterator[None]:
+        """Within the block a server is asked; an answer that there is no topic, or another one, raises TopicDeleted."""
+        self._check()
+        try:
+            yield
+        except TopicDeleted:
+            self._session.forget(self.topic)
+            raise
+        except UnknownTopic:
+            if not self.topic_id:
+                raise
+            self._session.forget(self.topic)
+            raise TopicDeleted(self.topic, self.topic_id) from None
 
     def _state(self) -> PartitionState:
-        self._check()
-        return self._session.ends.state(self._where)
+        with self._asking():
+            return self._met(self._session.ends.state(self._where))
 
     def readable_end_offset(self, isolation_level: IsolationLevel = "read_uncommitted") -> int:
-        self._check()
-        return self._session.ends.readable_end_offset(self._where, isolation_level)
+        with self._asking():
+            return self._met(self._session.ends.end(self._where, isolation_level)).readable_end_offset
 
     def open_transactions(self) -> list[OpenTransaction]:
         return self._transactions(0, 0).open
@@ -124,6 +204,8 @@ class RemoteLog(Handle):
 
     @checked_call
     def epoch_at(self, offset: int) -> int:
+        if (known := self._session.ends.epoch_before(self._where, offset + 1)) is not None:
+            return known
         found: Epoch = self._get(f"epochs/{max(0, offset)}").decoded(Epoch)
         return found.leader_epoch
 
@@ -259,8 +341,10 @@ class RemoteLog(Handle):
                 raise OffsetOutOfRange(self.topic, self.partition, offset, state.start_offset, state.end_offset)
             raise LogTruncated(self.topic, self.partition, offset, leader_epoch, state.end_offset, state.end_offset)
         decompressed_size_bytes_max = max(DECOMPRESSED_SIZE_BYTES_MAX, self._config.max_message_bytes)
-        source = Source(self._session.connections, self._where, isolation_level, decompressed_size_bytes_max)
-        return source, source.fetch(offset, size_bytes_max, leader_epoch=leader_epoch)
+        source = Source(self._session.connections, self._where, isolation_level, decompressed_size_bytes_max, self.topic_id)
+        with self._asking():
+            first = source.fetch(offset, size_bytes_max, leader_epoch=leader_epoch)
+            return self._met(source), first
 
     @checked_call
     def read_batches(
@@ -293,25 +377,31 @@ class RemoteLog(Handle):
         stop: threading.Event | None = None,
         isolation_level: IsolationLevel = "read_uncommitted",
     ) -> Iterator[Record]:
+        leader_epoch = -1  # of the record before ``offset``
         while stop is None or not stop.is_set():
             end_offset = self.readable_end_offset(isolation_level)
-            for record in self.read(offset, end_offset=end_offset, isolation_level=isolation_level):
+            for record in self.read(offset, end_offset=end_offset, leader_epoch=leader_epoch, isolation_level=isolation_level):
                 yield record
-                offset = record.offset + 1
+                offset, leader_epoch = record.offset + 1, record.leader_epoch
                 if stop is not None and stop.is_set():
                     return
-            offset = max(offset, end_offset)  # past offsets without records
-            if not self._wait_for(offset, timeout_ms, stop, isolation_level):
+            if offset < end_offset:  # past offsets without records
+                offset, leader_epoch = end_offset, self.epoch_at(end_offset - 1)
+            if not self._wait_for(offset, timeout_ms, stop, isolation_level, leader_epoch):
                 return
 
-    def _wait_for(self, offset: int, timeout_ms: int | None, stop: threading.Event | None, isolation_level: IsolationLevel) -> bool:
-        """Wait until a record is at ``offset``; False after the timeout."""
+    def _wait_for(
+        self, offset: int, timeout_ms: int | None, stop: threading.Event | None, isolation_level: IsolationLevel, leader_epoch: int
+    ) -> bool:
+        """Wait until there is something to read at ``offset``, or that lies in another log; False after the timeout."""
         until = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
+        known = {self._where: KnownLog(self.topic_id, leader_epoch)}
         while stop is None or not stop.is_set():
             left_ms = _WAIT_MS_MAX if until is None else int((until - time.monotonic()) * 1000)
             wait_ms = min(left_ms, _WAIT_MS_MAX if stop is None else _STOP_LOOK_MS)
-            if self._session.wait({self._where: offset}, max(0, wait_ms), isolation_level=isolation_level):
-                return True
+            with self._asking():
+                if self._session.wait({self._where: offset}, max(0, wait_ms), isolation_level=isolation_level, known=known):
+                    return True
             if left_ms <= 0:
                 return False
         return False

@@ -41,12 +41,22 @@ class Chunk(NamedTuple):
 
 
 class Source:
-    """The batches of one partition of a server."""
+    """The batches of one partition of a server.
+
+    Attributes:
+        topic_id: Of the topic that is read; "" until a server has answered.
+    """
 
     def __init__(
-        self, connections: "Connections", where: TopicPartition, isolation_level: IsolationLevel, decompressed_size_bytes_max: int
+        self,
+        connections: "Connections",
+        where: TopicPartition,
+        isolation_level: IsolationLevel,
+        decompressed_size_bytes_max: int,
+        topic_id: str = "",
     ) -> None:
-        self._connections, self._where = connections, where
+        """``topic_id``: of the topic to read; "": of the one that has its name."""
+        self._connections, self._where, self.topic_id = connections, where, topic_id
         self._committed, self._decompressed_size_bytes_max = is_committed(isolation_level), decompressed_size_bytes_max
 
     def fetch(self, offset: int, size_bytes_max: int, *, leader_epoch: int | None = None) -> Chunk:
@@ -125,7 +135,15 @@ class Source:
         leader_epoch: int | None = None,
         behind: Exchange[Fetched] | None = None,
     ) -> Exchange[Fetched]:
-        request = FetchRequest(self._where, offset, size_bytes_max, committed=self._committed, leader_epoch=leader_epoch, into=into)
+        request = FetchRequest(
+            self._where,
+            offset,
+            size_bytes_max,
+            committed=self._committed,
+            leader_epoch=leader_epoch,
+            topic_id=self.topic_id,
+            into=into,
+        )
         return Exchange(self._connections, request, behind=behind)
 
     def _uncompressed(self, chunk: Chunk) -> Iterator[Buffer]:
@@ -150,6 +168,7 @@ class Source:
         if not self._are_wanted(head, scanner.next_offset, offset, next_offset):
             found = f"batches up to offset {scanner.next_offset}"
             raise InvalidAnswer(answer.url, f"{found}, where those from {offset} to {next_offset} were announced")
+        self.topic_id = self.topic_id or answer.topic_id
         if head is None:
             return Chunk(batches, next_offset, end_offset, scanner.codecs)
         last = header(batches[scanner.used - scanner.last_size_bytes :])[1]

@@ -31,12 +31,14 @@ from logdb.log.isolation import IsolationLevel
 from logdb.mistakes import wrong_type
 from logdb.model import (
     BY_DEFAULT,
+    NOTHING_KNOWN,
     SERVED_TOPIC_DEFAULTS,
     Buffer,
     Changes,
     ClusterEvent,
     Durability,
     ExpiredRecords,
+    KnownLog,
     TopicEvent,
     TopicInfo,
     TopicPartition,
@@ -173,7 +175,7 @@ class RemoteSession(Handle, Session):
         if isinstance(event, ClusterEvent):
             return
         if event.kind == "topic_deleted":
-            self._forget(event.topic.name)
+            self._deleted(event.topic.name)
             return
         self._infos.pop(event.topic.name, None)
         for log in self._logs_of(event.topic.name):
@@ -233,7 +235,7 @@ class RemoteSession(Handle, Session):
 
     def delete_topic(self, name: str) -> None:
         super().delete_topic(name)
-        self._forget(name)
+        self._deleted(name)
 
     def described_by_leaders(self, name: str) -> TopicInfo:
         """As ``describe_topic``; the offsets and sizes of a cluster's partitions are those of their leaders.
@@ -281,7 +283,7 @@ class RemoteSession(Handle, Session):
             try:
                 info = self.describe_topic(topic)
             except UnknownTopic:
-                self._forget(topic)
+                self._deleted(topic)
                 raise
             self._learn(info)
         return info
@@ -290,7 +292,7 @@ class RemoteSession(Handle, Session):
         """Cache the description of a topic."""
         before, _ = self._infos.get(info.name, (None, 0.0))
         if before is not None and before.topic_id != info.topic_id:
-            self._forget(info.name)
+            self._deleted(info.name, info.topic_id)
         self._infos[info.name] = (info, time.monotonic() + _INFO_GOOD_S)
         if before is not None and before.config != info.config:
             for log in self._logs_of(info.name):
@@ -310,22 +312,32 @@ class RemoteSession(Handle, Session):
         else:
             self.check_open()
         self.ends.expect(where)
-        return log
+        return log.handle()
 
     def _logs_of(self, topic: str) -> list[RemoteLog]:
         return [log for where, log in list(self._logs.items()) if where.topic == topic]
 
-    def _forget(self, topic: str) -> None:
-        """Forget a deleted topic and its logs; another may have its name."""
+    def _deleted(self, topic: str, current_id: str | None = None) -> None:
+        """A topic was deleted; ``current_id``: of the topic that has its name now."""
+        for log in self._logs_of(topic):
+            log.topic_deleted(current_id)
+        self.forget(topic)
+
+    def forget(self, topic: str) -> None:
+        """Forget what is known of a topic: another has its name."""
         self._infos.pop(topic, None)
         for log in self._logs_of(topic):
-            log.gone = True
             self._logs.pop(TopicPartition(topic, log.partition), None)
 
     def wait(
-        self, positions: Mapping[TopicPartition, int], timeout_ms: int, *, isolation_level: IsolationLevel = "read_uncommitted"
+        self,
+        positions: Mapping[TopicPartition, int],
+        timeout_ms: int,
+        *,
+        isolation_level: IsolationLevel = "read_uncommitted",
+        known: Mapping[TopicPartition, KnownLog] = NOTHING_KNOWN,
     ) -> bool:
-        return self.ends.wait(positions, timeout_ms, isolation_level)
+        return self.ends.wait(positions, timeout_ms, isolation_level, known)
 
     # ------------------------------------------------------------ the whole
 

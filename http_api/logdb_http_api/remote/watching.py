@@ -7,8 +7,9 @@ import threading
 from typing import TYPE_CHECKING
 
 from logdb.errors import LogdbError
-from logdb.model import Signal, TopicPartition
+from logdb.model import KnownLog, Signal, TopicPartition
 from logdb.threads import renewed, started
+from logdb_http_api.protocol import PartitionState
 
 if TYPE_CHECKING:
     from logdb_http_api.remote.end_offsets import EndOffsets
@@ -62,21 +63,23 @@ class Watching:
             event.set()
 
     def _run(self) -> None:
-        known: dict[TopicPartition, int] = {}
+        known: dict[TopicPartition, PartitionState] = {}
         while self._is_wanted():
             watched = self._watched()
             if not watched:
                 continue
             new = [partition for partition in watched if partition not in known]
             try:
-                positions = {partition: known.get(partition, 0) for partition in watched}
-                ends = self._ends.ends(positions, 0 if new else _POLL_MS)
+                states = {partition: known[partition] for partition in watched if partition in known}
+                positions = dict.fromkeys(watched, 0) | {partition: state.readable_end_offset for partition, state in states.items()}
+                of = {partition: KnownLog(state.topic_id, state.leader_epoch) for partition, state in states.items()}
+                ends = self._ends.ends(positions, 0 if new else _POLL_MS, of)
             except LogdbError:
                 self._set(watched)  # their next request gets the error
                 with self._changed:
                     self._changed.wait(_POLL_MS / 1000)
                 continue
-            self._set([partition for partition in watched if partition in new or ends.get(partition, -1) != known[partition]])
+            self._set([partition for partition in watched if partition in new or _seen(ends.get(partition)) != _seen(known[partition])])
             known = ends
 
     def _is_wanted(self) -> bool:
@@ -88,3 +91,8 @@ class Watching:
                 self._thread = None
                 return False
             return True
+
+
+def _seen(state: PartitionState | None) -> tuple[int, str, int] | None:
+    """What watchers are told of."""
+    return None if state is None else (state.readable_end_offset, state.topic_id, state.leader_epoch)

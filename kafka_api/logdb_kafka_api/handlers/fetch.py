@@ -34,11 +34,10 @@ class Read(serving.PartitionRead):
     others        see ``PartitionRead``                                      as they say
     """
 
-    def __init__(self, topic: str, asked: Values) -> None:
+    def __init__(self, topic: str, asked: Values, topic_id: str = "") -> None:
         epoch = asked["current_leader_epoch"]
-        super().__init__(
-            serving.Wanted(topic, asked["partition"], asked["fetch_offset"], asked["partition_max_bytes"], None if epoch < 0 else epoch)
-        )
+        wanted = asked["partition"], asked["fetch_offset"], asked["partition_max_bytes"]
+        super().__init__(serving.Wanted(topic, *wanted, None if epoch < 0 else epoch, topic_id))
         self._aborted: dict[tuple[int, int], None] = {}  # in order, each once: several reads may find the same
 
     def check(self, log: "AuthorizedLog", leader_epoch: int) -> None:
@@ -69,11 +68,10 @@ class Read(serving.PartitionRead):
 class DetailedRead(serving.UnabortedRead):
     """What is read of one partition for a request that is ``detailed``: as a fetch over HTTP has it, without aborted batches."""
 
-    def __init__(self, topic: str, asked: Values) -> None:
+    def __init__(self, topic: str, asked: Values, topic_id: str = "") -> None:
         epoch = asked["last_fetched_epoch"]
-        super().__init__(
-            serving.Wanted(topic, asked["partition"], asked["fetch_offset"], asked["partition_max_bytes"], None if epoch < 0 else epoch)
-        )
+        wanted = asked["partition"], asked["fetch_offset"], asked["partition_max_bytes"]
+        super().__init__(serving.Wanted(topic, *wanted, None if epoch < 0 else epoch, topic_id))
 
     def values(self) -> Values:
         """As the response has it."""
@@ -196,16 +194,19 @@ def _reads(values: Values) -> "Sequence[DetailedRead | Read]":
     Source: Kafka's ``FetchRequest.fetchData``.
     """
     make: type[DetailedRead | Read] = DetailedRead if values["detailed"] else Read
-    asked = {(topic["topic"], one["partition"]): one for topic in values.pop("topics") for one in topic["partitions"]}
-    return [make(topic, one) for (topic, _), one in asked.items()]
+    asked = {(topic["topic"], one["partition"]): (one, topic["topic_id"]) for topic in values.pop("topics") for one in topic["partitions"]}
+    return [make(topic, one, topic_id) for (topic, _), (one, topic_id) in asked.items()]
 
 
 def _responses(reads: "Iterable[DetailedRead | Read]") -> list[Values]:
     """The answers by topic."""
-    topics: dict[str, list[Values]] = {}
+    topics: dict[str, Values] = {}
     for read in reads:
-        topics.setdefault(read.wanted.topic, []).append(read.values())
-    return [{"topic": topic, "partitions": partitions} for topic, partitions in topics.items()]
+        topic = topics.setdefault(read.wanted.topic, {"topic": read.wanted.topic, "partitions": []})
+        topic["partitions"].append(read.values())
+        if isinstance(read, DetailedRead):
+            topic["topic_id"] = read.topic_id
+    return list(topics.values())
 
 
 async def fetch(call: Call) -> Values:
@@ -221,15 +222,14 @@ async def fetch(call: Call) -> Values:
         return {"error_code": Code.INVALID_FETCH_SESSION_EPOCH, "responses": []}
     reads = await call.aside(_reads, values)
     if reads:
-        with contextlib.suppress(UnknownTopic, UnknownPartition, NotLeaderOrFollower):  # it went during the wait: the next fetch says so
-            await serving.fetch(
-                call,
-                reads,
-                max_bytes=max(1, min(values["max_bytes"], call.door.limits.fetch_bytes_max, sum(read.wanted.max_bytes for read in reads))),
-                min_bytes=values["min_bytes"],
-                wait_ms=values["max_wait_ms"],
-                isolation_level=ISOLATION_LEVELS[values["isolation_level"] == 1],
-            )
+        await serving.fetch(
+            call,
+            reads,
+            max_bytes=max(1, min(values["max_bytes"], call.door.limits.fetch_bytes_max, sum(read.wanted.max_bytes for read in reads))),
+            min_bytes=values["min_bytes"],
+            wait_ms=values["max_wait_ms"],
+            isolation_level=ISOLATION_LEVELS[values["isolation_level"] == 1],
+        )
     responses = await call.aside(_responses, reads)
     announced = {"next_offset": reads[0].next_offset} if values["detailed"] and len(reads) == 1 else {}
     return {"error_code": Code.NONE, "responses": responses, **announced}

@@ -52,7 +52,7 @@ async def join_group(call: Call) -> Values:
         "generation_id": result.generation,
         "protocol_type": result.protocol_type,
         "protocol_name": result.protocol,
-        "leader": "" if led_by_another else result.leader_id,
+        "leader": result.former_leader_id if led_by_another else result.leader_id,
         "skip_assignment": result.skip_assignment,
         "member_id": result.member_id,
         "members": [] if led_by_another else [one._asdict() for one in result.members],

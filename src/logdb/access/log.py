@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, cast
 
-from logdb.broker.waiting import commit
+from logdb.broker.waiting import Awaited, commit
 from logdb.codec import Record, RecordIterator, arrow, convert, split
 from logdb.codec.batch import BATCH_SIZE_BYTES_MAX, CODEC_MASK
 from logdb.errors import InvalidTopic
@@ -18,7 +18,7 @@ from logdb.handles import Handle
 from logdb.log.epochs import EpochEnd
 from logdb.log.isolation import IsolationLevel, is_committed, without_aborted
 from logdb.log.reading import Lineage
-from logdb.model import INTERNAL_TOPICS, AbortedTransaction, Buffer, Durability, OpenTransaction, Signal
+from logdb.model import INTERNAL_TOPICS, AbortedTransaction, Buffer, Durability, KnownLog, OpenTransaction, Signal
 from logdb.requests.records import AbortedTransactions, Produce, ReadBatches
 from logdb.store.protocols import Leadership, PartitionLog, ReplicaLog
 
@@ -42,7 +42,17 @@ class AuthorizedLog(Handle):
         self.topic, self.partition = log.topic, log.partition
         self._session, self._log = session, log
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AuthorizedLog) and self._log == other._log
+
+    def __hash__(self) -> int:
+        return hash(self._log)
+
     # ------------------------------------------------------------ needs no more than the log itself
+
+    @property
+    def topic_id(self) -> str:
+        return self._log.topic_id
 
     @property
     def start_offset(self) -> int:
@@ -93,6 +103,10 @@ class AuthorizedLog(Handle):
 
     def check_end_known(self) -> None:
         self._log.check_end_known()
+
+    def is_elsewhere(self, offset: int, known: KnownLog) -> bool:
+        """As ``broker.waiting.Awaited.is_elsewhere``."""
+        return Awaited(self._log, offset, known).is_elsewhere
 
     def watch(self, grown: Signal) -> None:
         self._log.watch(grown)
@@ -278,6 +292,9 @@ class ForwardedLog(AuthorizedLog):
 
     def promised_end_offset(self, isolation_level: IsolationLevel = "read_uncommitted") -> int:
         return self._elsewhere.readable_end_offset(isolation_level)
+
+    def is_elsewhere(self, offset: int, known: KnownLog) -> bool:
+        return known.topic_id not in {"", self.topic_id} or (offset > 0 and offset > self.end_offset)
 
     def check_end_known(self) -> None:
         """The leader checks it before it tells its ends."""

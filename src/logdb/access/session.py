@@ -22,7 +22,16 @@ from logdb.access.security_document import Token
 from logdb.broker.broker import Broker
 from logdb.broker.cluster_peers import OtherNodes
 from logdb.broker.metrics import Counts, Gauges, gauges
-from logdb.errors import AuthenticationFailed, Closed, LogdbError, NotAuthorized, NotCoordinator, NotLeaderOrFollower, UnknownTopic
+from logdb.errors import (
+    AuthenticationFailed,
+    Closed,
+    LogdbError,
+    NotAuthorized,
+    NotCoordinator,
+    NotLeaderOrFollower,
+    TopicDeleted,
+    UnknownTopic,
+)
 from logdb.handles import Handle
 from logdb.io import IO
 from logdb.model import (
@@ -284,6 +293,8 @@ class AuthorizedSession(Handle, Session):
 
     def _unknown(self, error: UnknownTopic) -> UnknownTopic:
         """The error with only the topics that the principal may describe."""
+        if isinstance(error, TopicDeleted):
+            return error
         names = (name for name in self._broker.topic_names() if name not in INTERNAL_TOPICS)
         known = (name for name in names if self._may("Describe", "Topic", name))
         return UnknownTopic(error.topic, known=tuple(islice(known, _KNOWN_COUNT)) or None)

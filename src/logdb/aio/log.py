@@ -35,6 +35,11 @@ class Log(Mirror[PartitionLog]):
         return self._sync.partition
 
     @property
+    def topic_id(self) -> str:
+        """The id of its topic; behind a URL "" until a server has answered."""
+        return self._sync.topic_id
+
+    @property
     def start_offset(self) -> Awaitable[int]:
         """``await log.start_offset``: the first offset that can be read."""
         return self._threads.run(lambda: self._sync.start_offset)
@@ -98,18 +103,19 @@ class Log(Mirror[PartitionLog]):
         isolation_level: IsolationLevel = "read_uncommitted",
     ) -> AsyncIterator[Record]:
         """As ``logdb.Log.follow``; cancelling the task ends it, too, and no thread waits meanwhile."""
-        wake, deadline = Wake(), Deadline(timeout_ms)
+        wake, deadline, leader_epoch = Wake(), Deadline(timeout_ms), -1
         self._sync.watch(wake)
         try:
             while stop is None or not stop.is_set():
                 wake.clear()
                 end_offset = await self._threads.run(self._sync.readable_end_offset, isolation_level)
-                async for record in self.read(offset, end_offset=end_offset, isolation_level=isolation_level):
+                async for record in self.read(offset, end_offset=end_offset, leader_epoch=leader_epoch, isolation_level=isolation_level):
                     yield record
-                    offset, deadline = record.offset + 1, Deadline(timeout_ms)
+                    offset, leader_epoch, deadline = record.offset + 1, record.leader_epoch, Deadline(timeout_ms)
                     if stop is not None and stop.is_set():
                         return
-                offset = max(offset, end_offset)
+                if offset < end_offset:  # past offsets without records
+                    offset, leader_epoch = end_offset, await self._threads.run(self._sync.epoch_at, end_offset - 1)
                 if deadline.left_ms <= 0:
                     return
                 await wake.wait_for(min(deadline.left_ms, WAIT_MS_MAX))

@@ -12,14 +12,14 @@ Threading: one event loop; only ``_Bell.set`` is called by other threads.
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from logdb.broker.waiting import POLL_MS_MAX, POLL_MS_MIN, end_of
-from logdb.errors import Closed, LogdbError, UnknownTopic
+from logdb.broker.waiting import POLL_MS_MAX, POLL_MS_MIN, Awaited, end_of
+from logdb.errors import Closed, LogdbError, TopicDeleted, UnknownTopic
 from logdb.log.isolation import ISOLATION_LEVELS, IsolationLevel
-from logdb.model import OFFSET_MAX, TopicPartition
+from logdb.model import NOTHING_KNOWN, OFFSET_MAX, KnownLog, TopicPartition
 from logdb.store.protocols import Leadership, ReplicaLog
 
 
@@ -94,34 +94,47 @@ class Waits:
         self._released = False
 
     async def wait(
-        self, positions: Mapping[TopicPartition, int], timeout_ms: int, *, isolation_level: IsolationLevel, replica: bool = False
+        self,
+        positions: Mapping[TopicPartition, int],
+        timeout_ms: int,
+        *,
+        isolation_level: IsolationLevel,
+        replica: bool = False,
+        known: Mapping[TopicPartition, KnownLog] = NOTHING_KNOWN,
     ) -> bool:
         """Wait until one of the partitions has a record at its position, for ``timeout_ms`` at most.
 
         Args:
             replica: Wait as a follower, for what is written.
+            known: What the reader knows of its positions.
 
         Returns:
-            Whether one has.
+            Whether one has, or a position is elsewhere (``broker.waiting.Awaited``).
 
         Raises:
-            UnknownTopic, UnknownPartition, Closed: A log was deleted or closed.
+            TopicDeleted, UnknownTopic, UnknownPartition, Closed: A log was deleted or closed.
             NotLeaderOrFollower: Another node leads a partition.
         """
         end = written_end if replica else _ENDS[isolation_level]
-        found = await self._wait([(_Key(self._log(partition), end), position) for partition, position in positions.items()], timeout_ms)
-        for partition in positions:
-            if self._log(partition).closed:  # which wakes, too
-                raise Closed(f"{partition} is being closed")
+        awaited = [Awaited(self._log(where), offset, known.get(where, KnownLog())) for where, offset in positions.items()]
+        found = await self._wait([(_Key(one.log, end), one.offset) for one in awaited], timeout_ms, () if replica else awaited)
+        for where, (log, _, _) in zip(positions, awaited, strict=True):
+            current = self._log(where)
+            if current.topic_id != log.topic_id:
+                raise TopicDeleted(where.topic, log.topic_id, current.topic_id)
+            if current.closed:  # which wakes, too
+                raise Closed(f"{where} is being closed")
         return found
 
     async def wait_for_commit(self, leadership: Leadership, offset: int, timeout_ms: int) -> bool:
         """Wait until ``leadership.is_committed(offset)`` is true, or raises; False after ``timeout_ms``."""
         return await self._wait([(_Key(leadership.log, leadership.awaited_end), offset - 1)], timeout_ms)
 
-    async def _wait(self, wanted: Sequence[tuple[_Key, int]], timeout_ms: int) -> bool:
+    async def _wait(self, wanted: Sequence[tuple[_Key, int]], timeout_ms: int, awaited: Iterable[Awaited] = ()) -> bool:
         ends = await self._ends([key for key, _ in wanted])
         if any(position < end for (_, position), end in zip(wanted, ends, strict=True)):
+            return True
+        if await asyncio.to_thread(_any_elsewhere, awaited) if self._elsewhere else _any_elsewhere(awaited):
             return True
         if self._released or timeout_ms <= 0:
             return False
@@ -189,6 +202,10 @@ class Waits:
 
 def _ends(keys: Sequence[_Key]) -> list[int]:
     return [_end_of(key) for key in keys]
+
+
+def _any_elsewhere(awaited: Iterable[Awaited]) -> bool:
+    return any(one.is_elsewhere for one in awaited)
 
 
 def _end_of(key: _Key) -> int:

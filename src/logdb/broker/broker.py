@@ -23,7 +23,7 @@ from logdb.broker.runner import Shard, fire, tickets
 from logdb.broker.shards import Shards
 from logdb.broker.timers import Timers
 from logdb.broker.transaction_peers import TransactionPeers, leader_address
-from logdb.broker.waiting import commit, wait_for_any
+from logdb.broker.waiting import Awaited, commit, wait_for_any
 from logdb.broker.watch import Events, PolledEvents
 from logdb.codec.batch import producer_ids, transactional_producers
 from logdb.coordinator.effects import Action, Reply, SyncPartitions, WriteMarkers
@@ -64,6 +64,7 @@ from logdb.errors import (
     NotCoordinator,
     PolicyViolation,
     ServerUnavailable,
+    TopicDeleted,
     UnknownGroup,
     UnknownPartition,
     UnknownTopic,
@@ -75,6 +76,8 @@ from logdb.model import (
     BY_DEFAULT,
     INTERNAL_TOPICS,
     MIRROR_OF,
+    NO_TOPIC_IDS,
+    NOTHING_KNOWN,
     REASSIGNMENT_RATES,
     SERVED_TOPIC_DEFAULTS,
     Buffer,
@@ -82,6 +85,7 @@ from logdb.model import (
     ConfigValue,
     Durability,
     ExpiredRecords,
+    KnownLog,
     OffsetAndMetadata,
     ProducerIdAndEpoch,
     TopicInfo,
@@ -542,11 +546,16 @@ class Broker(Handle):
         self._groups.for_each(lambda shard: shard.handle(TopicsDeleted(topics=frozenset((name,)))))
 
     def wait(
-        self, positions: Mapping[TopicPartition, int], timeout_ms: int, *, isolation_level: IsolationLevel = "read_uncommitted"
+        self,
+        positions: Mapping[TopicPartition, int],
+        timeout_ms: int,
+        *,
+        isolation_level: IsolationLevel = "read_uncommitted",
+        known: Mapping[TopicPartition, KnownLog] = NOTHING_KNOWN,
     ) -> bool:
         storage = self._store
         return wait_for_any(
-            [(self.log(*partition), offset) for partition, offset in positions.items()],
+            [Awaited(self.log(*where), offset, known.get(where, KnownLog())) for where, offset in positions.items()],
             timeout_ms,
             isolation_level=isolation_level,
             io=storage.io,
@@ -740,9 +749,10 @@ class Broker(Handle):
         generation: int = -1,
         group_instance_id: str | None = None,
         verify_only: bool = False,
+        topic_ids: Mapping[str, str] = NO_TOPIC_IDS,
     ) -> None:
         for partition in offsets:
-            self._check_partition(partition)
+            self._check_partition(partition, topic_ids.get(partition.topic))
         shard = self._groups.of(group_id)
         verified = shard.query(lambda coordinator: coordinator.verification(producer.producer_id))
         group = frozenset((TopicPartition(_OFFSETS, shard.log.partition),))
@@ -861,8 +871,9 @@ class Broker(Handle):
         member_id: str = "",
         generation: int = -1,
         group_instance_id: str | None = None,
+        topic_ids: Mapping[str, str] = NO_TOPIC_IDS,
     ) -> "Future[None]":
-        present, absence = self._present(offsets)
+        present, absence = self._present(offsets, topic_ids)
         future = _future(
             self._groups.of(group_id),
             CommitOffsets(
@@ -877,7 +888,7 @@ class Broker(Handle):
         return future if absence is None else _failing(future, absence)
 
     def _present(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], topic_ids: Mapping[str, str]
     ) -> tuple[Mapping[TopicPartition, OffsetAndMetadata], LogdbError | None]:
         """Offsets of existing partitions, and the error of the first that does not exist.
 
@@ -887,7 +898,9 @@ class Broker(Handle):
         absence: LogdbError | None = None
         for partition, offset in offsets.items():
             try:
-                self._check_partition(partition)
+                self._check_partition(partition, topic_ids.get(partition.topic))
+            except TopicDeleted as error:
+                absence = absence or error
             except UnknownTopic:
                 absence = absence or UnknownTopic(partition.topic)  # the error of a future names no other topics
             except UnknownPartition as error:
@@ -896,13 +909,17 @@ class Broker(Handle):
                 present[partition] = offset
         return present, absence
 
-    def _check_partition(self, partition: TopicPartition) -> None:
-        """Raises UnknownTopic, UnknownPartition."""
-        if partition in self._store.open_logs:
-            return
-        count = self._metadata.partition_count(partition.topic)
-        if not 0 <= partition.partition < count:
-            raise UnknownPartition(*partition, count)
+    def _check_partition(self, partition: TopicPartition, topic_id: str | None = None) -> None:
+        """Raise TopicDeleted, UnknownTopic, UnknownPartition unless it exists, in the topic with that id; None: in any."""
+        log = self._store.open_logs.get(partition)
+        if log is None:
+            count = self._metadata.partition_count(partition.topic)
+            if not 0 <= partition.partition < count:
+                raise UnknownPartition(*partition, count)
+        if topic_id is not None:
+            current_id = self._metadata.topic_id(partition.topic) if log is None else log.topic_id
+            if current_id != topic_id:
+                raise TopicDeleted(partition.topic, topic_id, current_id)
 
     def fetch_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition] | None = None, *, require_stable: bool = False

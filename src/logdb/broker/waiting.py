@@ -9,10 +9,12 @@ after ``linger_ms``; a log with a long linger is therefore polled, too.
 import threading
 import time
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from logdb.errors import CommitTimeout
 from logdb.io import IO
 from logdb.log.isolation import IsolationLevel
+from logdb.model import KnownLog
 from logdb.store.protocols import Leadership, ReplicaLog
 
 COMMIT_WAIT_MS_MAX = 30_000
@@ -20,8 +22,25 @@ COMMIT_WAIT_MS_MAX = 30_000
 POLL_MS_MIN, POLL_MS_MAX = 1, 50
 
 
+class Awaited(NamedTuple):
+    """A reader's position in a log, where it waits for a record, and what it knows of the log."""
+
+    log: ReplicaLog
+    offset: int
+    known: KnownLog
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether the position is one of another log: of a deleted topic, past the end, or of a history that was cut off.
+
+        A read from there raises: a wait for records ends at once.
+        """
+        log, (topic_id, leader_epoch) = self.log, self.known
+        return topic_id not in {"", log.topic_id} or not log.epochs.holds(self.offset, leader_epoch, log.end_offset)
+
+
 def wait_for_any(
-    positions: Sequence[tuple[ReplicaLog, int]],
+    awaited: Sequence[Awaited],
     timeout_ms: int,
     *,
     isolation_level: IsolationLevel,
@@ -29,7 +48,7 @@ def wait_for_any(
     lingers_ms: int | None,
     check: Callable[[], object],
 ) -> bool:
-    """Wait until a log has a record at its position; False where none has within ``timeout_ms``.
+    """Wait until a log has a record at its position, or a position is elsewhere; False where none has within ``timeout_ms``.
 
     Args:
         lingers_ms: How long a record may linger in memory; None: another process writes the log.
@@ -38,14 +57,14 @@ def wait_for_any(
     until_ms = io.monotonic_ms() + timeout_ms
     grown = threading.Event()
     if lingers_ms is not None:
-        for log, _ in positions:
+        for log, _, _ in awaited:
             log.watch(grown)
     try:
         poll_ms = POLL_MS_MIN
         while True:
             grown.clear()
             check()
-            if any(position < end_of(log, isolation_level) for log, position in positions):
+            if any(one.offset < end_of(one.log, isolation_level) or one.is_elsewhere for one in awaited):
                 return True
             left_ms = until_ms - io.monotonic_ms()
             if left_ms <= 0:
@@ -57,7 +76,7 @@ def wait_for_any(
                 grown.wait((left_ms if lingers_ms <= POLL_MS_MAX else min(left_ms, POLL_MS_MAX)) / 1000)
     finally:
         if lingers_ms is not None:
-            for log, _ in positions:
+            for log, _, _ in awaited:
                 log.unwatch(grown)
 
 

@@ -34,25 +34,27 @@ FLUSH_COUNT = 512
 
 @dataclass
 class Source:
-    """One partition, and the position in it."""
+    """One partition, the position in it, and the leader epoch of the record before, if this has read it (else -1)."""
 
     log: "logdb.Log"
     position: int
     end_offset: int | None  # None: the log end
     isolation_level: "IsolationLevel" = "read_uncommitted"
+    leader_epoch: int = -1
 
     def read(self) -> Iterator[Record]:
         """The present records from ``position`` on."""
         if self.end_offset is not None and self.position >= self.end_offset:
             return
-        for record in self.log.read(self.position, end_offset=self.end_offset, isolation_level=self.isolation_level):
-            self.position = record.offset + 1
+        level = self.isolation_level
+        for record in self.log.read(self.position, end_offset=self.end_offset, leader_epoch=self.leader_epoch, isolation_level=level):
+            self.position, self.leader_epoch = record.offset + 1, record.leader_epoch
             yield record
 
     def wait(self, timeout_ms: int) -> Record | None:
         """The next record, after a wait of that length at most."""
         for record in self.log.follow(self.position, timeout_ms=timeout_ms, isolation_level=self.isolation_level):
-            self.position = record.offset + 1
+            self.position, self.leader_epoch = record.offset + 1, record.leader_epoch
             return record
         return None
 

@@ -35,6 +35,7 @@ from logdb.errors import (
     OffsetOutOfRange,
     PolicyViolation,
     ReadOnly,
+    TopicDeleted,
     UnexpectedOffset,
     UnknownPartition,
     UnknownTopic,
@@ -112,7 +113,7 @@ class Mirror(Handle):
         copied = 0
         with contextlib.suppress(UnknownTopic, Closed):  # its logs are closed; where the database was, the next look says so
             for number in range(info.partition_count):
-                copied += self._copy(TopicPartition(info.name, number))
+                copied += self._copy(TopicPartition(info.name, number), info.topic_id)
         return copied
 
     def _is_wanted(self, topic: str) -> bool:
@@ -141,9 +142,11 @@ class Mirror(Handle):
 
     # ------------------------------------------------------------ records
 
-    def _copy(self, where: TopicPartition) -> int:
+    def _copy(self, where: TopicPartition, topic_id: str) -> int:
         source, target = self._source.log(*where), self._target.log(*where)
         start, stable, first = source.start_offset, source.last_stable_offset, target.end_offset
+        if source.topic_id not in {"", topic_id}:
+            raise TopicDeleted(where.topic, topic_id, source.topic_id)  # the next look compares the ids
         end = first
         epoch: int | None = None
         try:

@@ -172,6 +172,7 @@ FETCH_RESPONSE = Message(
                     Field("records", RECORDS, nullable="0+"),
                 ),
             ),
+            Field("topic_id", STRING, "12+", tag=100),
         ),
     ),
 )

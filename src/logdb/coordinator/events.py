@@ -174,7 +174,8 @@ class JoinResult(NamedTuple):
     """The new generation; ``members`` is empty for all but the leader.
 
     ``skip_assignment``: the leader has been here before and nothing changed (KIP-814): it syncs without assignments.  Clients
-    before version 9 of JoinGroup lack this field: a door names them another leader, so that they assign nothing.
+    before version 9 of JoinGroup lack this field: a door names ``former_leader_id`` to them, so that they assign nothing.
+    ``former_leader_id``: the member id that the leader had before it came back; "" unless the leader may skip the assignment.
     """
 
     generation: int
@@ -184,6 +185,7 @@ class JoinResult(NamedTuple):
     members: tuple[JoinedMember, ...]
     protocol_type: str = "consumer"
     skip_assignment: bool = False
+    former_leader_id: str = ""
 
 
 class SyncResult(NamedTuple):

@@ -455,7 +455,7 @@ def _replace_static(step: Step, event: JoinGroup, old: Member, member_id: str) -
         return
     member = step.put(member, join_ticket=None)
     step.record()
-    step.reply(event.ticket, step.join_result(member, skip_assignment=True))
+    step.reply(event.ticket, step.join_result(member, replaced=old.member_id))
 
 
 def _topics(group: Group, member: Member) -> frozenset[str] | None:

@@ -372,8 +372,12 @@ class Step:
             self.reply(member.join_ticket, self.join_result(member))
             self.renew_session(self.put(member, join_ticket=None, new=False))
 
-    def join_result(self, member: Member, *, skip_assignment: bool = False) -> JoinResult:
-        """The answer to a member's join; the leader's lists all members."""
+    def join_result(self, member: Member, *, replaced: str = "") -> JoinResult:
+        """The answer to a member's join; the leader's lists all members.
+
+        Args:
+            replaced: The former member id of a static member that came back without a change.
+        """
         group = self.group
         is_leader = member.member_id == group.leader_id
         return JoinResult(
@@ -387,7 +391,8 @@ class Step:
             if is_leader
             else (),
             protocol_type=group.protocol_type,
-            skip_assignment=skip_assignment and is_leader,
+            skip_assignment=is_leader and bool(replaced),
+            former_leader_id=replaced if is_leader else "",
         )
 
     # ------------------------------------------------------------ syncing

@@ -56,6 +56,14 @@ class LeaderEpochs:
         later = [start for known, start in self.entries if known > epoch]
         return later[0] if later else log_end_offset
 
+    def holds(self, offset: int, epoch: int, log_end_offset: int) -> bool:
+        """Whether a reader's position lies in the log; ``epoch``: of the record before it, below 0 if it is not known.
+
+        Source: KIP-320.
+        """
+        end_offset = self.end_of(epoch, log_end_offset) if epoch >= 0 else log_end_offset
+        return end_offset is not None and offset <= end_offset
+
     def answer(self, epoch: int, log_end_offset: int) -> EpochEnd | None:
         """A leader's answer to OffsetsForLeaderEpoch: its latest epoch up to ``epoch``, and the end of that epoch.
 

@@ -68,9 +68,18 @@ class ReadableLog(Handle):
     _next_offset: int
 
     def __init__(
-        self, *, host: Host, directory: str, topic: str, partition: int, config: LogConfig, view: LogView, read_only_reason: str | None
+        self,
+        *,
+        host: Host,
+        directory: str,
+        topic: str,
+        topic_id: str,
+        partition: int,
+        config: LogConfig,
+        view: LogView,
+        read_only_reason: str | None,
     ) -> None:
-        self.topic, self.partition, self.directory = topic, partition, directory
+        self.topic, self.topic_id, self.partition, self.directory = topic, topic_id, partition, directory
         self.view, self.read_only_reason, self.follows = view, read_only_reason, False
         self.damage = read_only_reason
         self._host, self._config, self._closed = host, config, False

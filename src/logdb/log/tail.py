@@ -14,7 +14,7 @@ from typing import Any, Literal, NoReturn
 
 from logdb.codec import Positions, Status
 from logdb.disk import File, exists, names_in, path_id
-from logdb.errors import CorruptionError, OffsetOutOfRange, UnknownTopic
+from logdb.errors import CorruptionError, OffsetOutOfRange, TopicDeleted
 from logdb.io import IO
 from logdb.log import epochs as epochs_file
 from logdb.log import high_watermark, recovery_point
@@ -66,6 +66,7 @@ class TailLog(ReadableLog):
         host: Host,
         directory: str,
         topic: str,
+        topic_id: str,
         partition: int,
         frozen: bool = False,
     ) -> None:
@@ -84,6 +85,7 @@ class TailLog(ReadableLog):
             host=host,
             directory=directory,
             topic=topic,
+            topic_id=topic_id,
             partition=partition,
             config=config,
             view=view,
@@ -247,7 +249,7 @@ class TailLog(ReadableLog):
             self.catch_up()  # raises if the topic was deleted beside this process
             raise
         except FileNotFoundError:
-            raise UnknownTopic(self.topic) from None  # deleted beside this process
+            raise TopicDeleted(self.topic, self.topic_id) from None  # deleted beside this process
 
     def catch_up(self) -> LogView:
         """The latest view, after a look for records written since the last look."""
@@ -258,7 +260,7 @@ class TailLog(ReadableLog):
                     self._look()
                 except FileNotFoundError:
                     if not self._refresh() and known == (self._generation, self._pending):
-                        raise UnknownTopic(self.topic) from None  # deleted beside this process
+                        raise TopicDeleted(self.topic, self.topic_id) from None  # deleted beside this process
                 else:
                     return self.view
 
@@ -301,7 +303,7 @@ class TailLog(ReadableLog):
         last = self.view.active
         opened = self._directory_id if last is None or last.file_id is None else last.file_id
         if path_id(self._io, self.directory if last is None or last.file_id is None else last.path) != opened and not self._refresh():
-            raise UnknownTopic(self.topic)  # open files can still be read
+            raise TopicDeleted(self.topic, self.topic_id)  # open files can still be read
 
     def _replaced(self, view: LogView) -> bool:
         with self._refresh_lock:

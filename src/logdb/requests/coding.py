@@ -101,17 +101,23 @@ def _form_of_fields(kind: Any, *, strict: bool) -> Form:
     """The form of a named tuple or a struct."""
     hints = typing.get_type_hints(kind)
     if issubclass(kind, msgspec.Struct):
-        defaults = {field.name: field.default for field in msgspec.structs.fields(kind) if field.default is not msgspec.NODEFAULT}
+        given = [field for field in msgspec.structs.fields(kind) if not field.required]
+        defaults = {field.name: {} if field.default is msgspec.NODEFAULT else field.default for field in given}  # msgspec copies a mapping
         names = kind.__struct_fields__
     else:
         defaults, names = kind._field_defaults, kind._fields
     forms = {name: form(hints[name], strict=strict) for name in names}
     makes = [(name, one.make) for name, one in forms.items()]
-    fields = [(name, one.wanted, *([defaults[name]] if name in defaults else ())) for name, one in forms.items()]
+    fields = [(name, one.wanted, *([_decoded_default(defaults[name])] if name in defaults else ())) for name, one in forms.items()]
     wanted = msgspec.defstruct(
         kind.__name__, fields, forbid_unknown_fields=strict, kw_only=True, module=kind.__module__, namespace={"__doc__": kind.__doc__}
     )
     return Form(wanted, lambda value: kind(**{name: make(getattr(value, name)) for name, make in makes}))
+
+
+def _decoded_default(value: Any) -> Any:
+    """A default as msgspec decodes it: a mapping is a list of pairs."""
+    return [] if value == {} else value
 
 
 def _form_of_either(kinds: Sequence[Any], *, strict: bool) -> Form:

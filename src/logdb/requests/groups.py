@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 
 from logdb.coordinator.events import GroupInfo, GroupSummary, JoinResult, SyncResult
-from logdb.model import OffsetAndMetadata, TopicPartition
+from logdb.model import NO_TOPIC_IDS, OffsetAndMetadata, TopicPartition
 from logdb.requests.request import May, Request, each_topic, listed, named
 from logdb.requests.resources import CLUSTER
 
@@ -65,6 +65,7 @@ class CommitOffsets(Request[Future[None]], frozen=True):
     member_id: str = ""
     generation: int = -1
     group_instance_id: str | None = None
+    topic_ids: Mapping[str, str] = NO_TOPIC_IDS
 
 
 class FetchOffsets(Request[dict[TopicPartition, OffsetAndMetadata]], frozen=True):

@@ -17,10 +17,13 @@ from logdb.errors import LogdbError
 from logdb.io import IO
 from logdb.model import (
     BY_DEFAULT,
+    NO_TOPIC_IDS,
+    NOTHING_KNOWN,
     Buffer,
     Changes,
     Durability,
     ExpiredRecords,
+    KnownLog,
     OffsetAndMetadata,
     ProducerIdAndEpoch,
     TopicInfo,
@@ -167,17 +170,26 @@ class Session(Protocol):
         self.submit(requests.topics.DeleteTopic(name=name))
 
     def wait(
-        self, positions: Mapping[TopicPartition, int], timeout_ms: int, *, isolation_level: "IsolationLevel" = "read_uncommitted"
+        self,
+        positions: Mapping[TopicPartition, int],
+        timeout_ms: int,
+        *,
+        isolation_level: "IsolationLevel" = "read_uncommitted",
+        known: Mapping[TopicPartition, KnownLog] = NOTHING_KNOWN,
     ) -> bool:
         """Wait until one of the partitions has a record at its position, for ``timeout_ms`` at most.
 
+        Args:
+            known: What the reader knows of the logs that its positions lie in.  If a topic was deleted and created again, or its log
+                was cut off, the wait ends at once: a read from that position raises.
+
         Returns:
-            Whether one has.  The record may be a control record, which reads leave out.
+            Whether to read.  A record may be a control record, which reads leave out.
 
         Raises:
             UnknownTopic, UnknownPartition, Closed: see ``logdb.errors``.
         """
-        return self.submit(requests.topics.Wait(positions=dict(positions), timeout_ms=timeout_ms, isolation_level=isolation_level))
+        return self.submit(requests.topics.Wait(dict(positions), timeout_ms, isolation_level, dict(known)))
 
     def changes(self, position: str | None, timeout_ms: int, *, count_max: int = CHANGE_COUNT_MAX) -> Changes:
         """The changes of topics, internal ones too, since ``position``, at most so many changes; None: since now.
@@ -295,6 +307,7 @@ class Session(Protocol):
         generation: int = -1,
         group_instance_id: str | None = None,
         verify_only: bool = False,
+        topic_ids: Mapping[str, str] = NO_TOPIC_IDS,
     ) -> None:
         """Commit offsets of a group as part of the transaction: they count once it is committed.
 
@@ -302,9 +315,10 @@ class Session(Protocol):
             member_id, generation, group_instance_id: Of the consumer that read up to them; a member that was replaced
                 since is refused (KIP-447).
             verify_only: The offsets of the group have to be part of the transaction already (KIP-890).
+            topic_ids: Of the topics that were read, by name, as far as they are known.
 
         Raises:
-            UnknownMember, IllegalGeneration, FencedInstance, UnknownTopic, UnknownPartition: and nothing was changed.
+            UnknownMember, IllegalGeneration, FencedInstance, TopicDeleted, UnknownTopic, UnknownPartition: and nothing was changed.
             and the errors of ``add_partitions``.
         """
         self.submit(
@@ -317,6 +331,7 @@ class Session(Protocol):
                 generation=generation,
                 group_instance_id=group_instance_id,
                 verify_only=verify_only,
+                topic_ids=dict(topic_ids),
             )
         )
 
@@ -445,12 +460,16 @@ class Session(Protocol):
         member_id: str = "",
         generation: int = -1,
         group_instance_id: str | None = None,
+        topic_ids: Mapping[str, str] = NO_TOPIC_IDS,
     ) -> "Future[None]":
         """Commit offsets of a group; of a group without members, without a ``member_id``.
 
+        Args:
+            topic_ids: Of the topics that were read, by name, as far as they are known: offsets of another topic of that name are refused.
+
         Raises:
             UnknownMember, IllegalGeneration, RebalanceInProgress, FencedInstance: by the future; nothing was committed.
-            UnknownTopic, UnknownPartition: by the future; the offsets of existing partitions were committed, as in Kafka.
+            TopicDeleted, UnknownTopic, UnknownPartition: by the future; the offsets of existing partitions were committed, as in Kafka.
         """
         return self.submit(
             requests.groups.CommitOffsets(
@@ -459,6 +478,7 @@ class Session(Protocol):
                 member_id=member_id,
                 generation=generation,
                 group_instance_id=group_instance_id,
+                topic_ids=dict(topic_ids),
             )
         )
 

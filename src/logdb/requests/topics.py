@@ -6,7 +6,7 @@ from typing import TypeAlias
 from logdb import model
 from logdb.errors import LogdbError
 from logdb.log.isolation import IsolationLevel
-from logdb.model import BY_DEFAULT, ConfigValue, ExpiredRecords, ListChange, TopicInfo, TopicPartition
+from logdb.model import BY_DEFAULT, NOTHING_KNOWN, ConfigValue, ExpiredRecords, KnownLog, ListChange, TopicInfo, TopicPartition
 from logdb.requests.request import May, Need, Request, cluster, each_topic, listed, named
 from logdb.requests.resources import CLUSTER
 from logdb.store import protocols
@@ -87,6 +87,7 @@ class Wait(Request[bool], frozen=True):
     positions: Mapping[TopicPartition, int]
     timeout_ms: int
     isolation_level: IsolationLevel = "read_uncommitted"
+    known: Mapping[TopicPartition, KnownLog] = NOTHING_KNOWN
 
 
 # ---------------------------------------------------------------- changes of topics

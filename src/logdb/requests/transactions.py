@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from logdb.coordinator.events import TransactionInfo
-from logdb.model import OffsetAndMetadata, ProducerIdAndEpoch, TopicPartition
+from logdb.model import NO_TOPIC_IDS, OffsetAndMetadata, ProducerIdAndEpoch, TopicPartition
 from logdb.requests.request import May, Request, cluster, each_topic, listed, named
 
 _WRITE = named("Write", "TransactionalId", "transactional_id")
@@ -44,6 +44,7 @@ class CommitTransactionOffsets(Request[None], frozen=True):
     generation: int = -1
     group_instance_id: str | None = None
     verify_only: bool = False
+    topic_ids: Mapping[str, str] = NO_TOPIC_IDS
 
 
 class EndTransaction(Request[ProducerIdAndEpoch], frozen=True):

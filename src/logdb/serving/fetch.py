@@ -8,9 +8,9 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from logdb.errors import LogdbError, without_frames
+from logdb.errors import Closed, LogdbError, NotLeaderOrFollower, TopicDeleted, UnknownPartition, UnknownTopic, without_frames
 from logdb.log.isolation import IsolationLevel, without_aborted
-from logdb.model import Buffer, TopicPartition
+from logdb.model import Buffer, KnownLog, TopicPartition
 from logdb.serving.resources import ON_LOOP_COUNT_MAX, DoorResources, RequestResources
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ class Wanted(NamedTuple):
     """A partition, and what of it to read.
 
     ``leader_epoch``: of the record before ``offset``, as the reader saw it; None: not checked.
+    ``topic_id``: of the topic that the reader reads; "": not checked before the first read.
     """
 
     topic: str
@@ -34,12 +35,14 @@ class Wanted(NamedTuple):
     offset: int
     max_bytes: int = FETCH_BYTES
     leader_epoch: int | None = None
+    topic_id: str = ""
 
 
 class PartitionRead:
     """What was read of one partition so far.
 
     field         meaning                                                    to be trusted
+    topic_id      of the topic that is read                                  once read without an error
     next_offset   where reading goes on                                      always
     parts         whole batches, each buffer the reader's own or a view      always
     size_bytes    the bytes of ``parts``                                     always
@@ -52,7 +55,7 @@ class PartitionRead:
 
     def __init__(self, wanted: Wanted) -> None:
         self.wanted, self.where = wanted, TopicPartition(wanted.topic, wanted.partition)
-        self.next_offset, self.size_bytes, self.is_full = wanted.offset, 0, False
+        self.topic_id, self.next_offset, self.size_bytes, self.is_full = wanted.topic_id, wanted.offset, 0, False
         self.parts: list[Buffer] = []
         self.marks: dict[str, int] = {}
         self.error: LogdbError | None = None
@@ -65,12 +68,14 @@ class PartitionRead:
         """
         try:
             log = session.log(*self.where)
+            self._meet(log.topic_id)
             if self.wanted.leader_epoch is not None and not self.marks:
                 self.check(log, self.wanted.leader_epoch)
             begin, room_bytes = self.next_offset, min(room_bytes, self.wanted.max_bytes - self.size_bytes)
             readable = log.promised_end_offset(isolation_level)
             if at_least_one or room_bytes > 0:
                 view, next_offset = log.read_batches(begin, max(1, room_bytes), isolation_level=isolation_level)
+                self._meet(log.topic_id)  # of a log that another node leads it is known now
                 if session.replication is not None and next_offset == begin:
                     log.check_end_known()
                     readable = begin  # it has become known since
@@ -83,6 +88,13 @@ class PartitionRead:
             self.marks = self.marks_of(log, readable)
         except LogdbError as error:
             self.error = without_frames(session.located(error))
+
+    def _meet(self, topic_id: str) -> None:
+        """Raise TopicDeleted if another topic was read before; ``topic_id``: "" is not known."""
+        if topic_id not in {"", self.topic_id}:
+            if self.topic_id:
+                raise TopicDeleted(self.wanted.topic, self.topic_id, topic_id)
+            self.topic_id = topic_id
 
     def check(self, log: "AuthorizedLog", leader_epoch: int) -> None:
         """Raise if the reader's position is not of this log; before the first read."""
@@ -153,7 +165,7 @@ async def fetch(
     Raises:
         NoRoom: There is no memory.
         AuthenticationFailed: The credential of the client is no longer valid.
-        UnknownTopic, UnknownPartition, NotLeaderOrFollower, Closed: A partition went while the fetch waited for it.
+        TopicDeleted, UnknownTopic, UnknownPartition, NotLeaderOrFollower: A partition of a ``replica`` went during the wait.
     """
     loop, door = asyncio.get_running_loop(), request.door
     until, size_bytes = loop.time() + min(wait_ms, door.limits.wait_ms_max) / 1000, 0
@@ -174,11 +186,17 @@ async def fetch(
         if is_enough or left_ms <= 0 or door.draining or any(read.is_over for read in reads):
             return
         on_loop = _is_on_loop(door, reads)
-        if not await request.wait(
-            {read.where: read.next_offset for read in reads}, left_ms, isolation_level=isolation_level, replica=replica
-        ):
-            return
-        due = [read for read in reads if not door.is_at_end(read.where, read.next_offset)]  # of many, few have grown
+        positions = {read.where: read.next_offset for read in reads}
+        known = {read.where: KnownLog(read.topic_id) for read in reads if read.topic_id}
+        try:
+            if not await request.wait(positions, left_ms, isolation_level=isolation_level, replica=replica, known=known):
+                return
+        except (UnknownTopic, UnknownPartition, NotLeaderOrFollower, Closed):
+            if replica:
+                raise
+            on_loop, due = False, reads  # the next read of the one that went says so
+        else:
+            due = [read for read in reads if not door.is_at_end(read.where, read.next_offset)]  # of many, few have grown
 
 
 def _is_on_loop(door: DoorResources, reads: Sequence[PartitionRead]) -> bool:

@@ -24,7 +24,7 @@ from logdb.codec import convert
 from logdb.codec.batch import CODEC_MASK, count_and_attributes
 from logdb.errors import CommitTimeout, NotLeaderOrFollower
 from logdb.log.isolation import IsolationLevel
-from logdb.model import Buffer, Durability, TopicPartition
+from logdb.model import NOTHING_KNOWN, Buffer, Durability, KnownLog, TopicPartition
 from logdb.pools import Pool
 from logdb.requests.principals import ANONYMOUS
 from logdb.serving.limits import Limits
@@ -340,6 +340,7 @@ class RequestResources:
         *,
         isolation_level: IsolationLevel = "read_uncommitted",
         replica: bool = False,
+        known: Mapping[TopicPartition, KnownLog] = NOTHING_KNOWN,
     ) -> bool:
         """As ``Session.wait``; the caller has authorized the principal to read the partitions.
 
@@ -353,7 +354,7 @@ class RequestResources:
         with self.waiting():
             timeout_ms = min(timeout_ms, self.door.limits.wait_ms_max)
             try:
-                found = await self.door.waits.wait(positions, timeout_ms, isolation_level=isolation_level, replica=replica)
+                found = await self.door.waits.wait(positions, timeout_ms, isolation_level=isolation_level, replica=replica, known=known)
             except NotLeaderOrFollower:
                 if not self.session.forwards:
                     raise

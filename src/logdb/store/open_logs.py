@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import cast
 
 from logdb.disk import exists
-from logdb.errors import CorruptionError, UnknownPartition, UnknownTopic
+from logdb.errors import CorruptionError, TopicDeleted, UnknownPartition
 from logdb.log import high_watermark
 from logdb.log.high_watermark import HighWatermarkFile
 from logdb.log.host import CataloguedLog, Host, PendingReplacement
@@ -82,6 +82,7 @@ class OpenLogs:
             host=self._host,
             directory=directory,
             topic=topic.name,
+            topic_id=topic.topic_id,
             partition=entry.partition,
             config=config,
             batch_size=state.batch_size,
@@ -193,6 +194,7 @@ class TailLogs:
             host=self._host,
             directory=directory,
             topic=topic.name,
+            topic_id=topic.topic_id,
             partition=partition,
             frozen=self._frozen,
         )
@@ -201,13 +203,13 @@ class TailLogs:
         """The catalogue's present entries of a log and its sealed segments; None while its generation is ``generation``.
 
         Raises:
-            UnknownTopic: Its topic was deleted.
+            TopicDeleted: as it says.
         """
 
         def read(txn: ReadTransaction) -> tuple[int, CataloguedLog | None]:
             topic, entry = txn.topic(log.topic), txn.log(log.topic, log.partition)
-            if topic is None or entry is None or topic.topic_id != self._topic_ids.get(log.topic, topic.topic_id):
-                raise UnknownTopic(log.topic)  # deleted, or created again
+            if topic is None or entry is None or topic.topic_id != log.topic_id:
+                raise TopicDeleted(log.topic, log.topic_id, None if topic is None else topic.topic_id)
             return txn.number, None if entry.generation == generation else _catalogued(txn, entry)
 
         if self._viewed.get(log) == self._state.catalogue.number():

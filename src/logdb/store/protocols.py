@@ -55,6 +55,10 @@ class PartitionLog(Protocol):
     partition: int
 
     @property
+    def topic_id(self) -> str:
+        """The id of its topic; behind a URL "" until a server has answered."""
+
+    @property
     def start_offset(self) -> int:
         """The first offset that can be read; retention and ``delete_records`` move it."""
 
@@ -640,6 +644,9 @@ class Metadata(Protocol):
 
     def partition_count(self, topic: str) -> int:
         """How many partitions a topic has; raises UnknownTopic."""
+
+    def topic_id(self, topic: str) -> str:
+        """The id of a topic; raises UnknownTopic."""
 
     def partition_state(self, topic: str, partition: int) -> PartitionState:
         """The leader, the replicas and the in-sync set of a partition; raises UnknownTopic, UnknownPartition."""

@@ -135,7 +135,8 @@ class StoreState:
             return ReadOnly(f"{where} is read-only: {log.read_only_reason}")
         if self.is_current(log):  # the close has begun
             return self._ended()
-        return Closed(f"{where} is closed: its topic was deleted")
+        anew = f"if {log.topic!r} exists again, take a new handle, as by db.log({log.topic!r})"
+        return Closed(f"{where} is closed: its topic was deleted; {anew}")
 
     @property
     def is_forked(self) -> bool:

@@ -242,6 +242,9 @@ class Store(Handle):
     def partition_count(self, topic: str) -> int:
         return self._state.topic(topic).partition_count
 
+    def topic_id(self, topic: str) -> str:
+        return self._state.topic(topic).topic_id
+
     def create_topic(
         self,
         name: str,

@@ -37,7 +37,9 @@ def values(log: Log, offset=0):
 
 
 def marks(said):
-    return {name.removeprefix("logdb-"): int(value) for name, value in said.headers.items() if name.startswith("logdb-")}
+    return {
+        name.removeprefix("logdb-"): int(value) for name, value in said.headers.items() if name.startswith("logdb-") and value.isdigit()
+    }
 
 
 # ---------------------------------------------------------------- in

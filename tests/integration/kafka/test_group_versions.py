@@ -121,7 +121,9 @@ def test_a_leader_that_comes_back_assigns_nothing(wire, group, version):
     back = join(wire, group, version, group_instance_id="one")
     assert (back["error_code"], back["generation_id"]) == (0, 1)
     assert back["skip_assignment"] == (version >= 9)
-    assert (back["leader"] == back["member_id"]) == (version >= 9)
+    assert back["member_id"] != member_id
+    assert back["leader"] == (back["member_id"] if version >= 9 else member_id)  # as Kafka: the id that the leader had before
+    assert [one["group_instance_id"] for one in back["members"]] == (["one"] if version >= 9 else [])
     synced = wire.ask("SyncGroup", 3, group_id=group, generation_id=1, member_id=back["member_id"], group_instance_id="one")
     assert synced["assignment"] == b"all"
 

@@ -6,7 +6,7 @@ import pytest
 
 import logdb
 from logdb import errors
-from logdb.model import TopicPartition
+from logdb.model import KnownLog, TopicPartition
 from support.transactional import Writer
 
 T = [TopicPartition("t", partition) for partition in range(3)]
@@ -34,6 +34,20 @@ def run(db, story):
 
 def wait(waits, positions, timeout_ms=FOREVER_MS, isolation_level="read_uncommitted"):
     return asyncio.ensure_future(waits.wait(positions, timeout_ms, isolation_level=isolation_level))
+
+
+def for_commit(waits, log, position):
+    """A wait for a record that is not written yet; a reader does not wait past the end of a log."""
+
+    class Leads:
+        def __init__(self):
+            self.log, self.awaited_end = log, end
+
+    return asyncio.ensure_future(waits.wait_for_commit(Leads(), position + 1, FOREVER_MS))
+
+
+def end(log):
+    return log.end_offset
 
 
 async def in_thread(function):
@@ -81,7 +95,7 @@ def test_one_watcher_for_all_who_wait(db):
 
 def test_only_those_wake_whose_record_is_there(db):
     async def story(waits):
-        early, late = wait(waits, {T[0]: 0}), wait(waits, {T[0]: 1})
+        early, late = (for_commit(waits, db.log("t", 0), position) for position in (0, 1))
         await begun()
         await in_thread(lambda: db.log("t", 0).append_many([b"x"]))
         assert await early
@@ -97,7 +111,7 @@ def test_a_thread_wakes_the_loop_only_for_what_is_awaited(db, monkeypatch):
     async def story(waits):
         log, loop, woken = db.log("t", 0), asyncio.get_running_loop(), []
         log.append_many([b"x"] * 5)
-        waiting = [wait(waits, {T[0]: position}) for position in (7, 5)]
+        waiting = [for_commit(waits, log, position) for position in (7, 5)]
         await begun()
         (bell,) = waits._bells.values()
         told = loop.call_soon_threadsafe
@@ -116,6 +130,37 @@ def test_a_thread_wakes_the_loop_only_for_what_is_awaited(db, monkeypatch):
         assert rung(log.flush) == 1, "the other one waits for more"
         assert rung(lambda: (log.append_many([b"x"] * 2), log.flush())) == 2
         assert await waiting[0]
+
+    run(db, story)
+
+
+@pytest.mark.parametrize(
+    ("offset", "known"),
+    [(4, {}), (3, {T[0]: KnownLog("of another topic")}), (3, {T[0]: KnownLog("", 1)})],
+    ids=["past the end", "of another topic", "of an epoch that it lacks"],
+)
+def test_a_position_in_another_log_is_not_waited_for(db, offset, known):
+    async def story(waits):
+        db.log("t", 0).append_many([b"x"] * 3)
+        assert await waits.wait({T[0]: offset, T[1]: 0}, FOREVER_MS, isolation_level="read_uncommitted", known=known)
+        assert db._session.wait({T[0]: offset, T[1]: 0}, FOREVER_MS, known=known)
+        known_well = {T[0]: KnownLog(db.log("t", 0).topic_id, 0)}
+        assert not await waits.wait({T[0]: 3}, 1, isolation_level="read_uncommitted", known=known_well)
+        assert not db._session.wait({T[0]: 3}, 1, known=known_well)
+
+    run(db, story)
+
+
+def test_a_topic_that_is_created_again_ends_a_wait(db):
+    async def story(waits):
+        waiting = wait(waits, {T[1]: 0, T[0]: 0})
+        await begun()
+        deleted = db.log("t", 0).topic_id
+        db.delete_topic("t")
+        db.create_topic("t", partitions=3)
+        with pytest.raises(errors.TopicDeleted) as caught:
+            await waiting
+        assert (caught.value.topic_id, caught.value.current_id) == (deleted, db.log("t", 0).topic_id)
 
     run(db, story)
 

@@ -745,7 +745,7 @@ def test_stable_a_static_leader_comes_back_and_need_not_assign(groups: Groups) -
     (old,) = groups.stable(group_instance_id="i")
     back = groups.join(group_instance_id="i")
     assert back.skip_assignment
-    assert back.leader_id == back.member_id
+    assert (back.leader_id, back.former_leader_id) == (back.member_id, old.member_id)
     assert [member.group_instance_id for member in back.members] == ["i"]
     assert back.generation == old.generation
     groups.heartbeat(back, group_instance_id="i")

@@ -7,7 +7,7 @@ import pytest
 
 import logdb
 from logdb.access.access_control import AccessControl
-from logdb.errors import OffsetNotAvailable, UnknownTopic
+from logdb.errors import OffsetNotAvailable, TopicDeleted, UnknownTopic
 from logdb.requests.principals import ANONYMOUS
 from logdb.serving.fetch import PartitionRead, Wanted, fetch
 from logdb.serving.limits import Limits
@@ -158,6 +158,28 @@ def test_an_error_of_one_partition_is_kept_and_ends_the_fetch_at_once(db):
         await fetch(request, reads, **bounds(wait_ms=60_000))
         assert isinstance(reads[0].error, UnknownTopic)
         assert reads[1].error is None
+
+    run(db, story)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2], ids=["shorter", "equal", "longer"])
+def test_a_topic_that_is_created_again_is_not_read_on(db, count):
+    fill(db, 10, 10)
+
+    async def story(request):
+        reads = [PartitionRead(Wanted("t", partition, 1)) for partition in range(2)]
+        fetching = asyncio.create_task(fetch(request, reads, **bounds(wait_ms=60_000)))
+        while not request.door.waits._bells:
+            await asyncio.sleep(0)
+        db.delete_topic("t")
+        db.create_topic("t", partitions=2)
+        for partition in range(2):
+            db.log("t", partition).append_many([b"new"] * count)
+        await fetching
+        assert [(type(read.error), read.parts) for read in reads] == [(TopicDeleted, [])] * 2
+        of_deleted = PartitionRead(Wanted("t", 0, 0, topic_id=reads[0].topic_id))
+        await fetch(request, [of_deleted], **bounds())
+        assert isinstance(of_deleted.error, TopicDeleted), "a request that names it is refused, too"
 
     run(db, story)
 

@@ -44,6 +44,7 @@ class Assignment:
         self.start_positions = StartPositions(session, config.group_id, config.auto_offset_reset, self.is_new)
         self.subscription: Subscription | None = None
         self.listeners = Listeners()
+        self._recreated: set[TopicPartition] = set()
         self.to_commit: Callable[[], Mapping[TopicPartition, OffsetAndMetadata]] | None = collector.positions
 
     def topics(self) -> tuple[str, ...]:
@@ -55,8 +56,8 @@ class Assignment:
         return sorted(self._fetcher.cursors)
 
     def is_new(self, partition: TopicPartition) -> bool:
-        """Whether the partition was created after the subscription."""
-        return self.subscription is not None and self.subscription.is_new(partition)
+        """Whether the partition was created after the subscription or assignment."""
+        return partition in self._recreated or (self.subscription is not None and self.subscription.is_new(partition))
 
     def set(self, partitions: Iterable[TopicPartition]) -> None:
         """Read these partitions; those that stay keep their positions, unless their topic was created again."""
@@ -68,8 +69,10 @@ class Assignment:
 
     def _cursor(self, partition: TopicPartition) -> Cursor:
         known, log = self._fetcher.cursors.get(partition), self._session.log(*partition)
-        if known is not None and known.log is log:
+        if known is not None and known.log == log:
             return known
+        if known is not None and known.log.topic_id not in {"", log.topic_id}:
+            self._recreated.add(partition)  # all of its records are newer than the assignment
         return Cursor(partition, log, self._config.isolation_level, self.start_positions.reset)
 
     def renew(self) -> None:

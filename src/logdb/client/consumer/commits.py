@@ -47,6 +47,7 @@ class Commits:
                 member_id=metadata.member_id,
                 generation=metadata.generation,
                 group_instance_id=metadata.group_instance_id,
+                topic_ids=metadata.topic_ids,
             )
         else:
             future = Future()

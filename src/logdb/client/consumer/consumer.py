@@ -163,7 +163,8 @@ class Consumer(Handle):
         """
         if self._config.group_id is None:
             raise InvalidGroup("the consumer has no group_id, so it has no committed offsets")
-        return GroupMetadata(self._config.group_id) if self._membership is None else self._membership.metadata
+        metadata = GroupMetadata(self._config.group_id) if self._membership is None else self._membership.metadata
+        return metadata._replace(topic_ids=self._fetcher.topic_ids())
 
     def _leave(self) -> None:
         """Leave the group, and drop the subscription."""
@@ -356,9 +357,11 @@ class Consumer(Handle):
             self._tend_at_ms = None
             return
         awaited = self._fetcher.awaited()
-        if self._told and awaited == self._told:  # the record cannot be read yet, because the disk accepts no write
-            awaited, timeout_ms = {}, min(timeout_ms, _DISK_WAIT_MS)
-        told = self._session.wait(awaited, timeout_ms, isolation_level=self._config.isolation_level)
+        known = self._fetcher.known()
+        if self._told and awaited == self._told:  # the disk accepts no write, so the record cannot be read; or a position is elsewhere
+            awaited, known, timeout_ms = {}, {}, min(timeout_ms, _DISK_WAIT_MS)
+            self._fetcher.recheck()
+        told = self._session.wait(awaited, timeout_ms, isolation_level=self._config.isolation_level, known=known)
         self._told = awaited if told else {}
 
     # ------------------------------------------------------------ positions

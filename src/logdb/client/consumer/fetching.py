@@ -4,13 +4,14 @@ A cursor touches no single record: the log's C iterator makes lists, or is itera
 Threading: one thread at a time, the consumer's.
 """
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 
 from logdb.codec import Record, RecordIterator
-from logdb.errors import LogTruncated, OffsetOutOfRange
+from logdb.errors import LogdbError, LogTruncated, OffsetOutOfRange
 from logdb.log.isolation import IsolationLevel
-from logdb.model import OffsetAndMetadata, TopicPartition
+from logdb.model import KnownLog, OffsetAndMetadata, TopicPartition
 from logdb.requests.session import PartitionLog
 
 NOWHERE = -1  # the position of a cursor before its first ``seek``
@@ -67,6 +68,14 @@ class Cursor:
         records = self._records
         epoch = self._leader_epoch if records is None or records.leader_epoch < 0 else records.leader_epoch
         return OffsetAndMetadata(self.offset, epoch)
+
+    def known(self) -> KnownLog:
+        """What is known of the log at the position."""
+        return KnownLog(self.log.topic_id, self.position().leader_epoch)
+
+    def recheck(self) -> None:
+        """The next read asks the log whether it holds the position."""
+        self._checked = False
 
     def end_offset(self) -> int:
         """The present end of reading."""
@@ -129,7 +138,7 @@ class Cursor:
         if self._records is not None:
             return self._records
         end_offset = self.log.readable_end_offset(self._isolation_level)
-        if not self._checked or self._offset < end_offset:
+        if not self._checked or self._offset != end_offset:  # past the end only where the log has lost records
             try:
                 records = self._read(end_offset)
             except OffsetOutOfRange as error:
@@ -150,7 +159,7 @@ class Cursor:
         """Drop the iterator.
 
         At its end, the position moves past control records and compacted offsets: their leader epoch may be later than the last
-        record's, and is not known.
+        record's.
         """
         records = self._records
         assert records is not None
@@ -159,6 +168,8 @@ class Cursor:
         self._records = None
         if records.exhausted and records.end_offset > self._offset:
             self._offset, self._leader_epoch = records.end_offset, -1
+            with contextlib.suppress(LogdbError):  # the next read raises
+                self._leader_epoch = self.log.epoch_at(records.end_offset - 1)
 
 
 class Fetcher:
@@ -209,3 +220,16 @@ class Fetcher:
     def awaited(self) -> dict[TopicPartition, int]:
         """The positions to wait for records at."""
         return {cursor.partition: cursor.offset for cursor in self._order if cursor.is_placed}
+
+    def known(self) -> dict[TopicPartition, KnownLog]:
+        """What is known of the logs that these positions lie in."""
+        return {cursor.partition: cursor.known() for cursor in self._order if cursor.is_placed}
+
+    def recheck(self) -> None:
+        """Let each cursor read from its position, even where the log seems to end."""
+        for cursor in self._order:
+            cursor.recheck()
+
+    def topic_ids(self) -> dict[str, str]:
+        """The ids of the topics that are read, as far as they are known."""
+        return {cursor.log.topic: cursor.log.topic_id for cursor in self.cursors.values() if cursor.log.topic_id}

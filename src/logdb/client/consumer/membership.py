@@ -42,7 +42,7 @@ from logdb.errors import (
     UnknownMember,
     UnknownTopic,
 )
-from logdb.model import Buffer, TopicPartition
+from logdb.model import NO_TOPIC_IDS, Buffer, TopicPartition
 from logdb.requests.session import Session
 
 logger = logging.getLogger(__name__)
@@ -88,12 +88,16 @@ class StickyUserData(NamedTuple):
 
 
 class GroupMetadata(NamedTuple):
-    """The identity of a consumer in its group; without a ``member_id`` it is not a member."""
+    """The identity of a consumer in its group; without a ``member_id`` it is not a member.
+
+    ``topic_ids``: of the topics that it reads, by name.  A commit for another topic of that name is refused.
+    """
 
     group_id: str
     generation: int = -1
     member_id: str = ""
     group_instance_id: str | None = None
+    topic_ids: Mapping[str, str] = NO_TOPIC_IDS
 
 
 class Share(Protocol):
@@ -171,7 +175,7 @@ class Membership:
 
     def leave(self) -> None:
         """Leave the group.  A static member stays in it until its session times out, and may come back."""
-        answer, (group_id, _, member_id, instance) = self._answer, self.metadata
+        answer, (group_id, _, member_id, instance, _) = self._answer, self.metadata
         if instance is None and member_id:
             with contextlib.suppress(UnknownMember, Closed):  # the group has removed it, or the database is closed
                 self._session.leave_group(group_id, member_id)
@@ -201,7 +205,7 @@ class Membership:
             self._heartbeat()
 
     def _heartbeat(self) -> None:
-        group_id, generation, member_id, instance = self.metadata
+        group_id, generation, member_id, instance, _ = self.metadata
         try:
             self._session.heartbeat(group_id, generation=generation, member_id=member_id, group_instance_id=instance)
         except RebalanceInProgress:
@@ -251,7 +255,7 @@ class Membership:
             raise
 
     def _join(self) -> None:
-        group_id, generation, member_id, instance = self.metadata
+        group_id, generation, member_id, instance, _ = self.metadata
         self._joined_topics = self._share.topics()
         self._answer = self._session.join_group(
             group_id,
@@ -269,7 +273,7 @@ class Membership:
         return Subscription(self._joined_topics, user_data, tuple(self._share.owned()), generation).encode()
 
     def _sync(self, joined: JoinResult) -> None:
-        group_id, _, _, instance = self.metadata
+        group_id, _, _, instance, _ = self.metadata
         self.metadata = self.metadata._replace(generation=joined.generation, member_id=joined.member_id)
         assignments = self._assign(joined) if joined.leader_id == joined.member_id else {}
         self._answer = self._session.sync_group(

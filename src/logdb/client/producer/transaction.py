@@ -107,6 +107,7 @@ class TransactionalProducer(Producer):
         Raises:
             IllegalGeneration, UnknownMember, FencedInstance: The group was rebalanced, or the consumer replaced, after it got
             the records: abort.
+            TopicDeleted: A topic that the consumer has read was deleted and created again: abort.
             InvalidGroup: The consumer has no group.
             InvalidTransactionState, ProducerFenced: as ``commit_transaction``.
         """
@@ -134,6 +135,7 @@ class TransactionalProducer(Producer):
                     member_id=group_metadata.member_id,
                     generation=group_metadata.generation,
                     group_instance_id=group_metadata.group_instance_id,
+                    topic_ids=group_metadata.topic_ids,
                 )
             except LogdbError as error:
                 self._note_fence(error)

@@ -22,9 +22,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from logdb.disk import names_in
-from logdb.errors import Closed, LogTruncated, OffsetOutOfRange, UnknownTopic
+from logdb.errors import Closed, LogTruncated, OffsetOutOfRange, TopicDeleted, UnknownTopic
 from logdb.io import IO
-from logdb.log.readable import ReadableLog
 from logdb.meta.views import Entry, Position, View, ViewDamaged
 from logdb.model import TOPIC_CONFIGS, TopicPartition
 from logdb.requests.session import PartitionLog, Session
@@ -184,6 +183,11 @@ class TopicView:
                 if error.offset < error.start_offset:
                     continue  # the log start has moved meanwhile
                 reason = str(error)
+            except (Closed, TopicDeleted):
+                if not tries_left:
+                    raise
+                state.looked_ms = -_LOOK_MS  # another topic may have its name
+                continue
             except LogTruncated as error:
                 if not tries_left:
                     raise
@@ -210,9 +214,8 @@ class TopicView:
         return True
 
     def _is_replaced(self, state: _State, partition: int, position: Position) -> bool:
-        """Whether the log was cut off below the position, and has grown to it again; ``_read`` raises then.  A server is not asked."""
-        log = state.logs[partition]
-        return isinstance(log, ReadableLog) and position.leader_epoch >= 0 and log.epoch_at(position.offset - 1) != position.leader_epoch
+        """Whether the log was cut off below the position, and has grown to it again; ``_read`` raises then."""
+        return position.leader_epoch >= 0 and state.logs[partition].epoch_at(position.offset - 1) != position.leader_epoch
 
     def _purge(self, state: _State, now_ms: int) -> list[int]:
         """Purge entries of records that the logs no longer have; returns the offset of each partition from which tombstones matter."""

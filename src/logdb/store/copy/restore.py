@@ -64,8 +64,6 @@ def _restore_directory(io: IO, source: str, target: str, progress: Progress | No
 
 def _begun(log: FrozenLog) -> FrozenLog:
     """A log with a new leader epoch at its end, which separates lost records of the source from new ones of the copy."""
-    if not log.epochs.entries:
-        return log
     epochs = log.epochs.begun(log.epochs.latest + 1, log.end.offset)
     return replace(log, epochs=epochs, entry=log.entry._replace(leader_epoch=epochs.latest))
 

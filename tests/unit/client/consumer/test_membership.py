@@ -79,7 +79,7 @@ def test_one_member_has_all_at_once(session, strategy):
     alone = Reader(session, "a", strategy=strategy)
     alone.membership.tend()
     assert alone.story == [("assigned", [0, 1, 2, 3])]
-    assert alone.membership.metadata == ("g", 1, "a-1", None)
+    assert alone.membership.metadata[:4] == ("g", 1, "a-1", None)
 
 
 def test_an_eager_rebalance_takes_everything_away_first(session):
@@ -188,7 +188,7 @@ def test_leaving(session):
     second.membership.leave()
     settle(first)
     assert first.numbers == [0, 1, 2, 3]
-    assert second.membership.metadata == ("g", -1, "", None)
+    assert second.membership.metadata[:4] == ("g", -1, "", None)
 
 
 def test_leaving_while_the_others_are_waited_for(session):

@@ -52,7 +52,7 @@ OFFSETS = {"group_id": "g", "member_id": "", "generation": -1}
             CommitOffsets,
             {**OFFSETS, "offsets": [[{"topic": "t", "partition": 0, "p": 1}, {"offset": 1, "o": 1, "q": 2}]], "more": 1},
             (
-                "has a field 'more', allowed are group_id, offsets, member_id, generation, group_instance_id; "
+                "has a field 'more', allowed are group_id, offsets, member_id, generation, group_instance_id, topic_ids; "
                 "a field 'offsets[0][0].p', allowed are topic, partition; "
                 "fields 'offsets[0][1].o', 'offsets[0][1].q', allowed are offset, leader_epoch, metadata"
             ),
