@@ -189,7 +189,7 @@ class File:
 
         Raises:
             FileNotFoundError, FileExistsError: see ``logdb.errors``.
-            CorruptionError: It is a pipe, a socket, a device or a directory.
+            CorruptionError: It is a pipe, a socket or a device.
             DiskFull, WriteFailed: It cannot be made.
             ReadFailed: It cannot be opened.
         """

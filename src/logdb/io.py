@@ -44,16 +44,17 @@ _KINDS = {
     stat.S_IFSOCK: "a socket",
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
-    stat.S_IFDIR: "a directory",
 }
 
 
 class NotRegular(OSError):
-    """A name is that of a pipe, a socket, a device or a directory, where a regular file is expected."""
+    """A name is that of a pipe, a socket or a device, where a regular file is expected."""
 
 
 def check_regular(mode: int, path: str) -> None:
-    """Raise NotRegular unless ``mode``, as in ``os.stat``, is that of a regular file."""
+    """Raise NotRegular unless ``mode``, as in ``os.stat``, is that of a regular file; of a directory, IsADirectoryError."""
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     if not stat.S_ISREG(mode):
         raise NotRegular(errno.EINVAL, f"it is {_KINDS.get(stat.S_IFMT(mode), 'of an unknown kind')}, not a regular file", path)
 
@@ -70,7 +71,7 @@ class IO:
     def open(self, path: str, flags: int, mode: int = 0o644) -> int:
         """Open a regular file, or with O_DIRECTORY a directory; ``mode``: see ``mode_in``.
 
-        ``flags`` as in os.open; close-on-exec is added.  Raises NotRegular for a pipe, a socket, a device or a directory:
+        ``flags`` as in os.open; close-on-exec is added.  Raises NotRegular for a pipe, a socket or a device:
         an open or a read of one may never end.
         """
         if flags & os.O_CREAT:

@@ -142,7 +142,7 @@ def test_partitions_never_shrink(db):
     ("config", "says"),
     [
         ({"no.such.key": 1}, "no.such.key=1: unknown key"),
-        ({"segment.bits": 1}, "unknown key; allowed are segment.bytes"),
+        ({"segment.bits": 1}, "unknown key; did you mean segment.bytes"),
         ({"segment.bytes": -1}, r"segment.bytes=-1: allowed is a whole number in \[1024, 2\^31-1\]"),
         ({"segment.bytes": "many"}, "segment.bytes='many'"),
         ({"segment.bytes": True}, "segment.bytes=True"),

@@ -55,7 +55,7 @@ def cluster() -> None:
 @click.argument("directory", metavar="DIR", type=TARGET)
 @click.option("--nodes", "count", metavar="N", type=int, default=3, show_default=True, help="How many: 1, 3 or 5.")
 @click.option("--http-ports", metavar="A,B,C", type=PORTS, required=True, help="Port of each node's HTTP door.")
-@click.option("--kafka-ports", metavar="A,B,C", type=PORTS, default=[], help="Port of each node's Kafka door.  [default: no such door]")
+@click.option("--kafka-ports", metavar="A,B,C", type=PORTS, default=[], help="Port of each node's Kafka listener.  [default: none]")
 @click.option("--hosts", metavar="A,B,C", type=HOSTS, default=[], help="Host of each node.  [default: 127.0.0.1, all on this machine]")
 @here
 @pass_session

@@ -9,7 +9,7 @@ import contextlib
 import json
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import click
@@ -87,10 +87,10 @@ def asked(question: str, *, confirmed: bool = False) -> str:
     return str(click.prompt(visible(question), hide_input=True, confirmation_prompt=confirmed, err=True))
 
 
-def json_text(document: Any, *, indent: int | None = None, compact: bool = False) -> str:
-    """A document as JSON, with escapes for what a terminal obeys; values that JSON lacks as text."""
+def json_text(document: Any, *, indent: int | None = None, compact: bool = False, default: Callable[[object], object] | None = None) -> str:
+    """A document as JSON, with escapes for what a terminal obeys; ``default``: what to write of a value that JSON lacks."""
     separators = (",", ":") if compact else None
-    text = json.dumps(document, indent=indent, separators=separators, ensure_ascii=False, default=str)
+    text = json.dumps(document, indent=indent, separators=separators, ensure_ascii=False, default=default)
     return text if text.isprintable() else _IN_TEXT.sub(_escape_json, text)
 
 
@@ -106,7 +106,7 @@ def emit_line(document: Any) -> None:
 
 def emit_error(document: Any) -> None:
     """One JSON document on stderr, on its own line; values that JSON lacks as text."""
-    click.echo(json_text(document), err=True)
+    click.echo(json_text(document, default=str), err=True)
 
 
 def text_or_base64(data: bytes | None) -> str | dict[str, str] | None:

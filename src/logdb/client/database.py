@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 from logdb.client.administration import Administration
 from logdb.client.producer import partitioner as partitioners
 from logdb.client.producer.partitioner import Partitioner
+from logdb.client.signatures import readable
 from logdb.errors import Closed, CloseIncomplete, InvalidConfig, InvalidPartitions, InvalidTopic, LogdbError, UnknownPartition
 from logdb.log.isolation import IsolationLevel
 from logdb.mistakes import OF_THE_CALL, checked_call, explained
@@ -847,3 +848,8 @@ def _close_all() -> None:
 
 
 atexit.register(_close_all)
+
+
+readable(PartitionLog)
+readable(Administration)
+readable(Database)

@@ -1,6 +1,7 @@
-"""The signature that ``help`` shows of a function with overloads: every option, with its type and its default."""
+"""The signatures that ``help`` shows: every option with its default, and types by the names that they have in the documentation."""
 
 import inspect
+import re
 from collections.abc import Callable
 from typing import Any, get_overloads
 
@@ -13,6 +14,12 @@ class _Shown:
 
     def __repr__(self) -> str:
         return self._text
+
+    def __eq__(self, other: object) -> bool:
+        return repr(self) == repr(other)
+
+    def __hash__(self) -> int:
+        return hash(self._text)
 
 
 def shown(function: Callable[..., Any]) -> inspect.Signature:
@@ -28,8 +35,24 @@ def shown(function: Callable[..., Any]) -> inspect.Signature:
     return inspect.Signature(parameters, return_annotation=_either([_type(signatures[0].return_annotation)]))
 
 
+def readable(kind: type) -> None:
+    """Let ``help`` show the types of a class's public methods by their short names."""
+    for name, method in vars(kind).items():
+        if inspect.isfunction(method) and not name.startswith("_") and not get_overloads(method):
+            signature = inspect.signature(method)
+            parameters = [one.replace(annotation=_named(one.annotation)) for one in signature.parameters.values()]
+            method.__signature__ = signature.replace(  # type: ignore[attr-defined]  # what inspect and help look for
+                parameters=parameters, return_annotation=_named(signature.return_annotation)
+            )
+
+
+def _named(annotation: object) -> object:
+    return annotation if annotation is inspect.Parameter.empty else _Shown(_type(annotation))
+
+
 def _type(annotation: object) -> str:
-    return annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    return re.sub(r"\b(?:[a-z_]+\.)+(?=[A-Za-z])", "", text.replace("bytes | bytearray | memoryview", "Buffer"))
 
 
 def _either(texts: list[str]) -> _Shown:

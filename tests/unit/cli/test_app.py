@@ -196,6 +196,6 @@ def test_notes_of_an_error_are_shown(monkeypatch):
 def test_what_other_tools_call_it(filled):
     assert filled.out("version") == filled.out("--version")
     assert filled.out("list") == filled.out("ls") == filled.out("topics", "list")
-    assert filled.out("help", "topics", "create") == filled.out("topics", "create", "--help").replace("Usage: cli", "Usage: cli")
+    assert filled.out("help", "topics", "create") == filled.out("topics", "create", "--help")
     assert "topics" in filled.out("help")
     assert "no such command: cli nope" in filled("help", "nope", code=2).stderr

@@ -28,7 +28,16 @@ def test_init_prints_where_the_nodes_are(tmp_path):
 
 def test_init_says_how_to_go_on(tmp_path):
     result = call("init", str(tmp_path), "--nodes", "1", "--http-ports", "8081", "--kafka-ports", "9092")
-    assert "http://127.0.0.1:8081" in result.stdout
+    assert result.stdout.split() == [
+        "NODE",
+        "HTTP",
+        "KAFKA",
+        "DIRECTORY",
+        "1",
+        "http://127.0.0.1:8081",
+        "127.0.0.1:9092",
+        f"{tmp_path}/node-1",
+    ]
     assert "logdb serve NODE/data --cluster NODE/cluster.toml" in result.stderr
     assert 'kafka = "127.0.0.1:9092"' in (tmp_path / "node-1" / "cluster.toml").read_text()
 

@@ -41,3 +41,12 @@ def test_the_options_of_a_producer():
         assert f"{name}={default}" in described
     for one in get_overloads(Database.producer):
         assert options(one).keys() <= taken.keys()
+
+
+def test_help_shows_types_by_their_short_names():
+    shown = str(inspect.signature(logdb.Log.append))
+    assert shown.startswith("(self, value: Buffer | None, key: Buffer | None = None, *, headers: Iterable[tuple[str, Buffer | None]] = ()")
+    for kind in (logdb.Log, Database):
+        for name, method in inspect.getmembers(kind, inspect.isfunction):
+            if not name.startswith("_"):
+                assert not [noise for noise in ("'Iter", "collections.abc", "bytearray") if noise in str(inspect.signature(method))], name
