@@ -86,6 +86,10 @@ class MemoryIO(IO):
         self._open[self._next] = self.names[path]
         return self._next
 
+    def mode(self, path, *, follow_link=True):
+        """Everything is its owner's only."""
+        return 0o700
+
     def close(self, fd):
         self._open.pop(fd, None)
 
