@@ -115,7 +115,7 @@ def test_snapshot(template, tmp_path, record_property):
                 assert done.killed, f"{where}, {there.name}"
         before = content(root / "db")
         with logdb.open(root / "db") as db:
-            assert sorted(os.listdir(root / "db")) == ["LOCK", "catalogue", "empty-0", "t-0", "t-1"], where
+            assert sorted(os.listdir(root / "db")) == ["LOCK", "RESERVE", "catalogue", "empty-0", "t-0", "t-1"], where
             if not (root / "snapshot").exists():
                 db.snapshot(root / "snapshot")
         assert not (root / "snapshot.tmp").exists(), where
@@ -144,7 +144,7 @@ def test_backup(template, tmp_path, record_property):
             else:
                 assert done.killed, f"{where}, {there.name}"
         with logdb.open(root / "db") as db:
-            assert sorted(os.listdir(root / "db")) == ["LOCK", "catalogue", "empty-0", "t-0", "t-1"], where
+            assert sorted(os.listdir(root / "db")) == ["LOCK", "RESERVE", "catalogue", "empty-0", "t-0", "t-1"], where
             if not (root / "new").exists():
                 db.backup(root / "new", base=root / "more")
         assert not (root / "new.tmp").exists(), where

@@ -111,7 +111,7 @@ def test_topic_names_at_the_edge(tmp_path):
         for name in names:
             assert [record.value for record in db.log(name, 10).read(0)] == [b"x"]
             db.delete_topic(name)
-    assert sorted(os.listdir(tmp_path / "db")) == ["LOCK", "catalogue"]
+    assert sorted(os.listdir(tmp_path / "db")) == ["LOCK", "RESERVE", "catalogue"]
 
 
 def test_topic_exists(db):

@@ -63,7 +63,7 @@ def test_leave_shows_first_what_it_would_do(tmp_path):
     assert "no node of a cluster has this directory" in call("leave", data, "--yes", code=2).stderr
     with logdb.open(data) as db:
         db.create_topic("t")
-    assert sorted(os.listdir(data)) == ["LOCK", "catalogue", "t-0"]
+    assert sorted(os.listdir(data)) == ["LOCK", "RESERVE", "catalogue", "t-0"]
 
 
 def test_a_wrong_call_is_refused(tmp_path):

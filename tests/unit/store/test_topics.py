@@ -138,7 +138,7 @@ def test_deletion_that_was_cut_off_is_finished(tmp_path, io):
     die(db)
     with logdb.open(tmp_path / "db") as db:
         assert db.topics() == []
-        assert sorted(os.listdir(tmp_path / "db")) == ["LOCK", "catalogue"]
+        assert sorted(os.listdir(tmp_path / "db")) == ["LOCK", "RESERVE", "catalogue"]
 
 
 def test_internal_topics_are_hidden(tmp_path):
