@@ -14,7 +14,6 @@ from typing import Any
 
 SOURCES = ("/logdb/", "/logdb_http_api/", "/logdb_kafka_api/", "/logdb_replication/")
 TIMEOUT_S = 20
-_UNTOUCHED = ("__del__",)  # Python reports an exception there, and goes on
 
 
 class Interrupted:
@@ -47,11 +46,18 @@ class Interrupted:
         if event not in ("call", "c_return") or self.place is not None:
             return
         code = frame.f_code
-        if code.co_name not in _UNTOUCHED and any(part in code.co_filename for part in SOURCES) and "/tests/" not in code.co_filename:
+        if any(part in code.co_filename for part in SOURCES) and "/tests/" not in code.co_filename:
             self._left -= 1
-            if self._left == 0:
+            if self._left <= 0 and not _in_destructor(frame):
                 self.place = f"{event} in {code.co_qualname}, {Path(code.co_filename).name}:{frame.f_lineno}"
                 raise KeyboardInterrupt
+
+
+def _in_destructor(frame: FrameType | None) -> bool:
+    """Whether ``__del__`` runs: Python reports an exception there, and goes on."""
+    while frame is not None and frame.f_code.co_name != "__del__":
+        frame = frame.f_back
+    return frame is not None
 
 
 def finished(call: Callable[[], object], what: str) -> None:

@@ -164,7 +164,8 @@ class Writer:
         state, failures = self._state, self._failures
         state.catalogue.close()
         try:
-            if not failures and state.sync_failed is None and (state.clean or self.recovery.done):
+            is_open = not self._opened.lock_file.released  # else a Ctrl-C left the mark unwritten: the next opening recovers
+            if is_open and not failures and state.sync_failed is None and (state.clean or self.recovery.done):
                 self._opened.lock_file.mark_clean(*file_checksum(state.io, state.catalogue.path))
         except LogdbError as error:
             failures.append((0, str(error)))
