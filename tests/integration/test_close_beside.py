@@ -1,5 +1,6 @@
 """``db.close()`` beside threads that use the database: each returns, by an error of ours at most, and nothing stays open."""
 
+import asyncio
 import contextlib
 import threading
 from collections.abc import Callable
@@ -7,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 import logdb
+import logdb.aio
 from logdb.errors import Closed, LogdbError, ProducerFenced, TransactionAborted, WriteFailed
 from support.open_files import open_below
 from support.waiting import until
@@ -223,3 +225,54 @@ def test_a_broker_that_is_made_beside_the_close(tmp_path):
     db._store.close = beside
     db.close()
     assert found and db._broker is None
+
+
+def test_a_fenced_producer_closes_without_an_error(tmp_path):
+    with logdb.open(tmp_path / "db") as db:
+        db.create_topic("t")
+        fenced = db.producer(transactional_id="T")
+        fenced.begin_transaction()
+        fenced.send("t", b"lost")
+        fenced.flush()
+        with db.transaction("T") as tx:
+            tx.send("t", b"kept")
+    with logdb.open(tmp_path / "db") as db:
+        assert [record.value for record in db.log("t").read(0, isolation_level="read_committed")] == [b"kept"]
+
+
+def test_a_commit_beside_a_close_says_closed(tmp_path):
+    with logdb.open(tmp_path / "db") as db:
+        db.create_topic("t")
+        producer = db.producer(transactional_id="T")
+        producer.begin_transaction()
+        producer.send("t", b"v")
+        producer._closed = True  # the close of another thread is here
+        producer._drop_transaction(TransactionAborted("the transaction of 'T' was aborted"))
+        with pytest.raises(Closed):
+            producer.send("t", b"later")
+        with pytest.raises(Closed, match="before its transaction was committed"):
+            producer.commit_transaction()
+    with logdb.open(tmp_path / "db") as db:
+        assert list(db.log("t").read(0, isolation_level="read_committed")) == []
+
+
+def test_a_cancelled_begin_leaves_no_transaction_open(tmp_path):
+    async def main():
+        async with logdb.aio.open(tmp_path / "db") as db:
+            await db.create_topic("t")
+            entering = asyncio.create_task(db.transaction("T").__aenter__())
+            await asyncio.sleep(0)
+            entering.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await entering
+            for _ in range(1000):  # the thread begins the transaction, then another one aborts it
+                found = [one.state for one in await db.transactions()]
+                if "Empty" in found or "CompleteAbort" in found:
+                    break
+                await asyncio.sleep(0.001)
+            async with db.transaction("T") as tx:
+                await tx.send("t", b"v")
+
+    asyncio.run(main())
+    with logdb.open(tmp_path / "db") as db:
+        assert [record.value for record in db.log("t").read(0, isolation_level="read_committed")] == [b"v"]

@@ -27,7 +27,7 @@ class Interrupted:
     def __init__(self, number: int, call: Callable[[], object]) -> None:
         self.place: str | None = None
         self.error: BaseException | None = None
-        self._left = number
+        self._left, self._number = number, number
         before = sys.getprofile()
         sys.setprofile(self._look)
         try:
@@ -37,15 +37,27 @@ class Interrupted:
         finally:
             sys.setprofile(before)
 
+    @property
+    def places(self) -> int:
+        """How many places were passed."""
+        return self._number - self._left
+
     def _look(self, frame: FrameType, event: str, _: Any) -> None:
         if event not in ("call", "c_return") or self.place is not None:
             return
         code = frame.f_code
         if any(part in code.co_filename for part in SOURCES) and "/tests/" not in code.co_filename:
             self._left -= 1
-            if self._left == 0:
+            if self._left <= 0 and not _in_destructor(frame):
                 self.place = f"{event} in {code.co_qualname}, {Path(code.co_filename).name}:{frame.f_lineno}"
                 raise KeyboardInterrupt
+
+
+def _in_destructor(frame: FrameType | None) -> bool:
+    """Whether ``__del__`` runs: Python reports an exception there, and goes on."""
+    while frame is not None and frame.f_code.co_name != "__del__":
+        frame = frame.f_back
+    return frame is not None
 
 
 def finished(call: Callable[[], object], what: str) -> None:

@@ -91,7 +91,7 @@ def test_handles_refuse(tmp_path):
             tools = [db.table("t"), db.watch(), db.security, db.transaction("x")]
             for handle in (db, log, producer, transactional, consumer, sent, log.read(0), *tools):
                 for way in WAYS.values():
-                    with pytest.raises(TypeError, match="^cannot (copy or )?pickle "):
+                    with pytest.raises(TypeError, match=r"^cannot (copy or )?pickle "):
                         way(handle)
 
 

@@ -1,5 +1,6 @@
 """Producers and transactions, for asyncio."""
 
+import asyncio
 import contextlib
 import functools
 from collections.abc import Callable, Coroutine, Generator
@@ -12,6 +13,7 @@ from logdb.aio.mirror import Mirror, P, Threads, Wake, in_thread
 from logdb.client.producer import producer as producers
 from logdb.client.producer import transaction as transactions
 from logdb.codec import SendFuture as SyncSendFuture
+from logdb.errors import Closed
 from logdb.handles import Handle
 from logdb.model import RecordMetadata
 
@@ -111,8 +113,18 @@ class Transaction(Mirror[transactions.Transaction]):
         await consumer.in_turn(functools.partial(self._sync.send_offsets, consumer._sync))
 
     async def __aenter__(self) -> Self:
-        await self._call(transactions.Transaction.__enter__)
+        entering = self._threads.start(transactions.Transaction.__enter__, self._sync)
+        try:
+            await asyncio.shield(entering)
+        except asyncio.CancelledError as error:  # no block will end what the thread begins
+            entering.add_done_callback(functools.partial(self._left, error))
+            raise
         return self
+
+    def _left(self, error: BaseException, entered: "asyncio.Future[Any]") -> None:
+        if not entered.cancelled() and entered.exception() is None:
+            with contextlib.suppress(Closed):  # the close has aborted it
+                self._threads.start(transactions.Transaction.__exit__, self._sync, type(error), error, None)
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         async with contextlib.AsyncExitStack() as turns:

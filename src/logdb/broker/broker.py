@@ -180,6 +180,8 @@ class Broker(Handle):
         self._peers: TransactionPeers = peers if nodes is None else _of_cluster(peers, replication, metadata, nodes)
         self._markers = peers.markers
         self._dangling = DanglingTransactions(storage, self._peers, self._markers)
+        if storage.mode == "a":
+            metadata.listen(self._dangling.forget)
         storage.complete_transactions_by(self._complete_transactions, self._has_partial_markers)
         self._served_defaults: Mapping[str, object] = {}  # configs that topics created through a server get unless their request sets them
         self._told_defaults: Mapping[str, object] = {}  # the part of them that is an option of the server

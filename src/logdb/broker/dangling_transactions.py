@@ -20,7 +20,7 @@ import threading
 from logdb.broker.marker_writer import MarkerWriter
 from logdb.broker.transaction_peers import TransactionPeers
 from logdb.errors import LogdbError, ReadOnly, UnknownPartition, UnknownTopic
-from logdb.model import OpenTransaction, ProducerIdAndEpoch, TopicPartition
+from logdb.model import ClusterEvent, OpenTransaction, ProducerIdAndEpoch, TopicEvent, TopicPartition
 from logdb.store.protocols import ReplicaLog, Storage
 from logdb.threads import renewed, started
 
@@ -75,6 +75,11 @@ class DanglingTransactions:
         """Batches of a mirror's source were appended: what they leave open is dangling once the topic is a mirror no more."""
         self.ended.discard(partition)
         self._all_ended = False
+
+    def forget(self, event: TopicEvent | ClusterEvent) -> None:
+        """A topic was changed: a deleted one needs no memory here."""
+        if isinstance(event, TopicEvent) and event.kind == "topic_deleted":
+            self.ended -= {TopicPartition(event.topic.name, number) for number in range(event.topic.partition_count)}
 
     def end_now(self, log: ReplicaLog) -> None:
         """End the transactions of ``log`` that no coordinator has."""

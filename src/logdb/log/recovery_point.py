@@ -107,11 +107,11 @@ class RecoveryPointFile(FileHolder):
         with self._noting:
             self.point, self.written = point or self.point, written or self.written
             self._sequence += 1
-            self._noted = True
             slot = encode(Slot(self._sequence, self.point, self.written, self._boot))
             try:
                 file = self.file or self.open(create=not exists(self.io, self.path))
                 file.write(slot, self._sequence % 2 * SLOT_SIZE)
+                self._noted = True
             except (OSError, DiskFull, WriteFailed, ReadFailed) as error:
                 logger.warning("noting the recovery point in %s: %s", self.path, error)
 

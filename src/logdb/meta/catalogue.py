@@ -189,6 +189,7 @@ class Catalogue:
         self.database_id = database_id
         self._environment = shared
         self._topics: dict[str, tuple[int, TopicEntry]] = {}  # as read, and the number of the write that was the last then
+        self._topics_number = 0
         self._closed = False
 
     @staticmethod
@@ -274,9 +275,9 @@ class Catalogue:
         if known is not None and known[0] == self.number():
             return known[1]
         number, entry = self.read(lambda txn: (txn.number, txn.topic(name)))
-        if entry is None:
-            self._topics.pop(name, None)
-        else:
+        if number != self._topics_number:  # a write makes all of them old
+            self._topics, self._topics_number = {}, number
+        if entry is not None:
             self._topics[name] = number, entry
         return entry
 

@@ -378,7 +378,7 @@ def acquire(path: str, access: Access, map_size_bytes: int, io: IO) -> Environme
     """
     with _registry.lock:
         environment = _registry.open.get(_file_id(path))
-        if environment is not None and environment.pid != os.getpid():
+        if environment is not None and (environment.pid != os.getpid() or environment._closed):  # closed: a Ctrl-C left ``release``
             environment.drop_in_child()
             environment = None
         if environment is None:
@@ -396,8 +396,8 @@ def release(environment: Environment) -> None:
     with _registry.lock:
         environment.handle_count -= 1
         if environment.handle_count == 0:
-            _registry.open = {key: known for key, known in _registry.open.items() if known is not environment}
             environment.close()
+            _registry.open = {key: known for key, known in _registry.open.items() if known is not environment}
 
 
 def _file_id(path: str) -> tuple[int, int]:

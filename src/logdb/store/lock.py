@@ -295,6 +295,10 @@ class LockFile:
         closed_at = max(_iso(self._io.clock_ms()), str(self._fields["since"]), self.previous.closed_at)
         self._write({"state": "clean", "catalogue_size": catalogue_size, "catalogue_crc": catalogue_crc, "closed_at": closed_at})
 
+    @property
+    def released(self) -> bool:
+        return self._fd is None
+
     def release(self) -> None:
         """Release the lock.  A second call does nothing."""
         with self._guard:

@@ -67,6 +67,7 @@ class Writer:
         io = state.io
         self._state, self._opened = state, opened
         self.reserve = Reserve(io, state.path)
+        self._failures: list[tuple[int, str]] | None = None  # of the logs, once they are closed
         self.entries = Entries(opened.catalogue)
         self.logs = OpenLogs(
             state,
@@ -162,6 +163,21 @@ class Writer:
         Returns:
             For each failure the number of lost records, and the reason.
         """
+        if self._failures is None:  # else a Ctrl-C left an earlier call
+            self._failures = self._close_logs()
+        state, failures = self._state, self._failures
+        state.catalogue.close()
+        try:
+            is_open = not self._opened.lock_file.released  # else a Ctrl-C left the mark unwritten: the next opening recovers
+            if is_open and not failures and state.sync_failed is None and (state.clean or self.recovery.done):
+                self._opened.lock_file.mark_clean(*file_checksum(state.io, state.catalogue.path))
+        except LogdbError as error:
+            failures.append((0, str(error)))
+        finally:
+            self._opened.lock_file.release()
+        return failures
+
+    def _close_logs(self) -> list[tuple[int, str]]:
         state = self._state
         finished = {log: log.finish() for log in state.logs.values()}
         failures: list[tuple[int, str]] = []
@@ -174,14 +190,6 @@ class Writer:
             lost = log.abandon()
             if why is not None:
                 failures.insert(0, (lost, why))
-        state.catalogue.close()
-        try:
-            if not failures and state.sync_failed is None and (state.clean or self.recovery.done):
-                self._opened.lock_file.mark_clean(*file_checksum(state.io, state.catalogue.path))
-        except LogdbError as error:
-            failures.append((0, str(error)))
-        finally:
-            self._opened.lock_file.release()
         return failures
 
     def _checkpoint_at_end(self, logs: list[Log]) -> None:

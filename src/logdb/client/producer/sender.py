@@ -409,7 +409,7 @@ class Sender:
             return -1 if header is None else header.max_timestamp
         return -1
 
-    def _finish(self, accumulator: Accumulator, delivery: Delivery, offsets: range, error: Exception | None) -> None:
+    def _finish(self, accumulator: Accumulator, delivery: Delivery, offsets: range, error: BaseException | None) -> None:
         """Report the result of a delivery, and continue with the next one.
 
         If an exception from outside leaves it, the thread calls it again; the first result of the delivery stands.

@@ -17,6 +17,7 @@ A transactional producer:
 Threading: one thread at a time begins and ends; any thread may send in between, and any may close.
 """
 
+import contextlib
 import logging
 import os
 import threading
@@ -148,7 +149,7 @@ class TransactionalProducer(Producer):
             the error of the first of its records that was not written: abort.
             ProducerFenced: Another producer has the id; the transaction was aborted.
             InvalidTransactionState: No transaction has begun.
-            Closed, TransactionAborted: The producer was closed before the commit was decided; the transaction was aborted.
+            Closed: The producer was closed before the commit was decided; the transaction was aborted.
             LogdbError: The commit failed otherwise (a full disk, for example): call again, or abort.
         """
         self._check_begun()
@@ -160,6 +161,10 @@ class TransactionalProducer(Producer):
                 self._commit_sent = True
                 self._end(commit=True)
                 self._over(committed=True)
+        except (InvalidTransactionState, TransactionAborted) as error:
+            if self._closed:
+                raise Closed("the producer was closed before its transaction was committed: the transaction was aborted") from error
+            raise
         except LogdbError as error:
             self._note_fence(error)
             raise
@@ -197,7 +202,7 @@ class TransactionalProducer(Producer):
         self._closed = True
         try:
             if os.getpid() == self._owner:
-                with self._ending:
+                with self._ending, contextlib.suppress(ProducerFenced):  # then the newer producer has ended the transaction
                     if self.in_transaction:
                         self.abort_transaction()
         finally:
@@ -229,6 +234,11 @@ class TransactionalProducer(Producer):
             raise self._fenced.with_traceback(None)
         if self._closed:
             raise Closed("the producer is closed")
+
+    def _refuse(self, reason: int) -> None:
+        if os.getpid() == self._owner:
+            self._check_usable()  # a close ends the transaction first
+        super()._refuse(reason)
 
     def _note_fence(self, error: LogdbError) -> None:
         """A fenced producer's transaction is over: the newer producer's id has ended it."""

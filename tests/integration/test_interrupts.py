@@ -1,0 +1,185 @@
+"""A Ctrl-C at any place of a call: nothing hangs afterwards, and no acknowledged record is lost, or stored twice.
+
+Each scenario runs once to count its places, then once for each of some of them.  LOGDB_TEST_SCALE multiplies how many.
+"""
+
+import gc
+import os
+
+import pytest
+
+import logdb
+from logdb.errors import Closed, LogdbError
+from support.interrupts import Interrupted, finished
+
+COUNT = 24 * int(os.environ.get("LOGDB_TEST_SCALE", "1"))
+NEVER = 10**9
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a file of Python's own open() that it left
+
+
+@pytest.fixture(scope="module")
+def db(tmp_path_factory):
+    with logdb.open(tmp_path_factory.mktemp("interrupts") / "db") as database:
+        yield database
+
+
+def values(db, topic):
+    partitions = range(len(db.describe_topic(topic).partitions))
+    return sorted(record.value for partition in partitions for record in db.log(topic, partition).read(0, isolation_level="read_committed"))
+
+
+def sending(linger_ms):
+    def scenario(db, topic, number):
+        db.create_topic(topic, partitions=2)
+        producer, sent = db.producer(linger_ms=linger_ms), {}
+
+        def call():
+            for at in range(4):
+                value = b"%d" % at
+                sent[value] = producer.send(topic, value, partition=at % 2)
+            producer.flush()
+            sent[b"last"] = producer.send(topic, b"last", partition=0)
+            producer.close()
+
+        def after():
+            with db.producer() if producer._refusing else producer as following:
+                more = [following.send(topic, b"after %d" % partition, partition=partition) for partition in (0, 1)]
+            producer.close()
+            for future in (*more, *sent.values()):
+                future.result(0)
+            found = values(db, topic)
+            assert len(found) == len(set(found))
+            assert set(found) >= {*sent, b"after 0", b"after 1"}
+
+        return Interrupted(number, call), after
+
+    return scenario
+
+
+def transaction(db, topic, number):
+    db.create_topic(topic, partitions=2)
+    with db.transaction("T") as tx:
+        tx.send(topic, b"first", partition=0)
+    done = []
+
+    def call():
+        with db.transaction("T") as tx:
+            tx.send(topic, b"a", partition=0)
+            tx.send(topic, b"b", partition=1)
+        done.append(True)
+
+    def after():
+        with db.transaction("T") as tx:
+            tx.send(topic, b"x", partition=0)
+            tx.send(topic, b"y", partition=1)
+        assert values(db, topic) in [[b"a", b"b", b"first", b"x", b"y"], [b"first", b"x", b"y"]][: 1 if done else 2]
+
+    return Interrupted(number, call), after
+
+
+def appending(db, topic, number):
+    db.create_topic(topic)
+    log, acknowledged = db.log(topic), {}
+
+    def call():
+        for value in (b"0", b"1"):
+            acknowledged[log.append(value, durability="fsync")] = value
+        acknowledged[log.append_many([b"2"], durability="os")[0]] = b"2"
+        log.flush()
+
+    def after():
+        acknowledged[log.append(b"after", durability="fsync")] = b"after"
+        log.flush()
+        found = {record.offset: record.value for record in log.read(0)}
+        assert found.items() >= acknowledged.items()
+        assert len(found) == len(set(found.values()))
+
+    return Interrupted(number, call), after
+
+
+def consuming(db, topic, number):
+    db.create_topic(topic, partitions=2)
+    records = {b"%d" % at for at in range(5)}
+    db.log(topic).append_many(sorted(records))
+    options = {"group_id": topic, "auto_offset_reset": "earliest", "max_poll_interval_ms": 500}
+    processed = set()
+
+    def call():
+        with db.consumer(topic, **options) as consumer:
+            processed.update(record.value for found in consumer.poll(3_000).values() for record in found)
+            consumer.commit()
+
+    def after():
+        with db.consumer(topic, **options) as consumer:
+            while consumer.positions().get((topic, 0), (0,))[0] < 5:
+                processed.update(record.value for found in consumer.poll(1_000).values() for record in found)
+        assert processed == records
+
+    return Interrupted(number, call), after
+
+
+def changing_topics(db, topic, number):
+    def call():
+        db.create_topic(topic, partitions=2)
+        db.alter_topic(topic, partitions=3, config={"retention.ms": -1})
+        db.log(topic, 2).append(b"x")
+        db.delete_topic(topic)
+
+    def after():
+        if topic in [one.name for one in db.topics()]:
+            db.delete_topic(topic)
+        db.create_topic(topic, partitions=3)
+        db.log(topic, 2).append(b"y", durability="fsync")
+        assert values(db, topic) == [b"y"]
+        db.delete_topic(topic)
+
+    return Interrupted(number, call), after
+
+
+def opening_and_closing(db, topic, number):
+    path, opened, acknowledged = f"{db.path}-{topic}", [], []
+
+    def call():
+        with logdb.open(path) as other:
+            opened.append(other)
+            other.create_topic("t")
+            other.log("t").append(b"0")
+            acknowledged.append(b"0")
+            with other.producer() as producer:
+                sent = producer.send("t", b"1")
+            sent.result()
+            acknowledged.append(b"1")
+
+    def after():
+        gc.collect()
+        for other in opened:
+            try:
+                other.close()
+            except Closed:  # of a producer whose close was interrupted: its record was not acknowledged
+                assert b"1" not in acknowledged
+        with logdb.open(path) as other:
+            other.create_topic("t", if_not_exists=True)
+            assert {*values(other, "t")} >= {*acknowledged}
+            other.log("t").append(b"2")
+
+    return Interrupted(number, call), after
+
+
+SCENARIOS = {
+    "sending": sending(0), "sending later": sending(50), "transaction": transaction, "appending": appending, "consuming": consuming,
+    "changing topics": changing_topics, "opening and closing": opening_and_closing,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_call_that_is_interrupted(db, name):
+    scenario, word = SCENARIOS[name], name.replace(" ", "-")
+    whole, after = scenario(db, f"{word}-whole", NEVER)
+    assert whole.error is None
+    finished(after, "uninterrupted")
+    count = COUNT // 4 if name == "consuming" else COUNT  # a member that was lost in the middle is waited for
+    numbers = sorted({1 + at * whole.places // count for at in range(count)})
+    for number in numbers:
+        got, after = scenario(db, f"{word}-{number}", number)
+        assert got.error is None or isinstance(got.error, KeyboardInterrupt | LogdbError), got.place
+        finished(after, f"{number}: {got.place}")
