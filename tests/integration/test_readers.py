@@ -11,7 +11,7 @@ import threading
 import pytest
 
 import logdb
-from logdb.errors import LogTruncated, UnknownTopic
+from logdb.errors import LogTruncated, TopicDeleted, UnknownTopic
 from support.faulty_io import FaultyIO
 
 COUNT = 20_000
@@ -126,7 +126,7 @@ def test_a_topic_deleted_beside_a_reader(tmp_path):
             assert next(half).offset == 0
             follower = log.follow(100)
             db.delete_topic("t")
-            with pytest.raises(UnknownTopic, match="unknown topic 't'"):
+            with pytest.raises(TopicDeleted, match="topic 't' was deleted: "):
                 next(follower)
             with pytest.raises(UnknownTopic):
                 list(log.read(50))
