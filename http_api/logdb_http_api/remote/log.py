@@ -4,7 +4,6 @@ Threading: any number of threads; appends of one session are sent one after the 
 """
 
 import contextlib
-import copy
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -108,8 +107,8 @@ class RemoteLog(Handle):
 
     def handle(self) -> "RemoteLog":
         """Another handle of the partition, of the topic that has the name now."""
-        handle = copy.copy(self)
-        handle.topic_id = ""
+        handle = RemoteLog.__new__(RemoteLog)
+        vars(handle).update(vars(self), topic_id="")
         return handle
 
     @property
