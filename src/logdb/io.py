@@ -64,7 +64,13 @@ class DirectoryNotOpened(OSError):
 
 
 class IO:
-    """Files and clock of the real machine."""
+    """Files and clock of the real machine.
+
+    ``stamped_ms``: the latest wall-clock time at which a producer of this process began a batch.  If the clock goes back before the
+    batch is written, a log still accepts the timestamps of that time.
+    """
+
+    stamped_ms = 0
 
     # ------------------------------------------------------------ files
 

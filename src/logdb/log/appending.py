@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from logdb.codec import FSYNC, INTERVAL, OS, BatchBuilder, control, convert
 from logdb.codec.control import ControlType
 from logdb.errors import CodecMissing, UnexpectedOffset
+from logdb.io import IO
 from logdb.log.readable import ReadableLog
 from logdb.log.transactions import Begun, Duplicate, Superseded
 from logdb.mistakes import explained
@@ -35,6 +36,7 @@ class AppendableLog(BatchBuilder, ReadableLog):
     _level: int
     _refusing: int
     _codec_missing: CodecMissing | None
+    _io: IO
 
     def verification(self, producer_id: int) -> object:
         """What a transaction of the producer is begun with here: see ``append_batches``."""
@@ -197,7 +199,7 @@ class AppendableLog(BatchBuilder, ReadableLog):
             convert.stamp_append_time(view, self.now_ms())
         elif (
             config.timestamp_after_max_ms < OFFSET_MAX
-            and incoming.max_timestamp > (now_ms := self.now_ms()) + config.timestamp_after_max_ms
+            and incoming.max_timestamp > (now_ms := max(self.now_ms(), self._io.stamped_ms)) + config.timestamp_after_max_ms
         ):
             self._reject("timestamp", incoming.max_timestamp, now_ms, config.timestamp_before_max_ms, config.timestamp_after_max_ms)
         return incoming

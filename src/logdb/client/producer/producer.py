@@ -151,7 +151,7 @@ class Producer(Handle, Dispatcher):
             retry_backoff_ms=retry_backoff_ms,
             transactional_id=transactional_id,
         )
-        self._sender = Sender(session, options, io or IO(), f"logdb-producer-{transactional_id or hex(id(self))}")
+        self._sender = Sender(session, options, io or IO(), f"logdb-producer-{transactional_id or hex(id(self))}", clock)
         self._refusing = 0 if transactional_id is None else _NO_TRANSACTION
         _producers.add(self)
 

@@ -20,7 +20,7 @@ that call nothing.  So a step that must be whole calls nothing, or undoes itself
 import contextlib
 import logging
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from logdb import codec
@@ -57,7 +57,7 @@ class SenderOptions:
 class Sender:
     """Writes the content of accumulators, in a thread that starts with the first record."""
 
-    def __init__(self, session: Session, options: SenderOptions, io: IO, name: str) -> None:
+    def __init__(self, session: Session, options: SenderOptions, io: IO, name: str, clock_ms: Callable[[], int] | None = None) -> None:
         self.lock = renewed(threading.RLock())
         self._freed = renewed(threading.Condition(self.lock))  # memory was freed
         self._finished = renewed(threading.Condition(self.lock))  # an awaited delivery is finished
@@ -65,6 +65,7 @@ class Sender:
         self._wake_ms = 0  # when the thread wakes by itself; 0: it is working
         self._has_begun = False  # a delivery has begun since the thread last checked
         self._session, self._options, self._io, self._name = session, options, io, name
+        self._clock_ms = clock_ms or io.clock_ms
         self._active: dict[Accumulator, None] = {}  # the accumulators with records
         self._memory_used = 0
         self._hurried = 0  # threads that wait in flush
@@ -94,7 +95,7 @@ class Sender:
             return None
         try:
             self._ensure_thread()
-            now = self._io.monotonic_ms()
+            now, self._io.stamped_ms = self._io.monotonic_ms(), max(self._io.stamped_ms, self._clock_ms())
             delivery = Delivery(*accumulator.partition, now, self._options.acknowledged)
             self._wake(0 if accumulator.ready else now + self._options.linger_ms)
         except BaseException:  # also a Ctrl-C

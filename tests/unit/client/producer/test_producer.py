@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+import logdb
 from logdb import serde
 from logdb.client.producer.producer import Producer
 from logdb.codec import header
@@ -28,6 +29,7 @@ from logdb.errors import (
 )
 from logdb.model import ProducerIdAndEpoch, RecordMetadata
 from logdb.store.store import Store
+from support.clock import StillIO
 from support.faulty_io import FaultyIO
 from support.local_session import LocalSession
 
@@ -816,3 +818,20 @@ def test_what_an_abort_finds_unwritten_is_dropped(make, session):
     producer._begin_transaction(ProducerIdAndEpoch(7, 1))
     producer._finish_transaction()
     assert values(session) == []
+
+
+# ---------------------------------------------------------------- the clock
+
+
+def test_a_clock_that_goes_back_before_the_write_refuses_nothing(tmp_path):
+    """A board that starts with a wrong clock, and gets the time from the network a moment later."""
+    io, hour_ms = StillIO(), 3_600_000
+    with logdb.open(tmp_path / "db", io=io, clock=io.clock_ms) as db:
+        db.create_topic("t")
+        with db.producer(linger_ms=60_000) as producer:
+            sent_ms, future = io.now_ms, producer.send("t", b"v")
+            io.now_ms -= hour_ms + 1
+        assert future.result().offset == 0
+        assert [record.timestamp_ms for record in db.log("t").read(0)] == [sent_ms]
+        with pytest.raises(InvalidTimestamp):
+            db.log("t").append(b"v", timestamp_ms=sent_ms + 1)
