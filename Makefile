@@ -5,7 +5,7 @@
 # make test    what a contributor runs: eight minutes          make fuzz    SECONDS=60 of random bytes against C; 1,000 kills
 # make check   the tests that take longer, linters, types, sanitizers, a real Kafka; make fresh
 # make fresh   demo and unit tests in a Debian of its own, with the README's packages; as root
-# make pythons   the same on Python 3.13 (Debian trixie) and 3.14 (sid)
+# make pythons   unit tests, README and quick contract programs on Python 3.13 (Debian trixie) and 3.14 (sid); as root
 # make test-aarch64   the C core, the files and a cluster on an emulated Arm machine; as root
 # make clean   forget everything that was built              make fault   SECONDS=60 of faults at libc's calls; 50 kills on Spark
 #                                                              DURATION=3600 SEED=7: so long of faults of a cluster
@@ -53,9 +53,10 @@ test: .venv/dev
 	$(BIN)/pytest $(PARALLEL) --level test
 
 fresh:
-	tests/debian/run trixie 'make demo && $(ON_A_PYTHON)'
+	tests/debian/run trixie 'make demo && make quick'
 
-pythons: fresh
+pythons:
+	tests/debian/run trixie+curl '$(ON_A_PYTHON)'
 	tests/debian/run sid+curl '$(ON_A_PYTHON)'
 
 test-aarch64:
