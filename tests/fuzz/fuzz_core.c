@@ -100,9 +100,11 @@ static void try_batch(const uint8_t *buf, size_t len)
             logdb_status pieces = check_pieces(buf + BATCH_HEADER_SIZE, size - BATCH_HEADER_SIZE, piece, &batch, keys);
             MUST((pieces == LOGDB_OK) == (whole == LOGDB_OK));
         }
-    logdb_record_times times;
+    logdb_record_times times = {0, 0};
     logdb_status mended = logdb_records_check(buf + BATCH_HEADER_SIZE, size - BATCH_HEADER_SIZE, &batch, 0, &times);
     MUST(mended == records || (mended == LOGDB_OK && records == LOGDB_E_TIMESTAMP && times.min <= times.max));
+    int32_t numbers[8], found = logdb_records_refused(buf + BATCH_HEADER_SIZE, size - BATCH_HEADER_SIZE, &batch, 1, &times, numbers, 8);
+    MUST(found >= 0 && found <= 8 && (keyed != LOGDB_E_KEY || found > 0));
     if (records != LOGDB_OK || batch.attributes & (LOGDB_CODEC_MASK | LOGDB_CONTROL))
         return;
     logdb_column_sizes sizes;

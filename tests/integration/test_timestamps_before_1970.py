@@ -4,6 +4,7 @@ import pytest
 
 import logdb
 from logdb.errors import InvalidTimestamp
+from support.serving import served
 
 pytestmark = pytest.mark.local  # looks into the directory
 
@@ -36,6 +37,13 @@ def check(log, times=TIMES):
         assert log.offset_for_timestamp(wanted) == next(offset for offset, at in enumerate(times) if at >= wanted)
     assert log.offset_for_timestamp(10) is None
     assert log.latest_record() == (times.index(9), 9)
+
+
+def test_the_same_is_found_behind_a_url(tmp_path):
+    with served(tmp_path / "db") as it:
+        filled(it.database)
+        with logdb.open(it.url) as db:
+            check(db.log("t"))
 
 
 def test_they_survive_a_reopening_lost_indexes_a_backup_and_verify(tmp_path):
