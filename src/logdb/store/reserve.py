@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from logdb.disk import File, exists
+from logdb.disk import File
 from logdb.errors import DiskFull, LogdbError
 from logdb.io import IO
 
@@ -41,7 +41,7 @@ class Reserve:
     def __init__(self, io: IO, directory: str) -> None:
         self._io, self._directory = io, directory
         self._path = os.path.join(directory, FILE_NAME)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # which knows its owner
         self.spender = 0
 
     def fill(self) -> None:
@@ -49,11 +49,9 @@ class Reserve:
         with contextlib.suppress(LogdbError, OSError):
             size_bytes = self._size_bytes()
             with File(self._io, self._path, os.O_RDWR | os.O_CREAT) as file:
-                if (known := file.size_bytes()) >= size_bytes:
-                    return
                 if sys.platform == "linux":
-                    file.allocate(known, size_bytes - known)
-                else:
+                    file.allocate(0, size_bytes)  # a copy of the directory may have a file of that size without blocks
+                elif (known := file.size_bytes()) < size_bytes:
                     file.write(bytes(size_bytes - known), known)
 
     def _size_bytes(self) -> int:
@@ -69,17 +67,27 @@ class Reserve:
         try:
             return function()
         except DiskFull as error:
-            if self.spender == threading.get_ident() or not self._lock.acquire(timeout=_WAIT_S):
+            me = threading.get_ident()
+            if self.spender == me:
                 raise
             try:
+                if not self._lock.acquire(timeout=_WAIT_S):
+                    raise
+                self.spender = me
                 return self._spend(function, error)
-            finally:
-                self.fill()
-                self.spender = 0
-                self._lock.release()
+            finally:  # without calls before the release: an exception from outside (Ctrl-C) may come out of each
+                try:
+                    if self.spender == me:
+                        self.fill()
+                finally:
+                    if self.spender == me:
+                        self.spender = 0
+                    try:  # noqa: SIM105 -- suppress() is a call
+                        self._lock.release()
+                    except RuntimeError:  # another thread has it
+                        pass
 
     def _spend(self, function: Callable[[], T], error: DiskFull) -> T:
-        self.spender = threading.get_ident()
         for part in reversed(range(_PARTS)):
             if self._give_back(part):
                 logger.info("a part of %s is given back to make room in %s: %s", FILE_NAME, self._directory, error)
@@ -90,15 +98,14 @@ class Reserve:
         raise error
 
     def _give_back(self, part_count: int) -> bool:
-        """Leave so many parts of the file; False if it has no more."""
-        if not exists(self._io, self._path):
-            return False
-        size_bytes = self._size_bytes() * part_count // _PARTS
-        with File(self._io, self._path, os.O_RDWR) as file:
-            if file.size_bytes() <= size_bytes:
-                return False
-            file.truncate(size_bytes)
-        return True
+        """Leave so many parts of the file; False if it has no more, or is no file that can be cut: the disk is full then."""
+        with contextlib.suppress(LogdbError, OSError):
+            size_bytes = self._size_bytes() * part_count // _PARTS
+            with File(self._io, self._path, os.O_RDWR) as file:
+                if file.size_bytes() > size_bytes:
+                    file.truncate(size_bytes)
+                    return True
+        return False
 
     def check(self, path: str, size_bytes: int) -> None:
         """Raise DiskFull for a write to a log while another thread makes room."""
