@@ -68,39 +68,43 @@ class Reserve:
         """
         try:
             return function()
-        except DiskFull as error:
+        except DiskFull:
             if self.spender == threading.get_ident() or not self._lock.acquire(timeout=_WAIT_S):
                 raise
             try:
-                return self._spend(function, error)
+                self.spender = threading.get_ident()
+                if not self._give_back():
+                    raise
+                return self._spend(function)
             finally:
-                self.fill()
-                self.spender = 0
-                self._lock.release()
-
-    def _spend(self, function: Callable[[], T], error: DiskFull) -> T:
-        self.spender = threading.get_ident()
-        for part in reversed(range(_PARTS)):
-            if self._give_back(part):
-                logger.info("a part of %s is given back to make room in %s: %s", FILE_NAME, self._directory, error)
                 try:
-                    return function()
-                except DiskFull as again:
-                    error = again
-        raise error
+                    self.fill()
+                finally:  # also after a Ctrl-C
+                    self.spender = 0
+                    self._lock.release()
 
-    def _give_back(self, part_count: int) -> bool:
-        """Leave so many parts of the file; False if it has no more."""
+    def _spend(self, function: Callable[[], T]) -> T:
+        """Call ``function`` until it finds room; each time it finds none, give back another part."""
+        while True:
+            try:
+                return function()
+            except DiskFull:
+                if not self._give_back():
+                    raise
+
+    def _give_back(self) -> bool:
+        """Cut a part off the file; False if it is empty, or missing."""
         if not exists(self._io, self._path):
             return False
-        size_bytes = self._size_bytes() * part_count // _PARTS
+        part_size_bytes = max(1, self._size_bytes() // _PARTS)
         with File(self._io, self._path, os.O_RDWR) as file:
-            if file.size_bytes() <= size_bytes:
+            if (size_bytes := file.size_bytes()) == 0:
                 return False
-            file.truncate(size_bytes)
+            file.truncate((size_bytes - 1) // part_size_bytes * part_size_bytes)
+        logger.info("a part of %s is given back to make room in %s", FILE_NAME, self._directory)
         return True
 
     def check(self, path: str, size_bytes: int) -> None:
         """Raise DiskFull for a write to a log while another thread makes room."""
         if self.spender not in (0, threading.get_ident()):
-            raise DiskFull(path, size_bytes, "what room there is makes room")
+            raise DiskFull(path, size_bytes, "another call uses the last room to delete records")
