@@ -66,7 +66,7 @@ class Reserve:
         """
         try:
             return function()
-        except DiskFull as error:
+        except DiskFull:
             me = threading.get_ident()
             if self.spender == me:
                 raise
@@ -74,7 +74,9 @@ class Reserve:
                 if not self._lock.acquire(timeout=_WAIT_S):
                     raise
                 self.spender = me
-                return self._spend(function, error)
+                if not self._give_back():
+                    raise
+                return self._spend(function)
             finally:  # without calls before the release: an exception from outside (Ctrl-C) may come out of each
                 try:
                     if self.spender == me:
@@ -87,23 +89,24 @@ class Reserve:
                     except RuntimeError:  # another thread has it
                         pass
 
-    def _spend(self, function: Callable[[], T], error: DiskFull) -> T:
-        for part in reversed(range(_PARTS)):
-            if self._give_back(part):
-                logger.info("a part of %s is given back to make room in %s: %s", FILE_NAME, self._directory, error)
-                try:
-                    return function()
-                except DiskFull as again:
-                    error = again
-        raise error
+    def _spend(self, function: Callable[[], T]) -> T:
+        """Call ``function`` until it finds room; each time that it finds none, give back another part."""
+        while True:
+            try:
+                return function()
+            except DiskFull:
+                if not self._give_back():
+                    raise
 
-    def _give_back(self, part_count: int) -> bool:
-        """Leave so many parts of the file; False if it has no more, or is no file that can be cut: the disk is full then."""
+    def _give_back(self) -> bool:
+        """Cut a part off the file; False if it is empty, missing, or no file that can be cut: the disk is full then."""
         with contextlib.suppress(LogdbError, OSError):
-            size_bytes = self._size_bytes() * part_count // _PARTS
+            size_bytes = self._size_bytes()
+            part_size_bytes = max(1, size_bytes // _PARTS)
             with File(self._io, self._path, os.O_RDWR) as file:
-                if file.size_bytes() > size_bytes:
-                    file.truncate(size_bytes)
+                if (left_size_bytes := min(file.size_bytes(), size_bytes)) > 0:
+                    file.truncate((left_size_bytes - 1) // part_size_bytes * part_size_bytes)
+                    logger.info("a part of %s is given back to make room in %s", FILE_NAME, self._directory)
                     return True
         return False
 
