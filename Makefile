@@ -47,10 +47,10 @@ cluster: .venv/demo-cluster
 	$(BIN)/python demo/cluster.py --serve $(addprefix --path ,$(DIR))
 
 quick: .venv/dev
-	$(BIN)/pytest $(PARALLEL) --level quick tests/unit
+	tests/in_memory $(BIN)/pytest $(PARALLEL) --level quick tests/unit
 
 test: .venv/dev
-	$(BIN)/pytest $(PARALLEL) --level test
+	tests/in_memory $(BIN)/pytest $(PARALLEL) --level test
 
 fresh:
 	tests/debian/run trixie 'make demo && make quick'

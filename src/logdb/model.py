@@ -304,11 +304,11 @@ def _key(default: ConfigValue, kind: tuple[Callable[[object], ConfigValue], str]
 IN_SYNC_MIN = "min.insync.replicas"
 MIRROR_OF = "logdb.mirror.of"
 
-# Kafka's keys and defaults, except compression.type, durability, flush.ms and retention.ms (an embedded store keeps records
-# forever), and segments may be smaller than Kafka allows.
 DELETING_CONFIGS = ("retention.ms", "retention.bytes", "cleanup.policy")
 """Configs of topics that decide which records are deleted."""
 
+# Kafka's keys and defaults, except compression.type, durability, flush.ms and retention.ms (an embedded store keeps records
+# forever), and segments may be smaller than Kafka allows.
 TOPIC_CONFIGS: Mapping[str, _Key] = {
     "cleanup.policy": _key("delete", _policies(), "what becomes of old records"),
     "compression.type": _key("none", _codec(), "codec of batches the library builds"),

@@ -6,6 +6,7 @@ from aiohttp import web
 
 from logdb.access.session import AuthorizedSession
 from logdb.errors import NotAuthorized, NotLeaderOrFollower, OffsetNotAvailable, TopicDeleted, UnknownPartition, UnknownTopic
+from logdb.log.isolation import IsolationLevel
 from logdb.log.producers import Producer
 from logdb.model import KnownLog, TopicPartition
 from logdb.requests.records import AbortedTransactions, EpochAt, OffsetForTimestamp, OpenTransactions, Producers
@@ -85,16 +86,18 @@ def _state(session: AuthorizedSession, partition: TopicPartition, wanted: Look) 
     f"{PARTITION_PATH}/timestamps/latest",
     "The record with the latest timestamp",
     needs=("Describe Topic",),
+    takes=(Parameter("isolation_level", IsolationLevel, "read_committed leaves out what is not committed yet."),),
     gives={"application/json": Latest},
 )
 async def latest_record(request: Request) -> web.StreamResponse:
     """The first record with the largest timestamp, or a transaction's marker; null if there is neither."""
-    found = await request.call(_latest, request.session, TopicPartition(request.path("topic"), request.partition()))
+    where = TopicPartition(request.path("topic"), request.partition())
+    found = await request.call(_latest, request.session, where, request.isolation_level())
     return encoded(Latest(*(found or (None, None))))
 
 
-def _latest(session: AuthorizedSession, partition: TopicPartition) -> tuple[int, int] | None:
-    return session.log(*partition).latest_record()
+def _latest(session: AuthorizedSession, partition: TopicPartition, isolation_level: IsolationLevel) -> tuple[int, int] | None:
+    return session.log(*partition).latest_record(isolation_level=isolation_level)
 
 
 @routes.get(

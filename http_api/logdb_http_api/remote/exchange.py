@@ -172,8 +172,11 @@ class Exchange(Generic[R]):
         if isinstance(error, _LED_ELSEWHERE):
             self._leader = self._connections.redirected(self._request.key, vars(error).get("leader_address"))
         left_s = self._until - time.monotonic()
-        if left_s <= 0:
-            raise error
+        try:
+            if left_s <= 0:
+                raise error
+        finally:
+            del error  # its traceback has this frame
         if self._leader in (None, former, said_by):
             self._connections.ended.wait(min(self._pause_s, left_s))
             self._pause_s = min(2 * self._pause_s, _ELECTION_PAUSE_S_MAX)
@@ -195,7 +198,10 @@ class Exchange(Generic[R]):
     def _begin(self) -> Connection:
         if self._failure is not None:
             error, self._failure = self._failure, None
-            raise error
+            try:
+                raise error
+            finally:
+                del error  # its traceback has this frame
         if not self._waited_for:
             self._until, self._waited_for = self._deadline(), True
         if self._connection is None:

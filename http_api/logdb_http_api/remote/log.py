@@ -23,7 +23,7 @@ from logdb.errors import (
     UnknownTopic,
 )
 from logdb.handles import Handle
-from logdb.log.isolation import IsolationLevel
+from logdb.log.isolation import IsolationLevel, is_committed
 from logdb.log.producers import Producer
 from logdb.mistakes import OF_THE_CALL, checked_call, wrong_type
 from logdb.model import (
@@ -215,10 +215,9 @@ class RemoteLog(Handle):
 
     @checked_call
     def latest_record(self, *, isolation_level: IsolationLevel = "read_uncommitted") -> tuple[int, int] | None:
-        found: Latest = self._get("timestamps/latest").decoded(Latest)
-        if found.offset is None or found.timestamp_ms is None or found.offset >= self.readable_end_offset(isolation_level):
-            return None  # the route knows no isolation level
-        return found.offset, found.timestamp_ms
+        query = "?isolation_level=read_committed" if is_committed(isolation_level) else ""
+        found: Latest = self._get(f"timestamps/latest{query}").decoded(Latest)
+        return None if found.offset is None or found.timestamp_ms is None else (found.offset, found.timestamp_ms)
 
     def _get(self, path: str) -> Answer:
         return send_request(self._session.connections, "GET", f"{self._path}/{path}", key=self._where)

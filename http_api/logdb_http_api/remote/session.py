@@ -24,6 +24,7 @@ from logdb.errors import (
     UnknownMember,
     UnknownPartition,
     UnknownTopic,
+    without_frames,
 )
 from logdb.handles import Handle
 from logdb.io import IO
@@ -167,7 +168,7 @@ class RemoteSession(Handle, Session):
                 try:
                     answers[where] = exchange.answer().decoded(request.answer)
                 except LogdbError as error:
-                    answers[where] = error
+                    answers[where] = without_frames(error)
         return answers
 
     def learn(self, event: TopicEvent | ClusterEvent) -> None:

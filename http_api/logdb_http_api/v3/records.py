@@ -25,7 +25,7 @@ from aiohttp import web
 
 from logdb.access.session import AuthorizedSession
 from logdb.client.producer.partitioner import partition_for_key
-from logdb.errors import InvalidRecord, InvalidTimestamp, LogdbError, RecordTooLarge
+from logdb.errors import InvalidRecord, InvalidTimestamp, LogdbError, RecordTooLarge, without_frames
 from logdb.requests.records import Produce
 from logdb.requests.session import PartitionLog
 from logdb.serving.shares import NoRoom
@@ -244,7 +244,7 @@ class _Records:
             try:
                 one = parse(record)
             except ApiError as error:
-                reports[at] = error
+                reports[at] = without_frames(error)
                 continue
             except RecursionError:
                 reports[at] = ApiError(400, 400, "Bad Request: a record is too deep.")

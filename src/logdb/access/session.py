@@ -273,9 +273,12 @@ class AuthorizedSession(Handle, Session):
 
     def _others(self, refusal: NotLeaderOrFollower | NotCoordinator) -> OtherNodes:
         """The nodes of the cluster, one of which does what this one has refused; raises the refusal, unless the session forwards."""
-        if not self.forwards or self._broker.nodes is None:
-            raise refusal
-        return self._broker.nodes
+        try:
+            if not self.forwards or self._broker.nodes is None:
+                raise refusal
+            return self._broker.nodes
+        finally:
+            del refusal  # its traceback has this frame
 
     def call(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call a method of the broker or of a log that is not a request, and count it."""

@@ -56,7 +56,9 @@ class StandIns:
             known: The user's credentials, if it has some of another mechanism: they are the model.
         """
         name = user.encode(errors="surrogatepass")
-        model = _look(known) if known else self._model(name)
+        model = self._model(name)  # also of a known user, for the same time
+        if known:
+            model = _look(known)
         shown = model[_AT[mechanism]]
         seed = hmac.digest(self._key, mechanism.encode() + b" " + name, "sha512")
         size_bytes = hashlib.new(MECHANISMS[mechanism]).digest_size

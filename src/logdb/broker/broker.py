@@ -68,6 +68,7 @@ from logdb.errors import (
     UnknownGroup,
     UnknownPartition,
     UnknownTopic,
+    without_frames,
 )
 from logdb.handles import Handle
 from logdb.io import IO
@@ -666,18 +667,18 @@ class Broker(Handle):
                     added.setdefault(producer, set()).add(partition)
                     verified.setdefault(partition, {})[producer.producer_id] = logs[partition].verification(producer.producer_id)
             except LogdbError as error:
-                answers[partition] = error
+                answers[partition] = without_frames(error)
         for producer, partitions in added.items():
             try:
                 self._add_partitions(transactional_id, producer, frozenset(partitions))
             except LogdbError as error:
-                answers |= dict.fromkeys(partitions, error)
+                answers |= dict.fromkeys(partitions, without_frames(error))
         for partition, log in logs.items():
             if partition not in answers:
                 try:
                     answers[partition] = self._append(log, batches[partition], durability=durability, verified=verified.get(partition))
                 except LogdbError as error:
-                    answers[partition] = error
+                    answers[partition] = without_frames(error)
         return answers
 
     def init_producer_id(

@@ -107,8 +107,11 @@ class DanglingTransactions:
             except (LogdbError, OSError) as error:  # one log does not keep the others waiting
                 logger.error("the transactions that a crash left open in %s: %s", name, error)
                 failure = failure or error
-        if failure is not None:
-            raise failure
+        try:
+            if failure is not None:
+                raise failure
+        finally:
+            del failure  # its traceback has this frame
         self._all_ended = True
 
     def _end_named(self, name: TopicPartition) -> None:

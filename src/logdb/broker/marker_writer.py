@@ -174,5 +174,8 @@ def _raise_first(calls: Iterable[Callable[[], object]]) -> None:
             call()
         except LogdbError as error:
             failure = failure or error
-    if failure is not None:
-        raise failure
+    try:
+        if failure is not None:
+            raise failure
+    finally:
+        del failure  # its traceback has this frame

@@ -798,8 +798,11 @@ class Database(Administration):
             failure = self._close_producers()
             if self._transactions is not None:
                 self._transactions.close()
-        if failure is not None:
-            raise failure
+        try:
+            if failure is not None:
+                raise failure
+        finally:
+            del failure  # its traceback has this frame
 
     @checked_call
     def on_close(self, function: Callable[[], None]) -> None:

@@ -169,9 +169,9 @@ class AppendableLog(BatchBuilder, ReadableLog):
         try:
             rest = self._append_group(batches[begun_size_bytes:], begun.offsets.stop, durability, False, verified)
         except UnexpectedOffset:
-            raise begun.refusal from None
+            raise begun.refusal() from None
         if rest.start != begun.offsets.stop:
-            raise begun.refusal
+            raise begun.refusal()
         return range(begun.offsets.start, rest.stop)
 
     def _append_large(

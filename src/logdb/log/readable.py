@@ -505,12 +505,15 @@ class ReadableLog(Handle):
 
     def _raise_damage(self, view: LogView, error: CorruptionError) -> FileMissing:
         """Raise what a read of a view has found, and remember it; returned: the file was only replaced meanwhile."""
-        if not self._replaced(view):
-            self.damage = self.damage or str(error)
-            raise error
-        if not isinstance(error, FileMissing):
-            raise error
-        return error
+        try:
+            if not self._replaced(view):
+                self.damage = self.damage or str(error)
+                raise error
+            if not isinstance(error, FileMissing):
+                raise error
+            return error
+        finally:
+            del error  # its traceback has this frame
 
     def _chunks_of_records(self, lineage: Lineage, offset: int, end_offset: int) -> Iterable[Buffer]:
         """The chunks of a record iterator; the first is one batch, which is enough for a read of one record."""

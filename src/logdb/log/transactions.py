@@ -14,7 +14,8 @@ the states while ``advance`` works; it is never held over I/O.
 
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from logdb.codec import Header
 from logdb.codec.batch import TRANSACTIONAL
@@ -39,10 +40,10 @@ class Duplicate(Exception):
 class Begun(Exception):
     """A crash interrupted the first try of this call: its first batches are in the log, or accepted for it, the others are not.
 
-    ``refusal``: the error to raise if the others can no longer follow the first.
+    ``refusal``: makes the error to raise if the others can no longer follow the first.
     """
 
-    def __init__(self, offsets: range, batch_count: int, refusal: OutOfOrderSequence) -> None:
+    def __init__(self, offsets: range, batch_count: int, refusal: Callable[[], OutOfOrderSequence]) -> None:
         self.offsets, self.batch_count, self.refusal = offsets, batch_count, refusal
 
 
@@ -131,11 +132,11 @@ class Transactions:
             return offsets
         head = produced[0].header
         first = self.accepted.producers.get(head.producer_id) or Producer(head.producer_id)
-        expected, last_offset = first.next_sequence, first.last_offset
-        refusal = OutOfOrderSequence(*self._where, first.producer_id, head.base_sequence, expected, last_offset=last_offset)
+        numbers = first.producer_id, head.base_sequence, first.next_sequence
+        refusal = partial(OutOfOrderSequence, *self._where, *numbers, last_offset=first.last_offset)
         if len(produced) == batch_count and len(repeated(self.accepted.producers, produced[:count])) == count:
             raise Begun(offsets, count, refusal)
-        raise refusal
+        raise refusal()
 
     def verification(self, producer_id: int) -> object:
         """What the next transaction of a producer here is begun with; to be asked for before the coordinator is.  Any thread."""

@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
 from logdb import requests
-from logdb.errors import LogdbError
+from logdb.errors import LogdbError, without_frames
 from logdb.io import IO
 from logdb.model import (
     BY_DEFAULT,
@@ -252,7 +252,7 @@ class Session(Protocol):
             try:
                 answers[partition] = self.produce(*partition, image, transactional_id=transactional_id)
             except LogdbError as error:
-                answers[partition] = error
+                answers[partition] = without_frames(error)
         return answers
 
     def init_producer_id(

@@ -56,8 +56,11 @@ class Checkpoints:
             log.syncs.checkpoint_done(point, sealed[log])
             if sealed[log]:
                 self._sealed(log)
-        if failure is not None:
-            raise failure
+        try:
+            if failure is not None:
+                raise failure
+        finally:
+            del failure  # its traceback has this frame
 
     def _seal(self, log: Log, segment: Segment) -> SegmentEntry:
         """Make a segment final, with its directory entry, before the catalogue names it."""

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from logdb.disk import File, exists
+from logdb.disk import File
 from logdb.errors import DiskFull, LogdbError
 from logdb.io import IO
 
@@ -41,7 +41,7 @@ class Reserve:
     def __init__(self, io: IO, directory: str) -> None:
         self._io, self._directory = io, directory
         self._path = os.path.join(directory, FILE_NAME)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # which knows its owner
         self.spender = 0
 
     def fill(self) -> None:
@@ -49,11 +49,9 @@ class Reserve:
         with contextlib.suppress(LogdbError, OSError):
             size_bytes = self._size_bytes()
             with File(self._io, self._path, os.O_RDWR | os.O_CREAT) as file:
-                if (known := file.size_bytes()) >= size_bytes:
-                    return
                 if sys.platform == "linux":
-                    file.allocate(known, size_bytes - known)
-                else:
+                    file.allocate(0, size_bytes)  # a copy of the directory may have a file of that size without blocks
+                elif (known := file.size_bytes()) < size_bytes:
                     file.write(bytes(size_bytes - known), known)
 
     def _size_bytes(self) -> int:
@@ -68,37 +66,49 @@ class Reserve:
         """
         try:
             return function()
-        except DiskFull as error:
-            if self.spender == threading.get_ident() or not self._lock.acquire(timeout=_WAIT_S):
+        except DiskFull:
+            me = threading.get_ident()
+            if self.spender == me:
                 raise
             try:
-                return self._spend(function, error)
-            finally:
-                self.fill()
-                self.spender = 0
-                self._lock.release()
-
-    def _spend(self, function: Callable[[], T], error: DiskFull) -> T:
-        self.spender = threading.get_ident()
-        for part in reversed(range(_PARTS)):
-            if self._give_back(part):
-                logger.info("a part of %s is given back to make room in %s: %s", FILE_NAME, self._directory, error)
+                if not self._lock.acquire(timeout=_WAIT_S):
+                    raise
+                self.spender = me
+                if not self._give_back():
+                    raise
+                return self._spend(function)
+            finally:  # without calls before the release: an exception from outside (Ctrl-C) may come out of each
                 try:
-                    return function()
-                except DiskFull as again:
-                    error = again
-        raise error
+                    if self.spender == me:
+                        self.fill()
+                finally:
+                    if self.spender == me:
+                        self.spender = 0
+                    try:  # noqa: SIM105 -- suppress() is a call
+                        self._lock.release()
+                    except RuntimeError:  # another thread has it
+                        pass
 
-    def _give_back(self, part_count: int) -> bool:
-        """Leave so many parts of the file; False if it has no more."""
-        if not exists(self._io, self._path):
-            return False
-        size_bytes = self._size_bytes() * part_count // _PARTS
-        with File(self._io, self._path, os.O_RDWR) as file:
-            if file.size_bytes() <= size_bytes:
-                return False
-            file.truncate(size_bytes)
-        return True
+    def _spend(self, function: Callable[[], T]) -> T:
+        """Call ``function`` until it finds room; each time that it finds none, give back another part."""
+        while True:
+            try:
+                return function()
+            except DiskFull:
+                if not self._give_back():
+                    raise
+
+    def _give_back(self) -> bool:
+        """Cut a part off the file; False if it is empty, missing, or no file that can be cut: the disk is full then."""
+        with contextlib.suppress(LogdbError, OSError):
+            size_bytes = self._size_bytes()
+            part_size_bytes = max(1, size_bytes // _PARTS)
+            with File(self._io, self._path, os.O_RDWR) as file:
+                if (left_size_bytes := min(file.size_bytes(), size_bytes)) > 0:
+                    file.truncate((left_size_bytes - 1) // part_size_bytes * part_size_bytes)
+                    logger.info("a part of %s is given back to make room in %s", FILE_NAME, self._directory)
+                    return True
+        return False
 
     def check(self, path: str, size_bytes: int) -> None:
         """Raise DiskFull for a write to a log while another thread makes room."""

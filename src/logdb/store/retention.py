@@ -227,8 +227,11 @@ class Retention:
                     break
                 except LogdbError as error:
                     failure = failure or error
-        if failure is not None:
-            raise failure
+        try:
+            if failure is not None:
+                raise failure
+        finally:
+            del failure  # its traceback has this frame
         return done
 
     def _enforce(self, name: TopicPartition, *, politely: bool) -> list[ExpiredRecords]:

@@ -113,7 +113,7 @@ class SegmentReplacer:
 
         log.replace(old, make)
         if failure:
-            raise failure[0]
+            raise failure.pop()
 
     def finish(self, number: int, intent: Intent) -> None:
         """The steps after the commit; the log may be closed."""

@@ -133,8 +133,11 @@ class Sidecars:
                     return None
                 except LogdbError as error:
                     failure = failure or error
-        if failure is not None:
-            raise failure
+        try:
+            if failure is not None:
+                raise failure
+        finally:
+            del failure  # its traceback has this frame
         return None if missing else UNTIL_ASKED
 
     def _make_missing(self, log: Log, progress: Progress | None = None) -> int:

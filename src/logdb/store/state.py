@@ -104,7 +104,10 @@ class StoreState:
         if writable:
             self.check_writable()
         elif (self.closed or os.getpid() != self._owner) and (error := self._unusable()) is not None:
-            raise error
+            try:
+                raise error
+            finally:
+                del error  # its traceback has this frame
 
     def check_writable(self) -> None:
         """Raise unless it is open, and accepts writes: also ReadOnly, SyncFailed."""

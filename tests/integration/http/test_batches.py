@@ -5,6 +5,7 @@ import threading
 
 import pytest
 
+import logdb
 from logdb.log.log import Log
 from support.batches import Rec, encode_batch
 from support.serving import served
@@ -144,6 +145,16 @@ def test_committed_records_only(server):
         assert b"an open one" in line.ask("GET", path(offset=0)).body
         said = line.ask("GET", path(offset=1, isolation_level="read_committed", max_bytes=1))
         assert (said.body, marks(said)["next-offset"]) == (b"", 2), "what was aborted is gone past, without a wait"
+
+
+def test_the_latest_committed_record(server):
+    session, log = server.database._session, server.database.log("t")
+    log.append_many([b"plain"], timestamps_ms=[10])
+    Writer(session, "o").write(("t", 0), b"an open one")
+    with logdb.open(server.url) as remote:
+        there = remote.log("t")
+        assert there.latest_record(isolation_level="read_committed") == log.latest_record(isolation_level="read_committed") == (0, 10)
+        assert there.latest_record() == log.latest_record() != (0, 10)
 
 
 @pytest.mark.parametrize("isolation_level", ["read_uncommitted", "read_committed"])

@@ -1,5 +1,7 @@
 """The room that is kept for calls that make room."""
 
+import itertools
+import os
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -9,6 +11,7 @@ from logdb.errors import CloseIncomplete, DiskFull
 from logdb.io import IO
 from logdb.store.reserve import FILE_NAME, Reserve
 from support.faulty_io import FaultyIO
+from support.interrupts import Interrupted
 
 
 @pytest.fixture
@@ -53,6 +56,53 @@ def test_without_one_the_first_error_stays(reserve, tmp_path):
         reserve.spend(work)
     assert caught.value.size_bytes == 6, "the last of five tries"
     assert (tmp_path / FILE_NAME).stat().st_size > 0
+
+
+def test_a_copy_without_blocks_gets_them(reserve, tmp_path):
+    """As ``cp`` makes one: it takes zeroes, and what was allocated only, for a hole."""
+    path = tmp_path / FILE_NAME
+    size_bytes = path.stat().st_size
+    path.unlink()
+    with path.open("wb") as file:
+        file.truncate(size_bytes)
+    reserve.fill()
+    assert path.stat().st_blocks * 512 >= path.stat().st_size == size_bytes
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: path.symlink_to("other")], ids=["pipe", "directory", "link"])
+def test_what_is_no_file_is_no_reserve(tmp_path, make):
+    make(tmp_path / FILE_NAME)
+    (tmp_path / "other").write_bytes(b"kept")
+    reserve = Reserve(IO(), str(tmp_path))
+    reserve.fill()
+
+    def work() -> None:
+        raise DiskFull("x", 1, "full")
+
+    with pytest.raises(DiskFull):
+        reserve.spend(work)
+    assert (tmp_path / "other").read_bytes() == b"kept"
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a file whose making was interrupted
+def test_an_interrupt_at_any_place_gives_the_turn_back(reserve):
+    """Otherwise other threads could neither append nor make room."""
+
+    def work() -> None:
+        raise DiskFull("x", 1, "full")
+
+    def is_free() -> bool:
+        return reserve._lock.acquire(blocking=False) and reserve._lock.release() is None
+
+    for number in itertools.count(1):
+        interrupted = Interrupted(number, lambda: reserve.spend(work))
+        assert reserve.spender == 0, interrupted.place
+        with ThreadPoolExecutor(1) as other:
+            assert other.submit(is_free).result(), interrupted.place
+        if interrupted.place is None:
+            break
+        assert isinstance(interrupted.error, KeyboardInterrupt)
+        reserve.fill()
 
 
 def test_every_call_that_makes_room_uses_it(tmp_path):

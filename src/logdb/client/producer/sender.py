@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from logdb import codec
 from logdb.client.producer.accumulator import Accumulator, Delivery
 from logdb.codec import convert
-from logdb.errors import BufferExhausted, Closed, DeliveryTimeout, LogdbError, TransactionAborted, release_frames
+from logdb.errors import BufferExhausted, Closed, DeliveryTimeout, LogdbError, TransactionAborted, without_frames
 from logdb.io import IO
 from logdb.model import Buffer, ProducerIdAndEpoch, TopicPartition
 from logdb.requests.session import Session
@@ -339,12 +339,12 @@ class Sender:
                 if delivery.record_count and delivery.outcome is None:
                     stamped[accumulator.partition] = self._stamped(accumulator, delivery)
             except Exception as error:  # noqa: BLE001 -- as in ``_send``
-                answers[accumulator.partition] = error
+                answers[accumulator.partition] = without_frames(error)
         try:
             if stamped:
                 answers |= self._session.produce_many(stamped, transactional_id=self._options.transactional_id or "")
         except Exception as error:  # noqa: BLE001 -- as in ``_send``
-            answers |= dict.fromkeys(stamped, error)
+            answers |= dict.fromkeys(stamped, without_frames(error))
         for accumulator, delivery in tried.items():
             answer = answers.get(accumulator.partition, range(0))
             if isinstance(answer, Exception):
@@ -355,7 +355,7 @@ class Sender:
     def _fail(self, accumulator: Accumulator, delivery: Delivery, error: Exception, now: int) -> None:
         """Postpone a delivery that was not written, or give it up."""
         if isinstance(error, LogdbError):
-            release_frames(error)
+            without_frames(error)  # they have the delivery, which keeps the error
             delivery.attempts += 1
             is_kept = error.offsets is not None and type(error).retriable  # the next try waits until they are written
             if (error.retriable or is_kept) and delivery.attempts <= self._options.retries:

@@ -64,28 +64,38 @@ def held(store: "Store", step_of: Callable[[bytes], TransactionStep], known: Kno
         ReadOnly: A crash left the database, and nothing has recovered it; or it is a running node's.
     """
     store.check_recovered()
-    began = time.monotonic()
+    tries = _Tries(store.path)
     while True:
         with contextlib.ExitStack() as opened:
             try:
                 frozen = _freeze(store, step_of, known, opened)
             except (UnknownTopic, UnknownPartition, FileMissing, FileNotFoundError, Unclear) as error:
-                _check_time(store.path, time.monotonic() - began, error)
+                tries.note(error)
             else:
                 yield frozen
                 return
         time.sleep(_PAUSE_S)
 
 
-def _check_time(path: str, spent_s: float, error: Exception) -> None:
-    """Raise if it is too late to try again after ``error``."""
-    if isinstance(error, FileMissing | FileNotFoundError) and spent_s > _MISSING_S:
-        where = error.path if isinstance(error, FileMissing) else str(error.filename)
-        raise CorruptionError(where, 0, "the file is missing") from error
-    if spent_s > _TRY_S:
-        raise ConcurrentTransactions(
-            f"{path} changes too fast for a backup beside its writer: {error}; a retry is safe, and so is db.backup in the writer"
-        ) from error
+class _Tries:
+    """Tries to freeze the database in ``path``, and the file that the last one has missed."""
+
+    def __init__(self, path: str) -> None:
+        self._path, self._began = path, time.monotonic()
+        self._missing, self._missing_since = "", 0.0
+
+    def note(self, error: Exception) -> None:
+        """A try has ended with ``error``; raises if there must not be another one."""
+        now = time.monotonic()
+        missing = error.path if isinstance(error, FileMissing) else str(error.filename) if isinstance(error, FileNotFoundError) else ""
+        if missing != self._missing:
+            self._missing, self._missing_since = missing, now
+        elif missing and now - self._missing_since > _MISSING_S:
+            raise CorruptionError(missing, 0, "the file is missing") from error
+        if now - self._began > _TRY_S:
+            raise ConcurrentTransactions(
+                f"{self._path} changes too fast for a backup beside its writer: {error}; a retry is safe, and so is db.backup in the writer"
+            ) from error
 
 
 def _freeze(store: "Store", step_of: Callable[[bytes], TransactionStep], known: Known, opened: contextlib.ExitStack) -> Frozen:

@@ -17,12 +17,12 @@ def following(*records: Rec) -> Following:
     """A reader of a log with these records, whose form is not looked at."""
     batch = encode_batch(list(records))
 
-    def read(offset: int, *, end_offset: int, isolation_level: str) -> RecordIterator:
+    def read(offset: int, *, end_offset: int, leader_epoch: int | None, isolation_level: str) -> RecordIterator:
         return RecordIterator(lambda *_: iter([batch]), offset, end_offset, "t", 0)
 
-    log = SimpleNamespace(start_offset=0, end_offset=len(records), readable_end_offset=lambda _: len(records), read=read)
+    log = SimpleNamespace(start_offset=0, end_offset=len(records), readable_end_offset=lambda _: len(records), read=read, topic_id="id")
     session: Any = SimpleNamespace(partition_count=lambda _: 1, log=lambda *_: log)
-    made = Following(session, "t", 0, "string", "read_uncommitted")
+    made = Following(session, "t", 0, "string", "read_uncommitted", "")
     made.begin("earliest", None)
     return made
 

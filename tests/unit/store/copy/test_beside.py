@@ -12,7 +12,7 @@ from logdb.errors import CorruptionError, ReadOnly
 from logdb.io import IO
 from logdb.model import OffsetAndMetadata, TopicPartition
 from logdb.store import cluster_file
-from logdb.store.copy import moment
+from logdb.store.copy import beside, moment
 from support import damage
 from support.copying import fill, is_sound
 from support.power_cut import die, quiet
@@ -261,6 +261,27 @@ def test_a_file_that_is_lost(db, tmp_path):
     with logdb.open(tmp_path / "db", mode="r") as reader, pytest.raises(CorruptionError, match="missing"):
         reader.backup(tmp_path / "file")
     assert not (tmp_path / "file").exists()
+
+
+def test_files_that_go_again_and_again_are_not_lost(db, tmp_path, monkeypatch):
+    """The writer removes another file at each try, for longer than a lost file is waited for."""
+    fill(db, 0, 200)
+    db.close()  # seals all segments
+    left = iter(range(20, 100, 20))
+    look = beside._open
+
+    def late(store, log, *others):
+        if (log.topic, log.partition) == ("t", 0) and (offset := next(left, 0)):
+            writer.delete_records("t", 0, offset)
+        return look(store, log, *others)
+
+    monkeypatch.setattr(beside, "_open", late)
+    monkeypatch.setattr(beside, "_MISSING_S", 0)
+    with logdb.open(tmp_path / "db") as writer:
+        backup(tmp_path)
+        assert next(left, None) is None
+        with restored(tmp_path) as copy:
+            assert [values(copy, where) for where in PARTITIONS] == [values(writer, where) for where in PARTITIONS]
 
 
 def test_a_running_node_of_a_cluster(db, tmp_path):
