@@ -7,6 +7,7 @@ A value that is not bytes-like raises Python's own ``TypeError``.
 """
 
 import contextlib
+from collections.abc import Sequence
 from typing import TypeVar
 
 _CALL_AGAIN = "; call again once there is room"
@@ -179,11 +180,14 @@ class RecordTooLarge(LogdbError):
 
 
 class InvalidTimestamp(LogdbError):
-    """A record's timestamp is negative or outside what the topic accepts."""
+    """A record's timestamp is outside what the topic accepts.
 
-    def __init__(self, timestamp_ms: int, reason: str) -> None:
+    ``records``: of a ready-made batch, the numbers of all such records; at most 1,000.
+    """
+
+    def __init__(self, timestamp_ms: int, reason: str, records: Sequence[int] = ()) -> None:
         super().__init__(f"timestamp {timestamp_ms} ms is not accepted: {reason}")
-        self.timestamp_ms, self.reason = timestamp_ms, reason
+        self.timestamp_ms, self.reason, self.records = timestamp_ms, reason, tuple(records)
 
 
 class InvalidRecord(LogdbError):
@@ -191,11 +195,14 @@ class InvalidRecord(LogdbError):
 
 
 class InvalidBatch(LogdbError):
-    """Bytes given as record batches are invalid; none of them was appended."""
+    """Bytes given as record batches are invalid; none of them was appended.
 
-    def __init__(self, position: int, reason: str) -> None:
+    ``records``: the numbers in the batch of records that are the only fault, as they have no key; at most 1,000.
+    """
+
+    def __init__(self, position: int, reason: str, records: Sequence[int] = ()) -> None:
         super().__init__(f"not a valid record batch at byte {position} of the buffer: {reason}")
-        self.position, self.reason = position, reason
+        self.position, self.reason, self.records = position, reason, tuple(records)
 
 
 class CorruptBatch(InvalidBatch):

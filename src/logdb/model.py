@@ -493,6 +493,13 @@ class LogConfig(NamedTuple):
         )
 
 
+def accepted_timestamps(topic: str, now_ms: int, before_max_ms: int, after_max_ms: int) -> str:
+    """Which timestamps of records a topic accepts at a time, in words."""
+    latest = min(now_ms + after_max_ms, OFFSET_MAX)
+    accepted = f"timestamps up to {latest}" if before_max_ms == OFFSET_MAX else f"[{now_ms - before_max_ms}, {latest}]"
+    return f"{topic} accepts {accepted} (message.timestamp.before.max.ms and after.max.ms)"
+
+
 class PartitionInfo(NamedTuple):
     """One partition, as in ``describe_topic`` and ``logdb topics --describe``; it is compacted below ``clean_offset``.
 

@@ -76,7 +76,7 @@ static logdb_status check_pieces(const uint8_t *records, size_t len, size_t piec
         if (status != LOGDB_OK)
             return status;
     }
-    return logdb_records_end(&walk, batch);
+    return logdb_records_end(&walk, batch, NULL);
 }
 
 /* One batch: what one function calls good, the others must be able to read. */
@@ -91,8 +91,8 @@ static void try_batch(const uint8_t *buf, size_t len)
         return;
     size_t size = (size_t)batch.size_bytes;
     MUST(size >= BATCH_HEADER_SIZE && size <= len && batch.base_offset <= batch.last_offset && batch.last_offset < INT64_MAX);
-    logdb_status records = logdb_records_check(buf + BATCH_HEADER_SIZE, size - BATCH_HEADER_SIZE, &batch, 0);
-    logdb_status keyed = logdb_records_check(buf + BATCH_HEADER_SIZE, size - BATCH_HEADER_SIZE, &batch, 1);
+    logdb_status records = logdb_records_check(buf + BATCH_HEADER_SIZE, size - BATCH_HEADER_SIZE, &batch, 0, NULL);
+    logdb_status keyed = logdb_records_check(buf + BATCH_HEADER_SIZE, size - BATCH_HEADER_SIZE, &batch, 1, NULL);
     MUST(keyed == records || keyed == LOGDB_E_KEY);
     for (size_t piece = 1; piece < 1000; piece = piece * 3 + 1)
         for (int keys = 0; keys < 2; keys++) {
@@ -100,6 +100,11 @@ static void try_batch(const uint8_t *buf, size_t len)
             logdb_status pieces = check_pieces(buf + BATCH_HEADER_SIZE, size - BATCH_HEADER_SIZE, piece, &batch, keys);
             MUST((pieces == LOGDB_OK) == (whole == LOGDB_OK));
         }
+    logdb_record_times times = {0, 0};
+    logdb_status mended = logdb_records_check(buf + BATCH_HEADER_SIZE, size - BATCH_HEADER_SIZE, &batch, 0, &times);
+    MUST(mended == records || (mended == LOGDB_OK && records == LOGDB_E_TIMESTAMP && times.min <= times.max));
+    int32_t numbers[8], found = logdb_records_refused(buf + BATCH_HEADER_SIZE, size - BATCH_HEADER_SIZE, &batch, 1, &times, numbers, 8);
+    MUST(found >= 0 && found <= 8 && (keyed != LOGDB_E_KEY || found > 0));
     if (records != LOGDB_OK || batch.attributes & (LOGDB_CODEC_MASK | LOGDB_CONTROL))
         return;
     logdb_column_sizes sizes;

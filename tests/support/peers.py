@@ -36,7 +36,8 @@ any_records = st.lists(
 
 def rows_of(batches: bytes) -> list[Row]:
     """Rows of batches from outside: checked, decompressed, read."""
-    convert.check_incoming(batches, keys_required=False, size_bytes_max=SIZE_BYTES_MAX, decompressed_size_bytes_max=SIZE_BYTES_MAX)
+    bounds = {"size_bytes_max": SIZE_BYTES_MAX, "decompressed_size_bytes_max": SIZE_BYTES_MAX}
+    convert.check_incoming(bytearray(batches), keys_required=False, **bounds)
     images = convert.decompress_batches(memoryview(batches), SIZE_BYTES_MAX)
     rows = [row for batch in arrow.record_batches([images], 0, OFFSET_MAX) for row in batch.to_pylist()]
     return [(r["offset"], to_ms(r["timestamp"]), r["key"], r["value"], [(h["key"], h["value"]) for h in r["headers"]]) for r in rows]

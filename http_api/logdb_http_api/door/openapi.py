@@ -17,7 +17,8 @@ routes = Routes()
 _PARAMETER = re.compile(r"{(\w+)}")
 _OF_PATHS: Mapping[str, Any] = {
     **dict.fromkeys(("partition", "partition_id", "broker_id"), Number(0, 2**31 - 1)),
-    **dict.fromkeys(("offset", "timestamp_ms"), Number(0)),
+    "offset": Number(0),
+    "timestamp_ms": Number(-(2**63)),
 }
 _IN_PATHS = {
     "topic": "The topic's name.",
@@ -25,7 +26,7 @@ _IN_PATHS = {
     "partition": "The partition's number, from 0 on.",
     "partition_id": "The partition's number, from 0 on.",
     "offset": "The record's offset.",
-    "timestamp_ms": "Milliseconds since 1970.",
+    "timestamp_ms": "Milliseconds since 1970; negative: before.",
     "group": "The group's id.",
     "instance": "The consumer instance's name.",
     "id": "The backup's id, as its making has answered.",

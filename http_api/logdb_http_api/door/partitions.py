@@ -108,7 +108,7 @@ def _latest(session: AuthorizedSession, partition: TopicPartition, isolation_lev
 )
 async def offset_for_timestamp(request: Request) -> web.StreamResponse:
     """The offset of the first record that is as old as the timestamp, or younger; null if no record is."""
-    asked = OffsetForTimestamp(request.path("topic"), request.partition(), request.path_number("timestamp_ms"))
+    asked = OffsetForTimestamp(request.path("topic"), request.partition(), request.path_number("timestamp_ms", -(2**63)))
     return encoded(Found(await request.call(request.session.submit, asked)))
 
 

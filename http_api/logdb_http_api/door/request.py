@@ -100,9 +100,9 @@ class Request(RequestResources):
         """A partition's number in the path."""
         return _number(name, self._parameters[name], 0, 2**31 - 1)
 
-    def path_number(self, name: str) -> int:
-        """A number in the path, 0 or more."""
-        return _number(name, self.path(name), 0, 2**63 - 1)
+    def path_number(self, name: str, least: int = 0) -> int:
+        """A number in the path."""
+        return _number(name, self.path(name), least, 2**63 - 1)
 
     def query(self, name: str, default: str | None = None) -> str | None:
         return self.http.query.get(name, default)

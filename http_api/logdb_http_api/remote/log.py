@@ -210,7 +210,7 @@ class RemoteLog(Handle):
 
     @checked_call
     def offset_for_timestamp(self, timestamp_ms: int) -> int | None:
-        found: Found = self._get(f"timestamps/{max(0, timestamp_ms)}").decoded(Found)
+        found: Found = self._get(f"timestamps/{timestamp_ms}").decoded(Found)
         return found.offset
 
     @checked_call

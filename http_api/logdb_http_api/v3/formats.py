@@ -110,8 +110,6 @@ def _timestamp_ms(given: Any) -> int:
         at = (datetime.fromisoformat(given) - _EPOCH) // _MS
     except (ValueError, TypeError, OverflowError):
         raise malformed("timestamp", given, "a time of ISO 8601 with its zone, such as 2021-02-05T19:14:42Z") from None
-    if at < 0:
-        raise malformed("timestamp", given, "a time since 1970")
     return at
 
 

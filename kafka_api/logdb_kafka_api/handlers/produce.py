@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from logdb.access.session import AuthorizedSession
 from logdb.codec.batch import CODEC_MASK, CRC_FROM, LOG_APPEND_TIME, attributes_at, check, codec_of_usual, magic_at, size_at
-from logdb.errors import CoordinatorLoading, LogdbError, ProducerFenced
+from logdb.errors import CoordinatorLoading, InvalidBatch, InvalidTimestamp, LogdbError, ProducerFenced
 from logdb.model import DURABILITY_LEVELS, Durability, TopicPartition
 from logdb.requests.error_document import document
 from logdb.requests.records import Produce
@@ -248,8 +248,15 @@ def failed(session: AuthorizedSession, where: TopicPartition, error: Exception, 
         logger.error("Produce to %s", where, exc_info=error)
         return _refused(where, Code.UNKNOWN_SERVER_ERROR)
     code = _CODES.get(type(error)) or code_of(error)
-    refused = _refused(where, code, str(error))
+    refused = _refused(where, code, str(error)) | {"record_errors": _record_errors(error)}
     return refused | {"error": json.dumps(document(session.located(error))).encode()} if detailed else refused
+
+
+def _record_errors(error: LogdbError) -> list[Values]:
+    """The records of a batch that are at fault, if it can be appended without them (KIP-467)."""
+    if not isinstance(error, InvalidBatch | InvalidTimestamp):
+        return []
+    return [{"batch_index": number, "batch_index_error_message": error.reason} for number in error.records]
 
 
 def _refused(where: TopicPartition, code: Code, message: str | None = None) -> Values:

@@ -115,10 +115,26 @@ static int headers_whole(const record_view *record)
     return p == record->end;
 }
 
-logdb_status logdb_records_check(const uint8_t *records, size_t len, const logdb_batch *batch, int flags)
+/* Wraps, as it does for readers: a delta is 64 bits wide, so that every timestamp can be told from every base. */
+static inline int64_t timestamp_sum(const logdb_batch *batch, int64_t delta)
+{
+    return (int64_t)((uint64_t)batch->base_timestamp + (uint64_t)delta);
+}
+
+/* The walk over the records has ended, with these timestamps. */
+static logdb_status times_check(logdb_record_times found, const logdb_batch *batch, logdb_record_times *times)
+{
+    if (times == NULL)
+        return !(batch->attributes & LOGDB_LOG_APPEND_TIME) && found.max != batch->max_timestamp ? LOGDB_E_TIMESTAMP : LOGDB_OK;
+    *times = found;
+    return LOGDB_OK;
+}
+
+logdb_status logdb_records_check(const uint8_t *records, size_t len, const logdb_batch *batch, int flags, logdb_record_times *times)
 {
     const uint8_t *p = records, *end = records + len;
-    int64_t delta = -1, max_timestamp = INT64_MIN;
+    int64_t delta = -1;
+    logdb_record_times found = {INT64_MAX, INT64_MIN};
     for (int32_t i = 0; i < batch->record_count; i++) {
         record_view record;
         if (!(p = record_parse(p, end, &record)))
@@ -132,11 +148,9 @@ logdb_status logdb_records_check(const uint8_t *records, size_t len, const logdb
         delta = record.offset_delta;
         if ((flags & LOGDB_RECORDS_KEYED) && record.key_size < 0)
             return LOGDB_E_KEY;
-        int64_t timestamp;
-        if (__builtin_add_overflow(batch->base_timestamp, record.timestamp_delta, &timestamp))
-            return LOGDB_E_TIMESTAMP;
-        if (timestamp > max_timestamp)
-            max_timestamp = timestamp;
+        int64_t timestamp = timestamp_sum(batch, record.timestamp_delta);
+        found.min = timestamp < found.min ? timestamp : found.min;
+        found.max = timestamp > found.max ? timestamp : found.max;
     }
     if (p != end)
         return LOGDB_E_COUNT;
@@ -144,7 +158,25 @@ logdb_status logdb_records_check(const uint8_t *records, size_t len, const logdb
         return LOGDB_OK;
     if (delta > batch->last_offset - batch->base_offset)
         return LOGDB_E_DELTA;
-    return !(batch->attributes & LOGDB_LOG_APPEND_TIME) && max_timestamp != batch->max_timestamp ? LOGDB_E_TIMESTAMP : LOGDB_OK;
+    return times_check(found, batch, times);
+}
+
+int32_t logdb_records_refused(const uint8_t *records, size_t len, const logdb_batch *batch, int flags,
+                              const logdb_record_times *accepted, int32_t *numbers, int32_t room)
+{
+    const uint8_t *p = records, *end = records + len;
+    int32_t found = 0;
+    for (int32_t i = 0; i < batch->record_count && found < room; i++) {
+        record_view record;
+        if (!(p = record_parse(p, end, &record)))
+            break;
+        int stamped = batch->attributes & LOGDB_LOG_APPEND_TIME;
+        int64_t timestamp = stamped ? batch->max_timestamp : timestamp_sum(batch, record.timestamp_delta);
+        int outside = timestamp != -1 && (timestamp < accepted->min || timestamp > accepted->max);
+        if (outside || ((flags & LOGDB_RECORDS_KEYED) && record.key_size < 0))
+            numbers[found++] = i;
+    }
+    return found;
 }
 
 /* ---------------------------------------------------------------- records from outside, in pieces */
@@ -159,11 +191,11 @@ static logdb_status walk_count(logdb_records_walk *w, const logdb_batch *batch, 
     w->offset_delta = w->next_offset_delta;
     if ((flags & LOGDB_RECORDS_KEYED) && w->null_key)
         return LOGDB_E_KEY;
-    int64_t timestamp;
-    if (__builtin_add_overflow(batch->base_timestamp, w->next_timestamp_delta, &timestamp))
-        return LOGDB_E_TIMESTAMP;
-    if (w->record_count++ == 0 || timestamp > w->max_timestamp)
-        w->max_timestamp = timestamp;
+    int64_t timestamp = timestamp_sum(batch, w->next_timestamp_delta);
+    if (w->record_count == 0 || timestamp < w->times.min)
+        w->times.min = timestamp;
+    if (w->record_count++ == 0 || timestamp > w->times.max)
+        w->times.max = timestamp;
     w->field = SIZE;
     return LOGDB_OK;
 }
@@ -278,7 +310,7 @@ logdb_status logdb_records_take(logdb_records_walk *w, const uint8_t *piece, siz
     return LOGDB_OK;
 }
 
-logdb_status logdb_records_end(const logdb_records_walk *w, const logdb_batch *batch)
+logdb_status logdb_records_end(const logdb_records_walk *w, const logdb_batch *batch, logdb_record_times *times)
 {
     if (w->record_count != batch->record_count || w->field != SIZE || w->shift != 0)
         return LOGDB_E_RECORD;
@@ -286,7 +318,7 @@ logdb_status logdb_records_end(const logdb_records_walk *w, const logdb_batch *b
         return LOGDB_OK;
     if (w->offset_delta > batch->last_offset - batch->base_offset)
         return LOGDB_E_DELTA;
-    return !(batch->attributes & LOGDB_LOG_APPEND_TIME) && w->max_timestamp != batch->max_timestamp ? LOGDB_E_TIMESTAMP : LOGDB_OK;
+    return times_check(w->times, batch, times);
 }
 
 /* ---------------------------------------------------------------- changing a batch */

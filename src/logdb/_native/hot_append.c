@@ -91,12 +91,14 @@ static int settle(builder *b, int64_t next, int level)
     return 0;
 }
 
+enum { NO_TIMESTAMP = -1 }; /* of a record that has none: no limit applies to it */
+
 static int timestamp_check(builder *b, int64_t timestamp_ms, int64_t now)
 {
     int64_t before = b->timestamp_before_max, after = b->timestamp_after_max;
-    bool early = timestamp_ms < now && (uint64_t)now - (uint64_t)timestamp_ms > (uint64_t)before;
+    bool early = before != INT64_MAX && timestamp_ms < now && (uint64_t)now - (uint64_t)timestamp_ms > (uint64_t)before;
     bool late = timestamp_ms > now && (uint64_t)timestamp_ms - (uint64_t)now > (uint64_t)after;
-    if (timestamp_ms >= 0 && !early && !late)
+    if (timestamp_ms == NO_TIMESTAMP || (!early && !late))
         return 0;
     return builder_reject(b, "timestamp", 4, (const int64_t[]){timestamp_ms, now, before, after});
 }
@@ -544,30 +546,42 @@ enum { CHECKED_WITH_GIL_SIZE_MAX = 16 << 10 }; /* in less time than it takes to 
 
 /* What makes a batch usual in a log; copied, since it is looked at without the GIL. */
 typedef struct {
-    int64_t size_max, timestamp_max;
+    int64_t size_max, timestamp_min, timestamp_max;
     bool keys_required, producers;
 } usual_terms;
 
-static bool usual_check(const uint8_t *data, size_t size, const usual_terms *u, logdb_batch *batch)
+/* Sets the max timestamp where the header has another one than the records. */
+static bool usual_check(uint8_t *data, size_t size, const usual_terms *u, logdb_batch *batch)
 {
     uint32_t crc;
+    logdb_record_times times;
     if (logdb_batch_check(data, size, u->size_max, batch, &crc) != LOGDB_OK || (size_t)batch->size_bytes != size)
         return false;
     bool whole = batch->record_count > 0 && batch->record_count == batch->last_offset - batch->base_offset + 1;
     bool known = batch->producer_id < 0 || (u->producers && batch->producer_epoch >= 0);
-    if (batch->attributes != 0 || !whole || !known || batch->max_timestamp > u->timestamp_max)
+    if (batch->attributes != 0 || !whole || !known)
         return false;
     int flags = LOGDB_RECORDS_BOUNDED | (u->keys_required ? LOGDB_RECORDS_KEYED : 0);
-    return logdb_records_check(data + BATCH_HEADER_SIZE, size - BATCH_HEADER_SIZE, batch, flags) == LOGDB_OK;
+    if (logdb_records_check(data + BATCH_HEADER_SIZE, size - BATCH_HEADER_SIZE, batch, flags, &times) != LOGDB_OK)
+        return false;
+    if (times.min < u->timestamp_min || times.max > u->timestamp_max)
+        return false;
+    if (UNLIKELY(times.max != batch->max_timestamp)) {
+        batch->max_timestamp = times.max;
+        logdb_batch_seal(data, size, batch->attributes, times.max);
+    }
+    return true;
 }
 
 /* The terms as of now; INT64_MIN as timestamp_max with an exception set. */
 static usual_terms usual_terms_get(builder *b, PyObject *admit)
 {
-    int64_t now = builder_now(b), timestamp_max = now;
+    int64_t now = builder_now(b), timestamp_min = INT64_MIN, timestamp_max = now;
     if (now != INT64_MIN && __builtin_add_overflow(now, b->timestamp_after_max, &timestamp_max))
         timestamp_max = INT64_MAX;
-    return (usual_terms){(int64_t)b->message_size_max, timestamp_max, b->keys_required, given(admit)};
+    if (b->timestamp_before_max != INT64_MAX && __builtin_sub_overflow(now, b->timestamp_before_max, &timestamp_min))
+        timestamp_min = INT64_MIN;
+    return (usual_terms){(int64_t)b->message_size_max, timestamp_min, timestamp_max, b->keys_required, given(admit)};
 }
 
 /* A buffer with a copy, which the caller cannot change, of one usual batch; NULL without an exception: it is another one. */

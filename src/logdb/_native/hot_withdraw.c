@@ -48,7 +48,7 @@ static size_t records_without(uint8_t *head, size_t size, const withdrawn *w)
     for (; p < end && (after = record_parse(p, end, &r)) != NULL; p = after) {
         if (is_withdrawn(w, base + r.offset_delta))
             continue;
-        int64_t timestamp_ms = base_timestamp + r.timestamp_delta;
+        int64_t timestamp_ms = (int64_t)((uint64_t)base_timestamp + (uint64_t)r.timestamp_delta);
         if (count++ == 0 || timestamp_ms > max_timestamp)
             max_timestamp = timestamp_ms;
         memmove(out, p, (size_t)(after - p));

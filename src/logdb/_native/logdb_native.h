@@ -26,7 +26,7 @@ typedef enum {
     LOGDB_E_RECORD = 10,     /* a record overruns its batch or contradicts itself */
     LOGDB_E_DELTA = 11,      /* offset deltas do not increase, or leave the batch */
     LOGDB_E_KEY = 12,        /* a record without a key where keys are required */
-    LOGDB_E_TIMESTAMP = 13,  /* the max timestamp is not the records', or a timestamp overflows */
+    LOGDB_E_TIMESTAMP = 13,  /* the max timestamp is not the records' */
     LOGDB_E_ROOM = 14,       /* an output array is full: process what is there and call again from `used` */
     LOGDB_E_HEADERS = 15,    /* a record has more than LOGDB_HEADER_COUNT_MAX headers */
 } logdb_status;
@@ -72,11 +72,18 @@ logdb_status logdb_batch_check(const uint8_t *buf, size_t len, int64_t batch_siz
  * that leader epoch (-1: any); 0 if not. */
 int64_t logdb_batch_expected(const uint8_t *buf, size_t len, int64_t offset, int64_t last_offset, int32_t leader_epoch);
 
+/* The smallest and the largest timestamp of a batch's records. */
+typedef struct {
+    int64_t min, max;
+} logdb_record_times;
+
 /* Walks the (decompressed) records of a batch from outside, headers of records included: each within its
  * bounds, offset deltas strictly increasing within [0, last_offset - base_offset], count as stated, nothing after
- * the last (so a batch that counts a record for each offset has them all); unless LOG_APPEND_TIME is set, the batch's max timestamp is the records' largest.
- * flags: what else is refused. */
-logdb_status logdb_records_check(const uint8_t *records, size_t len, const logdb_batch *batch, int flags);
+ * the last (so a batch that counts a record for each offset has them all).
+ * flags: what else is refused.
+ * times: out, for LOGDB_OK and at least one record; the header may have another max timestamp then.  NULL: the header's
+ *   has to be the records' largest, unless LOG_APPEND_TIME is set. */
+logdb_status logdb_records_check(const uint8_t *records, size_t len, const logdb_batch *batch, int flags, logdb_record_times *times);
 
 enum {
     LOGDB_RECORDS_KEYED = 1,     /* null keys are refused (compacted topic) */
@@ -84,9 +91,15 @@ enum {
     LOGDB_HEADER_COUNT_MAX = 100000, /* of one record, as librdkafka reads them: some bytes each become some 150 in Python */
 };
 
+/* Which records of a batch, decompressed, its topic does not accept: those without a key, if keys are required, and those
+ * with a timestamp outside of `accepted`; -1 is no timestamp.  Their numbers in the batch; returns how many, at most room.
+ * Ends before the first that is not whole. */
+int32_t logdb_records_refused(const uint8_t *records, size_t len, const logdb_batch *batch, int flags,
+                              const logdb_record_times *accepted, int32_t *numbers, int32_t room);
+
 /* State of the same walk over records that come in pieces, which end anywhere; all zero at the begin. */
 typedef struct {
-    int64_t max_timestamp;                  /* of the whole records */
+    logdb_record_times times;               /* of the whole records */
     int64_t offset_delta;                   /* of the last whole record */
     int64_t left;                           /* of the record that has begun: bytes behind the fields that were read */
     int64_t skipped;                        /* of a key or a value: bytes that are still to come */
@@ -103,7 +116,7 @@ typedef struct {
 logdb_status logdb_records_take(logdb_records_walk *walk, const uint8_t *piece, size_t len, const logdb_batch *batch, int flags);
 
 /* What logdb_records_check says of all pieces together, once logdb_records_take has said LOGDB_OK of each. */
-logdb_status logdb_records_end(const logdb_records_walk *walk, const logdb_batch *batch);
+logdb_status logdb_records_end(const logdb_records_walk *walk, const logdb_batch *batch, logdb_record_times *times);
 
 /* Writes the fields outside the CRC of the batch at buf (at least 61 bytes). */
 void logdb_batch_place(uint8_t *buf, int64_t base_offset, int32_t leader_epoch);

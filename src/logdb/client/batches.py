@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from logdb.codec import BatchBuilder
 from logdb.errors import InvalidRecord, InvalidTimestamp, LogdbError, RecordTooLarge
-from logdb.model import OFFSET_MAX, LogConfig
+from logdb.model import LogConfig, accepted_timestamps
 
 BATCHES_MAX = 5
 """Batches of a producer that may be in flight: the log remembers as many."""
@@ -17,8 +17,7 @@ def refusal(topic: str, reason: str, *numbers: int) -> LogdbError:
             return RecordTooLarge(numbers[0], numbers[1])
         case "timestamp":
             at, now, before, after = numbers
-            allowed = f"[{max(0, now - before)}, {min(OFFSET_MAX, now + after)}]"
-            return InvalidTimestamp(at, f"{topic} accepts {allowed} (message.timestamp.before.max.ms and after.max.ms)")
+            return InvalidTimestamp(at, accepted_timestamps(topic, now, before, after))
     return InvalidRecord(f"topic {topic} is compacted: every record needs a key (config cleanup.policy)")
 
 

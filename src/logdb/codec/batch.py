@@ -281,7 +281,7 @@ def records_check(records: Buffer, batch: Header, *, keys_required: bool = False
     """
     data = _from_buffer(records)
     flags = lib.LOGDB_RECORDS_KEYED if keys_required else 0
-    return _STATUSES[lib.logdb_records_check(data, len(data), ffi.new("logdb_batch *", tuple(batch)), flags)]
+    return _STATUSES[lib.logdb_records_check(data, len(data), ffi.new("logdb_batch *", tuple(batch)), flags, ffi.NULL)]
 
 
 def place(buf: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:

@@ -48,6 +48,7 @@ _OF_THE_WAY = (Status.SHORT, Status.ZERO, Status.LENGTH, Status.CRC)  # what a f
 
 
 HELD_BYTES_MAX = 2 << 20
+REFUSED_COUNT_MAX = 1000  # of one batch; a client sends it again without them
 
 
 class _LargeBatches:
@@ -74,12 +75,13 @@ class Produced(NamedTuple):
 class Incoming(NamedTuple):
     """The result of ``check_incoming``; every batch of the buffer is good.
 
-    ``attributes`` are or-ed over the batches, ``max_timestamp`` is the largest (-1 for an empty buffer); ``produced``
-    are the batches with a producer id.
+    ``attributes`` are or-ed over the batches; ``min_timestamp`` and ``max_timestamp`` are the smallest and the largest of the records
+    (``OFFSET_MAX`` and its negative for an empty buffer); ``produced`` are the batches with a producer id.
     """
 
     batch_count: int
     record_count: int
+    min_timestamp: int
     max_timestamp: int
     attributes: int
     produced: list[Produced]
@@ -98,9 +100,11 @@ def check_incoming(
     """Walk batches from a producer once: header, CRC, records, decompressed within bounds.
 
     Base offsets may have gaps, since the log replaces them; inside a batch the offset deltas are 0, 1, 2 ….
+    The max timestamp of a header becomes the largest of its records: some clients leave it unset (sarama before 1.45.1).
 
     Args:
-        batches: uint8[n], whole batches back to back; borrowed for the call, not changed.
+        batches: uint8[n], writable, whole batches back to back; borrowed for the call.  Changed: max timestamp and CRC of a batch
+            whose header has another max timestamp than its records.
         keys_required: Refuse records without a key (compacted topics).
         size_bytes_max: Largest batch as it came (``max.message.bytes``).
         decompressed_size_bytes_max: Limit of the decompressed records of one batch.
@@ -112,12 +116,12 @@ def check_incoming(
 
     Source: Kafka's LogValidator (KIP-98, "the offsets of a batch from a producer have no gaps").
     """
-    data = ffi.from_buffer(batches)
+    data = ffi.from_buffer(batches, require_writable=True)
     view, first = memoryview(batches), ffi.cast("uint8_t *", data)
-    batch, crc = ffi.new("logdb_batch *"), ffi.new("uint32_t *")
+    batch, crc, times = ffi.new("logdb_batch *"), ffi.new("uint32_t *"), ffi.new("logdb_record_times *")
     batch_check, records_check = lib.logdb_batch_check, lib.logdb_records_check
     refused = lib.LOGDB_RECORDS_BOUNDED | (lib.LOGDB_RECORDS_KEYED if keys_required else 0)
-    position, end, record_count, max_timestamp, attributes = 0, len(data), 0, -1, 0
+    position, end, record_count, min_timestamp, max_timestamp, attributes = 0, len(data), 0, OFFSET_MAX, -OFFSET_MAX, 0
     batch_count, produced = 0, []
     while position < end:
         status = batch_check(first + position, end - position, size_bytes_max, batch, crc)
@@ -129,11 +133,18 @@ def check_incoming(
         if flags & CONTROL:
             raise InvalidBatch(position, "a control batch: only a broker writes those")
         if flags & CODEC_MASK:
-            status = _walk_compressed(view[position : position + size], batch, position, decompressed_size_bytes_max, refused)
+            status = _walk_compressed(view[position : position + size], batch, position, decompressed_size_bytes_max, refused, times)
         else:
-            status = records_check(first + position + HEADER_SIZE_BYTES, size - HEADER_SIZE_BYTES, batch, refused)
+            status = records_check(first + position + HEADER_SIZE_BYTES, size - HEADER_SIZE_BYTES, batch, refused, times)
+        if status == Status.KEY:
+            raise _without_keys(view, position, batch, decompressed_size_bytes_max)
         if status:
             raise _refusal(status, view, position, size_bytes_max, crc[0])
+        if flags & LOG_APPEND_TIME:
+            times.min = times.max = batch.max_timestamp
+        elif times.max != batch.max_timestamp:
+            batch.max_timestamp = times.max
+            lib.logdb_batch_seal(first + position, size, flags, times.max)
         if batch.producer_id >= 0:
             _check_producer_epoch(batch, position)
             produced.append(Produced(record_count, cast(Header, header_of(batch))))
@@ -142,22 +153,57 @@ def check_incoming(
         batch_count += 1
         record_count += count
         attributes |= flags
-        max_timestamp = max(max_timestamp, batch.max_timestamp)
+        min_timestamp, max_timestamp = min(min_timestamp, times.min), max(max_timestamp, times.max)
         position += size
-    return Incoming(batch_count, record_count, max_timestamp, attributes, produced)
+    return Incoming(batch_count, record_count, min_timestamp, max_timestamp, attributes, produced)
 
 
-def _walk_compressed(image: memoryview, batch: Any, position: int, size_bytes_max: int, flags: int) -> int:
+def refused_records(
+    image: memoryview, *, keys_required: bool, timestamp_min: int, timestamp_max: int, decompressed_size_bytes_max: int
+) -> list[int]:
+    """The numbers of the records that a topic does not accept in a batch from a producer, whose other records are good; the first 1,000.
+
+    Args:
+        image: uint8[n], one batch that ``check_incoming`` has refused for its keys, or has found good.
+        keys_required: Records without a key are refused.
+        timestamp_min, timestamp_max: Records with an earlier or a later timestamp are refused; -1 is no timestamp.
+        decompressed_size_bytes_max: Limit of the decompressed records.
+    """
+    head = ffi.new("logdb_batch *")
+    data = ffi.from_buffer(image)
+    lib.logdb_batch_header(data, len(data), BATCH_SIZE_BYTES_MAX, head)
+
+    def find() -> list[int]:
+        records = ffi.from_buffer(_decompressed(image, 0, decompressed_size_bytes_max) if is_compressed else image[HEADER_SIZE_BYTES:])
+        numbers = ffi.new("int32_t[]", REFUSED_COUNT_MAX)
+        accepted = ffi.new("logdb_record_times *", (timestamp_min, timestamp_max))
+        flags = lib.LOGDB_RECORDS_KEYED if keys_required else 0
+        count = lib.logdb_records_refused(records, len(records), head, flags, accepted, numbers, REFUSED_COUNT_MAX)
+        return list(numbers[0:count])
+
+    is_compressed = bool(head.attributes & CODEC_MASK)
+    return _large_batches.pool.submit(find).result() if is_compressed else find()
+
+
+def _without_keys(batches: memoryview, position: int, batch: Any, decompressed_size_bytes_max: int) -> InvalidBatch:
+    image, (low, high) = batches[position : position + batch.size_bytes], (-OFFSET_MAX - 1, OFFSET_MAX)
+    records = refused_records(
+        image, keys_required=True, timestamp_min=low, timestamp_max=high, decompressed_size_bytes_max=decompressed_size_bytes_max
+    )
+    return InvalidBatch(position, explain(Status.KEY), records)
+
+
+def _walk_compressed(image: memoryview, batch: Any, position: int, size_bytes_max: int, flags: int, times: Any) -> int:
     """As ``logdb_records_check``, of a compressed batch."""
     try:
         if compression.held_bytes(batch.attributes & CODEC_MASK, image[HEADER_SIZE_BYTES:]) <= HELD_BYTES_MAX:
-            return _walk_pieces(image, batch, size_bytes_max, flags)
-        return cast(int, _large_batches.pool.submit(_walk_pieces, image, batch, size_bytes_max, flags).result())
+            return _walk_pieces(image, batch, size_bytes_max, flags, times)
+        return cast(int, _large_batches.pool.submit(_walk_pieces, image, batch, size_bytes_max, flags, times).result())
     except InvalidBatch as error:
         raise InvalidBatch(position, error.reason) from None
 
 
-def _walk_pieces(image: memoryview, batch: Any, size_bytes_max: int, flags: int) -> int:
+def _walk_pieces(image: memoryview, batch: Any, size_bytes_max: int, flags: int, times: Any) -> int:
     walk = ffi.new("logdb_records_walk *")
     codec, size_bytes_max = batch.attributes & CODEC_MASK, min(size_bytes_max, _RECORDS_SIZE_BYTES_MAX)
     for piece in compression.pieces(codec, image[HEADER_SIZE_BYTES:], size_bytes_max):
@@ -166,7 +212,7 @@ def _walk_pieces(image: memoryview, batch: Any, size_bytes_max: int, flags: int)
         del piece, records  # before the next one is decompressed
         if status:
             return int(status)
-    return int(lib.logdb_records_end(walk, batch))
+    return int(lib.logdb_records_end(walk, batch, times))
 
 
 class Followed(NamedTuple):
@@ -238,7 +284,7 @@ def _check_stored_records(image: memoryview, batch: Any, position: int) -> None:
     """See that a batch (its header: ``logdb_batch``) has the records that it claims, as it lies in a log."""
     records = _decompressed(image, position, BATCH_SIZE_BYTES_MAX) if batch.attributes & CODEC_MASK else image[HEADER_SIZE_BYTES:]
     data = ffi.from_buffer(records)
-    status = lib.logdb_records_check(data, len(data), batch, 0)
+    status = lib.logdb_records_check(data, len(data), batch, 0, ffi.NULL)
     if status:
         raise InvalidBatch(position, explain(Status(status), header_of(batch)))
     if batch.attributes & CONTROL:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from logdb.codec import FSYNC, INTERVAL, OS, BatchBuilder, control, convert
 from logdb.codec.control import ControlType
-from logdb.errors import CodecMissing, UnexpectedOffset
+from logdb.errors import CodecMissing, InvalidTimestamp, UnexpectedOffset
 from logdb.io import IO
 from logdb.log.readable import ReadableLog
 from logdb.log.transactions import Begun, Duplicate, Superseded
 from logdb.mistakes import explained
-from logdb.model import DURABILITY_LEVELS, OFFSET_MAX, Buffer, ProducerIdAndEpoch
+from logdb.model import DURABILITY_LEVELS, OFFSET_MAX, Buffer, LogConfig, ProducerIdAndEpoch, accepted_timestamps
 
 if TYPE_CHECKING:
     from logdb.log.log_sync import LogSync
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 _DECOMPRESSED_SIZE_BYTES_MAX = 64 << 20  # of one batch; or max.message.bytes, if that is more, but never over the next
 _DECOMPRESSED_SIZE_BYTES_LIMIT = 256 << 20  # readers take the memory for it, too
 GROUP_SIZE_BYTES = 1 << 20  # the most that one fdatasync makes durable at level fsync
+
+
+def _decompressed_size_bytes_max(config: LogConfig) -> int:
+    return min(max(_DECOMPRESSED_SIZE_BYTES_MAX, config.max_message_bytes), _DECOMPRESSED_SIZE_BYTES_LIMIT)
 
 
 class AppendableLog(BatchBuilder, ReadableLog):
@@ -76,6 +80,7 @@ class AppendableLog(BatchBuilder, ReadableLog):
         Raises:
             InvalidBatch: A batch is damaged or invalid; nothing was appended.
             RecordTooLarge: A batch is over ``max.message.bytes``.
+            InvalidTimestamp: A record's timestamp is outside of what the topic accepts; nothing was appended.
             CodecMissing: The package of their codec, or the topic's, is not installed.
             ProducerFenced: The log has a newer epoch of the producer.
             OutOfOrderSequence: Batches of the producer are missing before these, or these are older than its last five; or some
@@ -193,16 +198,32 @@ class AppendableLog(BatchBuilder, ReadableLog):
             view,
             keys_required=config.compacted,
             size_bytes_max=config.max_message_bytes,
-            decompressed_size_bytes_max=min(max(_DECOMPRESSED_SIZE_BYTES_MAX, config.max_message_bytes), _DECOMPRESSED_SIZE_BYTES_LIMIT),
+            decompressed_size_bytes_max=_decompressed_size_bytes_max(config),
         )
         if config.log_append_time:
             convert.stamp_append_time(view, self.now_ms())
-        elif (
-            config.timestamp_after_max_ms < OFFSET_MAX
-            and incoming.max_timestamp > (now_ms := max(self.now_ms(), self._io.stamped_ms)) + config.timestamp_after_max_ms
-        ):
-            self._reject("timestamp", incoming.max_timestamp, now_ms, config.timestamp_before_max_ms, config.timestamp_after_max_ms)
+        else:
+            self._check_timestamps(view, incoming)
         return incoming
+
+    def _check_timestamps(self, view: memoryview, incoming: convert.Incoming) -> None:
+        config, now_ms = self._config, max(self.now_ms(), self._io.stamped_ms)
+        before_ms, after_ms = config.timestamp_before_max_ms, config.timestamp_after_max_ms
+        earliest = -OFFSET_MAX - 1 if before_ms == OFFSET_MAX else now_ms - before_ms
+        latest = min(now_ms + after_ms, OFFSET_MAX)
+        if earliest <= incoming.min_timestamp and incoming.max_timestamp <= latest:
+            return
+        for image, _ in convert.headers(view):
+            records = convert.refused_records(
+                image,
+                keys_required=False,
+                timestamp_min=earliest,
+                timestamp_max=latest,
+                decompressed_size_bytes_max=_decompressed_size_bytes_max(config),
+            )
+            if records:
+                at = incoming.max_timestamp if incoming.max_timestamp > latest else incoming.min_timestamp
+                raise InvalidTimestamp(at, accepted_timestamps(self.topic, now_ms, before_ms, after_ms), records)
 
     def _acknowledge(self, next_offset: int, durability: str | None) -> None:
         """Return once the records below ``next_offset`` are acknowledged at that level."""

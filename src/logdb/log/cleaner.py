@@ -68,7 +68,8 @@ def cleanable(sealed: Sequence[S], *, clean_offset: int, limit_offset: int, now_
     """
     taken = []
     for segment in sealed:
-        young = min_lag_ms > 0 and segment.max_timestamp > now_ms - min_lag_ms
+        newest_ms = segment.max_timestamp if segment.max_timestamp >= 0 else segment.append_ms  # as in Kafka: of records without timestamps
+        young = min_lag_ms > 0 and newest_ms > now_ms - min_lag_ms
         if segment.next_offset > limit_offset or (young and segment.next_offset > clean_offset):
             break
         taken.append(segment)

@@ -54,6 +54,7 @@ from logdb.model import (
     Durability,
     LogConfig,
     OpenTransaction,
+    accepted_timestamps,
 )
 from logdb.segment.segment import Segment
 from logdb.threads import renew
@@ -445,8 +446,7 @@ class Log(AppendableLog):
                 raise UnexpectedOffset(self.topic, self.partition, numbers[0], numbers[1])
             case "timestamp":
                 at, now, before, after = numbers
-                allowed = f"[{max(0, now - before)}, {min(OFFSET_MAX, now + after)}]"
-                raise InvalidTimestamp(at, f"{self.topic} accepts {allowed} (message.timestamp.before.max.ms and after.max.ms)")
+                raise InvalidTimestamp(at, accepted_timestamps(self.topic, now, before, after))
             case "key":
                 raise InvalidRecord(f"topic {self.topic} is compacted: every record needs a key (config cleanup.policy)")
         raise self._host.refusal(self)

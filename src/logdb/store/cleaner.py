@@ -201,7 +201,8 @@ class Cleaner:
         for segment in log.segments:
             if segment.next_offset > clean_offset and segment.size_bytes:
                 try:
-                    lags_ms = segment.first_timestamp() + lag_ms
+                    first_ms = segment.first_timestamp()
+                    lags_ms = (first_ms if first_ms >= 0 else segment.append_ms) + lag_ms
                 except (CorruptionError, FileNotFoundError):
                     if segment in log.segments:
                         raise

@@ -127,11 +127,11 @@ def test_a_value_that_is_no_bytes(value: Any, message: str) -> None:
     sink = Sink()
     with pytest.raises(TypeError, match=message):
         sink.append(value)
-    with pytest.raises(TypeError, match=message.replace("value", "key", 1)):
+    with pytest.raises(TypeError, match=message.replace("value", "key")):
         sink.append(b"", value)
     with pytest.raises(TypeError, match=message.replace("value", r"values\[1\]", 1)):
         sink.append_many([b"", value])
-    with pytest.raises(TypeError, match=message.replace("value", r"keys\[0\]", 1)):
+    with pytest.raises(TypeError, match=message.replace("value", "key").replace("key", r"keys\[0\]", 1)):
         sink.append_many([b""], [value])
     assert sink._next_offset == 0
 
@@ -257,21 +257,19 @@ def test_the_clock() -> None:
 
 def test_timestamps_within_bounds() -> None:
     sink = Sink(clock=at_now, timestamp_before_max_ms=100, timestamp_after_max_ms=10)
-    for timestamp in (NOW - 100, NOW, NOW + 10):
+    for timestamp in (NOW - 100, NOW, NOW + 10, -1):  # -1: none
         sink.append(b"", timestamp_ms=timestamp)
-    for timestamp in (NOW - 101, NOW + 11, 0, -1, 2**63 - 1):
+    for timestamp in (NOW - 101, NOW + 11, 0, -2, -(2**63), 2**63 - 1):
         with pytest.raises(Rejected) as rejected:
             sink.append(b"", timestamp_ms=timestamp)
         assert rejected.value.args == ("timestamp", timestamp, NOW, 100, 10)
         with pytest.raises(Rejected):
             sink.append_many([b"", b""], timestamps_ms=[None, timestamp])
     sink._configure(timestamp_before_max_ms=2**63 - 1, timestamp_after_max_ms=2**63 - 1)
-    for timestamp in (0, 2**63 - 1):
+    for timestamp in (0, 2**63 - 1, -(2**62)):
         sink.append(b"", timestamp_ms=timestamp)
-    with pytest.raises(Rejected):
-        sink.append(b"", timestamp_ms=-1)
     (batch,) = sink.batches()
-    assert [row.timestamp_ms for row in batch.rows] == [NOW - 100, NOW, NOW + 10, 0, 2**63 - 1]
+    assert [row.timestamp_ms for row in batch.rows] == [NOW - 100, NOW, NOW + 10, -1, 0, 2**63 - 1, -(2**62)]
     assert batch.max_timestamp == 2**63 - 1
 
 
@@ -681,7 +679,7 @@ def test_a_usual_batch_is_committed_as_the_log_s_level_asks(level: int) -> None:
         (encode_batch([b"a"], base_timestamp=NOW, record_count=0), {}),
         (encode_batch([b"a", b"b"], base_timestamp=NOW, last_offset_delta=2), {}),
         (encode_batch([], base_timestamp=NOW), {}),
-        (encode_batch([b"a"], base_timestamp=NOW, max_timestamp=NOW + 1), {}),
+        (encode_batch([b"a"], base_timestamp=NOW - 11), {"timestamp_before_max_ms": 10}),
         (encode_batch([b"a"], base_timestamp=NOW, producer_id=1, producer_epoch=0, base_sequence=0), {}),
         (encode_batch([b"a"], base_timestamp=NOW + 11), {"timestamp_after_max_ms": 10}),
         (USUAL, {"keys_required": True}),
@@ -709,9 +707,28 @@ def test_no_changed_byte_gets_into_the_log_with_a_usual_batch() -> None:
         changed = USUAL[:at] + bytes((value,)) + USUAL[at + 1 :]
         if changed != USUAL and sink._append_usual(changed, None) is not None:
             assert at < 8 or 12 <= at < 16
-            check_incoming(changed, keys_required=False, size_bytes_max=1 << 20, decompressed_size_bytes_max=1 << 20)
+            check_incoming(bytearray(changed), keys_required=False, size_bytes_max=1 << 20, decompressed_size_bytes_max=1 << 20)
     for batch in sink.batches():
         assert [row.value for row in batch.rows] == [b"v", b"w"]
+
+
+@pytest.mark.parametrize("stored_ms", [-1, NOW - 1, 2**63 - 1])
+@pytest.mark.parametrize("size", [1, 20_000])
+def test_a_usual_batch_gets_the_max_timestamp_of_its_records(stored_ms: int, size: int) -> None:
+    """Some clients leave it unset; a producer's state gets the right one too."""
+    sink, asked = Sink(clock=at_now, group_size=100_000), []
+    given = {"base_timestamp": NOW, "producer_id": 1, "producer_epoch": 0, "base_sequence": 0}
+    batch = encode_batch([b"a", b"b" * size], max_timestamp=stored_ms, **given)
+    assert sink._append_usual(batch, lambda *one: not asked.append(one)) == range(2)
+    assert sink.out == place(encode_batch([b"a", b"b" * size], **given), 0, 0)
+    assert asked[0][4] == NOW
+
+
+@pytest.mark.parametrize("timestamp_ms", [-1, -62_135_596_800_000, -(2**63)])
+def test_a_usual_batch_may_be_older_than_1970(timestamp_ms: int) -> None:
+    sink = Sink(clock=at_now)
+    assert sink._append_usual(encode_batch([b"a"], base_timestamp=timestamp_ms), None) == range(1)
+    assert [row.timestamp_ms for batch in sink.batches() for row in batch.rows] == [timestamp_ms]
 
 
 @pytest.mark.parametrize("answer", [True, False, None])

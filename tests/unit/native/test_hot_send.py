@@ -191,7 +191,7 @@ def test_what_the_topic_does_not_take_is_rejected() -> None:
         (("t", b"v"), {}, "key"),
         (("t", b"v" * 500, b"k"), {}, "size"),
         (("t", b"v", b"k"), {"timestamp_ms": NOW - 1001}, "timestamp"),
-        (("t", b"v", b"k"), {"timestamp_ms": -1}, "timestamp"),
+        (("t", b"v", b"k"), {"timestamp_ms": -2}, "timestamp"),
     ):
         with pytest.raises(Rejected, match=reason):
             topic.send(*arguments, **keywords)

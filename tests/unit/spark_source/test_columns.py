@@ -46,6 +46,16 @@ def test_another_schema_is_refused(field):
         of_schema(StructType([StructField("value", BinaryType()), field]))
 
 
+@pytest.mark.parametrize("at_ms", [-(2**63), -62_135_596_800_000, -1, 2**63 - 1])
+def test_a_time_that_microseconds_do_not_reach_fails_no_batch(tmp_path, at_ms):
+    with logdb.open(tmp_path / "db") as db:
+        db.create_topic("t", config={"message.timestamp.after.max.ms": 2**63 - 1})
+        db.log("t").append(b"v", timestamp_ms=at_ms)
+        (batch,) = Converter(NAMES).batches(db.log("t").read_arrow(columns=log_columns(NAMES)), "t", 0)
+    limit = (2**63 - 1) // 1000
+    assert batch.column("timestamp").cast(pa.int64()).to_pylist() == [1000 * max(-limit, min(limit, at_ms))]
+
+
 def test_rows_come_out_as_they_went_in(tmp_path):
     now = 1_700_000_000_123
     with logdb.open(tmp_path / "db") as db:

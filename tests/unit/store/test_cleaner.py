@@ -281,14 +281,14 @@ def test_a_snapshot_may_know_a_producer_whose_last_batch_went(kept):
 # ---------------------------------------------------------------- which log, and when
 
 
-def sealed(*sizes, step=10, times=None):
+def sealed(*sizes, step=10, times=None, append_ms=0):
     """Stand-ins for sealed segments of so many bytes, ``step`` offsets each."""
     times = times or [0] * len(sizes)
     kind = type("Sealed", (), {})
     made = []
     for slot, (size, time) in enumerate(zip(sizes, times, strict=True)):
         one = kind()
-        one.size_bytes, one.next_offset, one.max_timestamp = size, (slot + 1) * step, time
+        one.size_bytes, one.next_offset, one.max_timestamp, one.append_ms = size, (slot + 1) * step, time, append_ms
         made.append(one)
     return made
 
@@ -305,6 +305,12 @@ def test_young_segments_wait_unless_they_were_compacted_before():
     assert len(cleanable(segments, clean_offset=0, limit_offset=99, now_ms=1_000, min_lag_ms=50).segments) == 3
     assert len(cleanable(segments, clean_offset=0, limit_offset=99, now_ms=1_000, min_lag_ms=60).segments) == 1
     assert len(cleanable(segments, clean_offset=20, limit_offset=99, now_ms=1_000, min_lag_ms=60).segments) == 3
+
+
+def test_records_without_timestamps_are_as_old_as_the_last_append():
+    segments = sealed(100, 200, times=[-1, -1], append_ms=950)
+    assert len(cleanable(segments, clean_offset=0, limit_offset=99, now_ms=1_000, min_lag_ms=60).segments) == 0
+    assert len(cleanable(segments, clean_offset=0, limit_offset=99, now_ms=1_000, min_lag_ms=50).segments) == 2
 
 
 def test_the_dirtiest_log_is_first(kept, monkeypatch):
@@ -345,6 +351,16 @@ def test_a_record_that_lags_too_much_makes_a_log_due_and_seals_its_segment(kept)
     assert len(kept.log.segments) == 2
     kept.cleaner._round()
     assert not kept.due()
+
+
+def test_the_lag_of_a_record_without_a_timestamp_counts_from_its_append(kept):
+    kept.db.alter_topic("t", config={"min.cleanable.dirty.ratio": 1, "max.compaction.lag.ms": 1_000})
+    kept.log.append(b"v", b"k", timestamp_ms=-62_135_596_800_000)
+    kept.log.flush()
+    assert not kept.due()
+    assert len(kept.log.segments) == 1
+    kept.clock.now_ms += 2_000
+    assert kept.due() == {"t"}
 
 
 def test_the_background_sleeps_until_something_may_be_due(kept):
