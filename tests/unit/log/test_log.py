@@ -1,7 +1,9 @@
+from errno import ENOSPC
+
 import pytest
 
 import logdb
-from logdb.errors import UnexpectedOffset
+from logdb.errors import DiskFull, UnexpectedOffset
 from logdb.segment.segment import Segment
 from support.batches import BASE_TIMESTAMP, Rec, encode_log
 from support.clock import StillIO
@@ -241,6 +243,23 @@ def test_what_is_reopened_is_what_was_closed(tmp_path):
             log.append_many(more)
             expected += more
             assert db.reports == ()
+
+
+@pytest.mark.local
+def test_a_buffer_that_is_written_in_part_stays_whole_after_a_call_that_finds_no_room(db, io):
+    log = made(db, segment_bytes=4096, max_message_bytes=1000)
+    expected = [bytes(900)] * 3
+    log.append_many(expected)
+    for value in (bytes(900), b"accepted"):  # the first fits into the segment; the second shares a batch with the next call
+        log.append(value)
+        expected.append(value)
+    io.fail("create", ENOSPC, ".log")
+    with pytest.raises(DiskFull) as caught:
+        log.append(bytes(400), durability="fsync")
+    assert caught.value.offsets == range(5, 6)
+    io.heal()
+    log.flush()
+    assert values(log) == [*expected, bytes(400)]
 
 
 @pytest.mark.local
