@@ -178,13 +178,14 @@ class SegmentWriter:
     def withdraw(self, first: int, next_offset: int) -> bool:
         """The builder's hook ``_withdraw``: let records of a call that failed go, unless some are written or others depend on them.
 
-        What a short write has left of them in the file is cut off: a recovery would take it for records.
+        What a short write has left of them in the file is cut off: a recovery would take it for records.  If the buffer that waits is
+        written in part, because the segment was rolled in between, all of it stays: a retry divides it as before.
         """
         if self._log.follows:
             return False  # a node of a cluster notices its full disk by what waits, and gives the partition away
         with self.lock:
             view = self._log.view
-            if view.written_offset > first:
+            if view.written_offset > min(first, self._log._written_offset):
                 return False
             segment = view.active
             if segment is not None and segment.scanner is not None:
