@@ -847,7 +847,7 @@ class InsecureAddress(LogdbError, ValueError):
 
 
 class DiskFull(LogdbError):
-    """No room for a write.  The same call is right once there is room; ``retriable`` is false where the log keeps records of it."""
+    """No room for a write.  Make the same call again once there is room; ``retriable`` is false if the log keeps records of it."""
 
     retriable = True
 

@@ -95,6 +95,11 @@ class EndOffsets:
         known_offset, leader_epoch = self._epochs.get(partition, (-1, -1))
         return leader_epoch if known_offset == end_offset and leader_epoch >= 0 else None
 
+    def forget(self, topic: str) -> None:
+        """Forget the leader epochs of a topic: another has its name."""
+        for partition in [one for one in list(self._epochs) if one.topic == topic]:
+            self._epochs.pop(partition, None)
+
     def start(self, partition: TopicPartition) -> PartitionState:
         """The state of a partition, which says where the log begins."""
         known = self._known

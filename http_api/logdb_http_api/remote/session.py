@@ -327,6 +327,7 @@ class RemoteSession(Handle, Session):
     def forget(self, topic: str) -> None:
         """Forget what is known of a topic: another has its name."""
         self._infos.pop(topic, None)
+        self.ends.forget(topic)
         for log in self._logs_of(topic):
             self._logs.pop(TopicPartition(topic, log.partition), None)
 
