@@ -48,7 +48,7 @@ def _list(session: AuthorizedSession, topic: str, asked: Values, isolation_level
             case -2 | -4:  # -4: of what lies on this machine, which is all of it (KIP-405)
                 offset, timestamp_ms = log.start_offset, _NONE
             case -3:
-                offset, timestamp_ms = log.latest_record(isolation_level=isolation_level) or (_NONE, _NONE)
+                offset, timestamp_ms = log.latest_record() or (_NONE, _NONE)
             case timestamp_ms if timestamp_ms < 0:
                 return {"partition_index": partition, "error_code": Code.UNSUPPORTED_VERSION}
             case timestamp_ms:

@@ -410,7 +410,8 @@ class ReadableLog(Handle):
             self._readable_end(offset)
             self._check_lineage(view, offset)
             limit = self._limit(committed)
-            view = self.view  # before the caller holds a record: meanwhile the log may be truncated, and grow again
+            # Before the caller holds a record: meanwhile the log may be truncated, and grow again.  Its segments would stay open.
+            view = self.view._replace(segments=())
             for record in self.read(offset, end_offset=limit, isolation_level=isolation_level):
                 yield record
                 offset = record.offset + 1
