@@ -34,6 +34,7 @@ logger = logging.getLogger(__name__)
 
 _COUNT_MAX = 1 << 16  # open files, however many the system allows: each takes about 2 KB of the kernel's memory
 _COUNT_MIN = 16
+_BATCH_COUNT = 16  # files that are evicted together by a large cache, and depart in one thread
 _THREADS_MAX = 4  # that sync departing files: the file system commits several syncs at once
 _AT_ONCE = 64  # descriptors that are lent, for which files give way together
 _IDLE_S = 1.0  # after which such a thread ends
@@ -56,7 +57,8 @@ class _Departures:
 
     def __init__(self, kept: "Callable[[FileHolder, File], None]") -> None:
         self._kept = kept
-        self._moved = renewed(threading.Condition())
+        lock = threading.Lock()
+        self._came, self._went = renewed(threading.Condition(lock)), renewed(threading.Condition(lock))
         self._waiting: deque[tuple[FileHolder, File]] = deque()
         self._syncing: list[File] = []
         self._threads: list[threading.Thread] = []
@@ -72,18 +74,18 @@ class _Departures:
 
     def add(self, victims: "Sequence[tuple[FileHolder, File]]", count_max: int) -> None:
         """Have them synced and closed; wait while there are more than so many."""
-        with self._moved:
+        with self._came:
             self._waiting.extend(victims)
             self._threads = [thread for thread in self._threads if thread.is_alive()]
             try:
-                while len(self._threads) < min(_THREADS_MAX, self.count):
+                while len(self._threads) < min(_THREADS_MAX, -(-self.count // _BATCH_COUNT)):
                     self._threads.append(started("logdb-departures", self._run))
             except ThreadUnavailable as error:
                 logger.warning("files are synced and closed by the threads that need descriptors: %s", error)
-            self._moved.notify_all()
+            self._came.notify()
             is_own = threading.current_thread() in self._threads  # a failed sync has it open files
-            if self._threads and not is_own:
-                self._moved.wait_for(lambda: self.count <= count_max)
+            if self._threads and not is_own and self.count > count_max:
+                self._went.wait_for(lambda: self.count <= count_max // 2)
         if not self._threads:
             while self._depart(0):
                 pass
@@ -93,13 +95,21 @@ class _Departures:
             pass
 
     def _depart(self, timeout_s: float) -> bool:
-        """Sync and close the first one; False: none has come in time, and the thread ends."""
-        with self._moved:
-            if not self._moved.wait_for(lambda: self._waiting, timeout_s):
+        """Sync and close the first ones; False: none has come in time, and the thread ends."""
+        with self._came:
+            if not self._came.wait_for(lambda: self._waiting, timeout_s):
                 self._threads = [thread for thread in self._threads if thread is not threading.current_thread()]
                 return False
-            owner, file = self._waiting.popleft()
-            self._syncing.append(file)
+            batch = [self._waiting.popleft() for _ in range(min(_BATCH_COUNT, len(self._waiting)))]
+            self._syncing += [file for _, file in batch]
+        for owner, file in batch:
+            self._sync(owner, file)
+            self._syncing.remove(file)
+        with self._went:
+            self._went.notify_all()
+        return True
+
+    def _sync(self, owner: "FileHolder", file: File) -> None:
         try:
             if owner.file is file:
                 if owner.dirty:
@@ -112,11 +122,6 @@ class _Departures:
             logger.error("%s: %s", owner.path, error)
         except Exception:
             logger.exception("%s", owner.path)
-        finally:
-            with self._moved:
-                self._syncing.remove(file)
-                self._moved.notify_all()
-        return True
 
 
 class FileCache:
@@ -151,7 +156,7 @@ class FileCache:
         """Register that ``holder`` keeps ``file`` open, after making room for it."""
         self._keep(holder, file)
         if (surplus := len(self._holders) - (most := self.limit)) > 0:
-            self._evict(surplus, file, max(1, most // 8))
+            self._evict(surplus + min(_BATCH_COUNT, most // 32), file, max(1, most // 8))
 
     def lend(self, count: int) -> None:
         """Give so many descriptors to connections, or take them back; does not wait."""
