@@ -100,6 +100,8 @@ class ClusterMetadata:
     field       changed by   under        to be trusted
     =========== ============ ============ ======================================================================
     ``_state``  ``publish``  ``_changed`` a value: the store has its topics, and the replicas are told of it
+    ``_newest`` ``foresee``  ``_changed`` a value: the last state heard of
+    ``_topics`` both         ``_changed`` the topics of ``_state``, led by those that lead them in ``_newest``
     =========== ============ ============ ======================================================================
 
     ``_listeners`` grow while the node starts, before the first state.
@@ -109,7 +111,8 @@ class ClusterMetadata:
         """Without topics and brokers, until a state is published."""
         self.node_id, self._nodes = config.node, frozenset(one.number for one in config.nodes)
         self._store, self._controller = store, controller
-        self._state = ClusterState(config.cluster)
+        self._state = self._newest = ClusterState(config.cluster)
+        self._topics = self._state.topics
         self._changed = renewed(threading.Condition())
         self._listeners: tuple[Callable[[ClusterEvent], None], ...] = ()
         self.security = ClusterSecurity(self)
@@ -119,11 +122,31 @@ class ClusterMetadata:
         former = self._state
         with self._changed:
             self._state = state
+            self._newest = state if state.index >= self._newest.index else self._newest
+            self._topics = self._led_as_in_newest()
             self._changed.notify_all()
         if former.index:  # what there was at the start is no news
             for event in changes_of_nodes(former, state):
                 for function in self._listeners:
                     function(event)
+
+    def foresee(self, state: ClusterState) -> None:
+        """Let readers see what other nodes lead in a state that is not published yet."""
+        with self._changed:
+            self._newest = state
+            self._topics = self._led_as_in_newest()
+
+    def _led_as_in_newest(self) -> dict[str, TopicState]:
+        if self._newest.topics is self._state.topics:
+            return self._state.topics
+        found = dict(self._state.topics)
+        for name, topic in found.items():
+            newest = self._newest.topics.get(name)
+            if newest is not None and newest is not topic and newest.topic_id == topic.topic_id:
+                pairs = zip(topic.partitions, newest.partitions, strict=False)
+                led = tuple(now if now.leader != self.node_id else before for before, now in pairs)
+                found[name] = TopicState(topic.name, topic.topic_id, topic.config, led)
+        return found
 
     # ------------------------------------------------------------ what there is
 
@@ -144,7 +167,7 @@ class ClusterMetadata:
         return tuple(BrokerInfo(broker.node_id, broker.addresses, broker.rack, broker.fenced) for broker in found)
 
     def topics(self, *, internal: bool = False) -> list[TopicInfo]:
-        found = (_info(topic) for _, topic in sorted(self._state.topics.items()))
+        found = (_info(topic) for _, topic in sorted(self._topics.items()))
         return [info for info in found if internal or not info.internal]
 
     def topic_names(self) -> tuple[str, ...]:
@@ -163,9 +186,9 @@ class ClusterMetadata:
         return partitions[partition]
 
     def _topic(self, name: str) -> TopicState:
-        state = self._state
-        if (topic := state.topics.get(name)) is None:
-            raise UnknownTopic(name, known=tuple(sorted(state.topics)))
+        topics = self._topics
+        if (topic := topics.get(name)) is None:
+            raise UnknownTopic(name, known=tuple(sorted(topics)))
         return topic
 
     def change_number(self) -> int:

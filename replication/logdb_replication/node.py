@@ -155,7 +155,7 @@ class Node:
             closing.callback(nodes.close)
             self._registered = self._register(store.io, store.database_id, unclean=_is_unclean(store))
             self._first_index = promotion.begin(store, client, self.config, self._registered) if self._promoting else self._registered.index
-            copy = self._copy = StateCopy(client, self._take)
+            copy = self._copy = StateCopy(client, self._take, self._foresee)
             closing.callback(self._stop, client, copy)
             while not self._ended.is_set():
                 with contextlib.suppress(ControllerUnavailable):
@@ -220,6 +220,12 @@ class Node:
                 assert isinstance(answer, Registered)
                 incarnations.save(io, self._path, (incarnation,))
                 return answer
+
+    def _foresee(self, state: ClusterState) -> None:
+        """Lead no longer what a state gives to others, and say who leads it: to have the store follow may take as long as a disk hangs."""
+        if state.index >= self._first_index:
+            self._replicas.foresee(state)
+            self._metadata.foresee(state)
 
     def _take(self, state: ClusterState) -> None:
         """Have the store and the replicas follow the state."""

@@ -28,7 +28,7 @@ from typing import Self
 from logdb.errors import CorruptionError, DiskFull, ReadFailed, SyncFailed, WriteFailed
 from logdb.io import IO, DirectoryNotOpened, NotRegular, pread_exact, pwrite_all
 from logdb.model import Buffer
-from logdb.threads import renewed
+from logdb.threads import renew, renewed
 
 logger = logging.getLogger(__name__)
 
@@ -182,7 +182,7 @@ class File:
     A caller of a method holds the ``File``, which therefore stays open during the call.
     """
 
-    __slots__ = ("__weakref__", "_fd", "indexes", "io", "path", "used")
+    __slots__ = ("__weakref__", "_fd", "_sync_failed", "_syncing", "indexes", "io", "path", "used")
 
     def __init__(self, io: IO, path: str, flags: int, mode: int = 0o644, *, follow_link: bool = False) -> None:
         """Open ``path``; ``flags`` as in os.open; ``follow_link``: it may be a symbolic link, as a path that the user gives.
@@ -203,6 +203,7 @@ class File:
             raise CorruptionError(path, 0, str(error.strerror)) from error
         except OSError as error:
             raise (write_error(path, 0, error) if flags & os.O_CREAT else ReadFailed(path, 0, _reason(error))) from error
+        self._syncing, self._sync_failed = threading.Lock(), False
         self.used = True  # since the cache of open files last checked
         self.indexes: tuple[bytes, bytes] | None = None  # of a sealed segment, once read; dropped with the file
 
@@ -309,13 +310,23 @@ class File:
     def sync(self) -> None:
         """Make what was written durable.
 
+        One sync at a time: of two that wait for the same write, the system reports its failure to one.
+
         Raises:
             SyncFailed: after it, every store on the device is read-only.
         """
-        try:
-            _timed(self.io, self.path, self.io.fdatasync, self._fd)
-        except OSError as error:
-            raise condemn(self.io, self.path, error) from error
+        with self._syncing:
+            if self._sync_failed:
+                raise condemn(self.io, self.path, "an earlier sync of it failed")
+            try:
+                _timed(self.io, self.path, self.io.fdatasync, self._fd)
+            except OSError as error:
+                self._sync_failed = True
+                raise condemn(self.io, self.path, error) from error
+
+    def forked(self) -> None:
+        """In a forked child: a thread of the parent may have been in a sync."""
+        renew([self._syncing])
 
 
 # ---------------------------------------------------------------- small files

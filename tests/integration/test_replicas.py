@@ -543,6 +543,7 @@ class StalledIO(FaultyIO):
 
     def fdatasync(self, fd):
         if self.stalled.is_set():
+            self._step("asked to sync", "")
             self.is_over.wait(30)
         super().fdatasync(fd)
 
@@ -565,6 +566,33 @@ def test_a_leader_whose_flush_hangs_gives_its_partitions_away(tmp_path, caplog):
         finally:
             io.is_over.set()
         eventually(lambda: any("no sync hangs any more" in one.getMessage() for one in caplog.records))
+
+
+def test_a_disk_that_hangs_while_topics_are_created_keeps_no_leadership(tmp_path):
+    """The state with the topic waits for the disk; a later one, which elects another leader, still ends the leadership."""
+    io = StalledIO()
+    with Replicas(tmp_path, 2, lag_ms=300) as cluster:
+        cluster.options["io"] = io
+        stalling = cluster.start(3)
+        cluster.create_topic(partitions=3)
+        partition = next(number for number in range(3) if cluster.leader("t", number) is stalling)
+        led = stalling.manager.leads("t", partition)
+        io.stalled.set()
+        try:
+            syncs = io.count("asked to sync")
+            cluster.controller.propose(commands.CreateTopic("new", f"{TOPIC_ID}new"[-22:], {}, 1, 3))
+            io.wait_for("asked to sync", more_than=syncs)
+            stalling.fence()
+            state = cluster.controller.partition("t", partition)
+            assert state.leader not in (None, 3)
+            eventually(lambda: led.is_over, timeout_s=10)
+            with pytest.raises(NotLeaderOrFollower) as raised:
+                stalling.manager.leads("t", partition)
+            assert raised.value.leader == state.leader
+            assert stalling.applied < cluster.controller.state.index
+        finally:
+            io.is_over.set()
+        cluster.settle()
 
 
 def test_a_leader_with_a_full_disk_gives_its_partitions_away_and_comes_back(tmp_path, caplog):

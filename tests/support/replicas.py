@@ -81,10 +81,11 @@ class Node:
         self.url, self.kafka = self.server.addresses
         nodes[number] = self
         self.broker_epoch = controller.propose(commands.RegisterBroker(number, f"{number}-{time.monotonic_ns()}", {})).broker_epoch
-        self.applied = 0
+        self.applied = self.foreseen = 0
         self._stopped = False
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._thread.start()
+        self._threads = [threading.Thread(target=target, daemon=True) for target in (self._watch, self._hear)]
+        for thread in self._threads:
+            thread.start()
         self.unfence()
 
     def unfence(self) -> None:
@@ -92,6 +93,17 @@ class Node:
 
     def fence(self) -> None:
         self.controller.propose(commands.FenceBroker(self.number, self.broker_epoch))
+
+    def _hear(self) -> None:
+        """As the thread of ``StateCopy`` that watches, beside the one that tells."""
+        while not self._stopped:
+            with self.controller.moved:
+                while not self._stopped and (self.controller.state.index <= self.foreseen or not self.watches.is_set()):
+                    self.controller.moved.wait(0.05)
+                state = self.controller.state
+            if not self._stopped:
+                self.manager.foresee(state)
+                self.foreseen = state.index
 
     def _watch(self) -> None:
         while not self._stopped:
@@ -112,7 +124,8 @@ class Node:
         self._stopped = True
         self.server.close()
         self.manager.close()
-        self._thread.join()
+        for thread in self._threads:
+            thread.join()
         self.broker.close()
         self.store.close()
 

@@ -2,7 +2,8 @@
 
 Its index never goes back.  It may be behind the controllers, never beside them.
 
-Threading: ``state``, ``wait_for``, ``close``: any thread.  ``changed`` is called in the copy's own thread.
+Threading: ``state``, ``wait_for``, ``close``: any thread.  ``foresee`` is called in the thread that watches, ``changed`` in another:
+it may wait for a disk.
 """
 
 import logging
@@ -24,27 +25,30 @@ PAUSE_S = 0.1
 
 
 class StateCopy:
-    """A copy of the state, kept by a thread.
+    """A copy of the state, kept by a thread; another one tells it.
 
     Field          Changed by      Under         Trusted
-    ``_machine``   its thread      ``_moved``    ``state``: of any thread, a value
-    ``_told``      its thread      ``_moved``    the index up to which ``changed`` has returned
-    ``failure``    its thread      ``_moved``    why the copy stays as it is; None: it goes on
+    ``_machine``   the watcher     none          ``state``: of any thread, a value
+    ``_told``      the teller      ``_moved``    the index up to which ``changed`` has returned
+    ``failure``    the watcher     ``_moved``    why the copy stays as it is; None: it goes on
     """
 
-    def __init__(self, client: ControllerClient, changed: Callable[[ClusterState], None]) -> None:
+    def __init__(
+        self, client: ControllerClient, changed: Callable[[ClusterState], None], foresee: Callable[[ClusterState], None] | None = None
+    ) -> None:
         """Begin to watch.
 
         Args:
-            changed: Called with each new state, in order; several commands may have led to it.  An error that it raises is logged.
+            changed: Called with the newest state, in order; several commands may have led to it.  An error that it raises is logged.
+            foresee: Called with each state before, even while ``changed`` has not returned for an earlier one; it must not wait.
         """
-        self._client, self._changed = client, changed
+        self._client, self._changed, self._foresee = client, changed, foresee
         self._machine = Machine(client.cluster)
         self._moved = renewed(threading.Condition())
         self._told = 0
         self._closed = renewed(threading.Event())
         self.failure: LogdbError | None = None
-        self._thread = started("logdb-metadata", self._run)
+        self._threads = (started("logdb-metadata", self._run), started("logdb-changes", self._tell))
 
     @property
     def state(self) -> ClusterState:
@@ -71,8 +75,9 @@ class StateCopy:
         self._closed.set()
         with self._moved:
             self._moved.notify_all()
-        if self._thread is not threading.current_thread():
-            self._thread.join()
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join()
 
     def _run(self) -> None:
         while not self._closed.is_set() and self.failure is None:
@@ -98,10 +103,26 @@ class StateCopy:
                 self._machine.apply(index, command)
         if self._machine.state.index == before:
             return
-        try:
-            self._changed(self._machine.state)
-        except Exception:
-            logger.exception("the metadata at index %d", self._machine.state.index)
+        if self._foresee is not None:
+            _call(self._foresee, self._machine.state)
         with self._moved:
-            self._told = self._machine.state.index
             self._moved.notify_all()
+
+    def _tell(self) -> None:
+        while True:
+            with self._moved:
+                self._moved.wait_for(lambda: self._closed.is_set() or self._machine.state.index > self._told)
+                if self._closed.is_set():
+                    return
+                state = self._machine.state
+            _call(self._changed, state)
+            with self._moved:
+                self._told = state.index
+                self._moved.notify_all()
+
+
+def _call(take: Callable[[ClusterState], None], state: ClusterState) -> None:
+    try:
+        take(state)
+    except Exception:
+        logger.exception("the metadata at index %d", state.index)

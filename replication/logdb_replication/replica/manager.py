@@ -1,5 +1,6 @@
 """All replicas of a node: which it leads, which it follows, as the controller says.
 
+    foresee(state) ─► a partition is led by another      LedPartition ends, without a wait for a disk
     apply(state) ──► another topic has the name now     its LedPartition, or its Fetcher's part, ends
                 ├──► the store has the topics of it
                 ├──► a partition is led by this node    begin_epoch ──► LedPartition ──► ``led``
@@ -59,6 +60,7 @@ class ReplicaManager:
     | ``_fetchers``      | apply            | ``_applying``   | by the node that is followed                                        |
     | ``_ending``        | apply            | ``_applying``   | their threads may still run; they change no log                     |
     | ``_state``         | apply            | ``_applying``   | the last one applied                                                |
+    | ``_newest``        | foresee, apply   | none            | the last one heard of; ``_state`` may wait for a disk               |
     | ``_is_partly_applied`` | apply        | ``_applying``   | true: a role could not be taken; the next tick tries again          |
     | ``_logged``        | apply            | ``_applying``   | of such a role: its epoch, and the kind of the error                |
     | ``_broker_epoch``  | apply            | ``_applying``   | of this node's registration                                         |
@@ -107,6 +109,7 @@ class ReplicaManager:
         self._throttle = Throttle()
         self._ending: list[Fetcher] = []
         self._state: ClusterState | None = None
+        self._newest: ClusterState | None = None
         self._brokers: Mapping[int, Broker] = {}
         self._broker_epoch = -1
         self._failed = self.is_lapsed = self._is_partly_applied = self._hangs = False
@@ -135,9 +138,10 @@ class ReplicaManager:
         return found
 
     def _not_led(self, where: TopicPartition) -> LogdbError:
-        state = None if self._state is None else self._state.partition(*where)
+        newest = self._newest
+        state = None if newest is None else newest.partition(*where)
         if state is None:
-            topic = None if self._state is None else self._state.topics.get(where.topic)
+            topic = None if newest is None else newest.topics.get(where.topic)
             return UnknownTopic(where.topic) if topic is None else UnknownPartition(*where, len(topic.partitions))
         leader = None if state.leader == self._node_id else state.leader
         return NotLeaderOrFollower(*where, leader, state.leader_epoch)
@@ -149,12 +153,34 @@ class ReplicaManager:
 
     # ------------------------------------------------------------ what the controller says
 
+    def foresee(self, state: ClusterState) -> None:
+        """End the leaderships that a state takes away; ``apply`` follows, and may wait for a disk that hangs.
+
+        States in their order, from any thread; waits for no disk.
+        """
+        former, self._newest = self._newest, state  # first: what ``apply`` begins from now on is looked at there
+        if former is None or former.topics is not state.topics:
+            for where, led in list(self._led.items()):
+                self._end_lost(where, led)
+
+    def _end_lost(self, where: TopicPartition, led: LedPartition) -> None:
+        """End a leadership that the newest state has given to another node, or whose topic it has no more."""
+        topic = None if self._newest is None else self._newest.topics.get(where.topic)
+        now = topic.partitions[where.partition] if topic is not None and topic.topic_id == led.topic_id else None
+        if led.is_over or (now is not None and (now.leader_epoch <= led.leader_epoch or now.leader == self._node_id)):
+            return
+        led.end()
+        if now is not None:
+            self._tell_resigned(where, now.leader_epoch)
+
     def apply(self, state: ClusterState, broker_epoch: int) -> None:
         """Let the store have the topics of a state, and take the roles that it gives this node; states in their order, from one thread.
 
         Args:
             broker_epoch: Of this node's registration.
         """
+        if self._newest is None or self._newest.index < state.index:
+            self.foresee(state)
         with self._applying:
             if not self._closed.is_set():
                 self._apply_all(state, broker_epoch)
@@ -309,6 +335,7 @@ class ReplicaManager:
             former.end()
         led.watch()
         self._tell_led(where, state.leader_epoch)
+        self._end_lost(where, led)  # a later state may have taken it away already
 
     def _fetcher(self, leader: int) -> Fetcher:
         if leader not in self._fetchers:

@@ -32,6 +32,7 @@ logger = logging.getLogger(__name__)
 KAFKA = f"127.0.0.1:{settings.KAFKA_PORT}"
 """Where kafka-server-start listens if its file does not say."""
 _PORTS = {"http": 8080, "kafka": settings.KAFKA_PORT}
+_DESCRIPTORS_MAX = 1 << 20
 _AUTHORITIES = "SSL_CERT_FILE"
 _OF_THE_CLUSTER = frozenset(("http", "kafka", "kafka_advertised", "tls_cert", "tls_key", "tls_client_ca", "durability"))
 _OF_THE_DATABASE = ("durability", "linger_ms", "retention_check_interval_ms", "cleaner_bytes_per_second")
@@ -181,11 +182,12 @@ def _embedded(path: str, options: Mapping[str, Any]) -> "Iterator[Broker]":
 
 
 def _take_descriptors() -> None:
-    """Raise the limit of descriptors to the system's maximum: each connection and each open file needs one."""
+    """Raise the limit of descriptors to the system's maximum, or a million: each connection and each open file needs one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
+    wanted = _DESCRIPTORS_MAX if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS_MAX)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
         with contextlib.suppress(ValueError, OSError):  # some systems report no limit, and have one
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 @contextlib.contextmanager

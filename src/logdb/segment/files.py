@@ -4,71 +4,206 @@ Invariant: a descriptor stays open while it is used.  ``FileHolder.open`` lends 
 but a ``File`` closes its descriptor only with its last reference, and only methods of the ``File`` use the descriptor's number
 (``disk.File``), which the system may give to the next file.
 
+    in the cache ──► evicted, clean ──► closed
+                └──► evicted, dirty ──► departing: a thread syncs it ──► closed
+                                                                    └──► in the cache again: it was written to meanwhile
+
+A dirty file is synced before it is closed: after the close, the kernel could forget a failed writeback.  The thread that opens
+another file syncs none.  It waits while an eighth as many files as the cache holds are departing.
+
 Threading: any thread may use any file, without a lock.
 """
 
+import logging
 import os
+import random
 import resource
+import sys
 import threading
 import weakref
 from collections import deque
+from collections.abc import Callable, Sequence
 from errno import ENOENT
 
 from logdb.disk import File, on_scarcity
-from logdb.errors import Closed
+from logdb.errors import Closed, SyncFailed, ThreadUnavailable
 from logdb.io import IO
-from logdb.threads import renewed
+from logdb.threads import renewed, started
+
+logger = logging.getLogger(__name__)
+
+_COUNT_MAX = 1 << 16  # open files, however many the system allows: each takes about 2 KB of the kernel's memory
+_COUNT_MIN = 16
+_BATCH_COUNT = 16  # files that are evicted together by a large cache, and depart in one thread
+_THREADS_MAX = 4  # that sync departing files: the file system commits several syncs at once
+_AT_ONCE = 64  # descriptors that are lent, for which files give way together
+_IDLE_S = 1.0  # after which such a thread ends
+
+
+def open_files_max(lent: int = 0) -> int:
+    """How many files may be open: nine sixteenths of the process's descriptors, as long as an eighth of them is free.
+
+    Args:
+        lent: Descriptors that the connections of servers have.
+    """
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return _COUNT_MAX
+    return max(_COUNT_MIN, min(_COUNT_MAX, soft * 9 // 16, soft - soft // 8 - lent))
+
+
+class _Departures:
+    """Dirty files that leave the cache.  ``kept``: is given those that were written to meanwhile."""
+
+    def __init__(self, kept: "Callable[[FileHolder, File], None]") -> None:
+        self._kept = kept
+        lock = threading.Lock()
+        self._came, self._went = renewed(threading.Condition(lock)), renewed(threading.Condition(lock))
+        self._waiting: deque[tuple[FileHolder, File]] = deque()
+        self._syncing: list[File] = []
+        self._threads: list[threading.Thread] = []
+
+    @property
+    def count(self) -> int:
+        return len(self._waiting) + len(self._syncing)
+
+    def forked(self) -> None:
+        """In a forked child: free the locks of the files that its parent syncs."""
+        for file in (*self._syncing, *(file for _, file in self._waiting)):
+            file.forked()
+
+    def add(self, victims: "Sequence[tuple[FileHolder, File]]", count_max: int) -> None:
+        """Have them synced and closed; wait while there are more than so many."""
+        with self._came:
+            self._waiting.extend(victims)
+            self._threads = [thread for thread in self._threads if thread.is_alive()]
+            try:
+                while len(self._threads) < min(_THREADS_MAX, -(-self.count // _BATCH_COUNT)):
+                    self._threads.append(started("logdb-departures", self._run))
+            except ThreadUnavailable as error:
+                logger.warning("files are synced and closed by the threads that need descriptors: %s", error)
+            self._came.notify()
+            is_own = threading.current_thread() in self._threads  # a failed sync has it open files
+            if self._threads and not is_own and self.count > count_max:
+                self._went.wait_for(lambda: self.count <= count_max // 2)
+        if not self._threads:
+            while self._depart(0):
+                pass
+
+    def _run(self) -> None:
+        while self._depart(_IDLE_S):
+            pass
+
+    def _depart(self, timeout_s: float) -> bool:
+        """Sync and close the first ones; False: none has come in time, and the thread ends."""
+        with self._came:
+            if not self._came.wait_for(lambda: self._waiting, timeout_s):
+                self._threads = [thread for thread in self._threads if thread is not threading.current_thread()]
+                return False
+            batch = [self._waiting.popleft() for _ in range(min(_BATCH_COUNT, len(self._waiting)))]
+            self._syncing += [file for _, file in batch]
+        for owner, file in batch:
+            self._sync(owner, file)
+            self._syncing.remove(file)
+        with self._went:
+            self._went.notify_all()
+        return True
+
+    def _sync(self, owner: "FileHolder", file: File) -> None:
+        try:
+            if owner.file is file:
+                if owner.dirty:
+                    owner.sync(file)
+                if owner.dirty:
+                    self._kept(owner, file)
+                else:
+                    owner.file = None
+        except SyncFailed as error:  # every store on the device knows it; the file stays open, and dirty
+            logger.error("%s: %s", owner.path, error)
+        except Exception:
+            logger.exception("%s", owner.path)
 
 
 class FileCache:
-    """At most ``limit`` open files; the one unused for longest is closed first (second chance).
+    """At most ``limit`` open files, and an eighth as many that depart; None: as many as the system allows.
 
-    A file with unsynced data is synced before it is closed: after the close, the kernel could forget a failed writeback.
+    One that was not used lately is evicted, at random: of a few more files than the limit, used in turn, most are still open.
+
+    Attributes:
+        lent: Descriptors that the connections of servers have.
     """
 
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._holders: deque[tuple[weakref.ref[FileHolder], weakref.ref[File]]] = deque()
+    def __init__(self, limit: int | None = None) -> None:
+        self._limit, self.lent = limit, 0
+        self._holders: list[tuple[weakref.ref[FileHolder], weakref.ref[File]]] = []
         self._lock = renewed(threading.Lock())
+        self._random = random.Random(0)  # noqa: S311 -- nobody gains by guessing a choice
+        self._departures = _Departures(self._keep)
+
+    def forked(self) -> None:
+        """In a forked child, which lacks the threads: its parent syncs the files that depart."""
+        self._departures.forked()
+        self._departures = _Departures(self._keep)
+        for _, file in self._holders:
+            if (found := file()) is not None:
+                found.forked()
+
+    @property
+    def limit(self) -> int:
+        return open_files_max(self.lent) if self._limit is None else self._limit
 
     def add(self, holder: "FileHolder", file: File) -> None:
         """Register that ``holder`` keeps ``file`` open, after making room for it."""
+        self._keep(holder, file)
+        if (surplus := len(self._holders) - (most := self.limit)) > 0:
+            self._evict(surplus + min(_BATCH_COUNT, most // 32), file, max(1, most // 8))
+
+    def lend(self, count: int) -> None:
+        """Give so many descriptors to connections, or take them back; does not wait."""
         with self._lock:
-            self._holders.append((weakref.ref(holder), weakref.ref(file)))
-            victims = self._victims(len(self._holders) - self._limit, file)
-        _close(victims)
+            self.lent += count
+        if count > 0 and not self.lent % _AT_ONCE:
+            self._evict(len(self._holders) - self.limit, None, sys.maxsize)
 
     def give_way(self) -> None:
         """Close half of the files: the process has no descriptors left."""
-        with self._lock:
-            victims = self._victims(len(self._holders) // 2, None)
-        _close(victims)
+        self._evict(len(self._holders) // 2, None, 0)
 
-    def _victims(self, surplus: int, spared: File | None) -> list[tuple["FileHolder", File]]:
+    def _keep(self, holder: "FileHolder", file: File) -> None:
+        with self._lock:
+            self._holders.append((weakref.ref(holder), weakref.ref(file)))
+
+    def _evict(self, surplus: int, spared: File | None, departing_max: int) -> None:
+        """Let go of up to so many; if all of them are dirty, wait while more than ``departing_max`` are departing."""
+        if surplus <= 0:
+            return
+        with self._lock:
+            victims = self._victims(surplus, spared)
+        dirty = []
+        for owner, file in victims:
+            if owner.dirty and not owner.retired:
+                dirty.append((owner, file))
+            elif owner.file is file:
+                owner.file = None
+        if dirty:
+            self._departures.add(dirty, departing_max if len(dirty) == len(victims) else sys.maxsize)
+
+    def _victims(self, surplus: int, spared: File | None) -> "list[tuple[FileHolder, File]]":
         """Remove up to so many entries, under the lock."""
-        chances = 2 * len(self._holders)
-        victims = []
+        entries, victims, chances = self._holders, [], 2 * len(self._holders)
         while surplus > 0 and chances > 0:
             chances -= 1
-            oldest_holder, oldest_file = self._holders.popleft()
-            owner, old = oldest_holder(), oldest_file()
-            if owner is None or old is None or owner.file is not old:
-                surplus -= 1
-            elif old.used or old is spared:
-                old.used = False
-                self._holders.append((oldest_holder, oldest_file))
-            else:
+            at = self._random.randrange(len(entries))
+            owner, old = entries[at][0](), entries[at][1]()
+            if owner is not None and old is not None and owner.file is old:
+                if old.used or old is spared:
+                    old.used = False
+                    continue
                 victims.append((owner, old))
-                surplus -= 1
+            entries[at] = entries[-1]
+            entries.pop()
+            surplus -= 1
         return victims
-
-
-def _close(victims: list[tuple["FileHolder", File]]) -> None:
-    for owner, old in victims:
-        if owner.dirty:
-            owner.sync(old)
-        if owner.file is old:
-            owner.file = None
 
 
 class FileHolder:
@@ -130,11 +265,6 @@ class FileHolder:
         self.file = None
 
 
-def _limit() -> int:
-    """A quarter of the process's descriptors; the application keeps the rest."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return 512 if soft == resource.RLIM_INFINITY else max(16, min(512, soft // 4))
-
-
-FILES = FileCache(_limit())
+FILES = FileCache()
 on_scarcity(lambda: FILES.give_way())  # noqa: PLW0108 -- a test may put another one in its place
+os.register_at_fork(after_in_child=lambda: FILES.forked())  # noqa: PLW0108 -- the same

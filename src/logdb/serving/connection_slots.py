@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 
 from logdb.access.attempts import network
+from logdb.segment.files import FILES
 
 SHARE = 4
 """One address may have this part of all slots (a quarter) unless an option says otherwise."""
@@ -92,11 +93,13 @@ class ConnectionSlots:
             return None
         self.count += 1
         self._counts[address] += 1
+        FILES.lend(1)
         return ConnectionSlot(self, address)
 
     def give_back(self, address: str) -> None:
         """One slot of an address; what ``ConnectionSlot`` calls."""
         self.count -= 1
+        FILES.lend(-1)
         self._counts[address] -= 1
         if not self._counts[address]:
             del self._counts[address]

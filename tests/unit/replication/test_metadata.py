@@ -4,6 +4,7 @@ import threading
 import uuid
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 
 import logdb
@@ -467,3 +468,24 @@ def test_the_rate_of_reassignments_is_the_cluster_s(nodes):
     assert two.metadata.reassignment_bytes_per_s == 1_000
     two.metadata.limit_reassignments(None)
     assert one.metadata.reassignment_bytes_per_s is None
+
+
+def test_what_another_node_leads_is_seen_before_the_state_is_published(nodes, controller):
+    """To publish it, the node waits for its disk; clients that ask meanwhile find the leader."""
+    one, two = nodes
+    one.metadata.create_topic("t", replication_factor=2)
+    before = controller.machine.state
+    of_one = before.partition("t", 0).leader == 1
+    behind, other = (one, 2) if of_one else (two, 1)
+    now = before.partition("t", 0)._replace(leader=other, leader_epoch=9)
+    topic = msgspec.structs.replace(before.topics["t"], partitions=(now, *before.topics["t"].partitions[1:]))
+    later = msgspec.structs.replace(before, index=before.index + 2, topics={**before.topics, "t": topic, "new": topic})
+    behind.metadata.foresee(later)
+    assert behind.metadata.partition_state("t", 0) == now
+    assert "new" not in behind.metadata.topic_names()
+    assert behind.metadata.state is before
+    between = msgspec.structs.replace(before, index=before.index + 1, topics=dict(before.topics))
+    behind.metadata.publish(between)
+    assert behind.metadata.partition_state("t", 0) == now
+    behind.metadata.publish(later)
+    assert behind.metadata.state is later

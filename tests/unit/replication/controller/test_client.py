@@ -249,7 +249,7 @@ def copied(answer):
         def watch(self, since, wait_ms):
             return answer(since)
 
-    return StateCopy(Client(), told.append), told
+    return StateCopy(Client(), lambda _: None, told.append), told
 
 
 def test_a_copy_takes_snapshots_and_commands_in_order_and_never_goes_back():
