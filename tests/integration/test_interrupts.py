@@ -3,13 +3,16 @@
 Each scenario runs once to count its places, then once for each of some of them.  LOGDB_TEST_SCALE multiplies how many.
 """
 
+import contextlib
 import gc
+import itertools
 import os
 
 import pytest
 
 import logdb
-from logdb.errors import Closed, LogdbError
+from logdb.errors import Closed, InvalidTransactionState, LogdbError
+from support import interrupts
 from support.interrupts import Interrupted, finished
 
 COUNT = 24 * int(os.environ.get("LOGDB_TEST_SCALE", "1"))
@@ -183,3 +186,24 @@ def test_a_call_that_is_interrupted(db, name):
         got, after = scenario(db, f"{word}-{number}", number)
         assert got.error is None or isinstance(got.error, KeyboardInterrupt | LogdbError), got.place
         finished(after, f"{number}: {got.place}")
+
+
+def test_an_interrupt_at_each_place_of_a_coordinator_loses_no_step_of_a_commit(db, monkeypatch):
+    monkeypatch.setattr(interrupts, "SOURCES", ("/broker/runner.py",))
+    db.create_topic("steps", partitions=2)
+    for number in itertools.count(1):
+        producer = db.producer(transactional_id=f"steps {number}")
+        producer.begin_transaction()
+        producer.send("steps", b"%d" % number, partition=number % 2)
+        producer.flush()
+        interrupted = Interrupted(number, producer.commit_transaction)
+
+        def again(producer=producer):
+            with contextlib.suppress(InvalidTransactionState):  # it has ended
+                producer.commit_transaction()
+            producer.close()
+
+        finished(again, f"a second commit, interrupted at {interrupted.place}")
+        assert b"%d" % number in values(db, "steps"), interrupted.place
+        if interrupted.place is None:
+            return

@@ -413,20 +413,21 @@ class Shard(Generic[C]):
         Raises:
             LogdbError: The effects are not committed; their requests were answered with this error.
         """
-        actions = self._publish(effects)
+        actions = [*self._publish(effects)]
         try:
             while actions and self._ended is None:  # the next coordinator's recovery begins them again
                 following = self._carry_out(actions[0])
-                actions.popleft()
-                actions.extendleft(reversed(following))
+                actions = [*following, *actions[1:]]  # calls nothing: a Ctrl-C in between would lose the following ones
         except BaseException:
             self._pending.appendleft(Effects(actions=tuple(actions)))
             raise
 
     def _publish(self, effects: Effects) -> deque[Action]:
         """Answer accepted effects once they are committed; returns the actions that may begin now."""
-        pending = self._take_pending() if self._pending else []
+        pending: list[Effects] = []
         try:
+            if self._pending:
+                self._take_pending(pending)
             sync, actions = effects.sync, deque[Action]()
             for accepted in pending:
                 sync |= accepted.sync
@@ -442,12 +443,13 @@ class Shard(Generic[C]):
             raise
         return actions
 
-    def _take_pending(self) -> list[Effects]:
-        taken = []
+    def _take_pending(self, taken: list[Effects]) -> None:
+        """Move what others have left to ``taken``; a Ctrl-C, which comes out of calls and loops, loses none of it."""
         with contextlib.suppress(IndexError):  # other threads take, too
             while True:
-                taken.append(self._pending.popleft())
-        return taken
+                first = self._pending[0]
+                del self._pending[0]
+                taken += (first,)
 
     def _carry_out(self, action: Action) -> deque[Action]:
         """Carry out an action and handle the event in which it ends; returns the actions that follow from this event."""

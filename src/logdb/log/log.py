@@ -653,8 +653,9 @@ class Log(AppendableLog):
             producer_snapshot.remove_old(self._io, self.directory, self.writer.transactions.snapshots, bases)
 
     def take_sealing(self) -> list[Segment]:
-        """Take the rolled segments that wait to be sealed."""
-        return list(self.writer.sealing)
+        """Take the rolled segments that wait to be sealed; a roll that a Ctrl-C has ended leaves the active one among them."""
+        active = self.view.active
+        return [segment for segment in self.writer.sealing if segment is not active]
 
     @property
     def producers_offset(self) -> int:

@@ -237,9 +237,10 @@ class SegmentWriter:
             older = older[:-1]
         if older and older[-1] not in self.sealing:
             self.sealing.append(older[-1])
-            self._host.wake_syncer(self._log)
         self._noted_position = 0
         self.publish(segments=(*older, segment), written_position=0)
+        if older:
+            self._host.wake_syncer(self._log)
         return segment
 
     def save_epochs(self) -> None:

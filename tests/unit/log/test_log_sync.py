@@ -1,3 +1,4 @@
+import itertools
 import threading
 from functools import partial
 
@@ -137,3 +138,22 @@ def test_an_interrupt_of_the_first_roll_leaves_no_log_without_its_epochs(tmp_pat
             if "Segment.create" in str(interrupted.place):
                 return
     raise AssertionError("the segment is made later")
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a file whose making was interrupted
+def test_an_interrupt_of_a_roll_leaves_a_log_that_takes_records(tmp_path):
+    """A checkpoint that comes then does not seal the segment that is still the active one."""
+    with open_bare(tmp_path / "db", linger_ms=60_000, durability="os") as db:
+        db.create_topic("t")
+        log, expected = db.log("t"), []
+        for number in itertools.count(1):
+            for _ in range(2):
+                expected.append(b"%d" % len(expected))
+                log.append_many(expected[-1:])
+            with log.writer.lock:
+                interrupted = Interrupted(number, partial(log.writer.roll, log.now_ms()))
+            db._store.checkpoint([log])
+            if interrupted.place is None:
+                break
+        log.append_many([b"last"])
+        assert [record.value for record in log.read(0)] == [*expected, b"last"]
