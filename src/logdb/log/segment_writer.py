@@ -180,7 +180,7 @@ class SegmentWriter:
 
         What a short write has left of them in the file is cut off: a recovery would take it for records.
         """
-        if self._log.follows:
+        if self._log._high_watermark_file is not None:
             return False  # a node of a cluster notices its full disk by what waits, and gives the partition away
         with self.lock:
             view = self._log.view
