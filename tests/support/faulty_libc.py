@@ -56,7 +56,20 @@ ERRORS = {
     "statvfs": ("EIO",),
 }
 # Files of any database, and calls that are rare: of a story that is not about the files, so many of the other calls are enough.
-USUAL = {"db", "LOCK", "RESERVE", "catalogue", "data.mdb", "lock.mdb", "partition", "partition.tmp", "topic.json", "*.log", "*.index", "*.timeindex"}
+USUAL = {
+    "db",
+    "LOCK",
+    "RESERVE",
+    "catalogue",
+    "data.mdb",
+    "lock.mdb",
+    "partition",
+    "partition.tmp",
+    "topic.json",
+    "*.log",
+    "*.index",
+    "*.timeindex",
+}
 USUAL |= {"recovery-point", "leader-epoch-checkpoint", "leader-epoch-checkpoint.tmp", "topic.json.tmp"}
 USUAL_COUNT = 6
 SELDOM = {"fadvise", "copy_file_range", "link", "rmdir"}
