@@ -181,7 +181,7 @@ class SegmentWriter:
         What a short write has left of them in the file is cut off: a recovery would take it for records.  If the buffer that waits is
         written in part, because the segment was rolled in between, all of it stays: a retry divides it as before.
         """
-        if self._log.follows:
+        if self._log._high_watermark_file is not None:
             return False  # a node of a cluster notices its full disk by what waits, and gives the partition away
         with self.lock:
             view = self._log.view
