@@ -8,7 +8,7 @@ import logdb
 
 def ours():
     gc.collect()
-    return collections.Counter(type(one).__qualname__ for one in gc.get_objects() if type(one).__module__.partition(".")[0] == "logdb")
+    return collections.Counter(type(one).__qualname__ for one in gc.get_objects() if str(type(one).__module__).startswith("logdb."))
 
 
 def test_the_number_of_objects_stays_the_same(tmp_path):
