@@ -146,7 +146,6 @@ def test_a_time_before_1970_is_kept(server: Served, text: str) -> None:
     assert kept.timestamp_ms == (datetime.fromisoformat(text) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
 
 
-
 def test_where_the_log_takes_its_own_time_a_report_does_not_say_it(server: Served) -> None:
     server.database.create_topic("stamped", config={"message.timestamp.type": "LogAppendTime"})
     report = server.call(records_path(server, "stamped"), {"timestamp": "2021-02-05T19:14:42Z"})[1]
