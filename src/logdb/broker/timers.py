@@ -30,7 +30,8 @@ class Timers:
         self._queued_ms: dict[Hashable, int] = {}  # the valid entry of each key: never later than its due time
         self._heap: list[tuple[int, int, Hashable]] = []  # (queued, number, key)
         self._number = 0
-        self._changed = renewed(threading.Condition(threading.Lock()))
+        self._lock = renewed(threading.Lock())  # entered by itself: a Ctrl-C in Condition.__enter__ would leave it locked
+        self._changed = renewed(threading.Condition(self._lock))
         self._thread: threading.Thread | None = None
         self._stopped = False
 
@@ -40,13 +41,13 @@ class Timers:
         Raises:
             ThreadUnavailable: The thread could not be started; the next call tries again.
         """
-        with self._changed:
+        with self._lock:
             if self._thread is None and not self._stopped:
                 self._thread = started("logdb-timers", self._loop)
 
     def set(self, key: Hashable, delay_ms: int | None) -> None:
         """Let ``key`` fire in ``delay_ms``, instead of its earlier setting; None: cancel."""
-        with self._changed:
+        with self._lock:
             if delay_ms is None or self._stopped:
                 self._due_ms.pop(key, None)
                 return
@@ -55,11 +56,11 @@ class Timers:
             if queued_ms is None or due_ms < queued_ms:
                 self._queue(due_ms, key)
                 if self._heap[0][2] == key:
-                    self._changed.notify()
+                    self._changed.notify_all()
 
     def claim(self, key: Hashable) -> bool:
         """Whether ``key`` is still due: it was neither set again nor cancelled since it fired.  Cancels it."""
-        with self._changed:
+        with self._lock:
             due_ms = self._due_ms.get(key)
             if due_ms is None or due_ms > self._io.monotonic_ms():
                 return False
@@ -68,7 +69,7 @@ class Timers:
 
     def forget(self, belongs: Callable[[Hashable], bool]) -> None:
         """Cancel the timers whose key satisfies ``belongs``; ``claim`` of one that is just firing is then False."""
-        with self._changed:
+        with self._lock:
             for key in [key for key in self._due_ms if belongs(key)]:
                 del self._due_ms[key]
             for key in [key for key in self._queued_ms if belongs(key)]:
@@ -86,10 +87,10 @@ class Timers:
 
     def stop(self) -> None:
         """End the thread after its current call; no key fires afterwards."""
-        with self._changed:
+        with self._lock:
             self._stopped = True
             self._due_ms.clear()
-            self._changed.notify()
+            self._changed.notify_all()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
 
@@ -100,7 +101,7 @@ class Timers:
 
     def _take_due(self) -> list[Hashable]:
         now_ms, due = self._io.monotonic_ms(), []
-        with self._changed:
+        with self._lock:
             while self._heap and self._heap[0][0] <= now_ms:
                 queued_ms, _, key = heapq.heappop(self._heap)
                 if self._queued_ms.get(key) != queued_ms:
@@ -116,7 +117,7 @@ class Timers:
     def _loop(self) -> None:
         while True:
             self.fire_due()
-            with self._changed:
+            with self._lock:
                 if self._stopped:
                     return
                 if not self._heap:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import click
 
-from logdb.cli.output import emit, line
+from logdb.cli.output import emit, line, styled
 from logdb.cli.session import Session, here, pass_session
 
 
@@ -34,4 +34,4 @@ def help_(context: click.Context, words: Sequence[str]) -> None:
         if found is None:
             raise click.UsageError(f"no such command: {shown.command_path} {word}")
         shown = click.Context(found, parent=shown, info_name=word)
-    line(*shown.get_help().splitlines())
+    styled(shown.get_help())

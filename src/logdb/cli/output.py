@@ -66,6 +66,11 @@ def heading(title: str, more: str) -> None:
     click.echo(click.style(visible(title), bold=True) + visible(more))
 
 
+def styled(text: str) -> None:
+    """Text of the program itself on stdout, with its colors on a terminal."""
+    click.echo(text)
+
+
 def write_data(content: bytes) -> None:
     """Content of records or files on stdout: as it is for a program, and visible on a terminal."""
     out = sys.stdout.buffer

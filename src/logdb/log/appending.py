@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from logdb.codec import FSYNC, INTERVAL, OS, BatchBuilder, control, convert
 from logdb.codec.control import ControlType
-from logdb.errors import CodecMissing, InvalidTimestamp, UnexpectedOffset
+from logdb.errors import CodecMissing, InvalidTimestamp, OutOfOrderSequence, UnexpectedOffset
 from logdb.io import IO
 from logdb.log.readable import ReadableLog
 from logdb.log.transactions import Begun, Duplicate, Superseded
@@ -159,8 +159,13 @@ class AppendableLog(BatchBuilder, ReadableLog):
         finally:
             self.syncs.below_fsync_count -= below_fsync
         self._acknowledge(offsets.stop, durability)
-        if self.view.written_offset < offsets.stop or transactions.offsets_of(incoming.produced, incoming.batch_count) != offsets:
-            return self._append_group(batches, expected_offset, durability, internal, verified)  # the original found no room
+        try:
+            known_offsets = transactions.offsets_of(incoming.produced, incoming.batch_count)
+            is_there = known_offsets == offsets and self.view.written_offset >= offsets.stop
+        except (Begun, OutOfOrderSequence):
+            is_there = False
+        if not is_there:  # the original found no room
+            return self._append_group(batches, expected_offset, durability, internal, verified)
         return offsets
 
     def _append_rest(self, batches: memoryview, begun: Begun, durability: str | None, verified: Mapping[int, object] | None) -> range:

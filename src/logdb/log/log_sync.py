@@ -119,7 +119,7 @@ class LogSync:
                 segment.sync()
             entries_unsynced |= segment.new
         if writer.epochs_unsynced:
-            writer.save_epochs(sync=True)
+            writer.save_epochs()
         if entries_unsynced:
             sync_directory(self._io, log.directory)
             for segment in tail:

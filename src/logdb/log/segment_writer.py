@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from logdb.codec import convert, last_offset, split
 from logdb.disk import write_error
-from logdb.errors import LogdbError
 from logdb.io import IO
 from logdb.log import epochs as epochs_file
 from logdb.log import producer_snapshot
+from logdb.log.epochs import LeaderEpochs
 from logdb.log.host import Host
 from logdb.log.producers import ProducerStates
 from logdb.log.recovery_point import Point, RecoveryPointFile
@@ -178,13 +178,14 @@ class SegmentWriter:
     def withdraw(self, first: int, next_offset: int) -> bool:
         """The builder's hook ``_withdraw``: let records of a call that failed go, unless some are written or others depend on them.
 
-        What a short write has left of them in the file is cut off: a recovery would take it for records.
+        What a short write has left of them in the file is cut off: a recovery would take it for records.  If the buffer that waits is
+        written in part, because the segment was rolled in between, all of it stays: a retry divides it as before.
         """
         if self._log.follows:
             return False  # a node of a cluster notices its full disk by what waits, and gives the partition away
         with self.lock:
             view = self._log.view
-            if view.written_offset > first:
+            if view.written_offset > min(first, self._log._written_offset):
                 return False
             segment = view.active
             if segment is not None and segment.scanner is not None:
@@ -224,12 +225,9 @@ class SegmentWriter:
         """Begin a new active segment where the log was written to; the old one is sealed in the background.  Under ``lock``."""
         view, base_offset = self._log.view, self._log.view.written_offset
         if not view.epochs.entries:
-            self.publish(epochs=view.epochs.begun(self._log.leader_epoch, base_offset))
-            try:
-                self.save_epochs(sync=False)
-            except LogdbError:
-                self.publish(epochs=view.epochs)  # the next try begins the epoch
-                raise
+            epochs = view.epochs.begun(self._log.leader_epoch, base_offset)
+            self._save_epochs(epochs, sync=False)  # first: after an error, or a Ctrl-C, the next try begins the epoch
+            self.publish(epochs=epochs)
         if view.segments:
             view.segments[-1].trim()
         segment = Segment(self._io, self._directory, base_offset, writable=True, index_interval_bytes=self.config.index_interval_bytes)
@@ -244,9 +242,13 @@ class SegmentWriter:
         self.publish(segments=(*older, segment), written_position=0)
         return segment
 
-    def save_epochs(self, *, sync: bool) -> None:
+    def save_epochs(self) -> None:
+        """Make the file of the leader epochs durable."""
+        self._save_epochs(self._log.view.epochs, sync=True)
+
+    def _save_epochs(self, epochs: LeaderEpochs, *, sync: bool) -> None:
         path = os.path.join(self._directory, epochs_file.FILE_NAME)
-        epochs_file.save(self._io, path, self._log.view.epochs, sync=sync)
+        epochs_file.save(self._io, path, epochs, sync=sync)
         self.epochs_unsynced = not sync
 
 

@@ -280,7 +280,7 @@ def named_error(error: lmdb.Error, path: str, size_bytes: int = 0) -> LogdbError
     code, reason = getattr(error, "code", 0), str(error)
     if isinstance(error, DAMAGE):
         return CatalogueDamaged(path, reason)
-    if code in (errno.ENOSPC, errno.EDQUOT) or (code == errno.EIO and _room_bytes(path) < _ROOM_BYTES + 2 * size_bytes):
+    if code in (errno.ENOSPC, errno.EDQUOT) or (code == errno.EIO and IO().free_bytes(path) < _ROOM_BYTES + 2 * size_bytes):
         return DiskFull(path, size_bytes, reason)
     if isinstance(error, lmdb.PanicError) or code == errno.EIO:
         return SyncFailed(path, reason)
@@ -294,15 +294,6 @@ def _read_error(error: lmdb.Error, path: str) -> LogdbError:
     if getattr(error, "code", 0) == errno.EIO or isinstance(error, lmdb.PanicError):
         return ReadFailed(path, 0, str(error))
     return named_error(error, path)
-
-
-def _room_bytes(path: str) -> int:
-    """Free bytes on the disk of ``path``; a large number if the system does not say."""
-    try:
-        status = os.statvfs(path)
-    except OSError:
-        return 1 << 63
-    return status.f_bavail * status.f_frsize
 
 
 def _open_lmdb(path: str, access: Access, map_size_bytes: int) -> lmdb.Environment | CopiedEnvironment:

@@ -136,14 +136,18 @@ class Certificate:
                 context.load_verify_locations(self._client_ca_file)
             except (OSError, ValueError) as error:
                 raise InvalidCertificate(_places(self._client_ca_file), _reason(error)) from error
-            self._warn_of_recipe()
+            self._warn_if_it_may_sign()
         return context
 
-    def _warn_of_recipe(self) -> None:
+    def _warn_if_it_may_sign(self) -> None:
         """Warn if the server's own certificate may sign: clients' certificates are then often made in the same way."""
-        with open(self._cert_file, encoding="latin-1") as file:
-            found = _PEM.search(file.read())
-        for own in _authorities(ssl.PEM_cert_to_DER_cert(found[0])) if found else ():
+        try:
+            with open(self._cert_file, encoding="latin-1") as file:
+                found = _PEM.search(file.read())
+            authorities = _authorities(ssl.PEM_cert_to_DER_cert(found[0])) if found else []
+        except (OSError, ValueError):  # it was replaced meanwhile: the next reload reads it
+            return
+        for own in authorities:
             if own["subject"] != own["issuer"]:
                 logger.warning(
                     "%s may sign other certificates (CA:TRUE). A client with such a certificate could sign one for any user. "
@@ -153,7 +157,7 @@ class Certificate:
 
 
 def unlisted_issuer(connection: ssl.SSLObject) -> str | None:
-    """Whose signature below a client's certificate is of nobody in the file of authorities; None: each issuer is in that file.
+    """The first issuer of a client's certificate that is not in the file of authorities; None: each issuer is.
 
     A certificate that may itself sign is logged, once.
 

@@ -113,4 +113,4 @@ class Reserve:
     def check(self, path: str, size_bytes: int) -> None:
         """Raise DiskFull for a write to a log while another thread makes room."""
         if self.spender not in (0, threading.get_ident()):
-            raise DiskFull(path, size_bytes, "what room there is makes room")
+            raise DiskFull(path, size_bytes, "another call uses the last room to delete records")

@@ -22,6 +22,7 @@ from logdb.disk import exists, names_in, remove
 from logdb.errors import (
     CloseIncomplete,
     ElectionNotNeeded,
+    InvalidConfig,
     InvalidReassignment,
     InvalidReplicationFactor,
     LogdbError,
@@ -408,7 +409,7 @@ class Store(Handle):
         if topic is not None:
             self._state.topic(topic)
         if config is not None and (topic is None or not dry_run):
-            raise ValueError("config= needs dry_run=True and a topic: it only shows what these configs would delete")
+            raise InvalidConfig("dry_run", dry_run, "config= needs dry_run=True and a topic: it only shows what these configs would delete")
         if dry_run:
             self._state.check_open()
             in_use = self._state.logs.get if self._writer is not None else lambda _name: None

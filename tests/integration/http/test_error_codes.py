@@ -199,6 +199,7 @@ def an_epoch_that_was_lost(server):
 
 ASKS = {
     "UnknownTopic": lambda s: call(s, "describe_topic", name="none"),
+    "TopicDeleted": lambda s: s.call(LOG.format("t", 0) + "batches?offset=0&topic_id=another"),
     "UnknownPartition": lambda s: s.call(LOG.format("t", 7) + "batches?offset=0"),
     "TopicExists": lambda s: call(s, "create_topic", name="t"),
     "InvalidTopic": lambda s: call(s, "create_topic", name="no/name"),

@@ -1,9 +1,11 @@
+import itertools
 import threading
 
 import pytest
 
 from logdb.broker.timers import Timers
 from logdb.io import IO
+from support import interrupts
 
 
 class StoppedClock(IO):
@@ -123,3 +125,21 @@ def test_the_thread_fires_and_ends():
     assert not timers._thread.is_alive()
     timers.set("after the end", 0)
     assert timers._due_ms == {}
+
+
+def test_an_interrupt_at_any_place_leaves_timers_that_can_be_set_and_stopped(monkeypatch):
+    """Also in the code of ``threading``: a start may leave a thread that nobody knows, and an entered condition stays locked."""
+    monkeypatch.setattr(interrupts, "SOURCES", (*interrupts.SOURCES, "/threading.py"))
+    for number in itertools.count(1):
+        timers = Timers(IO(), lambda key: None)
+
+        def work(timers=timers):
+            timers.start()
+            timers.set("key", 60_000)
+
+        interrupted = interrupts.Interrupted(number, work)
+        interrupts.finished(timers.start, interrupted.place)
+        interrupts.finished(timers.stop, interrupted.place)
+        if interrupted.place is None:
+            return
+        assert interrupted.error is not None

@@ -1,7 +1,9 @@
+from errno import ENOSPC
+
 import pytest
 
 import logdb
-from logdb.errors import UnexpectedOffset
+from logdb.errors import DiskFull, UnexpectedOffset
 from logdb.segment.segment import Segment
 from support.batches import BASE_TIMESTAMP, Rec, encode_log
 from support.clock import StillIO
@@ -244,8 +246,25 @@ def test_what_is_reopened_is_what_was_closed(tmp_path):
 
 
 @pytest.mark.local
+def test_a_buffer_that_is_written_in_part_stays_whole_after_a_call_that_finds_no_room(db, io):
+    log = made(db, segment_bytes=4096, max_message_bytes=1000)
+    expected = [bytes(900)] * 3
+    log.append_many(expected)
+    for value in (bytes(900), b"accepted"):  # the first fits into the segment; the second shares a batch with the next call
+        log.append(value)
+        expected.append(value)
+    io.fail("create", ENOSPC, ".log")
+    with pytest.raises(DiskFull) as caught:
+        log.append(bytes(400), durability="fsync")
+    assert caught.value.offsets == range(5, 6)
+    io.heal()
+    log.flush()
+    assert values(log) == [*expected, bytes(400)]
+
+
+@pytest.mark.local
 @pytest.mark.parametrize("cut_off_after", ["size_bytes", "next_offset"])
-def test_a_write_that_ctrl_c_cut_off_is_done_once(db, tmp_path, monkeypatch, cut_off_after):
+def test_a_write_that_ctrl_c_cut_off_leaves_nothing(db, tmp_path, monkeypatch, cut_off_after):
     log = made(db, segment_bytes=4096)
     log.append_many([bytes(1000)])
     whole_append = Segment.append
@@ -263,7 +282,7 @@ def test_a_write_that_ctrl_c_cut_off_is_done_once(db, tmp_path, monkeypatch, cut
         log.append_many([bytes(2000)])
     monkeypatch.setattr(Segment, "append", whole_append)
     log.append_many([bytes(500)])
-    assert [len(value) for value in values(log)] == [1000, 2000, 500]
+    assert [len(value) for value in values(log)] == [1000, 500]
     assert sum(file.stat().st_size for file in (tmp_path / "db" / "t-0").glob("*.log")) == log.size_bytes
     db.flush()
     assert db.verify().ok

@@ -1,10 +1,13 @@
 import threading
+from functools import partial
 
 import pytest
 
+import logdb
 from logdb.errors import DiskFull
 from logdb.log.transactions import Transactions
 from support.clock import StillIO
+from support.interrupts import Interrupted
 from support.produced import Sender, open_bare
 from support.watched_lock import WatchedLock
 
@@ -118,3 +121,19 @@ def test_a_write_beside_a_sync_that_fails_stays_due(log, monkeypatch):
             log.sync()
         threads[0].join()
     assert since_ms > 0
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a file whose making was interrupted
+def test_an_interrupt_of_the_first_roll_leaves_no_log_without_its_epochs(tmp_path):
+    with logdb.open(tmp_path / "db", linger_ms=60_000, durability="os") as db:
+        db.create_topic("t", partitions=60)
+        for partition in range(60):
+            log = db.log("t", partition)
+            log.append(b"x")
+            with log.writer.lock:
+                interrupted = Interrupted(partition + 1, partial(log.writer.roll, log.now_ms()))
+            log.flush()
+            assert (tmp_path / f"db/t-{partition}/leader-epoch-checkpoint").read_text() == "0\n1\n0 0\n", interrupted.place
+            if "Segment.create" in str(interrupted.place):
+                return
+    raise AssertionError("the segment is made later")

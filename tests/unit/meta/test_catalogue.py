@@ -688,7 +688,7 @@ def test_a_disk_that_says_nothing_is_not_taken_for_a_full_one() -> None:
 
 
 def test_eio_on_a_full_disk_is_a_short_write(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(environment, "_room_bytes", lambda path: 4096)
+    monkeypatch.setattr(IO, "free_bytes", lambda io, path: 4096)
     named = named_error(lmdb_error(lmdb.Error, errno.EIO), "/somewhere", 17)
     assert isinstance(named, errors.DiskFull)
     assert named.size_bytes == 17

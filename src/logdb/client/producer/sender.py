@@ -61,7 +61,7 @@ class Sender:
         self.lock = renewed(threading.RLock())
         self._freed = renewed(threading.Condition(self.lock))  # memory was freed
         self._finished = renewed(threading.Condition(self.lock))  # an awaited delivery is finished
-        self._work = renewed(threading.Condition(self.lock))  # the thread waits for it
+        self._work = renewed(threading.Condition(self.lock))  # the thread waits for it, or two: a Ctrl-C in their start hides the first
         self._wake_ms = 0  # when the thread wakes by itself; 0: it is working
         self._has_begun = False  # a delivery has begun since the thread last checked
         self._session, self._options, self._io, self._name = session, options, io, name
@@ -112,7 +112,7 @@ class Sender:
     def _wake(self, at_ms: int) -> None:
         """Wake the thread at that time; with ``lock`` held."""
         if at_ms < self._wake_ms:
-            self._work.notify()
+            self._work.notify_all()
 
     def _reserve(self, size_bytes: int) -> bool:
         """Take memory; returns whether it waited for it, without the lock."""
@@ -270,7 +270,7 @@ class Sender:
                 if self._sending == me:
                     self._sending = None
                     if self._active or self._stopping:
-                        self._work.notify()
+                        self._work.notify_all()
                     self._finished.notify_all()
 
     def _due(self) -> list[Accumulator]:
