@@ -294,7 +294,7 @@ class Database(Administration):
         Args:
             partitioner: None or ``"default"`` (as Kafka's: murmur2 of the key, sticky without one),
                 ``"round_robin"``, or a callable (key, partition_count) -> partition.
-            timestamp_ms: The record's time, milliseconds since 1970; None: now.
+            timestamp_ms: The record's time, milliseconds since 1970; None: now; -1: none.
 
         Returns:
             Its position; ``timestamp_ms`` is -1 if the log stamped it with its own clock.

@@ -10,7 +10,7 @@ class AnyRecord(Protocol):
     Attributes:
         key, value: bytes or None; or the deserializer's result.
         headers: Pairs of a name and bytes or None.
-        timestamp_ms: Milliseconds since 1970.
+        timestamp_ms: Milliseconds since 1970; -1: it has none; less: before 1970.
         leader_epoch: Of the batch that holds it.
     """
 

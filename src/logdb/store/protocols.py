@@ -92,7 +92,7 @@ class PartitionLog(Protocol):
 
         Args:
             headers: (name, value) pairs.
-            timestamp_ms: None: now.
+            timestamp_ms: None: now; -1: none.
             expected_offset: Fail unless the log ends here.
             durability: ``"os"``, ``"interval"`` or ``"fsync"``; None: the topic's level.
 

@@ -5,6 +5,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Self
 from urllib.parse import urlsplit
@@ -133,6 +134,16 @@ def test_all_kinds_of_embedding(server: Served) -> None:
     assert kept.value == b"\x00\xff"
     assert [tuple(header) for header in kept.headers] == [("h", b"Header"), ("none", None)]
     assert kept.timestamp_ms == 1_612_552_482_123
+
+
+@pytest.mark.parametrize("text", ["1969-12-31T23:59:59.999Z", "1969-12-31T23:59:59Z", "0001-01-01T00:00:00Z"])
+def test_a_time_before_1970_is_kept(server: Served, text: str) -> None:
+    name = f"before-1970-{text[:4]}{len(text)}"
+    server.database.create_topic(name)
+    report = server.call(records_path(server, name), {"timestamp": text})[1]
+    assert report["timestamp"] == text
+    (kept,) = server.database.log(name).read(0)
+    assert kept.timestamp_ms == (datetime.fromisoformat(text) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
 
 
 def test_where_the_log_takes_its_own_time_a_report_does_not_say_it(server: Served) -> None:
