@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from logdb.threads import started
 from logdb_spark_source.launch import session
 
 if TYPE_CHECKING:
@@ -96,8 +97,7 @@ def _progress(spark: "SparkSession") -> Iterator[None]:
                         at = "its first batch" if last is None else f"batch {last.batchId}, {rows} rows"
                         _say(f"stream {query.name or query.id}: {at}")
 
-    thread = threading.Thread(target=watch, name="logdb-spark-progress", daemon=True)
-    thread.start()
+    thread = started("logdb-spark-progress", watch)
     try:
         yield
     finally:

@@ -791,13 +791,19 @@ class Database(Administration):
             self._on_close.pop()()
         with self._parts_lock:
             self._ended = True
-        with contextlib.ExitStack() as closing:
-            self._closing(closing)
-            if self._views is not None:
-                closing.callback(self._views.close)
-            failure = self._close_producers()
-            if self._transactions is not None:
-                self._transactions.close()
+        failure: Exception | None = None
+        try:
+            with contextlib.ExitStack() as closing:
+                self._closing(closing)
+                if self._views is not None:
+                    closing.callback(self._views.close)
+                failure = self._close_producers()
+                if self._transactions is not None:
+                    self._transactions.close()
+        except CloseIncomplete as incomplete:  # a producer's error comes first: its records are lost, too
+            if failure is None:
+                raise
+            failure.add_note(str(incomplete))
         try:
             if failure is not None:
                 raise failure

@@ -20,6 +20,7 @@ from typing import TypeVar
 from logdb.disk import File
 from logdb.errors import DiskFull, LogdbError
 from logdb.io import IO
+from logdb.threads import renewed
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +42,7 @@ class Reserve:
     def __init__(self, io: IO, directory: str) -> None:
         self._io, self._directory = io, directory
         self._path = os.path.join(directory, FILE_NAME)
-        self._lock = threading.RLock()  # which knows its owner
+        self._lock = renewed(threading.RLock())  # which knows its owner
         self.spender = 0
 
     def fill(self) -> None:

@@ -85,5 +85,5 @@ def test_refused(filled, args, stdin, words):
 
 
 def test_a_compacted_topic_is_refused(filled):
-    filled("topics", "alter", "one", "-c", "cleanup.policy=compact")
+    filled("topics", "alter", "one", "-c", "cleanup.policy=compact", "--execute")
     assert "'compact'" in filled("delete-records", "-t", "one", "-o", "1", "--execute", code=2).stderr
