@@ -210,7 +210,7 @@ MISTAKES = [
     "db.delete_topic('nope')",
     "db.describe_topic('nope')",
     "log.append(b'x' * 2_000_000)",
-    "log.append(b'x', timestamp_ms=-1)",
+    "log.append(b'x', timestamp_ms=2**62)",
     "log.append(b'x', expected_offset=77)",
     "producer.send('nope', b'x')",
     "producer.begin_transaction()",

@@ -306,9 +306,10 @@ def test_a_large_request_is_decoded_and_its_answer_encoded_off_the_loop(wire, to
     threads = []
 
     def seen(function):
-        def call(*args):
-            result = function(*args)
-            threads.append(threading.current_thread().name)
+        def call(header, *args):
+            result = function(header, *args)
+            if header.api.name in ("ListOffsets", "ApiVersions"):  # another test's client may still be served
+                threads.append(threading.current_thread().name)
             return result
 
         return call
