@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import logdb
+from logdb.store import reserve
 from support.power_cut import die
 
 PARTITIONS = 2
@@ -57,7 +58,7 @@ def content(path: Path, mode: str = "r") -> Content:
 
 def files(path: Path) -> list[Path]:
     """Every file that holds data."""
-    return sorted(file for file in path.rglob("*") if file.is_file() and file.name != "lock.mdb")
+    return sorted(file for file in path.rglob("*") if file.is_file() and file.name not in ("lock.mdb", reserve.FILE_NAME))
 
 
 def snapshot(path: Path) -> dict[str, bytes]:

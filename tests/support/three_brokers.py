@@ -78,6 +78,7 @@ _PROCESS = "this process: its memory, threads, descriptors"
 SUITES_LEFT_OUT = {
     "examples/test_exactly_once_sqlite.py": _DIRECTORY,
     "examples/test_price_cache.py": "a table, which is the client's, of so many prices that three nodes take a minute",
+    "integration/http/test_another_log.py": _ITS_OWN,
     "integration/http/test_batch_bodies.py": _DOOR,
     "integration/http/test_cross_site.py": _DOOR,
     "integration/http/test_door.py": _DOOR,
@@ -98,6 +99,7 @@ SUITES_LEFT_OUT = {
     "integration/http/test_serve_tls.py": _ITS_OWN,
     "integration/http/test_topic_defaults.py": "a path beside a URL",
     "integration/http/test_upgrade.py": _DOOR,
+    "integration/kafka/test_batch_fields.py": _DOOR,
     "integration/kafka/test_door.py": _DOOR,
     "integration/kafka/test_door_memory.py": _PROCESS,
     "integration/kafka/test_hostile.py": _DOOR,
@@ -112,12 +114,14 @@ SUITES_LEFT_OUT = {
     "integration/test_close_beside.py": _PROCESS,
     "integration/test_compaction.py": _DIRECTORY,
     "integration/test_controllers.py": _ITS_OWN,
+    "integration/test_deleted_topics.py": _PROCESS,
     "integration/test_demo.py": _DIRECTORY,
     "integration/test_deploy.py": _ITS_OWN,
     "integration/test_descriptors.py": _PROCESS,
     "integration/test_fork.py": _PROCESS,
     "integration/test_idle.py": _PROCESS,
     "integration/test_internal_topics.py": _DIRECTORY,
+    "integration/test_interrupts.py": _PROCESS,
     "integration/test_many_partitions.py": _PROCESS,
     "integration/test_packaging.py": _DIRECTORY,
     "integration/test_private_directories.py": _DIRECTORY,
@@ -131,6 +135,7 @@ SUITES_LEFT_OUT = {
     "integration/test_table_memory.py": _PROCESS,
     "integration/test_thread_start.py": _PROCESS,
     "integration/test_threads.py": _PROCESS,
+    "integration/test_timestamps_before_1970.py": _DIRECTORY,
 }
 """What the others are of."""
 
