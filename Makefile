@@ -3,7 +3,7 @@
 # make cluster DIR=nodes   three nodes on this machine, until Ctrl-C; without DIR in a scratch directory
 # make quick   unit tests, while one edits: 90 s               make wheel   sdist and wheel in dist/
 # make test    what a contributor runs: eight minutes          make fuzz    SECONDS=60 of random bytes against C; 1,000 kills
-# make check   the tests that take longer, linters, types, sanitizers, a real Kafka; make fresh
+# make check   the tests that take longer, linters, types, sanitizers, a real Kafka
 # make fresh   demo and unit tests in a Debian of its own, with the README's packages; as root
 # make pythons   unit tests, README and quick contract programs on Python 3.13 (Debian trixie) and 3.14 (sid); as root
 # make test-aarch64   the C core, the files and a cluster on an emulated Arm machine; as root
@@ -68,7 +68,6 @@ check: .venv/dev lint
 	$(BIN)/pytest --brokers 3
 	$(BIN)/pytest --brokers 3 -m foreign $(FOREIGN_ON_THREE)
 	$(MAKE) contract
-	$(MAKE) fresh
 
 lint: .venv/dev
 	$(BIN)/ruff check
@@ -102,7 +101,7 @@ fault: .venv/dev
 	LOGDB_TEST_SCALE=20 $(BIN)/pytest -o faulthandler_timeout=0 tests/integration/cluster/test_power_cuts.py tests/integration/cluster/test_membership_under_faults.py
 	LOGDB_TEST_SCALE=17 $(BIN)/pytest -o faulthandler_timeout=0 tests/integration/spark/test_stream_kill.py
 	$(BIN)/pytest --brokers 3 -m foreign $(MORE_ON_THREE)
-	$(MAKE) pythons
+	$(MAKE) fresh pythons
 	tests/debian/run trixie 'make test'
 
 wheel: .venv/dev
