@@ -109,7 +109,7 @@ def test_with_two_of_three_dead_writes_are_refused_and_reads_served(cluster):
         assert values(alone) == [0]
         with pytest.raises(LogdbError) as info:
             alone.log("t").append_many([b"1"])
-        assert info.value.retriable
+        assert not info.value.retriable  # the leader may have the record: the same call could store it twice
         with pytest.raises(LogdbError):
             alone.create_topic("u")
         assert values(alone) == [0]

@@ -85,7 +85,9 @@ FIELDS = [  # what is wrong; our code; Kafka's
 
 
 @CODECS
-@pytest.mark.parametrize(("fields", "code"), [row[:2] for row in FIELDS], ids=str)
+@pytest.mark.parametrize(
+    ("fields", "code"), [row[:2] for row in FIELDS], ids=[f"{number} {' '.join(row[0])}" for number, row in enumerate(FIELDS)]
+)
 def test_each_field_of_the_header(wire, topic, codec, fields, code):
     good = batch(codec=codec)
     for repeated in range(2):  # the second request repeats a good one
@@ -125,7 +127,7 @@ def test_offset_deltas_with_gaps_are_refused(wire, topic, codec, deltas):
 
 @CODECS
 @pytest.mark.parametrize("stored_ms", [None, -1, 0])
-@pytest.mark.parametrize("times", [[-1], [-2, -1], [YEAR_1], [NOW, -1, YEAR_1], [-(2**63)]], ids=str)
+@pytest.mark.parametrize("times", [[-1], [-2, -1], [YEAR_1], [NOW, -1, YEAR_1], [-(2**63)]], ids=["none", "-2", "year 1", "now", "least"])
 def test_timestamps_before_1970_are_stored(broker, wire, topic, codec, stored_ms, times):
     """librdkafka's batches of them have a max timestamp of 0."""
     records = [Rec(b"k", b"v", timestamp_ms=at) for at in times]
