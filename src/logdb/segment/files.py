@@ -16,7 +16,6 @@ Threading: any thread may use any file, without a lock.
 
 import logging
 import os
-import random
 import resource
 import sys
 import threading
@@ -137,7 +136,7 @@ class FileCache:
         self._limit, self.lent = limit, 0
         self._holders: list[tuple[weakref.ref[FileHolder], weakref.ref[File]]] = []
         self._lock = renewed(threading.Lock())
-        self._random = random.Random(0)  # noqa: S311 -- nobody gains by guessing a choice
+        self._drawn = 0
         self._departures = _Departures(self._keep)
 
     def forked(self) -> None:
@@ -188,12 +187,17 @@ class FileCache:
         if dirty:
             self._departures.add(dirty, departing_max if len(dirty) == len(victims) else sys.maxsize)
 
+    def _draw(self, count: int) -> int:
+        """A number below ``count``, under the lock: `random` is slow to import, and nobody gains by guessing it."""
+        self._drawn = (self._drawn * 1_103_515_245 + 12_345) & 0x7FFF_FFFF  # C's example of rand()
+        return (self._drawn >> 8) % count
+
     def _victims(self, surplus: int, spared: File | None) -> "list[tuple[FileHolder, File]]":
         """Remove up to so many entries, under the lock."""
         entries, victims, chances = self._holders, [], 2 * len(self._holders)
         while surplus > 0 and chances > 0:
             chances -= 1
-            at = self._random.randrange(len(entries))
+            at = self._draw(len(entries))
             owner, old = entries[at][0](), entries[at][1]()
             if owner is not None and old is not None and owner.file is old:
                 if old.used or old is spared:
