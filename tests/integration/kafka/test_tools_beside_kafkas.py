@@ -388,13 +388,13 @@ def test_transactions_without_a_subcommand(java, flags):
 
 
 def test_dumps(differences, filled, tmp_path):
-    """The flags, on a log whose index is empty; tests/compat has whole indexes."""
+    """The flags, on a log whose index is empty; tests/compat has whole indexes.  Of control characters ours shows escapes."""
     db = filled.db
     db.create_topic("dumped")
     with db.transaction("t") as transaction:
-        transaction.send("dumped", (7).to_bytes(8, "big"), b"k")
+        transaction.send("dumped", b"eight of", b"k")
     for number in range(4):
-        db.log("dumped").append_many([b"\0" * 7 + bytes([65 + number])] * 3, timestamps_ms=[1_700_000_000_000 + number] * 3)
+        db.log("dumped").append_many([b"seven b" + bytes([65 + number])] * 3, timestamps_ms=[1_700_000_000_000 + number] * 3)
         db.flush()
     log = f"{0:020d}.log"
     shutil.copy(f"{db.path}/dumped-0/{log}", tmp_path)
