@@ -1,4 +1,4 @@
-"""One Spark session for all tests of a worker; mark what uses it with ``xdist_group("spark")``, so that there is one at all."""
+"""One Spark session for all tests of a worker: ``support.order`` gives all of ``integration/spark`` to one."""
 
 import contextlib
 import subprocess

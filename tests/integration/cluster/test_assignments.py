@@ -15,7 +15,7 @@ from support.cluster_process import cluster_process, eventually
 from support.kafka_wire import Wire
 from support.serving import Served
 
-pytestmark = [pytest.mark.timeout(180), pytest.mark.xdist_group("cluster")]
+pytestmark = [pytest.mark.timeout(180)]
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from support.cluster import NODES, cluster, in_sync, needs_namespaces
 from support.damage import flip
 from support.waiting import until
 
-pytestmark = [needs_namespaces(), pytest.mark.xdist_group("cluster"), pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [needs_namespaces(), pytest.mark.slow, pytest.mark.timeout(240)]
 
 
 @pytest.fixture

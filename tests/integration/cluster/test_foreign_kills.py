@@ -24,7 +24,7 @@ from support.java import compiled, java, running
 from support.spark import program
 from support.word_counts import SOURCE, check, exactly_once, word_of
 
-pytestmark = [pytest.mark.foreign, pytest.mark.xdist_group("cluster"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.foreign, pytest.mark.timeout(300)]
 ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
 COPY = """

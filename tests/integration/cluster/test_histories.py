@@ -15,7 +15,7 @@ from support.cluster import NODES, Load, cluster, in_sync, needs_namespaces, sto
 from support.history import check
 from support.waiting import until
 
-pytestmark = [needs_namespaces(), pytest.mark.xdist_group("cluster")]
+pytestmark = [needs_namespaces()]
 TOPIC, PARTITIONS = "t", 2
 SESSION_S = 1
 

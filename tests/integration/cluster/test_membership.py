@@ -13,7 +13,7 @@ from support.cluster_process import ClusterProcess, cluster_process, eventually
 from support.history import check
 from support.ports import free_port
 
-pytestmark = [pytest.mark.timeout(180), pytest.mark.xdist_group("cluster")]
+pytestmark = [pytest.mark.timeout(180)]
 
 
 def asked(*words: object, code: int = 0):

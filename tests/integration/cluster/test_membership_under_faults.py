@@ -25,7 +25,6 @@ from support.storm import FAULTS, changed
 pytestmark = [
     needs_namespaces(),
     needs("gcc"),
-    pytest.mark.xdist_group("cluster"),
     pytest.mark.slow,
     pytest.mark.timeout(600),
 ]

@@ -17,7 +17,6 @@ from support.waiting import until
 pytestmark = [
     needs_namespaces(),
     needs("gcc"),
-    pytest.mark.xdist_group("cluster"),
     pytest.mark.timeout(120),
 ]
 PARTITIONS = 3  # each node leads one

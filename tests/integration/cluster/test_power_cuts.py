@@ -12,7 +12,7 @@ from support.history import check
 from support.powered_cluster import PoweredCluster
 from support.waiting import until
 
-pytestmark = [needs_namespaces(), pytest.mark.xdist_group("cluster"), pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [needs_namespaces(), pytest.mark.slow, pytest.mark.timeout(240)]
 SCALE = int(os.environ.get("LOGDB_TEST_SCALE", "1"))
 SEED = 1 if SCALE == 1 else random.randrange(1 << 30)
 PARTITIONS = 2

@@ -14,7 +14,7 @@ from support.cluster_process import ClusterProcess, cluster_process, eventually
 from support.history import check
 from support.serving import Served
 
-pytestmark = [pytest.mark.timeout(180), pytest.mark.xdist_group("cluster")]
+pytestmark = [pytest.mark.timeout(180)]
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,6 @@ from support.tools import needs
 pytestmark = [
     needs_namespaces(),
     needs("gcc"),
-    pytest.mark.xdist_group("cluster"),
     pytest.mark.slow,
     pytest.mark.timeout(0),
 ]

@@ -26,7 +26,7 @@ with warnings.catch_warnings():
     from kafka import errors
     from kafka.admin import KafkaAdminClient
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("cluster")]
+pytestmark = [pytest.mark.timeout(300)]
 LARGE = 200  # records of 20,000 bytes: at 50,000 bytes a second their way takes more than a minute
 SLOW = ("--throttle", "50000")
 PREFERRED = confluent_kafka.ElectionType.PREFERRED

@@ -9,8 +9,6 @@ from logdb_spark_source.columns import NAMES
 from support.damage import flip
 from support.spark import options_of
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 NOW = 1_700_000_000_000
 COUNT = 300
 

@@ -11,7 +11,7 @@ import logdb
 
 DEMO = Path(__file__).parents[3] / "demo" / "flights_spark.py"
 
-pytestmark = [pytest.mark.foreign, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.foreign]
 
 
 def test_the_demo_runs(tmp_path):

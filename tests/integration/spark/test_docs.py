@@ -11,8 +11,6 @@ from support.serving import served
 PAGE = (Path(__file__).parents[3] / "docs" / "spark.md").read_text(encoding="utf-8")
 TOPICS = ("trades", "out", "orders", "emails", "payments", "large", "small", "enriched")
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 
 @pytest.fixture
 def events(tmp_path):

@@ -10,8 +10,6 @@ import pytest
 import logdb
 from support.spark import JAVA_OPTIONS, program
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 COUNT = """
 import sys
 from logdb_spark_source import session

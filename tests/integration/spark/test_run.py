@@ -4,14 +4,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 import logdb
 from support.spark import JAVA_OPTIONS
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "spark"
-
-pytestmark = pytest.mark.xdist_group("spark")
 
 PROGRAM = """
 import sys

@@ -14,8 +14,6 @@ from support.columnar import Row, rows_of_logs
 from support.keyed import Keyed
 from support.power_cut import quiet
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 NOW = 1_700_000_000_000
 FAILED = (PySparkException, Py4JJavaError)  # what a task failed with, whether Spark knows it by name or not
 

@@ -12,7 +12,7 @@ from support.serving import served
 from support.spark import until_started
 from support.staged import values
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.slow]
 PARTITIONS = 2
 
 

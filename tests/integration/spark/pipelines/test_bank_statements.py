@@ -2,12 +2,8 @@ import json
 import random
 from collections import defaultdict
 
-import pytest
-
 import logdb
 from examples.spark.bank_statements import EMAILS, STATEMENTS, TRANSFERS, create_topics, keep_statements
-
-pytestmark = pytest.mark.xdist_group("spark")
 
 
 class Bank:

@@ -41,7 +41,6 @@ def rows(connection):
     return sorted(connection.execute(f"SELECT {', '.join(COLUMNS)} FROM customers"), key=repr)
 
 
-@pytest.mark.xdist_group("spark")
 def test_a_replica_equals_the_original(spark, shop, tmp_path):
     rng = random.Random(3)
     some_changes(shop, rng, 20)  # there are rows before anybody looks

@@ -2,13 +2,9 @@ import json
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
-import pytest
-
 import logdb
 from examples.game_events import create_topics, detect, made_up_events
 from examples.spark.game_archive import archive
-
-pytestmark = pytest.mark.xdist_group("spark")
 
 DAY = date(2026, 3, 1)
 NOON_MS = int(datetime(2026, 3, 1, 12, tzinfo=UTC).timestamp() * 1_000)

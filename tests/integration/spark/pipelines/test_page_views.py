@@ -1,12 +1,8 @@
 from collections import Counter
 from datetime import UTC, datetime
 
-import pytest
-
 import logdb
 from examples.spark.page_views import COUNTS, VIEWS, count_views, create_topics
-
-pytestmark = pytest.mark.xdist_group("spark")
 
 MINUTE_MS = 60_000
 BEGIN_MS = int(datetime(2026, 3, 1, 8, 57, tzinfo=UTC).timestamp() * 1_000)

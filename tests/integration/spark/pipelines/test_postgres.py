@@ -20,7 +20,7 @@ from support.postgres import postgres
 
 psycopg = pytest.importorskip("psycopg")
 
-pytestmark = [pytest.mark.foreign, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.foreign]
 
 TABLE = "public.customers"
 COLUMNS = ["region", "id", "name", "balance", "rating", "active", "photo", "since", "story"]

@@ -1,12 +1,8 @@
 from collections import Counter
 
-import pytest
-
 import logdb
 from examples.spark.word_count import COUNTS, LINES, count_words, create_topics
 from support.serving import served
-
-pytestmark = pytest.mark.xdist_group("spark")
 
 LINES_OF_EACH_RUN = (
     ["all streams lead to the log", "Hello, logdb streams!", ""],
