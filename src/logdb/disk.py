@@ -208,7 +208,8 @@ class File:
         self.indexes: tuple[bytes, bytes] | None = None  # of a sealed segment, once read; dropped with the file
 
     def __del__(self) -> None:
-        self.close()
+        if hasattr(self, "_fd"):  # an exception from outside (Ctrl-C) may have come before the constructor
+            self.close()
 
     def close(self) -> None:
         """Close the descriptor; only the sole owner may call it.  A second call does nothing."""

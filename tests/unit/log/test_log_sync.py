@@ -124,7 +124,6 @@ def test_a_write_beside_a_sync_that_fails_stays_due(log, monkeypatch):
     assert since_ms > 0
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a file whose making was interrupted
 def test_an_interrupt_of_the_first_roll_leaves_no_log_without_its_epochs(tmp_path):
     with logdb.open(tmp_path / "db", linger_ms=60_000, durability="os") as db:
         db.create_topic("t", partitions=60)
@@ -140,7 +139,6 @@ def test_an_interrupt_of_the_first_roll_leaves_no_log_without_its_epochs(tmp_pat
     raise AssertionError("the segment is made later")
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a file whose making was interrupted
 def test_an_interrupt_of_a_roll_leaves_a_log_that_takes_records(tmp_path):
     """A checkpoint that comes then does not seal the segment that is still the active one."""
     with open_bare(tmp_path / "db", linger_ms=60_000, durability="os") as db:

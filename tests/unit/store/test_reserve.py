@@ -84,7 +84,6 @@ def test_what_is_no_file_is_no_reserve(tmp_path, make):
     assert (tmp_path / "other").read_bytes() == b"kept"
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a file whose making was interrupted
 def test_an_interrupt_at_any_place_gives_the_turn_back(reserve):
     """Otherwise other threads could neither append nor make room."""
 
