@@ -5,11 +5,12 @@ Every part of an answer may be wrong: batches are checked as those on a disk are
 Threading: one thread at a time for one iteration.
 """
 
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from logdb.codec import Header, Scanner, convert, explain, header, split
-from logdb.errors import InvalidAnswer
+from logdb.errors import InvalidAnswer, LogTruncated, OffsetOutOfRange
 from logdb.log.isolation import IsolationLevel, is_committed
 from logdb.model import Buffer, TopicPartition
 from logdb_http_api.remote.batch_requests import Fetched, FetchRequest
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 FIRST_SIZE_BYTES = 64 << 10  # of a read that may end after one record
 SIZE_BYTES = 2 << 20  # what a request costs beside its bytes counts half as much as at 1 MiB
 _MEMORY_SIZE_BYTES = 2 * SIZE_BYTES  # an answer may exceed the soft limit by a batch
+_PAUSE_S = 0.05  # before a read goes on that brought no offset
 _NO_BATCHES = memoryview(b"")
 DECOMPRESSED_SIZE_BYTES_MAX = 64 << 20  # of one batch; or max.message.bytes, if that is more
 
@@ -81,22 +83,45 @@ class Source:
                 self._connections.ahead.release()
             return
         while offset < end_offset:
-            chunk = self._followed(last, self.fetch(offset, SIZE_BYTES))
+            chunk = self._followed(last, self._begin(offset, SIZE_BYTES), offset, end_offset)
             yield from self._uncompressed(chunk)
             last, offset = chunk._replace(batches=_NO_BATCHES), chunk.next_offset
             del chunk
 
-    def _followed(self, last: Chunk, chunk: Chunk) -> Chunk:
-        """A chunk that was read behind ``last``.  Where two histories of a log differ, another leader epoch begins.
+    def _followed(self, last: Chunk, exchange: Exchange[Fetched], offset: int, end_offset: int) -> Chunk:
+        """The chunk that ``exchange`` read from ``offset``, behind ``last``, of a read that ends at ``end_offset``.
+
+        Where two histories of a log differ, another leader epoch begins.
 
         Raises:
-            LogTruncated: The log was cut off below the end of ``last`` meanwhile.
+            LogTruncated: The log was cut off below the end of ``last`` meanwhile, or ends below ``end_offset`` now.
+            OffsetOutOfRange: Retention deleted the records from ``offset`` on.
         """
+        try:
+            chunk = self._checked(exchange.answer(), offset)
+        except OffsetOutOfRange as error:
+            if error.end_offset < offset:
+                raise self._truncated(last, offset, error.end_offset) from None
+            raise
+        if chunk.next_offset == offset:  # a new leader may show the end of before only later
+            log_end = self._begin(offset, 1, committed=False).answer().readable_end_offset
+            if log_end < end_offset:
+                raise self._truncated(last, offset, log_end)
+            time.sleep(_PAUSE_S)
         if chunk.first_epoch < 0:
             return chunk._replace(last_epoch=last.last_epoch, read_offset=last.read_offset)
         if last.last_epoch not in {-1, chunk.first_epoch}:
             self.fetch(last.read_offset, 1, leader_epoch=last.last_epoch)
         return chunk
+
+    def _truncated(self, last: Chunk, offset: int, log_end: int) -> LogTruncated:
+        """The error of a read behind ``last`` in a log that ends at ``log_end`` now."""
+        end = log_end
+        try:
+            self.fetch(log_end, 1, leader_epoch=last.last_epoch)
+        except LogTruncated as told:  # other records follow the end of this epoch
+            end = told.epoch_end_offset
+        return LogTruncated(*self._where, offset, last.last_epoch, end, log_end)
 
     def _ahead(self, last: Chunk, end_offset: int) -> Iterator[Buffer]:
         """As ``chunks``, behind ``last``.
@@ -110,7 +135,7 @@ class Source:
                 next_offset = exchange.announced()
                 if next_offset is not None and offset < next_offset < end_offset and exchange.may_be_followed:
                     following = self._begin(next_offset, SIZE_BYTES, memory, behind=exchange)
-                chunk = self._followed(last, self._checked(exchange.answer(), offset))
+                chunk = self._followed(last, exchange, offset, end_offset)
                 last, offset = chunk._replace(batches=_NO_BATCHES), chunk.next_offset
                 if following is not None and offset != next_offset:  # the answer broke off, and its retry has another end
                     following.abandon()
@@ -133,13 +158,14 @@ class Source:
         into: bytearray | None = None,
         *,
         leader_epoch: int | None = None,
+        committed: bool | None = None,
         behind: Exchange[Fetched] | None = None,
     ) -> Exchange[Fetched]:
         request = FetchRequest(
             self._where,
             offset,
             size_bytes_max,
-            committed=self._committed,
+            committed=self._committed if committed is None else committed,
             leader_epoch=leader_epoch,
             topic_id=self.topic_id,
             into=into,

@@ -31,3 +31,21 @@ def test_pages_are_of_one_log(tmp_path, read, level, taken, cut):
                 assert len(found) == COUNT
     epochs = [2 if taken <= cut <= offset else 1 for offset in range(len(found))]
     assert [value[:20] for value in found] == [(b"%d of epoch %d " % one * 2)[:20] for one in enumerate(epochs)]
+
+
+@pytest.mark.parametrize("read", WAYS_TO_READ.values(), ids=WAYS_TO_READ)
+@pytest.mark.parametrize(("taken", "cut", "count"), [(1, 5, 1), (15, 5, 1), (15, 5, 30), (15, 5, 0)])
+def test_a_read_ends_in_a_log_that_ends_earlier_now(tmp_path, read, taken, cut, count):
+    """It asked again and again for the records between the end of now and the one of its begin."""
+    with open_replica(tmp_path / "db") as database:
+        database.create_topic("t")
+        write_history(database.log("t"), 1, COUNT)
+        with logdb.serve(database, http="127.0.0.1:0") as server, logdb.open(server.addresses[0]) as db:
+            pages = read(db.log("t"))
+            for _ in range(taken):
+                next(pages)
+            database._store.truncate_to("t", 0, cut)
+            write_history(database.log("t"), 2, cut + count)
+            with pytest.raises(LogTruncated) as told:
+                list(pages)
+    assert told.value.epoch_end_offset == {1: cut, 2: cut + count}[told.value.leader_epoch]

@@ -5,6 +5,7 @@ import asyncio
 import subprocess
 import time
 import uuid
+from contextlib import ExitStack
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
@@ -114,8 +115,8 @@ def test_administration_of_aiokafka(broker):
 
 
 def test_a_member_of_kafka_python_leaves_its_group(broker, topic):
-    def member():
-        return kafka_python.KafkaConsumer(
+    def member(stack):
+        consumer = kafka_python.KafkaConsumer(
             topic,
             bootstrap_servers=broker.bootstrap_servers,
             group_id=topic,
@@ -124,29 +125,31 @@ def test_a_member_of_kafka_python_leaves_its_group(broker, topic):
             max_poll_interval_ms=5000,
             isolation_level="read_committed",
         )
+        stack.callback(consumer.close)  # else its thread goes on in the tests that follow
+        return consumer
 
     def until(members, *wanted):
-        found, end = [], time.monotonic() + 20
+        found, end = [], time.monotonic() + 60
         while [len(one.assignment()) for one in members] != list(wanted) and time.monotonic() < end:
             for one in members:
                 found += [record.value for records in one.poll(50).values() for record in records]
         assert [len(one.assignment()) for one in members] == list(wanted)
         return found
 
-    one = member()
-    until([one], 2)
-    two = member()
-    until([one, two], 1, 1)
-    two.close()
-    until([one], 2)
-    with broker.database.transaction(topic) as transaction:
-        transaction.send(topic, b"committed", partition=0)
-    log, end = broker.database.log(topic, 0), time.monotonic() + 20
-    found = []
-    while not found and time.monotonic() < end:
-        found = [record.value for records in one.poll(200).values() for record in records]
-    assert found == [b"committed"]
-    one.close()
+    with ExitStack() as stack:
+        one = member(stack)
+        until([one], 2)
+        two = member(stack)
+        until([one, two], 1, 1)
+        two.close()
+        until([one], 2)
+        with broker.database.transaction(topic) as transaction:
+            transaction.send(topic, b"committed", partition=0)
+        log, end = broker.database.log(topic, 0), time.monotonic() + 60
+        found = []
+        while not found and time.monotonic() < end:
+            found = [record.value for records in one.poll(200).values() for record in records]
+        assert found == [b"committed"]
     assert log.end_offset == 2  # with the marker
 
 
