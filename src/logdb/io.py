@@ -1,7 +1,7 @@
 """The one object through which the library calls files, the clock and the machine.
 
 ``logdb.open(io=…)`` takes another object with the same methods, so that a test can break the disk, drop unsynced writes, count the
-calls or stop the clock.  LMDB does its own I/O; its files are modelled, not injected (docs/durability.md).
+calls or stop the clock.  LMDB does its own I/O; its files are modelled, not injected (docs/inside/durability.md).
 
 Every method may raise OSError; ``disk`` turns it into an error of ``errors``.
 Threading: methods may be called from any thread at once, but two threads never

@@ -14,21 +14,24 @@ from support.ports import free_port
 from support.tools import needs
 
 ROOT = Path(__file__).parents[2]
-RUN_WITH_SPARK = {"docs/spark.md"}  # by tests/integration/spark/test_docs.py
+RUN_WITH_SPARK = {"docs/reference/spark.md"}  # by tests/integration/spark/test_docs.py
 # page -> what its programs print last
 SHOWS_PYTHON = {
     "README.md": "b'100'\n",
-    "docs/delivery.md": " 0\n",
-    "docs/http.md": "topic_created quotes 1\n",
-    "docs/kafka.md": "b'AAPL' b'188.2'\n",
-    "docs/security.md": "['orders']\n",
+    "docs/reference/delivery.md": " 0\n",
+    "docs/reference/http.md": "topic_created quotes 1\n",
+    "docs/reference/kafka.md": "b'AAPL' b'188.2'\n",
+    "docs/reference/security.md": "['orders']\n",
 }
 # page -> what its session with curl prints, among other things
 SHOWS_CURL = {
     "README.md": ('"offset":0', '"value":{"price":188.2}', '{topic="quotes",partition="0"} 1', '"payload":"{'),
-    "docs/http.md": ('["trades"]', '"offset":0', '"value":188.2', 'data: {"topic":"trades"', "188.2\n"),
-    "docs/rest-v2.md": ('"instance_id":"one"', '[{"topic":"quotes","key":"AAPL","value":{"price":188.2},"partition":0,"offset":0}]'),
-    "docs/rest-v3.md": ('"partitions_count":2', '"partition_id":1,"offset":2,"timestamp"', '"latest_offset":3'),
+    "docs/reference/http.md": ('["trades"]', '"offset":0', '"value":188.2', 'data: {"topic":"trades"', "188.2\n"),
+    "docs/reference/rest-v2.md": (
+        '"instance_id":"one"',
+        '[{"topic":"quotes","key":"AAPL","value":{"price":188.2},"partition":0,"offset":0}]',
+    ),
+    "docs/reference/rest-v3.md": ('"partitions_count":2', '"partition_id":1,"offset":2,"timestamp"', '"latest_offset":3'),
 }
 
 
@@ -86,7 +89,7 @@ def test_the_session_with_curl(page: str, tmp_path: Path) -> None:
 
 @needs("kcat")
 def test_the_session_with_kcat(tmp_path: Path) -> None:
-    (commands,) = [block for block in blocks("docs/kafka.md", "sh") if "kcat" in block]
+    (commands,) = [block for block in blocks("docs/reference/kafka.md", "sh") if "kcat" in block]
     port = free_port()
     shell = ["bash", "-euo", "pipefail", "-c", commands.replace("9092", str(port))]
     env = {**os.environ, "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}

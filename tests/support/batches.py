@@ -1,6 +1,6 @@
 """Record batches by hand: an encoder that shares no code with the library.
 
-Written from docs/format.md alone, slow and plain, so that tests of the C core
+Written from docs/inside/format.md alone, slow and plain, so that tests of the C core
 and of a builder of batches have something to disagree with.  Any header
 field can be forced, to make batches that lie.
 """

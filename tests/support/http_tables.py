@@ -1,4 +1,4 @@
-"""The tables of docs/http.md, made of the routes of the door and the settings of ``logdb serve``.
+"""The tables of docs/reference/http.md, made of the routes of the door and the settings of ``logdb serve``.
 
 ``python tests/support/http_tables.py`` writes them anew, between the page's marks: ``<!-- routes: MODULE… -->`` or
 ``<!-- settings -->``, and ``<!-- end -->``.  A test sees that this would change nothing.
@@ -15,7 +15,7 @@ from logdb.cli.settings import SETTINGS
 from logdb_http_api.door.door import HttpDoor
 from logdb_http_api.door.routing import Route
 
-PAGE = Path(__file__).parents[2] / "docs" / "http.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "http.md"
 _PART = re.compile(r"(<!-- (routes|settings)(?:: ([\w. ]+))? -->\n).*?(<!-- end -->)", re.DOTALL)
 
 

@@ -1,4 +1,4 @@
-"""docs/errors.md: the table has every error of the library, which are retriable, how HTTP spells them; what is above it holds."""
+"""docs/reference/errors.md: the table has every error of the library, which are retriable, how HTTP spells them; what is above it holds."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,7 @@ import logdb
 from logdb import errors
 from logdb_http_api.errors import code_of
 
-PAGE = (Path(__file__).parents[2] / "docs" / "errors.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "errors.md").read_text(encoding="utf-8")
 ROW = re.compile(r"^\| `(\w+)` \| .+ \| (yes|no) \| (\d+) \| (\d+) \|$", re.MULTILINE)
 
 

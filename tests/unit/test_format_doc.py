@@ -1,4 +1,4 @@
-"""The worked examples of docs/format.md, taken out of the page and decoded by the library."""
+"""The worked examples of docs/inside/format.md, taken out of the page and decoded by the library."""
 
 import re
 from pathlib import Path
@@ -24,13 +24,13 @@ from logdb.store.copy.snapshot_file import SnapshotFile
 from logdb.store.topic_file import TopicFile
 from support.batches import varint
 
-PAGE = (Path(__file__).parents[2] / "docs" / "format.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "inside" / "format.md").read_text(encoding="utf-8")
 
 
 def text(name: str) -> str:
     """The fenced block after ``<!-- example: name -->``."""
     found = re.search(rf"<!-- example: {name} -->\n```\n(.*?)```", PAGE, re.DOTALL)
-    assert found, f"docs/format.md has no example {name!r}"
+    assert found, f"docs/inside/format.md has no example {name!r}"
     return found.group(1)
 
 

@@ -1,4 +1,4 @@
-"""What a connection to a server carries: HTTP's requests, or Kafka's frames after an upgrade (docs/http.md).
+"""What a connection to a server carries: HTTP's requests, or Kafka's frames after an upgrade (docs/reference/http.md).
 
 Threading: one thread at a time for one wire.
 """

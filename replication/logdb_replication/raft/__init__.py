@@ -1,6 +1,6 @@
 """A replicated state machine: commands that a quorum of voters has on disk, applied in one order on each of them.
 
-Raft by pysyncobj 0.3.17, hardened (docs/decisions/0007-raft-by-pysyncobj.md says what is overridden, and why).
+Raft by pysyncobj 0.3.17, hardened (docs/inside/decisions/0007-raft-by-pysyncobj.md says what is overridden, and why).
 ``quorum.Quorum`` is what the controller uses, ``files.create`` makes the directory of a voter.
 
     quorum     a voter that runs: its thread; propose, barrier, voters

@@ -381,7 +381,7 @@ class Node(syncobj.SyncObj):  # type: ignore[misc]  # pysyncobj ships no types
         if (handler := _HANDLERS.get(kind)) is not None:
             handler(self, peer, message)
 
-    # ------------------------------------------------------------ starts: docs/decisions/0009-older-copies-of-voters.md
+    # ------------------------------------------------------------ starts: docs/inside/decisions/0009-older-copies-of-voters.md
 
     def _SyncObj__onNodeConnected(self, peer: Peer) -> None:
         super()._SyncObj__onNodeConnected(peer)

@@ -4,7 +4,7 @@
 
 ``ids``: drawn at each start, the newest first.  ``others``: number, incarnation, number and id of the last start, term, voted, durable.
 ``refused``: why another voter has refused this directory, which then never starts again; empty: none has.  The file is replaced as a whole.
-docs/decisions/0009-older-copies-of-voters.md has the rules, and what they do not notice.
+docs/inside/decisions/0009-older-copies-of-voters.md has the rules, and what they do not notice.
 
 Threading: one thread.
 """

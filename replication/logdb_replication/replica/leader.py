@@ -4,7 +4,7 @@ Pure: events in, effects out; no I/O, no clock, no thread.  One object for one l
 
     fetched, flushed, changed, answered, tick  ──►  Effects(high watermark, change of the in-sync set to propose)
 
-Rules (docs/replication.md):
+Rules (docs/inside/replication.md):
 - The high watermark is the smallest *flushed* end over the maximal in-sync set: the one that the controller has, and those that a
   proposal under way would add.  It never goes back.  It stays where it is while fewer replicas than ``min.insync.replicas`` are in sync.
 - A follower is added once its flushed end has reached the high watermark and the start of the epoch, in the broker epoch that it is

@@ -2,7 +2,7 @@
  *
  * Big-endian loads and stores, zig-zag varints, and the one parser of a record.  Everything is inline and
  * touches memory only inside [p, end); a parser returns NULL where the bytes contradict themselves.
- * Format: docs/format.md, "Record batch" and "Record". */
+ * Format: docs/inside/format.md, "Record batch" and "Record". */
 #ifndef LOGDB_BYTES_H
 #define LOGDB_BYTES_H
 
@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Positions of the fields of a batch header; docs/format.md, table "Batch header". */
+/* Positions of the fields of a batch header; docs/inside/format.md, table "Batch header". */
 enum {
     BATCH_BASE_OFFSET = 0,
     BATCH_LENGTH = 8,

@@ -1,7 +1,7 @@
 /* compact.h -- log compaction over memory: which record of a key is the latest, and a copy without the others.
  *
  * Part of the cffi definition.  No I/O, no allocation, no Python; safe without the GIL.
- * Format: docs/format.md, "Compacted segments". */
+ * Format: docs/inside/format.md, "Compacted segments". */
 #ifndef LOGDB_COMPACT_H
 #define LOGDB_COMPACT_H
 

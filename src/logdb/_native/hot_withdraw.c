@@ -3,7 +3,7 @@
  *   [ earlier | call ] [ call ]           the call's batches go, and the next record gets its first offset
  *   [ earlier | call ] [ call | later ]   later records have their offsets: batches without records stand for the call's
  *
- * A batch that has records of other calls, too, keeps those.  Format: docs/format.md, "Compacted segments". */
+ * A batch that has records of other calls, too, keeps those.  Format: docs/inside/format.md, "Compacted segments". */
 #include "hot.h"
 
 #include "crc32c.h"

@@ -2,7 +2,7 @@
  *
  * Functions over memory: no I/O, no allocation, no Python.  The caller owns every buffer.  Safe without the GIL.
  * Bytes may be hostile: every function that reads batches returns a status, and reads only [buf, buf + len).
- * Format: docs/format.md. */
+ * Format: docs/inside/format.md. */
 #ifndef LOGDB_NATIVE_H
 #define LOGDB_NATIVE_H
 

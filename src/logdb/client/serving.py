@@ -69,8 +69,8 @@ def serve(
         drain_ms: How long a close waits for running requests.
         authentication: Clients need credentials even while the database has no users, tokens or ACLs; ``tls_client_ca`` implies it.
         super_users: Principals without restrictions, such as ``"User:admin"``.
-        options: ``tls_cert``, ``tls_key``, ``tls_client_ca``, ``tls_principal``: see ``docs/security.md``; the others: see
-            ``docs/http.md`` and ``docs/kafka.md``.
+        options: ``tls_cert``, ``tls_key``, ``tls_client_ca``, ``tls_principal``: see ``docs/reference/security.md``; the others: see
+            ``docs/reference/http.md`` and ``docs/reference/kafka.md``.
 
     Returns:
         The server; a context manager that closes itself.  ``addresses``: where it listens.

@@ -1,6 +1,6 @@
 """Records as Parquet, and as a dataset of Parquet files and other records.
 
-The columns and their layout in a file: docs/format.md, "Parquet sidecars".  pyarrow is imported by the first call.
+The columns and their layout in a file: docs/inside/format.md, "Parquet sidecars".  pyarrow is imported by the first call.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
 """The high watermark of a replica: below it all in-sync replicas have the records, and none of them is cut off any more.
 
 It moves in memory, with what the leader says.  The file ``high-watermark`` has it for the next opening and for readers in other
-processes: one record of 16 bytes, overwritten in place (docs/format.md, "high-watermark").
+processes: one record of 16 bytes, overwritten in place (docs/inside/format.md, "high-watermark").
 
     0   4   magic "LHW1"
     4   8   offset

@@ -2,7 +2,7 @@
 
 The catalogue names the snapshot that recovery uses.  Behind Kafka's entries, where Kafka's tools do not look, lie the earlier ones of
 the last five batches, for which an entry has no room: after a restart, too, a producer's repeated batches must be found.  Then come
-checksums of the indexes of aborted transactions of segments that are not sealed.  Format: docs/format.md, "Producer snapshot".
+checksums of the indexes of aborted transactions of segments that are not sealed.  Format: docs/inside/format.md, "Producer snapshot".
 """
 
 import logging

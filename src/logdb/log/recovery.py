@@ -13,7 +13,7 @@ What may be trusted depends on the last stop: a clean close, a crash of the proc
    torn: whole batches further behind mean corruption, and the log opens read-only.
 4. Every unclean open begins a new leader epoch, unless a controller gives the epochs.
 
-docs/durability.md has it in full.
+docs/inside/durability.md has it in full.
 """
 
 import logging

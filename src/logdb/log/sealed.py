@@ -1,4 +1,4 @@
-"""Sealed segments as the catalogue has them, and the names of their files and sidecars (docs/format.md).
+"""Sealed segments as the catalogue has them, and the names of their files and sidecars (docs/inside/format.md).
 
 While a replacement of segments is pending, the names of new files end in ``.cleaned`` until they are renamed over the old ones.  So
 that name is looked for first, and no old file is mistaken for a new one.

@@ -1,6 +1,6 @@
 """Prepares a truncation: a copy of the segment that has the new end, up to that end, and the producers there.
 
-The log stays as it is; ``store.truncation`` puts the copy in place.  docs/durability.md, "Leaders and followers", has the steps.
+The log stays as it is; ``store.truncation`` puts the copy in place.  docs/inside/durability.md, "Leaders and followers", has the steps.
 """
 
 import contextlib

@@ -9,7 +9,7 @@ see the batches below ``size_bytes``.
     <base offset, 20 digits>.txnindex   aborted transactions whose marker is in it, if any
 
 An active segment grows, and keeps its indexes in memory; a sealed one never changes, and reads them when they are needed.  The
-indexes are hints: each entry is checked against the batch it points to.  Format: docs/format.md.
+indexes are hints: each entry is checked against the batch it points to.  Format: docs/inside/format.md.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""Kafka's ``.txnindex``: the aborted transactions whose marker is in one segment.  Format: docs/format.md, "Aborted transactions".
+"""Kafka's ``.txnindex``: the aborted transactions whose marker is in one segment.  Format: docs/inside/format.md, "Aborted transactions".
 
 While the segment is active, entries are kept in memory and saved at checkpoints.  A sealed segment's are read when needed; the
 catalogue has their count and CRC.  At an opening, the producer snapshot has those of the active segment; entries behind the

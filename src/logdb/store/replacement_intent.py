@@ -4,7 +4,7 @@
     -> each .cleaned file renamed, a segment's log before its indexes -> files of segments that were merged into others, and
     sidecars of replaced segments, removed -> the directory synced -> intent cleared
 
-A truncation (docs/durability.md, "Leaders and followers") drops the leader epochs that begin at the new log end offset before it
+A truncation (docs/inside/durability.md, "Leaders and followers") drops the leader epochs that begin at the new log end offset before it
 removes files, and removes all files behind that offset, too.
 
 While a replacement is pending, a reader looks for a new file first under its ``.cleaned`` name, then under its own: in this

@@ -1,6 +1,7 @@
 """Truncation of logs: a follower truncates its log where it diverges from its leader's.
 
-The locks and the order of the steps are here (docs/durability.md, "Leaders and followers"); ``log.truncation`` copies the segment, and
+The locks and the order of the steps are here (docs/inside/durability.md, "Leaders and followers");
+``log.truncation`` copies the segment, and
 ``replacement_intent`` repeats the steps behind the commit.
 
     .cleaned files synced -> appends wait -> .snapshot synced, recovery-point removed, the directory synced

@@ -1,4 +1,4 @@
-"""Every error of docs/errors.md, provoked at a server: its status, its code and its class are those of the page.
+"""Every error of docs/reference/errors.md, provoked at a server: its status, its code and its class are those of the page.
 
 What no request can come to is listed with its reason; a class that is in neither list fails.
 """
@@ -29,7 +29,7 @@ from support.produced import batch
 from support.security import secure
 from support.serving import served
 
-PAGE = Path(__file__).parents[3] / "docs" / "errors.md"
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "errors.md"
 BATCHES, BACKUP = "application/vnd.logdb.batches", "application/vnd.logdb.backup"
 T0 = {"topic": "t", "partition": 0}
 LOG = "/logdb/v1/topics/{}/partitions/{}/"

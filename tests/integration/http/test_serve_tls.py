@@ -1,4 +1,4 @@
-"""``logdb serve`` with TLS, as a process of its own: its settings, its signals, and the commands of docs/security.md."""
+"""``logdb serve`` with TLS, as a process of its own: its settings, its signals, and the commands of docs/reference/security.md."""
 
 import contextlib
 import os
@@ -19,7 +19,7 @@ from support.tools import needs
 from support.waiting import until
 
 SERVE = [sys.executable, "-m", "logdb.cli", "serve"]
-PAGE = Path(__file__).parents[3] / "docs" / "security.md"
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "security.md"
 
 
 @contextlib.contextmanager

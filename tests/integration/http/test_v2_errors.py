@@ -13,7 +13,7 @@ from logdb.model import OffsetAndMetadata, TopicPartition
 from support.security import secure
 from support.serving import Served, served
 
-DOCUMENT = Path(__file__).parents[3] / "docs" / "rest-v2.md"
+DOCUMENT = Path(__file__).parents[3] / "docs" / "reference" / "rest-v2.md"
 V2 = "application/vnd.kafka.v2+json"
 JSON, BINARY, AVRO = (f"application/vnd.kafka.{name}.v2+json" for name in ("json", "binary", "avro"))
 ALICE = ("alice", "open sesame")

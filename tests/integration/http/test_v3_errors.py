@@ -10,7 +10,7 @@ from support.faulty_io import FaultyIO
 from support.security import secure
 from support.serving import Served, served
 
-PAGE = Path(__file__).parents[3] / "docs" / "rest-v3.md"
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "rest-v3.md"
 HUGE = "x" * 5_000
 RECORDS = "/topics/trades/records"
 BATCH = RECORDS + ":batch"

@@ -1,4 +1,4 @@
-"""Produce with each field of a batch wrong in turn: the answer, and what lies in the log.  The rules are Kafka's (docs/kafka.md)."""
+"""Produce with each field of a batch wrong in turn: the answer, and the log.  The rules are Kafka's (docs/reference/kafka.md)."""
 
 import itertools
 import time
@@ -100,7 +100,7 @@ def test_each_field_of_the_header(wire, topic, codec, fields, code):
 
 @pytest.mark.foreign
 def test_kafka_answers_as_the_table_says(tmp_path):
-    """Each difference between the two is a decision in docs/kafka.md."""
+    """Each difference between the two is a decision in docs/reference/kafka.md."""
     if reason := kafka.missing():
         pytest.skip(reason)
     cases = list(itertools.product((0, 1, 4), FIELDS))

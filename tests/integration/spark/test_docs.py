@@ -1,4 +1,4 @@
-"""What docs/spark.md shows works as it stands there, in the order in which it stands there."""
+"""What docs/reference/spark.md shows works as it stands there, in the order in which it stands there."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 import logdb
 from support.serving import served
 
-PAGE = (Path(__file__).parents[3] / "docs" / "spark.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "spark.md").read_text(encoding="utf-8")
 TOPICS = ("trades", "out", "orders", "emails", "payments", "large", "small", "enriched")
 
 

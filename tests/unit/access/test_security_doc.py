@@ -1,4 +1,4 @@
-"""docs/security.md, "What each call needs": each request is in a row, which names what the request's class says, and nothing else."""
+"""docs/reference/security.md, "What each call needs": each request has a row, which names what its class says, and nothing else."""
 
 import re
 from pathlib import Path
@@ -15,7 +15,7 @@ from logdb.requests import (  # noqa: F401 -- the same
 from logdb.requests.request import REQUESTS
 from logdb.requests.resources import AS_GOOD, OPERATIONS
 
-PAGE = (Path(__file__).parents[3] / "docs" / "security.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "security.md").read_text(encoding="utf-8")
 TABLE = PAGE.partition("## What each call needs")[2].partition("\n\nA principal")[0]
 ROWS = dict(re.findall(r"^\| (.+?) \| (.+) \|$", TABLE, re.MULTILINE)[1:])
 PHRASE = re.compile(rf"\b({'|'.join({one for some in OPERATIONS.values() for one in some})})\b(?: ({'|'.join(OPERATIONS)})\b)?")

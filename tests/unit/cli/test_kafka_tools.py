@@ -91,7 +91,8 @@ def test_a_link_is_the_tool(logdb_command, tmp_path):
 
 
 def test_the_docs_name_every_tool():
-    lines = (Path(__file__).parents[3] / "docs" / "kafka.md").read_text().split("## Kafka's tools")[1].split("\n## ")[0].splitlines()
+    page = Path(__file__).parents[3] / "docs" / "reference" / "kafka.md"
+    lines = page.read_text().split("## Kafka's tools")[1].split("\n## ")[0].splitlines()
     rows = [line.split("|")[1:3] for line in lines if line.startswith("| `")]
     named = {tool.strip(" `"): (verb.strip(" `").split() or [tool.strip(" `")])[0] for tool, verb in rows}
     assert named == KAFKA_TOOLS
@@ -102,7 +103,7 @@ def test_a_tool_that_is_not_here_says_what_to_do(logdb_command, tool):
     for name in (tool, f"{tool}.sh"):
         told = logdb_command(name, "--bootstrap-server", "h:1", code=2).stderr
         assert f"logdb has no {name}: {NOT_HERE[tool]}" in told
-    docs = (Path(__file__).parents[3] / "docs" / "kafka.md").read_text().split("## Kafka's tools")[1].split("\n## ")[0]
+    docs = (Path(__file__).parents[3] / "docs" / "reference" / "kafka.md").read_text().split("## Kafka's tools")[1].split("\n## ")[0]
     assert f"`{tool}`" in docs
     assert tool not in KAFKA_TOOLS
 

@@ -152,7 +152,7 @@ LOCAL = ["serve", "cluster", "quorum", "brokers", "partitions", "mirror", "dump"
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_what_needs_the_files_does_not_offer_a_server(verb):
-    """docs/http.md has the same list."""
+    """docs/reference/http.md has the same list."""
     shown = "--bootstrap-server" in call(verb, "--help").stdout
     assert shown == (verb not in (*LOCAL, "spark", "completion", "version", "help"))
     if verb in LOCAL:

@@ -1,4 +1,4 @@
-"""docs/http.md has every route with what it needs, and every setting, and names no other; every limit is a setting."""
+"""docs/reference/http.md has every route with what it needs, and every setting, and names no other; every limit is a setting."""
 
 from dataclasses import fields
 

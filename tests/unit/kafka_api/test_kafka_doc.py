@@ -1,4 +1,4 @@
-"""docs/kafka.md: the tables of APIs and of error codes are the code's."""
+"""docs/reference/kafka.md: the tables of APIs and of error codes are the code's."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,7 @@ from logdb_kafka_api.apis import APIS
 from logdb_kafka_api.errors import _NO_COORDINATOR, CODES, Code
 from logdb_kafka_api.handlers import HANDLERS
 
-PAGE = (Path(__file__).parents[3] / "docs" / "kafka.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "kafka.md").read_text(encoding="utf-8")
 
 
 def rows(name: str) -> list[list[str]]:

@@ -1,4 +1,4 @@
-"""What recovery believes, cuts, sets aside and refuses: docs/durability.md, "Recovery of a partition" and "Torn tail or corruption"."""
+"""What recovery believes, cuts, sets aside and refuses: docs/inside/durability.md, "Recovery of a partition", "Torn tail or corruption"."""
 
 import os
 import shutil

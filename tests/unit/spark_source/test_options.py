@@ -220,5 +220,5 @@ def test_what_only_a_broker_needs_is_taken_and_has_no_effect():
 def test_every_option_is_in_the_documentation():
     from pathlib import Path
 
-    text = Path(__file__).parents[3].joinpath("docs/spark.md").read_text()
+    text = Path(__file__).parents[3].joinpath("docs/reference/spark.md").read_text()
     assert [name for name in READING if f"`{name}`" not in text] == []

@@ -285,7 +285,7 @@ NEEDED = (
 
 @pytest.mark.parametrize("left_out", [None, 0, 1, 2, 3, 4])
 def test_what_a_sink_has_to_be_allowed(tmp_path, monkeypatch, left_out):
-    """As docs/spark.md says; reading includes describing."""
+    """As docs/reference/spark.md says; reading includes describing."""
     with logdb.open(tmp_path / "db") as database:
         database.create_topic("t")
     secure(tmp_path / "db", *(acl for number, acl in enumerate(NEEDED) if number != left_out), users={"spark": "secret"})

@@ -1,4 +1,4 @@
-"""The file of a backup: header, frames, trailer.  Format: docs/backup.md.  ``backup_list`` has its list."""
+"""The file of a backup: header, frames, trailer.  Format: docs/inside/backup.md.  ``backup_list`` has its list."""
 
 import hashlib
 import json
@@ -169,7 +169,7 @@ class BackupReader:
         return BackupDamaged(self.path, position, reason)
 
     def outline(self) -> bytes:
-        """The backup without its files, from which an increment can be made.  Format: docs/backup.md, Outline."""
+        """The backup without its files, from which an increment can be made.  Format: docs/inside/backup.md, Outline."""
         stored = int.from_bytes(self._opened.read(_FRAME_HEADER_SIZE, HEADER_SIZE)[8:12], "big")
         info = self._opened.read(_FRAME_HEADER_SIZE + stored, HEADER_SIZE)
         frames = self._opened.read(self._trailer.position - self._trailer.list_position, self._trailer.list_position)

@@ -1,4 +1,4 @@
-"""The list in a backup: the content of the database, and which of its files the backup has.  Format: docs/backup.md.
+"""The list in a backup: the content of the database, and which of its files the backup has.  Format: docs/inside/backup.md.
 
 The JSON may be hostile: ``decode`` checks every value.
 """

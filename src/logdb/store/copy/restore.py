@@ -1,6 +1,6 @@
 """``logdb.restore``: makes a database from a snapshot, or from a backup and its increments.
 
-Order and commit point: docs/backup.md, "Reading it".  ``backup_file`` and ``backup_list`` have the format.
+Order and commit point: docs/inside/backup.md, "Reading it".  ``backup_file`` and ``backup_list`` have the format.
 """
 
 import contextlib

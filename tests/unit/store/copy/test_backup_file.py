@@ -18,7 +18,7 @@ from support.faulty_io import FaultyIO
 INFO = Info("database", "backup", 1_700_000_000_000, 5_000, ("base", "ab" * 32))
 NAME = FileName("topic", 3, 1000, "log")
 CONTENT = {"topics": [], "logs": [1, 2, 3]}
-PAGE = (Path(__file__).parents[4] / "docs" / "backup.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[4] / "docs" / "inside" / "backup.md").read_text(encoding="utf-8")
 
 
 def example(name):
