@@ -1,7 +1,8 @@
 """The document of users, tokens, ACLs and quotas of a database: its content, and its bytes.
 
 One line of compact JSON with its CRC (``store.json_line``; docs/inside/format.md has an example).  While there is a document,
-authentication is on.  A damaged one is an error; it is never taken for an empty one.  The metadata keep it: ``store.protocols.SecurityDocument``.
+authentication is on.  A damaged one is an error; it is never taken for an empty one.
+The metadata keep it: ``store.protocols.SecurityDocument``.
 """
 
 import base64
