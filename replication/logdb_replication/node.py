@@ -50,6 +50,7 @@ from logdb_replication.controller.state import ClusterState
 from logdb_replication.controller.state_copy import StateCopy
 from logdb_replication.controller.supervisor import ControllerProcess
 from logdb_replication.controller.tls import node_tls
+from logdb_replication.lateness import Lateness
 from logdb_replication.local_topics import LocalTopics
 from logdb_replication.metadata import ClusterMetadata
 from logdb_replication.raft.errors import UnknownOutcome
@@ -61,6 +62,7 @@ logger = logging.getLogger(__name__)
 
 _REGISTER_S, _AGAIN_S = 2.0, 0.1
 _SAY_S = 5.0
+_LATE_HALF_LIFE_S = 10.0
 _PROPOSE_S = 5.0
 _THREADS_MAX = 16  # for what the replicas bring about: brokers are suspected, coordinators resign, and are loaded, which waits for replicas
 _HAND_OVER_S = 1.0
@@ -277,6 +279,7 @@ class Node:
     def _beat(self) -> None:
         times, heard_ms = self.config.times, 0
         interval_s = times.heartbeat_ms / 1000
+        late = Lateness(_LATE_HALF_LIFE_S, times.session_ms / 1000)
         while not self._ended.is_set():
             self._beat_is_due.clear()
             sent_ms = self._io.monotonic_ms()
@@ -285,9 +288,7 @@ class Node:
                 if (failure := self._copy.failure) is not None:
                     self._reason = str(failure)
                 elif not self._replicas.disk_hangs:
-                    own = self._registered.broker_epoch, self._metadata.state.index, self._io.clock_ms()
-                    if not self._client.heartbeat(*own, 2 * interval_s).fenced:
-                        self._unfenced.set()
+                    self._be_heard(2 * interval_s, late)
                     heard_ms = sent_ms
             except (StaleBrokerEpoch, UnknownBroker) as error:
                 logger.critical("node %d ends: another process has registered as this node: %s", self.config.node, error)
@@ -300,6 +301,16 @@ class Node:
                 logger.exception("no controller has heard this node")
             self._replicas.is_lapsed = self._io.monotonic_ms() - heard_ms > times.session_ms
             self._beat_is_due.wait(interval_s)
+
+    def _be_heard(self, timeout_s: float, late: Lateness) -> None:
+        """One heartbeat; a controller that answered late before has so much more time."""
+        own = self._registered.broker_epoch, self._metadata.state.index, self._io.clock_ms()
+        began = time.monotonic()
+        try:
+            if not self._client.heartbeat(*own, timeout_s + late.at(began)).fenced:
+                self._unfenced.set()
+        finally:
+            late.note(time.monotonic() - began, began)
 
 
 def _unless_closed(call: Callable[..., object], *arguments: object) -> None:

@@ -53,7 +53,7 @@ def controller(config: ClusterConfig, directory: str) -> Iterator[Quorum]:
         secret=config.secret, cluster=config.cluster, bind=bind_address(own.quorum),
         server_tls=tls.server, client_tls=tls.client, options=quorum_options(config),
     ) as quorum:  # fmt: skip
-        service = Service(quorum, feed, config.times.session_ms, IO())
+        service = Service(quorum, feed, config.times, IO())
         with contextlib.closing(service):
             bind = bind_address(own.controller)
             listener = Listener(bind, config.cluster, config.secret, config.node, service.answer, service.gone, tls=tls.server)

@@ -19,6 +19,7 @@ from typing import Any
 from logdb.errors import LogdbError, StaleBrokerEpoch
 from logdb.io import IO
 from logdb.threads import renewed, started
+from logdb_replication.config import Times
 from logdb_replication.controller import commands
 from logdb_replication.controller.commands import (
     AddPartitions,
@@ -78,9 +79,9 @@ class Service:
     ``_spread_ms``   its thread                        when it looks again
     """
 
-    def __init__(self, quorum: Quorum, feed: Feed, session_ms: int, io: IO) -> None:
+    def __init__(self, quorum: Quorum, feed: Feed, times: Times, io: IO) -> None:
         self._quorum, self._feed, self._io = quorum, feed, io
-        self._sessions = Sessions(session_ms, INTERVAL_MS)
+        self._sessions = Sessions(times.session_ms, INTERVAL_MS, times.heartbeat_ms)
         self._lock, self._fencing = renewed(threading.Lock()), renewed(threading.Lock())
         self._heard = renewed(threading.Condition(self._lock))
         self._placing = renewed(threading.Lock())

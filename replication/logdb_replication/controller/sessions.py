@@ -6,12 +6,17 @@
                               └──────────────────────────┴─► lapsed
 
 Only what a controller hears while it leads counts: when it begins, each broker has a whole session.  A time in which the controller itself
-did not run counts as one interval: it could not hear anyone.
+did not run counts as one interval: it could not hear anyone.  The session of a broker whose heartbeats came late is longer.
 
 Source: Kafka's ``BrokerHeartbeatManager``.
 """
 
 from collections.abc import Iterable
+
+from logdb_replication.lateness import Lateness
+
+LATE_HALF_LIFE_MS = 10_000
+LATE_MAX, LATE_TIMES = 2, 2  # in sessions; how many times a delay lengthens one
 
 
 class Sessions:
@@ -22,16 +27,18 @@ class Sessions:
     ``_passed_ms``   passed               when it was called last, on the clock of the caller
     ``_heard``       heard, passed        by broker: when, in ``_now_ms``
     ``_awaited``     caught_up            by broker that is fenced: the index that it must know before it leads again
+    ``_late``        heard                by broker: how late its heartbeats come
     ``_known``       knows                by broker: the index that it knew last; a broker that begins again may know less
     """
 
-    def __init__(self, session_ms: int, interval_ms: int) -> None:
-        """``interval_ms``: between two calls of ``passed``, if the controller runs well."""
-        self._session_ms, self._interval_ms = session_ms, interval_ms
+    def __init__(self, session_ms: int, interval_ms: int, heartbeat_ms: int) -> None:
+        """``interval_ms``: between two calls of ``passed``, if the controller runs well; ``heartbeat_ms``: of a broker that runs well."""
+        self._session_ms, self._interval_ms, self._heartbeat_ms = session_ms, interval_ms, heartbeat_ms
         self._now_ms = self._passed_ms = 0
         self._heard: dict[int, int] = {}
         self._awaited: dict[int, tuple[int, int]] = {}
         self._known: dict[int, int] = {}
+        self._late: dict[int, Lateness] = {}
 
     def begin(self, clock_ms: int) -> None:
         """This controller begins to lead."""
@@ -48,6 +55,9 @@ class Sessions:
             self._heard.setdefault(node, self._now_ms)
 
     def heard(self, node: int) -> None:
+        if node in self._heard:
+            late = self._late.setdefault(node, Lateness(LATE_HALF_LIFE_MS, LATE_MAX * self._session_ms))
+            late.note(self._now_ms - self._heard[node] - self._heartbeat_ms, self._now_ms)
         self._heard[node] = self._now_ms
 
     def knows(self, node: int, index: int) -> None:
@@ -58,8 +68,13 @@ class Sessions:
         return all(self._known.get(node, 0) >= index for node in nodes)
 
     def is_alive(self, node: int) -> bool:
-        """Whether it was heard within a session."""
-        return node in self._heard and self._now_ms - self._heard[node] < self._session_ms
+        """Whether it was heard within its session."""
+        return node in self._heard and self._now_ms - self._heard[node] < self._session_of(node)
+
+    def _session_of(self, node: int) -> float:
+        """How long a broker may be silent: as late as it was when it was heard last."""
+        late = self._late.get(node)
+        return self._session_ms if late is None else self._session_ms + LATE_TIMES * late.at(self._heard[node])
 
     def lapsed(self) -> list[int]:
         """The brokers that were not."""

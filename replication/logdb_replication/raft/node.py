@@ -29,6 +29,7 @@ from pysyncobj.config import SyncObjConf
 from pysyncobj.version import VERSION
 
 from logdb.errors import CorruptionError, InvalidMessage
+from logdb_replication.lateness import Lateness
 from logdb_replication.raft import snapshots
 from logdb_replication.raft.errors import (
     CannotApply,
@@ -57,12 +58,15 @@ FOLLOWER, CANDIDATE, LEADER = 0, 1, 2  # as in pysyncobj
 STATES = ("follower", "candidate", "leader")
 BATCH_SIZE_BYTES = 1 << 20
 CHUNK_SIZE_BYTES = 256 << 10
+LATE_HALF_LIFE_S = 10.0
+LATE_MAX, LATE_TIMES = 3.0, 2.0  # in election timeouts; how many times a delay lengthens them
+BACK_OFF_MAX = 3  # doublings
 START_TIMEOUTS = 2.0  # election timeouts that a voter that has started waits for others that do not answer
 
 FIELDS = (
     "raftState", "raftCurrentTerm", "votedForNodeId", "raftLeader", "raftElectionDeadline", "raftLog", "raftCommitIndex", "raftLastApplied",
     "raftNextIndex", "raftMatchIndex", "lastResponseTime", "otherNodes", "connectedNodes", "selfNode", "transport", "noopIDx",
-    "newAppendEntriesTime",
+    "newAppendEntriesTime", "conf",
 )  # fmt: skip
 """Private fields of SyncObj that this module reads or sets."""
 METHODS = (
@@ -140,6 +144,8 @@ class Node(syncobj.SyncObj):  # type: ignore[misc]  # pysyncobj ships no types
     ``_takes_part``  ``_look_whether_known``        never False again
     ``_voters``      ``_adopt_voters``              the last change in the log, committed or not
     ``_waiting``     ``_enter``, apply              commands by index, with the term of their entry
+    ``_late``        ``_onTick``, messages          a measure: timeouts grow with it
+    ``_lost``        ``setState``, ``_hear``        elections in a row without a leader
     """
 
     _state: Any = _private("raftState")
@@ -158,6 +164,7 @@ class Node(syncobj.SyncObj):  # type: ignore[misc]  # pysyncobj ships no types
     _self: Any = _private("selfNode")
     _transport: Any = _private("transport")
     _noop: Any = _private("noopIDx")
+    _conf: Any = _private("conf")
 
     def __init__(
         self, files: VoterFiles, voter: Voter, transport: Any, machine: StateMachine, options: QuorumOptions, chance: random.Random
@@ -173,6 +180,8 @@ class Node(syncobj.SyncObj):  # type: ignore[misc]  # pysyncobj ships no types
         self._votes: set[Peer] = set()
         self._pre_votes: set[Peer] = set()
         self._heard_at = -math.inf
+        self._late, self._lost = Lateness(LATE_HALF_LIFE_S, LATE_MAX * self._timeout_s), 0
+        self._due_at = math.inf
         self._acks: dict[Peer, tuple[int, int]] = {}
         self._round, self._rounds = 0, dict[Peer, int]()
         self._told = 0
@@ -228,6 +237,8 @@ class Node(syncobj.SyncObj):  # type: ignore[misc]  # pysyncobj ships no types
 
     def _onTick(self, timeToWait: float = 0.0) -> None:
         self._again = False
+        self._late.note(now() - self._due_at, now())
+        self._conf.leaderFallbackTimeout = self._patience_s
         if self._state != LEADER and now() > self._deadline:
             self._ask_for_pre_votes()
         super()._onTick(timeToWait)
@@ -240,10 +251,19 @@ class Node(syncobj.SyncObj):  # type: ignore[misc]  # pysyncobj ships no types
             self._answer_append(peer, following, round_, success=True)
         if self._state == LEADER and self._told < self._commit:  # followers apply it now, not at the next heartbeat
             self._SyncObj__sendAppendEntries()
-        self._transport.wait(max(0.0, self.due() - now()))
+        began, due = now(), self.due()
+        self._due_at = max(began, due)
+        self._transport.wait(max(0.0, due - began))
+
+    @property
+    def _patience_s(self) -> float:
+        """The election timeout of a machine that runs as late as this one did, or as the leader's messages came."""
+        return self._timeout_s + LATE_TIMES * self._late.at(now())
 
     def _SyncObj__generateRaftTimeout(self) -> float:
-        return self._timeout_s * (1 + self._chance.random())
+        """Candidates that have lost choose from a longer time, so that one of them is alone at last."""
+        spread: int = 1 << min(self._lost, BACK_OFF_MAX)
+        return self._patience_s * (1 + self._chance.random() * spread)
 
     # ------------------------------------------------------------ elections
 
@@ -315,11 +335,13 @@ class Node(syncobj.SyncObj):  # type: ignore[misc]  # pysyncobj ships no types
         self._files.starts.keep()
         if self._state == FOLLOWER and peer == self._leader and self._is_voter:
             self._heard_at = -math.inf
-            self._deadline = min(self._deadline, now() + self._timeout_s / 3 * self._chance.random())
+            self._deadline = min(self._deadline, now() + self._patience_s / 3 * self._chance.random())
 
     def _hear(self, peer: Peer) -> None:
         """A message of this term's leader."""
-        self._heard_at = now()
+        if peer == self._leader:
+            self._late.note(now() - self._heard_at - self._options.heartbeat_ms / 1000, now())
+        self._heard_at, self._lost = now(), 0
         if self._is_voter:
             self._deadline = self._heard_at + self._SyncObj__generateRaftTimeout()
         self._pre_votes.clear()
@@ -339,6 +361,8 @@ class Node(syncobj.SyncObj):  # type: ignore[misc]  # pysyncobj ships no types
             for reading in self._readings:
                 self._inbox.settle(reading, NotQuorumLeader(None))
             self._readings.clear()
+        if state != FOLLOWER:
+            self._lost = self._lost + 1 if state == CANDIDATE else 0
         super()._SyncObj__setState(state)
 
     def _SyncObj__onBecomeLeader(self) -> None:
@@ -513,6 +537,9 @@ class Node(syncobj.SyncObj):  # type: ignore[misc]  # pysyncobj ships no types
             self._replicate(peer)
 
     def _note_answer(self, peer: Peer, message: Message) -> None:
+        late_s = now() - self._answered[peer] - self._options.heartbeat_ms / 1000
+        if late_s < self._timeout_s:  # one that was away is not late
+            self._late.note(late_s, now())
         self._answered[peer] = now()
         self._rounds[peer] = max(self._rounds.get(peer, 0), message["round"])
         self._answer_readings()
@@ -747,6 +774,8 @@ class Node(syncobj.SyncObj):  # type: ignore[misc]  # pysyncobj ships no types
             "failure": None if self.failure is None else self.failure.reason,
             "start": self._files.starts.own.number,
             "term": self._term,
+            "late_ms": round(self._late.at(heard) * 1000),
+            "starved": self._late.at(heard) > self._timeout_s / 3,
             "leader": None if leader is None else leader.voter.number,
             "committed": self._commit,
             "applied": self._applied,

@@ -487,3 +487,35 @@ def test_a_leader_whose_clock_is_slow_serves_no_stale_read():
         reading = simulation.barrier(leader)
         simulation.run(1)
         assert not reading.future.done()
+
+
+# ---------------------------------------------------------------- a starved machine
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_voters_on_a_starved_machine_settle(seed):
+    """Each runs for some 20 ms, then waits for a processor for up to 500: longer than an election timeout."""
+    simulation = Simulation(seed)
+    rng, acknowledged = simulation.rng, []
+
+    def starve(slot):
+        if slot.node is not None:
+            slot.paused_until = simulation.now + rng.uniform(0.1, 0.5)
+            simulation.plan(slot)
+        simulation.after(slot.paused_until - simulation.now + rng.uniform(0.005, 0.03), lambda: starve(slot))
+
+    def propose(number=0):
+        if (leader := simulation.leader()) is not None:
+            acknowledged.append(simulation.propose(leader, b"%d" % number).future)
+        simulation.after(1.0, lambda: propose(number + 1))
+
+    with simulation.running():
+        for slot in simulation.slots:
+            starve(slot)
+        propose()
+        simulation.run(30)
+        term = max(slot.node._term for slot in simulation.slots)
+        simulation.run(270)
+        assert max(slot.node._term for slot in simulation.slots) - term <= 2
+        assert sum(future.done() and future.exception() is None for future in acknowledged) >= 250
+        assert any(slot.node.describe()["starved"] for slot in simulation.slots)

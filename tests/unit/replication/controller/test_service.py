@@ -8,6 +8,7 @@ import pytest
 
 from logdb.errors import StaleBrokerEpoch
 from logdb.io import IO
+from logdb_replication.config import Times
 from logdb_replication.controller import commands
 from logdb_replication.controller import service as services
 from logdb_replication.controller.commands import CreateTopic, FenceBroker, RegisterBroker, ResignLeader
@@ -62,7 +63,7 @@ class Controller:
         self.feed, self.clock = Feed(CLUSTER), Clock()
         self.quorum = PlayedQuorum(self.feed)
         self.quorum.is_leader = leading
-        self.service = Service(self.quorum, self.feed, 100, self.clock)
+        self.service = Service(self.quorum, self.feed, Times(100, 100, 300), self.clock)
         if leading:
             until(lambda: self.service._leading)
 
