@@ -316,14 +316,22 @@ class File:
         Raises:
             SyncFailed: after it, every store on the device is read-only.
         """
-        with self._syncing:
-            if self._sync_failed:
-                raise condemn(self.io, self.path, "an earlier sync of it failed")
-            try:
-                _timed(self.io, self.path, self.io.fdatasync, self._fd)
-            except OSError as error:
-                self._sync_failed = True
-                raise condemn(self.io, self.path, error) from error
+        try:
+            with self._syncing:
+                had_failed = self._sync_failed
+                if not had_failed:
+                    self._sync_once()
+        except OSError as error:
+            raise condemn(self.io, self.path, error) from error  # outside of the lock: who learns of it may open files
+        if had_failed:
+            raise condemn(self.io, self.path, "an earlier sync of it failed")
+
+    def _sync_once(self) -> None:
+        try:
+            _timed(self.io, self.path, self.io.fdatasync, self._fd)
+        except OSError:
+            self._sync_failed = True
+            raise
 
     def forked(self) -> None:
         """In a forked child: a thread of the parent may have been in a sync."""

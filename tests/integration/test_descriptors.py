@@ -46,7 +46,8 @@ class GreedyIO(IO):
             yield
             return
         self._busy = True
-        FileHolder(IO(), self._other, writable=False).open()  # one more than the cache holds: all others give way
+        if what != "fdatasync":  # a file that gives way waits for a sync of it that is under way
+            FileHolder(IO(), self._other, writable=False).open()  # one more than the cache holds: all others give way
         self._busy = False
         self.used.add(what)
         if fd not in self._open:
