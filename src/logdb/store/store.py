@@ -35,6 +35,7 @@ from logdb.errors import (
 from logdb.handles import Handle
 from logdb.io import IO
 from logdb.log.log import Log
+from logdb.log.preallocation import Budget
 from logdb.log.readable import ReadableLog
 from logdb.meta import Catalogue, TopicEntry
 from logdb.model import (
@@ -563,6 +564,10 @@ class Store(Handle):
     @property
     def reserve(self) -> Reserve:
         return self.writer.reserve
+
+    @property
+    def preallocation(self) -> Budget:
+        return self.writer.preallocation
 
     def refusal(self, log: ReadableLog) -> LogdbError:
         return self._state.refusal(log)
