@@ -15,7 +15,6 @@ import pytest
 import logdb
 from logdb.errors import LogdbError, SyncFailed
 from logdb.io import IO
-from logdb.log import preallocation
 from support.power_cut import die, quiet
 
 CONFIG = {"segment.bytes": 2_000, "index.interval.bytes": 300, "cleanup.policy": "compact", "delete.retention.ms": 0}
@@ -240,8 +239,7 @@ def made(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_each_failure_has_a_name_and_loses_nothing(tmp_path, made, name, monkeypatch):
-    monkeypatch.setattr(preallocation, "STEP_SIZE_BYTES_MIN", 1)  # the calls write little
+def test_each_failure_has_a_name_and_loses_nothing(tmp_path, made, name):
     whole = Run(made, str(tmp_path / "whole"), name, FailingIO())
     assert whole.error is None
     assert whole.io.calls
