@@ -429,6 +429,15 @@ def names_in(io: IO, directory: str) -> list[str]:
         return io.listdir(directory)
 
 
+def disk_bytes(io: IO, directory: str) -> int:
+    """How much of the disk the files in a directory take; 0 without it.  Raises ReadFailed."""
+    try:
+        with looking(directory):
+            return io.disk_bytes(directory)
+    except (FileNotFoundError, NotADirectoryError):
+        return 0
+
+
 def remove(io: IO, path: str) -> None:
     """Unlink a file; raises WriteFailed."""
     with changing(path):

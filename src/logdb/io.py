@@ -146,6 +146,15 @@ class IO:
             return 1 << 63
         return status.f_bavail * status.f_frsize
 
+    def disk_bytes(self, path: str) -> int:
+        """How much of the disk the files in a directory take, which is more than their sizes where space is reserved, or less."""
+        with os.scandir(path) as found:
+            total = 0
+            for entry in found:
+                with contextlib.suppress(FileNotFoundError):  # it was removed meanwhile
+                    total += entry.stat(follow_symlinks=False).st_blocks * 512  # a block of POSIX, whatever the file system has
+        return total
+
     def fdatasync(self, fd: int) -> None:
         """Return when the file's data, and the metadata to read it back, are on the disk."""
         if _F_FULLFSYNC is not None:  # pragma: no cover

@@ -504,6 +504,9 @@ class PartitionInfo(NamedTuple):
     """One partition, as in ``describe_topic`` and ``logdb topics --describe``; it is compacted below ``clean_offset``.
 
     ``leader``, ``replicas``, ``in_sync``: nodes by their ids; a directory that is no cluster's is node 0; no leader: None.
+
+    ``size_bytes``: of the record batches.  ``disk_bytes``: what the disk holds of the partition, with indexes and reserved space; None:
+    the server is of an earlier version.
     """
 
     partition: int
@@ -517,6 +520,7 @@ class PartitionInfo(NamedTuple):
     leader: int | None = 0
     replicas: tuple[int, ...] = (0,)
     in_sync: tuple[int, ...] = (0,)
+    disk_bytes: int | None = None
 
 
 class TopicInfo(NamedTuple):

@@ -10,6 +10,7 @@ from functools import partial
 import pytest
 
 import logdb
+from logdb.log import preallocation
 from support.power_cut import PowerCutIO, deaths, quiet, tell
 
 SCALE = int(os.environ.get("LOGDB_TEST_SCALE", "1"))
@@ -83,7 +84,8 @@ def check(path: str, story: Story, least: int, where: str) -> None:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_killed_at_every_call(tmp_path, level, record_property):
+def test_killed_at_every_call(tmp_path, level, record_property, monkeypatch):
+    monkeypatch.setattr(preallocation, "STEP_SIZE_BYTES_MIN", 1)  # the story is short
     begun = partial(Story, level=level)
     whole = tell(str(tmp_path / "whole"), begun, None)
     count = len(whole.io.calls)

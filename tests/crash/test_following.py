@@ -11,6 +11,7 @@ from functools import partial
 import pytest
 
 import logdb
+from logdb.log import preallocation
 from support.followers import align, catch_up, check_equal, open_replica
 from support.power_cut import PowerCutIO, deaths, quiet, tell
 from support.produced import Bare, Sender
@@ -159,7 +160,8 @@ def check(path: str, story: Story, least: int, where: str) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(900 * SCALE)
 @pytest.mark.parametrize("level", LEVELS)
-def test_killed_at_every_call(tmp_path, level, record_property):
+def test_killed_at_every_call(tmp_path, level, record_property, monkeypatch):
+    monkeypatch.setattr(preallocation, "STEP_SIZE_BYTES_MIN", 1)  # the story is short
     leaders = Leaders(str(tmp_path / "leaders"))
     begun = partial(Story, level=level, leaders=leaders)
     whole = tell(str(tmp_path / "whole"), begun, None)

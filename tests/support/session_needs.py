@@ -3,7 +3,7 @@
 from logdb.model import OffsetAndMetadata, ProducerIdAndEpoch, TopicPartition
 from logdb.requests.acls import AclFilter
 from logdb.requests.records import AbortedTransactions, EpochAt, OffsetForTimestamp, OpenTransactions, Producers, ReadBatches
-from logdb.requests.topics import AlterConfigs, CheckPartitions, ElectLeaders, PartitionSizes, Reassign, Reassignments
+from logdb.requests.topics import AlterConfigs, CheckPartitions, DescribeAtRest, ElectLeaders, PartitionSizes, Reassign, Reassignments
 from support.produced import batch
 
 ORDERS = TopicPartition("orders", 0)
@@ -29,6 +29,7 @@ CALLS = {
     "compact": (lambda s: s.compact("orders"), ["Alter Topic orders"]),
     "flush": (lambda s: s.flush(), ["IdempotentWrite Cluster kafka-cluster"], ["Write Topic other"]),
     "describe_topic": (lambda s: s.describe_topic("orders"), ["Describe Topic orders"]),
+    "describe_at_rest": (lambda s: s.submit(DescribeAtRest("orders")), ["Describe Topic orders"]),
     "describe_configs": (lambda s: s.describe_configs("orders"), ["DescribeConfigs Topic orders"]),
     "describe_configs, of the node": (lambda s: s.describe_configs(None), ["DescribeConfigs Cluster kafka-cluster"]),
     "alter_configs, of the node": (lambda s: s.submit(AlterConfigs(None, {})), ["AlterConfigs Cluster kafka-cluster"]),

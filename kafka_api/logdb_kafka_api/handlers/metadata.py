@@ -7,6 +7,7 @@ from logdb.errors import LogdbError, NotAuthorized
 from logdb.model import INTERNAL_TOPICS, TopicInfo, check_topic_name
 from logdb.requests.groups import DescribeGroup
 from logdb.requests.request import Request
+from logdb.requests.topics import DescribeAtRest
 from logdb.requests.transactions import DescribeTransaction
 from logdb_kafka_api.apis import API_VERSIONS, APIS
 from logdb_kafka_api.call import Call, Values, each_once
@@ -87,7 +88,7 @@ def _named(call: Call, wanted: Sequence[Values]) -> list[Values]:
             continue
         try:
             check_topic_name(name)  # for an unknown topic a client waits, for an invalid one it does not
-            found.append(_topic(call, call.session.describe_topic(name)))
+            found.append(_topic(call, call.session.submit(DescribeAtRest(name))))
         except LogdbError as error:
             found.append(_unknown(name, code_of(error)))
     return found

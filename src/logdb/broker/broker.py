@@ -437,7 +437,14 @@ class Broker(Handle):
         return self._metadata.topic_names()
 
     def describe_topic(self, name: str) -> TopicInfo:
-        info = self._store.describe_topic(name)
+        return self._placed(self._store.describe_topic(name))
+
+    def describe_at_rest(self, name: str) -> TopicInfo:
+        """As ``describe_topic``, without ``disk_bytes``; once no recovery is due, no log is opened."""
+        return self._placed(self._store.describe_at_rest(name))
+
+    def _placed(self, info: TopicInfo) -> TopicInfo:
+        """A topic with the leaders and replicas of its partitions."""
         if not self.is_replicated:
             return info
         partitions = [
@@ -492,12 +499,13 @@ class Broker(Handle):
         return self._store.describe_topic(name).config
 
     def partition_sizes(self, topics: tuple[str, ...] | None = None) -> dict[TopicPartition, int]:
-        """The bytes of each partition of some topics, or of all, that this node has a replica of."""
+        """How much of the disk each partition of some topics, or of all, takes that this node has a replica of."""
         sizes: dict[TopicPartition, int] = {}
         for name in self.topic_names() if topics is None else topics:
             with contextlib.suppress(UnknownTopic):  # it was deleted meanwhile
                 partitions = self.describe_topic(name).partitions
-                sizes |= {TopicPartition(name, one.partition): one.size_bytes for one in partitions if self.node_id in one.replicas}
+                here = (one for one in partitions if self.node_id in one.replicas)
+                sizes |= {TopicPartition(name, one.partition): one.disk_bytes or 0 for one in here}
         return sizes
 
     def reassign(

@@ -125,7 +125,7 @@ def gauges(broker: "Broker") -> Gauges:
     replicas: dict[str, tuple[PartitionInfo, ...]] = {}
     for name in broker.topic_names():
         with contextlib.suppress(UnknownTopic, UnknownPartition):
-            info = broker.describe_topic(name)
+            info = broker.describe_at_rest(name)
             topics[name] = tuple(broker.placement(info))
             replicas[name] = tuple(one for one in info.partitions if broker.node_id in one.replicas)
     ends = {TopicPartition(name, one.partition): one.end_offset for name, partitions in replicas.items() for one in partitions}

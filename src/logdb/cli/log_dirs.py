@@ -8,6 +8,7 @@ import click
 from logdb.cli.output import counted, emit, json_text, line, say, size_text, table
 from logdb.cli.params import TOPIC
 from logdb.cli.session import Session, common, pass_session
+from logdb.cli.topics import on_disk
 from logdb.model import TopicInfo
 
 _QUERYING = "Querying brokers for log directories information\nReceived log directory information from brokers"
@@ -18,7 +19,7 @@ def document(place: str, topics: Sequence[TopicInfo], brokers: Sequence[int]) ->
 
     def log_dir(broker: int) -> dict[str, object]:
         partitions = [
-            {"partition": f"{topic.name}-{p.partition}", "size": p.size_bytes, "offsetLag": 0, "isFuture": False}
+            {"partition": f"{topic.name}-{p.partition}", "size": on_disk(p), "offsetLag": 0, "isFuture": False}
             for topic in topics
             for p in topic.partitions
             if p.leader == broker
@@ -54,10 +55,10 @@ def log_dirs(session: Session, names: Sequence[str], describe: bool, topic_list:
         line(*answered.splitlines(), json_text(document(place, found, brokers), compact=True))
         return
     rows = [
-        (f"{topic.name}-{p.partition}", size_text(p.size_bytes), p.segment_count, p.start_offset, p.end_offset)
+        (f"{topic.name}-{p.partition}", size_text(on_disk(p)), p.segment_count, p.start_offset, p.end_offset)
         for topic in found
         for p in topic.partitions
     ]
     table(("PARTITION", "SIZE", "SEGMENTS", "START", "END"), rows)
-    total = sum(p.size_bytes for topic in found for p in topic.partitions)
+    total = sum(on_disk(p) for topic in found for p in topic.partitions)
     say(f"{counted(len(rows), 'partition')}, {size_text(total)} in {place}")

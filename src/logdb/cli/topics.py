@@ -49,6 +49,7 @@ def described(topic: TopicInfo) -> dict[str, object]:
                 "start_offset": p.start_offset,
                 "end_offset": p.end_offset,
                 "size_bytes": p.size_bytes,
+                "disk_bytes": p.disk_bytes,
                 "segment_count": p.segment_count,
                 "leader_epoch": p.leader_epoch,
                 "leader": p.leader,
@@ -71,6 +72,11 @@ class ReplicaAssignment(Kind):
             return [[int(node) for node in nodes.split(":")] for nodes in str(value).split(",")]
         except ValueError:
             self.fail(f"{value!r}: wanted are the nodes of each partition, like 1:2,2:3", param, ctx)
+
+
+def on_disk(partition: PartitionInfo) -> int:
+    """What the disk holds of a partition; a server of an earlier version says only what its batches take."""
+    return partition.size_bytes if partition.disk_bytes is None else partition.disk_bytes
 
 
 def config_text(config: Mapping[str, object], separator: str = " ") -> str:
@@ -419,9 +425,10 @@ def describe(session: Session, names: Sequence[str]) -> None:
         heading(topic.name, f"  id {topic.topic_id}")
         if topic.config:
             line(f"  {config_text(topic.config)}")
-        columns = ["PARTITION", "START", "END", "SIZE", "SEGMENTS", "EPOCH"]
+        columns = ["PARTITION", "START", "END", "SIZE", "ON DISK", "SEGMENTS", "EPOCH"]
         rows: list[list[object]] = [
-            [p.partition, p.start_offset, p.end_offset, size_text(p.size_bytes), p.segment_count, p.leader_epoch] for p in topic.partitions
+            [p.partition, p.start_offset, p.end_offset, size_text(p.size_bytes), size_text(on_disk(p)), p.segment_count, p.leader_epoch]
+            for p in topic.partitions
         ]
         if any(p.replicas != (0,) for p in topic.partitions):
             columns += ["LEADER", "REPLICAS", "IN SYNC"]

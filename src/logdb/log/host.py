@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from logdb.errors import LogdbError
+from logdb.log.preallocation import Budget
 from logdb.log.producers import ProducerStates
 from logdb.log.view import LogView
 from logdb.meta import LogEntry, SegmentEntry
@@ -28,6 +29,9 @@ class Host(Protocol):
 
     @property
     def reserve(self) -> Reserve: ...
+
+    @property
+    def preallocation(self) -> Budget: ...
 
     def wake_writer(self, log: "Log") -> None:
         """Records wait to be written."""

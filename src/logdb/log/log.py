@@ -639,11 +639,19 @@ class Log(AppendableLog):
         with self.syncs.lock:
             high_watermark.note(self)
 
+    def idle_due_ms(self) -> int | None:
+        """When to look whether reserved disk space is still needed, on the monotonic clock; None: there is none."""
+        return self.writer.idle_due_ms
+
+    def free_idle_space(self) -> None:
+        """Free the reserved disk space if the log is not written to any more."""
+        self.writer.free_idle_space()
+
     def due_ms(self) -> int | None:
-        """When the next sync, seal, checkpoint or note is due, on the monotonic clock; None: no work waits."""
+        """When the next sync, seal, checkpoint, note or look at reserved space is due, on the monotonic clock; None: no work waits."""
         if self._closed:  # also where its topic was deleted during the flusher's round
             return None
-        dues = (self.sync_due_ms(), self.checkpoint_due_ms(), self.high_watermark_due_ms())
+        dues = (self.sync_due_ms(), self.checkpoint_due_ms(), self.high_watermark_due_ms(), self.idle_due_ms())
         return min((due for due in dues if due is not None), default=None)
 
     def remove_old_snapshots(self) -> None:
@@ -732,6 +740,7 @@ class Log(AppendableLog):
         for segment in self.view.segments:
             segment.retire()
         self.writer.point.retire()
+        self.writer.forget_space()
         self.wake()
         return lost
 

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from logdb.codec import convert, last_offset, split
 from logdb.disk import write_error
+from logdb.errors import DiskFull, LogdbError
 from logdb.io import IO
 from logdb.log import epochs as epochs_file
 from logdb.log import producer_snapshot
 from logdb.log.epochs import LeaderEpochs
 from logdb.log.host import Host
+from logdb.log.preallocation import Pace
 from logdb.log.producers import ProducerStates
 from logdb.log.recovery_point import Point, RecoveryPointFile
 from logdb.log.retention import born_ms
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 NOTE_SIZE_BYTES = 8 << 20  # written, and so to be checked after a crash of the process, at most
+_FREE_WAIT_S = 1  # for the write of another log, whose reserved space a full disk needs
 
 
 class SegmentWriter:
@@ -51,6 +54,7 @@ class SegmentWriter:
     |                       |                                    | ``lock``                 |                                            |
     | ``_tried``            | a write; a truncation              | the builder's write lock | until its buffer is written                |
     | ``_noted_position``   | a write, a roll; a truncation      | ``lock``                 | under it                                   |
+    | ``_pace``             | a write, a roll; a truncation      | ``lock``                 | its ``due_ms`` is a hint for the flusher   |
     """
 
     def __init__(
@@ -65,7 +69,7 @@ class SegmentWriter:
         transactions: Transactions | None,
     ) -> None:
         self._log, self._io, self._host, self._directory = log, io, host, log.directory
-        self._reserve = host.reserve
+        self._reserve, self._budget = host.reserve, host.preallocation
         self.config, self.codec, self.following = config, 0, False
         self.lock = threading.Lock()
         self._begin(log.view, point, unsealed, transactions)
@@ -74,6 +78,7 @@ class SegmentWriter:
         self.point, self.transactions, self.sealing = point, transactions, list(unsealed)
         self.epochs_unsynced = False
         self._noted_position = view.written_position
+        self._pace = Pace(view.written_position, self._io.monotonic_ms())
         # Of the buffer that is written: base offset, codec, max.message.bytes, and room in the segment.
         self._tried = (-1, 0, 0, 0)
 
@@ -86,6 +91,7 @@ class SegmentWriter:
         if self.transactions is not None:
             self.transactions.superseded = True
         self.point.retire()
+        self._budget.release(self)
         self._begin(view, point, unsealed, transactions)
 
     # ------------------------------------------------------------ writing
@@ -96,8 +102,14 @@ class SegmentWriter:
             raise self._host.refusal(self._log)
         if self._reserve.spender:
             self._reserve.check(self._directory, len(batches))
-        with self.lock:
-            self._write(batches, base_offset, next_offset, now_ms)
+        try:
+            with self.lock:
+                self._write(batches, base_offset, next_offset, now_ms)
+        except DiskFull:
+            if not self._budget.free_all():
+                raise
+            with self.lock:
+                self._write(batches, base_offset, next_offset, now_ms)
         if self._log._watchers:
             self._log.wake()
 
@@ -123,7 +135,9 @@ class SegmentWriter:
                 if segment is None or self._must_roll(segment, len(part), part_next, now_ms):
                     segment = self.roll(now_ms)
                 segment.append_ms = now_ms  # first: retention may look at any moment, and must not find new records in an old segment
-                segment.append(part, part_next, preallocate=self.config.durability == "fsync")
+                if self.config.durability == "fsync" and segment.size_bytes + len(part) > segment.room_bytes:
+                    self._reserve_space(segment, len(part))
+                segment.append(part, part_next)
             except OSError as error:
                 raise write_error(segment.path if segment else self._directory, len(part), error) from error
             if not self._log.syncs.unsynced_since_ms:
@@ -140,6 +154,60 @@ class SegmentWriter:
                 segment.note_indexes()
                 self.point.note(written=Point(segment.base_offset, part_next, segment.size_bytes))
                 self._host.wake_syncer(self._log)  # it sleeps until a time; much data is due at once
+
+    def _reserve_space(self, segment: Segment, size_bytes: int) -> None:
+        """Before a write of so many bytes that extends the file: reserve space for later ones, too, if there were many of late."""
+        end = segment.size_bytes + size_bytes
+        wanted = self._pace.lately(end, self._io)
+        if not wanted:
+            if self._pace.due_ms is not None:  # the last step is used up
+                self._budget.release(self)
+                self._pace.due_ms = None
+            return
+        now_ms, granted = self._io.monotonic_ms(), self._budget.grant(self, wanted, self._directory)
+        if granted and segment.reserve(end + granted):
+            self._pace.reserved(self._log.view.written_offset, now_ms)
+        else:
+            self._budget.release(self)
+            self._pace.restart(end, now_ms)
+
+    @property
+    def idle_due_ms(self) -> int | None:
+        """When to look whether reserved space is still needed, on the monotonic clock; None: there is none."""
+        return self._pace.due_ms
+
+    def free_idle_space(self) -> None:
+        """Free the reserved space of a log that is not written to any more."""
+        with self.lock:
+            if self._pace.is_idle(self._log.view.written_offset, self._io.monotonic_ms()):
+                self._free_space()
+
+    def free_space(self) -> bool:
+        """Free the reserved space: a disk is full; the caller holds no ``lock``.  False: there was none, or it could not be freed."""
+        if not self.lock.acquire(timeout=_FREE_WAIT_S):
+            return False
+        try:
+            return self._free_space()
+        finally:
+            self.lock.release()
+
+    def _free_space(self) -> bool:
+        """Under ``lock``."""
+        self._pace.due_ms = None
+        segment = self._log.view.active
+        if not self._budget.release(self) or segment is None or segment.scanner is None:
+            return False
+        try:
+            self.make_whole(segment)
+            segment.trim()
+        except LogdbError as error:  # the next roll, or the close, tries again
+            logger.debug("freeing the reserved space of %s: %s", segment.path, error)
+            return False
+        return True
+
+    def forget_space(self) -> None:
+        """The log is closed, or deleted."""
+        self._budget.release(self)
 
     def _publish_written(self, written_offset: int, written_position: int, unstable_offset: int) -> None:
         """As ``publish``, which takes three times as long."""
@@ -230,6 +298,8 @@ class SegmentWriter:
             self.publish(epochs=epochs)
         if view.segments:
             view.segments[-1].trim()
+            self._budget.release(self)
+            self._pace.rolled(view.written_position)
         segment = Segment(self._io, self._directory, base_offset, writable=True, index_interval_bytes=self.config.index_interval_bytes)
         segment.create(now_ms)
         older = view.segments

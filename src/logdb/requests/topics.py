@@ -33,6 +33,14 @@ class DescribeTopic(Request[TopicInfo], frozen=True):
     name: str
 
 
+class DescribeAtRest(Request[TopicInfo], frozen=True):
+    """As ``DescribeTopic``, at the cost of a look into the catalogue; see ``store.protocols.Storage.describe_at_rest``."""
+
+    local = True
+    needs = (named("Describe", "Topic", "name"),)
+    name: str
+
+
 class DescribeConfigs(Request[Mapping[str, ConfigValue]], frozen=True):
     """The configs of a topic that were set; ``name`` None: those of the node."""
 
@@ -47,7 +55,7 @@ class PartitionCount(Request[int], frozen=True):
 
 
 class PartitionSizes(Request[dict[TopicPartition, int]], frozen=True):
-    """The bytes of each partition, of internal topics, too; ``topics`` None: of all."""
+    """How much of the disk each partition takes, of internal topics, too; ``topics`` None: of all."""
 
     local = True
     needs = (cluster("Describe"),)

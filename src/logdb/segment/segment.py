@@ -12,6 +12,7 @@ An active segment grows, and keeps its indexes in memory; a sealed one never cha
 indexes are hints: each entry is checked against the batch it points to.  Format: docs/inside/format.md.
 """
 
+import contextlib
 import logging
 import os
 import struct
@@ -36,7 +37,6 @@ INDEX_SUFFIXES = ("index", "timeindex", "txnindex")  # of the files beside a .lo
 INDEX_ENTRY_SIZE = 8
 _TWO_ENTRIES = struct.Struct(">iiii")  # each: last offset of a batch, less the segment's base offset; its position
 TIME_INDEX_ENTRY_SIZE = 12
-PREALLOCATION_SIZE_BYTES = 8 << 20
 CLEANED = ".cleaned"  # suffix of files that compaction has written, until they replace the old ones
 
 
@@ -114,7 +114,7 @@ class Segment(FileHolder):
         self.suffix = suffix
         self.base_offset = self.next_offset = base_offset
         self.size_bytes = 0
-        self.room_bytes = 0  # size of the file, with preallocated zeroes
+        self.room_bytes = 0  # up to here disk space is reserved; less than ``size_bytes``: none is
         self.max_timestamp = self._untaken_timestamp = -1
         self.append_ms = self.created_ms = 0
         self.latest: tuple[int, int, tuple[int, int] | None] = (-1, -1, None)  # what ``log.reading.latest`` found, in which offsets
@@ -144,7 +144,7 @@ class Segment(FileHolder):
         self.created_ms = self.append_ms = now_ms
         self.scanner = self._new_scanner(check_crc=False)
 
-    def append(self, batches: memoryview, next_offset: int, *, preallocate: bool = False) -> None:
+    def append(self, batches: memoryview, next_offset: int) -> None:
         """Write checked batches at the end.
 
         Raises DiskFull or WriteFailed with nothing changed but bytes past ``size_bytes``; the
@@ -156,8 +156,6 @@ class Segment(FileHolder):
         file = self.file or self.open()
         file.used = True
         end = self.size_bytes + size_bytes
-        if preallocate and end > self.room_bytes:
-            self._preallocate(file, end)
         self.write_count += 1
         file.write(batches, end - size_bytes)
         self.write_count += 1  # a sync that began meanwhile may have come too early
@@ -177,16 +175,26 @@ class Segment(FileHolder):
         self.resume(position, next_offset)
         self.whole = True
 
-    def _preallocate(self, file: File, end: int) -> None:
-        """Preallocate: a sync is a third cheaper if it does not grow the file."""
-        self.room_bytes = min(end + PREALLOCATION_SIZE_BYTES, SEGMENT_SIZE_BYTES_MAX)
+    def reserve(self, position: int) -> bool:
+        """Reserve disk space behind the last batch, up to a position, so that a sync need not extend the file.
+
+        False: the disk has not so much, or the file system cannot.  The file is as before: a full disk may have given a part.
+        """
+        position = min(position, SEGMENT_SIZE_BYTES_MAX)
+        file = self.file or self.open()
         try:
-            file.allocate(self.size_bytes, self.room_bytes - self.size_bytes)
-        except (DiskFull, WriteFailed) as error:  # no room for more than the write needs: the write itself will report it
+            file.allocate(self.size_bytes, position - self.size_bytes)
+        except (DiskFull, WriteFailed) as error:
             logger.debug("preallocating %s: %s", self.path, error)
+        else:
+            self.room_bytes = position
+            return True
+        with contextlib.suppress(LogdbError):  # the next write will report it
+            self.trim()
+        return False
 
     def trim(self) -> None:
-        """Free the preallocated room behind the last batch."""
+        """Free the disk space that is reserved behind the last batch."""
         with changing(self.path):
             file = self.open()
         if file.size_bytes() != self.size_bytes:

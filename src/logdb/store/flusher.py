@@ -119,6 +119,8 @@ class Flusher:
                     ready.append(log)
                 if _is_due(log.high_watermark_due_ms(), now_ms):
                     log.note_high_watermark()
+                if _is_due(log.idle_due_ms(), now_ms):
+                    log.free_idle_space()
                 self._failed.discard(("sync", log))
                 tended.append(log)
             except Exception as error:  # noqa: BLE001 -- a thread that ended of one log would leave all others unsynced

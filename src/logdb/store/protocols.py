@@ -807,7 +807,10 @@ class Storage(Protocol):
         """
 
     def describe_topic(self, name: str) -> TopicInfo:
-        """One topic with its partitions as they are now."""
+        """One topic with its partitions as they are now: each log is opened, which tells whether it is damaged."""
+
+    def describe_at_rest(self, name: str) -> TopicInfo:
+        """As ``describe_topic``, without ``disk_bytes``; once no recovery is due, no log is opened."""
 
     def flush(self, sync: bool = True) -> None:
         """``PartitionLog.flush`` of every log that is open."""

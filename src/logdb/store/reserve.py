@@ -1,8 +1,8 @@
 """Room on the disk that is kept for the calls that make room: ``RESERVE``, a file of the directory.
 
-    call ──► DiskFull ──► a part of RESERVE is given back ──► the call again, alone ──► RESERVE is made whole again
-                ▲                                               │
-                └───────────────────────────────────────────────┘ at most four times
+    call ──► DiskFull ──► preallocated space is freed, or a part of RESERVE ──► the call again, alone ──► RESERVE is made whole again
+                ▲                                                                │
+                └────────────────────────────────────────────────────────────────┘ at most five times
 
 On a full disk a deletion needs a few pages before it frees any: a new ``topic.json``, a commit of the catalogue.  While the reserve is
 used only the thread of that call writes to logs, or appends would take the room.  After a crash in between the next opening makes
@@ -39,8 +39,9 @@ class Reserve:
     ``spender``: the thread that uses the reserve; 0 without one.  Others do not write to logs meanwhile.
     """
 
-    def __init__(self, io: IO, directory: str) -> None:
-        self._io, self._directory = io, directory
+    def __init__(self, io: IO, directory: str, free_preallocated: Callable[[], bool] = lambda: False) -> None:
+        """``free_preallocated``: frees what logs have preallocated; whether there was anything."""
+        self._io, self._directory, self._free_preallocated = io, directory, free_preallocated
         self._path = os.path.join(directory, FILE_NAME)
         self._lock = renewed(threading.RLock())  # which knows its owner
         self.spender = 0
@@ -100,7 +101,12 @@ class Reserve:
                     raise
 
     def _give_back(self) -> bool:
-        """Cut a part off the file; False if it is empty, missing, or no file that can be cut: the disk is full then."""
+        """Free preallocated space, or else cut a part off the file.
+
+        False if the file is empty, missing, or no file that can be cut: the disk is full then.
+        """
+        if self._free_preallocated():
+            return True
         with contextlib.suppress(LogdbError, OSError):
             size_bytes = self._size_bytes()
             part_size_bytes = max(1, size_bytes // _PARTS)

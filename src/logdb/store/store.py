@@ -35,6 +35,7 @@ from logdb.errors import (
 from logdb.handles import Handle
 from logdb.io import IO
 from logdb.log.log import Log
+from logdb.log.preallocation import Budget
 from logdb.log.readable import ReadableLog
 from logdb.meta import Catalogue, TopicEntry
 from logdb.model import (
@@ -234,11 +235,17 @@ class Store(Handle):
         self._state.check_open()
         return self._state.catalogue.topic_names()
 
+    def describe_at_rest(self, name: str) -> TopicInfo:
+        """As ``describe_topic``, without ``disk_bytes``; once no recovery is due, no log is opened."""
+        if self._state.mode == "a" and (self._state.clean or self.writer.recovery.done):
+            return topics.describe_at_rest(self._state, name)
+        return self.describe_topic(name)
+
     def describe_topic(self, name: str) -> TopicInfo:
         """One topic with its partitions as they are now."""
         entry = self._state.topic(name)
         logs = [self.log(name, partition) for partition in range(entry.partition_count)]
-        return topics.describe(entry, logs, [self.clean_offset(name, log.partition) for log in logs])
+        return topics.describe(self._state, entry, logs, [self.clean_offset(name, log.partition) for log in logs])
 
     def partition_count(self, topic: str) -> int:
         return self._state.topic(topic).partition_count
@@ -563,6 +570,10 @@ class Store(Handle):
     @property
     def reserve(self) -> Reserve:
         return self.writer.reserve
+
+    @property
+    def preallocation(self) -> Budget:
+        return self.writer.preallocation
 
     def refusal(self, log: ReadableLog) -> LogdbError:
         return self._state.refusal(log)

@@ -12,10 +12,19 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from logdb.codec import compression
-from logdb.disk import changing, exists, names_in, sync_directory
-from logdb.errors import CatalogueDamaged, InvalidConfig, InvalidPartitions, InvalidReassignment, LogdbError, NotADatabase, TopicExists
+from logdb.disk import changing, disk_bytes, exists, names_in, sync_directory
+from logdb.errors import (
+    CatalogueDamaged,
+    InvalidConfig,
+    InvalidPartitions,
+    InvalidReassignment,
+    LogdbError,
+    NotADatabase,
+    TopicExists,
+    UnknownTopic,
+)
 from logdb.log.log import Log
-from logdb.meta import Intent, LogEntry, TopicEntry, WriteTransaction
+from logdb.meta import Intent, LogEntry, SegmentEntry, TopicEntry, WriteTransaction
 from logdb.model import (
     BY_DEFAULT,
     INTERNAL_TOPICS,
@@ -50,9 +59,46 @@ def list_topics(state: StoreState, *, internal: bool) -> list[TopicInfo]:
     return [info for info in found if internal or not info.internal]
 
 
-def describe(topic: TopicEntry, logs: list[Log], clean_offsets: list[int]) -> TopicInfo:
+def describe(state: StoreState, topic: TopicEntry, logs: list[Log], clean_offsets: list[int]) -> TopicInfo:
     """One topic with its partitions as they are now, by all of its logs and their clean offsets."""
-    return _info(topic, tuple(_partition_info(log, clean) for log, clean in zip(logs, clean_offsets, strict=True)))
+    found = zip(logs, clean_offsets, strict=True)
+    return _info(topic, tuple(_partition_info(log, clean)._replace(disk_bytes=disk_bytes(state.io, log.directory)) for log, clean in found))
+
+
+def describe_at_rest(state: StoreState, name: str) -> TopicInfo:
+    """As ``describe``, without ``disk_bytes``; of logs that were not opened yet what the catalogue says.
+
+    That is all of it once no recovery is due: a log that is not open has no record past its recovery point.
+    """
+    state.check_open()
+    topic, entries, sealed = state.catalogue.read(lambda txn: (txn.topic(name), txn.logs(name), txn.segments(name)))
+    if topic is None:
+        raise UnknownTopic(name, known=state.catalogue.topic_names())
+    segments: dict[int, list[SegmentEntry]] = {}
+    for segment in sealed:
+        segments.setdefault(segment.partition, []).append(segment)
+    partitions = []
+    for entry in entries:
+        log = state.logs.get(TopicPartition(name, entry.partition))
+        if log is not None and log.topic_id == topic.topic_id:
+            partitions.append(_partition_info(log, entry.clean_offset))
+        else:
+            partitions.append(_at_rest(entry, segments.get(entry.partition, ())))
+    return _info(topic, tuple(partitions))
+
+
+def _at_rest(entry: LogEntry, sealed: Sequence[SegmentEntry]) -> PartitionInfo:
+    has_active = entry.recovery_offset > (sealed[-1].next_offset if sealed else entry.start_offset)
+    return PartitionInfo(
+        partition=entry.partition,
+        start_offset=entry.start_offset,
+        end_offset=entry.recovery_offset,
+        size_bytes=sum(segment.size_bytes for segment in sealed) + (entry.recovery_position if has_active else 0),
+        segment_count=len(sealed) + has_active,
+        leader_epoch=entry.leader_epoch,
+        read_only_reason=entry.read_only_reason,
+        clean_offset=entry.clean_offset,
+    )
 
 
 def _partition_info(log: Log, clean_offset: int) -> PartitionInfo:

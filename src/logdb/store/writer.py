@@ -9,6 +9,7 @@ from logdb.disk import Watcher, device
 from logdb.errors import Closed, LogdbError, UnknownTopic
 from logdb.log import host
 from logdb.log.log import APPENDS_REFUSED, Log
+from logdb.log.preallocation import Budget
 from logdb.log.readable import ReadableLog
 from logdb.meta import LogEntry, WriteTransaction, file_checksum
 from logdb.model import INTERNAL_TOPICS, ConfigValue, TopicInfo, TopicPartition
@@ -66,7 +67,8 @@ class Writer:
         """Write nothing, and start no thread, before ``begin``."""
         io = state.io
         self._state, self._opened = state, opened
-        self.reserve = Reserve(io, state.path)
+        self.preallocation = Budget(io)
+        self.reserve = Reserve(io, state.path, self.preallocation.free_all)
         self._failures: list[tuple[int, str]] | None = None  # of the logs, once they are closed
         self.entries = Entries(opened.catalogue)
         self.logs = OpenLogs(

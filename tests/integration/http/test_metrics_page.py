@@ -108,3 +108,4 @@ def test_a_thousand_partitions_are_looked_at_off_the_loop(tmp_path):
         (samples,) = scraped
         assert sum(sample.name == "kafka_topic_partition_current_offset" for sample in samples) == 1000
         assert answered >= 3, "others are answered meanwhile"
+        assert not [where for where in s.database._store.open_logs if where.topic == "t"], "no log is opened for its numbers"

@@ -22,7 +22,9 @@ PHRASE = re.compile(rf"\b({'|'.join({one for some in OPERATIONS.values() for one
 REQUESTS_OF = {
     "list topics, leaders of partitions, transactional ids": "topics changes cluster_nodes transactions",
     "list groups": "groups",
-    "describe a topic, its partitions and offsets": "describe_topic partition_count log open_transactions offset_for_timestamp epoch_at",
+    "describe a topic, its partitions and offsets": (
+        "describe_topic describe_at_rest partition_count log open_transactions offset_for_timestamp epoch_at"
+    ),
     "describe configs": "describe_configs",
     "read, wait for records; describe the producers of a partition": "read_batches aborted_transactions wait producers",
     "produce": "produce",

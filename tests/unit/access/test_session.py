@@ -47,6 +47,7 @@ BEYOND = {
     "check_topic_configs",
     "alter_configs",
     "metrics",
+    "describe_at_rest",
     "partition_sizes",
     "reassign",
     "reassignments",

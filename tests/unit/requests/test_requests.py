@@ -36,6 +36,7 @@ OF_DOORS = {
     "check_partitions",
     "check_topic_configs",
     "alter_configs",
+    "describe_at_rest",
     "partition_sizes",
     "reassign",
     "reassignments",

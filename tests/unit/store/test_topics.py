@@ -338,3 +338,46 @@ def test_what_the_log_of_a_deleted_topic_notes_is_none_of_the_topic_that_was_cre
         assert store.writer.entry(TopicPartition("t", 0)) == before
         store.note_producers(log, 1)
         assert store.writer.entry(TopicPartition("t", 0)).producers_offset == 1
+
+
+def filled(path) -> None:
+    """Partitions that are empty, have one segment, several, a later start, and nothing behind it; closed."""
+    with logdb.open(path) as db:
+        db.create_topic("t", partitions=6, config={"segment.bytes": 2_000})
+        for partition, count in enumerate((0, 3, 100, 100, 100)):
+            db.log("t", partition).append_many([bytes(100)] * count)
+        db.delete_records("t", 3, before_offset=60)
+        db.delete_records("t", 4, before_offset=100)
+
+
+def test_a_log_that_is_not_open_is_described_by_the_catalogue(tmp_path):
+    filled(tmp_path)
+    with logdb.open(tmp_path) as db:
+        db.log("t", 1).append_many([b"more"])
+        store = db._store
+        described = store.describe_at_rest("t")
+        assert list(store.open_logs) == [("t", 1)]
+        opened = db.describe_topic("t")
+        assert len(store.open_logs) == 6
+        for one, other in zip(described.partitions, opened.partitions, strict=True):
+            assert one == other._replace(disk_bytes=None, segment_count=one.segment_count)
+            assert one.segment_count <= other.segment_count <= one.segment_count + 1, "an empty segment is in no catalogue"
+
+
+def test_after_a_crash_each_log_is_opened_to_describe_it(tmp_path):
+    db = logdb.open(tmp_path, linger_ms=0)
+    db.create_topic("t", partitions=2)
+    db.log("t").append_many([b"x"] * 5)
+    die(db)
+    with logdb.open(tmp_path) as db:
+        assert [one.end_offset for one in db._store.describe_at_rest("t").partitions] == [5, 0]
+
+
+def test_the_disk_of_a_partition_is_what_its_files_take(tmp_path):
+    with logdb.open(tmp_path, durability="fsync") as db:
+        db.create_topic("t")
+        for _ in range(10):
+            db.log("t").append_many([os.urandom(100_000)])
+        (found,) = db.describe_topic("t").partitions
+        assert found.disk_bytes == sum(file.stat().st_blocks * 512 for file in (tmp_path / "t-0").iterdir())
+        assert found.disk_bytes > found.size_bytes + 64_000, "with what is reserved"
