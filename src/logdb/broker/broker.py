@@ -100,6 +100,7 @@ from logdb.store.protocols import (
     ClusterNodes,
     Metadata,
     PartitionState,
+    QuorumInfo,
     ReplicaLog,
     Replication,
     SecurityDocument,
@@ -468,6 +469,9 @@ class Broker(Handle):
         """The node whose controller leads the quorum; None: no node does, or this one does not know it."""
         return self._metadata.controller_id
 
+    def describe_quorum(self) -> QuorumInfo:
+        return self._metadata.quorum()
+
     def leader_address(self, topic: str, partition: int) -> str | None:
         """Where the HTTP door of a partition's leader is, HOST:PORT; None: no node leads it, or without a cluster."""
         return leader_address(self._metadata, TopicPartition(topic, partition))
@@ -487,6 +491,7 @@ class Broker(Handle):
                 "broker.id": self.node_id,
                 "default.replication.factor": self._metadata.default_replication_factor,
                 "log.dirs": self.directory,
+                **self._store.cleaner_configs,
                 **({} if rate is None else dict.fromkeys(REASSIGNMENT_RATES, rate)),
             }
         return self._store.describe_topic(name).config

@@ -50,6 +50,7 @@ BEYOND = {
     "partition_sizes",
     "reassign",
     "reassignments",
+    "describe_quorum",
     "elect_leaders",
     "producers",
 } | OF_LOGS
