@@ -6,7 +6,19 @@ from typing import NamedTuple
 
 from logdb.codec import messages as batch_messages
 from logdb.codec.schema import Message
-from logdb_kafka_api.messages import configs, group_offsets, groups, metadata, offsets, replicas, security, topics, transactions
+from logdb_kafka_api.messages import (
+    cluster,
+    configs,
+    group_offsets,
+    groups,
+    metadata,
+    offsets,
+    replicas,
+    security,
+    telemetry,
+    topics,
+    transactions,
+)
 
 
 class Api(NamedTuple):
@@ -56,6 +68,7 @@ _ALL = (
     _api(31, security.DELETE_ACLS_REQUEST, security.DELETE_ACLS_RESPONSE),
     _api(32, configs.DESCRIBE_CONFIGS_REQUEST, configs.DESCRIBE_CONFIGS_RESPONSE),
     _api(33, configs.ALTER_CONFIGS_REQUEST, configs.ALTER_CONFIGS_RESPONSE),
+    _api(34, topics.ALTER_REPLICA_LOG_DIRS_REQUEST, topics.ALTER_REPLICA_LOG_DIRS_RESPONSE),
     _api(35, topics.DESCRIBE_LOG_DIRS_REQUEST, topics.DESCRIBE_LOG_DIRS_RESPONSE),
     _api(36, security.SASL_AUTHENTICATE_REQUEST, security.SASL_AUTHENTICATE_RESPONSE),
     _api(37, topics.CREATE_PARTITIONS_REQUEST, topics.CREATE_PARTITIONS_RESPONSE),
@@ -69,10 +82,17 @@ _ALL = (
     _api(49, configs.ALTER_CLIENT_QUOTAS_REQUEST, configs.ALTER_CLIENT_QUOTAS_RESPONSE),
     _api(50, security.DESCRIBE_USER_SCRAM_CREDENTIALS_REQUEST, security.DESCRIBE_USER_SCRAM_CREDENTIALS_RESPONSE),
     _api(51, security.ALTER_USER_SCRAM_CREDENTIALS_REQUEST, security.ALTER_USER_SCRAM_CREDENTIALS_RESPONSE),
+    _api(55, cluster.DESCRIBE_QUORUM_REQUEST, cluster.DESCRIBE_QUORUM_RESPONSE),
+    _api(57, cluster.UPDATE_FEATURES_REQUEST, cluster.UPDATE_FEATURES_RESPONSE),
     _api(60, metadata.DESCRIBE_CLUSTER_REQUEST, metadata.DESCRIBE_CLUSTER_RESPONSE),
     _api(61, transactions.DESCRIBE_PRODUCERS_REQUEST, transactions.DESCRIBE_PRODUCERS_RESPONSE),
     _api(65, transactions.DESCRIBE_TRANSACTIONS_REQUEST, transactions.DESCRIBE_TRANSACTIONS_RESPONSE),
     _api(66, transactions.LIST_TRANSACTIONS_REQUEST, transactions.LIST_TRANSACTIONS_RESPONSE),
+    _api(68, groups.CONSUMER_GROUP_HEARTBEAT_REQUEST, groups.CONSUMER_GROUP_HEARTBEAT_RESPONSE),
+    _api(71, telemetry.GET_TELEMETRY_SUBSCRIPTIONS_REQUEST, telemetry.GET_TELEMETRY_SUBSCRIPTIONS_RESPONSE),
+    _api(72, telemetry.PUSH_TELEMETRY_REQUEST, telemetry.PUSH_TELEMETRY_RESPONSE),
+    _api(74, configs.LIST_CONFIG_RESOURCES_REQUEST, configs.LIST_CONFIG_RESOURCES_RESPONSE),
+    _api(75, metadata.DESCRIBE_TOPIC_PARTITIONS_REQUEST, metadata.DESCRIBE_TOPIC_PARTITIONS_RESPONSE),
 )
 APIS: Mapping[int, Api] = MappingProxyType({api.key: api for api in _ALL})
 API_VERSIONS = APIS[18]

@@ -32,7 +32,7 @@ from logdb_kafka_api.apis import APIS
 from logdb_kafka_api.call import Call, Values
 from logdb_kafka_api.connection import Answer, Connection
 from logdb_kafka_api.frames import RequestHeader, UnsupportedApi
-from logdb_kafka_api.handlers import HANDLERS, UNAUTHENTICATED, produce
+from logdb_kafka_api.handlers import HANDLERS, UNADVERTISED, UNAUTHENTICATED, produce
 from logdb_kafka_api.handlers.metadata import advertised, unsupported_version
 from logdb_kafka_api.limits import ROOM_BYTES, KafkaLimits
 from logdb_kafka_api.repeated import NO_ACKNOWLEDGEMENT, RepeatedProduce, repeatable
@@ -105,7 +105,7 @@ class KafkaDoor(DoorResources):
         self.connections = set[Connection]()
         self.scratch = memoryview(bytearray(ROOM_BYTES))
         self.room: memoryview | None = memoryview(bytearray(ROOM_BYTES))
-        self.advertised = [advertised(key) for key in sorted(HANDLERS)]
+        self.advertised = [advertised(key) for key in sorted(HANDLERS.keys() - UNADVERTISED)]
         self._none_left = asyncio.Event()
         self._unsupported = set[int]()
         self._missing = set[str]()
@@ -234,6 +234,12 @@ class KafkaDoor(DoorResources):
         if not self.access.is_replicated:
             return {self.access.node_id: self._client_address or connection.address_here()}
         return {one.node_id: one.addresses["kafka"] for one in self.access.brokers() if "kafka" in one.addresses}
+
+    def advertised_listener(self, connection: Connection) -> str:
+        """The address of this broker as Kafka writes it: PROTOCOL://HOST:PORT."""
+        host, port = self.brokers(connection).get(self.access.node_id) or connection.address_here()
+        protocol = ("SASL_" if self.access.authentication else "") + ("SSL" if self._certificate else "PLAINTEXT")
+        return f"{protocol}://[{host}]:{port}" if ":" in host else f"{protocol}://{host}:{port}"
 
     def serving(self) -> frozenset[int]:
         """The nodes that clients can reach now: those that are not fenced, and this one."""

@@ -7,6 +7,7 @@ A change returns when this node has published it: what the same client asks next
 Threading: ``publish`` from the thread of the copy, all else from any thread.
 """
 
+import contextlib
 import hashlib
 import threading
 import time
@@ -14,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from logdb.errors import (
     ControllerUnavailable,
@@ -34,7 +35,7 @@ from logdb.errors import (
 from logdb.model import BY_DEFAULT, IN_SYNC_MIN, INTERNAL_TOPICS, ClusterEvent, ConfigValue, TopicEvent, TopicInfo, TopicPartition
 from logdb.pools import Pool
 from logdb.store.json_line import SECURITY_SIZE_BYTES_MAX
-from logdb.store.protocols import BrokerInfo, PartitionState, always
+from logdb.store.protocols import BrokerInfo, PartitionState, QuorumInfo, QuorumVoter, always
 from logdb.store.store import Store
 from logdb.store.topics import changed_config, check_assignment_count, check_new, check_partition_count, new_count, new_topic_id
 from logdb.threads import renewed
@@ -63,6 +64,7 @@ from logdb_replication.controller.commands import (
 from logdb_replication.controller.elections import preferred
 from logdb_replication.controller.errors import IneligibleReplica, PartitionChanged, StateChanged
 from logdb_replication.controller.machine import answered
+from logdb_replication.controller.messages import Described
 from logdb_replication.controller.state import NODE_ID_MAX, ClusterState, TopicState
 from logdb_replication.raft.errors import UnknownOutcome
 
@@ -91,6 +93,8 @@ class Controller(Protocol):
     def leader(self) -> int | None: ...
 
     def propose(self, command: Command, timeout_s: float) -> Answer: ...
+
+    def describe(self, node: int | None = None) -> Described: ...
 
 
 class ClusterMetadata:
@@ -161,6 +165,16 @@ class ClusterMetadata:
     @property
     def database_id(self) -> str:
         return self._state.cluster_id
+
+    def quorum(self) -> QuorumInfo:
+        try:
+            found = self._controller.describe().quorum
+            if (leader := found["leader"]) is not None and leader != found["voter"]:
+                with contextlib.suppress(ControllerUnavailable):  # then as the other one knows it
+                    found = self._controller.describe(leader).quorum
+        except ControllerUnavailable as error:
+            raise MetadataTimeout(str(error)) from error
+        return QuorumInfo(found["leader"], found["term"], found["committed"] + 1, tuple(map(_voter, found["voters"])))
 
     def brokers(self) -> tuple[BrokerInfo, ...]:
         found = sorted(self._state.brokers.values(), key=lambda broker: broker.node_id)
@@ -567,6 +581,13 @@ def _refusal(change: Callable[[TopicPartition], None], where: TopicPartition) ->
     except _OF_A_PARTITION as error:
         return error.with_traceback(None)
     return None
+
+
+def _voter(described: Mapping[str, Any]) -> QuorumVoter:
+    """One of ``raft.node.Node.describe``."""
+    host, _, port = described["address"].rpartition(":")
+    end = None if described["matched"] is None else described["matched"] + 1
+    return QuorumVoter(described["number"], int(described["incarnation"], 16), end, described["answered_ms_ago"], (host, int(port)))
 
 
 def _info(topic: TopicState) -> TopicInfo:

@@ -3,7 +3,16 @@
 from logdb.model import OffsetAndMetadata, ProducerIdAndEpoch, TopicPartition
 from logdb.requests.acls import AclFilter
 from logdb.requests.records import AbortedTransactions, EpochAt, OffsetForTimestamp, OpenTransactions, Producers, ReadBatches
-from logdb.requests.topics import AlterConfigs, CheckPartitions, DescribeAtRest, ElectLeaders, PartitionSizes, Reassign, Reassignments
+from logdb.requests.topics import (
+    AlterConfigs,
+    CheckPartitions,
+    DescribeAtRest,
+    DescribeQuorum,
+    ElectLeaders,
+    PartitionSizes,
+    Reassign,
+    Reassignments,
+)
 from support.produced import batch
 
 ORDERS = TopicPartition("orders", 0)
@@ -35,6 +44,7 @@ CALLS = {
     "alter_configs, of the node": (lambda s: s.submit(AlterConfigs(None, {})), ["AlterConfigs Cluster kafka-cluster"]),
     "partition_sizes": (lambda s: s.submit(PartitionSizes()), ["Describe Cluster kafka-cluster"]),
     "reassign": (lambda s: s.submit(Reassign({ORDERS: (0,)})), ["Alter Cluster kafka-cluster"]),
+    "describe_quorum": (lambda s: s.submit(DescribeQuorum()), ["Describe Cluster kafka-cluster"]),
     "reassignments": (lambda s: s.submit(Reassignments()), ["Describe Cluster kafka-cluster"]),
     "elect_leaders": (lambda s: s.submit(ElectLeaders((ORDERS,))), ["Alter Cluster kafka-cluster"]),
     "producers": (lambda s: s.submit(Producers("orders", 0)), ["Read Topic orders"]),

@@ -7,6 +7,7 @@ from logdb_kafka_api.call import Handler
 from logdb_kafka_api.handlers import (
     acls,
     administration,
+    cluster,
     configs,
     fetch,
     group_offsets,
@@ -16,6 +17,7 @@ from logdb_kafka_api.handlers import (
     produce,
     replicas,
     sasl,
+    telemetry,
     topics,
     transactions,
     users,
@@ -52,6 +54,7 @@ HANDLERS: Mapping[int, Handler] = MappingProxyType(
         31: acls.delete_acls,
         32: configs.describe_configs,
         33: configs.alter_configs,
+        34: administration.alter_replica_log_dirs,
         35: administration.describe_log_dirs,
         36: sasl.sasl_authenticate,
         37: administration.create_partitions,
@@ -65,12 +68,21 @@ HANDLERS: Mapping[int, Handler] = MappingProxyType(
         49: users.alter_client_quotas,
         50: users.describe_user_scram_credentials,
         51: users.alter_user_scram_credentials,
-        60: administration.describe_cluster,
+        55: cluster.describe_quorum,
+        57: cluster.update_features,
+        60: cluster.describe_cluster,
         61: transactions.describe_producers,
         65: transactions.describe_transactions,
         66: transactions.list_transactions,
+        68: groups.consumer_group_heartbeat,
+        71: telemetry.get_telemetry_subscriptions,
+        72: telemetry.push_telemetry,
+        74: configs.list_config_resources,
+        75: metadata.describe_topic_partitions,
     }
 )
-"""By the key of the API; what is here is advertised."""
+"""By the key of the API."""
+UNADVERTISED = frozenset((71, 72))
+"""APIs that are answered and that ApiVersions leaves out: those of client metrics."""
 UNAUTHENTICATED = frozenset((17, 18, 36))
 """APIs that a client may ask before it is authenticated: SaslHandshake, ApiVersions, SaslAuthenticate."""

@@ -1,29 +1,14 @@
-"""The cluster and its brokers; partitions are added, records deleted, sizes told."""
+"""Partitions are added, records deleted, the sizes of partitions told."""
+
+from collections.abc import Sequence
 
 from logdb.errors import InvalidPartitions, LogdbError, OffsetOutOfRange
 from logdb.model import TopicPartition, by_topic
+from logdb.requests.resources import CLUSTER
 from logdb.requests.topics import CheckPartitions, PartitionSizes
+from logdb.store.protocols import PartitionState
 from logdb_kafka_api.call import Call, Values
 from logdb_kafka_api.errors import Code, code_of
-from logdb_kafka_api.handlers.rights import operations
-
-_BROKERS = 1  # the type of endpoint: brokers, not controllers
-
-
-async def describe_cluster(call: Call) -> Values:
-    if call.values["endpoint_type"] != _BROKERS:
-        return {"error_code": Code.UNSUPPORTED_ENDPOINT_TYPE, "error_message": "there are no controllers to connect to"}
-    access, brokers = call.door.access, call.door.brokers(call.connection)
-    answer: Values = {
-        "error_code": Code.NONE,
-        "cluster_id": access.database_id,
-        "controller_id": -1 if access.controller_id is None else access.controller_id,
-        "brokers": [{"broker_id": node, "host": host, "port": port} for node, (host, port) in brokers.items()],
-    }
-    if call.values["include_cluster_authorized_operations"]:
-        answer["cluster_authorized_operations"] = operations(call.session, "Cluster")
-    return answer
-
 
 # ---------------------------------------------------------------- partitions and records
 
@@ -79,7 +64,7 @@ def _delete_before(call: Call, topic: str, asked: Values) -> Values:
     return {"partition_index": partition, "low_watermark": start_offset, "error_code": Code.NONE}
 
 
-# ---------------------------------------------------------------- sizes
+# ---------------------------------------------------------------- directories
 
 
 async def describe_log_dirs(call: Call) -> Values:
@@ -102,3 +87,24 @@ async def describe_log_dirs(call: Call) -> Values:
         for name, partitions in found.items()
     ]
     return {"error_code": Code.NONE, "results": [{"error_code": Code.NONE, "log_dir": call.door.access.directory, "topics": topics}]}
+
+
+async def alter_replica_log_dirs(call: Call) -> Values:
+    """Move replicas of this broker to another directory: it has one, so that each lies where it is to be, or the directory is unknown."""
+    asked = [(one["path"], topic["name"], topic["partitions"]) for one in call.values["dirs"] for topic in one["topics"]]
+    found = await call.call(lambda: [_in_directory(call, *one) for one in call.each(asked)])
+    return {"results": [{"topic_name": name, "partitions": partitions} for (_, name, _), partitions in zip(asked, found, strict=True)]}
+
+
+def _in_directory(call: Call, path: str, topic: str, partitions: Sequence[int]) -> list[Values]:
+    access, here = call.door.access, call.door.access.node_id
+    placed: Sequence[PartitionState] = ()
+    try:
+        call.session.need_any([("Alter", "Cluster", CLUSTER)])
+        if path != access.directory:
+            return [{"partition_index": one, "error_code": Code.LOG_DIR_NOT_FOUND} for one in partitions]
+        placed = access.placement(call.session.describe_topic(topic))
+    except LogdbError as error:
+        return [{"partition_index": one, "error_code": code_of(error)} for one in partitions]
+    codes = {one: Code.NONE if here in state.replicas else Code.NOT_LEADER_OR_FOLLOWER for one, state in enumerate(placed)}
+    return [{"partition_index": one, "error_code": codes.get(one, Code.UNKNOWN_TOPIC_OR_PARTITION)} for one in partitions]

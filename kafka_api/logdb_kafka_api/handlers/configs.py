@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from logdb.errors import InvalidConfig, LogdbError, PolicyViolation
 from logdb.model import BY_DEFAULT, LIST_CONFIGS, REASSIGNMENT_RATES, TOPIC_CONFIGS, ConfigValue, ListChange, in_kafkas_words
-from logdb.requests.topics import AlterConfigs
+from logdb.requests.topics import AlterConfigs, DescribeConfigs
 from logdb_kafka_api.call import Call, Values, each_once
 from logdb_kafka_api.errors import Code, code_of
 
@@ -14,6 +14,7 @@ _TOPIC, _BROKER = 2, 4  # types of resources
 _OF_TOPIC, _OF_BROKER, _BY_DEFAULT = 1, 4, 5  # where a value comes from: DYNAMIC_TOPIC, STATIC_BROKER, DEFAULT
 _SET_OF_BROKER, _SET_OF_ALL = 2, 3  # DYNAMIC_BROKER, DYNAMIC_DEFAULT_BROKER
 _ANY_RATE = 2**63 - 1  # Kafka's default of a rate: no limit
+_LOGGER, _CLIENT_METRICS, _GROUP = 8, 16, 32  # other types that Kafka lists
 _THROTTLED = ("follower.replication.throttled.replicas", "leader.replication.throttled.replicas")
 _THROTTLED_FORM = re.compile(r"\*|(\d+:\d+(,\d+:\d+)*)?")
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
@@ -70,9 +71,21 @@ def of_topic(found: Mapping[str, ConfigValue]) -> list[_Config]:
 
 
 _MEANINGS = {
+    "advertised.listeners": "the address that clients are told to connect to",
     "auto.create.topics.enable": "Metadata creates a topic that it names",
     "broker.id": "the number of the broker",
     "default.replication.factor": "of topics that are created without one",
+    "log.cleaner.backoff.ms": "at least so long between two looks for logs to compact",
+    "log.cleaner.dedupe.buffer.size": "memory of the map of keys",
+    "log.cleaner.delete.retention.ms": "default of the topic config delete.retention.ms",
+    "log.cleaner.enable": "compacted topics are compacted",
+    "log.cleaner.io.buffer.load.factor": "how full the map of keys may become",
+    "log.cleaner.io.buffer.size": "bytes of one read",
+    "log.cleaner.io.max.bytes.per.second": "limit of compaction's reads and writes",
+    "log.cleaner.max.compaction.lag.ms": "default of the topic config max.compaction.lag.ms",
+    "log.cleaner.min.cleanable.ratio": "default of the topic config min.cleanable.dirty.ratio",
+    "log.cleaner.min.compaction.lag.ms": "default of the topic config min.compaction.lag.ms",
+    "log.cleaner.threads": "threads that compact in the background",
     "log.dirs": "the directory of the database",
     "num.partitions": "of topics that are created without a number",
 }
@@ -80,6 +93,7 @@ _MEANINGS = {
 
 def _of_broker(call: Call) -> list[_Config]:
     of_door: Mapping[str, ConfigValue] = {
+        "advertised.listeners": call.door.advertised_listener(call.connection),
         "auto.create.topics.enable": call.door.auto_create_topics,
         "num.partitions": call.door.access.default_partition_count if call.door.num_partitions == BY_DEFAULT else call.door.num_partitions,
     }
@@ -103,6 +117,22 @@ async def describe_configs(call: Call) -> Values:
             lambda: [_described(call, one) for one in call.each(each_once(call.values["resources"], "resource_type", "resource_name"))]
         )
     }
+
+
+async def list_config_resources(call: Call) -> Values:
+    """The topics and the brokers: nothing else has configs here.  Version 0 asks for client metrics alone."""
+    wanted = set(call.values["resource_types"]) if call.version else {_CLIENT_METRICS}
+    known = {_TOPIC, _BROKER, _LOGGER, _CLIENT_METRICS, _GROUP}
+    try:
+        call.session.authorize(DescribeConfigs(None))
+        topics = await call.call(call.session.topics, internal=True)
+    except LogdbError as error:
+        return {"error_code": code_of(error)}
+    if not wanted <= known:
+        return {"error_code": Code.UNSUPPORTED_VERSION}
+    names = {_BROKER: [str(one.node_id) for one in call.door.access.brokers()], _TOPIC: [one.name for one in topics]}
+    found = [(kind, name) for kind in names if kind in (wanted or known) for name in names[kind]]
+    return {"error_code": Code.NONE, "config_resources": [{"resource_type": kind, "resource_name": name} for kind, name in found]}
 
 
 def _described(call: Call, resource: Values) -> Values:

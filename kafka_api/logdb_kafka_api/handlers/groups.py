@@ -184,3 +184,11 @@ def _member(info: MemberInfo) -> Values:
 async def delete_groups(call: Call) -> Values:
     names = each_once(call.values["groups_names"])
     return {"results": [{"group_id": name, "error_code": await _code(call, call.session.delete_group, name)} for name in names]}
+
+
+async def consumer_group_heartbeat(_: Call) -> Values:
+    """Refuse a member of KIP-848's protocol, as a Kafka does that has the protocol switched off.
+
+    The API is advertised for this answer: librdkafka shows it as a fatal error.  Without the API librdkafka waits for ever.
+    """
+    return {"error_code": Code.UNSUPPORTED_VERSION, "error_message": "group.protocol=consumer is not supported; set group.protocol=classic"}

@@ -12,6 +12,7 @@ from logdb.requests.transactions import DescribeTransaction
 from logdb_kafka_api.apis import API_VERSIONS, APIS
 from logdb_kafka_api.call import Call, Values, each_once
 from logdb_kafka_api.errors import Code, code_of
+from logdb_kafka_api.handlers.cluster import FEATURES
 from logdb_kafka_api.handlers.rights import operations
 
 _NO_ID, _NO_NODE = bytes(16), -1
@@ -24,12 +25,9 @@ _COORDINATED: "Mapping[int, Callable[[str], Request[Any]]]" = {_GROUP: DescribeG
 # ---------------------------------------------------------------- APIs
 
 
-_FEATURES = {"transaction.version": 2}  # see handlers.transactions
-
-
 async def api_versions(call: Call) -> Values:
-    supported = [{"name": name, "min_version": 1, "max_version": level} for name, level in _FEATURES.items()]
-    finalized = [{"name": name, "min_version_level": level, "max_version_level": level} for name, level in _FEATURES.items()]
+    supported = [{"name": name, "min_version": level, "max_version": level} for name, level in FEATURES.items()]
+    finalized = [{"name": name, "min_version_level": level, "max_version_level": level} for name, level in FEATURES.items()]
     return {
         "error_code": Code.NONE,
         "api_keys": call.door.advertised,
@@ -126,13 +124,59 @@ def _topic(call: Call, info: TopicInfo) -> Values:
             for partition, state in enumerate(call.door.access.placement(info))
         ],
     }
-    if call.values["include_topic_authorized_operations"]:
+    if call.values.get("include_topic_authorized_operations"):
         topic["topic_authorized_operations"] = operations(call.session, "Topic", info.name)
     return topic
 
 
 def _unknown(name: str | None, code: Code, topic_id: bytes = _NO_ID) -> Values:
     return {"error_code": code, "name": name, "topic_id": topic_id}
+
+
+# ---------------------------------------------------------------- partitions, page by page
+
+_PARTITIONS_MAX = 2000  # Kafka's max.request.partition.size.limit
+_NO_ELIGIBLE = {"eligible_leader_replicas": (), "last_known_elr": ()}  # KIP-966's, which there are none of
+
+
+async def describe_topic_partitions(call: Call) -> Values:
+    """Topics by name, those that are named or all, up to a number of partitions; the next request goes on at the cursor."""
+    return await call.call(_page, call)
+
+
+def _page(call: Call) -> Values:
+    cursor, asked = call.values["cursor"], list(dict.fromkeys(one["name"] for one in call.values["topics"]))
+    known = {} if asked else {info.name: info for info in call.session.topics(internal=True)}
+    names, first = sorted(asked or known), 0
+    if cursor is not None:
+        first = cursor["partition_index"]
+        if first < 0 or (asked and cursor["topic_name"] not in asked):
+            return {"topics": [_unknown(name, Code.INVALID_REQUEST) for name in asked]}
+        names = [name for name in names if name >= cursor["topic_name"]]
+        first *= names[:1] == [cursor["topic_name"]]
+    left = max(1, min(call.values["response_partition_limit"], _PARTITIONS_MAX))
+    topics: list[Values] = []
+    for name in call.each(names):
+        if not left:
+            return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": first}}
+        topic = _described(call, name, known.get(name))
+        partitions = topic.get("partitions", ())
+        shown = partitions[first : first + left]
+        topics.append({**topic, "partitions": [{**one, **_NO_ELIGIBLE} for one in shown]})
+        if first + left < len(partitions):
+            return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": first + left}}
+        left, first = left - len(shown), 0
+    return {"topics": topics}
+
+
+def _described(call: Call, name: str, info: TopicInfo | None) -> Values:
+    """A topic with all of its partitions, or why it is not shown."""
+    try:
+        check_topic_name(name)
+        topic = _topic(call, info or call.session.describe_topic(name))
+        return {**topic, "topic_authorized_operations": operations(call.session, "Topic", name)}
+    except LogdbError as error:
+        return _unknown(name, code_of(error))
 
 
 # ---------------------------------------------------------------- coordinators

@@ -74,6 +74,16 @@ INCREMENTAL_ALTER_CONFIGS_RESPONSE = Message(
     "IncrementalAlterConfigsResponse", "0-1", "1+", Field("throttle_time_ms", INT32), Field("responses", structs(*_ERROR, *_RESOURCE))
 )
 
+LIST_CONFIG_RESOURCES_REQUEST = Message("ListConfigResourcesRequest", "0-1", "0+", Field("resource_types", Array(INT8), "1+"))
+LIST_CONFIG_RESOURCES_RESPONSE = Message(
+    "ListConfigResourcesResponse",
+    "0-1",
+    "0+",
+    Field("throttle_time_ms", INT32),
+    Field("error_code", INT16),
+    Field("config_resources", structs(Field("resource_name", STRING), Field("resource_type", INT8, "1+", default=16))),
+)
+
 DESCRIBE_CLIENT_QUOTAS_REQUEST = Message(
     "DescribeClientQuotasRequest",
     "0-1",

@@ -1,6 +1,6 @@
 """Consumer groups: their members, and what administrators ask of them."""
 
-from logdb.codec.schema import BOOL, BYTES, INT16, INT32, STRING, Array, Field, Message, structs
+from logdb.codec.schema import BOOL, BYTES, ERROR_MESSAGE, INT16, INT32, STRING, UUID, Array, Field, Message, Struct, structs
 
 JOIN_GROUP_REQUEST = Message(
     "JoinGroupRequest",
@@ -167,4 +167,33 @@ DELETE_GROUPS_RESPONSE = Message(
     "2+",
     Field("throttle_time_ms", INT32),
     Field("results", structs(Field("group_id", STRING), Field("error_code", INT16))),
+)
+
+_MEMBER_PARTITIONS = structs(Field("topic_id", UUID), Field("partitions", Array(INT32)))
+CONSUMER_GROUP_HEARTBEAT_REQUEST = Message(
+    "ConsumerGroupHeartbeatRequest",
+    "0-1",
+    "0+",
+    Field("group_id", STRING),
+    Field("member_id", STRING),
+    Field("member_epoch", INT32),
+    Field("instance_id", STRING, nullable="0+", default=None),
+    Field("rack_id", STRING, nullable="0+", default=None),
+    Field("rebalance_timeout_ms", INT32, default=-1),
+    Field("subscribed_topic_names", Array(STRING), nullable="0+", default=None),
+    Field("subscribed_topic_regex", STRING, "1+", nullable="1+", default=None),
+    Field("server_assignor", STRING, nullable="0+", default=None),
+    Field("topic_partitions", _MEMBER_PARTITIONS, nullable="0+", default=None),
+)
+CONSUMER_GROUP_HEARTBEAT_RESPONSE = Message(
+    "ConsumerGroupHeartbeatResponse",
+    "0-1",
+    "0+",
+    Field("throttle_time_ms", INT32),
+    Field("error_code", INT16),
+    Field("error_message", ERROR_MESSAGE, nullable="0+", default=None),
+    Field("member_id", STRING, nullable="0+", default=None),
+    Field("member_epoch", INT32),
+    Field("heartbeat_interval_ms", INT32),
+    Field("assignment", Struct(Field("topic_partitions", _MEMBER_PARTITIONS)), nullable="0+"),
 )

@@ -1,6 +1,6 @@
 """What a client asks first: versions, brokers and topics, coordinators."""
 
-from logdb.codec.schema import BOOL, ERROR_MESSAGE, INT8, INT16, INT32, INT64, STRING, UUID, Array, Field, Message, structs
+from logdb.codec.schema import BOOL, ERROR_MESSAGE, INT8, INT16, INT32, INT64, STRING, UUID, Array, Field, Message, Struct, structs
 
 API_VERSIONS_REQUEST = Message(
     "ApiVersionsRequest",
@@ -81,6 +81,47 @@ METADATA_RESPONSE = Message(
         ),
     ),
     Field("cluster_authorized_operations", INT32, "8-10", default=_NOT_ASKED),
+)
+
+_CURSOR = Struct(Field("topic_name", STRING), Field("partition_index", INT32))
+DESCRIBE_TOPIC_PARTITIONS_REQUEST = Message(
+    "DescribeTopicPartitionsRequest",
+    "0",
+    "0+",
+    Field("topics", structs(Field("name", STRING))),
+    Field("response_partition_limit", INT32, default=2000),
+    Field("cursor", _CURSOR, nullable="0+"),
+)
+DESCRIBE_TOPIC_PARTITIONS_RESPONSE = Message(
+    "DescribeTopicPartitionsResponse",
+    "0",
+    "0+",
+    Field("throttle_time_ms", INT32),
+    Field(
+        "topics",
+        structs(
+            Field("error_code", INT16),
+            Field("name", STRING, nullable="0+"),
+            Field("topic_id", UUID),
+            Field("is_internal", BOOL),
+            Field(
+                "partitions",
+                structs(
+                    Field("error_code", INT16),
+                    Field("partition_index", INT32),
+                    Field("leader_id", INT32),
+                    Field("leader_epoch", INT32, default=-1),
+                    Field("replica_nodes", Array(INT32)),
+                    Field("isr_nodes", Array(INT32)),
+                    Field("eligible_leader_replicas", Array(INT32), nullable="0+", default=None),
+                    Field("last_known_elr", Array(INT32), nullable="0+", default=None),
+                    Field("offline_replicas", Array(INT32)),
+                ),
+            ),
+            Field("topic_authorized_operations", INT32, default=_NOT_ASKED),
+        ),
+    ),
+    Field("next_cursor", _CURSOR, nullable="0+"),
 )
 
 FIND_COORDINATOR_REQUEST = Message(

@@ -131,6 +131,29 @@ DELETE_RECORDS_RESPONSE = Message(
     ),
 )
 
+ALTER_REPLICA_LOG_DIRS_REQUEST = Message(
+    "AlterReplicaLogDirsRequest",
+    "1-2",
+    "2+",
+    Field(
+        "dirs",
+        structs(Field("path", STRING), Field("topics", structs(Field("name", STRING), Field("partitions", Array(INT32))))),
+    ),
+)
+ALTER_REPLICA_LOG_DIRS_RESPONSE = Message(
+    "AlterReplicaLogDirsResponse",
+    "1-2",
+    "2+",
+    Field("throttle_time_ms", INT32),
+    Field(
+        "results",
+        structs(
+            Field("topic_name", STRING),
+            Field("partitions", structs(Field("partition_index", INT32), Field("error_code", INT16))),
+        ),
+    ),
+)
+
 DESCRIBE_LOG_DIRS_REQUEST = Message(
     "DescribeLogDirsRequest",
     "0-4",

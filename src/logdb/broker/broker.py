@@ -83,12 +83,14 @@ from logdb.model import (
     SERVED_TOPIC_DEFAULTS,
     Buffer,
     Changes,
+    ClusterEvent,
     ConfigValue,
     Durability,
     ExpiredRecords,
     KnownLog,
     OffsetAndMetadata,
     ProducerIdAndEpoch,
+    TopicEvent,
     TopicInfo,
     TopicPartition,
     parse_rate,
@@ -100,6 +102,7 @@ from logdb.store.protocols import (
     ClusterNodes,
     Metadata,
     PartitionState,
+    QuorumInfo,
     ReplicaLog,
     Replication,
     SecurityDocument,
@@ -183,6 +186,8 @@ class Broker(Handle):
         self._dangling = DanglingTransactions(storage, self._peers, self._markers)
         if storage.mode == "a":
             metadata.listen(self._dangling.forget)
+            if self.is_replicated:
+                metadata.listen(self._forget_offsets)
         storage.complete_transactions_by(self._complete_transactions, self._has_partial_markers)
         self._served_defaults: Mapping[str, object] = {}  # configs that topics created through a server get unless their request sets them
         self._told_defaults: Mapping[str, object] = {}  # the part of them that is an option of the server
@@ -475,6 +480,9 @@ class Broker(Handle):
         """The node whose controller leads the quorum; None: no node does, or this one does not know it."""
         return self._metadata.controller_id
 
+    def describe_quorum(self) -> QuorumInfo:
+        return self._metadata.quorum()
+
     def leader_address(self, topic: str, partition: int) -> str | None:
         """Where the HTTP door of a partition's leader is, HOST:PORT; None: no node leads it, or without a cluster."""
         return leader_address(self._metadata, TopicPartition(topic, partition))
@@ -494,6 +502,7 @@ class Broker(Handle):
                 "broker.id": self.node_id,
                 "default.replication.factor": self._metadata.default_replication_factor,
                 "log.dirs": self.directory,
+                **self._store.cleaner_configs,
                 **({} if rate is None else dict.fromkeys(REASSIGNMENT_RATES, rate)),
             }
         return self._store.describe_topic(name).config
@@ -548,13 +557,25 @@ class Broker(Handle):
         return (self._open_log(TopicPartition(topic, partition)) if self.replication is None else None) or self.log(topic, partition)
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic, and the committed offsets of its partitions."""
+        """Delete a topic, and the committed offsets of its partitions.
+
+        In a cluster each node drops the offsets of its groups when it learns of the deletion, before any later request to them.
+        """
         if name in INTERNAL_TOPICS:
             raise InvalidTopic(name, "logdb keeps its groups and transactions in it")
         self._transactions.finish()  # else a new topic of that name could get the markers of this one after a crash
+        if self.is_replicated:
+            self._metadata.delete_topic(name)
+            return
         self._groups.for_each(Shard.load)  # a shard that cannot be loaded prevents the deletion
         self._metadata.delete_topic(name)
         self._groups.for_each(lambda shard: shard.handle(TopicsDeleted(topics=frozenset((name,)))))
+
+    def _forget_offsets(self, event: TopicEvent | ClusterEvent) -> None:
+        """On a cluster's node: a topic was deleted."""
+        if isinstance(event, TopicEvent) and event.kind == "topic_deleted":
+            topics = frozenset((event.topic.name,))
+            self._groups.post(lambda shard: TopicsDeleted(topics=topics, before_offset=shard.log.end_offset))
 
     def wait(
         self,

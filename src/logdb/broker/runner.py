@@ -79,6 +79,7 @@ class Shard(Generic[C]):
     ``_pending``         accept, ``_publish``           popleft is atomic       always; accepted effects whose actions have not begun
     ``_unnoted``         ``_carry_out``,                popleft: ``_lock``      always; how actions ended that no event could tell yet
                          ``_finish_failed_write``
+    ``_posted``          post, ``_handle_posted``       pop: ``_lock``          always; events to handle before the next event or query
     ``_failed``          a sync that failed             no lock                 final
     ``_ended``           end                            no lock                 final; nothing is appended once ``end`` has returned
     ``_closing``         stop_waiting                   no lock                 final; replicas are not waited for any more
@@ -122,6 +123,7 @@ class Shard(Generic[C]):
         self._defers = False
         self._pending: deque[Effects] = deque()
         self._unnoted: deque[ActionFailed] = deque()
+        self._posted: deque[Any] = deque()
         self._failed: SyncFailed | None = None
         self._ended: LogdbError | None = None
         self._closing: LogdbError | None = None
@@ -165,6 +167,8 @@ class Shard(Generic[C]):
             effects = self._coordinator.recover(self._clock())
             self._write(effects) if effects.records else self._accept(effects, 0)
             self._recovered = True
+            if self._posted:
+                self._timers.set((self, _RETRY), 0)
         try:
             self._finish(effects)
         finally:
@@ -177,6 +181,9 @@ class Shard(Generic[C]):
             self._check_not_ended()
             if self._follows:
                 self._replayed_offset = replay(self.log, self._coordinator, self._replayed_offset)
+            if self._posted:
+                self._finish_failed_write()
+                self._handle_posted()
             return function(self._coordinator)
 
     def call(self, event: Any) -> Any:
@@ -227,6 +234,11 @@ class Shard(Generic[C]):
         self.load()
         self._finish(self._step(event))
 
+    def post(self, event: Any) -> None:
+        """Have an event without a reply handled before the next one and before the next query, or soon; waits for nothing."""
+        self._posted.append(event)
+        self._timers.set((self, _RETRY), 0)
+
     def fire(self, key: TimerKey) -> None:
         """Called by the timers: ``key`` is due."""
         with self._lock:
@@ -234,6 +246,7 @@ class Shard(Generic[C]):
                 return
             try:
                 self._finish_failed_write()
+                self._handle_posted()
                 if key is _DEFERRED:
                     self._defers = False
                     self._write_deferred()
@@ -310,6 +323,8 @@ class Shard(Generic[C]):
         with self._lock:
             if self._ended is not None or self._failed is not None or self._appending or self._accepting or self._unnoted:
                 self._finish_failed_write()
+            if self._posted:
+                self._handle_posted()
             try:
                 effects = self._coordinator.handle(event, self._clock())
                 if effects.records and not effects.deferred:
@@ -321,6 +336,14 @@ class Shard(Generic[C]):
                     self._timers.set((self, _RETRY), RETRY_MS)
                 raise
             return effects
+
+    def _handle_posted(self) -> None:
+        """Handle the posted events, once the shard is loaded; nobody waits until their records are committed."""
+        while self._posted and self._recovered:
+            effects = self._coordinator.handle(self._posted[0], self._clock())
+            if effects.records:
+                self._write(effects)
+            self._posted.popleft()
 
     def _write(self, effects: Effects) -> None:
         """Append records behind the deferred ones, and accept."""

@@ -205,6 +205,11 @@ class Shards(Generic[C]):
                 results.append(function(self.at(partition)))
         return results
 
+    def post(self, event: Callable[[Shard[C]], object]) -> None:
+        """Post an event to each shard that this node coordinates, loaded or not; waits for nothing."""
+        for shard in list(self._open.values()):
+            shard.post(event(shard))
+
     def stop_waiting(self) -> None:
         """Let no thread wait for replicas any more: the database is closed."""
         for shard in list(self._open.values()):

@@ -154,9 +154,13 @@ class DeleteOffsets:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TopicsDeleted:
-    """These topics were deleted: all of their offsets are forgotten.  No reply."""
+    """These topics were deleted: their offsets are forgotten.  No reply.
+
+    ``before_offset``: only those whose records lie before it; later ones are of a new topic of the same name.  None: all.
+    """
 
     topics: frozenset[str]
+    before_offset: int | None = None
 
 
 # ---------------------------------------------------------------- groups: answers

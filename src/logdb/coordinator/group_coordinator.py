@@ -379,7 +379,10 @@ class GroupCoordinator:
         return Effects(records=_tombstones(wanted & self._offsets.listed(event.group_id)), replies=(Reply(event.ticket, errors),))
 
     def _topics_deleted(self, event: TopicsDeleted, _: int) -> Effects:
-        return Effects(records=_tombstones({key for key in self._offsets.listed() if key.partition.topic in event.topics}))
+        gone = {key for key in self._offsets.listed() if key.partition.topic in event.topics}
+        if event.before_offset is not None:
+            gone = {key for key in gone if self._offsets.latest(key) < event.before_offset}
+        return Effects(records=_tombstones(gone))
 
     def _sweep(self, now_ms: int) -> Effects:
         """Forget expired offsets, and groups that have neither members nor offsets left."""

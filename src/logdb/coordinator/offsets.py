@@ -90,6 +90,12 @@ class Offsets:
         committed = {OffsetKey(group, partition) for group, partitions in groups.items() for partition in partitions}
         return committed | {key for key in self._writers if group_id in (None, key.group_id)}
 
+    def latest(self, key: OffsetKey) -> int:
+        """Where the latest record of a key lies that is listed, committed or pending."""
+        committed = self._committed.get(key.group_id, {}).get(key.partition)
+        pending = (self._pending[producer_id][key] for producer_id in self._writers.get(key, ()))
+        return max(one.record_offset for one in (committed, *pending) if one is not None)
+
     def is_pending(self, key: OffsetKey) -> bool:
         return key in self._writers
 

@@ -11,7 +11,7 @@ from logdb.requests.request import May, Need, Request, cluster, each_topic, list
 from logdb.requests.resources import CLUSTER
 from logdb.store import protocols
 from logdb.store.check.report import Copied, Report
-from logdb.store.protocols import PartitionState
+from logdb.store.protocols import PartitionState, QuorumInfo
 
 Config: TypeAlias = Mapping[str, ConfigValue | None]
 Assignments: TypeAlias = tuple[tuple[int, ...], ...]
@@ -88,6 +88,11 @@ class ClusterNodes(Request[protocols.ClusterNodes], frozen=True):
         if not may("Describe", "Cluster", CLUSTER):
             return protocols.ClusterNodes((), partitions)
         return answer._replace(partitions=partitions)
+
+
+class DescribeQuorum(Request[QuorumInfo], frozen=True):
+    local = True
+    needs = (cluster("Describe"),)
 
 
 class Wait(Request[bool], frozen=True):

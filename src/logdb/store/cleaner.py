@@ -26,6 +26,7 @@ from logdb.io import IO
 from logdb.log.log import Log
 from logdb.meta import Catalogue, LogEntry, TopicEntry
 from logdb.model import OFFSET_MAX, TOPIC_CONFIGS, ConfigValue, LogConfig, TopicPartition
+from logdb.segment.buffers import READ_SIZE_BYTES
 from logdb.segment.segment import Segment
 from logdb.store.housekeeping import UNTIL_ASKED, Housekeeping
 from logdb.threads import renewed
@@ -37,9 +38,30 @@ logger = logging.getLogger(__name__)
 
 CLEANER_BYTES_PER_SECOND = 32 << 20
 KEY_MAP_SIZE_BYTES = 64 << 20  # about 1.7 million keys of 16 bytes
+_KEY_MAP_LOAD_MAX = 0.75  # of its slots: _native/compact.c
 FIRST_ROUND_MS = 0  # after the opening: a short-lived program has no other time for it
 _INTERVAL_MS = 15_000  # Kafka's log.cleaner.backoff.ms
 _REST_MS_MAX = 3_600_000  # even if nothing expires before: the clock may be set
+
+
+def configs(bytes_per_second: int) -> Mapping[str, ConfigValue]:
+    """Kafka's configs of the cleaner, with the values that hold here."""
+    of_topics = {
+        "log.cleaner.delete.retention.ms": "delete.retention.ms",
+        "log.cleaner.max.compaction.lag.ms": "max.compaction.lag.ms",
+        "log.cleaner.min.cleanable.ratio": "min.cleanable.dirty.ratio",
+        "log.cleaner.min.compaction.lag.ms": "min.compaction.lag.ms",
+    }
+    return {
+        "log.cleaner.backoff.ms": _INTERVAL_MS,
+        "log.cleaner.dedupe.buffer.size": KEY_MAP_SIZE_BYTES,
+        "log.cleaner.enable": True,
+        "log.cleaner.io.buffer.load.factor": _KEY_MAP_LOAD_MAX,
+        "log.cleaner.io.buffer.size": READ_SIZE_BYTES,
+        "log.cleaner.io.max.bytes.per.second": float(bytes_per_second),
+        "log.cleaner.threads": 1,
+        **{name: TOPIC_CONFIGS[key].default for name, key in of_topics.items()},
+    }
 
 
 class Host(Protocol):

@@ -16,6 +16,7 @@ from logdb.model import (
     AbortedTransaction,
     Buffer,
     ClusterEvent,
+    ConfigValue,
     Durability,
     ExpiredRecords,
     OpenTransaction,
@@ -553,6 +554,29 @@ class BrokerInfo(NamedTuple):
         return None if not host else f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+class QuorumVoter(NamedTuple):
+    """One controller that votes, as the leader of the quorum knows it.
+
+    ``end``: behind the last command that it has, None: unknown; ``answered_ms_ago``: when it answered the leader, None: it has not, or
+    it is the leader.  ``address``: where the other controllers reach it; none where a node is on its own.
+    """
+
+    node_id: int
+    incarnation: int = 0
+    end: int | None = None
+    answered_ms_ago: int | None = None
+    address: tuple[str, int] | None = None
+
+
+class QuorumInfo(NamedTuple):
+    """The controllers that decide on the metadata; ``committed``: behind the last command that a majority has."""
+
+    leader: int | None
+    term: int
+    committed: int
+    voters: tuple[QuorumVoter, ...]
+
+
 class ClusterNodes(NamedTuple):
     """What changes in ``ClusterEvent``: the brokers that serve, and who leads each partition and is in sync with it.
 
@@ -632,6 +656,13 @@ class Metadata(Protocol):
     @property
     def controller_id(self) -> int | None:
         """The node whose controller leads the quorum; None: there is no such node now, or this one does not know it."""
+
+    def quorum(self) -> QuorumInfo:
+        """The controllers, as the one that leads them knows them; a single node is its own only one.
+
+        Raises:
+            MetadataTimeout: No controller answers.
+        """
 
     def brokers(self) -> tuple[BrokerInfo, ...]:
         """The brokers of the cluster by their ids, fenced ones too."""
@@ -759,12 +790,14 @@ class Storage(Protocol):
     Attributes:
         mode: "a": this process writes to it; "r": it reads, perhaps beside a writer.
         linger_ms: How long a record may wait in memory to be written.
+        cleaner_configs: Kafka's configs of compaction, with the values that hold here.
         transaction_lock: Shared while a transaction is decided, or its markers are written, so that a snapshot has it whole or not at all.
     """
 
     path: str
     mode: Literal["a", "r"]
     linger_ms: int
+    cleaner_configs: Mapping[str, ConfigValue]
     transaction_lock: "ReaderWriterLock"
 
     @property

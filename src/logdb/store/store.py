@@ -48,12 +48,12 @@ from logdb.model import (
     TopicInfo,
     TopicPartition,
 )
-from logdb.store import cluster_file, lock, opening, replacement_intent, retention, topics
+from logdb.store import cleaner, cluster_file, lock, opening, replacement_intent, retention, topics
 from logdb.store.check.report import Copied, Progress
 from logdb.store.cleaner import CLEANER_BYTES_PER_SECOND
 from logdb.store.copy.snapshot_file import SnapshotFile
 from logdb.store.open_logs import TailLogs
-from logdb.store.protocols import BrokerInfo, PartitionState, always
+from logdb.store.protocols import BrokerInfo, PartitionState, QuorumInfo, QuorumVoter, always
 from logdb.store.reserve import Reserve
 from logdb.store.security_file import SecurityFile
 from logdb.store.sidecars import MadeSidecars
@@ -89,6 +89,7 @@ class Store(Handle):
         replicated: bool,
     ) -> None:
         self.path, self.mode, self.linger_ms = path, mode, linger_ms
+        self.cleaner_configs = cleaner.configs(cleaner_bytes_per_second)
         if clock is None and type(io).clock_ms is not IO.clock_ms:
             clock = io.clock_ms  # another object's clock gives records their time, too
         self.snapshot: SnapshotFile | None = None
@@ -481,6 +482,10 @@ class Store(Handle):
     @property
     def controller_id(self) -> int:
         return self.node_id
+
+    def quorum(self) -> QuorumInfo:
+        end = self.change_number()
+        return QuorumInfo(self.node_id, 0, end, (QuorumVoter(self.node_id, end=end),))
 
     def brokers(self) -> tuple[BrokerInfo, ...]:
         return (BrokerInfo(self.node_id, {}),)

@@ -27,13 +27,13 @@ def served(tmp_path_factory):
 
 @pytest.fixture
 def run(served):
-    """Run a tool; what it prints."""
+    """Run a tool; what it prints, or all that it prints where it is to fail."""
 
-    def run(name, *arguments):
+    def run(name, *arguments, fails=False):
         command = ["java", "-XX:TieredStopAtLevel=1", "-cp", f"{TOOLS.directory}/*", TOOL + name, *arguments]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        assert (done.returncode != 0) == fails, done.stdout + done.stderr
+        return done.stdout + done.stderr * fails
 
     return run
 
@@ -96,3 +96,23 @@ def test_verifiable_clients(served, run):
     told = run("VerifiableConsumer", *where, "--group-id", "verified", "--reset-policy", "earliest").splitlines()
     found = [one for one in map(json.loads, told) if one["name"] == "offsets_committed"]
     assert found[-1] == {**found[-1], "offsets": [{"topic": "verified", "partition": 0, "offset": 100}], "success": True}
+
+
+def test_the_quorum_and_the_features(served, run):
+    where = "--bootstrap-server", served.address
+    status = run("MetadataQuorumCommand", *where, "describe", "--status")
+    assert int(re.search(r"LeaderId: +(\d+)", status)[1]) in served.nodes
+    assert re.search(r"MaxFollowerLag: +0", status)
+    voters = run("MetadataQuorumCommand", *where, "describe", "--replication").splitlines()[1:]
+    assert sorted(int(line.split()[0]) for line in voters if line.strip()) == sorted(served.nodes)
+    features = run("FeatureCommand", *where, "describe")
+    assert re.search(r"metadata.version\s.*FinalizedVersionLevel: 4.3", features)
+    refused = run("FeatureCommand", *where, "downgrade", "--feature", "transaction.version=1", fails=True)
+    assert "this version of logdb has metadata.version=30, transaction.version=2" in refused
+
+
+def test_a_consumer_of_the_new_protocol_gets_an_error(served, run):
+    served.db.create_topic("new_protocol")
+    asked = "--topic", "new_protocol", "--num-records", "1", "--timeout", "20000", "--command-property", "group.protocol=consumer"
+    told = run("ConsumerPerformance", "--bootstrap-server", served.address, *asked, fails=True)
+    assert "The cluster does not support the new CONSUMER group protocol. Set group.protocol=classic" in told

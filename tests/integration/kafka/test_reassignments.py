@@ -304,3 +304,27 @@ def test_kafka_s_tools_on_one_broker(tools, plan, tmp_path):
         assert run("kafka-reassign-partitions", "--execute", *plan(t=(1,)))[0] == 1
         code, said = run("kafka-leader-election", "--election-type", "preferred", "--topic", "t", "--partition", 0)
         assert (code, "Valid replica already elected for partitions t-0" in said) == (0, True)
+
+
+def test_each_broker_describes_the_quorum(nodes):
+    """As the controller that leads knows it."""
+    asked = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
+
+    def described(address):
+        with Wire(address) as wire:
+            answer = wire.ask("DescribeQuorum", 2, topics=asked)
+        (partition,) = answer["topics"][0]["partitions"]
+        assert (answer["error_code"], partition["error_code"]) == (Code.NONE, Code.NONE)
+        assert [len(node["listeners"]) for node in answer["nodes"]] == [1, 1, 1]
+        return partition
+
+    def agree():
+        found = [described(address) for address in nodes.kafka]
+        voters = [one for partition in found for one in partition["current_voters"]]
+        assert [one["replica_id"] for one in voters] == [1, 2, 3] * 3
+        assert len({one["replica_directory_id"] for one in voters}) == 3
+        return len({(one["leader_id"], one["leader_epoch"]) for one in found}) == 1 and all(
+            one["last_caught_up_timestamp"] > 0 for one in voters
+        )
+
+    eventually(agree)

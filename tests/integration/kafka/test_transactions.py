@@ -135,8 +135,8 @@ def test_the_epoch_rises_for_those_that_are_told(wire, version):
 def test_clients_are_told_that_the_epoch_rises(wire):
     for version in versions("ApiVersions"):
         answer = wire.ask("ApiVersions", version)
-        level = {"name": "transaction.version", "min_version_level": 2, "max_version_level": 2}
-        assert list(answer["finalized_features"]) == ([level] if version >= 3 else [])
+        levels = {one["name"]: (one["min_version_level"], one["max_version_level"]) for one in answer["finalized_features"]}
+        assert levels == ({"metadata.version": (30, 30), "transaction.version": (2, 2)} if version >= 3 else {})
 
 
 def test_partitions_are_added_together_or_not_at_all(served, wire):

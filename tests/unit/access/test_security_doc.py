@@ -45,7 +45,9 @@ REQUESTS_OF = {
         "users add_user set_password alter_credentials alter_user delete_users tokens add_token revoke_tokens add_acls delete_acls"
     ),
     "move replicas, elect leaders": "reassign elect_leaders",
-    "metrics, what recovery reported, sizes and reassignments of all partitions": "reports partition_sizes reassignments",
+    "metrics, what recovery reported, sizes and reassignments of all partitions, the quorum": (
+        "reports partition_sizes reassignments describe_quorum"
+    ),
     "verify, backup, snapshot of everything": "verify backup",
     "what the nodes of a cluster ask one another": "write_transaction_marker will_end_transaction find_decision end_mirrored_transactions",
 }

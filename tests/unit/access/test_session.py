@@ -51,6 +51,7 @@ BEYOND = {
     "partition_sizes",
     "reassign",
     "reassignments",
+    "describe_quorum",
     "elect_leaders",
     "producers",
 } | OF_LOGS

@@ -331,6 +331,18 @@ def test_offsets_of_a_deleted_topic_go(runner: Runner) -> None:
     assert (fetch(runner), fetch(runner, group_id="h")) == ({U0: 5}, {})
 
 
+def test_offsets_of_the_next_topic_of_the_same_name_stay(runner: Runner) -> None:
+    commit(runner, {T0: 5, T1: 5})
+    end_offset = 2
+    commit(runner, {T0: 7})
+    commit_in(runner, ONE, {T1: 8})
+    runner.handle(TopicsDeleted(topics=frozenset({"t"}), before_offset=end_offset))
+    assert fetch(runner) == {T0: 7, T1: 5}
+    runner.mark(1, commit=True)
+    runner.reopen()
+    assert fetch(runner) == {T0: 7, T1: 8}
+
+
 # ---------------------------------------------------------------- expiry, as KIP-211 has it
 
 

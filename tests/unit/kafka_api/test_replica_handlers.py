@@ -43,7 +43,14 @@ class Asked:
             values=api.request.decode(api.request.encode(values, version), version)[0],
             version=version,
             session=access.session(principal, "127.0.0.1"),
-            door=SimpleNamespace(access=access, auto_create_topics=False, num_partitions=1, note_missing=lambda *_, **__: None),
+            door=SimpleNamespace(
+                access=access,
+                auto_create_topics=False,
+                num_partitions=1,
+                note_missing=lambda *_, **__: None,
+                advertised_listener=lambda _: "PLAINTEXT://host:1",
+            ),
+            connection=None,
             call=call,
             change=call,
         )

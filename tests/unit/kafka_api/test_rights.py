@@ -54,6 +54,7 @@ def ask(db):
                 note_missing=lambda *_, **__: None,
                 brokers=lambda _: {0: ("host", 1)},
                 serving=lambda: {0},
+                advertised_listener=lambda _: "PLAINTEXT://host:1",
             ),
             connection=None,
             call=call,
@@ -154,9 +155,36 @@ def test_what_is_of_the_node_needs_rights_to_the_cluster(ask):
         ("ElectLeaders", {"topic_partitions": None}, "Alter", NONE),
         ("AlterPartitionReassignments", {"topics": []}, "Alter", NONE),
         ("ListPartitionReassignments", {"topics": None}, "Describe", NONE),
+        ("DescribeQuorum", {"topics": []}, "Describe", NONE),
+        ("UpdateFeatures", {"feature_updates": []}, "Alter", NONE),
+        ("ListConfigResources", {"resource_types": []}, "DescribeConfigs", NONE),
     ):
         assert code(["Allow alice@* All Topic *"], name, **values) == Code.CLUSTER_AUTHORIZATION_FAILED
         assert code([f"Allow alice@* {right} Cluster kafka-cluster"], name, **values) == answer
+
+
+def test_replicas_are_moved_by_those_that_may_alter_the_cluster(db, ask):
+    dirs = [{"path": db.path, "topics": [{"name": "mine", "partitions": [0]}]}]
+
+    def code(acl):
+        return ask([acl, MINE], "AlterReplicaLogDirs", dirs=dirs)["results"][0]["partitions"][0]["error_code"]
+
+    assert code(MINE) == Code.CLUSTER_AUTHORIZATION_FAILED
+    assert code("Allow alice@* Alter Cluster kafka-cluster") == NONE
+
+
+def test_topics_that_may_be_described_are_described_page_by_page(ask):
+    def codes(*names):
+        topics = ask([MINE], "DescribeTopicPartitions", topics=[{"name": name} for name in names])["topics"]
+        return {topic["name"]: topic["error_code"] for topic in topics}
+
+    assert codes(*ASKED) == {"mine": NONE, "secret": REFUSED, "none": REFUSED}
+    assert codes() == {"mine": NONE}
+
+
+def test_resources_are_listed_that_may_be_described(ask):
+    found = ask([MINE, "Allow alice@* DescribeConfigs Cluster kafka-cluster"], "ListConfigResources", resource_types=[2])
+    assert [one["resource_name"] for one in found["config_resources"]] == ["mine"]
 
 
 def test_sizes_are_of_all_topics(ask):

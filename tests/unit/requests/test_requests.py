@@ -40,6 +40,7 @@ OF_DOORS = {
     "partition_sizes",
     "reassign",
     "reassignments",
+    "describe_quorum",
     "elect_leaders",
 }
 OF_LOGS = {"read_batches", "aborted_transactions", "open_transactions", "offset_for_timestamp", "epoch_at", "producers"}
