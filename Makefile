@@ -7,8 +7,9 @@
 # make fresh   demo and unit tests in a Debian of its own, with the README's packages; as root
 # make pythons   unit tests, README and quick contract programs on Python 3.13 (Debian trixie) and 3.14 (sid); as root
 # make test-aarch64   the C core, the files and a cluster on an emulated Arm machine; as root
-# make clean   forget everything that was built              make fault   SECONDS=60 of faults at libc's calls; 50 kills on Spark
+# make docs    the site, in build/site                         make fault   SECONDS=60 of faults at libc's calls; 50 kills on Spark
 #                                                              DURATION=3600 SEED=7: so long of faults of a cluster
+# make clean   forget everything that was built
 #
 # Needs Python 3.11 or newer with venv and headers (PYTHON=… chooses it), gcc and make.
 # Everything else goes into .venv, once; a stamp there says what it was made from.
@@ -31,7 +32,7 @@ ON_A_PYTHON := make quick && .venv/bin/pytest tests/integration/test_readme.py &
 PROGRAMS ?= api kafka_format kill delivery http_door kafka_clients leader_kill spark
 BUILT := pyproject.toml setup.py $(filter-out %/_core.c,$(wildcard src/logdb/_native/*.c src/logdb/_native/*.h src/logdb/_native/*.py))
 
-.PHONY: demo demo-spark demo-cluster cluster quick test fresh pythons test-aarch64 check lint contract bench fuzz fault wheel clean
+.PHONY: demo demo-spark demo-cluster cluster quick test fresh pythons test-aarch64 check lint contract docs bench fuzz fault wheel clean
 .DELETE_ON_ERROR:
 
 demo: .venv/demo
@@ -82,6 +83,11 @@ contract: .venv/dev
 	    done; \
 	else echo "contract programs: none at $(CONTRACT)"; fi
 
+# NO_MKDOCS_2_WARNING: the theme's notice about its own successor
+docs: .venv/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "build/site/index.html; with search: python3 -m http.server -d build/site 8000"
+
 bench: .venv/dev
 	$(BIN)/python -m benches
 
@@ -130,6 +136,10 @@ clean:
 
 .venv/demo-cluster: .venv/demo
 	$(BIN)/pip install -q --disable-pip-version-check -e '.[cluster]'
+	touch $@
+
+.venv/docs: .venv/made $(BUILT)
+	$(BIN)/pip install -q --disable-pip-version-check -e '.[docs]'
 	touch $@
 
 .venv/dev: .venv/made $(BUILT) demo/requirements.txt
