@@ -83,7 +83,7 @@ def test_a_page(page: str, tmp_path: Path) -> None:
     for fence in shown:
         if fence.title:
             (tmp_path / fence.title).write_text(fence.body, encoding="utf-8")
-    commands = "\n".join(fence.body for fence in shown if fence.language == "sh")
+    commands = "\n".join(fence.body for fence in shown if (fence.language, fence.title) == ("sh", ""))
     with environment(page) as variables:
         printed = run(commands, tmp_path, variables) if commands else ""
     at = 0
