@@ -11,11 +11,15 @@ import signal
 import subprocess
 import sys
 import tempfile
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import yaml
+
+import logdb
 
 from support.ports import free_port
 from support.postgres import postgres
@@ -111,3 +115,28 @@ def test_every_program_of_a_page_is_run(page: str) -> None:
         assert fence.title or fence.language in {"sh", *NOT_RUN}, f"a fence without a title: {fence.body}"
         is_used = fence.title in {"conftest.py", *commands.split(), *scripts.split()} or f"from {Path(fence.title).stem} import" in imports
         assert fence.language != "python" or is_used, f"{fence.title} is not run"
+
+
+def test_the_rules_and_the_table_name_metrics_that_there_are(tmp_path: Path) -> None:
+    with logdb.open(tmp_path) as db, logdb.serve(db, http="127.0.0.1:0") as server:
+        with urllib.request.urlopen(f"{server.addresses[0]}/metrics") as answer:
+            known = set(re.findall(r"^# TYPE (\S+)", answer.read().decode(), re.MULTILINE))
+    page = (ROOT / "docs/how-to/monitoring.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"\bkafka_\w+_\w+\b|\bkafka_brokers\b", page)) <= known
+
+
+def test_the_rules_are_rules() -> None:
+    (rules,) = [fence.body for fence in fences("monitoring") if fence.title == "logdb-rules.yaml"]
+    for rule in yaml.safe_load(rules)["groups"][0]["rules"]:
+        assert rule.keys() == {"alert", "expr", "for", "annotations"}
+        assert rule["expr"].count("(") == rule["expr"].count(")")
+
+
+@needs("systemd-analyze")
+def test_systemd_takes_the_units_of_the_nightly_backup(tmp_path: Path) -> None:
+    units = [fence for fence in fences("backup") if fence.language == "ini"]
+    for unit in units:
+        (tmp_path / unit.title).write_text(unit.body, encoding="utf-8")
+    command = ["systemd-analyze", "verify", *(str(tmp_path / unit.title) for unit in units)]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (found.returncode, found.stderr) == (0, "")
