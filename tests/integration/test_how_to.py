@@ -1,0 +1,142 @@
+"""The programs and commands of the pages in docs/how-to/ work as they stand there.
+
+A fence with a title is a file of that name. The ``sh`` fences are one session, in the order of the page. A ``text`` fence is what
+the commands before it print; "…" stands for anything. A ``console`` fence is for another machine, and is not run.
+"""
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import yaml
+
+import logdb
+
+from support.ports import free_port
+from support.postgres import postgres
+from support.tools import needs
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted(page.stem for page in (ROOT / "docs/how-to").glob("*.md"))
+PORTS = ("8080", "8081", "8082", "8083", "8443", "9092")
+PROGRAMS = {"exactly-once": "psql", "full-disk": "unshare", "from-redis-streams": "redis-server", "tls-and-users": "openssl"}
+NOT_RUN = {"console", "text", "toml"}
+
+
+class Fence(NamedTuple):
+    """One fenced block of a page; ``title``: empty without one."""
+
+    language: str
+    title: str
+    body: str
+
+
+def fences(page: str) -> list[Fence]:
+    text = (ROOT / f"docs/how-to/{page}.md").read_text(encoding="utf-8")
+    found = re.findall(r'^```(\w+)(?: title="([^"]+)")?[^\n]*\n(.*?)^```$', text, re.DOTALL | re.MULTILINE)
+    return [Fence(*fence) for fence in found]
+
+
+@contextlib.contextmanager
+def environment(page: str) -> Iterator[dict[str, str]]:
+    """Variables for the session of a page; a PostgreSQL for the page that writes to one."""
+    variables = {**os.environ, "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
+    variables = {name: value for name, value in variables.items() if not name.startswith("LOGDB_")}
+    if page != "exactly-once":
+        yield variables
+        return
+    with tempfile.TemporaryDirectory() as directory:  # pytest's directories are closed to PostgreSQL's user
+        Path(directory).chmod(0o711)
+        with postgres(Path(directory) / "postgres") as where:
+            yield variables | {"SHOP": where}
+
+
+def may_mount() -> bool:
+    """Whether a command gets a mount namespace of its own; some systems give one to root alone."""
+    return subprocess.run(["unshare", "--map-root-user", "--mount", "true"], capture_output=True).returncode == 0
+
+
+def run(commands: str, directory: Path, variables: dict[str, str]) -> str:
+    """What a session prints, stderr too; every process of it is gone afterwards."""
+    shell = ["bash", "-euo", "pipefail", "-c", commands]
+    with (directory / "printed").open("w+b") as printed, subprocess.Popen(
+        shell, cwd=directory, env=variables, stdin=subprocess.DEVNULL, stdout=printed, stderr=printed, start_new_session=True
+    ) as session:
+        try:
+            session.wait(120)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(session.pid, signal.SIGKILL)
+        text = (directory / "printed").read_text(encoding="utf-8")
+        assert session.returncode == 0, text
+        return text
+
+
+@pytest.mark.parametrize("page", [pytest.param(page, marks=needs(PROGRAMS[page]) if page in PROGRAMS else ()) for page in PAGES])
+def test_a_page(page: str, tmp_path: Path) -> None:
+    if page == "full-disk" and not may_mount():
+        pytest.skip("the system gives no mount namespace to this user")
+    ports = {port: str(free_port()) for port in PORTS}
+
+    def moved(text: str) -> str:
+        return re.sub(rf"\b({'|'.join(PORTS)})\b", lambda found: ports[found[0]], text)
+
+    shown = [fence._replace(body=moved(fence.body)) for fence in fences(page)]
+    for fence in shown:
+        if fence.title:
+            (tmp_path / fence.title).write_text(fence.body, encoding="utf-8")
+    commands = "\n".join(fence.body for fence in shown if (fence.language, fence.title) == ("sh", ""))
+    with environment(page) as variables:
+        printed = run(commands, tmp_path, variables) if commands else ""
+    at = 0
+    for line in (line for fence in shown if fence.language == "text" for line in fence.body.splitlines() if line.strip()):
+        pattern = ".*".join(map(re.escape, line.split("…")))
+        found = re.compile(rf"^{pattern}$", re.MULTILINE).search(printed, at)
+        assert found, f"not printed, or too early: {line}\n{printed}"
+        at = found.end()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_program_of_a_page_is_run(page: str) -> None:
+    shown = fences(page)
+    commands = "".join(fence.body for fence in shown if fence.language == "sh")
+    scripts = "".join(fence.body for fence in shown if fence.language == "bash")
+    imports = "".join(fence.body for fence in shown if fence.language == "python")
+    for fence in shown:
+        assert fence.title or fence.language in {"sh", *NOT_RUN}, f"a fence without a title: {fence.body}"
+        is_used = fence.title in {"conftest.py", *commands.split(), *scripts.split()} or f"from {Path(fence.title).stem} import" in imports
+        assert fence.language != "python" or is_used, f"{fence.title} is not run"
+
+
+def test_the_rules_and_the_table_name_metrics_that_there_are(tmp_path: Path) -> None:
+    with logdb.open(tmp_path) as db, logdb.serve(db, http="127.0.0.1:0") as server:
+        with urllib.request.urlopen(f"{server.addresses[0]}/metrics") as answer:
+            known = set(re.findall(r"^# TYPE (\S+)", answer.read().decode(), re.MULTILINE))
+    page = (ROOT / "docs/how-to/monitoring.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"\bkafka_\w+_\w+\b|\bkafka_brokers\b", page)) <= known
+
+
+def test_the_rules_are_rules() -> None:
+    (rules,) = [fence.body for fence in fences("monitoring") if fence.title == "logdb-rules.yaml"]
+    for rule in yaml.safe_load(rules)["groups"][0]["rules"]:
+        assert rule.keys() == {"alert", "expr", "for", "annotations"}
+        assert rule["expr"].count("(") == rule["expr"].count(")")
+
+
+@needs("systemd-analyze")
+def test_systemd_takes_the_units_of_the_nightly_backup(tmp_path: Path) -> None:
+    units = [fence for fence in fences("backup") if fence.language == "ini"]
+    for unit in units:
+        (tmp_path / unit.title).write_text(unit.body, encoding="utf-8")
+    command = ["systemd-analyze", "verify", *(str(tmp_path / unit.title) for unit in units)]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (found.returncode, found.stderr) == (0, "")
