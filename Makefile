@@ -1,7 +1,7 @@
 # make demo    the main job, on 336,776 flights                make bench   logdb beside its peers
 # make demo-spark   their delays, hour by hour, by Spark        make demo-cluster   three nodes, whose leader is killed under load
 # make cluster DIR=nodes   three nodes on this machine, until Ctrl-C; without DIR in a scratch directory
-# make quick   unit tests, while one edits: 90 s               make wheel   sdist and wheel in dist/
+# make quick   unit tests, while one edits: 90 s               make wheel   for glibc, musl, x86-64, aarch64 in dist/
 # make test    what a contributor runs: eight minutes          make fuzz    SECONDS=60 of random bytes against C; 1,000 kills
 # make check   the tests that take longer, linters, types, sanitizers, a real Kafka
 # make fresh   demo and unit tests in a Debian of its own, with the README's packages; as root
@@ -28,11 +28,15 @@ PARALLEL := -n auto --dist loadgroup
 FOREIGN_ON_THREE := $(addprefix tests/integration/kafka/,test_connect.py test_java_tools.py test_javascript_and_go.py)
 MORE_ON_THREE := $(addprefix tests/integration/kafka/,test_mirror_maker.py test_quick_start.py test_streams.py)
 # A Python of another version: tests/unit, the README's code and the quick contract programs
+# Install the wheel in dist/ for this Python and glibc, or musl, without a compiler, and work with it
+TRY_WHEEL = python3 -m venv ~/try && ~/try/bin/pip install -q --only-binary :all: \
+    "$$(ls dist/logdb-*-cp3$$(python3 -c "import sys; print(sys.version_info[1])")-manylinux*_$$(uname -m).whl)[cli]" && \
+    ~/try/bin/python packaging/try_wheel.py
 ON_A_PYTHON := make quick && .venv/bin/pytest tests/integration/test_readme.py && make contract PROGRAMS="api kafka_format delivery http_door"
 PROGRAMS ?= api kafka_format kill delivery http_door kafka_clients leader_kill spark
 BUILT := pyproject.toml setup.py $(filter-out %/_core.c,$(wildcard src/logdb/_native/*.c src/logdb/_native/*.h src/logdb/_native/*.py))
 
-.PHONY: demo demo-spark demo-cluster cluster quick test fresh pythons test-aarch64 check lint contract docs bench fuzz fault wheel clean
+.PHONY: demo demo-spark demo-cluster cluster quick test fresh pythons test-aarch64 check lint contract docs bench fuzz fault wheel try-wheels clean
 .DELETE_ON_ERROR:
 
 demo: .venv/demo
@@ -109,10 +113,15 @@ fault: .venv/dev
 	$(BIN)/pytest --brokers 3 -m foreign $(MORE_ON_THREE)
 	$(MAKE) fresh pythons
 	tests/debian/run trixie 'make test'
+	$(MAKE) wheel try-wheels
 
-wheel: .venv/dev
-	rm -rf build dist
-	$(BIN)/python -m build --outdir dist
+wheel: .venv/wheels
+	rm -rf dist
+	$(BIN)/python packaging/wheels.py
+
+try-wheels:
+	tests/debian/run trixie=python3-venv '$(TRY_WHEEL)'
+	tests/debian/run sid=python3-venv '$(TRY_WHEEL)'
 
 clean:
 	rm -rf .venv build dist *.egg-info src/logdb/_native/_core.c src/logdb/_native/*.so
@@ -140,6 +149,10 @@ clean:
 
 .venv/docs: .venv/made $(BUILT)
 	$(BIN)/pip install -q --disable-pip-version-check -e '.[docs]'
+	touch $@
+
+.venv/wheels: .venv/made packaging/requirements.txt
+	$(BIN)/pip install -q --disable-pip-version-check -r packaging/requirements.txt
 	touch $@
 
 .venv/dev: .venv/made $(BUILT) demo/requirements.txt

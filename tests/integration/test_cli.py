@@ -225,7 +225,7 @@ def test_without_the_extra_the_message_says_what_to_install(tmp_path):
     (tmp_path / "click.py").write_text("raise ModuleNotFoundError(\"No module named 'click'\", name='click')")
     result = run("topics", env={"PYTHONPATH": str(tmp_path)})
     assert (result.returncode, result.stdout) == (1, "")
-    assert result.stderr == "logdb: the command needs the package 'click': pip install 'click>=8.1' 'rich>=13'\n"
+    assert result.stderr == "logdb: the command needs the package 'click' of the extra 'cli': pip install 'click>=8.1' 'rich>=13'\n"
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def test_without_a_package_the_message_says_what_to_install(tmp_path, package, w
     result = run(*args, env={"PYTHONPATH": path}, cwd=tmp_path)
     assert (result.returncode, result.stdout) == (1, "")
     wanted = "'aiohttp>=3.14' 'google-re2>=1.1' 'h11>=0.16' 'msgspec>=0.20'"
-    assert result.stderr == f"logdb: {what} needs the package '{package}': pip install {wanted}\n"
+    assert result.stderr == f"logdb: {what} needs the package '{package}' of the extra 'http': pip install {wanted}\n"
 
 
 def test_bash_completes_verbs_and_topics(data_dir):

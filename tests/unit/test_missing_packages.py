@@ -23,7 +23,7 @@ def asked_for(hint: str) -> set[str]:
 def test_the_hint_asks_for_what_the_extra_does(package: str) -> None:
     wanted = {words for extra in PROJECT["optional-dependencies"].values() for words in extra}
     error = errors.missing_package("a thing", f"{package}.part")
-    assert str(error).startswith(f"a thing needs the package {package!r}: ")
+    assert str(error).startswith(f"a thing needs the package {package!r} of the extra ")
     assert asked_for(str(error)) <= wanted
     assert any(word.startswith(package) for word in asked_for(str(error)))
     assert error.name == f"{package}.part"
@@ -55,7 +55,8 @@ def test_a_server_without_aiohttp_and_a_url_without_h11(package: str, call: str,
     hidden = f"import sys, logdb\nsys.modules[{package!r}] = None\n"
     program = f"{hidden}try:\n    {call}\nexcept ModuleNotFoundError as error:\n    print(error.name, error)"
     done = subprocess.run([sys.executable, "-c", program, str(tmp_path / "db")], capture_output=True, text=True, timeout=60)
-    assert re.fullmatch(rf"{package} (the door 'http'|a URL) needs the package '{package}': pip install [^\n]*\n", done.stdout)
+    hint = rf"{package} (the door 'http'|a URL) needs the package '{package}' of the extra 'http': pip install [^\n]*\n"
+    assert re.fullmatch(hint, done.stdout)
     assert asked_for(done.stdout) == set(PROJECT["optional-dependencies"]["http"])
 
 
@@ -98,12 +99,12 @@ def test_the_commands_help_needs_nothing_of_a_server(tmp_path: Path) -> None:
 def test_a_command_says_in_one_line_what_a_server_needs(call: list[str], tmp_path: Path) -> None:
     done = without_http(f"import logdb.cli\nsys.argv = ['logdb', *{call}]\nlogdb.cli.main()", tmp_path)
     assert done.returncode == 1
-    assert re.fullmatch(r"logdb: a server needs the package 'msgspec': pip install [^\n]*\n", done.stderr)
+    assert re.fullmatch(r"logdb: a server needs the package 'msgspec' of the extra 'http': pip install [^\n]*\n", done.stderr)
     assert asked_for(done.stderr) == set(PROJECT["optional-dependencies"]["http"])
 
 
 @pytest.mark.parametrize("use", ["logdb.serve", "import logdb.testing"])
 def test_a_program_is_told_what_a_server_needs(use: str, tmp_path: Path) -> None:
     done = without_http(f"import logdb\ntry:\n    {use}\nexcept ModuleNotFoundError as error:\n    print(error.name, error)", tmp_path)
-    assert re.fullmatch(r"msgspec a server needs the package 'msgspec': pip install [^\n]*\n", done.stdout)
+    assert re.fullmatch(r"msgspec a server needs the package 'msgspec' of the extra 'http': pip install [^\n]*\n", done.stdout)
     assert asked_for(done.stdout) == set(PROJECT["optional-dependencies"]["http"])

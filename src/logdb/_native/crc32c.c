@@ -14,7 +14,11 @@
 
 #if defined(__x86_64__)
 #define HARDWARE_NAME "sse4.2"
+#if defined(__clang__) && __clang_major__ >= 14 /* clang has set the instruction apart */
+#define HARDWARE __attribute__((target("sse4.2,crc32")))
+#else
 #define HARDWARE __attribute__((target("sse4.2")))
+#endif
 #include <nmmintrin.h>
 #elif defined(__aarch64__) && !defined(__AARCH64EB__)
 #define HARDWARE_NAME "armv8"

@@ -86,7 +86,7 @@ def test_a_url_without_what_it_needs_says_what_to_install(monkeypatch):
     for name in [name for name in sys.modules if name.partition(".")[0] in ("h11", "logdb_http_api")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "h11", None)
-    with pytest.raises(ModuleNotFoundError, match=r"needs the package 'h11': pip install .*'h11>="):
+    with pytest.raises(ModuleNotFoundError, match=r"needs the package 'h11' of the extra 'http': pip install .*'h11>="):
         logdb.open("http://127.0.0.1:1")
 
 

@@ -107,7 +107,8 @@ def test_an_error_of_python_s_for_a_program(monkeypatch, error):
     said = json.loads(told.stderr)
     assert told.exit_code == 1
     assert (said["error"], said["fields"]) == (type(error).__name__, {})
-    hint = "a server needs the package 'aiohttp': pip install 'aiohttp>=3.14' 'google-re2>=1.1' 'h11>=0.16' 'msgspec>=0.20'"
+    wanted = "'aiohttp>=3.14' 'google-re2>=1.1' 'h11>=0.16' 'msgspec>=0.20'"
+    hint = f"a server needs the package 'aiohttp' of the extra 'http': pip install {wanted}"
     assert said["message"] in ("[Errno 28] full", hint)
 
 
