@@ -76,55 +76,74 @@ def _is_size(name: str) -> bool:
 
 SETTINGS = {
     "data_dir": Setting("directory of the database", str),
-    "http": Setting("address of the HTTP door, HOST:PORT; port 0: any that is free  [default without --kafka: 127.0.0.1:8080]", str),
-    "kafka": Setting("address of the Kafka door, HOST:PORT; port 0: any that is free", str, "listeners"),
+    "http": Setting("address of the HTTP listener, HOST:PORT; port 0 takes a free one  [default without --kafka: 127.0.0.1:8080]", str),
+    "kafka": Setting("address of the Kafka listener, HOST:PORT; port 0 takes a free one", str, "listeners"),
     "kafka_advertised": Setting(
-        "address that Kafka clients are told to connect to  [default: the one that they have reached]", str, "advertised.listeners"
+        "address that Kafka clients connect to after the first answer  [default: the one that they have reached]",
+        str,
+        "advertised.listeners",
     ),
-    "auto_create_topics": Setting("Kafka clients that name an unknown topic create it", bool, "auto.create.topics.enable"),
-    "num_partitions": Setting("partitions of topics that Kafka clients create without a number  [default: 1]", int, "num.partitions"),
-    "insecure": Setting("serve addresses other than loopback without TLS and authentication", bool),
-    "tls_cert": Setting("the server's certificate with its chain: a PEM file, read again on SIGHUP", str),
-    "tls_key": Setting("its key: a PEM file  [default: it is in the certificate's]", str),
-    "tls_client_ca": Setting("authorities of clients' certificates: a PEM file; authentication is on", str),
-    "tls_principal": Setting("principal of a certificate: common name, or whole subject  [default: cn]", str, "", PRINCIPAL_RULES),
-    "authentication": Setting("clients need credentials", bool),
-    "super_users": Setting("principals without restrictions: User:NAME;User:NAME", str, "super.users"),
-    "durability": Setting("what an acknowledged record survives, by default  [default: interval]", str, "", DURABILITY_LEVELS),
-    "linger_ms": Setting("how long a record waits in memory for others", int),
-    "retention_check_interval_ms": Setting("time between retention checks  [default: 300000]", int, "log.retention.check.interval.ms"),
-    "cleaner_bytes_per_second": Setting("limit of compaction's reads and writes", int, "log.cleaner.io.max.bytes.per.second"),
-    "drain_ms": Setting("how long a shutdown waits for running requests  [default: 10000]", int),
+    "auto_create_topics": Setting("create a topic when a Kafka client names an unknown one", bool, "auto.create.topics.enable"),
+    "num_partitions": Setting("partitions of a topic that a Kafka client creates without a number  [default: 1]", int, "num.partitions"),
+    "insecure": Setting(
+        "listen on other addresses than loopback without TLS and authentication: anybody who reaches them reads and deletes everything",
+        bool,
+    ),
+    "tls_cert": Setting("certificate of the server with its chain, a PEM file; turns TLS on; SIGHUP reads it again", str),
+    "tls_key": Setting("key of the certificate, a PEM file  [default: the file of the certificate]", str),
+    "tls_client_ca": Setting("authorities that issue certificates of clients, a PEM file; turns authentication on", str),
+    "tls_principal": Setting(
+        "principal of a client's certificate: its common name (cn) or its whole subject (dn)  [default: cn]", str, "", PRINCIPAL_RULES
+    ),
+    "authentication": Setting("refuse clients without credentials; on by itself once the database has users, tokens or ACLs", bool),
+    "super_users": Setting("principals with all rights: User:NAME;User:NAME", str, "super.users"),
+    "durability": Setting(
+        "durability level of topics that set none: os, interval or fsync  [default: interval]", str, "", DURABILITY_LEVELS
+    ),
+    "linger_ms": Setting("longest time that a record waits in memory for others before it is written  [default: 5]", int),
+    "retention_check_interval_ms": Setting(
+        "shortest time between two checks for old records  [default: 300000]", int, "log.retention.check.interval.ms"
+    ),
+    "cleaner_bytes_per_second": Setting(
+        "most bytes a second that compaction reads and writes in the background  [default: 33554432]",
+        int,
+        "log.cleaner.io.max.bytes.per.second",
+    ),
+    "drain_ms": Setting("longest time that a shutdown waits for running requests  [default: 10000]", int),
     "access_log": Setting("write a line of JSON for each request to stderr", bool),
-    "body_bytes_max": Setting(
-        "the largest body of a request  [default: 67108864, of the Kafka door 104857600]", int, "socket.request.max.bytes"
-    ),
-    "call_bytes_max": Setting("the largest body without records  [default: 1048576]", int),
-    "fetch_bytes_max": Setting("records of an answer to a Kafka client  [default: 16777216]", int, "fetch.max.bytes"),
+    "body_bytes_max": Setting("largest body of a request  [default: 67108864; Kafka listener: 104857600]", int, "socket.request.max.bytes"),
+    "call_bytes_max": Setting("largest JSON body without records  [default: 1048576]", int),
+    "fetch_bytes_max": Setting("most bytes of records in an answer to a Kafka client  [default: 16777216]", int, "fetch.max.bytes"),
     "session_timeout_ms_min": Setting(
-        "the shortest session of a Kafka client in a group  [default: 6000]", int, "group.min.session.timeout.ms"
+        "shortest session timeout of a Kafka client in a group  [default: 6000]", int, "group.min.session.timeout.ms"
     ),
-    "session_timeout_ms_max": Setting("the longest one  [default: 1800000]", int, "group.max.session.timeout.ms"),
-    "json_bytes_max": Setting("the largest JSON body of records  [default: 8388608]", int),
-    "memory_bytes_max": Setting("memory of all bodies and answers together  [default: 268435456]", int, "queued.max.request.bytes"),
-    "connections_max": Setting("connections  [default: 10000]", int, "max.connections"),
-    "connections_per_address_max": Setting("connections per address, or IPv6 /64  [default: a quarter]", int, "max.connections.per.ip"),
-    "requests_max": Setting("requests in progress  [default: 1024]", int, "queued.max.requests"),
-    "header_timeout_ms": Setting("how long the headers of a request, the first byte, or a TLS handshake may take  [default: 10000]", int),
-    "body_timeout_ms": Setting("how long 64 KiB of a body may take to arrive  [default: 30000]", int),
-    "write_timeout_ms": Setting("how long 256 KiB of an answer may take to be sent  [default: 30000]", int),
+    "session_timeout_ms_max": Setting(
+        "longest session timeout of a Kafka client in a group  [default: 1800000]", int, "group.max.session.timeout.ms"
+    ),
+    "json_bytes_max": Setting("largest JSON body with records  [default: 8388608]", int),
+    "memory_bytes_max": Setting("most memory of all requests and answers together  [default: 268435456]", int, "queued.max.request.bytes"),
+    "connections_max": Setting("most connections  [default: 10000]", int, "max.connections"),
+    "connections_per_address_max": Setting(
+        "most connections of one IPv4 address or IPv6 /64  [default: a quarter of connections_max]", int, "max.connections.per.ip"
+    ),
+    "requests_max": Setting("most requests in progress  [default: 1024]", int, "queued.max.requests"),
+    "header_timeout_ms": Setting("longest time for the headers of a request, the first byte, or a TLS handshake  [default: 10000]", int),
+    "body_timeout_ms": Setting("longest time for 64 KiB of a body to arrive  [default: 30000]", int),
+    "write_timeout_ms": Setting("longest time for a client to take 256 KiB of an answer  [default: 30000]", int),
     "keep_alive_ms": Setting(
-        "how long a connection may be idle  [default: 75000, of the Kafka door 600000]", int, "connections.max.idle.ms"
+        "longest time that a connection may be idle  [default: 75000; Kafka listener: 600000]", int, "connections.max.idle.ms"
     ),
-    "wait_ms_max": Setting("how long a request may wait for records  [default: 300000]", int),
-    "partitions_per_request_max": Setting("partitions that one request may add  [default: 1000]", int),
-    "partitions_per_principal_max": Setting("partitions that one principal may create, except super users  [default: 5000]", int),
-    "partitions_max": Setting("partitions above which the server creates none  [default: 20000]", int),
-    "read_bytes_max": Setting("keys and values of a JSON answer  [default: 16777216]", int),
-    "instances_max": Setting("consumer instances of REST v2  [default: 2000]", int),
-    "instances_per_principal_max": Setting("consumer instances of one principal  [default: 500]", int),
-    "instance_idle_ms": Setting("how long one may be idle  [default: 300000]", int),
-}  # fmt: skip
+    "wait_ms_max": Setting("longest time that a request may wait for records  [default: 300000]", int),
+    "partitions_per_request_max": Setting("most partitions that one request may add  [default: 1000]", int),
+    "partitions_per_principal_max": Setting(
+        "most partitions that one principal may create; super users have no such limit  [default: 5000]", int
+    ),
+    "partitions_max": Setting("most partitions of the database: at this number the server creates no more  [default: 20000]", int),
+    "read_bytes_max": Setting("most bytes of keys and values in a JSON answer  [default: 16777216]", int),
+    "instances_max": Setting("most consumer instances of REST v2  [default: 2000]", int),
+    "instances_per_principal_max": Setting("most consumer instances of one principal  [default: 500]", int),
+    "instance_idle_ms": Setting("longest time that a consumer instance may be idle  [default: 300000]", int),
+}
 
 # Kafka's broker defaults for topics -> the topic config.  A larger unit counts if the smaller one is not set.
 _TOPIC_PROPERTIES = {
