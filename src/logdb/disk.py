@@ -20,10 +20,12 @@ import contextlib
 import logging
 import os
 import threading
+import time
 import weakref
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from errno import EDQUOT, EFBIG, ELOOP, EMFILE, EMLINK, ENFILE, ENOSPC, ENOSYS, EOPNOTSUPP, EPERM, EXDEV
-from typing import Self
+from typing import NamedTuple, Self
 
 from logdb.errors import CorruptionError, DiskFull, ReadFailed, SyncFailed, WriteFailed
 from logdb.io import IO, DirectoryNotOpened, NotRegular, pread_exact, pwrite_all
@@ -111,14 +113,41 @@ def longest_sync_ms(io: IO, directory: str) -> int:
     return max((now_ms - began_ms for path, began_ms in list(_syncs.values()) if os.path.join(path, "").startswith(root)), default=0)
 
 
+class SyncTimes(NamedTuple):
+    """How long the syncs of this process took.
+
+    Attributes:
+        counts: How many took at most so long as the bound of ``SYNC_BOUNDS_S`` at the same place, and longer than the one before it;
+            the last: longer than all bounds.
+        seconds: All together.
+    """
+
+    counts: tuple[int, ...]
+    seconds: float
+
+
+SYNC_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+_sync_counts, _sync_seconds = [0] * (len(SYNC_BOUNDS_S) + 1), [0.0]
+_sync_lock = renewed(threading.Lock())
+
+
+def sync_times() -> SyncTimes:
+    with _sync_lock:
+        return SyncTimes(tuple(_sync_counts), _sync_seconds[0])
+
+
 def _timed(io: IO, path: str, sync: Callable[..., None], *arguments: object) -> None:
-    """Call ``sync``, which makes ``path`` durable; it is one of ``_syncs`` meanwhile."""
-    number = object()
+    """Call ``sync``, which makes ``path`` durable; it is one of ``_syncs`` meanwhile, and counted at the end."""
+    number, began = object(), time.monotonic()
     _syncs[number] = path, io.monotonic_ms()
     try:
         sync(*arguments)
     finally:
         del _syncs[number]
+        took = time.monotonic() - began
+        with _sync_lock:
+            _sync_counts[bisect_left(SYNC_BOUNDS_S, took)] += 1
+            _sync_seconds[0] += took
 
 
 def sync_directory(io: IO, path: str) -> None:

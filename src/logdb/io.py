@@ -146,6 +146,14 @@ class IO:
             return 1 << 63
         return status.f_bavail * status.f_frsize
 
+    def file_system_bytes(self, path: str) -> int:
+        """The size of the file system of ``path``; a large number if the system does not say."""
+        try:
+            status = os.statvfs(path)
+        except OSError:
+            return 1 << 63
+        return status.f_blocks * status.f_frsize
+
     def disk_bytes(self, path: str) -> int:
         """How much of the disk the files in a directory take, which is more than their sizes where space is reserved, or less."""
         with os.scandir(path) as found:

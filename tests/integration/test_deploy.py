@@ -2,19 +2,27 @@
 
 import contextlib
 import json
+import os
 import re
 import subprocess
 import sys
 import tomllib
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+import kubernetes_validate
+import promql_parser
 import pytest
 import trustme
+import yaml
 from click.testing import CliRunner
 
+import logdb
+import logdb.testing
 from logdb.cli.app import cli
 from logdb.cli.settings import SETTINGS, variable_of
+from logdb_replication.config import ClusterConfig
 from support.ports import free_port
 from support.tools import needs
 
@@ -87,7 +95,9 @@ def test_the_server_is_not_root(instructions):
 def test_the_server_gets_its_signals_and_its_settings(instructions):
     given = dict(last_stage(instructions))
     command = json.loads(given["ENTRYPOINT"]) + json.loads(given["CMD"])
-    assert command == ["logdb", "serve", "--http", "0.0.0.0:8080"], "as a list: no shell stands before it"
+    assert command[:2] == ["logdb", "serve"], "as a list: no shell stands before it"
+    options = dict(zip(command[2::2], command[3::2], strict=True))
+    assert options == {"--http": "0.0.0.0:8080", "--kafka": "0.0.0.0:9092", "--kafka-advertised": "localhost:9092"}
     variables = dict(pair.split("=", 1) for pair in given["ENV"].split())
     assert {name for name in variables if name.startswith("LOGDB_")} <= {variable_of(name) for name in SETTINGS}
     assert not {"LOGDB_HTTP", "LOGDB_KAFKA"} & variables.keys(), "a node of a cluster refuses them"
@@ -162,3 +172,81 @@ def test_a_listener_that_does_not_answer_is_named():
         found = check(process.pid)
         process.kill()
     assert found == (1, f"port {port}: it answers neither HTTP nor Kafka's protocol\n")
+
+
+# ---------------------------------------------------------------- Compose and Kubernetes: by their schemas, and what their shells run
+
+
+def documents(name: str) -> list[dict]:
+    return list(yaml.safe_load_all((DEPLOY / name).read_text(encoding="utf-8")))
+
+
+def test_kubernetes_takes_the_manifests():
+    found = {document["kind"]: document for document in documents("kubernetes.yaml")}
+    assert found.keys() == {"Service", "PodDisruptionBudget", "NetworkPolicy", "StatefulSet"}
+    for document in found.values():
+        kubernetes_validate.validate(document, "1.33", strict=True)
+    labels = found["StatefulSet"]["spec"]["template"]["metadata"]["labels"]
+    assert labels == found["Service"]["spec"]["selector"] == found["StatefulSet"]["spec"]["selector"]["matchLabels"]
+
+
+def test_a_pod_takes_its_nodes_directory_once(tmp_path):
+    """The commands of the manifest's head, and those of the init container with its directories moved."""
+    (set_,) = (document for document in documents("kubernetes.yaml") if document["kind"] == "StatefulSet")
+    ((script,),) = (one["args"] for one in set_["spec"]["template"]["spec"]["initContainers"])
+    names = "logdb-0.logdb,logdb-1.logdb,logdb-2.logdb"
+    init = ["cluster", "init", str(tmp_path / "nodes"), "--nodes", "3", "--hosts", names]
+    made = CliRunner().invoke(cli, [*init, "--http-ports", "8080,8080,8080", "--kafka-ports", "9092,9092,9092"])
+    assert made.exit_code == 0, made.output
+    for node in (1, 2, 3):
+        subprocess.run(["tar", "-czf", tmp_path / f"node-{node}.tgz", "-C", tmp_path / "nodes" / f"node-{node}", "."], check=True)
+    (tmp_path / "data").mkdir()
+    script = script.replace("/data", str(tmp_path / "data")).replace("/nodes/", f"{tmp_path}/")
+    for host in ("logdb-1", "logdb-0"):  # a later start of another pod with this volume changes nothing
+        subprocess.run(["sh", "-euc", script], check=True, env={"HOSTNAME": host, "PATH": os.environ["PATH"]})
+    node = tmp_path / "data" / "node"
+    assert tomllib.loads((node / "cluster.toml").read_text())["node"] == 2
+    assert {path.name for path in (node / "data").iterdir()} == {"cluster.json", "quorum"}
+    assert node.stat().st_mode & 0o777 == 0o700
+
+
+def test_compose_starts_what_the_command_takes(tmp_path):
+    (compose,) = documents("compose.yaml")
+    services = compose["services"]
+    assert {name for name, one in services.items() if "three" in one["profiles"]} == {"init", "logdb-1", "logdb-2", "logdb-3"}
+    assert all(port.startswith("127.0.0.1:") for one in services.values() for port in one.get("ports", ())), "it is without TLS"
+    (script,) = services["init"]["command"]
+    script = script.replace("$$", "$").replace("/data", str(tmp_path))
+    path = f"{LOGDB.parent}{os.pathsep}{os.environ['PATH']}"
+    subprocess.run(["sh", "-euc", script], check=True, env={"PATH": path}, stdout=subprocess.DEVNULL)
+    for number in (1, 2, 3):
+        _, data, _, config = services[f"logdb-{number}"]["command"]
+        loaded = ClusterConfig.load(config.replace("/data", str(tmp_path), 1))
+        assert (loaded.node, loaded.kafka_advertised) == (number, ("localhost", 19090 + number))
+        assert data == f"/data/node-{number}/data"
+        assert f"127.0.0.1:1909{number}:9092" in services[f"logdb-{number}"]["ports"]
+
+
+# ---------------------------------------------------------------- Prometheus and Grafana
+
+
+def metrics_of(expression: str) -> set[str]:
+    """The metrics of an expression of PromQL, which is parsed for that."""
+    promql_parser.parse(expression)
+    return set(re.findall(r"\b(?:kafka|logdb)_\w+", expression))
+
+
+def test_alerts_and_dashboard_name_metrics_that_there_are(tmp_path):
+    (rules,) = documents("alerts.yml")
+    alerts = [rule["expr"] for group in rules["groups"] for rule in group["rules"]]
+    dashboard = json.loads((DEPLOY / "grafana-dashboard.json").read_text(encoding="utf-8"))
+    plots = [target["expr"].replace("$__rate_interval", "5m") for panel in dashboard["panels"] for target in panel["targets"]]
+    with logdb.testing.broker() as broker, logdb.serve(broker.database, http="127.0.0.1:0") as server:
+        answer = urllib.request.urlopen(f"{server.addresses[0]}/metrics")
+        with contextlib.closing(answer):
+            page = answer.read().decode()
+    found = set(re.findall(r"^# TYPE (\w+) ", page, re.MULTILINE))
+    found |= {f"{name}_bucket" for name in re.findall(r"^# TYPE (\w+) histogram", page, re.MULTILINE)}
+    assert set().union(*map(metrics_of, alerts)) <= found
+    assert set().union(*map(metrics_of, plots)) <= found
+    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])

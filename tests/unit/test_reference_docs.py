@@ -55,6 +55,6 @@ def test_the_metrics(tmp_path):
             page = server.call("/metrics")[1].decode()
     found = {
         name: (kind, set(re.findall(r'(\w+)="', labels or "")))
-        for name, kind, labels in re.findall(r"^# TYPE (\w+) (\w+)\n\1(?:\{(.*)\})? ", page, re.MULTILINE)
+        for name, kind, labels in re.findall(r"^# TYPE (\w+) (\w+)\n\1(?:_bucket)?(?:\{(.*)\})? ", page, re.MULTILINE)
     }
     assert documented == found

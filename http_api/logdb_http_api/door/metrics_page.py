@@ -9,7 +9,8 @@ from typing import NamedTuple, TypeAlias
 from aiohttp import web
 
 from logdb.access.session import Measurements
-from logdb.broker.metrics import GroupGauges, TopicCounts
+from logdb.broker.metrics import GroupGauges, NodeGauges, TopicCounts
+from logdb.disk import SYNC_BOUNDS_S, SyncTimes
 from logdb.model import PartitionInfo, TopicPartition
 from logdb.store.protocols import PartitionState
 from logdb_http_api.door.request import Request
@@ -19,6 +20,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 Sample: TypeAlias = tuple[Mapping[str, object], float]
 routes = Routes()
+_SUFFIX = ""  # no name of a label: what the name of a histogram's sample ends with
 
 
 class Family(NamedTuple):
@@ -50,8 +52,9 @@ def page(measured: Measurements, address: str) -> str:
 def _lines(family: Family) -> Iterator[str]:
     yield f"# HELP {family.name} {family.help}\n# TYPE {family.name} {family.kind}\n"
     for labels, value in family.samples:
-        said = ",".join(f'{name}="{_escaped(str(label))}"' for name, label in labels.items())
-        yield f"{family.name}{{{said}}} {value}\n" if said else f"{family.name} {value}\n"
+        said = ",".join(f'{name}="{_escaped(str(label))}"' for name, label in labels.items() if name != _SUFFIX)
+        name = f"{family.name}{labels.get(_SUFFIX, '')}"
+        yield f"{name}{{{said}}} {value}\n" if said else f"{name} {value}\n"
 
 
 def _escaped(label: str) -> str:
@@ -59,7 +62,7 @@ def _escaped(label: str) -> str:
 
 
 def _families(measured: Measurements, address: str) -> Iterator[Family]:
-    brokers, topics, replicas, groups = measured.gauges
+    brokers, topics, replicas, groups, in_sync_min, node = measured.gauges
     counts = measured.counts.topics
     yield Family("kafka_brokers", "gauge", "Number of brokers.", [({}, len(brokers))])
     yield Family(
@@ -68,9 +71,39 @@ def _families(measured: Measurements, address: str) -> Iterator[Family]:
     sizes: Iterable[Sample] = [({"topic": topic}, len(partitions)) for topic, partitions in topics.items()]
     yield Family("kafka_topic_partitions", "gauge", "Number of partitions of a topic.", sizes)
     yield from _of_partitions(topics)
+    yield _under_min_isr(topics, in_sync_min)
     yield from _of_replicas(replicas)
     yield from _of_groups(groups)
     yield from _of_counters(topics, counts)
+    yield from _of_node(node)
+
+
+def _under_min_isr(topics: Mapping[str, tuple[PartitionState, ...]], in_sync_min: Mapping[str, int]) -> Family:
+    samples: Iterable[Sample] = [
+        ({"topic": topic, "partition": at}, int(len(state.in_sync) < min(in_sync_min[topic], len(state.replicas))))
+        for topic, states in topics.items()
+        for at, state in enumerate(states)
+    ]
+    said = "1 if a partition has fewer in-sync replicas than min.insync.replicas."
+    return Family("kafka_topic_partition_under_min_isr", "gauge", said, samples)
+
+
+def _of_node(node: NodeGauges) -> Iterator[Family]:
+    leader = -1 if node.quorum_leader is None else node.quorum_leader
+    yield Family("logdb_quorum_leader", "gauge", "The node whose controller leads the quorum, -1 if none is known.", [({}, leader)])
+    yield Family("logdb_disk_free_bytes", "gauge", "Free bytes of the disk of the data directory.", [({}, node.disk_free_bytes)])
+    yield Family("logdb_disk_size_bytes", "gauge", "Size of the disk of the data directory.", [({}, node.disk_size_bytes)])
+    yield Family("logdb_sync_seconds", "histogram", "How long a sync of a file or directory took.", _histogram(node.syncs))
+
+
+def _histogram(times: SyncTimes) -> Iterator[Sample]:
+    """The samples of a histogram, each with the end of its name."""
+    total = 0
+    for bound, count in zip((*SYNC_BOUNDS_S, "+Inf"), times.counts, strict=True):
+        total += count
+        yield {_SUFFIX: "_bucket", "le": bound}, total
+    yield {_SUFFIX: "_sum"}, times.seconds
+    yield {_SUFFIX: "_count"}, total
 
 
 def _of_partitions(topics: Mapping[str, tuple[PartitionState, ...]]) -> Iterator[Family]:

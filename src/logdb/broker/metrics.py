@@ -8,8 +8,9 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from logdb.disk import SyncTimes, sync_times
 from logdb.errors import UnknownGroup, UnknownPartition, UnknownTopic
-from logdb.model import PartitionInfo, TopicPartition, positions_of
+from logdb.model import PartitionInfo, TopicPartition, in_sync_count_min, positions_of
 from logdb.store.protocols import BrokerInfo, PartitionState
 from logdb.threads import renewed
 
@@ -50,16 +51,27 @@ class GroupGauges(NamedTuple):
     lag: Mapping[TopicPartition, int]
 
 
+class NodeGauges(NamedTuple):
+    """This node.  ``quorum_leader``: the node whose controller leads the quorum, as far as this one knows."""
+
+    quorum_leader: int | None
+    disk_free_bytes: int
+    disk_size_bytes: int
+    syncs: SyncTimes
+
+
 class Gauges(NamedTuple):
     """The gauges of a broker: brokers that are alive, partitions by topic (also internal ones), groups that it coordinates.
 
-    ``replicas``: the partitions that this node has a replica of; of the others it knows no offsets.
+    ``replicas``: the partitions that this node has a replica of; of the others it knows no offsets.  ``in_sync_min``: by topic.
     """
 
     brokers: tuple[BrokerInfo, ...]
     topics: Mapping[str, tuple[PartitionState, ...]]
     replicas: Mapping[str, tuple[PartitionInfo, ...]]
     groups: tuple[GroupGauges, ...]
+    in_sync_min: Mapping[str, int]
+    node: NodeGauges
 
 
 class Metrics:
@@ -123,17 +135,25 @@ def gauges(broker: "Broker") -> Gauges:
     """Read all topics and groups; those that are deleted meanwhile are left out."""
     topics: dict[str, tuple[PartitionState, ...]] = {}
     replicas: dict[str, tuple[PartitionInfo, ...]] = {}
+    in_sync_min: dict[str, int] = {}
     for name in broker.topic_names():
         with contextlib.suppress(UnknownTopic, UnknownPartition):
             info = broker.describe_at_rest(name)
             topics[name] = tuple(broker.placement(info))
+            in_sync_min[name] = in_sync_count_min(info.config)
             replicas[name] = tuple(one for one in info.partitions if broker.node_id in one.replicas)
     ends = {TopicPartition(name, one.partition): one.end_offset for name, partitions in replicas.items() for one in partitions}
     groups = []
     for summary in broker.groups():
         with contextlib.suppress(UnknownGroup):
             groups.append(_group(broker, summary.group_id, ends))
-    return Gauges(tuple(one for one in broker.brokers() if not one.fenced), topics, replicas, tuple(groups))
+    brokers = tuple(one for one in broker.brokers() if not one.fenced)
+    return Gauges(brokers, topics, replicas, tuple(groups), in_sync_min, _node(broker))
+
+
+def _node(broker: "Broker") -> NodeGauges:
+    io, path = broker.io, broker.directory
+    return NodeGauges(broker.controller_id, io.free_bytes(path), io.file_system_bytes(path), sync_times())
 
 
 def _group(broker: "Broker", group_id: str, ends: Mapping[TopicPartition, int]) -> GroupGauges:

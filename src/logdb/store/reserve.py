@@ -57,8 +57,7 @@ class Reserve:
                     file.write(bytes(size_bytes - known), known)
 
     def _size_bytes(self) -> int:
-        status = os.statvfs(self._directory)
-        return min(SIZE_BYTES, status.f_blocks * status.f_frsize // _SHARE)
+        return min(SIZE_BYTES, self._io.file_system_bytes(self._directory) // _SHARE)
 
     def spend(self, function: Callable[[], T]) -> T:
         """Call ``function``, which makes room; once more, with the reserve given back, if it finds none.

@@ -22,11 +22,14 @@ NAMES = {
             "leader_is_preferred",
             "replicas",
             "under_replicated_partition",
+            "under_min_isr",
         )
     ),
     *(f"kafka_consumergroup_{name}" for name in ("current_offset", "current_offset_sum", "lag", "lag_sum", "members")),
     *(f"kafka_server_brokertopicmetrics_{name}_total" for name in ("messagesin", "bytesin", "bytesout")),
     "kafka_log_log_size",
+    *(f"logdb_{name}" for name in ("quorum_leader", "disk_free_bytes", "disk_size_bytes")),
+    *(f"logdb_sync_seconds_{name}" for name in ("bucket", "sum", "count")),
 }
 
 
@@ -68,9 +71,15 @@ def test_names_labels_and_numbers(tmp_path):
             "leader_is_preferred": 1,
             "replicas": 1,
             "under_replicated_partition": 0,
+            "under_min_isr": 0,
         }
         assert {name: value(samples, f"kafka_topic_partition_{name}", **where) for name in expected} == expected
         assert value(samples, "kafka_topic_partition_current_offset", topic="t", partition="0") == 0
+        assert value(samples, "logdb_quorum_leader") == 0
+        assert 0 < value(samples, "logdb_disk_free_bytes") <= value(samples, "logdb_disk_size_bytes")
+        buckets = [sample.value for sample in samples if sample.name == "logdb_sync_seconds_bucket"]
+        assert buckets == sorted(buckets)
+        assert buckets[-1] == value(samples, "logdb_sync_seconds_count") > 0
         group = {"consumergroup": "g", "topic": "t"}
         assert value(samples, "kafka_consumergroup_current_offset", **group, partition="1") == 60
         assert value(samples, "kafka_consumergroup_current_offset_sum", **group) == 60
