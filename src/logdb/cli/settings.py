@@ -76,35 +76,41 @@ def _is_size(name: str) -> bool:
 
 SETTINGS = {
     "data_dir": Setting("directory of the database", str),
-    "http": Setting("address of the HTTP door, HOST:PORT; port 0: any that is free  [default without --kafka: 127.0.0.1:8080]", str),
-    "kafka": Setting("address of the Kafka door, HOST:PORT; port 0: any that is free", str, "listeners"),
+    "http": Setting("address of the HTTP listener, HOST:PORT; port 0: any free port  [default without --kafka: 127.0.0.1:8080]", str),
+    "kafka": Setting("address of the Kafka listener, HOST:PORT; port 0: any free port", str, "listeners"),
     "kafka_advertised": Setting(
-        "address that Kafka clients are told to connect to  [default: the one that they have reached]", str, "advertised.listeners"
+        "address that Kafka clients shall connect to  [default: the one they reached]", str, "advertised.listeners"
     ),
-    "auto_create_topics": Setting("Kafka clients that name an unknown topic create it", bool, "auto.create.topics.enable"),
+    "auto_create_topics": Setting("create an unknown topic when a Kafka client names it", bool, "auto.create.topics.enable"),
     "num_partitions": Setting("partitions of topics that Kafka clients create without a number  [default: 1]", int, "num.partitions"),
     "insecure": Setting("serve addresses other than loopback without TLS and authentication", bool),
     "tls_cert": Setting("the server's certificate with its chain: a PEM file, read again on SIGHUP", str),
-    "tls_key": Setting("its key: a PEM file  [default: it is in the certificate's]", str),
-    "tls_client_ca": Setting("authorities of clients' certificates: a PEM file; authentication is on", str),
-    "tls_principal": Setting("principal of a certificate: common name, or whole subject  [default: cn]", str, "", PRINCIPAL_RULES),
+    "tls_key": Setting("key of the certificate: a PEM file  [default: the file of the certificate]", str),
+    "tls_client_ca": Setting("CA certificates for client certificates: a PEM file; turns authentication on", str),
+    "tls_principal": Setting(
+        "principal of a client certificate: its common name (cn) or whole subject  [default: cn]", str, "", PRINCIPAL_RULES
+    ),
     "authentication": Setting("clients need credentials", bool),
     "super_users": Setting("principals without restrictions: User:NAME;User:NAME", str, "super.users"),
-    "durability": Setting("what an acknowledged record survives, by default  [default: interval]", str, "", DURABILITY_LEVELS),
-    "linger_ms": Setting("how long a record waits in memory for others", int),
+    "durability": Setting(
+        "crash that an acknowledged record survives, unless its topic sets a level  [default: interval]", str, "", DURABILITY_LEVELS
+    ),
+    "linger_ms": Setting("how long a record waits in memory to share a batch with others", int),
     "retention_check_interval_ms": Setting("time between retention checks  [default: 300000]", int, "log.retention.check.interval.ms"),
-    "cleaner_bytes_per_second": Setting("limit of compaction's reads and writes", int, "log.cleaner.io.max.bytes.per.second"),
+    "cleaner_bytes_per_second": Setting(
+        "limit of compaction's reads and writes, bytes a second", int, "log.cleaner.io.max.bytes.per.second"
+    ),
     "drain_ms": Setting("how long a shutdown waits for running requests  [default: 10000]", int),
     "access_log": Setting("write a line of JSON for each request to stderr", bool),
     "body_bytes_max": Setting(
-        "the largest body of a request  [default: 67108864, of the Kafka door 104857600]", int, "socket.request.max.bytes"
+        "the largest body of a request  [default: 67108864 for HTTP, 104857600 for Kafka]", int, "socket.request.max.bytes"
     ),
     "call_bytes_max": Setting("the largest body without records  [default: 1048576]", int),
     "fetch_bytes_max": Setting("records of an answer to a Kafka client  [default: 16777216]", int, "fetch.max.bytes"),
     "session_timeout_ms_min": Setting(
         "the shortest session of a Kafka client in a group  [default: 6000]", int, "group.min.session.timeout.ms"
     ),
-    "session_timeout_ms_max": Setting("the longest one  [default: 1800000]", int, "group.max.session.timeout.ms"),
+    "session_timeout_ms_max": Setting("the longest session in a group  [default: 1800000]", int, "group.max.session.timeout.ms"),
     "json_bytes_max": Setting("the largest JSON body of records  [default: 8388608]", int),
     "memory_bytes_max": Setting("memory of all bodies and answers together  [default: 268435456]", int, "queued.max.request.bytes"),
     "connections_max": Setting("connections  [default: 10000]", int, "max.connections"),
@@ -114,16 +120,16 @@ SETTINGS = {
     "body_timeout_ms": Setting("how long 64 KiB of a body may take to arrive  [default: 30000]", int),
     "write_timeout_ms": Setting("how long 256 KiB of an answer may take to be sent  [default: 30000]", int),
     "keep_alive_ms": Setting(
-        "how long a connection may be idle  [default: 75000, of the Kafka door 600000]", int, "connections.max.idle.ms"
+        "how long a connection may be idle  [default: 75000 for HTTP, 600000 for Kafka]", int, "connections.max.idle.ms"
     ),
     "wait_ms_max": Setting("how long a request may wait for records  [default: 300000]", int),
     "partitions_per_request_max": Setting("partitions that one request may add  [default: 1000]", int),
     "partitions_per_principal_max": Setting("partitions that one principal may create, except super users  [default: 5000]", int),
-    "partitions_max": Setting("partitions above which the server creates none  [default: 20000]", int),
+    "partitions_max": Setting("partitions of the database; at this number the server creates no more  [default: 20000]", int),
     "read_bytes_max": Setting("keys and values of a JSON answer  [default: 16777216]", int),
     "instances_max": Setting("consumer instances of REST v2  [default: 2000]", int),
     "instances_per_principal_max": Setting("consumer instances of one principal  [default: 500]", int),
-    "instance_idle_ms": Setting("how long one may be idle  [default: 300000]", int),
+    "instance_idle_ms": Setting("how long a consumer instance may be idle  [default: 300000]", int),
 }  # fmt: skip
 
 # Kafka's broker defaults for topics -> the topic config.  A larger unit counts if the smaller one is not set.
@@ -217,7 +223,7 @@ def _toml(path: str, document: dict[str, Any]) -> File:
     unknown = document.keys() - SETTINGS.keys()
     if unknown:
         allowed = f"{', '.join(SETTINGS)}, and the table [{TOPIC_TABLE}]"
-        raise click.UsageError(f"{path}: {_read_as_toml(path)}unknown key {min(unknown)!r}; allowed are {allowed}")
+        raise click.UsageError(f"{path}: {_read_as_toml(path)}unknown key {min(unknown)!r}; known keys: {allowed}")
     return File({name: _parse(path, name, name, value) for name, value in document.items()}, _check_topic(path, topic))
 
 
@@ -233,7 +239,7 @@ def _properties(path: str, pairs: dict[str, str]) -> File:
     for key in named.keys() & pairs.keys():
         value = pairs.pop(key)
         if SETTINGS[named[key]].kind is bool and value.lower() not in ("true", "false"):
-            raise click.UsageError(f"{path}: {key}={value!r}: allowed is true or false")
+            raise click.UsageError(f"{path}: {key}={value!r}: must be true or false")
         settings[named[key]] = _parse(path, key, named[key], value)
     topic: dict[str, object] = {}
     for key, (name, factor) in _TOPIC_PROPERTIES.items():
@@ -257,10 +263,10 @@ def _take_listeners(path: str, pairs: dict[str, str]) -> Listener | None:
     text = pairs["listeners"]
     name, address = _listener_of_clients(path, pairs, "listeners", controllers)
     if not address:
-        raise click.UsageError(f"{path}: listeners={text!r}: wanted is a listener of clients, such as PLAINTEXT://127.0.0.1:{KAFKA_PORT}")
+        raise click.UsageError(f"{path}: listeners={text!r}: must be a listener for clients, such as PLAINTEXT://127.0.0.1:{KAFKA_PORT}")
     if name not in protocols:
         allowed = ", ".join(f"{name}:{known}" for known in PROTOCOLS)
-        raise click.UsageError(f"{path}: listeners={text!r}: {_PROTOCOL_MAP} has no protocol of {name}; allowed are {allowed}")
+        raise click.UsageError(f"{path}: listeners={text!r}: {_PROTOCOL_MAP} has no protocol for {name}; use one of {allowed}")
     pairs["listeners"] = _listening(address, advertised)
     return Listener(name, protocols[name], f"{path}: listeners={text!r}")
 
@@ -272,7 +278,7 @@ def _protocols(path: str, text: str) -> Mapping[str, str]:
         name, _, protocol = one.upper().partition(":")
         if protocol not in PROTOCOLS:
             allowed = ", ".join(f"NAME:{known}" for known in PROTOCOLS)
-            raise click.UsageError(f"{path}: {_PROTOCOL_MAP}={text!r}: allowed are {allowed}")
+            raise click.UsageError(f"{path}: {_PROTOCOL_MAP}={text!r}: must be one of {allowed}")
         found[name] = protocol
     return found
 
@@ -286,12 +292,12 @@ def _listener_of_clients(path: str, pairs: Mapping[str, str], key: str, controll
             name, _, address = one.rpartition("://")
             meant = f"{name or 'PLAINTEXT'}://{address}" + ("" if ":" in address else f":{KAFKA_PORT}")
             hint = "" if _parsed_listener(meant) is None else f"; {meant} is one"
-            raise click.UsageError(f"{path}: {key}={text!r}: wanted is NAME://HOST:PORT{hint}")
+            raise click.UsageError(f"{path}: {key}={text!r}: must be NAME://HOST:PORT{hint}")
         if listener[0] not in controllers:
             found.append(listener)
     if len(found) > 1:
         names = " and ".join(name for name, _ in found)
-        raise click.UsageError(f"{path}: {key}={text!r}: allowed is one listener of clients, not {names}")
+        raise click.UsageError(f"{path}: {key}={text!r}: must be one listener for clients, not {names}")
     return found[0] if found else ("", "")
 
 
@@ -334,7 +340,7 @@ def _parse(where: str, key: str, name: str, value: object) -> Any:
     try:
         return SETTINGS[name].parse(value, name)
     except ValueError as error:
-        raise click.UsageError(f"{where}: {key}={value!r}: allowed is {error}") from None
+        raise click.UsageError(f"{where}: {key}={value!r}: must be {error}") from None
 
 
 def _check_topic(where: str, config: Mapping[str, object]) -> Mapping[str, object]:
