@@ -217,7 +217,7 @@ class Connection(asyncio.BufferedProtocol):
                 if self._is_first(position) and bytes(data[: len(b"POST")]) in _HTTP:
                     self._hand_over("http", bytes(data))
                     return
-                self._refuse(f"a frame of {size} bytes for the API {key}, allowed are {self._size_max(key)}")
+                self._refuse(f"a frame of {size} bytes for the API {key}: must be at most {self._size_max(key)}")
                 return
             begin = position + _SIZE.size
             if left < _SIZE.size + size:

@@ -19,6 +19,7 @@ from logdb.access.authentication import Identity
 from logdb.access.certificates import PrincipalRule
 from logdb.access.session import AuthorizedSession
 from logdb.errors import AuthenticationFailed, InvalidMessage
+from logdb.mistakes import must_be
 from logdb.model import BY_DEFAULT, PARTITION_COUNT_MAX, Buffer
 from logdb.requests.principals import ANONYMOUS
 from logdb.serving.connection_slots import ConnectionSlot, ConnectionSlots
@@ -95,7 +96,7 @@ class KafkaDoor(DoorResources):
         """
         super().__init__(access, KafkaLimits(**limits), "logdb-kafka")
         if num_partitions != BY_DEFAULT and num_partitions not in range(1, PARTITION_COUNT_MAX + 1):
-            raise ValueError(f"num_partitions={num_partitions!r}: allowed are 1 to {PARTITION_COUNT_MAX}")
+            raise ValueError(must_be("num_partitions", num_partitions, f"1 to {PARTITION_COUNT_MAX}"))
         self._address = address
         self._client_address = None if kafka_advertised is None else _host_and_port(kafka_advertised)
         self.auto_create_topics, self.num_partitions = auto_create_topics, num_partitions
@@ -418,5 +419,5 @@ def _end_failed(call: Call, later: "asyncio.Task[Answer]") -> None:
 def _host_and_port(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
     if not host or not (port.isascii() and port.isdigit()) or not 1 <= int(port) <= 65535:
-        raise ValueError(f"kafka_advertised={address!r}: wanted is host:port, the port in [1, 65535]")
+        raise ValueError(must_be("kafka_advertised", address, "host:port, the port in [1, 65535]"))
     return host.removeprefix("[").removesuffix("]"), int(port)

@@ -60,7 +60,7 @@ class Plain:
     async def reply(self, token: bytes) -> tuple[bytes, Identity | None]:
         parts = _text(token).split("\0")
         if len(parts) != 3 or not parts[1] or parts[0] not in ("", parts[1]):
-            raise AuthenticationFailed("PLAIN: wanted is NUL user NUL password")
+            raise AuthenticationFailed("PLAIN: the message must be NUL user NUL password")
         return b"", await self._logins.by_password(parts[1], parts[2], self._host)
 
 

@@ -32,6 +32,7 @@ from urllib.parse import urlsplit
 
 from logdb.disk import read_file
 from logdb.io import IO
+from logdb.mistakes import one_of
 from logdb.store.directories import is_private
 from logdb_replication.errors import InvalidClusterConfig
 
@@ -152,7 +153,7 @@ class _Document:
         node = self._taken("node", _number, "a number of [[nodes]]")
         own = {known.number: known for known in nodes}.get(node)
         if own is None:
-            raise self._refused("node", node, f"allowed are the numbers of [[nodes]]: {', '.join(str(known.number) for known in nodes)}")
+            raise self._refused("node", node, f"must be the number of one of [[nodes]]: {one_of(known.number for known in nodes)}")
         config = ClusterConfig(
             path=self._path,
             cluster=self._taken("cluster", lambda given: str(uuid.UUID(given)), "a UUID"),
@@ -178,9 +179,7 @@ class _Document:
         tables = self._taken("nodes", _tables, "a table [[nodes]] for each node")
         nodes = tuple(sorted(_Document(self._path, table, f"nodes[{place}].")._node() for place, table in enumerate(tables)))
         if len(nodes) not in NODE_COUNTS:
-            raise self._refused(
-                "nodes", len(nodes), f"allowed are {', '.join(map(str, NODE_COUNTS))} nodes: any other number is no better quorum"
-            )
+            raise self._refused("nodes", len(nodes), f"must be {one_of(NODE_COUNTS)} nodes: an even number adds no safety")
         self._once("nodes.number", [str(node.number) for node in nodes])
         self._once(
             "nodes.address", [format_address(address) for node in nodes for address in (node.quorum, node.controller, node.http_address)]
@@ -190,7 +189,7 @@ class _Document:
     def _once(self, key: str, values: list[str]) -> None:
         for value in values:
             if (count := values.count(value)) > 1:
-                raise self._refused(key, value, f"allowed is each one once, this one is there {count} times")
+                raise self._refused(key, value, f"must be unique, {count} nodes have it")
 
     def _node(self) -> NodeAddresses:
         self._check_keys(NodeAddresses._fields)
@@ -210,7 +209,7 @@ class _Document:
         for node in config.nodes:
             if not node.http.startswith(f"{scheme}://"):
                 raise self._refused(
-                    "nodes.http", node.http, f"wanted is {scheme}://, for tls_cert is {'not ' if scheme == 'http' else ''}set"
+                    "nodes.http", node.http, f"must begin with {scheme}://, because tls_cert is {'not ' if scheme == 'http' else ''}set"
                 )
 
     def _secret(self) -> bytes:
@@ -218,11 +217,11 @@ class _Document:
         try:
             secret = _content(path).strip()
         except FileNotFoundError:
-            raise self._refused("secret_file", path, "there is no such file: copy it from another node") from None
+            raise self._refused("secret_file", path, "the file is missing: copy it from another node") from None
         if not is_private(_IO, path):
             raise self._refused("secret_file", path, f"others on this machine may read it: chmod 600 {path}")
         if len(secret) not in _SECRET_SIZES:
-            raise self._refused("secret_file", path, f"it has {len(secret)} bytes; allowed are {_SECRET_SIZES[0]} to {_SECRET_SIZES[-1]}")
+            raise self._refused("secret_file", path, f"it has {len(secret)} bytes: must be {_SECRET_SIZES[0]} to {_SECRET_SIZES[-1]}")
         return secret
 
     # ------------------------------------------------------------ steps
@@ -233,7 +232,7 @@ class _Document:
         except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
             raise InvalidClusterConfig(self._path, "", None, f"no TOML: {error}") from None
         except FileNotFoundError:
-            raise InvalidClusterConfig(self._path, "", None, "there is no such file: logdb cluster init makes one for each node") from None
+            raise InvalidClusterConfig(self._path, "", None, "the file is missing: 'logdb cluster init' makes one for each node") from None
 
     def _taken(self, key: str, parse: Callable[[Any], Any], allowed: str, *default: object) -> Any:
         """The value of a key; without a default it has to be there."""
@@ -243,12 +242,12 @@ class _Document:
         try:
             return parse(value)
         except (ValueError, TypeError, AttributeError):
-            raise self._refused(key, value, f"wanted is {allowed}") from None
+            raise self._refused(key, value, f"must be {allowed}") from None
 
     def _check_keys(self, known: Collection[str]) -> None:
         for key, value in self._table.items():
             if key not in known:
-                raise self._refused(key, value, f"unknown key; allowed are {', '.join(known)}")
+                raise self._refused(key, value, f"unknown key; known keys: {', '.join(known)}")
 
     def _refused(self, key: str, value: object, allowed: str) -> InvalidClusterConfig:
         return InvalidClusterConfig(self._path, self._name + key, value, allowed)

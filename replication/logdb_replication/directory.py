@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from logdb.disk import File, changing, exists, remove, sync_directory, write_file
 from logdb.io import IO
+from logdb.mistakes import one_of
 from logdb.store import cluster_file
 from logdb.store.cluster_file import ClusterFile
 from logdb.store.directories import UNFINISHED, building, check_empty, make_directory, make_private
@@ -63,10 +64,10 @@ def init(
         DiskFull, WriteFailed, SyncFailed: Directories of the first nodes may be there.
     """
     if count not in NODE_COUNTS:
-        raise InvalidCluster("nodes", count, f"allowed are {', '.join(map(str, NODE_COUNTS))}")
+        raise InvalidCluster("nodes", count, f"must be {one_of(NODE_COUNTS)}")
     for name, given in (("http-ports", http_ports), ("kafka-ports", kafka_ports), ("hosts", hosts)):
         if len(given) != count and (given or name == "http-ports"):
-            raise InvalidCluster(name, ",".join(map(str, given)), f"wanted is one for each of the {count} nodes")
+            raise InvalidCluster(name, ",".join(map(str, given)), f"must be {count} ports, one for each node")
     nodes = _nodes(os.path.abspath(directory), http_ports, kafka_ports, hosts or [LOOPBACK] * count)
     _check_addresses(nodes)
     io, cluster, secret = IO(), str(uuid.uuid4()), secrets.token_hex(32)
@@ -198,7 +199,7 @@ def _check_addresses(nodes: Sequence[NewNode]) -> None:
         except ValueError as error:
             raise InvalidCluster("address", door, str(error)) from None
         if doors.count(door) > 1:
-            raise InvalidCluster("http-ports, kafka-ports", door, "each address is allowed once")
+            raise InvalidCluster("http-ports, kafka-ports", door, "must be the address of one listener only")
 
 
 def _free_port(taken: set[int]) -> int:
@@ -226,7 +227,9 @@ def _make(io: IO, path: str, text: str, secret: str, cluster: str, voter: Voter,
 
 def _text(cluster: str, node: NewNode, nodes: Sequence[NewNode]) -> str:
     """The ``cluster.toml`` of a node."""
-    kafka = f'kafka = "{format_address(node.kafka)}"\n' if node.kafka else '# kafka = "127.0.0.1:9092"      # a door for Kafka\'s clients\n'
+    kafka = (
+        f'kafka = "{format_address(node.kafka)}"\n' if node.kafka else '# kafka = "127.0.0.1:9092"      # a listener for Kafka\'s clients\n'
+    )
     return (
         f'cluster = "{cluster}"\n'
         f"node = {node.addresses.number}                            # differs from node to node, as rack, http and kafka do\n"
@@ -234,7 +237,7 @@ def _text(cluster: str, node: NewNode, nodes: Sequence[NewNode]) -> str:
         'profile = "ssd"                     # or "sd": timeouts for SD cards\n'
         'rack = ""                           # replicas of a partition are spread over racks\n'
         f'http = "{format_address(node.addresses.http_address)}"\n{kafka}'
-        '# tls_cert = "node.pem"             # with tls_ca: TLS of the doors, and between the nodes\n'
+        '# tls_cert = "node.pem"             # with tls_ca: TLS of the listeners, and between the nodes\n'
         '# tls_ca = "ca.pem"\n'
     ) + "".join(
         f"\n[[nodes]]\nnumber = {each.number}\n"

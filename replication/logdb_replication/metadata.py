@@ -236,7 +236,7 @@ class ClusterMetadata:
         until = time.monotonic() + timeout_s
         answer = self._asked(command, timeout_s)
         if not self.wait(lambda state: state.index >= answer.index, max(0.0, until - time.monotonic())):
-            raise MetadataTimeout("it is made, and this node has not heard of it yet")
+            raise MetadataTimeout("the change is made, but this node has not received it yet")
         return answer
 
     def _asked(self, command: Command, timeout_s: float) -> Answer:
@@ -508,7 +508,7 @@ class ClusterSecurity:
         state = self._metadata.state
         document, result = edit(state.security)
         if len(document) > SECURITY_SIZE_BYTES_MAX:
-            raise InvalidSecurity(f"{self.name} would have {len(document)} bytes: allowed are {SECURITY_SIZE_BYTES_MAX}")
+            raise InvalidSecurity(f"{self.name} would have {len(document)} bytes: must be at most {SECURITY_SIZE_BYTES_MAX}")
         self._metadata.propose(ChangeSecurity(state.security_version, document))
         return result
 
@@ -567,7 +567,7 @@ def _assignments(topic: str, known: int, given: Sequence[Sequence[int]] | None) 
 def _check_nodes(topic: str, number: int, nodes: tuple[int, ...]) -> None:
     """Raise unless a command can hold the nodes of a partition; which of them may be, the controllers know."""
     if len(nodes) > REPLICA_COUNT_MAX:
-        raise InvalidReassignment(topic, number, nodes, f"{REPLICA_COUNT_MAX} are allowed at most")
+        raise InvalidReassignment(topic, number, nodes, f"must be at most {REPLICA_COUNT_MAX} nodes")
     if unknown := [node for node in nodes if not 1 <= node <= NODE_ID_MAX]:
         raise InvalidReassignment(topic, number, nodes, f"node {unknown[0]} has never registered")
 

@@ -60,7 +60,7 @@ def chosen(names: Sequence[str] | None, *, headers: bool) -> tuple[str, ...]:
         return NAMES if headers else NAMES[:-1]
     for name in names:
         if name not in NAMES or names.count(name) > 1:
-            raise InvalidConfig("columns", ",".join(names), f"allowed are {', '.join(NAMES)}, separated by commas, each once")
+            raise InvalidConfig("columns", ",".join(names), f"must be names of {', '.join(NAMES)}, separated by commas, each once")
     if not names:
         raise InvalidConfig("columns", "", f"name at least one of {', '.join(NAMES)}")
     return tuple(names)
@@ -80,7 +80,9 @@ def of_schema(schema: StructType) -> tuple[str, ...]:
     for field in schema.fields:
         if field.name not in _TYPES or _TYPES[field.name] != field.dataType or not field.nullable:
             allowed = ", ".join(f"{name} {kind.simpleString()}" for name, kind in _TYPES.items())
-            raise InvalidConfig("schema", f"{field.name} {field.dataType.simpleString()}", f"allowed are some of {allowed}; all nullable")
+            raise InvalidConfig(
+                "schema", f"{field.name} {field.dataType.simpleString()}", f"must be a selection of {allowed}; all nullable"
+            )
     return chosen(schema.fieldNames(), headers=True)
 
 

@@ -15,7 +15,7 @@ from logdb.model import OFFSET_MAX, TopicPartition
 
 EARLIEST, LATEST = -2, -1
 _NAMES = {"earliest": EARLIEST, "latest": LATEST}
-_OFFSETS = 'allowed are earliest, latest, or JSON such as {"topic":{"0":23,"1":-1}}, where -2 is earliest and -1 latest'
+_OFFSETS = 'must be earliest, latest or JSON such as {"topic":{"0":23,"1":-1}}, where -2 is earliest and -1 latest'
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def parse_timestamps(option: str, text: str) -> Bound:
     Raises:
         InvalidConfig: It is not.
     """
-    expected = 'allowed is JSON of milliseconds since 1970, such as {"topic":{"0":1700000000000}}'
+    expected = 'must be JSON of milliseconds since 1970, such as {"topic":{"0":1700000000000}}'
     return Bound(option, "timestamp_ms", _by_partition(option, text, 0, expected))
 
 
@@ -86,7 +86,7 @@ def parse_timestamp(option: str, text: str) -> Bound:
         InvalidConfig: It is not.
     """
     if not text.strip().isdecimal() or int(text) > OFFSET_MAX:
-        raise InvalidConfig(option, text, "allowed are milliseconds since 1970")
+        raise InvalidConfig(option, text, "must be milliseconds since 1970")
     return Bound(option, "timestamp_ms", int(text))
 
 
@@ -96,7 +96,7 @@ def parse_partitions(option: str, text: str) -> tuple[TopicPartition, ...]:
     Raises:
         InvalidConfig: It is not.
     """
-    expected = 'allowed is JSON such as {"topic":[0,1]}'
+    expected = 'must be JSON such as {"topic":[0,1]}'
     found = [
         TopicPartition(topic, _number(option, text, at, 0, expected))
         for topic, numbers in _object(option, text, expected).items()

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from logdb.errors import InvalidConfig
 from logdb.log.isolation import ISOLATION_LEVELS, IsolationLevel
+from logdb.mistakes import one_of
 from logdb.model import OFFSET_MAX
 from logdb_spark_source import columns
 from logdb_spark_source.location import Location
@@ -107,7 +108,7 @@ class ReadOptions:
             InvalidConfig: It is latest.
         """
         bound = self.starting or Bound("startingOffsets", "offset", EARLIEST)
-        _refuse_mark(bound, LATEST, "a batch cannot begin at latest (-1); allowed are earliest (-2), offsets and timestamps")
+        _refuse_mark(bound, LATEST, "a batch cannot begin at latest (-1): must be earliest (-2), an offset or a timestamp")
         return bound
 
     def end_of_batch(self) -> Bound:
@@ -117,7 +118,7 @@ class ReadOptions:
             InvalidConfig: It is earliest.
         """
         bound = self.ending or Bound("endingOffsets", "offset", LATEST)
-        _refuse_mark(bound, EARLIEST, "a batch cannot end at earliest (-2); allowed are latest (-1), offsets and timestamps")
+        _refuse_mark(bound, EARLIEST, "a batch cannot end at earliest (-2): must be latest (-1), an offset or a timestamp")
         return bound
 
     def start_of_stream(self) -> Bound:
@@ -179,7 +180,7 @@ class Given:
         if value is None:
             return None
         if value.strip().lower() not in allowed:
-            raise InvalidConfig(name, value, f"allowed are {', '.join(allowed)}")
+            raise InvalidConfig(name, value, f"must be {one_of(allowed)}")
         return value.strip().lower()
 
     def count(self, name: str) -> int | None:
@@ -188,7 +189,7 @@ class Given:
         if value is None:
             return None
         if not value.strip().isdecimal() or not 1 <= int(value) <= OFFSET_MAX:
-            raise InvalidConfig(name, value, "allowed is a number, 1 or more")
+            raise InvalidConfig(name, value, "must be a number, 1 or more")
         return int(value)
 
     def duration_ms(self, name: str) -> int | None:
@@ -198,7 +199,7 @@ class Given:
             return None
         found = re.fullmatch(r"(\d+)\s*([a-z]*)", value.strip().lower())
         if found is None or found[2] not in _UNITS_MS:
-            raise InvalidConfig(name, value, "allowed is a time such as 15m, 10s, 500ms or 1h")
+            raise InvalidConfig(name, value, "must be a time such as 15m, 10s, 500ms or 1h")
         return int(found[1]) * _UNITS_MS[found[2]]
 
 
@@ -220,9 +221,9 @@ def place_of(options: Given) -> Location:
         parts = urlsplit(url)
         if parts.username is not None or parts.password is not None:
             reason = "a URL without user and password: set LOGDB_USER and LOGDB_PASSWORD for driver and executors"
-            raise InvalidConfig(name, f"{parts.scheme}://…@{parts.hostname}", f"allowed is {reason}")
+            raise InvalidConfig(name, f"{parts.scheme}://…@{parts.hostname}", f"must be {reason}")
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise InvalidConfig(name, value, "allowed are http://host:port or https://host:port, several separated by commas")
+            raise InvalidConfig(name, value, "must be http://host:port or https://host:port; separate several by commas")
     return Location(urls=tuple(urls))
 
 
@@ -238,10 +239,10 @@ def directory_of(name: str, value: str) -> str:
         if name == "path" and parts.scheme in ("http", "https"):
             raise InvalidConfig(name, "…", "use the option url for a server")
         if parts.scheme != "file" or parts.netloc not in ("", "localhost"):
-            raise InvalidConfig(name, value, "allowed is a directory that driver and executors see, as /data/db or file:///data/db")
+            raise InvalidConfig(name, value, "must be a directory that driver and executors see, such as /data/db or file:///data/db")
         path = parts.path
     if not path:
-        raise InvalidConfig(name, value, "allowed is a directory")
+        raise InvalidConfig(name, value, "must be a directory")
     return os.path.abspath(path)
 
 
@@ -256,14 +257,14 @@ def _selection(options: Given) -> Selection:
     if option == "subscribe":
         topics = _listed(value)
         if not topics:
-            raise InvalidConfig(option, value, "allowed are names of topics, separated by commas")
+            raise InvalidConfig(option, value, "must be names of topics, separated by commas")
         return Selection(option=option, topics=tuple(sorted(set(topics))))
     try:
         re.compile(value)
     except re.error as error:
-        raise InvalidConfig(option, value, f"allowed is a regular expression: {error}") from None
+        raise InvalidConfig(option, value, f"must be a regular expression: {error}") from None
     if not value:
-        raise InvalidConfig(option, value, "allowed is a regular expression that matches whole names of topics")
+        raise InvalidConfig(option, value, "must be a regular expression that matches whole names of topics")
     return Selection(option=option, pattern=value)
 
 

@@ -108,7 +108,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def __init__(self, given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
         if overwrite:
-            raise InvalidConfig("mode", "overwrite", "allowed is append: a log cannot be overwritten")
+            raise InvalidConfig("mode", "overwrite", "must be append: records of a log cannot be overwritten")
         self._sink = Sink(given, schema)
 
     def write(self, iterator: "Iterator[pyarrow.RecordBatch]") -> Written:
@@ -134,7 +134,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
         if overwrite:
-            allowed = "allowed is append; for update mode give logdb_spark_source.upsert to foreachBatch"
+            allowed = "must be append; for update mode give logdb_spark_source.upsert to foreachBatch"
             raise InvalidConfig("outputMode", "complete", allowed)
         self._sink = Sink(given, schema)
         if self._sink.options.write_id is not None:

@@ -120,7 +120,7 @@ def make_directory(path: str) -> None:
     open_to_all = found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX
     if open_to_all or found.st_uid not in (os.getuid(), 0):
         owned = f"user {found.st_uid} owns it, with mode {stat.S_IMODE(found.st_mode):o}"
-        raise WriteFailed(path, f"{owned}: allowed is a directory of user {os.getuid()} or of root that not everybody may change")
+        raise WriteFailed(path, f"{owned}: must be a directory of user {os.getuid()} or of root, writable by its owner only")
 
 
 @contextlib.contextmanager

@@ -51,7 +51,7 @@ def upsert(
         given["url"] = url
     config: LogConfig = WriteOptions.of(given).targets()[topic].config
     if not config.compacted:
-        raise InvalidConfig("topic", topic, "allowed is a compacted topic (cleanup.policy=compact): others keep every row forever")
+        raise InvalidConfig("topic", topic, "must be a compacted topic (cleanup.policy=compact): others keep every row forever")
     write_name = name or topic
 
     def write(frame: "DataFrame", batch_id: int) -> None:

@@ -62,7 +62,7 @@ class WriteOptions:
         if (write_id is None) != (batch_id is None) or write_id == "":
             raise InvalidConfig("writeId", write_id, "give it together with batchId: a batch write with both is done once")
         if batch_id is not None and not (batch_id.strip().isdecimal() and int(batch_id) < OFFSET_MAX):
-            raise InvalidConfig("batchId", batch_id, "allowed is a number, 0 or more: the batch id of foreachBatch")
+            raise InvalidConfig("batchId", batch_id, "must be a number, 0 or more: the batch id of foreachBatch")
         return cls(
             place=place,
             topic=_topic(options),

@@ -1,7 +1,7 @@
 """Every exception of logdb.
 
 This module imports nothing of logdb.  A class says whether the same call may succeed later (``retriable``); an instance has the
-numbers of its message.  The codes that HTTP and Kafka use are tables at the doors.
+numbers of its message.  The HTTP statuses and Kafka error codes are tables of the listeners.
 
 A value that is not bytes-like raises Python's own ``TypeError``.
 """
@@ -136,7 +136,7 @@ class InvalidTopic(LogdbError):
     """The name breaks Kafka's rules for topic names."""
 
     def __init__(self, topic: str, reason: str) -> None:
-        super().__init__(f"invalid topic name {topic!r}: {reason}; allowed are 1 to 249 of a-z A-Z 0-9 . _ -, but not '.' or '..'")
+        super().__init__(f"invalid topic name {topic!r}: {reason}; must be 1 to 249 of a-z A-Z 0-9 . _ -, and other than '.' and '..'")
         self.topic, self.reason = topic, reason
 
 
@@ -258,7 +258,7 @@ class MirrorDiverged(LogdbError):
     """A topic cannot be mirrored: the one of its name at the target has other records, or is another topic's mirror."""
 
     def __init__(self, topic: str, reason: str) -> None:
-        super().__init__(f"topic {topic} of the target is no mirror of that of the source: {reason}")
+        super().__init__(f"topic {topic} of the target is not a mirror of the source's topic: {reason}")
         self.topic, self.reason = topic, reason
 
 
@@ -436,7 +436,7 @@ class GroupNotEmpty(LogdbError):
 
 
 class UnknownMember(LogdbError):
-    """The group does not have the member: it left, or stopped polling and was replaced; it has to join again."""
+    """The group does not have the member: it left, or stopped polling and was replaced; it must join again."""
 
     def __init__(self, group_id: str, member_id: str) -> None:
         super().__init__(f"group {group_id!r} has no member {member_id!r}: it left, or was replaced")
@@ -470,7 +470,7 @@ class FencedInstance(LogdbError):
 
 
 class MemberIdRequired(LogdbError):
-    """A new member got its id, and has to join again with it (KIP-394: so a lost answer leaves no member behind)."""
+    """A new member got its id and must join again with it (KIP-394: a lost answer then leaves no member behind)."""
 
     retriable = True
 
@@ -492,7 +492,8 @@ class MemberMemoryFull(GroupFull):
 
     def __init__(self, group_id: str, size_bytes: int, bytes_max: int) -> None:
         LogdbError.__init__(
-            self, f"group {group_id!r}: no room for {size_bytes} bytes of a member's metadata or assignment; all members have {bytes_max}"
+            self,
+            f"group {group_id!r}: no room for {size_bytes} bytes of a member's metadata or assignment; the limit of all is {bytes_max}",
         )
         self.group_id, self.size_bytes, self.bytes_max = group_id, size_bytes, bytes_max
 
@@ -563,7 +564,7 @@ class NotEnoughReplicasAfterAppend(LogdbError):
     def __init__(self, topic: str, partition: int, in_sync_count: int, in_sync_count_min: int) -> None:
         super().__init__(
             f"a batch was appended to {topic}-{partition}, then {in_sync_count} replicas were in sync: "
-            f"min.insync.replicas is {in_sync_count_min}"
+            f"min.insync.replicas is {in_sync_count_min}; a retry may append it twice"
         )
         self.topic, self.partition = topic, partition
         self.in_sync_count, self.in_sync_count_min = in_sync_count, in_sync_count_min
@@ -590,7 +591,7 @@ class CommitTimeout(LogdbError):
 
     def __init__(self, topic: str, partition: int, timeout_ms: int) -> None:
         super().__init__(
-            f"a batch was appended to {topic}-{partition}; its replicas have not confirmed it within {timeout_ms} ms, but may yet"
+            f"a batch was appended to {topic}-{partition}; no confirmation within {timeout_ms} ms; a retry may append it twice"
         )
         self.topic, self.partition, self.timeout_ms = topic, partition, timeout_ms
 
@@ -636,7 +637,7 @@ class ReplicaCountChanged(InvalidReassignment):
 
 
 class NoReassignment(LogdbError):
-    """Nothing is there to cancel: the partition is not being reassigned."""
+    """The partition is not being reassigned: there is nothing to cancel."""
 
     def __init__(self, topic: str, partition: int) -> None:
         super().__init__(f"{topic}-{partition} is not being reassigned")
@@ -647,7 +648,7 @@ class ElectionNotNeeded(LogdbError):
     """The partition has the leader that an election would give it; an unclean one: it has a leader."""
 
     def __init__(self, topic: str, partition: int, leader: int) -> None:
-        super().__init__(f"{topic}-{partition} is led by node {leader}: nothing is to be elected")
+        super().__init__(f"{topic}-{partition} is led by node {leader}: no election is needed")
         self.topic, self.partition, self.leader = topic, partition, leader
 
 
@@ -694,7 +695,7 @@ class TargetNotEmpty(LogdbError):
     """The target of a snapshot or restore is a directory that is not empty, or that of a backup an existing file."""
 
     def __init__(self, path: str) -> None:
-        super().__init__(f"{path} already exists: name a new one, or for a snapshot or restore an empty directory")
+        super().__init__(f"{path} already exists: use a new path, or an empty directory for a snapshot or restore")
         self.path = path
 
 
@@ -702,7 +703,7 @@ class TargetInside(LogdbError):
     """The target of a snapshot or backup lies inside the database's directory."""
 
     def __init__(self, target: str, path: str) -> None:
-        super().__init__(f"{target} lies inside the database {path}: name a target outside")
+        super().__init__(f"{target} lies inside the database {path}: use a target outside")
         self.target, self.path = target, path
 
 
@@ -825,7 +826,7 @@ class InsecureConnection(LogdbError, ValueError):
     """A password would be sent over a connection that others can read."""
 
     def __init__(self, url: str) -> None:
-        super().__init__(f"no password is sent to {url}, because others can read it: use https, or say --insecure (insecure=True)")
+        super().__init__(f"the password was kept back: others can read the connection to {url}; use https, or --insecure (insecure=True)")
         self.url = url
 
 
@@ -833,7 +834,7 @@ class InvalidCertificate(LogdbError, ValueError):
     """A certificate, its key, or the file of authorities cannot be used."""
 
     def __init__(self, path: str, reason: str) -> None:
-        super().__init__(f"{path}: no certificate to use: {reason}")
+        super().__init__(f"{path}: the certificate is unusable: {reason}")
         self.path, self.reason = path, reason
 
 
@@ -841,7 +842,7 @@ class InsecureAddress(LogdbError, ValueError):
     """A server would listen on a public address without TLS and authentication."""
 
     def __init__(self, address: str, lacking: str) -> None:
-        super().__init__(f"{address} is public and lacks {lacking}: add that, use a loopback address, or say --insecure (insecure=True)")
+        super().__init__(f"{address} is public and lacks {lacking}: add it, use a loopback address, or use --insecure (insecure=True)")
         self.address, self.lacking = address, lacking
 
 
@@ -883,7 +884,7 @@ class SyncFailed(LogdbError):
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(
-            f"syncing {path} failed ({reason}): what the device holds is unknown, so every database on it is read-only until it is reopened"
+            f"syncing {path} failed ({reason}): written bytes may be lost; each database on the device is read-only until reopened"
         )
         self.path, self.reason = path, reason
 

@@ -85,7 +85,18 @@ def checked_call(method: Callable[P, R]) -> Callable[P, R]:
 def wrong_type(name: str, value: object, kinds: tuple[type, ...]) -> TypeError:
     """The error for an argument that has none of these types."""
     words = " or ".join(_WORDS.get(kind, kind.__name__) for kind in kinds)
-    return TypeError(f"{name}={reprlib.repr(value)}: allowed is {words}")
+    return TypeError(f"{name}={reprlib.repr(value)}: must be {words}")
+
+
+def must_be(name: str, value: object, allowed: str) -> str:
+    """The message of a wrong value: ``linger_ms=-1: must be 0 to 60000``."""
+    return f"{name}={value!r:.200}: must be {allowed}"
+
+
+def one_of(names: Iterable[object]) -> str:
+    """The names as a choice: ``a, b or c``."""
+    *others, last = map(str, names)
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def explained(error: Exception, method: Callable[..., object], **given: object) -> Exception:

@@ -165,7 +165,7 @@ def check_topic_id(topic_id: object) -> str:
         ValueError: It is invalid.
     """
     if not isinstance(topic_id, str) or re.fullmatch(r"[0-9A-Za-z_-]{1,64}", topic_id) is None:
-        raise ValueError(f"topic id {topic_id!r}: allowed are 1 to 64 of a-z A-Z 0-9 _ -")
+        raise ValueError(f"topic id {topic_id!r}: must be 1 to 64 of a-z A-Z 0-9 _ -")
     return topic_id
 
 
@@ -409,7 +409,7 @@ def unknown_config(name: str, value: object) -> InvalidConfig:
     if meant:
         return InvalidConfig(name, value, f"unknown key; did you mean {meant}?")
     near = ", ".join(known for known in TOPIC_CONFIGS if known.split(".")[0] == str(name).split(".")[0])
-    return InvalidConfig(name, value, "unknown key; allowed are " + (near or ", ".join(TOPIC_CONFIGS)))
+    return InvalidConfig(name, value, "unknown key; known keys: " + (near or ", ".join(TOPIC_CONFIGS)))
 
 
 def plain_config(name: str, value: str) -> str:
@@ -439,7 +439,7 @@ def check_config(given: Mapping[str, object]) -> dict[str, ConfigValue]:
         try:
             parsed[name] = key.parse(value)
         except (ValueError, KeyError, TypeError):
-            raise InvalidConfig(name, value, f"allowed is {key.allowed}{_with_unit(name, value)}") from None
+            raise InvalidConfig(name, value, f"must be {key.allowed}{_with_unit(name, value)}") from None
     return parsed
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from logdb.errors import SerializationError, missing_package
+from logdb.mistakes import must_be
 from logdb.model import Buffer
 
 
@@ -123,7 +124,7 @@ def deserializing(deserializer: Deserializer | None, what: str) -> Callable[[Any
 
 def _callable(given: Callable[[Any], Any], option: str) -> Callable[[Any], Any]:
     if not callable(given):
-        raise TypeError(f"{option}={given!r}: allowed is one of logdb.serde (string, json, avro(schema)), or a callable")
+        raise TypeError(must_be(option, given, "one of logdb.serde (string, json, avro(schema)), or a callable"))
     return given
 
 

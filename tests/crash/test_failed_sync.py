@@ -44,7 +44,7 @@ def refuses_everything(db: logdb.Database, topic: str = "t") -> None:
         lambda: db.delete_topic(topic),
     ]  # fmt: skip
     for call in calls:
-        with pytest.raises(SyncFailed, match="read-only until it is reopened") as caught:
+        with pytest.raises(SyncFailed, match="read-only until reopened") as caught:
             call()
         assert not caught.value.retriable
         assert caught.value.reason

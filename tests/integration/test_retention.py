@@ -309,5 +309,5 @@ def test_behind_a_url_and_for_asyncio(tmp_path):
 def test_the_interval_is_what_it_was_set_to(tmp_path):
     with logdb.open(tmp_path / "db", retention_check_interval_ms=7) as db:
         assert db._store.writer.housekeeping._tasks["retention"].interval_ms == 7
-    with pytest.raises(ValueError, match="retention_check_interval_ms 0: allowed is a whole number, 1 or more"):
+    with pytest.raises(ValueError, match="retention_check_interval_ms=0: must be a whole number, 1 or more"):
         logdb.open(tmp_path / "db", retention_check_interval_ms=0)

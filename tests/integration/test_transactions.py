@@ -319,7 +319,7 @@ def test_internal_topics_are_compacted_and_nothing_else(db):
     db.create_topic("__consumer_offsets", partitions=2, config={"cleanup.policy": "compact"})
     before = db.describe_topic("__consumer_offsets")
     for policy in ("delete", "compact,delete", None):
-        with pytest.raises(errors.InvalidConfig, match="allowed is compact"):
+        with pytest.raises(errors.InvalidConfig, match="must be compact"):
             db.alter_topic("__consumer_offsets", config={"cleanup.policy": policy, "retention.ms": 1})
     with pytest.raises(errors.PolicyViolation):
         db.delete_records("__consumer_offsets", 0, 0)

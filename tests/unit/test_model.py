@@ -23,7 +23,7 @@ def test_every_default_is_allowed_and_rubbish_is_not(name):
     for rubbish in (None, object(), b"x"):
         with pytest.raises(InvalidConfig, match=name) as caught:
             check_config({name: rubbish})
-        assert caught.value.allowed.startswith("allowed is")
+        assert caught.value.allowed.startswith("must be")
 
 
 def test_a_topics_level_overrides_the_databases():

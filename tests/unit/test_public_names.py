@@ -95,7 +95,7 @@ def test_what_public_calls_return_has_a_public_name():
 def test_serve_takes_what_open_returns(tmp_path):
     annotation = inspect.signature(logdb.serve).parameters["database"].annotation
     assert annotation is logdb.Database
-    with pytest.raises(TypeError, match=r"database=None: wanted is what logdb\.open returned for a directory"):
+    with pytest.raises(TypeError, match=r"database=None: must be a database in a directory"):
         logdb.serve(None)
     with logdb.open(tmp_path / "db") as db, logdb.serve(db, http="127.0.0.1:0") as server:
         assert isinstance(server, logdb.Server)

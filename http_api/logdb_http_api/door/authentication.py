@@ -159,9 +159,7 @@ def _check_site(http: web.BaseRequest) -> None:
         raise ApiError(403, 403, "a page of another site asks this of your browser")
     for origin in http.headers.getall("Origin", ()):
         if not _is_own(origin, http.headers.get("Host"), secure=http.secure):
-            raise ApiError(
-                403, 403, f"a page of {origin[:80]!r} asks this of your browser: allowed are those of this server, as Host names it"
-            )
+            raise ApiError(403, 403, f"a page of {origin[:80]!r} sent this request: only pages of this server may, under the name in Host")
     if http.body_exists and "Content-Type" not in http.headers:
         raise ApiError(415, 415, "the body has no Content-Type")
 
@@ -185,7 +183,7 @@ def host_name(given: str | None) -> str:
         return ""
     found = _HOST.fullmatch(given) if len(given) <= _HOST_LENGTH_MAX else None
     if found is None or int(found["port"] or 0) > 65535 or (found["name"].startswith("[") and not _is_address(found["name"][1:-1])):
-        raise ApiError(400, 400, f"Host is {given[:80]!r}, wanted is a name or an address, and perhaps a port")
+        raise ApiError(400, 400, f"Host is {given[:80]!r}: must be NAME or NAME:PORT")
     return found["name"]
 
 
@@ -214,7 +212,7 @@ def _is_address(name: str) -> bool:
 def _user_and_password(scheme: str, credentials: str) -> tuple[str, str]:
     """The user and password of HTTP Basic (RFC 7617)."""
     if scheme.lower() != "basic":
-        raise AuthenticationFailed("Authorization: allowed are Basic and Bearer")
+        raise AuthenticationFailed("Authorization: must be Basic or Bearer")
     try:
         user, colon, password = base64.b64decode(credentials, validate=True).decode().partition(":")
     except ValueError:

@@ -81,7 +81,7 @@ def check_memory(data: Buffer) -> None:
         return
     size_bytes = _OBJECT_BYTES * plain.count(b"{") + _ARRAY_BYTES * plain.count(b"[") + _ITEM_BYTES * plain.count(b",")
     if size_bytes > MEMORY_BYTES_MAX:
-        raise ApiError(413, 413, f"the JSON would take {size_bytes} bytes of memory, {MEMORY_BYTES_MAX} are allowed")
+        raise ApiError(413, 413, f"the JSON would take {size_bytes} bytes of memory: must be at most {MEMORY_BYTES_MAX}")
 
 
 def _check_depth(data: Buffer) -> None:
@@ -104,7 +104,11 @@ def _check_depth(data: Buffer) -> None:
 def wrong_fields(value: object, allowed: Collection[str], required: Collection[str] = ()) -> str | None:
     """Why a value is not an object with these fields, beginning with a verb; None: it is one."""
     if not isinstance(value, dict):
-        return f"is {value!r:.80}, wanted is an object of {', '.join(allowed) or 'no fields'}"
+        return (
+            f"is {value!r:.80}: must be an object with the fields {', '.join(allowed)}"
+            if allowed
+            else f"is {value!r:.80}: must be an empty object"
+        )
     if unknown := [name for name in value if name not in allowed]:
         return f"has {_named(unknown, allowed)}"
     if missing := [name for name in required if name not in value]:
@@ -131,7 +135,7 @@ def _unknown_fields(kind: inspect.Type, value: object, path: str) -> Iterator[st
 
 def _named(unknown: Sequence[str], allowed: Collection[str]) -> str:
     names = ", ".join(f"{name!r:.80}" for name in unknown[:_NAMED_COUNT_MAX])
-    return f"{'a field' if len(unknown) == 1 else 'fields'} {names}, allowed are {', '.join(allowed) or 'none'}"
+    return f"{'the unknown field' if len(unknown) == 1 else 'the unknown fields'} {names}; known fields: {', '.join(allowed) or 'none'}"
 
 
 def refuse_constant(name: str) -> NoReturn:

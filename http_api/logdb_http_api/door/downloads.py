@@ -129,7 +129,9 @@ def _range(request: Request, size_bytes: int) -> tuple[int, int]:
     except ValueError:
         start = stop = size_bytes
     if start >= stop:
-        raise ApiError(416, 41600, f"the backup has {size_bytes} bytes, wanted is {request.http.headers.get('Range', '')[:40]}")
+        raise ApiError(
+            416, 41600, f"Range is {request.http.headers.get('Range', '')[:40]!r}: must lie within the {size_bytes} bytes of the backup"
+        )
     return start, stop
 
 

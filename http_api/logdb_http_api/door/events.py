@@ -120,9 +120,9 @@ def _error(error: Exception) -> bytes:
     needs=("Describe Topic",),
     takes=(
         Parameter("position", str, "Where to go on from, as an earlier answer said; without it, from now on."),
-        Parameter("timeout_ms", Number(0), "How long to wait for a change, where JSON is wanted."),
+        Parameter("timeout_ms", Number(0), "How long to wait for a change, if the answer is JSON."),
         Parameter("cluster", bool, "Whether to tell of a cluster's nodes, too: leaders, in-sync sets, brokers that come and go."),
-        Parameter("count_max", Number(1, CHANGE_COUNT_MAX), "How many changes to tell at most, where JSON is wanted."),
+        Parameter("count_max", Number(1, CHANGE_COUNT_MAX), "The most changes in an answer, if it is JSON."),
         _LAST_ID,
     ),
     gives={"application/json": Changes, sse.CONTENT_TYPE: str},

@@ -104,9 +104,9 @@ class Following:
         if offset in BEGIN:
             return BEGIN[offset](self._log(partition), self._isolation_level)
         if self._partition is None:
-            raise ApiError(422, 422, f"offset={offset[:40]!r}: of a whole topic, {' or '.join(BEGIN)} is wanted")
+            raise ApiError(422, 422, f"offset={offset[:40]!r}: must be {' or '.join(BEGIN)} for a whole topic")
         if not _is_offset(offset):
-            raise ApiError(422, 422, f"offset={offset[:40]!r}: wanted is {', '.join(BEGIN)}, or a whole number in [0, {OFFSET_MAX}]")
+            raise ApiError(422, 422, f"offset={offset[:40]!r}: must be {', '.join(BEGIN)} or a whole number in [0, {OFFSET_MAX}]")
         return int(offset)
 
     def _after(self, last_id: str, count: int) -> dict[int, int]:

@@ -120,7 +120,7 @@ class JsonStream:
         self._unfinished.append(text)
         self.held_length += len(text)
         if self.held_length > self._length_max:
-            self._fail(413, f"an object has more than the {self._length_max} characters that are allowed")
+            self._fail(413, f"an object is too large: must be at most {self._length_max} characters")
 
     def _fail(self, status: int, message: str) -> None:
         self.failure = self.failure or ApiError(status, status, message)

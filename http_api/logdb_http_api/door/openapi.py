@@ -86,7 +86,7 @@ _REASONS = {
     415: "The body is of another type",
     416: "The offset is out of range",
     422: "A value is not allowed",
-    426: "Another protocol is wanted",
+    426: "The connection must change to another protocol",
     503: "Not now",
 }
 

@@ -46,7 +46,7 @@ async def look(request: Request) -> web.StreamResponse:
     """
     wanted: Look = await request.decoded(Look)
     if len(wanted.positions) > PARTITION_COUNT_MAX:
-        raise ApiError(422, 422, f"{len(wanted.positions)} positions are given, {PARTITION_COUNT_MAX} are allowed")
+        raise ApiError(422, 422, f"{len(wanted.positions)} positions: must be at most {PARTITION_COUNT_MAX}")
     if wanted.timeout_ms > 0:
         positions, level, timeout_ms = wanted.positions, wanted.isolation_level, min(wanted.timeout_ms, PARTITIONS_WAIT_MS_MAX)
         with contextlib.suppress(NotLeaderOrFollower, TopicDeleted):  # the states say so

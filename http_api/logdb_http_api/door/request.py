@@ -12,6 +12,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from logdb.log.isolation import ISOLATION_LEVELS, IsolationLevel
+from logdb.mistakes import must_be, one_of
 from logdb.model import DURABILITY_LEVELS, Buffer, Durability
 from logdb.requests import coding
 from logdb.requests.principals import Principal
@@ -124,7 +125,7 @@ class Request(RequestResources):
         """
         given = self.http.query.get(name)
         if given is not None and given not in allowed:
-            raise ApiError(422, 422, f"{name}={given[:40]!r}: allowed are {', '.join(allowed)}")
+            raise ApiError(422, 422, must_be(name, given[:40], one_of(allowed)))
         return given
 
     def flag(self, name: str, *, default: bool) -> bool:
@@ -150,7 +151,7 @@ class Request(RequestResources):
         """Raise unless the body is of one of these types; 415."""
         given = self.http.content_type.lower()
         if given not in content_types:
-            raise ApiError(415, 415, f"the body is {given[:80]}, wanted is {' or '.join(content_types)}")
+            raise ApiError(415, 415, f"Content-Type is {given[:80]!r}: must be {one_of(content_types)}")
 
     async def body(self, size_bytes_max: int | None = None) -> bytes | bytearray:
         """The whole body, decompressed if it is compressed.
@@ -221,11 +222,11 @@ class Request(RequestResources):
     def _check_length(self, size_bytes_max: int) -> None:
         length = self.http.content_length
         if length is not None and length > size_bytes_max:
-            raise ApiError(413, 413, f"the body has {length} bytes, {size_bytes_max} are allowed")
+            raise ApiError(413, 413, f"the body has {length} bytes: must be at most {size_bytes_max}")
 
     async def _count(self, total_bytes: int, size_bytes: int, size_bytes_max: int) -> None:
         if total_bytes > size_bytes_max:
-            raise ApiError(413, 413, f"the body has more than the {size_bytes_max} bytes that are allowed")
+            raise ApiError(413, 413, f"the body is too large: must be at most {size_bytes_max} bytes")
         await self.take_memory(size_bytes)
 
     async def _raw_pieces(self, idle_ms: int | None) -> AsyncIterator[bytes]:
@@ -294,7 +295,7 @@ class Request(RequestResources):
 def _number(name: str, given: str, least: int, most: int) -> int:
     if given.isascii() and given.removeprefix("-").isdigit() and len(given) <= 20 and least <= int(given) <= most:
         return int(given)
-    raise ApiError(422, 422, f"{name}={given[:40]!r}: wanted is a whole number in [{least}, {most}]")
+    raise ApiError(422, 422, must_be(name, given[:40], f"a whole number in [{least}, {most}]"))
 
 
 def no_content() -> web.Response:

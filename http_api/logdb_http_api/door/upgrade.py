@@ -24,7 +24,7 @@ async def upgrade(request: Request) -> web.StreamResponse:
     """``Upgrade: kafka`` (HTTP/1.1): answered with 101, then the connection speaks Kafka's protocol, as the principal of this request."""
     http, connection = request.http, request.connection
     if not _is_asked(http) or request.is_head:
-        raise ApiError(426, 426, f"wanted is Upgrade: {KAFKA_PROTOCOL}, by GET of HTTP/1.1", headers=_UPGRADE)
+        raise ApiError(426, 426, f"use GET of HTTP/1.1 with the header Upgrade: {KAFKA_PROTOCOL}", headers=_UPGRADE)
     given = Given(Identity(request.session.principal, request.session.credential), connection.connection_lost)
     protocol = await request.door.upgrade("kafka", given)
     if connection.has_more or http.body_exists:

@@ -47,7 +47,7 @@ class Answer(NamedTuple):
         """
         given = self.headers.get(header.lower())
         if given is None or not (given.isascii() and given.isdigit() and len(given) <= 19):
-            raise InvalidAnswer(self.url, f"the header {header} is {given!r:.40}, wanted is a number")
+            raise InvalidAnswer(self.url, f"the header {header} is {given!r:.40}: must be a number")
         return int(given)
 
 

@@ -71,7 +71,7 @@ class Address(NamedTuple):
             host = port = None
         shown = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl().rstrip("/")
         if not host or parts.query or parts.fragment or any(character.isspace() for character in host):
-            raise ValueError(f"{shown!r} is not the URL of a server: wanted is http://host:port or https://host:port")
+            raise ValueError(f"URL {shown!r}: must be http://host:port or https://host:port")
         return cls(shown, parts.scheme == "https", host, port, parts.path.rstrip("/"))
 
 

@@ -72,7 +72,7 @@ class Connections:
             Closed, Forked: The database was closed, or opened by the parent process.
         """
         if os.getpid() != self._owner:
-            raise Forked(f"the database was opened by process {self._owner}, this is its child {os.getpid()}: open it anew")
+            raise Forked(f"the database was opened by process {self._owner}, this is its child {os.getpid()}: open it again in the child")
         if self.closed:
             raise Closed("the database is closed")
 
@@ -205,7 +205,7 @@ class Connections:
         """A request has failed at the server that another one has named, and is tried again: log it, once until that server answers."""
         if leader not in self._unreachable:
             self._unreachable.add(leader)
-            logger.warning("%s, which leads what is asked for, does not answer: %s; trying again for %.3g s", leader.url, reason, left_s)
+            logger.warning("%s, the leader of the partition, does not answer: %s; retrying for %.3g s", leader.url, reason, left_s)
 
     def close(self) -> None:
         """End all running requests."""

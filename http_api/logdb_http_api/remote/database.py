@@ -12,7 +12,7 @@ from logdb.client.security_admin import SecurityAdmin
 from logdb.client.table.view import TopicViews
 from logdb.errors import InvalidCertificate, LocalOnly
 from logdb.log.isolation import IsolationLevel
-from logdb.mistakes import checked_call
+from logdb.mistakes import checked_call, must_be
 from logdb.model import TopicInfo
 from logdb.requests.security import SubmittedCredentialStore
 from logdb.store.check.report import Copied, Progress, Report
@@ -110,11 +110,11 @@ def open_urls(
     LOGDB_PASSWORD.
     """
     if timeout_ms < 1:
-        raise ValueError(f"timeout_ms={timeout_ms}: allowed is 1 or more")
+        raise ValueError(must_be("timeout_ms", timeout_ms, "1 or more"))
     if connect_timeout_ms is None:
         connect_timeout_ms = min(CONNECT_TIMEOUT_MS, timeout_ms)
     elif connect_timeout_ms < 1:
-        raise ValueError(f"connect_timeout_ms={connect_timeout_ms}: allowed is 1 or more")
+        raise ValueError(must_be("connect_timeout_ms", connect_timeout_ms, "1 or more"))
     given = password
     if user is None and token is None:
         user, password, token = _credentials(urls[0], password)

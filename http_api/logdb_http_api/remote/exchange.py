@@ -263,7 +263,7 @@ class Exchange(Generic[R]):
         self._pause_s = min(2 * self._pause_s, _ELECTION_PAUSE_S_MAX if self._connections.is_cluster else _PAUSE_S_MAX)
         left_s = (self._connections.connect_until or self._until) - time.monotonic()
         if pause_s >= left_s:
-            said = _words(reason) if leader is None else f"{leader.url}, which leads what is asked for: {_words(reason)}"
+            said = _words(reason) if leader is None else f"the leader {leader.url}: {_words(reason)}"
             raise ServerUnavailable(self._connections.urls, said) from cause
         if leader is None:
             self._connections.failed(self._failure_count, _words(reason), left_s)

@@ -25,7 +25,7 @@ from logdb.errors import (
 from logdb.handles import Handle
 from logdb.log.isolation import IsolationLevel, is_committed
 from logdb.log.producers import Producer
-from logdb.mistakes import OF_THE_CALL, checked_call, wrong_type
+from logdb.mistakes import OF_THE_CALL, checked_call, must_be, one_of, wrong_type
 from logdb.model import (
     DURABILITY_LEVELS,
     OFFSET_MAX,
@@ -430,4 +430,4 @@ def _level(durability: str | None) -> Durability | None:
     for known in DURABILITY_LEVELS:
         if durability == known:
             return known
-    raise ValueError(f"durability {durability!r}: allowed are {', '.join(DURABILITY_LEVELS)}")
+    raise ValueError(must_be("durability", durability, one_of(DURABILITY_LEVELS)))

@@ -119,7 +119,7 @@ class RemoteSession(Handle, Session):
         self.check_open()
         answer: Any
         if request.local:
-            raise NotImplementedError(f"{request.method}: a request of doors to the broker in their process, not behind a URL")
+            raise NotImplementedError(f"{request.method}: works only inside the server's process, not over a URL")
         if isinstance(request, _BY_METHODS):
             answer = getattr(self, request.method)(**request.arguments())
         elif isinstance(request, groups.CommitOffsets):

@@ -218,7 +218,7 @@ class HttpWire(_Wire):
         while not isinstance(event := self._event(), h11.Response):
             if event.status_code == HTTPStatus.SWITCHING_PROTOCOLS:
                 if (b"upgrade", KAFKA_PROTOCOL.encode()) not in event.headers:
-                    raise Broken(f"the connection goes on in another protocol than {KAFKA_PROTOCOL}")
+                    raise Broken(f"the server changed to another protocol than {KAFKA_PROTOCOL}")
                 return FrameWire(self.sock, self._url)
         self._response = event
         self.receive(request)

@@ -17,6 +17,7 @@ import msgspec
 from aiohttp import web
 
 from logdb.errors import NotAuthorized
+from logdb.mistakes import one_of
 from logdb.model import OFFSET_MAX, OffsetAndMetadata, TopicPartition
 from logdb.requests import coding
 from logdb.requests.groups import LeaveGroup
@@ -91,7 +92,7 @@ async def _body(request: Request, *names: str) -> dict[str, Any]:
         return {}
     content_type = request.http.content_type
     if content_type not in ANY:
-        raise ApiError(415, 415, f"HTTP 415 Unsupported Media Type: the body is {content_type}, wanted is {' or '.join(CONTROL)}")
+        raise ApiError(415, 415, f"HTTP 415 Unsupported Media Type: Content-Type is {content_type}: must be {one_of(CONTROL)}")
     body = await request.parsed(data, documents.parse)
     if wrong := documents.wrong_fields(body, names):
         raise ApiError(422, 422, f"the body {wrong}")
@@ -106,7 +107,7 @@ async def _list(request: Request, kind: type[T], body: Mapping[str, Any], name: 
     """
     given = body.get(name)
     if isinstance(given, list) and len(given) > COUNT_MAX:
-        raise ApiError(422, 422, f"{name} has {len(given)} entries, {COUNT_MAX} are allowed")
+        raise ApiError(422, 422, f"{name} has {len(given)} entries: must be at most {COUNT_MAX}")
     return await request.call(_decoded, kind, given, name) if isinstance(given, list) and len(given) > _FEW else _decoded(kind, given, name)
 
 
@@ -426,4 +427,4 @@ def _milliseconds(timestamp: str | float) -> int:
             timestamp = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
         return min(max(-OFFSET_MAX, math.floor(timestamp * 1000)), OFFSET_MAX)
     except (ValueError, OverflowError) as error:
-        raise ApiError(422, 422, f"timestamp is {timestamp!r:.40}, wanted is ISO 8601, or seconds since 1970: {error}") from None
+        raise ApiError(422, 422, f"timestamp is {timestamp!r:.40}: must be ISO 8601 or seconds since 1970: {error}") from None

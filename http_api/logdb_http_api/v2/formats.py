@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from logdb.codec import Record
 from logdb.errors import SerializationError
+from logdb.mistakes import one_of
 from logdb.model import Buffer, TopicPartition
 from logdb_http_api.door import documents
 from logdb_http_api.door.schemas import Body, Number, OneOf
@@ -137,7 +138,7 @@ def produced(content_type: str, body: Buffer) -> Rows:
             that needs a schema (422).
     """
     if content_type not in PRODUCED:
-        raise ApiError(415, 415, f"HTTP 415 Unsupported Media Type: the body is {content_type}, wanted is {' or '.join(_EMBEDDED)}")
+        raise ApiError(415, 415, f"HTTP 415 Unsupported Media Type: Content-Type is {content_type}: must be {one_of(_EMBEDDED)}")
     request = parse(body)
     if wrong := documents.wrong_fields(request, sorted(_PRODUCE_FIELDS)):
         raise ApiError(422, 422, f"the body {wrong}")
@@ -152,7 +153,7 @@ def produced(content_type: str, body: Buffer) -> Rows:
     partitions = [record.get("partition") for record in records]
     for at, partition in enumerate(partitions):
         if partition is not None and type(partition) is not int:
-            raise ApiError(422, 422, f"records[{at}].partition is {partition!r:.40}, wanted is a whole number")
+            raise ApiError(422, 422, f"records[{at}].partition is {partition!r:.40}: must be a whole number")
         if partition is not None and partition < 0:
             raise ApiError(422, 422, f"records[{at}].partition must be greater than or equal to 0 (was {partition!r:.40})")
     return Rows(_column(content_type, records, "key"), _column(content_type, records, "value"), partitions)

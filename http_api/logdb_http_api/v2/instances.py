@@ -279,7 +279,7 @@ class Instances:
         ):
             if count >= count_max:
                 raise ApiError(
-                    503, 50301, f"{whose} has {count} consumer instances, {count_max} are allowed: delete one, or try again later"
+                    503, 50301, f"{whose} has {count} consumer instances: must be at most {count_max}; delete one, or retry later"
                 )
         self._all[name] = Instance(session, config, reading, self._threads, self._memory)
         if self._sweeper is None:

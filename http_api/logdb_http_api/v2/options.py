@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple, cast
 
 from logdb.client.consumer.config import ConsumerConfig
 from logdb.errors import InvalidConfig
+from logdb.mistakes import one_of
 from logdb_http_api.door.schemas import Number, OneOf
 from logdb_http_api.errors import ApiError
 from logdb_http_api.v2.formats import BINARY, JSON, NO_REGISTRY, WITH_SCHEMA
@@ -59,7 +60,7 @@ def parse(given: Mapping[str, Any], group_id: str) -> Options:
     options = {_ALIASES.get(name, name): value for name, value in given.items()}
     name = options.get("name", f"rest-consumer-{uuid.uuid4()}")
     if not isinstance(name, str) or not 1 <= len(name) <= NAME_LENGTH_MAX:
-        raise invalid(f"name is {name!r:.80}, wanted is a string of 1 to {NAME_LENGTH_MAX} characters")
+        raise invalid(f"name is {name!r:.80}: must be a string of 1 to {NAME_LENGTH_MAX} characters")
     size_bytes_min = _number(options, "fetch.min.bytes", -1, SIZE_BYTES_MIN_MAX, 40001)
     timeout_ms = _number(options, "consumer.request.timeout.ms", 0, _TIMEOUT_MS_MAX, 42204)
     try:
@@ -82,14 +83,14 @@ def _format(name: Any) -> str:
     if known in WITH_SCHEMA.values():
         raise invalid(f"format={known}: {NO_REGISTRY}")
     if known not in _FORMATS:
-        raise ApiError(422, 422, f"Invalid format type. format is {name!r:.80}, allowed is one of {', '.join(_FORMATS)}")
+        raise ApiError(422, 422, f"Invalid format type. format is {name!r:.80}: must be {one_of(_FORMATS)}")
     return _FORMATS[known]
 
 
 def _flag(options: Mapping[str, Any], name: str, default: bool) -> bool:
     text = str(options.get(name, default)).lower()
     if text not in _FLAGS:
-        raise invalid(f"{name} is {text[:80]!r}, allowed is true or false")
+        raise invalid(f"{name} is {text[:80]!r}: must be true or false")
     return _FLAGS[text]
 
 
@@ -100,7 +101,7 @@ def _number(options: Mapping[str, Any], name: str, least: int, most: int, code: 
     if isinstance(value, str) and re.fullmatch(r"-?\d{1,18}", value, re.ASCII):
         value = int(value)
     if type(value) is not int or not least <= value <= most:
-        raise invalid(f"{name} is {value!r:.80}, allowed is a whole number in [{least}, {most}]", code)
+        raise invalid(f"{name} is {value!r:.80}: must be a whole number in [{least}, {most}]", code)
     return value
 
 
@@ -126,7 +127,7 @@ def pattern(text: Any) -> "re.Pattern[str]":
     import re2  # few requests have a pattern
 
     if not isinstance(text, str) or not 1 <= len(text) <= PATTERN_LENGTH_MAX:
-        raise ApiError(422, 422, f"topic_pattern is {text!r:.80}, wanted is a regular expression of 1 to {PATTERN_LENGTH_MAX} characters")
+        raise ApiError(422, 422, f"topic_pattern is {text!r:.80}: must be a regular expression of 1 to {PATTERN_LENGTH_MAX} characters")
     options = re2.Options()
     options.max_mem, options.never_capture, options.log_errors = _PATTERN_MEMORY_BYTES, True, False
     try:

@@ -10,6 +10,7 @@ from urllib.parse import quote, urlencode
 from aiohttp import web
 
 from logdb.errors import InvalidSecurity
+from logdb.mistakes import one_of
 from logdb.requests.acls import Acl, AclFilter, spelled
 from logdb.requests.principals import Principal
 from logdb.requests.resources import OPERATIONS
@@ -91,7 +92,7 @@ async def create(request: Request) -> web.StreamResponse:
 async def create_batch(request: Request) -> web.StreamResponse:
     acls = [_acl(entry) for entry in objects(await read_object(request, "data"), "data", *_NAMES)]
     if not 1 <= len(acls) <= BATCH_COUNT_MAX:
-        raise unprocessable(42208, f"A batch of {len(acls)} ACLs: allowed are 1 to {BATCH_COUNT_MAX}.")
+        raise unprocessable(42208, f"A batch of {len(acls)} ACLs: must be 1 to {BATCH_COUNT_MAX}.")
     await request.call(request.session.security.add_acls, acls)
     return web.Response(status=201)
 
@@ -170,7 +171,7 @@ def _value(field: _Field, said: str) -> Any:
     """
     if field.words is not None:
         if said.upper() not in field.words:
-            raise ApiError(400, 400, f"Bad Request: {field.name} is {said[:40]!r}, allowed are {', '.join(field.words)}")
+            raise ApiError(400, 400, f"Bad Request: {field.name} is {said[:40]!r}: must be {one_of(field.words)}")
         return field.words[said.upper()]
     if field.name != "principal":
         return said

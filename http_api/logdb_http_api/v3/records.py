@@ -192,7 +192,7 @@ def _entries(body: dict[str, Any]) -> list[dict[str, Any]]:
     if not entries:
         raise unprocessable(42208, "Empty batch.")
     if len(entries) > ENTRY_COUNT_MAX:
-        raise unprocessable(42208, f"Too many entries in batch: {len(entries)}, {ENTRY_COUNT_MAX} are allowed.")
+        raise unprocessable(42208, f"Too many entries in batch: {len(entries)}, must be at most {ENTRY_COUNT_MAX}.")
     ids = [entry.get("id") for entry in entries]
     for name in ids:
         if not isinstance(name, str) or not 1 <= len(name) <= ID_LENGTH_MAX:

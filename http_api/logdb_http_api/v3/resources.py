@@ -166,12 +166,12 @@ def require_fields(value: object, where: str, *names: str) -> None:
 def require_json(request: Request) -> None:
     """Raise unless the content type is JSON; 415."""
     if request.http.content_type != "application/json":
-        raise ApiError(415, 415, f"HTTP 415 Unsupported Media Type: the body is {request.http.content_type}, wanted is application/json")
+        raise ApiError(415, 415, f"HTTP 415 Unsupported Media Type: Content-Type is {request.http.content_type}: must be application/json")
 
 
 def malformed(where: str, value: object, wanted: str) -> ApiError:
     """The error for an invalid part of a body."""
-    return ApiError(400, 400, f"Bad Request: {where} is {value!r:.80}, wanted is {wanted}")
+    return ApiError(400, 400, f"Bad Request: {where} is {value!r:.80}: must be {wanted}")
 
 
 def whole(body: dict[str, Any], name: str, default: int | None = None) -> int | None:

@@ -479,7 +479,7 @@ async def partition(request: Request) -> web.StreamResponse:
 async def offsets(request: Request) -> web.StreamResponse:
     offset_type = request.query("offset_type", OFFSET_TYPE)
     if offset_type != OFFSET_TYPE:
-        raise ApiError(400, 400, f"Bad Request: offset_type:{offset_type:.40} is invalid, allowed is {OFFSET_TYPE}")
+        raise ApiError(400, 400, f"Bad Request: offset_type:{offset_type:.40} is invalid: must be {OFFSET_TYPE}")
     info, found = await _partition_found(request)
     start, end = await request.call(request.session.ends, info.name, found.partition)
     place = ("topics", info.name, "partitions", found.partition, "offset")

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from logdb.errors import InvalidSecurity, LogdbError
+from logdb.mistakes import one_of
 from logdb.requests.acls import Acl, AclFilter, PatternType, Permission
 from logdb.requests.principals import Principal
 from logdb.requests.resources import Operation, ResourceType
@@ -26,7 +27,7 @@ def _word(what: str, table: Mapping[int, Any], code: int) -> Any:
         InvalidSecurity: There is none.
     """
     if code not in table:
-        raise InvalidSecurity(f"{what} {code}: allowed are {', '.join(f'{known} ({name})' for known, name in table.items())}")
+        raise InvalidSecurity(f"{what} {code}: must be {one_of(f'{known} ({name})' for known, name in table.items())}")
     return table[code]
 
 

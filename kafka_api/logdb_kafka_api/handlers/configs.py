@@ -163,7 +163,7 @@ def _configs(call: Call, resource_type: int, name: str) -> list[_Config]:
 
 def _check_broker(call: Call, resource_type: int, name: str) -> None:
     if resource_type != _BROKER:
-        raise _Refused(Code.INVALID_REQUEST, f"resource type {resource_type}: allowed are {_TOPIC} (topic) and {_BROKER} (broker)")
+        raise _Refused(Code.INVALID_REQUEST, f"resource type {resource_type}: must be {_TOPIC} (topic) or {_BROKER} (broker)")
     if name not in ("", str(call.door.access.node_id)):
         raise _Refused(Code.INVALID_REQUEST, f"broker {name}: this one is {call.door.access.node_id}")
 
@@ -219,7 +219,7 @@ def _without_throttled(changes: Changes) -> Changes:
     for name in _THROTTLED:
         value = changes.get(name)
         if value is not None and (isinstance(value, ListChange) or not _THROTTLED_FORM.fullmatch(value)):
-            raise InvalidConfig(name, value, "wanted is *, or replicas as PARTITION:BROKER,…")
+            raise InvalidConfig(name, value, "must be * or PARTITION:BROKER,PARTITION:BROKER,…")
     return {name: value for name, value in changes.items() if name not in _THROTTLED}
 
 

@@ -30,7 +30,7 @@ async def elect_leaders(call: Call) -> Values:
     asked, kind = call.values["topic_partitions"], call.values["election_type"]
     wanted = None if asked is None else _partitions(asked, "topic", "partitions")
     if kind not in (_PREFERRED, _UNCLEAN):
-        return _not_elected(wanted, _invalid(f"election type {kind}: allowed are {_PREFERRED} (preferred) and {_UNCLEAN} (unclean)"))
+        return _not_elected(wanted, _invalid(f"election type {kind}: must be {_PREFERRED} (preferred) or {_UNCLEAN} (unclean)"))
     try:
         found = await call.call(call.session.submit, ElectLeaders(wanted, kind == _UNCLEAN, call.values["timeout_ms"]))
     except LogdbError as error:

@@ -60,7 +60,7 @@ def _counts(call: Call, topic: Values) -> tuple[Code, str, dict[str, Any]]:
         if (count, factor) != (BY_DEFAULT, BY_DEFAULT):
             return Code.INVALID_REQUEST, "partitions are assigned and counted: num_partitions and replication_factor are then -1", {}
         if [index for index, _ in given] != list(range(len(given))):
-            return Code.INVALID_REPLICA_ASSIGNMENT, "wanted are all partitions from 0 on, each once", {}
+            return Code.INVALID_REPLICA_ASSIGNMENT, "the partitions must be 0, 1, 2, …, each once", {}
         return Code.NONE, "", {"assignments": tuple(brokers for _, brokers in given)}
     return Code.NONE, "", {"partitions": call.door.num_partitions if count == BY_DEFAULT else count, "replication_factor": factor}
 

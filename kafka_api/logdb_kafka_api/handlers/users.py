@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from logdb.access.credentials import credential_of_salted
 from logdb.errors import InvalidSecurity, LogdbError
+from logdb.mistakes import one_of
 from logdb.requests.security import AlterUser
 from logdb.requests.users import Mechanism, Quota, ScramCredential, Users
 from logdb_kafka_api.call import Call, Values
@@ -163,13 +164,13 @@ def _change_of_quota(entry: Values) -> tuple[str | None, dict[str, int | None]]:
     """
     types = [one["entity_type"] for one in entry["entity"]]
     if types != [_USER]:
-        raise InvalidSecurity(f"a quota of {' and '.join(types) or 'nothing'}: allowed is one of a user")
+        raise InvalidSecurity(f"a quota of {' and '.join(types) or 'nothing'}: must be the quota of a user")
     quota: dict[str, int | None] = {}
     for one in entry["ops"]:
         key, value = one["key"], one["value"]
         if key not in _RATES:
-            raise InvalidSecurity(f"quota {key!r}: allowed are {', '.join(_RATES)}")
+            raise InvalidSecurity(f"quota {key!r}: must be {one_of(_RATES)}")
         if not one["remove"] and not (value >= 1 and value < 1 << 63 and value == int(value)):
-            raise InvalidSecurity(f"quota {key}={value} a second: allowed are whole numbers from 1 on")
+            raise InvalidSecurity(f"quota {key}={value} a second: must be a whole number, 1 or more")
         quota[_RATES[key]] = None if one["remove"] else int(value)
     return entry["entity"][0]["entity_name"], quota

@@ -126,7 +126,7 @@ class Connection:
             if reason is None or reason:
                 raise PeerRefused("it closed the connection" if reason is None else reason.decode(errors="replace"))
             if found != target:
-                raise PeerRefused(f"there is the controller of node {found}")
+                raise PeerRefused(f"the controller of node {found} answered")
         except BaseException:
             self.close()
             raise
@@ -174,7 +174,7 @@ class Accepted:
         sock.sendall(accepting + keys.accepts)
         frames.check(_receive(sock, frames.MAC_SIZE_BYTES, deadline), keys.opens)
         if target != number:
-            reason = f"here is the controller of node {number}, wanted was node {target}'s"
+            reason = f"this is the controller of node {number}, not of node {target}"
         self._framed = _Framed(sock, FrameWriter(keys.back), FrameReader(keys.forth))
         self._framed.send(reason[:_REASON_SIZE_BYTES_MAX].encode(), HANDSHAKE_TIMEOUT_S)
         if reason:

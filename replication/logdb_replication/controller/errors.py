@@ -79,7 +79,7 @@ class ClocksApart(LogdbError):
         way = "ahead of" if apart_ms > 0 else "behind"
         super().__init__(
             f"the clock of node {node} is {abs(apart_ms) / 1000:.0f} s {way} that of the controller; "
-            f"{apart_ms_max / 1000:.0f} s are allowed: set the clocks of both machines"
+            f"{apart_ms_max / 1000:.0f} s is the most allowed: set the clocks of both machines"
         )
         self.node, self.apart_ms, self.apart_ms_max = node, apart_ms, apart_ms_max
 

@@ -110,7 +110,7 @@ class Machine:
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise ValueError(f"the snapshot at index {index} is no state: {error}") from None
         if found.cluster_id != self.state.cluster_id:
-            raise ValueError(f"the snapshot is of cluster {found.cluster_id}, wanted is {self.state.cluster_id}")
+            raise ValueError(f"the snapshot is of cluster {found.cluster_id}: must be of {self.state.cluster_id}")
         self.state = found
 
 
@@ -214,7 +214,7 @@ def _promote(state: ClusterState, command: Promote) -> tuple[ClusterState, Answe
     if state.promoted == command.directory_id:
         return state, Done(state.index)
     if state.topics or state.promoted or state.security is not None:
-        raise ClusterNotEmpty("topics" if state.topics else "what another directory had" if state.promoted else "users")
+        raise ClusterNotEmpty("topics" if state.topics else "the data of another directory" if state.promoted else "users")
     _check_count(state, "of the directory", sum(len(topic.leader_epochs) for topic in command.topics) or 1, 1, 0)
     topics = {}
     for topic in command.topics:
@@ -266,7 +266,7 @@ def _add_partitions(state: ClusterState, command: AddPartitions) -> tuple[Cluste
 
 def _check_count(state: ClusterState, name: str, count: int, least: int, added: int) -> None:
     if not least <= count <= PARTITION_COUNT_MAX:
-        raise InvalidPartitions(name, count, f"allowed are {least} to {PARTITION_COUNT_MAX}; their number never shrinks")
+        raise InvalidPartitions(name, count, f"must be {least} to {PARTITION_COUNT_MAX}; the number of partitions can only grow")
     if added > PARTITIONS_ADDED_MAX:
         raise InvalidPartitions(name, count, f"one call adds {PARTITIONS_ADDED_MAX} at most, as the controllers do nothing else meanwhile")
     there = sum(len(topic.partitions) for topic in state.topics.values())

@@ -33,7 +33,7 @@ class CommandTooLarge(LogdbError):
     """A command is larger than an entry may be."""
 
     def __init__(self, size_bytes: int, size_bytes_max: int) -> None:
-        super().__init__(f"a command of {size_bytes} bytes; allowed are {size_bytes_max}")
+        super().__init__(f"a command of {size_bytes} bytes: must be at most {size_bytes_max}")
         self.size_bytes, self.size_bytes_max = size_bytes, size_bytes_max
 
 

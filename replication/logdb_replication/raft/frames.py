@@ -113,7 +113,7 @@ class FrameReader:
         while len(self._data) >= HEAD.size:
             size_bytes, mac = HEAD.unpack_from(self._data)
             if size_bytes > FRAME_SIZE_BYTES_MAX:
-                raise PeerRefused(f"a frame of {size_bytes} bytes; allowed are {FRAME_SIZE_BYTES_MAX}")
+                raise PeerRefused(f"a frame of {size_bytes} bytes: must be at most {FRAME_SIZE_BYTES_MAX}")
             if len(self._data) < (end := HEAD.size + size_bytes):
                 return
             payload = bytes(memoryview(self._data)[HEAD.size : end])

@@ -88,9 +88,9 @@ class Quorum:
             files = VoterFiles(io or IO(), directory)
             undone.callback(files.close)
             if files.number != number:
-                raise WrongDirectory(directory, f"it is voter {files.number}'s, wanted is voter {number}'s")
+                raise WrongDirectory(directory, f"it belongs to voter {files.number}: must belong to voter {number}")
             if cluster not in {None, files.cluster}:
-                raise WrongDirectory(directory, f"it is of cluster {files.cluster}, wanted is cluster {cluster}")
+                raise WrongDirectory(directory, f"it belongs to cluster {files.cluster}: must belong to cluster {cluster}")
             voter = Voter(number, files.incarnation, *address)
             self._transport = TcpTransport(files.cluster, secret, voter, bind or address, server_tls=server_tls, client_tls=client_tls)
             undone.callback(self._transport.destroy)

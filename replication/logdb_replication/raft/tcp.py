@@ -318,7 +318,7 @@ class TcpTransport(Transport):  # type: ignore[misc]  # pysyncobj ships no types
             if reason:
                 raise PeerRefused(f"voter {sender} says: {reason.decode(errors='replace')}")
             if sender.id != peer.id:
-                raise PeerRefused(f"there is voter {sender}")
+                raise PeerRefused(f"voter {sender} answered")
             return Link(sock, peer, writer=FrameWriter(keys.forth))
         except BaseException:
             _close(sock)
@@ -353,7 +353,7 @@ class TcpTransport(Transport):  # type: ignore[misc]  # pysyncobj ships no types
         if sender.number == self._voter.number:
             return f"two voters with the number {sender.number}"
         if target.id != self._voter.id:
-            return f"here is voter {self._voter}, wanted was {target}"
+            return f"this is voter {self._voter}, not {target}"
         return self.admit(sender)
 
 

@@ -55,7 +55,7 @@ class Peer(Node):  # type: ignore[misc]  # pysyncobj ships no types
 def encode_voter(voter: Voter) -> bytes:
     host = voter.host.encode()
     if not 0 < len(host) <= HOST_SIZE_BYTES_MAX:
-        raise ValueError(f"the host {voter.host!r} has {len(host)} bytes; allowed are 1 to {HOST_SIZE_BYTES_MAX}")
+        raise ValueError(f"the host {voter.host!r} has {len(host)} bytes: must be 1 to {HOST_SIZE_BYTES_MAX}")
     return _VOTER.pack(voter.number, voter.incarnation, voter.port, len(host)) + host
 
 
@@ -75,7 +75,7 @@ def decode_voter(data: bytes, position: int = 0) -> tuple[Voter, int]:
 def encode_voters(voters: Iterable[Voter]) -> bytes:
     known = sorted(voters)
     if len(known) > VOTERS_MAX:
-        raise ValueError(f"{len(known)} voters; allowed are {VOTERS_MAX}")
+        raise ValueError(f"{len(known)} voters: must be at most {VOTERS_MAX}")
     return bytes((len(known),)) + b"".join(map(encode_voter, known))
 
 

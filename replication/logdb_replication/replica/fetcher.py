@@ -378,7 +378,7 @@ class Fetcher:
         start_offset = found["log_start_offset"]
         if found["records"]:
             start_offset = next(convert.headers(memoryview(found["records"])))[1].base_offset
-        logger.info("%s begins anew at %d", one.where, start_offset)
+        logger.info("%s is reset to start at %d", one.where, start_offset)
         self._storage.begin_anew(*one.where, start_offset)
         one.follower.stepped()
         one.lineage, one.is_told, one.is_tidy, one.retry_ms = next(_lineages), False, False, 0

@@ -370,7 +370,7 @@ class ReplicaManager:
             self._unflushed.pop(led, None)
         except LogdbError as error:
             if led not in self._unflushed:
-                logger.error("%s cannot be flushed, and is given to another replica in sync, if there is one: %s", led.where, error)
+                logger.error("%s cannot be flushed; another replica in sync takes over, if there is one: %s", led.where, error)
             self._unflushed[led] = now_ms + _TICK_MS // 2
         except Exception:
             logger.exception("%s", led.where)
@@ -485,7 +485,7 @@ class ReplicaManager:
             try:
                 commit(one, one.log.end_offset, max(0, until_ms - self._now_ms()) / 1000)
             except LogdbError as error:
-                logger.info("%s is handed over before all of it is committed: %s", one.where, error)
+                logger.info("%s is handed over before all its records are committed: %s", one.where, error)
 
     def _has_heir(self, state: PartitionState) -> bool:
         """Whether the controller has another one to elect."""

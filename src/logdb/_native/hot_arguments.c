@@ -194,7 +194,7 @@ int64_t headers_encode(PyObject *headers, Py_ssize_t index, growing *out)
         return -1;
     int64_t count = PyTuple_GET_SIZE(pairs);
     if (count > LOGDB_HEADER_COUNT_MAX) {
-        PyErr_Format(PyExc_ValueError, "a record with %zd headers: at most %d are allowed", (Py_ssize_t)count, LOGDB_HEADER_COUNT_MAX);
+        PyErr_Format(PyExc_ValueError, "a record with %zd headers: must be at most %d", (Py_ssize_t)count, LOGDB_HEADER_COUNT_MAX);
         count = -1;
     }
     for (Py_ssize_t i = 0; i < count; i++) {

@@ -162,7 +162,7 @@ class AccessControl:
         content = None if data is None else security_document.decode(data, self._broker.security.name)
         self._trouble = ""
         if content is None and self._authorizer is not None:
-            logger.error("%s was removed; what was read before still counts", self._broker.security.name)
+            logger.error("%s was removed; the users and ACLs that were read before stay in force", self._broker.security.name)
             return
         if content is None and not self._required:
             return
@@ -186,7 +186,7 @@ class AccessControl:
                 self._authorizer = Authorizer(super_users=self._super_users)
                 self.change_count += 1
             else:
-                logger.error("%s; what was read before still counts", error)
+                logger.error("%s; the users and ACLs that were read before stay in force", error)
 
     # ------------------------------------------------------------ who
 

@@ -49,8 +49,9 @@ def principal_of(certificate: Mapping[str, Any], rule: PrincipalRule) -> Princip
     else:
         names = [value for parts in subject for attribute, value in parts if attribute == "commonName"]
     if len(names) != 1 or not names[0]:
-        wanted = "one common name" if rule == "cn" else "a subject"
-        raise AuthenticationFailed(f"the client's certificate is to have {wanted}, it has {len([name for name in names if name])}")
+        count = len([name for name in names if name])
+        found = f"{count} common names: must have one" if rule == "cn" else "no subject: must have one"
+        raise AuthenticationFailed(f"the client's certificate has {found}")
     return Principal("User", names[0])
 
 

@@ -17,6 +17,7 @@ import hmac
 import secrets
 from collections.abc import Mapping
 
+from logdb.mistakes import must_be
 from logdb.requests.users import Mechanism, ScramCredential
 
 MECHANISMS: Mapping[Mechanism, str] = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
@@ -53,7 +54,7 @@ def scram_credential(
     if not password or "\0" in password:
         raise ValueError("the password is empty, or holds a NUL")
     if not ITERATION_COUNT_MIN <= iterations <= ITERATION_COUNT_MAX:
-        raise ValueError(f"iterations={iterations}: allowed are {ITERATION_COUNT_MIN:,} to {ITERATION_COUNT_MAX:,}")
+        raise ValueError(must_be("iterations", iterations, f"{ITERATION_COUNT_MIN:,} to {ITERATION_COUNT_MAX:,}"))
     salt = secrets.token_bytes(SALT_SIZE_BYTES) if salt is None else salt
     return credential_of_salted(mechanism, salted_password(mechanism, password, salt, iterations), salt, iterations)
 

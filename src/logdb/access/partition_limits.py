@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 
 from logdb.errors import InvalidPartitions
+from logdb.mistakes import must_be
 from logdb.requests.principals import Principal
 from logdb.threads import renewed
 
@@ -36,7 +37,7 @@ class PartitionLimits(NamedTuple):
         """Return the limits if they are valid; raises ValueError."""
         for name, value in self._asdict().items():
             if type(value) is not int or value < 1:
-                raise ValueError(f"{name}={value!r}: wanted is a whole number from 1 on")
+                raise ValueError(must_be(name, value, "a whole number, 1 or more"))
         return self
 
 

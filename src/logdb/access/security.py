@@ -14,6 +14,7 @@ from logdb.access import security_document
 from logdb.access.credentials import ITERATION_COUNT_MAX, ITERATION_COUNT_MIN, MECHANISMS
 from logdb.access.security_document import Security, Token
 from logdb.errors import CredentialExists, InvalidSecurity, UnknownCredential
+from logdb.mistakes import must_be
 from logdb.requests.acls import Acl, AclFilter
 from logdb.requests.principals import Principal
 from logdb.requests.users import Credentials, Mechanism, Quota, ScramCredential, TokenInfo, UserInfo, Users
@@ -134,9 +135,9 @@ class DocumentCredentialStore:
         _check_name("token", name)
         _check_name("user", owner)
         if len(sha256) != hashlib.sha256().digest_size * 2 or not set(sha256) <= set("0123456789abcdef"):
-            raise InvalidSecurity("of a token its SHA-256 is wanted, as 64 hexadecimal digits")
+            raise InvalidSecurity("the token must be given as its SHA-256, 64 hexadecimal digits")
         if expires_in_ms is not None and not 0 <= expires_in_ms <= _EXPIRES_IN_MS_MAX:
-            raise InvalidSecurity(f"a token that expires in {expires_in_ms} ms: allowed is a hundred years at most, or never")
+            raise InvalidSecurity(f"a token that expires in {expires_in_ms} ms: must be at most a hundred years, or never")
         now_ms = self._clock_ms()
         wanted = Token(name, Principal("User", owner), sha256, now_ms, None if expires_in_ms is None else now_ms + expires_in_ms)
 
@@ -205,7 +206,7 @@ def _check_name(kind: str, name: str) -> None:
     """Raise unless a login can carry the name: a colon separates it from the password, and `*` means every user."""
     if not name or not name.isprintable() or ":" in name or len(name) > _NAME_LENGTH_MAX or name == "*":
         raise InvalidSecurity(
-            f"the name of a {kind} is {name[:_NAME_LENGTH_MAX]!r}: allowed are 1 to {_NAME_LENGTH_MAX} printable characters"
+            f"the name of a {kind} is {name[:_NAME_LENGTH_MAX]!r}: must be 1 to {_NAME_LENGTH_MAX} printable characters"
             " without a colon, but not '*'"
         )
 
@@ -222,8 +223,8 @@ def _check_credentials(credentials: Credentials) -> None:
     for mechanism, one in credentials.items():
         size_bytes = hashlib.new(MECHANISMS[mechanism]).digest_size
         if not ITERATION_COUNT_MIN <= one.iterations <= ITERATION_COUNT_MAX:
-            raise InvalidSecurity(f"iterations={one.iterations}: allowed are {ITERATION_COUNT_MIN:,} to {ITERATION_COUNT_MAX:,}")
+            raise InvalidSecurity(must_be("iterations", one.iterations, f"{ITERATION_COUNT_MIN:,} to {ITERATION_COUNT_MAX:,}"))
         if not _SALT_SIZE_BYTES_MIN <= len(one.salt) <= _SALT_SIZE_BYTES_MAX:
-            raise InvalidSecurity(f"a salt of {len(one.salt)} bytes: allowed are {_SALT_SIZE_BYTES_MIN} to {_SALT_SIZE_BYTES_MAX}")
+            raise InvalidSecurity(f"a salt of {len(one.salt)} bytes: must be {_SALT_SIZE_BYTES_MIN} to {_SALT_SIZE_BYTES_MAX}")
         if {len(one.stored_key), len(one.server_key)} != {size_bytes}:
             raise InvalidSecurity(f"{mechanism} has keys of {size_bytes} bytes, not {len(one.stored_key)} and {len(one.server_key)}")

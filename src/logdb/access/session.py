@@ -160,7 +160,7 @@ class AuthorizedSession(Handle, Session):
         """
         seen_count = self._access.change_count
         if self.credential is not None and not self._access.is_valid(self.principal, self.credential):
-            raise AuthenticationFailed(f"what {self.principal} has shown counts no more: it was revoked or changed, or has expired")
+            raise AuthenticationFailed(f"the credential of {self.principal} is no longer valid: it was revoked, changed or has expired")
         self._seen_count = seen_count
 
     def _look(self) -> None:

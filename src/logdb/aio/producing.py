@@ -19,7 +19,7 @@ from logdb.model import RecordMetadata
 
 
 class SendFuture(Handle):
-    """What becomes of a record that was sent: ``metadata = await future``, as often as wanted, or not at all."""
+    """The outcome of ``send``: ``metadata = await future``, as often as you like."""
 
     __slots__ = ("_sync",)
 

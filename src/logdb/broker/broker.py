@@ -1021,7 +1021,7 @@ class Broker(Handle):
         log, until = leadership.log, time.monotonic() + _METADATA_WAIT_S
         while log.is_mirror:  # another node has altered it, and this one hears of it soon
             if time.monotonic() > until:
-                raise MetadataTimeout(f"this node has not heard yet that {leader_of.topic} is a mirror no more")
+                raise MetadataTimeout(f"this node does not know yet that {leader_of.topic} stopped being a mirror")
             time.sleep(0.02)
         self._dangling.end_now(log)
         commit(leadership, log.end_offset)
@@ -1077,7 +1077,7 @@ def _replicated(durability: Durability | None) -> Durability:
     """
     if durability is not None:
         raise PolicyViolation(
-            f"durability={durability!r}: in a cluster, in-sync replicas have flushed what is acknowledged; no call chooses"
+            f"durability={durability!r}: in a cluster, the in-sync replicas flush a record before it is acknowledged; leave durability out"
         )
     return "os"
 

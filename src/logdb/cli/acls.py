@@ -16,6 +16,7 @@ from logdb.cli.params import TOPIC
 from logdb.cli.session import Function, Session, common, pass_session
 from logdb.cli.units import Kind
 from logdb.client.security_admin import only
+from logdb.mistakes import one_of
 from logdb.requests.acls import ANY, Acl, AclFilter, PatternType, Permission, spelled
 from logdb.requests.principals import Principal
 from logdb.requests.resources import CLUSTER, Operation, ResourceType
@@ -46,7 +47,7 @@ class OperationName(Kind):
         wanted = str(value).lower().replace("-", "").replace("_", "")
         of_name: dict[str, Operation] = {one.lower(): one for one in get_args(Operation)}
         if wanted not in of_name:
-            self.fail(f"{value!r}: allowed are {', '.join(of_name.values())}", param, ctx)
+            self.fail(f"{value!r}: must be {one_of(of_name.values())}", param, ctx)
         return of_name[wanted]
 
 
@@ -99,7 +100,7 @@ def options(function: Function) -> Function:
         type=click.Choice([*_PATTERNS, "any", "match"], case_sensitive=False),
         default="literal",
         show_default=True,
-        help="Whether a name is complete or a prefix; to list and remove also any, and match: all ACLs that apply to it.",
+        help="literal: the name is complete; prefixed: it is a prefix.  list and remove know two more: any; match: all ACLs that apply.",
     )(function)
     for flag, field, kind, text in reversed(several):
         function = click.option(flag, field, type=kind, multiple=True, help=text)(function)
@@ -208,7 +209,7 @@ def show(session: Session, acls: Sequence[Acl], principals: Sequence[Principal] 
         columns = ("RESOURCE", "NAME", "PATTERN", "PERMISSION", "PRINCIPAL", "HOST", "OPERATION")
         table(columns, [_order(acl) for acl in acls])
     else:
-        say("no ACLs: once authentication is on, only super users are allowed anything")
+        say("no ACLs: once authentication is on, only super users may do anything")
 
 
 def print_as_kafka(title: str, acls: Sequence[Acl]) -> None:
@@ -288,7 +289,8 @@ def _hidden(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.group(
     short_help="Add, list, remove ACLs.",
     invoke_without_command=True,
-    epilog="The flags of kafka-acls work too: --add, --list, --remove with the options of the verbs, and --force; they print as it does.",
+    epilog="The flags of kafka-acls work too: --add, --list, --remove with the options of the verbs, and --force. "
+    "The output is then that of kafka-acls.",
 )
 @common
 @_hidden
@@ -302,7 +304,7 @@ def _hidden(function: Callable[..., Any]) -> Callable[..., Any]:
 def acls(context: click.Context, session: Session, /, execute: bool, **given: Any) -> None:
     """Add, list and remove ACLs: permissions of principals.
 
-    Once authentication is on, a principal without ACLs may do nothing; one ACL that denies outweighs all that allow.
+    If authentication is on, a principal needs an ACL for each operation.  An ACL that denies beats all that allow.
     """
     actions: list[str] = context.meta.get(ACTIONS, [])
     if context.invoked_subcommand is not None:

@@ -47,8 +47,8 @@ def show(session: Session, what: str, done: "logdb.Copied", **more: object) -> N
 def snapshot(session: Session, directory: str) -> None:
     """Make a frozen copy of the database in DIR, which must be missing or empty.
 
-    Sealed segments are linked, so it takes a moment and hardly any room; on another disk everything is
-    copied.  The copy can only be read: logdb --data-dir DIR consume ...  'logdb restore' makes a writable
+    On the same disk sealed segments are linked: that takes a moment and hardly any space.  On another disk
+    they are copied.  The copy is read-only: logdb --data-dir DIR consume ...  'logdb restore' makes a writable
     database from it.
 
     While a process has the database open for writing, only that process can make a snapshot: db.snapshot(DIR).
@@ -71,8 +71,8 @@ def backup(session: Session, file: str, base: str | None) -> None:
 
     With --base, FILE has only the changes since an earlier backup; a restore needs both.
 
-    Another process may write to the database meanwhile.  The backup has what that process has written to its files;
-    records in its memory are missing.  Through a server (-b URL) the backup comes over the network.
+    Another process may write to the database meanwhile.  The backup has the records that
+    process has written to its files; records in its memory are missing.  Through a server (-b URL) the backup comes over the network.
     """
     with progress("backing up") as bar:
         done = made(session, lambda db: db.backup(file, base=base, progress=bar))
@@ -89,8 +89,8 @@ def backup(session: Session, file: str, base: str | None) -> None:
 def restore(session: Session, sources: Sequence[str], directory: str) -> None:
     """Make a database in DIR, which must be missing or empty.
 
-    FILE is a backup; of an increment, give all files that it builds on, too, in any order.
-    Or it is the directory of a snapshot.  Every byte is checked; after damage DIR is unchanged.
+    FILE is a backup, or the directory of a snapshot.  For an incremental backup give all files of the chain,
+    in any order.  Every byte is checked.  If a byte is damaged, DIR stays as it was.
     """
     session.refuse_servers("restore makes a directory; 'logdb serve' serves it")
     with progress("restoring") as bar:

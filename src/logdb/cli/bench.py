@@ -97,9 +97,17 @@ def measure(directory: str, record_count: int, value_size_bytes: int, bar: Progr
 
 @click.command(short_help="Measure appends and reads on this machine.")
 @here
-@click.option("-n", "--records", "record_count", type=WholeNumber(min=CALL_COUNT), default=1_000_000, show_default=True, help="Records.")
-@click.option("-s", "--value-size", type=WholeNumber(min=1, max=500_000), default=VALUE_SIZE_BYTES, show_default=True, help="Bytes.")
-@click.option("--scratch", type=click.Path(exists=True, file_okay=False, writable=True), help="Disk to measure, if not the temporary one.")
+@click.option(
+    "-n", "--records", "record_count", type=WholeNumber(min=CALL_COUNT), default=1_000_000, show_default=True, help="Number of records."
+)
+@click.option(
+    "-s", "--value-size", type=WholeNumber(min=1, max=500_000), default=VALUE_SIZE_BYTES, show_default=True, help="Bytes of a value."
+)
+@click.option(
+    "--scratch",
+    type=click.Path(exists=True, file_okay=False, writable=True),
+    help="Directory on the disk to measure.  [default: the system's temporary directory]",
+)
 @pass_session
 def bench(session: Session, record_count: int, value_size: int, scratch: str | None) -> None:
     """Measure appends and reads on this machine, in a scratch directory."""

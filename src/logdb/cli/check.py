@@ -50,7 +50,7 @@ def verified(session: Session, bar: Progress | None) -> "logdb.Report":
 def verify(session: Session) -> None:
     """Check every batch, index and file of the database; exits with 1 after finding damage.
 
-    Changes no file, and works beside a process that writes.
+    It only reads, and works while another process writes.
     """
     with progress("verifying") as bar:
         report = verified(session, bar)

@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 import click
 
+from logdb.mistakes import one_of
+
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _OF_JAAS = re.compile(r"""\b(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\s;]+))""")
 
@@ -28,7 +30,7 @@ def of_properties(properties: Mapping[str, str]) -> ClientSecurity:
     """
     protocol = properties.get("security.protocol", "PLAINTEXT").upper()
     if protocol not in PROTOCOLS:
-        raise click.UsageError(f"security.protocol={protocol}: allowed are {', '.join(PROTOCOLS)}")
+        raise click.UsageError(f"security.protocol={protocol}: must be {one_of(PROTOCOLS)}")
     credentials: dict[str, str] = {}
     if protocol.startswith("SASL"):
         for name, *texts in _OF_JAAS.findall(properties.get("sasl.jaas.config", "")):
@@ -51,5 +53,5 @@ def of_properties(properties: Mapping[str, str]) -> ClientSecurity:
 def _store(properties: Mapping[str, str], kind: str) -> str | None:
     path = properties.get(f"ssl.{kind}.location")
     if path is not None and properties.get(f"ssl.{kind}.type", "JKS").upper() != "PEM":
-        raise click.UsageError(f"ssl.{kind}.location={path}: wanted is PEM, with ssl.{kind}.type=PEM")
+        raise click.UsageError(f"ssl.{kind}.location={path}: must be a PEM file; set ssl.{kind}.type=PEM")
     return path

@@ -39,7 +39,7 @@ class Several(Kind):
         try:
             return [self._kind(text.strip()) for text in str(value).split(",")]
         except ValueError:
-            self.fail(f"{value!r}: wanted are numbers with commas between them", param, ctx)
+            self.fail(f"{value!r}: must be numbers separated by commas", param, ctx)
 
 
 PORTS, HOSTS = Several(int), Several(str)
@@ -48,13 +48,13 @@ PORTS, HOSTS = Several(int), Several(str)
 @click.group(short_help="Make a cluster of several nodes.")
 @here
 def cluster() -> None:
-    """Three or five nodes that are one server: any of them serves all topics, and a minority of them may fail."""
+    """Make and change a cluster: three or five nodes that serve the same topics.  A minority of them may fail."""
 
 
 @cluster.command(short_help="Make the directories of a new cluster's nodes.")
 @click.argument("directory", metavar="DIR", type=TARGET)
-@click.option("--nodes", "count", metavar="N", type=int, default=3, show_default=True, help="How many: 1, 3 or 5.")
-@click.option("--http-ports", metavar="A,B,C", type=PORTS, required=True, help="Port of each node's HTTP door.")
+@click.option("--nodes", "count", metavar="N", type=int, default=3, show_default=True, help="Number of nodes: 1, 3 or 5.")
+@click.option("--http-ports", metavar="A,B,C", type=PORTS, required=True, help="Port of each node's HTTP listener.")
 @click.option("--kafka-ports", metavar="A,B,C", type=PORTS, default=[], help="Port of each node's Kafka listener.  [default: none]")
 @click.option("--hosts", metavar="A,B,C", type=HOSTS, default=[], help="Host of each node.  [default: 127.0.0.1, all on this machine]")
 @here
@@ -62,7 +62,7 @@ def cluster() -> None:
 def init(session: Session, /, directory: str, count: int, http_ports: list[int], kafka_ports: list[int], hosts: list[str]) -> None:
     """Make DIR/node-1, DIR/node-2 and so on: each with its cluster.toml, the cluster's secret, and its data directory.
 
-    On several machines, move each directory to its own.  A directory that is there already is left alone.
+    For several machines, move each directory to its machine.  Existing directories stay as they are.
     """
     session.refuse_servers("cluster init makes directories")
     name, nodes = of_the_cluster("init")(directory, count, http_ports, kafka_ports, hosts)
@@ -78,14 +78,14 @@ def init(session: Session, /, directory: str, count: int, http_ports: list[int],
 
 @cluster.command(short_help="Take a stopped node's directory out of its cluster.")
 @click.argument("directory", metavar="DATA", type=click.Path(exists=True, file_okay=False))
-@click.option("--yes", "--execute", "execute", is_flag=True, help="Do it; otherwise only show what it would do.")
+@click.option("--yes", "--execute", "execute", is_flag=True, help="Do it; otherwise only show the changes.")
 @here
 @pass_session
 def leave(session: Session, /, directory: str, execute: bool) -> None:
-    """Turn DATA, the data directory of a node that does not run, into a database of its own, which opens embedded to write.
+    """Turn DATA, the data directory of a stopped node, into a database of its own, which opens embedded to write.
 
-    It keeps the records that the node has, and the users, tokens and ACLs.  The node cannot come back to its cluster but with an
-    empty directory.
+    It keeps the records of this node, and the users, tokens and ACLs.  To come back to its cluster, the node needs an empty
+    directory.
     """
     session.refuse_servers("cluster leave changes a directory")
     mark = of_the_cluster("leave")(directory, execute=execute)
@@ -97,7 +97,7 @@ def leave(session: Session, /, directory: str, execute: bool) -> None:
         say(f"nothing was done; --yes takes {directory} out of the cluster {mark.cluster}: node {mark.node} cannot come back with it")
 
 
-@cluster.command(short_help="Make a database's directory that of a new cluster's first node.")
+@cluster.command(short_help="Turn a database into the first node of a new cluster.")
 @click.argument("directory", metavar="DATA", type=click.Path(exists=True, file_okay=False))
 @click.option(
     "--cluster",
@@ -107,15 +107,15 @@ def leave(session: Session, /, directory: str, execute: bool) -> None:
     type=click.Path(exists=True, dir_okay=False),
     help="The cluster.toml of the node that it becomes.",
 )
-@click.option("--yes", "--execute", "execute", is_flag=True, help="Do it; otherwise only show what it would do.")
+@click.option("--yes", "--execute", "execute", is_flag=True, help="Do it; otherwise only show the changes.")
 @here
 @pass_session
 def promote(session: Session, /, directory: str, config: str, execute: bool) -> None:
     """Make DATA, a database that no process has open, the data directory of a new cluster's first node.
 
-    'cluster init' has just made the node, which must never have run.  The database's topics, groups, transactions, users, tokens and ACLs
-    become the cluster's when the node starts; the other nodes, which have to be empty, then copy them.  DATA opens with mode="r" only,
-    until 'cluster leave'.  May be repeated after a crash.
+    Run 'cluster init' before; the node must never have run.  When the node starts, the database's topics, groups,
+    transactions, users, tokens and ACLs become the cluster's.  The other nodes must be empty; they copy them.  Until
+    'cluster leave', DATA opens with mode="r" only.  After a crash, repeat the command.
     """
     session.refuse_servers("cluster promote changes a directory")
     mark = of_the_cluster("promote")(directory, config, execute=execute)
@@ -127,16 +127,16 @@ def promote(session: Session, /, directory: str, config: str, execute: bool) -> 
         say(f"nothing was done; --yes makes {directory} that of node {mark.node} of the cluster {mark.cluster}")
 
 
-@cluster.command(short_help="Make a data directory that of a node of a running cluster.")
+@cluster.command(short_help="Prepare a directory for a node of a running cluster.")
 @click.argument("directory", metavar="DATA", type=TARGET)
 @click.option("--cluster", "config", metavar="FILE", required=True, type=click.Path(exists=True), help="The node's own cluster.toml.")
 @here
 @pass_session
 def join(session: Session, /, directory: str, config: str) -> None:
-    """Make DATA, an empty directory, that of the node in its cluster.toml: a new one, or one that has lost its disk.
+    """Prepare the empty directory DATA for a node: a new node, or one that has lost its disk.
 
-    The node's controller becomes a voter of the quorum, in the place of the one that was lost.  Then start the node: it fetches the
-    records of its replicas, and is in sync again when it has them.
+    The node's controller becomes a voter of the quorum and replaces the lost one.  Then start the node: it fetches the
+    records of its replicas, and is in sync when it has them.
     """
     session.refuse_servers("cluster join makes a directory")
     joined = of_the_cluster("membership").join(directory, config)
@@ -154,9 +154,9 @@ def join(session: Session, /, directory: str, config: str) -> None:
 @here
 @pass_session
 def remove(session: Session, /, node: int, config: str) -> None:
-    """Let the quorum go on without the voter of NODE, which is to be stopped, or is lost; refused where no majority would be left.
+    """Remove the voter of NODE, a stopped or lost node, from the quorum; refused if no majority would be left.
 
-    Its partitions should have their replicas elsewhere before: logdb partitions reassign.
+    Move its replicas to other nodes first: logdb partitions reassign.
     """
     session.refuse_servers("cluster remove asks the controllers, which cluster.toml names")
     left = of_the_cluster("membership").remove(config, node)
@@ -199,9 +199,9 @@ def cluster_option(function: Function) -> Function:
 @here
 @pass_session
 def quorum(session: Session, /, config: str) -> None:
-    """Show each node's voter: who leads, in which term, and up to which command each has come.
+    """Show each voter of the quorum: who leads, in which term, and the last command that each has.
 
-    'describe', with --status or --replication, is how kafka-metadata-quorum asks for that.
+    'describe --status' and 'describe --replication' are the words of kafka-metadata-quorum.
     """
     session.refuse_servers("quorum asks the controllers, which cluster.toml names")
     voters = of_the_cluster("quorum")(config)
@@ -223,10 +223,10 @@ def quorum(session: Session, /, config: str) -> None:
     session.exit_code = 0 if any(voter.get("state") == "leader" for voter in voters) else 1
 
 
-@click.group(short_help="Show a cluster's brokers, and move leaders away from one.")
+@click.group(short_help="Show a cluster's brokers; move leadership away from one.")
 @here
 def brokers() -> None:
-    """The brokers of a cluster: which are fenced, what each leads, and how to take one out of work."""
+    """Show the brokers of a cluster and the partitions they lead; drain one before you stop it."""
 
 
 @brokers.command("list", short_help="Show the brokers.")
@@ -234,7 +234,7 @@ def brokers() -> None:
 @here
 @pass_session
 def list_brokers(session: Session, /, config: str) -> None:
-    """Show each broker: where it is, whether it may lead, how many partitions it leads, has, and is in sync with."""
+    """Show each broker: addresses, whether it may lead, and its numbers of partitions: led, hosted, in sync."""
     session.refuse_servers("brokers asks the controllers, which cluster.toml names")
     found = [{**one, "state": _state_of(one)} for one in of_the_cluster("brokers")(config)]
     if session.as_json:
@@ -251,17 +251,17 @@ def _state_of(broker: Mapping[str, Any]) -> str:
     return "fenced" if broker["fenced"] else "draining" if broker["draining"] else "active"
 
 
-@brokers.command(short_help="Let other brokers lead what one leads.")
+@brokers.command(short_help="Move leadership away from a broker.")
 @click.argument("node", metavar="NODE", type=WholeNumber(1))
-@click.option("--cancel", is_flag=True, help="Let it lead again; a restart of the node does so, too.")
+@click.option("--cancel", is_flag=True, help="Let NODE lead again; a restart has the same effect.")
 @click.option("--timeout", type=MILLISECONDS, default=60_000, metavar="TIME", help="How long to wait.  [default: 60s]")
 @cluster_option
 @here
 @pass_session
 def drain(session: Session, /, node: int, cancel: bool, timeout: int, config: str) -> None:
-    """Let other brokers lead what broker NODE leads, and give it nothing new to lead, until it is stopped or --cancel is given.
+    """Move the leadership of all partitions from broker NODE to others.  NODE leads none until it is restarted, or until --cancel.
 
-    Its replicas go on following.  The exit code is 1 while it leads partitions whose other replicas are not in sync.
+    Its replicas continue to follow.  The exit code is 1 while it leads partitions that have no other replica in sync.
     """
     session.refuse_servers("brokers asks the controllers, which cluster.toml names")
     left = of_the_cluster("drain")(

@@ -39,10 +39,10 @@ def compacted(db: "logdb.Database", topic: str, partition: int) -> Compacted:
 @click.option("-p", "--partition", type=WholeNumber(min=0), help="One partition; otherwise all.")
 @pass_session
 def compact(session: Session, names: Sequence[str], partition: int | None) -> None:
-    """Compact topics whose cleanup.policy says so.
+    """Compact topics whose cleanup.policy has compact.
 
-    Records with a later record of the same key are deleted; offsets do not change.
-    The same happens in the background while the database is open.
+    This deletes each record that has a later record of the same key; offsets stay.
+    An open database also compacts in the background.
     """
     rows: list[Compacted] = []
     with session.write() as db:

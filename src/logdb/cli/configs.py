@@ -169,7 +169,7 @@ def list_keys(session: Session) -> None:
 @configs.command()
 @common
 @names("[TOPIC]...", "--entity-name", "--topic", kind=TOPIC)
-@click.option("-a", "--all", "every", is_flag=True, help="Also configs that were not set, with their defaults.")
+@click.option("-a", "--all", "every", is_flag=True, help="Also configs that are not set, with their defaults.")
 @pass_session
 def describe(session: Session, names: Sequence[str], every: bool) -> None:
     """Show the configs of topics; without names, of all topics."""
@@ -211,5 +211,5 @@ def alter(session: Session, names: Sequence[str], pairs: Pairs, dropped: Sequenc
 @EXECUTE
 @pass_session
 def set_(session: Session, topic: str, pairs: Pairs, execute: bool) -> None:
-    """Set configs of a topic: logdb configs set TOPIC retention.ms=7d; the same as alter --set."""
+    """Set configs of a topic: logdb configs set TOPIC retention.ms=7d; short for alter --set."""
     alter_topics(session, [topic], pairs, (), execute=execute)

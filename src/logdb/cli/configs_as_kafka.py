@@ -106,7 +106,7 @@ def alter(session: Session, entity: Entity, added: Mapping[str, str], dropped: S
             "the configs of a broker are its options at the start; to limit a reassignment: logdb partitions reassign --throttle"
         )
     if entity.kind != "users":
-        raise click.UsageError(f"{entity.kind} have no quotas: allowed are those of users")
+        raise click.UsageError(f"{entity.kind} have no quotas: only users have")
     if entity.name is None:
         raise click.UsageError("--alter needs --entity-name USER, or --entity-default")
     names = {*added, *dropped}
@@ -141,7 +141,7 @@ def _whole(key: str, text: str) -> int:
     except ValueError:
         rate = 0.0
     if not 1 <= rate < 1 << 63 or rate != int(rate):
-        raise click.UsageError(f"{key}={text}: allowed are whole numbers in [1, 2^63 - 1]")
+        raise click.UsageError(f"{key}={text}: must be a whole number in [1, 2^63 - 1]")
     return int(rate)
 
 
@@ -150,7 +150,7 @@ def _alter_credentials(session: Session, name: str, added: Mapping[str, str], dr
     for mechanism in get_args(Mechanism):
         if mechanism in added:
             if (found := _PASSWORD.fullmatch(added[mechanism])) is None:
-                raise click.UsageError(f"{mechanism}={added[mechanism]}: wanted is [password=…] or [iterations=N,password=…]")
+                raise click.UsageError(f"{mechanism}={added[mechanism]}: must be [password=…] or [iterations=N,password=…]")
             passwords[mechanism] = (found[2], int(found[1] or _ITERATIONS))
         elif mechanism in dropped:
             passwords[mechanism] = None

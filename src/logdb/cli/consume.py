@@ -20,6 +20,7 @@ from logdb.cli.session import Session, common, pass_session
 from logdb.cli.topics import Pairs
 from logdb.cli.units import MILLISECONDS, WholeNumber
 from logdb.errors import UnknownTopic
+from logdb.mistakes import one_of
 from logdb.model import TOPIC_CONFIGS
 
 if TYPE_CHECKING:
@@ -247,7 +248,7 @@ def _isolation_level(text: str) -> "IsolationLevel":
     for level in _ISOLATION_LEVELS:
         if level == text:
             return level
-    raise click.UsageError(f"isolation.level={text}: allowed are {', '.join(_ISOLATION_LEVELS)}")
+    raise click.UsageError(f"isolation.level={text}: must be {one_of(_ISOLATION_LEVELS)}")
 
 
 LETTERS = """\b
@@ -265,7 +266,7 @@ Examples:
 @click.command(epilog=LETTERS, short_help="Print records, once or continuously.")
 @common
 @click.argument("topic_argument", metavar="[TOPIC]", required=False, type=TOPIC)
-@click.option("-t", "--topic", type=TOPIC, help="The same as TOPIC.", hidden=True)
+@click.option("-t", "--topic", type=TOPIC, help="The topic, instead of the argument.", hidden=True)
 @click.option("--include", "--whitelist", metavar="REGEX", help="All topics whose name matches, instead of one.")
 @click.option("-p", "--partition", "partitions", type=WholeNumber(min=0), multiple=True, help="Only this partition.")
 @click.option("--from-beginning", is_flag=True, help="Begin at the oldest record (the default).")
@@ -284,17 +285,17 @@ Examples:
     type=click.Choice(_ISOLATION_LEVELS),
     help="read_committed: without records of open and aborted transactions.",
 )
-@click.option("--since", metavar="TIME", type=SINCE, help="Begin at a time, or so long ago: 2013-07-04, 2h, 7d.")
-@click.option("--tail", metavar="N", type=WholeNumber(min=0), help="Begin so many records before the end: -o -N.")
-@click.option("-c", "-n", "--max-messages", metavar="N", type=WholeNumber(min=-1), help="End after so many records.")
+@click.option("--since", metavar="TIME", type=SINCE, help="Begin at a time, or this long ago: 2013-07-04, 2h, 7d.")
+@click.option("--tail", metavar="N", type=WholeNumber(min=0), help="Begin N records before the end, as -o -N.")
+@click.option("-c", "-n", "--max-messages", metavar="N", type=WholeNumber(min=-1), help="End after N records.")
 @click.option("--follow/--exit", " /-e", default=None, help="At the end: wait for more, or exit (the default).")
-@click.option("--timeout-ms", metavar="N", type=MILLISECONDS, help="Wait for more, and end when none came for so long; 10s is 10000.")
+@click.option("--timeout-ms", metavar="N", type=MILLISECONDS, help="Wait for more; end when none came for N ms, or a time like 10s.")
 @click.option("-f", "--format", "text", metavar="FORMAT", help="kcat's format, such as '%k: %s\\n'.")
-@click.option("-J", "as_envelope", is_flag=True, help="The same as --json: kcat's envelope, one a line.")
-@click.option("-K", "--key-separator", metavar="TEXT", help="Print the key and this before the value.")
+@click.option("-J", "as_envelope", is_flag=True, help="As --json: kcat's envelope, one a line.")
+@click.option("-K", "--key-separator", metavar="TEXT", help="Print the key and this text before the value.")
 @click.option("-D", "--delimiter", metavar="TEXT", default="\\n", help="Printed after each record instead of a newline.")
 @click.option("-Z", "null", is_flag=True, help="Print NULL for a null key or value.")
-@click.option("--property", "--formatter-property", "properties", type=PAIR, multiple=True, help="As of kafka-console-consumer.")
+@click.option("--property", "--formatter-property", "properties", type=PAIR, multiple=True, help="A property of kafka-console-consumer.")
 @click.option("--formatter-config", "properties_file", type=click.Path(exists=True, dir_okay=False), hidden=True)
 @click.option("--formatter", hidden=True, expose_value=False, type=JavaClass("org.apache.kafka.tools.consumer.DefaultMessageFormatter"))
 @pass_session
@@ -322,10 +323,10 @@ def consume(
     properties: Pairs,
     properties_file: str | None,
 ) -> None:
-    """Print the records of a topic, up to its present end or forever.
+    """Print the records of a topic, up to its current end or continuously.
 
-    Partitions come one after the other; in each, records come in order.  With --group the directory must not be open for
-    writing in another process: that process has the groups. If it is a server, use -b URL.
+    Partitions come one after the other; in each, records come in order.  With --group, no other process may have the
+    directory open for writing.  If a server has, use -b URL.
     """
     places = [*places, *([since] if since else []), *([] if tail is None else [OffsetSpec("tail", tail)])]
     client = session.servers.client_properties()

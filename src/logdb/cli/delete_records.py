@@ -78,9 +78,9 @@ def delete_as_kafka(session: Session, db: "logdb.Database", before: Mapping[Topi
     type=click.File(encoding="utf-8"),
     help='{"partitions": [{"topic": "t", "partition": 0, "offset": 10}], "version": 1}; - reads stdin.',
 )
-@click.option("-t", "--topic", type=TOPIC, help="The same as TOPIC; needed without a file.")
-@click.option("-p", "--partition", type=WholeNumber(min=0), default=0, show_default=True, help="Its partition.")
-@click.option("-o", "--offset", type=WholeNumber(min=-1), help="Delete the records before this offset; -1: all present ones.")
+@click.option("-t", "--topic", type=TOPIC, help="The topic, instead of the argument.")
+@click.option("-p", "--partition", type=WholeNumber(min=0), default=0, show_default=True, help="The partition.")
+@click.option("-o", "--offset", type=WholeNumber(min=-1), help="Delete the records before this offset; -1: all.")
 @click.option("--execute", "--yes", "execute", is_flag=True, help="Delete; otherwise only show the offsets.")
 @pass_session
 def delete_records(
@@ -92,10 +92,10 @@ def delete_records(
     offset: int | None,
     execute: bool,
 ) -> None:
-    """Delete the records of partitions before given offsets, finally; shows them first, and deletes with --execute.
+    """Delete the records of partitions before given offsets, for good; shows them first, and deletes with --execute.
 
-    Space is freed by whole segments.  Records of a topic whose cleanup.policy
-    is compact alone are not deleted.
+    Space is freed by whole segments.  A topic with cleanup.policy=compact
+    alone is refused.
     """
     if topic is not None and topic_argument is not None:
         raise click.UsageError(f"give one topic, not both {topic_argument!r} and {topic!r}")

@@ -283,7 +283,7 @@ def dump_index(path: str, *, as_json: bool, sanity_only: bool, verify_only: bool
 @click.command(short_help="Print batches, records, index entries of files.")
 @here
 @click.argument("paths", metavar="[PATH]...", nargs=-1, type=click.Path())
-@click.option("--files", metavar="FILE,...", help="Files with commas between, as kafka-dump-log takes them.")
+@click.option("--files", metavar="FILE,...", help="Files, separated by commas.")
 @click.option("--deep-iteration", "deep", is_flag=True, help="Also the records: offset, time, sizes, header keys.")
 @click.option("--print-data-log", "print_data", is_flag=True, help="Also the records with their keys and values.")
 @click.option("--index-sanity-check", "sanity_only", is_flag=True, help="Only check that index files are whole and in order.")

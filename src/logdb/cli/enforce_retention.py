@@ -61,8 +61,8 @@ EXECUTE = click.option("--execute", "--yes", "execute", is_flag=True, help="Alte
 def enforce_retention(session: Session, names: Sequence[str], execute: bool) -> None:
     """Delete records over topics' retention.ms and retention.bytes; shows them first, and deletes with --execute.
 
-    Whole segments are deleted, oldest first.  The same happens whenever the database is
-    opened or closed, and in the background while it is open.
+    Whole segments are deleted, oldest first.  An open database also does this in the
+    background, and whenever it is opened or closed.
     """
     with session.read() as db:
         found = expired(db, names, dry_run=True)

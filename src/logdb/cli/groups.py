@@ -361,13 +361,15 @@ def target_of(
 def targets(*, hidden: bool = False) -> Callable[[Function], Function]:
     """The options for a target."""
     options = [
-        click.option("--to-earliest", is_flag=True, hidden=hidden, help="To the begin of each partition."),
-        click.option("--to-latest", is_flag=True, hidden=hidden, help="To its end."),
-        click.option("--to-current", is_flag=True, hidden=hidden, help="To where the group is (to write it down with --export)."),
-        click.option("--to-offset", type=WholeNumber(min=0), hidden=hidden, help="To this offset, or the nearest there is."),
+        click.option("--to-earliest", is_flag=True, hidden=hidden, help="To the beginning of each partition."),
+        click.option("--to-latest", is_flag=True, hidden=hidden, help="To the end of each partition."),
+        click.option(
+            "--to-current", is_flag=True, hidden=hidden, help="To the current committed offset (to write it to a file with --export)."
+        ),
+        click.option("--to-offset", type=WholeNumber(min=0), hidden=hidden, help="To this offset, or the nearest one that exists."),
         click.option("--to-datetime", type=TIME, hidden=hidden, help="To the first record of that time: 2013-07-04T12:00:00, ms."),
-        click.option("--shift-by", type=int, metavar="N", hidden=hidden, help="By so many records, back if negative."),
-        click.option("--by-duration", type=DURATION, hidden=hidden, help="To the first record that is no older than: 1d, 90m, or PT1H30M."),
+        click.option("--shift-by", type=int, metavar="N", hidden=hidden, help="By N records; back if N is negative."),
+        click.option("--by-duration", type=DURATION, hidden=hidden, help="To the first record of the last 1d, 90m, or PT1H30M."),
         click.option("--from-file", type=click.File(encoding="utf-8"), hidden=hidden, help="Lines of [group,]topic,partition,offset."),
     ]
 
@@ -383,7 +385,8 @@ def targets(*, hidden: bool = False) -> Callable[[Function], Function]:
     short_help="List, describe, reset and delete groups of consumers.",
     invoke_without_command=True,
     epilog="The flags of kafka-consumer-groups work too: --list, --describe, --reset-offsets, --delete, --delete-offsets with --group, "
-    "--all-groups, --topic, --all-topics, --members, --state, --verbose, --dry-run, --execute, --export; they print as it does.",
+    "--all-groups, --topic, --all-topics, --members, --state, --verbose, --dry-run, --execute, --export. "
+    "The output is then that of kafka-consumer-groups.",
 )
 @common
 @_FLAGS.options

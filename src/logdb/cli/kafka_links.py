@@ -21,7 +21,7 @@ SUFFIXES = ("", ".sh")
 def kafka_links(session: Session, directory: str) -> None:
     """Create kafka-topics, kafka-topics.sh and so on in DIR, as links to this command.
 
-    Called by such a name, the command has the flags, the defaults and the output of Kafka's tool.  Other files in DIR stay.
+    Under such a name the command has the flags, defaults and output of Kafka's tool.  Other files in DIR stay.
     """
     session.refuse_servers("kafka-links makes local files")
     command = _command()

@@ -66,7 +66,7 @@ _TOOLS = {
 }
 
 
-_AT_THE_DOOR = "Kafka's own works on the Kafka door of a server: --bootstrap-server HOST:PORT of 'logdb serve --kafka'"
+_KAFKAS_OWN = "use Kafka's own tool with --bootstrap-server HOST:PORT of 'logdb serve --kafka'"
 NOT_HERE = {
     **dict.fromkeys(
         (
@@ -82,7 +82,7 @@ NOT_HERE = {
             "kafka-verifiable-consumer",
             "kafka-verifiable-producer",
         ),
-        _AT_THE_DOOR,
+        _KAFKAS_OWN,
     ),
     "kafka-metadata-quorum": "'logdb quorum' shows the quorum of a cluster",
     "kafka-server-stop": "send SIGTERM to the server, which then answers the requests that run and stops: kill PID",

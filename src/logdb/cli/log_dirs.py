@@ -33,7 +33,7 @@ def document(place: str, topics: Sequence[TopicInfo], brokers: Sequence[int]) ->
 @common
 @click.argument("names", metavar="[TOPIC]...", nargs=-1, type=TOPIC)
 @click.option("--describe", is_flag=True, hidden=True)  # kafka-log-dirs requires it; there is no other action
-@click.option("--topic-list", help="Topics with commas between, as kafka-log-dirs takes them.", metavar="TOPIC,...")
+@click.option("--topic-list", help="Topics, separated by commas.", metavar="TOPIC,...")
 @pass_session
 def log_dirs(session: Session, names: Sequence[str], describe: bool, topic_list: str | None) -> None:
     """Show the size of each partition on the disk."""

@@ -23,18 +23,18 @@ Answer = TypeVar("Answer")
 @click.command(short_help="Copy topics to another cluster or directory, with their offsets.")
 @click.argument("source", metavar="SOURCE")
 @click.argument("target", metavar="TARGET")
-@click.option("--topics", metavar="A,B*", required=True, help="Names or patterns of the topics, with commas between them.")
-@click.option("--once", is_flag=True, help="End when the target has what the source has.")
+@click.option("--topics", metavar="A,B*", required=True, help="Names or patterns of topics, separated by commas.")
+@click.option("--once", is_flag=True, help="End when the target has all records of the source.")
 @click.option("--no-groups", is_flag=True, help="Leave out the committed offsets of groups.")
-@click.option("--interval", type=MILLISECONDS, default=1_000, metavar="TIME", help="How often to look for more.  [default: 1s]")
+@click.option("--interval", type=MILLISECONDS, default=1_000, metavar="TIME", help="How often to look for new records.  [default: 1s]")
 @here
 @pass_session
 def mirror(session: Session, /, source: str, target: str, topics: str, once: bool, no_groups: bool, interval: int) -> None:
-    """Copy topics from SOURCE to TARGET, and go on with what comes, until Ctrl-C.
+    """Copy topics from SOURCE to TARGET, and keep copying new records until Ctrl-C.
 
-    Each is a directory, or URLs or HOST:PORT of servers with commas between them.  Records keep their offsets, so a consumer goes
-    on where it was.  It may be stopped, or killed, at any time: the next call goes on.  The copied topics take no records of others, until
-    their config logdb.mirror.of is deleted.
+    Each is a directory, or the URLs or HOST:PORT of servers, separated by commas.  Records keep their offsets, so consumers
+    can switch to the copy.  You may stop or kill the command at any time; the next run continues.  A copied topic
+    refuses other producers until you delete its config logdb.mirror.of.
     """
     session.refuse_servers("mirror names its two sides")
     patterns = [name.strip() for name in topics.split(",")]
@@ -64,7 +64,7 @@ def _tried(call: Callable[[], Answer], *, once: bool) -> Answer | None:
     except LogdbError as error:
         if once or not error.retriable:
             raise
-        say(f"goes on in {_AGAIN_S:g} s: {error}")
+        say(f"retrying in {_AGAIN_S:g} s: {error}")
         time.sleep(_AGAIN_S)
         return None
 

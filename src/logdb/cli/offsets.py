@@ -122,7 +122,7 @@ def answer(log: "logdb.Log", moment: OffsetSpec | None) -> dict[str, object]:
 @click.argument("names", metavar="[TOPIC]...", nargs=-1, type=TOPIC)
 @click.option("-t", "--topic", "patterns", multiple=True, type=TOPIC, help="A topic, or a regular expression of them.")
 @click.option("--partitions", metavar="N,...", help="Only these partitions.")
-@click.option("--topic-partitions", metavar="TOPIC:N,...", help="Only these: TOPIC, TOPIC:0 or TOPIC:0-3, with commas between.")
+@click.option("--topic-partitions", metavar="TOPIC:N,...", help="Only these: TOPIC, TOPIC:0 or TOPIC:0-3, separated by commas.")
 @click.option(
     "--time", "moment", type=OFFSET_TIME, help="latest (-1), earliest (-2), max-timestamp (-3), or a time: ms, 2013-07-04T12:00:00 (UTC)."
 )

@@ -25,8 +25,8 @@ def parquet(session: Session, names: Sequence[str], partition: int | None) -> No
     """Make a Parquet file of each segment of these topics that has none.
 
     The active segment is rolled first. Existing files are checked, and rebuilt if damaged.
-    With the topic's config logdb.parquet=true the background does the same while the database is open.
-    db.topic_dataset(TOPIC), and scan() of the Spark source, read them.
+    With the topic's config logdb.parquet=true an open database does this in the background.
+    db.topic_dataset(TOPIC) and the Spark source's scan() read these files.
     """
     session.refuse_servers("Parquet files are made on the machine of the segments")
     rows: list[MadeSidecars] = []

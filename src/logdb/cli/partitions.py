@@ -19,10 +19,10 @@ _NODES = Several(int)
 _COLUMNS = ("PARTITION", "LEADER", "REPLICAS", "IN SYNC", "TO", "LOG ENDS", "LEFT")
 
 
-@click.group(short_help="Show and change which nodes have a partition, and which leads.")
+@click.group(short_help="Show and change which nodes have and lead a partition.")
 @here
 def partitions() -> None:
-    """Which nodes of a cluster have each partition: shown, changed while it is written to, and who of them leads."""
+    """Show and change which nodes of a cluster have each partition, and which node leads it."""
 
 
 def _refuse(session: Session) -> Any:
@@ -30,14 +30,14 @@ def _refuse(session: Session) -> Any:
     return of_the_cluster("reassignment")
 
 
-@partitions.command("list", short_help="Show the replicas of each partition, and how far each is.")
+@partitions.command("list", short_help="Show the replicas of each partition and their log ends.")
 @click.argument("topics", metavar="[TOPIC]...", nargs=-1, type=TOPIC)
 @click.option("--moving", is_flag=True, help="Only those that are being reassigned.")
 @cluster_option
 @here
 @pass_session
 def list_partitions(session: Session, /, topics: Sequence[str], moving: bool, config: str) -> None:
-    """Show each partition's leader, replicas and in-sync set, and up to which offset the log of each replica goes."""
+    """Show each partition's leader, replicas and in-sync replicas, and the log end of each replica."""
     found = _refuse(session).describe(config, topics or None, moving=moving)
     if session.as_json:
         emit({"partitions": found})
@@ -56,13 +56,13 @@ def _row(one: Mapping[str, Any]) -> list[object]:
     ]
 
 
-@partitions.command(short_help="Let partitions have their replicas on other nodes.")
-@click.option("--topic", "topics", metavar="TOPIC", multiple=True, type=TOPIC, help="All partitions of a topic; may be given again.")
-@click.option("--all", "every", is_flag=True, help="All partitions of all topics, internal ones too.")
-@click.option("--to", metavar="1,2,3", type=_NODES, help="The nodes of each partition; the first one in turn is the preferred leader.")
-@click.option("--file", "file", metavar="FILE", type=click.File(), help="Partitions and replicas as kafka-reassign-partitions reads them.")
-@click.option("--cancel", is_flag=True, help="Go back to the replicas of before, where a reassignment is under way.")
-@click.option("--verify", is_flag=True, help="Only show which are under way; exit code 1 if any is.")
+@partitions.command(short_help="Move partitions to other nodes.")
+@click.option("--topic", "topics", metavar="TOPIC", multiple=True, type=TOPIC, help="All partitions of a topic; repeatable.")
+@click.option("--all", "every", is_flag=True, help="All partitions of all topics, also internal ones.")
+@click.option("--to", metavar="1,2,3", type=_NODES, help="The nodes of each partition; they take turns as preferred leader.")
+@click.option("--file", "file", metavar="FILE", type=click.File(), help="Partitions and replicas, JSON of kafka-reassign-partitions.")
+@click.option("--cancel", is_flag=True, help="Stop a move in progress and return to the old replicas.")
+@click.option("--verify", is_flag=True, help="Only show moves in progress; exit code 1 if there is one.")
 @click.option("--throttle", metavar="SIZE", type=SIZE, help="Bytes a second that a broker fetches for new replicas.  [default: no limit]")
 @click.option("--timeout", type=MILLISECONDS, metavar="TIME", default=0, help="How long to wait until all is done.  [default: no wait]")
 @cluster_option
@@ -72,16 +72,16 @@ def reassign(
     session: Session, /, topics: Sequence[str], every: bool, to: list[int] | None, file: Any, cancel: bool, verify: bool,
     throttle: int | None, timeout: int, config: str,
 ) -> None:  # fmt: skip
-    """Let partitions have other replicas, while they are written to and read.
+    """Move partitions to other nodes; clients keep writing and reading.
 
-    New replicas fetch all records first; once all wanted ones are in sync, the others go, and their logs are emptied.  The exit code is
-    1 while some are under way: call it with --verify, or with --timeout, until they are done.
+    New replicas first fetch all records.  Once all of them are in sync, the old replicas are removed and their logs deleted.
+    The exit code is 1 while a move is in progress: repeat with --verify, or wait with --timeout.
     """
     module = _refuse(session)
     if sum(map(bool, (to, file, cancel, verify))) != 1 or bool(file) + every + bool(topics) != 1:
-        raise click.UsageError("wanted are --topic or --all, with one of --to, --cancel and --verify; or --file")
+        raise click.UsageError("use --topic or --all with --to, --cancel or --verify; or use --file")
     if throttle == 0:
-        raise click.UsageError("--throttle: allowed is 1 byte a second or more; without it there is no limit")
+        raise click.UsageError("--throttle: must be 1 byte a second or more; leave it out for no limit")
     targets = _of_file(file.read()) if file else dict.fromkeys(module.assignments(config, None if every else topics), ())
     if not (cancel or verify or file):
         assert to is not None
@@ -124,7 +124,7 @@ def _of_file(text: str) -> dict[TopicPartition, tuple[int, ...]]:
         return targets
     except (ValueError, KeyError, TypeError) as error:
         form = '{"partitions": [{"topic": "t", "partition": 0, "replicas": [1, 2]}]}'
-        raise click.UsageError(f"--file: wanted is JSON like {form}; found: {error!r}") from None
+        raise click.UsageError(f"--file: must be JSON like {form}; found: {error!r}") from None
 
 
 def _kafkas(targets: Mapping[TopicPartition, Sequence[int]]) -> dict[str, Any]:
@@ -132,19 +132,25 @@ def _kafkas(targets: Mapping[TopicPartition, Sequence[int]]) -> dict[str, Any]:
     return {"version": 1, "partitions": listed}
 
 
-@partitions.command(short_help="Choose who leads.")
-@click.option("--unclean", "node", metavar="NODE", type=WholeNumber(1), help="This replica leads a partition that has no leader.")
+@partitions.command(short_help="Choose the leader of a partition.")
+@click.option(
+    "--unclean",
+    "node",
+    metavar="NODE",
+    type=WholeNumber(1),
+    help="Make this replica lead a partition without a leader; LOSES the records it lacks.",
+)
 @click.option("--topic", metavar="TOPIC", type=TOPIC, help="Only the partitions of a topic.  [default: all topics]")
-@click.option("--partition", metavar="N", type=WholeNumber(0), help="Only this one of the topic.  [default: all; with --unclean 0]")
-@click.option("--yes", "--execute", "execute", is_flag=True, help="With --unclean: do it; otherwise only show what would be lost.")
+@click.option("--partition", metavar="N", type=WholeNumber(0), help="Only this partition of the topic.  [default: all; with --unclean 0]")
+@click.option("--yes", "--execute", "execute", is_flag=True, help="With --unclean: do it; otherwise only show which records would be lost.")
 @cluster_option
 @here
 @pass_session
 def elect(session: Session, /, node: int | None, topic: str | None, partition: int | None, execute: bool, config: str) -> None:
-    """Let the first replica of each partition lead, where it is in sync.  The exit code is 1 where one has no leader.
+    """Make the first replica of each partition the leader, if it is in sync.  The exit code is 1 if a partition has no leader.
 
-    With --unclean, NODE leads a partition of which no replica in sync is left: with the records that it has.  All others are lost, also
-    acknowledged ones: a replica that comes back is cut off where it parts from NODE's.
+    --unclean LOSES acknowledged records: NODE becomes the leader of a partition without any replica in sync.  Records that NODE
+    lacks are deleted from the other replicas when they come back.
     """
     module = _refuse(session)
     if topic is None and (node is not None or partition is not None):

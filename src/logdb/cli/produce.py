@@ -322,23 +322,23 @@ def summary(session: Session, topic: str, sink: Sink, seconds: float) -> None:
 @common
 @click.argument("words", metavar="[TOPIC] [FILE]...", nargs=-1, type=TOPIC)
 @click.option("-t", "--topic", type=TOPIC, help="The topic; all other arguments are then files.")
-@click.option("-p", "--partition", type=WholeNumber(min=0), help="Append to this partition; otherwise the key chooses it.")
-@click.option("-K", "--key-separator", metavar="TEXT", help="Lines are KEY, this, VALUE.")
+@click.option("-p", "--partition", type=WholeNumber(min=0), help="Append to this partition; without it the key chooses.")
+@click.option("-K", "--key-separator", metavar="TEXT", help="A line is the key, this text, and the value.")
 @click.option("-k", "--key", metavar="TEXT", help="The key of every record whose line has none.")
 @click.option("-H", "--header", "headers", type=PAIR, multiple=True, help="A header of every record: -H source=web.")
-@click.option("-D", "--delimiter", metavar="TEXT", default="\\n", help=r"What ends a line; \n, \t, \0, \xHH are replaced.")
+@click.option("-D", "--delimiter", metavar="TEXT", default="\\n", help=r"The end of a line; \n, \t, \0, \xHH are understood.")
 @click.option("-Z", "empty_is_null", is_flag=True, help="An empty key or value is null.")
-@click.option("--null-marker", metavar="TEXT", help="A key or value that equals this is null.")
+@click.option("--null-marker", metavar="TEXT", help="A key or value equal to this text is null.")
 @click.option("--whole", is_flag=True, help="Each file is one record.")
 @click.option("-l", "by_lines", is_flag=True, hidden=True)  # kcat's "files are lines", the default here
-@click.option("--follow", metavar="FILE", help="Append FILE's lines, wait for more, also after a rotation; Ctrl-C ends.")
+@click.option("--follow", metavar="FILE", help="Append FILE's lines and wait for more, also after a rotation, until Ctrl-C.")
 @click.option("--durability", type=click.Choice(DURABILITY_LEVELS), help="fsync: each record is on the disk before the next is read.")
-@click.option("--property", "--reader-property", "properties", type=PAIR, multiple=True, help="As of kafka-console-producer.")
+@click.option("--property", "--reader-property", "properties", type=PAIR, multiple=True, help="A property of kafka-console-producer.")
 @click.option("--reader-config", "properties_file", type=click.Path(exists=True, dir_okay=False), hidden=True)
 @click.option("--line-reader", hidden=True, expose_value=False, type=JavaClass("org.apache.kafka.tools.LineMessageReader"))
 @click.option("--request-required-acks", type=click.Choice(["0", "1", "-1", "all"]), hidden=True)  # a written record is acknowledged
 @click.option("--sync", is_flag=True, hidden=True)  # records are always written in order
-@click.option("--transactional-id", metavar="ID", help="One transaction under this id, which fences its former producer.")
+@click.option("--transactional-id", metavar="ID", help="Append all in one transaction of this id; fences the id's earlier producer.")
 @click.option("-q", "--quiet", is_flag=True, help="No message at the end.")
 @pass_session
 def produce(

@@ -64,14 +64,14 @@ def _refuse_daemon(_: click.Context, __: click.Parameter, given: bool) -> None:
     "--topic-config",
     type=CONFIG,
     multiple=True,
-    help=f"Default for topics that are created through the server; repeatable  [env: {settings.TOPIC_VARIABLE}]",
+    help=f"Default config of topics created through the server; repeatable  [env: {settings.TOPIC_VARIABLE}]",
 )
 @click.option(
     "--cluster",
     "cluster_file",
     metavar="FILE",
     type=click.Path(dir_okay=False),
-    help="Serve DIR as a node of a cluster: the cluster.toml that 'logdb cluster init' has made; it names addresses and TLS",
+    help="Serve DIR as a node of a cluster.  FILE is the cluster.toml from 'logdb cluster init', with addresses and TLS",
 )
 @click.option("--port", "--host", "--bind", "--listen", hidden=True, expose_value=False, callback=_refuse_half)
 @click.option("--override", "overrides", type=PAIR, multiple=True, hidden=True)
@@ -91,9 +91,9 @@ def serve(
 ) -> None:
     """Serve the database in DIR, created if missing, until SIGTERM or Ctrl-C.
 
-    Prints the addresses, one per line, once they can be used. After the first signal running requests are answered, a second
-    signal cuts them off; after SIGHUP the certificate is read again. A flag outweighs its LOGDB_ variable, that outweighs the
-    file, and that the default.
+    Prints the addresses, one per line, once they accept connections. The first signal lets running requests finish, a second
+    one ends them. SIGHUP reads the certificate again. A flag beats its LOGDB_ variable, the variable beats the file, the file
+    beats the default.
     """
     session.refuse_servers("serve needs a directory")
     with logs.lines(as_json=session.as_json):

@@ -236,7 +236,7 @@ def _toml(path: str, document: dict[str, Any]) -> File:
     unknown = document.keys() - SETTINGS.keys()
     if unknown:
         allowed = f"{', '.join(SETTINGS)}, and the table [{TOPIC_TABLE}]"
-        raise click.UsageError(f"{path}: {_read_as_toml(path)}unknown key {min(unknown)!r}; allowed are {allowed}")
+        raise click.UsageError(f"{path}: {_read_as_toml(path)}unknown key {min(unknown)!r}; known keys: {allowed}")
     return File({name: _parse(path, name, name, value) for name, value in document.items()}, _check_topic(path, topic))
 
 
@@ -252,7 +252,7 @@ def _properties(path: str, pairs: dict[str, str]) -> File:
     for key in named.keys() & pairs.keys():
         value = pairs.pop(key)
         if SETTINGS[named[key]].kind is bool and value.lower() not in ("true", "false"):
-            raise click.UsageError(f"{path}: {key}={value!r}: allowed is true or false")
+            raise click.UsageError(f"{path}: {key}={value!r}: must be true or false")
         settings[named[key]] = _parse(path, key, named[key], value)
     topic: dict[str, object] = {}
     for key, (name, factor) in _TOPIC_PROPERTIES.items():
@@ -276,10 +276,10 @@ def _take_listeners(path: str, pairs: dict[str, str]) -> Listener | None:
     text = pairs["listeners"]
     name, address = _listener_of_clients(path, pairs, "listeners", controllers)
     if not address:
-        raise click.UsageError(f"{path}: listeners={text!r}: wanted is a listener of clients, such as PLAINTEXT://127.0.0.1:{KAFKA_PORT}")
+        raise click.UsageError(f"{path}: listeners={text!r}: must be a listener for clients, such as PLAINTEXT://127.0.0.1:{KAFKA_PORT}")
     if name not in protocols:
         allowed = ", ".join(f"{name}:{known}" for known in PROTOCOLS)
-        raise click.UsageError(f"{path}: listeners={text!r}: {_PROTOCOL_MAP} has no protocol of {name}; allowed are {allowed}")
+        raise click.UsageError(f"{path}: listeners={text!r}: {_PROTOCOL_MAP} has no protocol for {name}; use one of {allowed}")
     pairs["listeners"] = _listening(address, advertised)
     return Listener(name, protocols[name], f"{path}: listeners={text!r}")
 
@@ -291,7 +291,7 @@ def _protocols(path: str, text: str) -> Mapping[str, str]:
         name, _, protocol = one.upper().partition(":")
         if protocol not in PROTOCOLS:
             allowed = ", ".join(f"NAME:{known}" for known in PROTOCOLS)
-            raise click.UsageError(f"{path}: {_PROTOCOL_MAP}={text!r}: allowed are {allowed}")
+            raise click.UsageError(f"{path}: {_PROTOCOL_MAP}={text!r}: must be one of {allowed}")
         found[name] = protocol
     return found
 
@@ -305,12 +305,12 @@ def _listener_of_clients(path: str, pairs: Mapping[str, str], key: str, controll
             name, _, address = one.rpartition("://")
             meant = f"{name or 'PLAINTEXT'}://{address}" + ("" if ":" in address else f":{KAFKA_PORT}")
             hint = "" if _parsed_listener(meant) is None else f"; {meant} is one"
-            raise click.UsageError(f"{path}: {key}={text!r}: wanted is NAME://HOST:PORT{hint}")
+            raise click.UsageError(f"{path}: {key}={text!r}: must be NAME://HOST:PORT{hint}")
         if listener[0] not in controllers:
             found.append(listener)
     if len(found) > 1:
         names = " and ".join(name for name, _ in found)
-        raise click.UsageError(f"{path}: {key}={text!r}: allowed is one listener of clients, not {names}")
+        raise click.UsageError(f"{path}: {key}={text!r}: must be one listener for clients, not {names}")
     return found[0] if found else ("", "")
 
 
@@ -353,7 +353,7 @@ def _parse(where: str, key: str, name: str, value: object) -> Any:
     try:
         return SETTINGS[name].parse(value, name)
     except ValueError as error:
-        raise click.UsageError(f"{where}: {key}={value!r}: allowed is {error}") from None
+        raise click.UsageError(f"{where}: {key}={value!r}: must be {error}") from None
 
 
 def _check_topic(where: str, config: Mapping[str, object]) -> Mapping[str, object]:

@@ -11,7 +11,7 @@ from logdb.cli.session import Session, pass_session
 
 @click.group(short_help="Run programs on Spark.")
 def spark() -> None:
-    """Run programs on Apache Spark, which reads and writes logdb by format("logdb"). Needs the package pyspark."""
+    """Run programs on Apache Spark, with format("logdb") to read and write logdb. Needs the package pyspark."""
 
 
 @spark.command(short_help="Run a Python program on Spark.", context_settings={"allow_interspersed_args": False})
@@ -21,9 +21,9 @@ def spark() -> None:
 @click.argument("arguments", metavar="[ARGUMENTS]...", nargs=-1, type=click.UNPROCESSED)
 @pass_session
 def run(session: Session, /, master: str | None, config: tuple[tuple[str, str], ...], program: str, arguments: tuple[str, ...]) -> None:
-    """Run PROGRAM as Python would, with its ARGUMENTS, with Java and a Spark session that has format("logdb").
+    """Run a Python PROGRAM with its ARGUMENTS, with Java and a Spark session that has format("logdb").
 
-    The program gets that session by logdb_spark_source.session() or by SparkSession.builder.getOrCreate(). The exit code is
+    The program gets the session by logdb_spark_source.session() or by SparkSession.builder.getOrCreate(). The exit code is
     the program's, or 1 after a failure of Spark.
     """
     (runner,) = entry_points(group="logdb.spark", name="run")

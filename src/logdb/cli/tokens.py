@@ -61,7 +61,7 @@ def _until(token: TokenInfo, now_ms: int) -> str:
 @tokens.command()
 @common
 @click.argument("name", type=USER)
-@click.option("--owner", type=USER, required=True, help="The user it authenticates; a user without a password will do.")
+@click.option("--owner", type=USER, required=True, help="The user that the token authenticates; the user may have no password.")
 @click.option("--expires-in", type=DURATION, default=_EXPIRY, show_default=True, help="How long it is valid: 30d, 12h, or P30D.")
 @click.option("--never-expires", is_flag=True, help="Valid until it is revoked.")
 @pass_session

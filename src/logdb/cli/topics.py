@@ -71,7 +71,7 @@ class ReplicaAssignment(Kind):
         try:
             return [[int(node) for node in nodes.split(":")] for nodes in str(value).split(",")]
         except ValueError:
-            self.fail(f"{value!r}: wanted are the nodes of each partition, like 1:2,2:3", param, ctx)
+            self.fail(f"{value!r}: must be the nodes of each partition, such as 1:2,2:3", param, ctx)
 
 
 def on_disk(partition: PartitionInfo) -> int:
@@ -298,7 +298,7 @@ _FLAGS = ActionFlags("kafka-topics", "list", "create", "describe", "alter", "del
     invoke_without_command=True,
     epilog="The flags of kafka-topics work too: --list, --create, --describe, --alter, --delete with --topic, --partitions, "
     "--replication-factor, --replica-assignment, --config, --delete-config, --if-exists, --if-not-exists, "
-    "--exclude-internal; they print as it does.",
+    "--exclude-internal. The output is then that of kafka-topics.",
 )
 @common
 @_FLAGS.options
@@ -364,7 +364,7 @@ def topics(
 
 @topics.command("list")
 @common
-@click.option("--internal", is_flag=True, help="Also the topics that logdb keeps for itself.")
+@click.option("--internal", is_flag=True, help="Also logdb's internal topics.")
 @pass_session
 def list_topics(session: Session, internal: bool = False) -> None:
     """List topics."""
@@ -382,11 +382,11 @@ def list_topics(session: Session, internal: bool = False) -> None:
 @common
 @names("TOPIC...", "--topic")
 @click.option(
-    "-p", "--partitions", type=WholeNumber(min=1), help="How many partitions each gets.  [default: 1; in a cluster 2 for each broker]"
+    "-p", "--partitions", type=WholeNumber(min=1), help="Number of partitions of each topic.  [default: 1; in a cluster 2 for each broker]"
 )
-@click.option("-r", "--replication-factor", type=int, help="How many nodes of a cluster have each partition; a directory is one.")
+@click.option("-r", "--replication-factor", type=int, help="Number of nodes of a cluster that have each partition.")
 @click.option("-c", "--config", type=CONFIG, multiple=True, help="A config of the topics, such as -c retention.ms=1d.")
-@click.option("--if-not-exists", is_flag=True, help="An existing topic is no error.")
+@click.option("--if-not-exists", is_flag=True, help="Succeed if the topic exists.")
 @pass_session
 def create(
     session: Session,

@@ -86,7 +86,7 @@ def kafka_transactions(context: click.Context) -> None:
 
 @kafka_transactions.command("list")
 @common
-@click.option("--duration-filter", type=int, default=-1, help="Only transactions that run longer, in ms; below 0: all.")
+@click.option("--duration-filter", type=int, default=-1, help="Only transactions that run longer than N ms; below 0: all.")
 @click.option("--transactional-id-pattern", default="", help="Only transactional ids that the regular expression matches.")
 @pass_session
 def list_transactions(session: Session, duration_filter: int, transactional_id_pattern: str) -> None:
@@ -129,7 +129,7 @@ def describe(session: Session, transactional_id: str) -> None:
 
 @kafka_transactions.command("describe-producers")
 @common
-@click.option("--broker-id", type=int, help="The leader, which alone is asked.")
+@click.option("--broker-id", type=int, help="The broker to ask: the partition's leader.")
 @click.option("--topic", type=TOPIC, required=True)
 @click.option("--partition", type=click.IntRange(min=0), required=True)
 @pass_session
@@ -205,7 +205,7 @@ def abort(
 @kafka_transactions.command("find-hanging")
 @common
 @click.option("--broker-id", type=int, help="Only partitions with a replica there.")
-@click.option("--max-transaction-timeout", type=int, default=15, help="Only producers that have appended nothing for so many minutes.")
+@click.option("--max-transaction-timeout", type=int, default=15, help="Only producers that have appended nothing for N minutes.")
 @click.option("--topic", type=TOPIC)
 @click.option("--partition", type=click.IntRange(min=0))
 @pass_session

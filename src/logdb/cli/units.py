@@ -38,7 +38,7 @@ class Duration(Kind):
         except ValueError:
             self.fail(f"{text!r} is not a duration like 30d, 90m, 500ms or PT1H30M{alone}", param, ctx)
         if not self._least <= span_ms <= _SPAN_MS_MAX:
-            self.fail(f"{text!r} is {span_ms} ms: allowed are {self._least} to {_SPAN_MS_MAX}", param, ctx)
+            self.fail(f"{text!r} is {span_ms} ms: must be {self._least} to {_SPAN_MS_MAX}", param, ctx)
         return span_ms
 
 
@@ -64,7 +64,7 @@ class Size(Kind):
         try:
             return parse_size(str(value))
         except ValueError as error:
-            self.fail(f"{value!r} is not a size: allowed are bytes, or {error}", param, ctx)
+            self.fail(f"{value!r} is not a size: must be a number of bytes, or {error}", param, ctx)
 
 
 def parse_size(text: str) -> int:

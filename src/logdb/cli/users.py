@@ -30,7 +30,7 @@ class UserName(Kind):
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
         name = str(value)
         if not name or not name.isprintable() or ":" in name or len(name) > 249 or name == "*":
-            self.fail(f"{name!r}: allowed are 1 to 249 printable characters without a colon, but not '*'", param, ctx)
+            self.fail(f"{name!r}: must be 1 to 249 printable characters without a colon, and other than '*'", param, ctx)
         return name
 
 
@@ -47,7 +47,7 @@ class Rate(Kind):
         if text == "none":
             return 0
         if not text.isascii() or not text.isdigit() or len(text) > _RATE_DIGITS or not 1 <= int(text) < 1 << 63:
-            self.fail(f"{text!r}: allowed are whole numbers in [1, 2^63 - 1], or none", param, ctx)
+            self.fail(f"{text!r}: must be a whole number in [1, 2^63 - 1], or none", param, ctx)
         return int(text)
 
 
@@ -67,9 +67,9 @@ def password_options(function: Function) -> Function:
         help="The cost of one password check, at a login and for an attacker.",
     )(function)
     function = click.option(
-        "--insecure", is_flag=True, help="Send its hash to a server (-b) over plain HTTP, too, where others can read it."
+        "--insecure", is_flag=True, help="Send the password's hash to a server (-b) even over plain HTTP, where others can read it."
     )(function)
-    function = click.option("--password-env", metavar="VARIABLE", help="Take the password from a variable of the environment.")(function)
+    function = click.option("--password-env", metavar="VARIABLE", help="Take the password from this environment variable.")(function)
     return click.option("--password-stdin", is_flag=True, help="Read the password from stdin: its first line.")(function)
 
 
@@ -179,7 +179,7 @@ def _quota_text(quota: Quota) -> str:
 def add(session: Session, /, name: str, no_password: bool, super_user: bool, **given: Any) -> None:
     """Add a user, and the database if it is missing.
 
-    Asks for the password without an option for it.
+    Asks for the password if no option gives it.
     """
     if no_password and (given["password_stdin"] or given["password_env"] is not None):
         raise click.UsageError("give a password or --no-password, not both")
@@ -248,7 +248,7 @@ def alter(session: Session, /, name: str | None, for_all: bool, super_user: bool
 def delete(session: Session, names: Sequence[str], execute: bool) -> None:
     """Delete users with their tokens and quotas; shows them first, and deletes with --yes.
 
-    ACLs stay: the next user of that name would have them (logdb acls remove --principal User:NAME).
+    ACLs stay, and would apply to a new user of the same name. Remove them: logdb acls remove --principal User:NAME.
     """
     with secured.opened(session) as admin:
         before = admin.users()

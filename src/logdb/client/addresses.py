@@ -23,7 +23,7 @@ def directory_or_urls(given: object) -> str | tuple[str, ...]:
         return path_of(given)
     urls = tuple(given) if isinstance(given, Iterable) and not isinstance(given, bytes | bytearray | dict) else (None,)
     if not all(isinstance(url, str) for url in urls):
-        raise TypeError(f"{given!r:.80} is {type(given).__name__}: wanted is a directory (str or os.PathLike), a URL, or several URLs")
+        raise TypeError(f"{given!r:.80} is {type(given).__name__}: must be a directory (str or os.PathLike), a URL, or several URLs")
     return urls
 
 
@@ -36,7 +36,7 @@ def path_of(given: object) -> str:
     """
     path: object = given if isinstance(given, str) else os.fspath(given) if isinstance(given, os.PathLike) else None
     if not isinstance(path, str):
-        raise TypeError(f"{given!r:.80} is {type(given).__name__}: wanted is a path (str or os.PathLike)")
+        raise TypeError(f"{given!r:.80} is {type(given).__name__}: must be a path (str or os.PathLike)")
     if "\0" in path:
         raise ValueError(f"{path!r} contains a NUL character")
     if found := _url(path):

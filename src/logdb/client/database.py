@@ -491,7 +491,7 @@ class Database(Administration):
                 (partition_assignment_strategy,) if isinstance(partition_assignment_strategy, str) else tuple(partition_assignment_strategy)
             )
         except TypeError:
-            raise InvalidConfig("partition_assignment_strategy", partition_assignment_strategy, "allowed is a name, or several") from None
+            raise InvalidConfig("partition_assignment_strategy", partition_assignment_strategy, "must be one or more names") from None
         config = ConsumerConfig(
             group_id=group_id,
             group_instance_id=group_instance_id,
@@ -526,7 +526,7 @@ class Database(Administration):
             if not 0 <= partition < count:
                 raise UnknownPartition(topic, partition, count)
         except TypeError:
-            raise TypeError(f"the partitioner returned {partition!r}: allowed is a whole number in [0, {count})") from None
+            raise TypeError(f"the partitioner returned {partition!r}: must be a whole number in [0, {count})") from None
         return partition
 
     def _partition_count(self, topic: str) -> int:
@@ -843,7 +843,7 @@ def _nodes(assignments: Sequence[Sequence[int]] | None) -> Sequence[Sequence[int
     try:
         return None if assignments is None else [list(map(operator.index, nodes)) for nodes in assignments]
     except TypeError:
-        wrong = f"assignments={reprlib.repr(assignments)}: allowed are the nodes of each partition, whole numbers, or None"
+        wrong = f"assignments={reprlib.repr(assignments)}: must be None, or the node numbers of each partition"
         raise TypeError(wrong) from None
 
 

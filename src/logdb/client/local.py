@@ -12,7 +12,7 @@ from logdb.client.offline import verify
 from logdb.io import IO
 from logdb.log.isolation import IsolationLevel
 from logdb.log.log import Log
-from logdb.mistakes import OF_THE_CALL, checked_call, explained
+from logdb.mistakes import OF_THE_CALL, checked_call, explained, must_be
 from logdb.model import INTERNAL_TOPICS, Durability
 from logdb.store.check.report import Copied, Progress, Report
 from logdb.store.cleaner import CLEANER_BYTES_PER_SECOND
@@ -163,7 +163,7 @@ def open_database(
 ) -> LocalDatabase:
     """The database in a directory; see ``client.opening``."""
     if offsets_retention_minutes is not None and offsets_retention_minutes < 1:
-        raise ValueError(f"offsets_retention_minutes {offsets_retention_minutes}: allowed is a whole number, 1 or more, or None")
+        raise ValueError(must_be("offsets_retention_minutes", offsets_retention_minutes, "a whole number, 1 or more, or None"))
     store = Store.open(
         path,
         mode=mode,

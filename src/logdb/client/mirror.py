@@ -95,7 +95,7 @@ class Mirror(Handle):
 
         Raises:
             MirrorDiverged: A topic of the target is not this mirror's, or has other records.
-            LogdbError: Of either side; the next call goes on where this one has ended.
+            LogdbError: Of either side; the next call continues where this one ended.
         """
         topics = {info.name: info for info in self._source.topics() if self._is_wanted(info.name)}
         if self._with_groups and self._pending is None:

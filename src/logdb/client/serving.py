@@ -7,6 +7,7 @@ from logdb.access.partition_limits import PartitionLimits
 from logdb.client.database import Database
 from logdb.client.local import LocalDatabase
 from logdb.errors import LocalOnly, missing_package
+from logdb.mistakes import must_be
 from logdb.model import check_config
 from logdb.requests.principals import Principal
 
@@ -61,8 +62,8 @@ def serve(
 
     Args:
         database: The result of ``logdb.open`` for a directory, to write or to read.
-        http: Address of the HTTP door, ``host:port``; port 0: any free one.  Without it and ``kafka``: ``127.0.0.1:8080``.
-        kafka: Address of the door for Kafka's clients.
+        http: Address of the HTTP listener, ``host:port``; port 0: any free port.  Without it and ``kafka``: ``127.0.0.1:8080``.
+        kafka: Address of the listener for Kafka's clients.
         topic_config: Default configs of topics that are created through the server.  Without ``retention.ms`` it is seven days for
             topics created by Kafka's APIs or a plain call, and unlimited for those created by ``logdb.open(url)``.
         insecure: Serve addresses other than loopback without TLS and authentication.
@@ -82,12 +83,12 @@ def serve(
         ValueError: It is no address, or its name does not resolve.
         InvalidCertificate: A certificate, or a key, cannot be used.
         InvalidConfig: In ``topic_config``.
-        ModuleNotFoundError: A door needs a package that is not installed.
+        ModuleNotFoundError: A listener needs a package that is not installed.
     """
     if not isinstance(database, LocalDatabase):
         if isinstance(database, Database):
             raise LocalOnly("serving", database.path)
-        raise TypeError(f"database={database!r}: wanted is what logdb.open returned for a directory")
+        raise TypeError(must_be("database", database, "a database in a directory, as logdb.open returns it"))
     server = make_server(
         database._session,
         {name: address for name, address in (("http", http), ("kafka", kafka)) if address is not None} or {"http": HTTP},

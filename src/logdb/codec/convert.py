@@ -252,7 +252,7 @@ def check_followed(batches: Buffer) -> Followed:
         base_offset, size, flags = batch.base_offset, batch.size_bytes, batch.attributes
         if next_offset < 0:
             if batch.leader_epoch < 0:
-                raise InvalidBatch(position, f"its leader epoch is {batch.leader_epoch}: allowed is [0, {2**31 - 1}]")
+                raise InvalidBatch(position, f"its leader epoch is {batch.leader_epoch}: must be 0 to {2**31 - 1}")
             first_offset, epoch = base_offset, batch.leader_epoch
             epochs.append((epoch, base_offset))
         elif base_offset != next_offset:
@@ -277,7 +277,7 @@ def check_followed(batches: Buffer) -> Followed:
 
 def _check_producer_epoch(batch: Any, position: int) -> None:
     if batch.producer_epoch < 0:
-        raise InvalidBatch(position, f"producer {batch.producer_id} has the epoch {batch.producer_epoch}: allowed is [0, {2**15 - 1}]")
+        raise InvalidBatch(position, f"producer {batch.producer_id} has the epoch {batch.producer_epoch}: must be 0 to {2**15 - 1}")
 
 
 def _check_stored_records(image: memoryview, batch: Any, position: int) -> None:

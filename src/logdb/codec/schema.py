@@ -127,7 +127,7 @@ def _refuse_if(source: Source, condition: str, at: str, what: str) -> None:
 
 def _take_elements(source: Source, count: str) -> None:
     source.add(f"left -= {count}")
-    _refuse_if(source, "left < 0", "at", f"too many elements: {{{count}}} elements where {{left + {count}}} are allowed")
+    _refuse_if(source, "left < 0", "at", f"too many elements: {{{count}}} elements, must be at most {{left + {count}}}")
 
 
 def _read_uvarint(source: Source, number: str) -> None:

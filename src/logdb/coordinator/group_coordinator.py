@@ -339,7 +339,7 @@ class GroupCoordinator:
             self._of_generation(group, event)
         producer_id = event.producer.producer_id
         if not (event.verified is None or self._offsets.is_writing(producer_id) or self._verifying.holds(producer_id, event.verified)):
-            raise ConcurrentTransactions(f"the transaction of producer {producer_id} ended while offsets of it were on their way")
+            raise ConcurrentTransactions(f"the transaction of producer {producer_id} ended before its offsets arrived")
         records, parsed = self._offset_records(event, now_ms)
         producer = event.producer if records else None
         return Effects(records=records, parsed=parsed, producer=producer, replies=(Reply(event.ticket, None),))

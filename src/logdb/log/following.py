@@ -22,7 +22,7 @@ from logdb.log import epochs as epochs_file
 from logdb.log.appending import GROUP_SIZE_BYTES
 from logdb.log.epochs import LeaderEpochs
 from logdb.log.transactions import Superseded
-from logdb.mistakes import explained
+from logdb.mistakes import explained, must_be
 from logdb.model import Buffer
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _EPOCH_MAX = 2**31 - 1
 def begin_epoch(log: "Log", epoch: int) -> int:
     """See ``Log.begin_epoch``."""
     if not 0 <= operator.index(epoch) <= _EPOCH_MAX:
-        raise ValueError(f"epoch={epoch}: allowed is [0, {_EPOCH_MAX}]")
+        raise ValueError(must_be("epoch", epoch, f"0 to {_EPOCH_MAX}"))
 
     def begin(start_offset: int) -> int:
         known = log.view.epochs

@@ -5,6 +5,7 @@ from typing import Literal
 
 from logdb.codec import Header, convert
 from logdb.codec.batch import TRANSACTIONAL
+from logdb.mistakes import must_be, one_of
 from logdb.model import AbortedTransaction, Buffer
 
 IsolationLevel = Literal["read_uncommitted", "read_committed"]
@@ -14,7 +15,7 @@ ISOLATION_LEVELS: tuple[IsolationLevel, ...] = ("read_uncommitted", "read_commit
 def is_committed(isolation_level: str) -> bool:
     """Whether the level is ``read_committed``; raises ValueError for an unknown level."""
     if isolation_level not in ISOLATION_LEVELS:
-        raise ValueError(f"isolation_level {isolation_level!r}: allowed are {', '.join(ISOLATION_LEVELS)}")
+        raise ValueError(must_be("isolation_level", isolation_level, one_of(ISOLATION_LEVELS)))
     return isolation_level == "read_committed"
 
 

@@ -92,7 +92,7 @@ def read(io: IO, path: str) -> bytes:
     with File(io, path, os.O_RDONLY) as file:
         size_bytes = file.size_bytes()
         if size_bytes > SEGMENT_SIZE_BYTES_MAX:
-            raise CorruptionError(path, SEGMENT_SIZE_BYTES_MAX, f"{size_bytes} bytes; {SEGMENT_SIZE_BYTES_MAX} are allowed")
+            raise CorruptionError(path, SEGMENT_SIZE_BYTES_MAX, f"{size_bytes} bytes: must be at most {SEGMENT_SIZE_BYTES_MAX}")
         if size_bytes > _UNCHECKED_SIZE_BYTES_MAX:
             crc = 0
             for piece in file.pieces(1 << 20, _CRC_FROM):

@@ -148,7 +148,7 @@ class Transactions:
             is_open = known is not None and known.first_offset >= 0
             is_good = is_open or self._verifying.holds(head.producer_id, verified.get(head.producer_id))
             if head.attributes & TRANSACTIONAL and not is_good:
-                raise ConcurrentTransactions(f"the transaction of producer {head.producer_id} ended while a batch of it was on its way")
+                raise ConcurrentTransactions(f"the transaction of producer {head.producer_id} ended before its batch arrived")
 
     def admit_batches(
         self,

@@ -6,6 +6,7 @@ Source: KIP-11, KIP-290 (prefixes).
 from collections.abc import Iterable
 from typing import Literal, NamedTuple, TypeAlias
 
+from logdb.mistakes import one_of
 from logdb.requests.principals import EVERYBODY, Principal
 from logdb.requests.resources import CLUSTER, OPERATIONS, Operation, ResourceType
 
@@ -51,7 +52,7 @@ class Acl(NamedTuple):
         }
         for field, values in allowed.items():
             if getattr(self, field) not in values:
-                raise ValueError(f"ACL {field} {getattr(self, field)!r}: allowed are {', '.join(values)}")
+                raise ValueError(f"ACL {field} {getattr(self, field)!r}: must be {one_of(values)}")
         if not (self.principal.kind and self.principal.name and self.host and self.name):
             raise ValueError(f"ACL of {self.principal} from {self.host!r} for {self.name!r}: none of them may be empty")
         if self.resource_type == "Cluster" and (self.name, self.pattern_type) != (CLUSTER, "Literal"):

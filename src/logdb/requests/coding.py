@@ -42,7 +42,7 @@ def decode(kind: Any, data: "bytes | bytearray | memoryview") -> Any:
     """The value of that type that ``encode`` was given.
 
     Raises:
-        msgspec.ValidationError: It is none; names the place, and what is wanted.
+        msgspec.ValidationError: It is none; names the place and what must be there.
         msgspec.DecodeError, UnicodeDecodeError, RecursionError: It is no JSON.
     """
     decoder, make = _decoder(kind, strict=True)

@@ -21,7 +21,7 @@ class Principal(NamedTuple):
         """
         kind, colon, name = text.partition(":")
         if not (kind and colon and name):
-            raise ValueError(f"principal {text!r}: wanted is KIND:NAME, such as User:alice")
+            raise ValueError(f"principal {text!r}: must be KIND:NAME, such as User:alice")
         return Principal(kind, name)
 
 

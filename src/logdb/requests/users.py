@@ -36,7 +36,7 @@ class Quota(NamedTuple):
         """
         for name, rate in zip(self._fields, self, strict=True):
             if rate is not None and (type(rate) is not int or not 1 <= rate < 1 << 63):
-                raise ValueError(f"quota {name}={rate!r} a second: allowed are whole numbers in [1, 2^63 - 1], or none")
+                raise ValueError(f"quota {name}={rate!r} a second: must be a whole number in [1, 2^63 - 1], or none")
         return self
 
 

@@ -5,11 +5,14 @@ The modules that take a resource keep to its bound.
 
 from dataclasses import dataclass, fields
 
+from logdb.mistakes import must_be
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:
-    """Bounds of a door, those of memory and requests of all doors of a server together; each is an option of ``logdb.serve``, and
-    whole numbers from 1 on are allowed.
+    """Bounds of a listener; those of memory and requests hold for all listeners of a server together.
+
+    Each is an option of ``logdb.serve``: a whole number, 1 or more.
 
     Attributes:
         memory_bytes_max: All requests and answers in progress together; a principal, or an address where authentication is off, takes at
@@ -42,7 +45,7 @@ class Limits:
             if value is None and field.default is None:
                 continue
             if not isinstance(value, int) or value < 1:
-                raise ValueError(f"{field.name}={value!r}: wanted is a whole number from 1 on")
+                raise ValueError(must_be(field.name, value, "a whole number, 1 or more"))
 
     @classmethod
     def names(cls) -> frozenset[str]:

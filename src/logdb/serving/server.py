@@ -253,7 +253,7 @@ class Server(Handle):
     async def _upgrade(self, name: str, given: Given) -> asyncio.BaseProtocol:
         door = await self._door(name)
         if not isinstance(door, Upgradable):
-            raise ValueError(f"no connection goes on in the protocol of the door {name!r}")
+            raise ValueError(f"no connection can change to the protocol of the listener {name!r}")
         return door.take_over(given)
 
     async def _door(self, name: str) -> Door:
@@ -317,7 +317,7 @@ class Server(Handle):
 def _door_types(doors: Iterable[str]) -> dict[str, DoorType]:
     known = {point.name: point for point in entry_points(group=DOORS)}
     if unknown := set(doors) - known.keys():
-        raise ValueError(f"no door {min(unknown)!r} is installed; there are: {', '.join(sorted(known)) or 'none'}")
+        raise ValueError(f"no listener {min(unknown)!r} is installed; installed: {', '.join(sorted(known)) or 'none'}")
     return {name: _door_type(known[name]) for name in doors}
 
 
@@ -347,7 +347,7 @@ def _door_type(point: EntryPoint) -> DoorType:
     try:
         made: DoorType = point.load()
     except ModuleNotFoundError as error:
-        raise missing_package(f"the door {point.name!r}", error.name or "") from error
+        raise missing_package(f"the listener {point.name!r}", error.name or "") from error
     return made
 
 
@@ -364,7 +364,7 @@ def check_address(address: str, *, tls: bool, authentication: bool, insecure: bo
     host, _, port = address.rpartition(":")
     if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535 or (":" in host and not host.startswith("[")):
         hint = "".join(f"; {one} is one" for one in _address_meant(address, port_meant))
-        raise ValueError(f"address {address!r}: wanted is host:port, the port in [0, 65535]{hint}")
+        raise ValueError(f"address {address!r}: must be host:port, the port in [0, 65535]{hint}")
     lacking = [what for what, there in ((_TLS, tls), (_AUTHENTICATION, authentication)) if not there]
     if lacking and not (insecure or is_loopback(host)):
         _check_resolves(address, host)

@@ -210,7 +210,7 @@ def _names(certificate: bytes) -> str:
 
 def _no_passphrase() -> str:
     """Without this, OpenSSL asks at the terminal."""
-    raise ValueError("the key has a passphrase, wanted is one without")
+    raise ValueError("the key has a passphrase: must be a key without one")
 
 
 def _places(*files: FilePath | None) -> str:

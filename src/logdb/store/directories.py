@@ -76,7 +76,7 @@ def _remove_rights(io: IO, path: str) -> None:
     with changing(path), contextlib.suppress(FileNotFoundError):  # it was removed meanwhile
         mode = io.mode(path, follow_link=False)
         if S_ISLNK(mode):
-            logger.warning("%s is a symbolic link: what it leads to keeps its rights, others may be able to read it", path)
+            logger.warning("%s is a symbolic link: the modes of its target stay, other users may be able to read it", path)
             return
         if not (S_ISREG(mode) or S_ISDIR(mode)):
             return  # a socket or a pipe of somebody else

@@ -58,7 +58,7 @@ class SecurityFile:
         with _locked(self._io, os.path.join(self._directory, SECURITY_LOCK_NAME)):
             data, result = edit(self.read())
             if len(data) > SECURITY_SIZE_BYTES_MAX:
-                raise InvalidSecurity(f"{self.name} would have {len(data)} bytes: allowed are {SECURITY_SIZE_BYTES_MAX}")
+                raise InvalidSecurity(f"{self.name} would have {len(data)} bytes: must be at most {SECURITY_SIZE_BYTES_MAX}")
             make_private(self._io, self._directory)
             with changing(self.name):
                 with contextlib.suppress(FileNotFoundError):  # of a call that was killed, or of somebody else, with another mode

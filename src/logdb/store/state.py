@@ -148,7 +148,7 @@ class StoreState:
 
     def _unusable(self) -> Forked | Closed | None:
         if self.is_forked:
-            return Forked(f"{self.path} was opened by process {self._owner}, this is its child {os.getpid()}: open it anew")
+            return Forked(f"{self.path} was opened by process {self._owner}, this is its child {os.getpid()}: open it again in the child")
         return self._ended() if self.closed else None
 
     def _ended(self) -> Closed:

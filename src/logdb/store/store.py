@@ -38,6 +38,7 @@ from logdb.log.log import Log
 from logdb.log.preallocation import Budget
 from logdb.log.readable import ReadableLog
 from logdb.meta import Catalogue, TopicEntry
+from logdb.mistakes import must_be, one_of
 from logdb.model import (
     BY_DEFAULT,
     DURABILITY_LEVELS,
@@ -153,17 +154,17 @@ class Store(Handle):
             replicated: Its logs are replicas: a controller gives the leader epochs, and an unclean opening begins none.
         """
         if mode not in ("a", "r"):
-            raise ValueError(f"mode {mode!r}: allowed are 'a' (append and read) and 'r' (read beside a writer)")
+            raise ValueError(must_be("mode", mode, "'a' (append and read) or 'r' (read beside a writer)"))
         if durability not in DURABILITY_LEVELS:
-            raise ValueError(f"durability {durability!r}: allowed are {', '.join(DURABILITY_LEVELS)}")
+            raise ValueError(must_be("durability", durability, one_of(DURABILITY_LEVELS)))
         if not 61 + 40 <= batch_size <= 1 << 20:
-            raise ValueError(f"batch_size {batch_size}: allowed are 101 to 1048576 bytes")
+            raise ValueError(must_be("batch_size", batch_size, "101 to 1048576 bytes"))
         if not 0 <= linger_ms <= 60_000:
-            raise ValueError(f"linger_ms {linger_ms}: allowed are 0 to 60000")
+            raise ValueError(must_be("linger_ms", linger_ms, "0 to 60000"))
         if retention_check_interval_ms < 1:
-            raise ValueError(f"retention_check_interval_ms {retention_check_interval_ms}: allowed is a whole number, 1 or more")
+            raise ValueError(must_be("retention_check_interval_ms", retention_check_interval_ms, "a whole number, 1 or more"))
         if cleaner_bytes_per_second < 1:
-            raise ValueError(f"cleaner_bytes_per_second {cleaner_bytes_per_second}: allowed is a whole number, 1 or more")
+            raise ValueError(must_be("cleaner_bytes_per_second", cleaner_bytes_per_second, "a whole number, 1 or more"))
         return Store(
             os.path.abspath(path),
             mode=mode,
@@ -400,7 +401,7 @@ class Store(Handle):
         Source: Kafka's truncateFullyAndStartAt.
         """
         if not 0 <= operator.index(offset) <= OFFSET_MAX:
-            raise ValueError(f"offset={offset}: allowed is [0, {OFFSET_MAX}]")
+            raise ValueError(must_be("offset", offset, f"0 to {OFFSET_MAX}"))
         self._state.check_writable()
         self.writer.truncations.begin_anew(self.log(topic, partition), offset)
 

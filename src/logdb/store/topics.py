@@ -418,13 +418,13 @@ def _check_policy(name: str, config: Mapping[str, ConfigValue]) -> None:
     """Internal topics have a state that is replayed: only compaction may remove their records."""
     policy = config.get("cleanup.policy", TOPIC_CONFIGS["cleanup.policy"].default)
     if name in INTERNAL_TOPICS and policy != "compact":
-        raise InvalidConfig("cleanup.policy", policy, f"{name} keeps what logdb knows of groups or transactions; allowed is compact")
+        raise InvalidConfig("cleanup.policy", policy, f"must be compact: {name} holds the state of groups or transactions")
 
 
 def check_partition_count(topic: str, count: int, least: int) -> None:
     """Raise InvalidPartitions unless a topic may have so many partitions; ``least``: it has so many now."""
     if not least <= count <= PARTITION_COUNT_MAX:
-        raise InvalidPartitions(topic, count, f"allowed are {least} to {PARTITION_COUNT_MAX}; their number never shrinks")
+        raise InvalidPartitions(topic, count, f"must be {least} to {PARTITION_COUNT_MAX}; the number of partitions can only grow")
 
 
 def new_count(topic: str, partitions: int, assignments: Sequence[Sequence[int]] | None, default: int) -> int:

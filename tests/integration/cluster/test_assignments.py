@@ -177,7 +177,7 @@ def test_python_and_the_calls_over_http_create_topics(nodes, db):
         ([[1, 2], [3]], {}, InvalidReassignment, "they are 1, and the replication factor is 2"),
         ([[1, 2]], {"replication_factor": 3}, InvalidReassignment, "they are 2, and the replication factor is 3"),
         ([[1, 2]], {"partitions": 2}, InvalidReassignment, "2 partitions are added, and nodes are named for 1"),
-        ([], {}, InvalidPartitions, "allowed are 1 to"),
+        ([], {}, InvalidPartitions, "must be 1 to"),
     ):
         with pytest.raises(error, match=reason):
             db.create_topic("p2", assignments=assignments, **counts)

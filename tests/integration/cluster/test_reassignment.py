@@ -133,7 +133,7 @@ def test_a_file_of_kafkas_and_what_is_refused(nodes, tmp_path):
     assert described(nodes, "file")["replicas"] == [3, 1]
     assert "node 9 has never registered" in asked(nodes, "partitions", "reassign", "--topic", "file", "--to", "9", code=2)
     assert "each node has one replica" in asked(nodes, "partitions", "reassign", "--topic", "file", "--to", "2,2", code=2)
-    assert "wanted are --topic or --all" in asked(nodes, "partitions", "reassign", "--to", "2", code=2)
+    assert "use --topic or --all" in asked(nodes, "partitions", "reassign", "--to", "2", code=2)
     with nodes.open(1) as db:
         db.create_topic("safe", partitions=1)
     few = asked(nodes, "partitions", "reassign", "--topic", "safe", "--to", "2", code=2)
@@ -142,7 +142,7 @@ def test_a_file_of_kafkas_and_what_is_refused(nodes, tmp_path):
     one = {"topic": "file", "partition": 0, "replicas": [2]}
     for text in ("{}", json.dumps({"partitions": [one | {"replicas": []}]}), json.dumps({"partitions": [one, one]})):
         path.write_text(text)
-        assert "wanted is JSON like" in asked(nodes, "partitions", "reassign", "--file", path, code=2)
+        assert "must be JSON like" in asked(nodes, "partitions", "reassign", "--file", path, code=2)
     assert described(nodes, "file")["replicas"] == [3, 1]
 
 
@@ -175,7 +175,7 @@ def test_an_unclean_election_shows_what_would_be_lost(nodes):
     assert "it is no replica" in asked(nodes, *elect, 1, "--yes", code=2)
     assert asked(nodes, *elect, 2, "--yes")["executed"]
     eventually(lambda: described(nodes, "unclean")["leader"] == 2)
-    assert "nothing is to be elected" in asked(nodes, *elect, 2, code=2)
+    assert "no election is needed" in asked(nodes, *elect, 2, code=2)
     nodes.start(3)
     eventually(lambda: sorted(described(nodes, "unclean")["in_sync"]) == [2, 3])
     with logdb.open(nodes.urls) as db:

@@ -72,7 +72,7 @@ def test_a_flush_waits_for_the_disk_unless_it_is_told_not_to(server):
         assert server.call(flush + query, b"")[0] == 200
         assert log.view.flushed.offset == synced_offset, query
     status, said = server.call(f"{flush}?sync=no", b"")
-    assert (status, said["message"]) == (422, "sync='no': allowed are true, false")
+    assert (status, said["message"]) == (422, "sync='no': must be true or false")
 
 
 def test_a_small_append_beside_large_ones(server):

@@ -107,7 +107,7 @@ def test_the_server_says_that_it_is_not_ready_once_a_sync_has_failed(tmp_path):
         with pytest.raises(SyncFailed):
             db.flush()
         said = line.ask("GET", "/health/ready")
-        assert (said.status, "read-only until it is reopened" in said.json["message"]) == (503, True)
+        assert (said.status, "read-only until reopened" in said.json["message"]) == (503, True)
         assert line.ask("GET", "/health/live").status == 200
     db.close()
 
@@ -162,7 +162,7 @@ def test_a_name_that_does_not_resolve_is_said_to(tmp_path):
 
 
 def test_an_address_without_a_host_is_none(tmp_path):
-    with logdb.open(tmp_path / "db") as db, pytest.raises(ValueError, match=r"wanted is host:port.*127\.0\.0\.1:8080.*0\.0\.0\.0:8080"):
+    with logdb.open(tmp_path / "db") as db, pytest.raises(ValueError, match=r"must be host:port.*127\.0\.0\.1:8080.*0\.0\.0\.0:8080"):
         logdb.serve(db, http=":8080")
 
 

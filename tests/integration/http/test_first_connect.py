@@ -148,5 +148,5 @@ def test_tls_where_there_is_none_is_final_and_said(tmp_path):
 
 @pytest.mark.parametrize("value", [0, -1])
 def test_what_cannot_be(value):
-    with pytest.raises(ValueError, match=f"connect_timeout_ms={value}: allowed is 1 or more"):
+    with pytest.raises(ValueError, match=f"connect_timeout_ms={value}: must be 1 or more"):
         logdb.open("http://127.0.0.1:1", connect_timeout_ms=value)

@@ -453,7 +453,7 @@ def test_the_next_of_several_urls(server):
     "url", ["http://", "http:///x", "http://h:99999", "http://h:x", "http://h/?a=b", "http://user:secret@h:1/#x"], ids=repr
 )
 def test_a_url_that_is_none(url):
-    with pytest.raises(ValueError, match="wanted is http://host:port") as raised:
+    with pytest.raises(ValueError, match="must be http://host:port") as raised:
         logdb.open(url)
     assert "secret" not in str(raised.value)
 
@@ -628,7 +628,7 @@ def test_a_leader_that_another_node_names_and_that_does_not_answer(server, monke
     monkeypatch.setattr(Broker, "leader_address", lambda broker, topic, partition: leader)
     with logdb.open(server.url, timeout_ms=1_000) as db:
         log = db.log("t")
-        with pytest.raises(ServerUnavailable, match=f"http://{leader}, which leads what is asked for: Connection refused"):
+        with pytest.raises(ServerUnavailable, match=f"the leader http://{leader}: Connection refused"):
             log.append(b"1")
     assert "no server answers" not in caplog.text
-    assert caplog.text.count(f"http://{leader}, which leads what is asked for, does not answer: Connection refused") == 1
+    assert caplog.text.count(f"http://{leader}, the leader of the partition, does not answer: Connection refused") == 1

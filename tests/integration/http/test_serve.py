@@ -70,14 +70,14 @@ def test_a_flag_goes_before_a_variable_before_the_file(tmp_path, monkeypatch):
         said = line.ask("POST", "/logdb/v1/calls/create_topic", b'{"name":"t"}', JSON)
         assert dict(said.json["config"]) == {"retention.ms": 1, "flush.ms": 3, "segment.bytes": 5000}
         said = line.ask("POST", "/logdb/v1/topics/t/partitions/0/batches", bytes(31), {"Content-Type": "application/vnd.logdb.batches"})
-        assert said.json["message"] == "the body has 31 bytes, 30 are allowed"
+        assert said.json["message"] == "the body has 31 bytes: must be at most 30"
 
 
 @pytest.mark.parametrize(
     ("args", "variables", "said"),
     [
         ((), {}, "name a database"),
-        (("db", "--http", "127.0.0.1"), {}, "wanted is host:port"),
+        (("db", "--http", "127.0.0.1"), {}, "must be host:port"),
         (("db", "--http", "http://localhost:8082"), {}, "localhost:8082 is one"),
         (("db", "--http", "https://localhost:8082/"), {}, "localhost:8082 is one"),
         (("db", "--http", ":8081"), {}, "127.0.0.1:8081, for this machine alone, is one; 0.0.0.0:8081, for all, is one"),
@@ -87,7 +87,7 @@ def test_a_flag_goes_before_a_variable_before_the_file(tmp_path, monkeypatch):
         (("db", "--http", "::1:8081"), {}, "[::1]:8081 is one"),
         (("db", "--kafka", "nosuch.invalid:9092"), {}, "address 'nosuch.invalid:9092': the name nosuch.invalid does not resolve: "),
         (("db", "--http", "localhost:99999"), {}, "the port in [0, 65535]\n"),
-        (("db", "--http", "localhost:http"), {}, "wanted is host:port"),
+        (("db", "--http", "localhost:http"), {}, "must be host:port"),
         (("db",), {"LOGDB_HTTP": ":8081"}, "127.0.0.1:8081"),
         (("db", "--port", "8081"), {}, "--http 127.0.0.1:8081"),
         (("db", "--host", "0.0.0.0"), {}, "--http 0.0.0.0:8080"),

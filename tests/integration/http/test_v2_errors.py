@@ -105,12 +105,12 @@ def made_twice(server: Served) -> Told:
 @pytest.mark.parametrize(
     ("path", "body", "content_type", "says"),
     [
-        ("/topics/t", {"record": []}, JSON, "the body has a field 'record', allowed are key_schema, "),
-        ("/topics/t", [1], JSON, "the body is [1], wanted is an object of key_schema, "),
-        ("/topics/t", {"records": [{"valu": 1}]}, JSON, "records[0] has a field 'valu', allowed are key, partition, value"),
-        ("/topics/t", {"records": [{"value": 1, "partition": "1"}]}, JSON, "records[0].partition is '1', wanted is a whole number"),
+        ("/topics/t", {"record": []}, JSON, "the body has the unknown field 'record'; known fields: key_schema, "),
+        ("/topics/t", [1], JSON, "the body is [1]: must be an object with the fields key_schema, "),
+        ("/topics/t", {"records": [{"valu": 1}]}, JSON, "records[0] has the unknown field 'valu'; known fields: key, partition, value"),
+        ("/topics/t", {"records": [{"value": 1, "partition": "1"}]}, JSON, "records[0].partition is '1': must be a whole number"),
         ("/topics/t", {"records": [{"value": 5}]}, BINARY, "records[0].value is not a valid base64 string: it is 5"),
-        ("/consumers/g", {"nme": "i"}, V2, "the body has a field 'nme', allowed are name, "),
+        ("/consumers/g", {"nme": "i"}, V2, "the body has the unknown field 'nme'; known fields: name, "),
         ("/consumers/g/instances/i/subscription", {}, V2, "the body says neither topics nor topic_pattern"),
         (
             "/consumers/g/instances/i/positions",

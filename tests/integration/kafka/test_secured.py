@@ -372,7 +372,7 @@ def test_a_public_address_needs_tls_and_authentication(tmp_path):
 def test_clients_are_told_the_advertised_address():
     with logdb.testing.broker(kafka_advertised="kafka.example:9093") as broker, Wire(broker.bootstrap_servers) as wire:
         assert [(one["host"], one["port"]) for one in wire.ask("Metadata", 9, topics=None)["brokers"]] == [("kafka.example", 9093)]
-    with pytest.raises(ValueError, match="wanted is host:port"), logdb.testing.broker(kafka_advertised="kafka.example"):
+    with pytest.raises(ValueError, match="must be host:port"), logdb.testing.broker(kafka_advertised="kafka.example"):
         pass
 
 
@@ -381,7 +381,7 @@ def test_clients_are_told_the_advertised_address():
     [("num_partitions", 0), ("num_partitions", 100_001), ("kafka_advertised", "kafka.example"), ("kafka_advertised", "kafka.example:0")],
 )
 def test_an_option_that_no_client_could_use_is_refused_at_the_start(option, value):
-    with pytest.raises(ValueError, match=f"{option}={value!r}: (allowed are 1 to 100000|wanted is host:port, the port in .1, 65535.)"):
+    with pytest.raises(ValueError, match=f"{option}={value!r}: (must be 1 to 100000|must be host:port, the port in .1, 65535.)"):
         logdb.testing.broker(**{option: value}).__enter__()
 
 

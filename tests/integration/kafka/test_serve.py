@@ -96,7 +96,7 @@ def test_every_file_of_kafka_server_start_is_kafka_s(tmp_path):
     assert "broker.conf: log.dirs='a,b': a database has one directory" in started_as_kafka(tmp_path, "broker.conf").stderr
     command = [*LOGDB, "kafka-server-start", "/dev/stdin"]
     done = subprocess.run(command, cwd=tmp_path, input="listeners : PLAINTEXT://h\n", capture_output=True, text=True, timeout=60)
-    assert "/dev/stdin: listeners='PLAINTEXT://h': wanted is NAME://HOST:PORT; PLAINTEXT://h:9092 is one" in done.stderr
+    assert "/dev/stdin: listeners='PLAINTEXT://h': must be NAME://HOST:PORT; PLAINTEXT://h:9092 is one" in done.stderr
 
 
 def test_kafka_server_start_asks_for_a_file(tmp_path):

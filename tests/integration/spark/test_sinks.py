@@ -140,7 +140,7 @@ def test_what_is_refused(spark, database, tmp_path):
     refused(write(frame=rows.select("id")), "a column value of type string or binary is needed")
     refused(write(frame=rows.selectExpr("id as value")), "schema='value bigint'")
     refused(rows.write.format("logdb").option("path", str(database)).mode("append"), "topic=None: name a topic by this option")
-    refused(write().mode("overwrite"), "mode='overwrite': allowed is append")
+    refused(write().mode("overwrite"), "mode='overwrite': must be append")
     refused(write().mode("ignore"), 'use either the "Append"')
     with logdb.open(database):
         refused(write(lockTimeout="10ms"), f"DirectoryLocked: .* open for writing in process {os.getpid()}")
@@ -159,5 +159,5 @@ def test_a_query_that_rewrites_all_its_rows_is_refused(spark, given, tmp_path):
         return counts.writeStream.outputMode("complete").format("logdb").options(**given).option("topic", "out")
 
     fill(given, range(4))
-    with pytest.raises(StreamingQueryException, match=r"outputMode='complete': allowed is append"):
+    with pytest.raises(StreamingQueryException, match=r"outputMode='complete': must be append"):
         run(spark, given, tmp_path / "checkpoint", records=10, write=complete)

@@ -88,7 +88,7 @@ def test_what_was_read_before_counts_while_the_file_is_damaged_or_gone(access, d
             assert access.allows(ALICE, HOME, "Read", "Topic", "t")
             assert not access.allows(ANONYMOUS, HOME, "Read", "Topic", "t")
     (message,) = caplog.messages
-    assert message.endswith("what was read before still counts")
+    assert message.endswith("the users and ACLs that were read before stay in force")
 
 
 def test_a_file_that_comes_damaged_allows_no_principal_anything(access, db, caplog):

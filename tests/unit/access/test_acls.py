@@ -134,11 +134,11 @@ def test_writing_to_some_topic(texts, allowed):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"resource_type": "Token"}, "resource_type 'Token': allowed are Topic, Group, Cluster, TransactionalId"),
-        ({"operation": "read"}, "operation 'read': allowed are Read"),
-        ({"resource_type": "TransactionalId"}, "operation 'Read': allowed are Describe, Write, All"),
-        ({"permission": "allow"}, "permission 'allow': allowed are Allow, Deny"),
-        ({"pattern_type": "Match"}, "pattern_type 'Match': allowed are Literal, Prefixed"),
+        ({"resource_type": "Token"}, "resource_type 'Token': must be Topic, Group, Cluster or TransactionalId"),
+        ({"operation": "read"}, "operation 'read': must be Read"),
+        ({"resource_type": "TransactionalId"}, "operation 'Read': must be Describe, Write or All"),
+        ({"permission": "allow"}, "permission 'allow': must be Allow or Deny"),
+        ({"pattern_type": "Match"}, "pattern_type 'Match': must be Literal or Prefixed"),
         ({"name": ""}, "none of them may be empty"),
         ({"host": ""}, "none of them may be empty"),
         ({"resource_type": "Cluster", "operation": "Alter"}, "there is one, 'kafka-cluster'"),
@@ -173,7 +173,7 @@ def test_filters_find_by_each_field_and_by_what_would_be_asked():
 
 @pytest.mark.parametrize("text", ["alice", "User:", ":alice", ""])
 def test_a_principal_has_a_kind_and_a_name(text):
-    with pytest.raises(ValueError, match="wanted is KIND:NAME"):
+    with pytest.raises(ValueError, match="must be KIND:NAME"):
         Principal.parse(text)
 
 

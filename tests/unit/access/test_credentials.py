@@ -61,7 +61,7 @@ def test_the_same_password_is_kept_differently_each_time(mechanism):
 
 @pytest.mark.parametrize("iterations", [0, 4095, 1_000_001])
 def test_iterations_have_bounds(iterations):
-    with pytest.raises(ValueError, match=rf"iterations={iterations}: allowed are 4,096 to 1,000,000"):
+    with pytest.raises(ValueError, match=rf"iterations={iterations}: must be 4,096 to 1,000,000"):
         scram_credential("SCRAM-SHA-256", "x", iterations=iterations)
 
 

@@ -98,7 +98,7 @@ def test_buckets_have_bounds(quotas):
 
 @pytest.mark.parametrize("rate", [0, -1, 1.5, True, "1", 1 << 63])
 def test_a_rate_is_a_whole_number(rate):
-    with pytest.raises(ValueError, match=r"quota fetch_bytes=.* a second: allowed are whole numbers in \[1, 2\^63 - 1\], or none"):
+    with pytest.raises(ValueError, match=r"quota fetch_bytes=.* a second: must be a whole number in \[1, 2\^63 - 1\], or none"):
         Quota(fetch_bytes=rate).check()
 
 

@@ -107,6 +107,6 @@ def test_what_is_vetted_and_found_wanting_changes_nothing(store, directory):
 def test_what_no_reader_would_take_is_not_written(store, monkeypatch):
     store.add_acls([READ])
     monkeypatch.setattr(store_security_file, "SECURITY_SIZE_BYTES_MAX", 2_000)
-    with pytest.raises(InvalidSecurity, match="allowed are 2000"):
+    with pytest.raises(InvalidSecurity, match="must be at most 2000"):
         store.add_acls([READ._replace(name=f"orders-{number}") for number in range(100)])
     assert store.acls() == [READ]

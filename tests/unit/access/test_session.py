@@ -407,7 +407,7 @@ def test_a_session_is_of_no_use_once_what_was_shown_is_revoked(db, broker, call)
     session = access.session(ALICE, HOME, access.authenticate_password("alice", "secret", HOME).credential)
     call(session)
     secure(db.path, *grants, users={"alice": "another", "bob": "hidden"})
-    with pytest.raises(AuthenticationFailed, match="what User:alice has shown counts no more"):
+    with pytest.raises(AuthenticationFailed, match="the credential of User:alice is no longer valid"):
         call(session)
     assert access.metrics.counts().refusals == 0
     access.close()

@@ -151,9 +151,9 @@ def test_as_kafka_prints_it(logdb_command):
     [
         ("add --topic t", "name a principal"),
         ("add --allow-principal a", "name a resource"),
-        ("add --allow-principal User: --topic t", "wanted is KIND:NAME"),
-        ("add --allow-principal a --topic t --operation Fly", "'Fly': allowed are Read"),
-        ("add --allow-principal a --group g --operation Write", "operation 'Write': allowed are Read, Describe, Delete, All"),
+        ("add --allow-principal User: --topic t", "must be KIND:NAME"),
+        ("add --allow-principal a --topic t --operation Fly", "'Fly': must be Read"),
+        ("add --allow-principal a --group g --operation Write", "operation 'Write': must be Read, Describe, Delete or All"),
         ("add --allow-principal a --topic t --resource-pattern-type match", "match is for list and remove"),
         ("--add --list", "exactly one of"),
         ("--list add", "not both"),

@@ -26,7 +26,7 @@ def test_properties(lines, expected):
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
-        ("security.protocol=TLS", "allowed are PLAINTEXT, SSL"),
+        ("security.protocol=TLS", "must be PLAINTEXT, SSL"),
         ("security.protocol=SASL_SSL", "needs username and password"),
         ("security.protocol=SSL\nssl.truststore.location=ca.jks", "ssl.truststore.type=PEM"),
     ],

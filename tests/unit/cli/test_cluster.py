@@ -68,9 +68,9 @@ def test_leave_shows_first_what_it_would_do(tmp_path):
 
 def test_a_wrong_call_is_refused(tmp_path):
     path = str(tmp_path / "c")
-    assert "one for each of the 3 nodes" in call("init", path, "--http-ports", "1", code=2).stderr
-    assert "numbers with commas" in call("init", path, "--http-ports", "a,b", code=2).stderr
-    assert "allowed are 1, 3, 5" in call("init", path, "--nodes", "4", "--http-ports", "1,2,3,4", code=2).stderr
+    assert "must be 3 ports, one for each node" in call("init", path, "--http-ports", "1", code=2).stderr
+    assert "numbers separated by commas" in call("init", path, "--http-ports", "a,b", code=2).stderr
+    assert "must be 1, 3 or 5" in call("init", path, "--nodes", "4", "--http-ports", "1,2,3,4", code=2).stderr
     assert not os.path.exists(path)
 
 

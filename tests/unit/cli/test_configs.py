@@ -52,7 +52,7 @@ def test_as_kafka_configs(filled):
         "  flush.ms=7 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:flush.ms=7, DEFAULT_CONFIG:flush.ms=1000}",
     ]
     filled("configs", "--alter", *entity, "--delete-config", "flush.ms,cleanup.policy,remote.storage.enable", kafka=True)
-    assert "unknown key; allowed are flush.messages" in filled("configs", "alter", "three", "--delete", "flush.none", code=2).stderr
+    assert "unknown key; known keys: flush.messages" in filled("configs", "alter", "three", "--delete", "flush.none", code=2).stderr
     assert len(filled.out("configs", "--describe", *entity, "--all", kafka=True).splitlines()) == 1 + len(TOPIC_CONFIGS)
     assert filled.json("configs", "--describe", *entity) == {"one": []}
 
@@ -107,7 +107,7 @@ def test_kafka_s_configs_of_users(filled, tmp_path):
     assert described("--entity-user", "s") == [f"{credentials} SCRAM-SHA-256=iterations=8192, SCRAM-SHA-512=iterations=4096"]
     alter("--entity-user", "s", "--delete-config", "SCRAM-SHA-256")
     assert described("--entity-user", "s") == [f"{credentials} SCRAM-SHA-512=iterations=4096"]
-    assert "wanted is [password=" in alter("--entity-user", "s", "--add-config", "SCRAM-SHA-256=x", code=2).stderr
+    assert "must be [password=" in alter("--entity-user", "s", "--add-config", "SCRAM-SHA-256=x", code=2).stderr
     for wrong in ("producer_byte_rate=0.5", "producer_byte_rate=inf", "producer_byte_rate=nan", "producer_byte_rate=1e30", "nonsense=1"):
         assert alter("--entity-user", "u", "--add-config", wrong, code=2).stderr
 

@@ -64,7 +64,7 @@ def test_an_option_goes_before_the_variables(url, tmp_path):
         ([], {"LOGDB_DATA_DIR": "d", "LOGDB_BOOTSTRAP": "http://h"}, "both set"),
         ([], {}, "name a database"),
         (["-b", ","], {}, "names no server"),
-        (["-b", "http://h/?a=b"], {}, "not the URL of a server"),
+        (["-b", "http://h/?a=b"], {}, "must be http://host:port or https://host:port"),
         (["-b", "ftp://h"], {}, "ftp://h"),
         (["-b", "http://h", "--key-file", __file__], {}, "--cert-file"),
         (["-b", "http://h", "--user", "u", "--token-file", __file__], {}, "not both"),

@@ -1,4 +1,4 @@
-"""A flag goes before a variable, that before the file, that before the default; what is not allowed is named."""
+"""A flag goes before a variable, that before the file, that before the default; what is not must be named."""
 
 import click
 import pytest
@@ -129,7 +129,7 @@ def test_times_and_sizes_take_units(tmp_path):
     variables = {"LOGDB_DRAIN_MS": "10s", "LOGDB_BODY_BYTES_MAX": "64MiB", "LOGDB_WAIT_MS_MAX": "300000", "LOGDB_REQUESTS_MAX": "7"}
     assert settings.read_variables(variables).settings == expected
     for variable in ({"LOGDB_REQUESTS_MAX": "7s"}, {"LOGDB_DRAIN_MS": "7MiB"}, {"LOGDB_BODY_BYTES_MAX": "7s"}):
-        with pytest.raises(click.UsageError, match="allowed is a whole number"):
+        with pytest.raises(click.UsageError, match="must be a whole number"):
             settings.read_variables(variable)
 
 
@@ -152,7 +152,7 @@ def test_variables():
     ("name", "text", "said"),
     [
         ("logdb.toml", "nonsense = 1", "unknown key 'nonsense'"),
-        ("logdb.toml", "drain_ms = -1", "drain_ms=-1: allowed is a whole number"),
+        ("logdb.toml", "drain_ms = -1", "drain_ms=-1: must be a whole number"),
         ("logdb.toml", "drain_ms = true", "a whole number"),
         ("logdb.toml", "insecure = 7", "true or false"),
         ("logdb.toml", "http = 8080", "a text"),
@@ -163,24 +163,28 @@ def test_variables():
         ("server.properties", "max.connections=many", "max.connections='many'"),
         ("server.properties", "log.dirs=a, b", "log.dirs='a, b': a database has one directory"),
         ("server.properties", "log.dir=a,b", "log.dir='a,b': a database has one directory"),
-        ("server.properties", "auto.create.topics.enable=yes", "auto.create.topics.enable='yes': allowed is true or false"),
+        ("server.properties", "auto.create.topics.enable=yes", "auto.create.topics.enable='yes': must be true or false"),
         (
             "server.properties",
             "listeners=127.0.0.1:9",
-            "listeners='127.0.0.1:9': wanted is NAME://HOST:PORT; PLAINTEXT://127.0.0.1:9 is one",
+            "listeners='127.0.0.1:9': must be NAME://HOST:PORT; PLAINTEXT://127.0.0.1:9 is one",
         ),
-        ("server.properties", "listeners=SSL://h", "listeners='SSL://h': wanted is NAME://HOST:PORT; SSL://h:9092 is one"),
-        ("server.properties", "listeners=PLAINTEXT://h:port", "listeners='PLAINTEXT://h:port': wanted is NAME://HOST:PORT"),
-        ("server.properties", "listeners=PLAINTEXT://h:99999", "listeners='PLAINTEXT://h:99999': wanted is NAME://HOST:PORT"),
+        ("server.properties", "listeners=SSL://h", "listeners='SSL://h': must be NAME://HOST:PORT; SSL://h:9092 is one"),
+        ("server.properties", "listeners=PLAINTEXT://h:port", "listeners='PLAINTEXT://h:port': must be NAME://HOST:PORT"),
+        ("server.properties", "listeners=PLAINTEXT://h:99999", "listeners='PLAINTEXT://h:99999': must be NAME://HOST:PORT"),
         (
             "server.properties",
             "listeners=PLAINTEXT://:1,X://:2",
-            "listeners='PLAINTEXT://:1,X://:2': allowed is one listener of clients, not PLAINTEXT and X",
+            "listeners='PLAINTEXT://:1,X://:2': must be one listener for clients, not PLAINTEXT and X",
         ),
-        ("server.properties", "listeners=CONTROLLER://:1", "listeners='CONTROLLER://:1': wanted is a listener of clients"),
-        ("server.properties", "advertised.listeners=h:1", "advertised.listeners='h:1': wanted is NAME://HOST:PORT"),
-        ("server.properties", "listeners=X://:1", "listeners='X://:1': listener.security.protocol.map has no protocol of X"),
-        ("server.properties", "listeners=X://:1\nlistener.security.protocol.map=X:TLS", "'X:TLS': allowed are NAME:PLAINTEXT, NAME:SSL,"),
+        ("server.properties", "listeners=CONTROLLER://:1", "listeners='CONTROLLER://:1': must be a listener for clients"),
+        ("server.properties", "advertised.listeners=h:1", "advertised.listeners='h:1': must be NAME://HOST:PORT"),
+        ("server.properties", "listeners=X://:1", "listeners='X://:1': listener.security.protocol.map has no protocol for X"),
+        (
+            "server.properties",
+            "listeners=X://:1\nlistener.security.protocol.map=X:TLS",
+            "'X:TLS': must be one of NAME:PLAINTEXT, ",
+        ),
         ("server.properties", "a=\\u12", "four hexadecimal digits"),
         ("broker.conf", "a=b", "broker.conf: read as TOML, because its name does not end in .properties: "),
         ("broker.conf", "broker.id=1", "read as TOML, because its name does not end in .properties: unknown key 'broker'"),

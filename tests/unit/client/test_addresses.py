@@ -49,10 +49,10 @@ MISTYPED = [
     (pathlib.Path("http://localhost:8080"), "a server is 'http://localhost:8080'"),
     ("~", "'~' is not expanded here: os.path.expanduser gives"),
     ("~/events", "'~/events' is not expanded here"),
-    ("http://exa mple", "is not the URL of a server"),
-    ("http://", "is not the URL of a server"),
-    ("http://h:99999", "is not the URL of a server"),
-    ("http://a:1,http://b:2", "is not the URL of a server"),
+    ("http://exa mple", "must be http://host:port or https://host:port"),
+    ("http://", "must be http://host:port or https://host:port"),
+    ("http://h:99999", "must be http://host:port or https://host:port"),
+    ("http://a:1,http://b:2", "must be http://host:port or https://host:port"),
 ]
 NEITHER = [None, 5, b"events", Strange(), [None], {"a": 1}, object(), logdb, pathlib.Path]
 
@@ -75,7 +75,7 @@ def test_what_is_mistyped_is_refused_with_what_is_meant(given, said):
 
 @pytest.mark.parametrize("given", NEITHER)
 def test_what_is_neither_a_path_nor_urls(given):
-    with pytest.raises(TypeError, match=r"wanted is a directory \(str or os.PathLike\), a URL, or several URLs") as raised:
+    with pytest.raises(TypeError, match=r"must be a directory \(str or os.PathLike\), a URL, or several URLs") as raised:
         logdb.open(given)
     assert raised.value.__cause__ is None
 

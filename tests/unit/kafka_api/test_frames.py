@@ -69,7 +69,7 @@ def test_arrays_of_a_request_are_bounded_together() -> None:
         if topics * (partitions + 1) <= ELEMENTS_MAX:
             assert len(read_request(*call)["topics"]) == topics
         else:
-            with pytest.raises(InvalidMessage, match="are allowed"):
+            with pytest.raises(InvalidMessage, match="must be at most"):
                 read_request(*call)
 
 

@@ -676,7 +676,7 @@ def test_a_marker_between_the_verification_and_the_batch_refuses_it(log):
     verified = {7: log.verification(7)}
     log.append_marker(producer, commit=False, coordinator_epoch=0)
     end_offset = log.end_offset
-    with pytest.raises(ConcurrentTransactions, match="ended while a batch of it"):
+    with pytest.raises(ConcurrentTransactions, match="ended before its batch arrived"):
         log.append_batches(sent[0], verified=verified)
     with pytest.raises(ConcurrentTransactions):
         log.append_batches(sent[0], verified={})

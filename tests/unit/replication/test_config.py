@@ -65,24 +65,24 @@ def test_a_config_that_names_everything(tmp_path):
     (f'cluster = "{CLUSTER}"\nnode = 4\n' + "".join(NODES), "node", "1, 2, 3"),
     (f'cluster = "{CLUSTER}"\nnode = true\n' + "".join(NODES), "node", "a number of [[nodes]]"),
     (HEAD, "nodes", "for each node"),
-    (HEAD + "".join(NODES[:2]), "nodes", "allowed are 1, 3, 5 nodes"),
-    (HEAD + "".join(NODES) + node(2, quorum="a:1", controller="a:2", http="http://a:3"), "nodes", "allowed are 1, 3, 5 nodes"),
+    (HEAD + "".join(NODES[:2]), "nodes", "must be 1, 3 or 5 nodes"),
+    (HEAD + "".join(NODES) + node(2, quorum="a:1", controller="a:2", http="http://a:3"), "nodes", "must be 1, 3 or 5 nodes"),
     (HEAD + "".join(NODES[:2]) + node(2, quorum="a:1", controller="a:2", http="http://a:3"), "nodes.number", "once"),
     (HEAD + "".join(NODES[:2]) + node(3, quorum="127.0.0.1:7001"), "nodes.address", "once"),
     (HEAD + "".join(NODES[:2]) + node(3, quorum="7003"), "nodes[2].quorum", "HOST:PORT"),
     (HEAD + "".join(NODES[:2]) + node(3, http="127.0.0.1:8003"), "nodes[2].http", "http://HOST:PORT"),
     (HEAD + "".join(NODES[:2]) + node(3, http="http://127.0.0.1:8003/x"), "nodes[2].http", "http://HOST:PORT"),
-    (HEAD + "".join(NODES[:2]) + node(3, http="https://127.0.0.1:8003"), "nodes.http", "http://, for tls_cert is not set"),
+    (HEAD + "".join(NODES[:2]) + node(3, http="https://127.0.0.1:8003"), "nodes.http", "http://, because tls_cert is not set"),
     (HEAD + "".join(NODES[:2]) + node(3, weight=3), "nodes[2].weight", "unknown key"),
     (HEAD + 'profile = "hdd"\n' + "".join(NODES), "profile", "'ssd' or 'sd'"),
     (HEAD + 'htp = "a:1"\n' + "".join(NODES), "htp", "unknown key"),
-    (HEAD.replace("node", "nod") + "".join(NODES), "nod", "unknown key; allowed are cluster, node, secret_file, profile,"),
-    (HEAD + "".join(NODES[:2]) + node(3).replace("quorum", "qorum"), "nodes[2].qorum", "allowed are number, quorum, controller, http"),
+    (HEAD.replace("node", "nod") + "".join(NODES), "nod", "unknown key; known keys: cluster, node, secret_file, profile,"),
+    (HEAD + "".join(NODES[:2]) + node(3).replace("quorum", "qorum"), "nodes[2].qorum", "known keys: number, quorum, controller, http"),
     (HEAD + 'kafka_advertised = "a:1"\n' + "".join(NODES), "kafka_advertised", "only with kafka"),
     (HEAD + 'tls_cert = "a"\n' + "".join(NODES), "tls_ca", "go together"),
     (HEAD + 'tls_key = "a"\n' + "".join(NODES), "tls_key", "only with tls_cert"),
     (HEAD + 'tls_cert = "a"\ntls_ca = "b"\n' + "".join(NODES), "nodes.http", "https://"),
-    (HEAD + 'secret_file = "none"\n' + "".join(NODES), "secret_file", "no such file"),
+    (HEAD + 'secret_file = "none"\n' + "".join(NODES), "secret_file", "the file is missing"),
     (HEAD + "scrub_bytes_per_second = 0.0\n" + "".join(NODES), "scrub_bytes_per_second", "a whole number, 0 or more"),
     (HEAD + "scrub_bytes_per_second = false\n" + "".join(NODES), "scrub_bytes_per_second", "a whole number, 0 or more"),
     (HEAD + "scrub_bytes_per_second = -1\n" + "".join(NODES), "scrub_bytes_per_second", "a whole number, 0 or more"),
@@ -101,7 +101,7 @@ def test_a_secret_that_others_may_read_is_refused(tmp_path):
 
 def test_a_short_secret_is_refused_and_not_shown(tmp_path):
     error = str(refused(tmp_path, HEAD + "".join(NODES), secret=b"topsecret"))
-    assert "it has 9 bytes; allowed are 32 to 1024" in error
+    assert "it has 9 bytes: must be 32 to 1024" in error
     assert "topsecret" not in error
 
 

@@ -77,12 +77,12 @@ def test_one_that_is_there_keeps_the_others_from_being_made(tmp_path):
 
 
 @pytest.mark.parametrize(("count", "given", "words"), [
-    (2, {"http_ports": [1, 2]}, "nodes 2: allowed are 1, 3, 5"),
-    (3, {"http_ports": [1, 2]}, "http-ports 1,2: wanted is one for each of the 3 nodes"),
+    (2, {"http_ports": [1, 2]}, "nodes 2: must be 1, 3 or 5"),
+    (3, {"http_ports": [1, 2]}, "http-ports 1,2: must be 3 ports, one for each node"),
     (3, {"http_ports": PORTS, "kafka_ports": [1]}, "kafka-ports 1:"),
     (3, {"http_ports": PORTS, "hosts": ["a"]}, "hosts a:"),
-    (3, {"http_ports": [8081, 8081, 8082]}, "127.0.0.1:8081: each address is allowed once"),
-    (3, {"http_ports": PORTS, "kafka_ports": [9091, 9092, 8081]}, "127.0.0.1:8081: each address is allowed once"),
+    (3, {"http_ports": [8081, 8081, 8082]}, "127.0.0.1:8081: must be the address of one listener only"),
+    (3, {"http_ports": PORTS, "kafka_ports": [9091, 9092, 8081]}, "127.0.0.1:8081: must be the address of one listener only"),
     (1, {"http_ports": [65536]}, "65536"),
     (1, {"http_ports": [8081], "hosts": ["a b"]}, "a b:8081"),
 ])  # fmt: skip

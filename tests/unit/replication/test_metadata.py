@@ -213,7 +213,7 @@ def test_what_cannot_be_made_here_is_tried_again(nodes, monkeypatch, caplog):
 def test_a_change_that_this_node_does_not_see_is_no_success(nodes, controller, monkeypatch):
     monkeypatch.setattr("logdb_replication.metadata.TIMEOUT_S", 0.01)
     controller.nodes.clear()
-    with pytest.raises(MetadataTimeout, match="not heard of it yet"):
+    with pytest.raises(MetadataTimeout, match="not received it yet"):
         nodes[0].metadata.create_topic("t")
 
 

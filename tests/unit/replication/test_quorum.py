@@ -133,7 +133,7 @@ def test_a_full_disk_stops_the_voter_until_it_is_opened_again(tmp_path):
 
 
 def test_another_voters_directory_and_a_port_that_is_taken_leave_nothing_behind(tmp_path):
-    with pytest.raises(WrongDirectory, match="voter 1's, wanted is voter 2's"):
+    with pytest.raises(WrongDirectory, match="belongs to voter 1: must belong to voter 2"):
         opened(tmp_path / "q", Machine(), number=2)
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(OSError, match="in use"):
         opened(tmp_path / "q", Machine(), port=taken.getsockname()[1])

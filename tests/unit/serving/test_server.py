@@ -59,13 +59,13 @@ def test_options_of_a_door_that_is_made_for_a_connection(access):
     (words,) = access_server._doors
     assert words.options == {}
     assert access_server._made(Frames, "").options == {"frame_bytes_max": 5}
-    with pytest.raises(ValueError, match="frame_bytes_max=0: wanted is a whole number from 1 on"):
+    with pytest.raises(ValueError, match="frame_bytes_max=0: must be a whole number, 1 or more"):
         Server(access, {"Words": "127.0.0.1:0"}, frame_bytes_max=0)
 
 
 def test_a_limit_is_a_whole_number_from_1_on():
     assert FrameLimits(frame_bytes_max=3) == FrameLimits(frame_bytes_max=3, keep_alive_ms=600_000)
     for wrong in (0, -1, "5", None, 1.5):
-        with pytest.raises(ValueError, match=r"keep_alive_ms=.*: wanted is a whole number from 1 on"):
+        with pytest.raises(ValueError, match=r"keep_alive_ms=.*: must be a whole number, 1 or more"):
             FrameLimits(keep_alive_ms=wrong)
     assert Limits(connections_per_address_max=None) == Limits()

@@ -8,15 +8,15 @@ from logdb_spark_source import running
 IN_TWO_LANGUAGES = """[PYTHON_DATA_SOURCE_ERROR] Failed to create Python data source instance in Python worker:
 Traceback (most recent call last):
   File "source.py", line 40, in schema
-    raise InvalidConfig("subscribe", "x", "allowed are names of topics")
-logdb.errors.InvalidConfig: subscribe=x: allowed are names of topics
+    raise InvalidConfig("subscribe", "x", "must be names of topics")
+logdb.errors.InvalidConfig: subscribe=x: must be names of topics
  SQLSTATE: 38000
 \tat org.apache.spark.sql.errors.QueryCompilationErrors$.pythonDataSourceError(QueryCompilationErrors.scala:1)
 """
 
 
 def test_what_is_wrong_is_said_in_a_sentence():
-    assert running._sentence(IN_TWO_LANGUAGES) == "InvalidConfig: subscribe=x: allowed are names of topics"
+    assert running._sentence(IN_TWO_LANGUAGES) == "InvalidConfig: subscribe=x: must be names of topics"
     assert running._sentence("[UNRESOLVED_COLUMN] A column cannot be resolved.\nJVM stacktrace:\n\tat …") == (
         "[UNRESOLVED_COLUMN] A column cannot be resolved."
     )

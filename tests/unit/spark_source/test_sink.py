@@ -133,9 +133,9 @@ def test_a_batch_write_that_is_named_is_done_once(given, looked):
 
 
 def test_overwriting_is_refused(given):
-    with pytest.raises(InvalidConfig, match="mode='overwrite': allowed is append"):
+    with pytest.raises(InvalidConfig, match="mode='overwrite': must be append"):
         BatchWriter(given, SCHEMA, overwrite=True)
-    with pytest.raises(InvalidConfig, match=r"outputMode='complete': allowed is append.*upsert"):
+    with pytest.raises(InvalidConfig, match=r"outputMode='complete': must be append.*upsert"):
         StreamWriter(given, SCHEMA, overwrite=True)
     with pytest.raises(InvalidConfig, match="writeId='w': only batch writes take it"):
         StreamWriter({**given, "writeId": "w", "batchId": "0"}, SCHEMA, overwrite=False)

@@ -76,14 +76,14 @@ def test_a_directory_in_which_every_user_may_change_files(tmp_path, mode, good):
     if good:
         written(staging_path, (A, b"first"))
     else:
-        with pytest.raises(WriteFailed, match="with mode 777: allowed is a directory of user"):
+        with pytest.raises(WriteFailed, match="with mode 777: must be a directory of user"):
             written(staging_path, (A, b"first"))
 
 
 def test_a_directory_of_another_user(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "getuid", lambda: 12_345)
     os.chown(tmp_path, 54_321, -1) if os.geteuid() == 0 else None
-    with pytest.raises(WriteFailed, match=r"user .* owns it, .* allowed is a directory of user 12345"):
+    with pytest.raises(WriteFailed, match=r"user .* owns it, .* must be a directory of user 12345"):
         written(tmp_path, (A, b"first"))
 
 

@@ -15,7 +15,7 @@ def path(tmp_path):
 
 def test_what_cannot_be(path):
     for given, message in [
-        ({"topic": "all"}, "topic='all': allowed is a compacted topic"),
+        ({"topic": "all"}, "topic='all': must be a compacted topic"),
         ({"topic": "none"}, "topic='none': there is no such topic"),
         ({"topic": "latest", "url": "http://a:1"}, "path and url"),
         ({"topic": "latest", "lockTimout": "1s"}, "locktimout='1s': did you mean lockTimeout"),

@@ -394,7 +394,7 @@ def test_a_write_that_fails_has_a_name_and_can_be_repeated(
 def test_a_sync_that_fails_is_final_by_name(machine: Machine, path: str) -> None:
     lock = LockFile.acquire(machine, path)
     machine.sync_error = OSError(errno.EIO, "Input/output error")
-    with pytest.raises(errors.SyncFailed, match="read-only until it is reopened"):
+    with pytest.raises(errors.SyncFailed, match="read-only until reopened"):
         lock.mark_open()
     lock.release()
     with pytest.raises(errors.Closed):

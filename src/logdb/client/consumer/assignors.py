@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeAlias
 
 from logdb.client.consumer import sticky
 from logdb.errors import InvalidConfig
+from logdb.mistakes import one_of
 from logdb.model import TopicPartition
 
 Assignments: TypeAlias = dict[str, list[TopicPartition]]
@@ -125,7 +126,7 @@ def chosen(strategy: Iterable["str | Assignor"]) -> tuple[Assignor, ...]:
     for wanted in strategy:
         assignor = ASSIGNORS.get(wanted) if isinstance(wanted, str) else wanted
         if assignor is None or assignor.name in found:
-            allowed = f"allowed are {', '.join(ASSIGNORS)}, each once, or an Assignor"
+            allowed = f"must be {one_of(ASSIGNORS)}, each at most once, or an Assignor"
             raise InvalidConfig("partition_assignment_strategy", wanted, allowed)
         found[assignor.name] = assignor
     if not found:

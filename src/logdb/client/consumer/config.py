@@ -7,6 +7,7 @@ from logdb.client.consumer.assignors import Assignor
 from logdb.client.producer.interceptor import Interceptor
 from logdb.errors import InvalidConfig
 from logdb.log.isolation import ISOLATION_LEVELS, IsolationLevel
+from logdb.mistakes import one_of
 from logdb.serde import Deserializer
 
 OffsetReset: TypeAlias = Literal["earliest", "latest", "none"]
@@ -68,14 +69,14 @@ class ConsumerConfig:
         for option in fields(self):
             value = getattr(self, option.name)
             if (allowed := _CHOICES.get(option.name)) is not None and value not in allowed:
-                raise InvalidConfig(option.name, value, f"allowed is one of {', '.join(allowed)}")
+                raise InvalidConfig(option.name, value, f"must be {one_of(allowed)}")
             least = _LEAST.get(option.name)
             if least is not None and value is not None and (type(value) is not int or value < least):
-                raise InvalidConfig(option.name, value, f"allowed is a whole number, {least} or more")
+                raise InvalidConfig(option.name, value, f"must be a whole number, {least} or more")
         for name in ("group_id", "group_instance_id"):
             given = getattr(self, name)
             if given is not None and not (isinstance(given, str) and given):
-                raise InvalidConfig(name, given, "allowed is a str of one character or more")
+                raise InvalidConfig(name, given, "must be a str of one character or more")
         if self.group_id is None and self.group_instance_id is not None:
             raise InvalidConfig("group_instance_id", self.group_instance_id, "it needs a group_id")
         if self.group_id is None and self.enable_auto_commit:

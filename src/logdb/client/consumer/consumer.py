@@ -27,7 +27,7 @@ from logdb.client.consumer.subscription import CheckInterval, Subscription
 from logdb.client.records import AnyRecord
 from logdb.errors import Closed, Forked, IllegalGeneration, InvalidGroup, NotAssigned, RebalanceInProgress, UnknownTopic, UnstableOffsets
 from logdb.handles import Handle, refusing
-from logdb.mistakes import checked_call, explained
+from logdb.mistakes import checked_call, explained, must_be
 from logdb.model import OffsetAndMetadata, Partition, TopicPartition, partition_of
 from logdb.requests.session import Session
 from logdb.threads import renewed
@@ -213,7 +213,7 @@ class Consumer(Handle):
     def _poll(self, timeout_ms: int, max_records: int | None) -> dict[TopicPartition, list[AnyRecord]]:
         count_max = self._config.max_poll_records if max_records is None else max_records
         if count_max < 1:
-            raise ValueError(f"max_records={max_records}: allowed is a whole number, 1 or more")
+            raise ValueError(must_be("max_records", max_records, "a whole number, 1 or more"))
         self._collector.take_back()
         self._collector.mark_processed()
         now_ms = self._monotonic_ms()
@@ -387,7 +387,7 @@ class Consumer(Handle):
             TypeError: ``partition`` is not a pair, or ``offset`` not a number.
         """
         if not isinstance(offset, int):
-            raise TypeError(f"offset={offset!r}: allowed is a whole number")
+            raise TypeError(must_be("offset", offset, "a whole number"))
         if offset < 0:
             raise ValueError(f"offset={offset} is negative")
         self._chosen((partition,))[0].seek(offset)

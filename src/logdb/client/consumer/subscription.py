@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 
+from logdb.mistakes import must_be
 from logdb.model import TopicPartition
 from logdb.requests.session import Session
 
@@ -61,7 +62,7 @@ def _compiled(pattern: "str | re.Pattern[str] | None") -> "re.Pattern[str] | Non
     if not isinstance(pattern, str):
         if hasattr(pattern, "fullmatch"):  # of ``re``, or of a compatible engine
             return pattern
-        raise TypeError(f"pattern={pattern!r}: allowed is a str or a compiled pattern")
+        raise TypeError(must_be("pattern", pattern, "a str or a compiled pattern"))
     try:
         return re.compile(pattern)
     except re.error as error:

@@ -59,7 +59,7 @@ def checked(interceptors: object) -> tuple[Interceptor, ...]:
     given = tuple(interceptors) if isinstance(interceptors, Iterable) else (interceptors,)
     for one in given:
         if not isinstance(one, Interceptor):
-            raise TypeError(f"interceptors={interceptors!r}: allowed is an iterable of Interceptor, not {one!r}")
+            raise TypeError(f"interceptors={interceptors!r}: must be an iterable of Interceptor, not {one!r}")
     return given
 
 

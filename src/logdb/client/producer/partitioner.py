@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from logdb.codec import murmur2
+from logdb.mistakes import must_be
 from logdb.model import Buffer
 
 Partitioner: TypeAlias = Callable[[Buffer | None, int], int]
@@ -72,4 +73,4 @@ def make(partitioner: "str | Partitioner | None") -> Partitioner:
         return RoundRobin()
     if callable(partitioner):
         return partitioner
-    raise ValueError(f"partitioner {partitioner!r}: allowed are 'default', 'round_robin', or a callable (key, partition_count) -> int")
+    raise ValueError(must_be("partitioner", partitioner, "'default', 'round_robin' or a callable (key, partition_count) -> int"))

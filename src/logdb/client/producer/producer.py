@@ -25,7 +25,7 @@ from logdb.codec import Dispatcher, Route, SendFuture, compression
 from logdb.errors import Closed, CloseIncomplete, Forked, InvalidConfig, InvalidTransactionState, LogdbError, UnknownPartition
 from logdb.handles import Handle
 from logdb.io import IO
-from logdb.mistakes import checked_call
+from logdb.mistakes import checked_call, one_of
 from logdb.model import COMPRESSION_TYPES, Buffer, LogConfig, ProducerIdAndEpoch, RecordMetadata, TopicPartition
 from logdb.requests.session import Session
 
@@ -128,11 +128,11 @@ class Producer(Handle, Dispatcher):
         )
         for name, value, least, most in ranges:
             if not (isinstance(value, int) and least <= value <= most):
-                raise InvalidConfig(name, value, f"allowed are {least} to {most}")
+                raise InvalidConfig(name, value, f"must be {least} to {most}")
         if str(acks) not in ("0", "1", "-1", "all"):
-            raise InvalidConfig("acks", acks, "allowed are 0, 1 and 'all'")
+            raise InvalidConfig("acks", acks, "must be 0, 1 or 'all'")
         if (compression_type or "none") not in COMPRESSION_TYPES:
-            raise InvalidConfig("compression_type", compression_type, f"allowed are {', '.join(COMPRESSION_TYPES)}")
+            raise InvalidConfig("compression_type", compression_type, f"must be {one_of(COMPRESSION_TYPES)}")
         compression.check_installed(compression_type or "none")
         self.transactional_id, self.transaction_timeout_ms = transactional_id, transaction_timeout_ms
         self._session, self._clock, self._batch_size, self._on_close = session, clock, batch_size, on_close

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Self
 from logdb.client.producer.producer import Headers, OnDelivery, Producer
 from logdb.errors import Closed, InvalidTransactionState, LogdbError, ProducerFenced, TransactionAborted
 from logdb.handles import Handle
+from logdb.mistakes import must_be
 from logdb.model import OffsetAndMetadata, ProducerIdAndEpoch, TopicPartition
 from logdb.requests.session import Session
 from logdb.threads import renewed
@@ -51,7 +52,7 @@ class TransactionalProducer(Producer):
 
     def __init__(self, session: Session, *, transactional_id: str, **options: Any) -> None:
         if not isinstance(transactional_id, str):
-            raise TypeError(f"transactional_id={transactional_id!r}: allowed is a str")
+            raise TypeError(must_be("transactional_id", transactional_id, "a str"))
         if not options.get("enable_idempotence", True):
             raise ValueError("enable_idempotence=False: a producer with a transactional_id is always idempotent")
         super().__init__(session, transactional_id=transactional_id, **options)

@@ -701,14 +701,14 @@ def test_a_forked_child_is_refused_and_the_parent_goes_on(make, session):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"acks": 2}, "acks=2: allowed are 0, 1 and 'all'"),
-        ({"linger_ms": -1}, "linger_ms=-1: allowed are 0 to 60000"),
-        ({"batch_size": 100}, "batch_size=100: allowed are 101 to 1048576"),
-        ({"buffer_memory": 1000}, "buffer_memory=1000: allowed are 16384 to"),
-        ({"delivery_timeout_ms": 4}, "delivery_timeout_ms=4: allowed are 5 to"),
+        ({"acks": 2}, "acks=2: must be 0, 1 or 'all'"),
+        ({"linger_ms": -1}, "linger_ms=-1: must be 0 to 60000"),
+        ({"batch_size": 100}, "batch_size=100: must be 101 to 1048576"),
+        ({"buffer_memory": 1000}, "buffer_memory=1000: must be 16384 to"),
+        ({"delivery_timeout_ms": 4}, "delivery_timeout_ms=4: must be 5 to"),
         ({"max_block_ms": -1}, "max_block_ms=-1"),
         ({"retries": -1}, "retries=-1"),
-        ({"compression_type": "brotli"}, "compression_type='brotli': allowed are none, gzip, snappy, lz4, zstd"),
+        ({"compression_type": "brotli"}, "compression_type='brotli': must be none, gzip, snappy, lz4 or zstd"),
     ],
 )
 def test_options_are_checked(make, options, message):

@@ -29,9 +29,9 @@ def test_a_document_is_what_it_says(value, ascii_only):
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        (b'{"name":"t","partition":1}', "delete_topic has a field 'partition', allowed are name"),
-        (b'{"partition":1}', "delete_topic has a field 'partition', allowed are name"),
-        (b"[]", "delete_topic is [], wanted is an object of name"),
+        (b'{"name":"t","partition":1}', "delete_topic has the unknown field 'partition'; known fields: name"),
+        (b'{"partition":1}', "delete_topic has the unknown field 'partition'; known fields: name"),
+        (b"[]", "delete_topic is []: must be an object with the fields name"),
         (b'{"name":1}', "delete_topic: Expected `str`, got `int` - at `$.name`"),
     ],
 )
@@ -47,14 +47,14 @@ OFFSETS = {"group_id": "g", "member_id": "", "generation": -1}
 @pytest.mark.parametrize(
     ("kind", "body", "reason"),
     [
-        (DeleteTopic, {"name": "t", "a": 1, "b": 2}, "has fields 'a', 'b', allowed are name"),
+        (DeleteTopic, {"name": "t", "a": 1, "b": 2}, "has the unknown fields 'a', 'b'; known fields: name"),
         (
             CommitOffsets,
             {**OFFSETS, "offsets": [[{"topic": "t", "partition": 0, "p": 1}, {"offset": 1, "o": 1, "q": 2}]], "more": 1},
             (
-                "has a field 'more', allowed are group_id, offsets, member_id, generation, group_instance_id, topic_ids; "
-                "a field 'offsets[0][0].p', allowed are topic, partition; "
-                "fields 'offsets[0][1].o', 'offsets[0][1].q', allowed are offset, leader_epoch, metadata"
+                "has the unknown field 'more'; known fields: group_id, offsets, member_id, generation, group_instance_id, topic_ids; "
+                "the unknown field 'offsets[0][0].p'; known fields: topic, partition; "
+                "the unknown fields 'offsets[0][1].o', 'offsets[0][1].q'; known fields: offset, leader_epoch, metadata"
             ),
         ),
         (AddAcls, {"acls": [{"x": 1}] * 100}, None),

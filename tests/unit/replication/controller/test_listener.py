@@ -120,7 +120,7 @@ def test_the_end_of_a_connection_with_heartbeats_is_told(door):
     [
         ({"cluster": "d"}, "another cluster|closed the connection"),
         ({"secret": b"t" * 32}, "does not have the cluster's secret"),
-        ({"target": 2}, "here is the controller of node 1, wanted was node 2's"),
+        ({"target": 2}, "this is the controller of node 1, not of node 2"),
     ],
 )
 def test_who_is_refused_learns_why(door, changes, reason):

@@ -213,7 +213,7 @@ def test_the_cluster_has_so_many_partitions(monkeypatch):
     made.create(partitions=3, factor=1)
     with pytest.raises(InvalidPartitions, match="the cluster has 3"):
         made.create("u", partitions=3, factor=1)
-    with pytest.raises(InvalidPartitions, match="allowed are 3 to 5"):
+    with pytest.raises(InvalidPartitions, match="must be 3 to 5"):
         made.apply(AddPartitions("t", "id-of-t", 3, 6))
 
 
@@ -420,7 +420,7 @@ def test_what_is_no_command_changes_nothing():
 
 def test_a_snapshot_of_another_cluster_or_of_nothing_is_refused():
     made = three()
-    with pytest.raises(ValueError, match="wanted is other"):
+    with pytest.raises(ValueError, match="must be of other"):
         Machine("other").restore(99, made.machine.snapshot())
     with pytest.raises(ValueError, match="no state"):
         Machine(CLUSTER).restore(99, b"\xff")

@@ -69,7 +69,7 @@ def test_what_is_refused():
     with pytest.raises(ClusterNotEmpty, match=r"has topics already.*logdb cluster leave DATA --yes"):
         apply(machine, promote(directory="other"))
     apply(machine, DeleteTopic("t", ID))
-    with pytest.raises(ClusterNotEmpty, match="what another directory had"):
+    with pytest.raises(ClusterNotEmpty, match="the data of another directory"):
         apply(machine, promote(directory="other"))
     machine = registered()
     apply(machine, UnfenceBroker(1, 1))

@@ -58,9 +58,9 @@ def no_config(path: Path) -> None:
         (lost, "journal is missing"),
         (damaged, "vote is corrupt"),
         (nobodys, "no voter.json"),
-        (another_node, "voter 1's, wanted is voter 7's"),
-        (another_cluster, "of cluster 6.*, wanted is cluster 7"),
-        (no_config, "there is no such file"),
+        (another_node, "belongs to voter 1: must belong to voter 7"),
+        (another_cluster, "to cluster 6.*: must belong to cluster 7"),
+        (no_config, "the file is missing"),
     ],
 )
 def test_what_it_does_not_start_for(tmp_path, harm, reason):
