@@ -33,6 +33,11 @@ class Boundaries:
         """Whether bytes came that may be the next request's."""
         return bool(self._kept) or self._is_lost
 
+    @property
+    def has_head(self) -> bool:
+        """Whether all headers of the next request have come: the client has sent what it has to send in ``header_timeout_ms``."""
+        return HEAD_END in self._kept.lstrip(b"\r\n")
+
     def came(self, data: bytes) -> None:
         """Bytes of the client.
 

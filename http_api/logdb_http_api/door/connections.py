@@ -21,14 +21,17 @@ class Connection(web.RequestHandler):
 
     field         meaning                                                          changed by
     busy          a request is in progress                                         begin, end
-    asked_s       since when a request is awaited whose headers are not all        data_received, begin, end
-                  there; 0: none has begun, or another is in progress
+    asked_s       since when a request is awaited whose headers have not all       data_received, end
+                  come; 0: none has begun, or it waits for its turn, or another
+                  is in progress
     full_s        since when no more fits into the buffer to the client; 0: some   pause_writing, resume_writing
                   does
     said_s        when the last answer was handed to that buffer                   end
     has_more      bytes came that may be the next request's                        data_received, begin, end
     _http         the request in progress                                          begin, end
     _wire         the transport, also while it is closing                          connection_made
+
+    Times are those of ``Connections.now_s``.
     """
 
     __slots__ = ("_all", "_boundaries", "_http", "_place", "_wire", "asked_s", "busy", "full_s", "said_s")
@@ -49,7 +52,7 @@ class Connection(web.RequestHandler):
             return
         self._wire = transport
         super().connection_made(transport)
-        self.asked_s = self._all.loop.time()
+        self.asked_s = self._all.now_s()
         self._all.open.add(self)
         self._all.watch()
 
@@ -72,10 +75,9 @@ class Connection(web.RequestHandler):
         if not data:  # aiohttp's own call: it goes on with what it kept
             super().data_received(data)
             return
-        if not self.busy:
-            self.asked_s = self.asked_s or self._all.loop.time()
-            self._all.watch()
         self._follow(data)
+        if not self.busy:
+            self._await_head()
         end = data.find(HEAD_END) + len(HEAD_END)
         if self.busy or end < len(HEAD_END):
             super().data_received(data)
@@ -83,6 +85,12 @@ class Connection(web.RequestHandler):
         super().data_received(data[:end])  # or what is wrong behind a head would hide the request from aiohttp
         if end < len(data):
             super().data_received(data[end:])
+
+    def _await_head(self) -> None:
+        """Time the client until all headers have come, not until the server gets to handle them."""
+        self.asked_s = 0.0 if self._boundaries.has_head else self.asked_s or self._all.now_s()
+        if self.asked_s:
+            self._all.watch()
 
     def _follow(self, data: bytes) -> None:
         try:
@@ -97,7 +105,7 @@ class Connection(web.RequestHandler):
             self.close()
 
     def pause_writing(self) -> None:
-        self.full_s = self._all.loop.time()
+        self.full_s = self._all.now_s()
         self._all.watch()
         super().pause_writing()
 
@@ -122,9 +130,9 @@ class Connection(web.RequestHandler):
         """It is answered."""
         if self._http is not None and self._http.content.exception() is not None:
             self._http.content.feed_eof()  # nothing of it is to be read any more
-        self.busy, self._http, self.said_s = False, None, self._all.loop.time()
+        self.busy, self._http, self.said_s = False, None, self._all.now_s()
         self._boundaries.end()
-        self.asked_s = self.said_s if self.has_more else 0.0
+        self.asked_s = self.said_s if self.has_more and not self._boundaries.has_head else 0.0
         self._all.watch()
 
     def give_to(self, protocol: asyncio.BaseProtocol) -> None:
@@ -187,6 +195,7 @@ class Connections:
         self.slots = ConnectionSlots(limits.connections_max, limits.connections_per_address_max)
         self._none_left = asyncio.Event()
         self._sweeper: asyncio.TimerHandle | None = None  # while there is a connection that keeps to a time, or may
+        self._late_s = 0.0  # how long the loop had no turn for the sweeper, in all
 
     def accept(self, place: ConnectionSlot | None = None) -> "Connection":
         """The protocol for a connection that was accepted; ``place``: the one it has already."""
@@ -206,6 +215,10 @@ class Connections:
         if not self.open:
             self._none_left.set()
 
+    def now_s(self) -> float:
+        """The time of the loop without the times for which it was too busy to take what clients have sent."""
+        return self.loop.time() - self._late_s
+
     def watch(self) -> None:
         """A connection may keep to a time from now on: look now and then who is too slow."""
         if self._sweeper is None:
@@ -213,7 +226,9 @@ class Connections:
 
     def _sweep(self) -> None:
         """Close connections that are too slow; look again later unless all are idle."""
-        self._sweeper, now_s = None, self.loop.time()
+        if self._sweeper is not None:
+            self._late_s += self.loop.time() - self._sweeper.when()
+        self._sweeper, now_s = None, self.now_s()
         for connection in list(self.open):
             if connection.is_too_slow(now_s, self.limits):
                 connection.abort()

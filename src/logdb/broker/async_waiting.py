@@ -3,6 +3,10 @@
 Each awaited log has one bell for all its waits.  An appending thread rings it.  The first ring since the loop last looked schedules
 a look; a later one only tests a flag.  The look compares the end of the log with the awaited offsets.
 
+Thousands of readers may wait for one record, or until the same moment.  They are woken in the order in which their waits ended, a few in
+each turn of the loop: the answer to whoever appended the record, and all other work, comes in between.  Waits of followers and for a
+commit end at once, because appends wait for them.
+
 A log of this process rings; a log that another process writes is polled.  Records that linger in memory are seen as in
 ``broker.waiting``.
 
@@ -12,6 +16,7 @@ Threading: one event loop; only ``_Bell.set`` is called by other threads.
 import asyncio
 import contextlib
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -21,6 +26,37 @@ from logdb.errors import Closed, LogdbError, TopicDeleted, UnknownTopic
 from logdb.log.isolation import ISOLATION_LEVELS, IsolationLevel
 from logdb.model import NOTHING_KNOWN, OFFSET_MAX, KnownLog, TopicPartition
 from logdb.store.protocols import Leadership, ReplicaLog
+
+_WOKEN_IN_A_TURN = 8
+"""Readers that are woken in one turn of the loop: the answers of so many take a few milliseconds."""
+
+
+class _Turns:
+    """Ends waits in order, a few in each turn of the loop; of a wait that is there twice, or has ended, nothing is done."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop, self._ready = loop, deque[tuple[asyncio.Future[bool], bool]]()
+
+    def end(self, woken: "asyncio.Future[bool]", found: bool) -> None:
+        """End a wait, with its result, once it is its turn."""
+        if not self._ready:
+            self._loop.call_soon(self._go)
+        self._ready.append((woken, found))
+
+    def _go(self) -> None:
+        left = _WOKEN_IN_A_TURN
+        while self._ready and left:
+            woken, found = self._ready.popleft()
+            if not woken.done():
+                woken.set_result(found)
+                left -= 1
+        if self._ready:
+            self._loop.call_soon(self._go)
+
+
+def _end_at_once(woken: "asyncio.Future[bool]", found: bool) -> None:
+    if not woken.done():
+        woken.set_result(found)
 
 
 class _Key(NamedTuple):
@@ -41,12 +77,12 @@ def written_end(log: ReplicaLog) -> int:
 class _Bell:
     """Rung by a log when it has grown, or is closed."""
 
-    __slots__ = ("_loop", "_rung", "_thread", "key", "lowest", "waiting")
+    __slots__ = ("_end", "_loop", "_rung", "_thread", "key", "lowest", "waiting")
 
-    def __init__(self, key: _Key, loop: asyncio.AbstractEventLoop) -> None:
-        self.key, self._loop = key, loop
+    def __init__(self, key: _Key, loop: asyncio.AbstractEventLoop, end: Callable[["asyncio.Future[bool]", bool], None]) -> None:
+        self.key, self._loop, self._end = key, loop, end
         self._rung, self._thread = False, threading.get_ident()  # the loop's
-        self.waiting: dict[asyncio.Future[bool], int] = {}  # the awaited offset of each wait
+        self.waiting: dict[asyncio.Future[bool], int] = {}  # the awaited offset of each wait; OFFSET_MAX once it is told to end
         self.lowest = OFFSET_MAX  # of them, or less
 
     def set(self) -> None:
@@ -63,7 +99,7 @@ class _Bell:
     def _look(self) -> None:
         self._rung = False
         self.wake(_end_of(self.key))
-        self.lowest = min((position for woken, position in self.waiting.items() if not woken.done()), default=OFFSET_MAX)
+        self.lowest = min(self.waiting.values(), default=OFFSET_MAX)
 
     def enter(self, woken: "asyncio.Future[bool]", position: int) -> None:
         """Wake a wait once there is a record at its position; the caller looks whether there is one already."""
@@ -73,8 +109,9 @@ class _Bell:
     def wake(self, end_offset: int) -> None:
         """End the waits for a record below ``end_offset``."""
         for woken, position in self.waiting.items():
-            if position < end_offset and not woken.done():
-                woken.set_result(True)
+            if position < end_offset:
+                self.waiting[woken] = OFFSET_MAX
+                self._end(woken, True)
 
 
 class Waits:
@@ -91,6 +128,7 @@ class Waits:
         self._asks = lingers_ms is None or lingers_ms > POLL_MS_MAX
         self._bells: dict[_Key, _Bell] = {}
         self._asking: asyncio.Task[None] | None = None
+        self._turns: _Turns | None = None  # of the loop, from the first wait on
         self._released = False
 
     async def wait(
@@ -117,7 +155,8 @@ class Waits:
         """
         end = written_end if replica else _ENDS[isolation_level]
         awaited = [Awaited(self._log(where), offset, known.get(where, KnownLog())) for where, offset in positions.items()]
-        found = await self._wait([(_Key(one.log, end), one.offset) for one in awaited], timeout_ms, () if replica else awaited)
+        keys = [(_Key(one.log, end), one.offset) for one in awaited]
+        found = await (self._wait(keys, timeout_ms) if replica else self._wait(keys, timeout_ms, awaited, in_turn=True))
         for where, (log, _, _) in zip(positions, awaited, strict=True):
             current = self._log(where)
             if current.topic_id != log.topic_id:
@@ -130,7 +169,10 @@ class Waits:
         """Wait until ``leadership.is_committed(offset)`` is true, or raises; False after ``timeout_ms``."""
         return await self._wait([(_Key(leadership.log, leadership.awaited_end), offset - 1)], timeout_ms)
 
-    async def _wait(self, wanted: Sequence[tuple[_Key, int]], timeout_ms: int, awaited: Iterable[Awaited] = ()) -> bool:
+    async def _wait(
+        self, wanted: Sequence[tuple[_Key, int]], timeout_ms: int, awaited: Iterable[Awaited] = (), *, in_turn: bool = False
+    ) -> bool:
+        """``in_turn``: the wait ends behind others that have ended before."""
         ends = await self._ends([key for key, _ in wanted])
         if any(position < end for (_, position), end in zip(wanted, ends, strict=True)):
             return True
@@ -140,10 +182,12 @@ class Waits:
             return False
         loop = asyncio.get_running_loop()
         woken: asyncio.Future[bool] = loop.create_future()
-        timer = loop.call_later(timeout_ms / 1000, _give_up, woken)
+        self._turns = self._turns or _Turns(loop)
+        end = self._turns.end if in_turn else _end_at_once
+        timer = loop.call_later(timeout_ms / 1000, end, woken, False)
         try:
             for key, position in wanted:
-                self._enter(key, position, woken, loop)
+                self._enter(key, position, woken, loop, end)
             return await woken
         finally:
             timer.cancel()
@@ -161,12 +205,19 @@ class Waits:
         self._released = True
         for bell in self._bells.values():
             for woken in bell.waiting:
-                _give_up(woken)
+                _end_at_once(woken, False)
 
-    def _enter(self, key: _Key, position: int, woken: "asyncio.Future[bool]", loop: asyncio.AbstractEventLoop) -> None:
+    def _enter(
+        self,
+        key: _Key,
+        position: int,
+        woken: "asyncio.Future[bool]",
+        loop: asyncio.AbstractEventLoop,
+        end: Callable[["asyncio.Future[bool]", bool], None],
+    ) -> None:
         bell = self._bells.get(key)
         if bell is None:
-            bell = self._bells[key] = _Bell(key, loop)
+            bell = self._bells[key] = _Bell(key, loop, end)
             key.log.watch(bell)
         bell.enter(woken, position)
         if not self._elsewhere and position < _end_of(key) and not woken.done():  # the record came before the bell
@@ -214,8 +265,3 @@ def _end_of(key: _Key) -> int:
         return OFFSET_MAX if key.log.closed or key.log.follows else key.end(key.log)
     except LogdbError:
         return OFFSET_MAX
-
-
-def _give_up(woken: "asyncio.Future[bool]") -> None:
-    if not woken.done():
-        woken.set_result(False)

@@ -272,3 +272,84 @@ def test_nothing_is_missed_beside_many_appenders(db):
             thread.join()
 
     run(db, story)
+
+
+def answered_to(waiting):
+    """Tasks that wait, and the order in which they go on, with the results."""
+    order = []
+
+    async def answer(number, one):
+        order.append((number, await one))
+
+    return [asyncio.ensure_future(answer(number, one)) for number, one in enumerate(waiting)], order
+
+
+def test_those_who_wait_are_woken_a_few_in_a_turn_of_the_loop_and_in_order(db):
+    """Else whoever appended is answered behind all of them."""
+
+    async def story(waits):
+        tasks, order = answered_to(wait(waits, {T[0]: 0}) for _ in range(1_000))
+        await begun()
+        db.log("t", 0).append_many([b"x"])
+        seen = []
+        while len(order) < 1_000:
+            before = len(order)
+            await asyncio.sleep(0)  # whatever else the loop has to do
+            seen.append(len(order) - before)
+        assert max(seen) <= 8, "others have their turn in between"
+        assert order == [(number, True) for number in range(1_000)]
+        await asyncio.gather(*tasks)
+
+    run(db, story)
+
+
+def test_appends_meanwhile_neither_repeat_nor_delay_what_is_due(db):
+    async def story(waits):
+        tasks, order = answered_to(wait(waits, {T[0]: 0, T[1]: 0}) for _ in range(100))
+        await begun()
+        turns = 0
+        while len(order) < 100:
+            for partition in (0, 1):
+                db.log("t", partition).append_many([b"x"])
+            await asyncio.sleep(0)
+            turns += 1
+        assert [number for number, _ in order] == list(range(100))
+        assert turns < 40
+        assert not waits._turns._ready
+        await asyncio.gather(*tasks)
+
+    run(db, story)
+
+
+def test_waits_that_end_by_their_time_come_in_turn_too(db):
+    async def story(waits):
+        tasks, order = answered_to(wait(waits, {T[0]: 0}, 20) for _ in range(200))
+        await begun()
+        time.sleep(0.05)  # the loop is late: all times are over at once
+        seen = []
+        while len(order) < 200:
+            before = len(order)
+            await asyncio.sleep(0)
+            seen.append(len(order) - before)
+        assert max(seen) <= 8
+        assert {result for _, result in order} == {False}
+        await asyncio.gather(*tasks)
+
+    run(db, story)
+
+
+def test_a_commit_and_a_follower_wait_behind_no_reader(db):
+    async def story(waits):
+        tasks, order = answered_to(wait(waits, {T[0]: 0}) for _ in range(500))
+        await begun()
+        log = db.log("t", 0)
+        committed = for_commit(waits, log, 0)
+        follower = asyncio.ensure_future(waits.wait({T[0]: 0}, FOREVER_MS, isolation_level="read_uncommitted", replica=True))
+        await begun()
+        log.append_many([b"x"])
+        assert await committed
+        assert await follower
+        assert len(order) < 100
+        await asyncio.gather(*tasks)
+
+    run(db, story)
