@@ -5,7 +5,16 @@ from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 from logdb.errors import InvalidConfig, LogdbError, PolicyViolation
-from logdb.model import BY_DEFAULT, LIST_CONFIGS, REASSIGNMENT_RATES, TOPIC_CONFIGS, ConfigValue, ListChange, in_kafkas_words
+from logdb.model import (
+    BY_DEFAULT,
+    LIST_CONFIGS,
+    REASSIGNMENT_RATES,
+    TOPIC_CONFIGS,
+    ConfigValue,
+    ListChange,
+    check_topic_name,
+    in_kafkas_words,
+)
 from logdb.requests.topics import AlterConfigs, DescribeConfigs
 from logdb_kafka_api.call import Call, Values, each_once
 from logdb_kafka_api.errors import Code, code_of
@@ -147,14 +156,18 @@ def _described(call: Call, resource: Values) -> Values:
 
     def found() -> Values:
         configs = _configs(call, resource["resource_type"], resource["resource_name"])
-        return {"configs": [described(one) for one in configs if wanted is None or one.name in wanted]}
+        return {"configs": [described(one) for one in configs if not wanted or one.name in wanted]}
 
     return _answered(resource, found)
 
 
 def _configs(call: Call, resource_type: int, name: str) -> list[_Config]:
     if resource_type == _TOPIC:
+        check_topic_name(name)
         return of_topic(call.session.describe_configs(name))
+    if resource_type in (_CLIENT_METRICS, _GROUP):
+        call.session.authorize(DescribeConfigs(None))
+        return []
     _check_broker(call, resource_type, name)
     if name:
         return _of_broker(call)

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from logdb.access.log import AuthorizedLog
     from logdb.access.session import AuthorizedSession
 
-_FIRST_EPOCHS = (-1, 0)  # of a fetch that belongs to no session, or wants to begin one
+_FIRST_EPOCHS = (-1, 0)  # of a fetch that belongs to no session, ends one, or wants to begin one
+_LEVELS = range(len(ISOLATION_LEVELS))
 
 
 class Read(serving.PartitionRead):
@@ -216,10 +217,10 @@ async def fetch(call: Call) -> Values:
         if call.session.replication is None or call.session.principal != CLUSTER_NODE:
             return {"error_code": Code.CLUSTER_AUTHORIZATION_FAILED, "responses": []}
         return await _fetch_as_replica(call, call.session.replication)
-    if values["session_id"]:
-        return {"error_code": Code.FETCH_SESSION_ID_NOT_FOUND, "responses": []}
     if values["session_epoch"] not in _FIRST_EPOCHS:
-        return {"error_code": Code.INVALID_FETCH_SESSION_EPOCH, "responses": []}
+        return {"error_code": Code.FETCH_SESSION_ID_NOT_FOUND, "responses": []}
+    if values["isolation_level"] not in _LEVELS:  # never read_uncommitted for a client that asks for something else
+        return {"error_code": Code.INVALID_REQUEST, "responses": []}
     reads = await call.aside(_reads, values)
     if reads:
         await serving.fetch(

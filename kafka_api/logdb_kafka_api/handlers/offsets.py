@@ -14,7 +14,7 @@ _NONE = -1
 
 
 async def list_offsets(call: Call) -> Values:
-    """A partition that is named twice is refused, as Kafka refuses it: a lookup by time may expand a batch."""
+    """A partition that is named twice is refused, as Kafka refuses it: a lookup by time may expand a batch.  So is an unknown isolation."""
     return await call.call(_list_all, call)
 
 
@@ -23,7 +23,7 @@ def _list_all(call: Call) -> Values:
     counts = Counter((topic["name"], one["partition_index"]) for topic in topics for one in topic["partitions"])
 
     def answer(topic: str, asked: Values) -> Values:
-        if counts[topic, asked["partition_index"]] > 1:
+        if counts[topic, asked["partition_index"]] > 1 or call.values["isolation_level"] not in range(len(ISOLATION_LEVELS)):
             return {"partition_index": asked["partition_index"], "error_code": Code.INVALID_REQUEST}
         return _list(call.session, topic, asked, isolation_level)
 
@@ -39,7 +39,7 @@ def _list(session: AuthorizedSession, topic: str, asked: Values, isolation_level
     partition = asked["partition_index"]
     try:
         log = session.log(topic, partition)
-        if asked["current_leader_epoch"] >= 0:
+        if asked["current_leader_epoch"] != _NONE:
             log.epoch_end(asked["current_leader_epoch"], current_epoch=asked["current_leader_epoch"])
         match asked["timestamp"]:
             case -1:

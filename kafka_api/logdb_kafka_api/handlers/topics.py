@@ -4,7 +4,7 @@ from collections import Counter
 from typing import Any
 
 from logdb.errors import LogdbError
-from logdb.model import BY_DEFAULT, TopicInfo, colliding
+from logdb.model import BY_DEFAULT, INTERNAL_TOPICS, TopicInfo, colliding
 from logdb.requests.topics import DescribeConfigs
 from logdb_kafka_api.call import Call, Values
 from logdb_kafka_api.errors import Code, code_of
@@ -26,6 +26,9 @@ async def _create(call: Call, topic: Values, *, is_twice: bool) -> Values:
     if code:
         return {"name": name, "error_code": code, "error_message": message, "configs": None}
     known = await call.call(lambda: [one.name for one in call.session.topics(internal=True)]) if {".", "_"} & set(name) else ()
+    if name in INTERNAL_TOPICS and name in known:
+        message = f"topic {name!r} exists already"
+        return {"name": name, "error_code": Code.TOPIC_ALREADY_EXISTS, "error_message": message, "configs": None}
     if name not in known and (other := colliding(name, known)):
         message = f"Topic '{name}' collides with existing topic: {other}"
         return {"name": name, "error_code": Code.INVALID_TOPIC_EXCEPTION, "error_message": message, "configs": None}

@@ -32,13 +32,15 @@ def _producer(values: Values) -> ProducerIdAndEpoch:
 
 
 async def init_producer_id(call: Call) -> Values:
-    values = call.values
+    values, former = call.values, _producer(call.values)
+    if values["transactional_id"] == "" or (former != _NO_PRODUCER and -1 in former):
+        return {"error_code": Code.INVALID_REQUEST, **_NO_PRODUCER._asdict()}
     try:
         given = await call.call(
             call.session.init_producer_id,
             values["transactional_id"],
             transaction_timeout_ms=values["transaction_timeout_ms"],
-            producer=_producer(values) if values["producer_id"] >= 0 else None,
+            producer=None if former == _NO_PRODUCER else former,
         )
     except LogdbError as error:
         code = _code(error, knows_fenced=call.version >= _FIRST_OF_FENCED["init"])

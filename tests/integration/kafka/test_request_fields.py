@@ -1,0 +1,51 @@
+"""Common requests with each field wrong in turn: the answers of logdb and of a Kafka are those of ``request_fields.csv``.
+
+Each difference is a decision in docs/reference/kafka.md.
+"""
+
+import csv
+import re
+from pathlib import Path
+
+import pytest
+
+import logdb.testing
+from benches.peers.kafka import broker as kafka
+from support.request_fields import CASES, Peer
+
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "kafka.md"
+with Path(__file__).with_name("request_fields.csv").open(encoding="utf-8", newline="") as file:
+    HEAD, *ROWS = csv.reader(file)
+KAFKA, LOGDB = HEAD.index("Kafka"), HEAD.index("logdb")
+
+
+def answered(address):
+    """The rows that the answers of a broker make, without the other one's."""
+    answers = Peer(address).answers()
+    return [[case.api, case.name, answers[case.number]] for case in CASES]
+
+
+def differing(found, column):
+    """Rows that are not as the table has them."""
+    assert len(found) == len(ROWS)
+    return [(new, row[column]) for new, row in zip(found, ROWS, strict=True) if new != [*row[:2], row[column]]]
+
+
+def test_logdb_answers_as_the_table_says():
+    with logdb.testing.broker() as broker:
+        assert differing(answered(broker.bootstrap_servers), LOGDB) == []
+
+
+@pytest.mark.foreign
+def test_kafka_answers_as_the_table_says(tmp_path):
+    if reason := kafka.missing():
+        pytest.skip(reason)
+    with kafka.broker(tmp_path / "kafka", heap=kafka.SMALL_HEAP) as address:
+        assert differing(answered(address), KAFKA) == []
+
+
+def test_each_difference_is_a_row_of_the_page():
+    section = PAGE.read_text(encoding="utf-8").split("## Fields of requests")[1].split("\n## ")[0]
+    written = re.findall(r"^\| (\w+) \| `([\w.]+)`", section, re.MULTILINE)
+    assert len(written) == len(set(written))
+    assert set(written) == {(api, field.split(" = ")[0]) for api, field, *answers in ROWS if len(set(answers)) > 1}
