@@ -38,7 +38,7 @@ from logdb.requests.session import Session
 from logdb.store.check.report import Checked, Copied, Problem, Report
 
 if TYPE_CHECKING:
-    from logdb import aio, serde
+    from logdb import aio, serde, testing
     from logdb.client.administration import GroupOffset
     from logdb.client.consumer.assignors import Assignor
     from logdb.client.consumer.config import ConsumerConfig
@@ -118,6 +118,7 @@ __all__ = [
     "restore",
     "serde",
     "serve",
+    "testing",
     "verify",
 ]
 
@@ -156,7 +157,7 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     """Import names that few programs use at their first use."""
-    if name in ("aio", "serde"):
+    if name in ("aio", "serde", "testing"):
         return importlib.import_module(f"logdb.{name}")
     if name in _HOMES:
         return getattr(importlib.import_module(f"logdb.{_HOMES[name]}"), name)

@@ -1,9 +1,10 @@
 """Values that all layers share: topic partitions, metadata, topic configs with their ranges and defaults."""
 
 import contextlib
+import datetime
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Literal, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Literal, NamedTuple, Protocol, TypeAlias, TypeVar, overload
 
 from logdb.errors import InvalidConfig, InvalidTopic
 
@@ -214,6 +215,43 @@ def _with_unit(name: str, value: object) -> str:
     return ""
 
 
+# ---------------------------------------------------------------- times
+
+Duration: TypeAlias = int | datetime.timedelta
+"""Milliseconds, or a ``timedelta``."""
+Timestamp: TypeAlias = int | datetime.datetime
+"""Milliseconds since 1970, or a ``datetime`` with a time zone."""
+
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_MS = datetime.timedelta(milliseconds=1)
+
+
+@overload
+def duration_ms(given: Duration) -> int: ...
+@overload
+def duration_ms(given: Duration | None) -> int | None: ...
+def duration_ms(given: Duration | None) -> int | None:
+    """The milliseconds of a duration, rounded up; None stays None."""
+    return -(-given // _MS) if isinstance(given, datetime.timedelta) else given
+
+
+@overload
+def timestamp_ms_of(given: Timestamp) -> int: ...
+@overload
+def timestamp_ms_of(given: Timestamp | None) -> int | None: ...
+def timestamp_ms_of(given: Timestamp | None) -> int | None:
+    """The milliseconds since 1970 of a point in time, rounded down; None stays None.
+
+    Raises:
+        ValueError: The ``datetime`` has no time zone.
+    """
+    if not isinstance(given, datetime.datetime):
+        return given
+    if given.tzinfo is None:
+        raise ValueError(f"{given!r} has no time zone: use {given!r}.astimezone() for local time, or give tzinfo=datetime.UTC")
+    return (given - _EPOCH) // _MS
+
+
 # ---------------------------------------------------------------- topic configs
 
 
@@ -412,13 +450,20 @@ def unknown_config(name: str, value: object) -> InvalidConfig:
     return InvalidConfig(name, value, "unknown key; known keys: " + (near or ", ".join(TOPIC_CONFIGS)))
 
 
-def plain_config(name: str, value: str) -> str:
-    """The text of a topic's config that a person wrote, with its unit worked out: ``1d`` of ``retention.ms`` is ``86400000``."""
+def plain_config(name: str, value: object) -> object:
+    """The value of a topic's config with its unit worked out: ``1d`` of ``retention.ms``, or a ``timedelta`` of a day, is ``86400000``."""
     parse = {"ms": parse_span_ms, "bytes": parse_size_bytes}.get(name.rpartition(".")[2]) if name in TOPIC_CONFIGS else None
-    if parse is not None:
+    if parse is not None and isinstance(value, str):
         with contextlib.suppress(ValueError):
             return str(parse(value))
+    if parse is parse_span_ms and isinstance(value, datetime.timedelta):
+        return duration_ms(value)
     return value
+
+
+def plain_configs(given: Mapping[str, object] | None) -> dict[str, object] | None:
+    """Topic configs with their units worked out; None stays None."""
+    return None if given is None else {name: plain_config(name, value) for name, value in given.items()}
 
 
 def check_config(given: Mapping[str, object]) -> dict[str, ConfigValue]:
@@ -437,7 +482,7 @@ def check_config(given: Mapping[str, object]) -> dict[str, ConfigValue]:
             raise unknown_config(name, value)
         key = TOPIC_CONFIGS[name]
         try:
-            parsed[name] = key.parse(value)
+            parsed[name] = key.parse(plain_config(name, value))
         except (ValueError, KeyError, TypeError):
             raise InvalidConfig(name, value, f"must be {key.allowed}{_with_unit(name, value)}") from None
     return parsed

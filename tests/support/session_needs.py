@@ -111,6 +111,8 @@ CALLS = {
     "log.append_batches": (lambda s: s.log("orders").append_batches(batch([b"x"], 1, 0, 0)), ["Write Topic orders"]),
     "log.flush": (lambda s: s.log("orders").flush(), ["Write Topic orders"]),
     "log.read": (lambda s: list(s.log("orders").read(0)), ["Read Topic orders"]),
+    "log.get": (lambda s: s.log("orders").get(0), ["Read Topic orders"]),
+    "log.tail": (lambda s: s.log("orders").tail(1), ["Read Topic orders"]),
     "log.read_batches": (lambda s: s.log("orders").read_batches(0), ["Read Topic orders"]),
     "log.read_arrow": (lambda s: list(s.log("orders").read_arrow(0)), ["Read Topic orders"]),
     "log.follow": (lambda s: list(s.log("orders").follow(0, timeout_ms=0)), ["Read Topic orders"]),

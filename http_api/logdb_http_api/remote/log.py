@@ -7,6 +7,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlencode
 
@@ -24,6 +25,7 @@ from logdb.errors import (
 )
 from logdb.handles import Handle
 from logdb.log.isolation import IsolationLevel, is_committed
+from logdb.log.lookups import Lookups
 from logdb.log.producers import Producer
 from logdb.mistakes import OF_THE_CALL, checked_call, must_be, one_of, wrong_type
 from logdb.model import (
@@ -36,8 +38,10 @@ from logdb.model import (
     LogConfig,
     OpenTransaction,
     Signal,
+    Timestamp,
     TopicInfo,
     TopicPartition,
+    timestamp_ms_of,
 )
 from logdb.threads import renewed
 from logdb_http_api.protocol import PARTITION_PATH, Epoch, Found, Latest, PartitionState, Transactions, path_of
@@ -76,7 +80,7 @@ class _Topic:
         self.is_deleted, self.current_id = False, None  # type: bool, str | None
 
 
-class RemoteLog(Handle):
+class RemoteLog(Lookups, Handle):
     """See ``requests.session.PartitionLog``.
 
     A handle belongs to the topic of which the first answer is; then ``topic_id`` is its id.  An answer of another topic raises
@@ -209,8 +213,8 @@ class RemoteLog(Handle):
         return found.leader_epoch
 
     @checked_call
-    def offset_for_timestamp(self, timestamp_ms: int) -> int | None:
-        found: Found = self._get(f"timestamps/{timestamp_ms}").decoded(Found)
+    def offset_for_timestamp(self, timestamp_ms: Timestamp) -> int | None:
+        found: Found = self._get(f"timestamps/{timestamp_ms_of(timestamp_ms)}").decoded(Found)
         return found.offset
 
     @checked_call
@@ -359,12 +363,22 @@ class RemoteLog(Handle):
         end_offset: int | None = None,
         columns: Sequence[str] | None = None,
         isolation_level: IsolationLevel = "read_uncommitted",
-    ) -> "Iterator[pyarrow.RecordBatch]":
+        schema: "pyarrow.Schema | None" = None,
+        use_threads: bool = True,
+    ) -> "pyarrow.RecordBatchReader":
+        if schema is not None:
+            return arrow.typed_batches(partial(self._columns, offset, end_offset, isolation_level, use_threads), columns, schema)
+        return self._columns(offset, end_offset, isolation_level, use_threads, columns)
+
+    def _columns(
+        self, offset: int | None, end_offset: int | None, isolation_level: IsolationLevel, use_threads: bool, columns: Sequence[str] | None
+    ) -> "pyarrow.RecordBatchReader":
         arrow.schema(columns)
         begin = self.start_offset if offset is None else offset
         source, first = self._fetch(begin, SIZE_BYTES, isolation_level)
         end = first.end_offset if end_offset is None else min(first.end_offset, end_offset)
-        return arrow.record_batches(source.chunks(first, end), begin, end, columns)
+        chunks, size_bytes_max = source.chunks(first, end, as_stored=True), source.decompressed_size_bytes_max
+        return arrow.record_batches(chunks, begin, end, columns, size_bytes_max=size_bytes_max, use_threads=use_threads)
 
     @checked_call
     def follow(

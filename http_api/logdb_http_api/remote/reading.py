@@ -6,7 +6,7 @@ Threading: one thread at a time for one iteration.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from logdb.codec import Header, Scanner, convert, explain, header, split
@@ -47,6 +47,7 @@ class Source:
 
     Attributes:
         topic_id: Of the topic that is read; "" until a server has answered.
+        decompressed_size_bytes_max: Limit of the decompressed records of one batch.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class Source:
     ) -> None:
         """``topic_id``: of the topic to read; "": of the one that has its name."""
         self._connections, self._where, self.topic_id = connections, where, topic_id
-        self._committed, self._decompressed_size_bytes_max = is_committed(isolation_level), decompressed_size_bytes_max
+        self._committed, self.decompressed_size_bytes_max = is_committed(isolation_level), decompressed_size_bytes_max
 
     def fetch(self, offset: int, size_bytes_max: int, *, leader_epoch: int | None = None) -> Chunk:
         """Whole batches from the one that holds ``offset``; none if reading ends there, or all were aborted.
@@ -70,21 +71,22 @@ class Source:
         """
         return self._checked(self._begin(offset, size_bytes_max, leader_epoch=leader_epoch).answer(), offset)
 
-    def chunks(self, first: Chunk, end_offset: int) -> Iterator[Buffer]:
-        """Batches, uncompressed, from those of ``first`` on to ``end_offset``; each is borrowed until the next."""
-        yield from self._uncompressed(first)
+    def chunks(self, first: Chunk, end_offset: int, *, as_stored: bool = False) -> Iterator[Buffer]:
+        """Batches, uncompressed or ``as_stored``, from those of ``first`` on to ``end_offset``; each is borrowed until the next."""
+        shown = self._stored if as_stored else self._uncompressed
+        yield from shown(first)
         last, offset = first._replace(batches=_NO_BATCHES), first.next_offset
         if offset >= end_offset:  # a read of one record ends here
             return
         if self._connections.ahead.acquire(blocking=False):
             try:
-                yield from self._ahead(last, end_offset)
+                yield from self._ahead(last, end_offset, shown)
             finally:
                 self._connections.ahead.release()
             return
         while offset < end_offset:
             chunk = self._followed(last, self._begin(offset, SIZE_BYTES), offset, end_offset)
-            yield from self._uncompressed(chunk)
+            yield from shown(chunk)
             last, offset = chunk._replace(batches=_NO_BATCHES), chunk.next_offset
             del chunk
 
@@ -123,7 +125,7 @@ class Source:
             end = told.epoch_end_offset
         return LogTruncated(*self._where, offset, last.last_epoch, end, log_end)
 
-    def _ahead(self, last: Chunk, end_offset: int) -> Iterator[Buffer]:
+    def _ahead(self, last: Chunk, end_offset: int, shown: Callable[[Chunk], Iterator[Buffer]]) -> Iterator[Buffer]:
         """As ``chunks``, behind ``last``.
 
         A chunk is requested once its first offset is known: announced, before the chunk below it has come, or by that.
@@ -142,7 +144,7 @@ class Source:
                     following = None
                 if following is None and offset < end_offset:
                     following = self._begin(offset, SIZE_BYTES, memory)
-                yield from self._uncompressed(chunk)
+                yield from shown(chunk)
                 if following is None:
                     return
                 exchange, following = following, None
@@ -172,13 +174,17 @@ class Source:
         )
         return Exchange(self._connections, request, behind=behind)
 
+    def _stored(self, chunk: Chunk) -> Iterator[Buffer]:
+        if chunk.batches:
+            yield chunk.batches
+
     def _uncompressed(self, chunk: Chunk) -> Iterator[Buffer]:
         if not chunk.codecs & ~1:
             if chunk.batches:
                 yield chunk.batches
             return
         for batch in split(chunk.batches, 1):  # one at a time: the bound is that of a batch
-            yield convert.decompress_batches(batch, self._decompressed_size_bytes_max)
+            yield convert.decompress_batches(batch, self.decompressed_size_bytes_max)
 
     def _checked(self, answer: Fetched, offset: int) -> Chunk:
         """The chunk of an answer to a fetch from ``offset``; raises unless its batches are valid and the expected ones."""

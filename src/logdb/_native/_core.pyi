@@ -41,6 +41,7 @@ class _Lib:
     def logdb_find_timestamp(
         self, buf: CData, size: int, from_offset: int, timestamp: int, offset: CData, found_timestamp: CData, /
     ) -> int: ...
+    def logdb_columns_count(self, buf: CData, size: int, from_offset: int, to_offset: int, rows: CData, codecs: CData, /) -> int: ...
     def logdb_columns_walk(
         self,
         buf: CData,

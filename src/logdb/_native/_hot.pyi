@@ -35,8 +35,20 @@ def record(
 
 @final
 class Record:
-    """One record; immutable, made by reading.  Equal and hashed by all its fields."""
+    """One record; immutable.  Reading makes it; so does a test that needs one.  Equal and hashed by all its fields."""
 
+    def __new__(
+        cls,
+        value: Buffer | None = None,
+        key: Buffer | None = None,
+        *,
+        topic: str = "",
+        partition: int = 0,
+        offset: int = 0,
+        timestamp_ms: int = -1,
+        headers: Iterable[tuple[str, bytes | None]] = (),
+        leader_epoch: int = -1,
+    ) -> Self: ...
     @property
     def offset(self) -> int: ...
     @property

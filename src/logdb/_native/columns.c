@@ -27,25 +27,25 @@ typedef struct {
     logdb_column_sizes *sizes;
 } walk;
 
-static int batch_in_range(const walk *w, const logdb_batch *batch)
+static int batch_in_range(const logdb_batch *batch, int64_t from_offset, int64_t to_offset)
 {
-    return !(batch->attributes & LOGDB_CONTROL) && batch->last_offset >= w->from_offset && batch->base_offset < w->to_offset;
+    return !(batch->attributes & LOGDB_CONTROL) && batch->last_offset >= from_offset && batch->base_offset < to_offset;
 }
 
-/* Rows that the batches in range may have, by their headers; checks what the headers alone can say. */
-static logdb_status rows_count(const walk *w, size_t len, int64_t *count)
+logdb_status logdb_columns_count(const uint8_t *buf, size_t len, int64_t from_offset, int64_t to_offset, int64_t *row_count,
+                                 int32_t *codecs)
 {
     logdb_batch batch;
-    *count = 0;
+    *row_count = 0;
+    *codecs = 0;
     for (size_t at = 0; at < len; at += (size_t)batch.size_bytes) {
-        logdb_status status = logdb_batch_header(w->buf + at, len - at, INT64_MAX, &batch);
+        logdb_status status = logdb_batch_header(buf + at, len - at, INT64_MAX, &batch);
         if (status != LOGDB_OK)
             return status;
-        if (!batch_in_range(w, &batch))
+        if (!batch_in_range(&batch, from_offset, to_offset))
             continue;
-        if (batch.attributes & LOGDB_CODEC_MASK)
-            return LOGDB_E_ATTRIBUTES;
-        *count += batch.record_count;
+        *codecs |= 1 << (batch.attributes & LOGDB_CODEC_MASK);
+        *row_count += batch.record_count;
     }
     return LOGDB_OK;
 }
@@ -134,7 +134,10 @@ logdb_status logdb_columns_walk(const uint8_t *buf, size_t len, int64_t from_off
     memset(sizes, 0, sizeof *sizes);
     if (len > UINT32_MAX)
         return LOGDB_E_COUNT;
-    logdb_status status = rows_count(&w, len, &sizes->row_count);
+    int32_t codecs;
+    logdb_status status = logdb_columns_count(buf, len, from_offset, to_offset, &sizes->row_count, &codecs);
+    if (status == LOGDB_OK && codecs & ~1)
+        status = LOGDB_E_ATTRIBUTES;
     if (status != LOGDB_OK || sizes->row_count > row_room)
         return status != LOGDB_OK ? status : LOGDB_E_ROOM;
     if (wanted & LOGDB_COLUMN_KEY)
@@ -144,8 +147,8 @@ logdb_status logdb_columns_walk(const uint8_t *buf, size_t len, int64_t from_off
     sizes->row_count = 0;
     logdb_batch batch;
     for (size_t at = 0; at < len; at += (size_t)batch.size_bytes) {
-        logdb_batch_header(buf + at, len - at, INT64_MAX, &batch); /* known to be good from rows_count */
-        if (batch_in_range(&w, &batch) && (status = batch_walk(&w, buf + at, &batch)) != LOGDB_OK)
+        logdb_batch_header(buf + at, len - at, INT64_MAX, &batch); /* known to be good from logdb_columns_count */
+        if (batch_in_range(&batch, from_offset, to_offset) && (status = batch_walk(&w, buf + at, &batch)) != LOGDB_OK)
             return status;
     }
     if (sizes->key_bytes > INT32_MAX || sizes->value_bytes > INT32_MAX || sizes->header_count > INT32_MAX ||

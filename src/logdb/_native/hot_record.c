@@ -1,4 +1,4 @@
-/* hot_record.c -- Record: immutable, made by reading, without GC support because it can be in no cycle.
+/* hot_record.c -- Record: immutable, made by reading or in a test, without GC support because it can be in no cycle.
  *
  * Key, value and timestamp are object members, which CPython's adaptive interpreter reads without a call.  Headers
  * are kept as they lie on disk, and decoded when a caller reads them. */
@@ -231,6 +231,57 @@ PyObject *hot_record(PyObject *module, PyObject *args)
     return (PyObject *)r;
 }
 
+static PyObject *exact_bytes(PyObject *given, const char *what)
+{
+    if (given == Py_None || PyBytes_CheckExact(given))
+        return Py_NewRef(given);
+    if (!PyBytes_Check(given) && !PyByteArray_Check(given) && !PyMemoryView_Check(given))
+        return PyErr_Format(PyExc_TypeError, "%s=%R: must be bytes or None", what, given);
+    return PyBytes_FromObject(given);
+}
+
+/* A tuple of (str, bytes or None). */
+static PyObject *exact_headers(PyObject *given)
+{
+    PyObject *headers = PySequence_Tuple(given);
+    for (Py_ssize_t i = 0; headers != NULL && i < PyTuple_GET_SIZE(headers); i++) {
+        PyObject *pair = PyTuple_GET_ITEM(headers, i);
+        if (PyTuple_CheckExact(pair) && PyTuple_GET_SIZE(pair) == 2 && PyUnicode_CheckExact(PyTuple_GET_ITEM(pair, 0)) &&
+            (PyTuple_GET_ITEM(pair, 1) == Py_None || PyBytes_CheckExact(PyTuple_GET_ITEM(pair, 1))))
+            continue;
+        PyErr_Format(PyExc_TypeError, "headers[%zd]=%R: must be a tuple (str, bytes or None)", i, pair);
+        Py_CLEAR(headers);
+    }
+    return headers;
+}
+
+/* Record(value=None, key=None, *, topic="", partition=0, offset=0, timestamp_ms=-1, headers=(), leader_epoch=-1) */
+static PyObject *record_make(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    (void)type;
+    static char *names[] = {"value", "key", "topic", "partition", "offset", "timestamp_ms", "headers", "leader_epoch", NULL};
+    PyObject *value = Py_None, *key = Py_None, *topic = NULL, *headers = NULL, *result = NULL;
+    long long offset = 0, timestamp_ms = -1;
+    int partition = 0, leader_epoch = -1;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|OO$UiLLOi:Record", names, &value, &key, &topic, &partition, &offset,
+                                     &timestamp_ms, &headers, &leader_epoch))
+        return NULL;
+    topic = topic != NULL ? Py_NewRef(topic) : PyUnicode_FromString("");
+    headers = headers != NULL ? exact_headers(headers) : Py_NewRef(no_headers);
+    value = exact_bytes(value, "value");
+    key = value != NULL ? exact_bytes(key, "key") : NULL;
+    if (topic != NULL && headers != NULL && key != NULL) {
+        PyObject *fields = Py_BuildValue("(OiLLOOOi)", topic, partition, offset, timestamp_ms, key, value, headers, leader_epoch);
+        result = fields != NULL ? hot_record(NULL, fields) : NULL;
+        Py_XDECREF(fields);
+    }
+    Py_XDECREF(topic);
+    Py_XDECREF(headers);
+    Py_XDECREF(value);
+    Py_XDECREF(key);
+    return result;
+}
+
 static PyMethodDef record_methods[] = {
     {"__reduce__", record_reduce, METH_NOARGS, NULL},
     {0},
@@ -256,9 +307,12 @@ static PyGetSetDef record_getset[] = {
 
 PyTypeObject Record_Type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "logdb._native._hot.Record",
-    .tp_doc = "One record; immutable, made by reading.",
+    .tp_doc = "Record(value=None, key=None, *, topic='', partition=0, offset=0, timestamp_ms=-1, headers=(), leader_epoch=-1)\n--\n\n"
+              "One record; immutable.  Reading makes it; so does a test that needs one.\n\n"
+              "Records are equal if all their fields are.  They can be pickled and hashed.",
     .tp_basicsize = sizeof(record),
-    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_new = record_make,
     .tp_dealloc = record_dealloc,
     .tp_repr = record_repr,
     .tp_hash = record_hash,

@@ -252,6 +252,11 @@ typedef struct {
     uint32_t end;
 } logdb_row;
 
+/* Rows that the batches of any codec with offsets in [from_offset, to_offset) have at most, by their headers, and their codecs,
+ * 1 << number each.  Control batches are left out.  Fails with what is wrong with a header. */
+logdb_status logdb_columns_count(const uint8_t *buf, size_t len, int64_t from_offset, int64_t to_offset, int64_t *row_count,
+                                 int32_t *codecs);
+
 /* Pass 1 over checked, uncompressed batches: the records with offsets in [from_offset, to_offset), those of control
  * batches left out.  Fills *sizes, rows, and of the wanted columns offset, timestamp, timestamp_type, key_offsets,
  * key_validity, value_offsets, value_validity and header_offsets, each with room for row_room rows.

@@ -8,6 +8,7 @@ Threading: any number of threads.
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from logdb.broker.waiting import Awaited, commit
@@ -17,8 +18,9 @@ from logdb.errors import InvalidTopic
 from logdb.handles import Handle
 from logdb.log.epochs import EpochEnd
 from logdb.log.isolation import IsolationLevel, is_committed, without_aborted
+from logdb.log.lookups import Lookups
 from logdb.log.reading import Lineage
-from logdb.model import INTERNAL_TOPICS, AbortedTransaction, Buffer, Durability, KnownLog, OpenTransaction, Signal
+from logdb.model import INTERNAL_TOPICS, AbortedTransaction, Buffer, Durability, KnownLog, OpenTransaction, Signal, Timestamp
 from logdb.requests.records import AbortedTransactions, Produce, ReadBatches
 from logdb.store.protocols import Leadership, PartitionLog, ReplicaLog
 
@@ -35,7 +37,7 @@ def _size_bytes(parts: Iterable[Buffer | None]) -> int:
     return sum(map(len, filter(None, parts)))
 
 
-class AuthorizedLog(Handle):
+class AuthorizedLog(Lookups, Handle):
     """``store.protocols.PartitionLog`` for the principal of a session."""
 
     def __init__(self, session: "AuthorizedSession", log: ReplicaLog) -> None:
@@ -74,7 +76,7 @@ class AuthorizedLog(Handle):
     def size_bytes(self) -> int:
         return self._log.size_bytes
 
-    def offset_for_timestamp(self, timestamp_ms: int) -> int | None:
+    def offset_for_timestamp(self, timestamp_ms: Timestamp) -> int | None:
         return self._log.offset_for_timestamp(timestamp_ms)
 
     def open_transactions(self) -> list[OpenTransaction]:
@@ -230,7 +232,13 @@ class AuthorizedLog(Handle):
         return RecordIterator(chunks, offset, end, self.topic, self.partition)
 
     def _begin(
-        self, offset: int, end_offset: int | None, isolation_level: IsolationLevel, leader_epoch: int | None = None
+        self,
+        offset: int,
+        end_offset: int | None,
+        isolation_level: IsolationLevel,
+        leader_epoch: int | None = None,
+        *,
+        as_stored: bool = False,
     ) -> "tuple[int, Callable[[int, int], Iterator[Buffer]]]":
         """Where a read from ``offset`` ends, and its chunks: of the log in which the aborted transactions were looked up."""
         self._session.authorize(ReadBatches(self.topic, self.partition, offset))
@@ -244,17 +252,17 @@ class AuthorizedLog(Handle):
                 break
 
         def chunks(offset: int, end_offset: int) -> Iterator[Buffer]:
-            found = self._chunks(lineage, offset, end_offset)
+            found = self._chunks(lineage, offset, end_offset, as_stored)
             return without_aborted(found, aborted) if aborted else found
 
         return end, chunks
 
-    def _chunks(self, lineage: Lineage, offset: int, end_offset: int) -> Iterator[Buffer]:
+    def _chunks(self, lineage: Lineage, offset: int, end_offset: int, as_stored: bool) -> Iterator[Buffer]:
         while offset < end_offset:
             batches, offset = self._page(offset, _READ_SIZE_BYTES, lineage=lineage)
             if not batches:
                 return
-            compressed = any(batch.attributes & CODEC_MASK for _, batch in convert.headers(batches))
+            compressed = not as_stored and any(batch.attributes & CODEC_MASK for _, batch in convert.headers(batches))
             for part in split(batches, 1) if compressed else (batches,):  # one at a time: the bound is a batch's
                 yield convert.decompress_batches(part, BATCH_SIZE_BYTES_MAX)
 
@@ -265,10 +273,19 @@ class AuthorizedLog(Handle):
         end_offset: int | None = None,
         columns: Sequence[str] | None = None,
         isolation_level: IsolationLevel = "read_uncommitted",
-    ) -> "Iterator[pyarrow.RecordBatch]":
+        schema: "pyarrow.Schema | None" = None,
+        use_threads: bool = True,
+    ) -> "pyarrow.RecordBatchReader":
+        if schema is not None:
+            return arrow.typed_batches(partial(self._columns, offset, end_offset, isolation_level, use_threads), columns, schema)
+        return self._columns(offset, end_offset, isolation_level, use_threads, columns)
+
+    def _columns(
+        self, offset: int | None, end_offset: int | None, isolation_level: IsolationLevel, use_threads: bool, columns: Sequence[str] | None
+    ) -> "pyarrow.RecordBatchReader":
         offset = self.start_offset if offset is None else offset
-        end, chunks = self._begin(offset, end_offset, isolation_level)
-        return arrow.record_batches(chunks(offset, end), offset, end, columns)
+        end, chunks = self._begin(offset, end_offset, isolation_level, as_stored=True)
+        return arrow.record_batches(chunks(offset, end), offset, end, columns, use_threads=use_threads)
 
     def follow(
         self,
@@ -325,6 +342,10 @@ class ForwardedLog(AuthorizedLog):
         end_offset: int | None = None,
         columns: Sequence[str] | None = None,
         isolation_level: IsolationLevel = "read_uncommitted",
-    ) -> "Iterator[pyarrow.RecordBatch]":
+        schema: "pyarrow.Schema | None" = None,
+        use_threads: bool = True,
+    ) -> "pyarrow.RecordBatchReader":
         self._session.authorize(ReadBatches(self.topic, self.partition, 0))
-        return self._elsewhere.read_arrow(offset, end_offset=end_offset, columns=columns, isolation_level=isolation_level)
+        return self._elsewhere.read_arrow(
+            offset, end_offset=end_offset, columns=columns, isolation_level=isolation_level, schema=schema, use_threads=use_threads
+        )

@@ -20,6 +20,8 @@ class Log(Mirror[PartitionLog]):
     append_many = in_thread(PartitionLog.append_many)
     append_batches = in_thread(PartitionLog.append_batches)
     flush = in_thread(PartitionLog.flush)
+    get = in_thread(PartitionLog.get)
+    tail = in_thread(PartitionLog.tail)
     read_batches = in_thread(PartitionLog.read_batches)
     offset_for_timestamp = in_thread(PartitionLog.offset_for_timestamp)
     latest_record = in_thread(PartitionLog.latest_record)
@@ -86,10 +88,18 @@ class Log(Mirror[PartitionLog]):
         end_offset: int | None = None,
         columns: Sequence[str] | None = None,
         isolation_level: IsolationLevel = "read_uncommitted",
+        schema: "pyarrow.Schema | None" = None,
+        use_threads: bool = True,
     ) -> "AsyncIterator[pyarrow.RecordBatch]":
         """As ``logdb.Log.read_arrow``; its errors come where iteration begins."""
         batches = await self._threads.run(
-            self._sync.read_arrow, offset, end_offset=end_offset, columns=columns, isolation_level=isolation_level
+            self._sync.read_arrow,
+            offset,
+            end_offset=end_offset,
+            columns=columns,
+            isolation_level=isolation_level,
+            schema=schema,
+            use_threads=use_threads,
         )
         while (batch := await self._threads.run(next, batches, None)) is not None:  # each is large
             yield batch

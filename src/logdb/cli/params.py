@@ -68,7 +68,7 @@ class Config(Pair):
         from logdb.model import plain_config
 
         key, text = super().convert(value, param, ctx)
-        return key, plain_config(key, text)
+        return key, str(plain_config(key, text))
 
 
 class Time(Kind):

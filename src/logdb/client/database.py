@@ -14,13 +14,17 @@ import threading
 import weakref
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import chain
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from logdb.client.administration import Administration
 from logdb.client.producer import partitioner as partitioners
 from logdb.client.producer.partitioner import Partitioner
+from logdb.client.ranges import Position, Range, ranges_of
 from logdb.client.signatures import readable
+from logdb.codec import Record, arrow
 from logdb.errors import Closed, CloseIncomplete, InvalidConfig, InvalidPartitions, InvalidTopic, LogdbError, UnknownPartition
 from logdb.log.isolation import IsolationLevel
 from logdb.mistakes import OF_THE_CALL, checked_call, explained
@@ -34,6 +38,7 @@ from logdb.model import (
     RecordMetadata,
     TopicInfo,
     check_topic_name,
+    plain_configs,
 )
 from logdb.requests.session import PartitionLog, Session
 from logdb.threads import renewed
@@ -150,9 +155,10 @@ class Database(Administration):
             name: 1 to 249 of a-z A-Z 0-9 . _ -
             partitions: Their number, 1 to 100,000; more can be added later, never fewer.  -1: 1; in a cluster 2 for each broker.
             replication_factor: How many nodes of a cluster have each partition; None or -1: 3, or all where there are fewer.
-            config: Kafka's topic configs, and ``durability``; values in Python's or Kafka's form; None: the default.  Records are
-                kept forever without ``retention.ms`` or ``retention.bytes``; behind a URL, the server may have other defaults
-                (``logdb serve --topic-config``, ``log.retention.ms``): see the ``config`` of the result.
+            config: Kafka's topic configs, and ``durability``; values in Python's or Kafka's form, or with a unit: ``"7d"`` or a
+                ``timedelta`` for ``retention.ms``, ``"64MiB"`` for ``segment.bytes``; None: the default.  Records are kept
+                forever without ``retention.ms`` or ``retention.bytes``; behind a URL, the server may have other defaults (``logdb serve
+                --topic-config``, ``log.retention.ms``): see the ``config`` of the result.
             if_not_exists: Return an existing topic instead of raising.
             assignments: Of a cluster, the nodes of each partition, the preferred leader first; all have equally many, and ``partitions``
                 and ``replication_factor`` are left out.  None: the controller chooses them.
@@ -172,7 +178,7 @@ class Database(Administration):
             name,
             partitions=partitions,
             replication_factor=replication_factor,
-            config=config,
+            config=plain_configs(config),
             if_not_exists=if_not_exists,
             assignments=_nodes(assignments),
         )
@@ -204,7 +210,7 @@ class Database(Administration):
         if partitions is not None and name in INTERNAL_TOPICS:
             raise InvalidPartitions(name, partitions, "the partition of a group or transactional id depends on their number")
         base = self._session if MIRROR_OF in (config or ()) else self._base  # a broker ends what a mirror has begun to copy
-        info = base.alter_topic(name, config=config, partitions=partitions, assignments=_nodes(assignments))
+        info = base.alter_topic(name, config=plain_configs(config), partitions=partitions, assignments=_nodes(assignments))
         self._topic_changed(name)
         return info
 
@@ -354,6 +360,73 @@ class Database(Administration):
             for row, offset in zip(chosen, offsets, strict=True):
                 placed[row] = RecordMetadata(topic, partition, offset, -1 if times is None else times[row])
         return [metadata for metadata in placed if metadata is not None]
+
+    @checked_call
+    def read(
+        self, topic: str, *, start: "Position" = None, end: "Position" = None, isolation_level: IsolationLevel = "read_uncommitted"
+    ) -> Iterator[Record]:
+        """Read the records of all partitions of a topic, one partition after the other, to where they end now.
+
+        Args:
+            start: Where to begin: an offset, or a ``datetime`` with a time zone, for every partition; or offsets by partition number,
+                which then are the only partitions.  None: the start.  An offset before the start is the start, one after the end is
+                the end.  A time is the first record as old or younger.
+            end: Where to stop, in the same form; the record there is left out.  None: where each partition ends now.
+            isolation_level: As ``Log.read``.
+
+        Raises:
+            UnknownTopic, UnknownPartition: see ``logdb.errors``.
+            OffsetOutOfRange: From the iterator: retention deleted records meanwhile.
+            CorruptionError: From the iterator, where it comes to a damaged batch.
+        """
+        ranges = ranges_of(self, topic, start, end, isolation_level)
+        return chain.from_iterable(
+            self.log(topic, one.partition).read(one.start, end_offset=one.end, isolation_level=isolation_level) for one in ranges
+        )
+
+    @checked_call
+    def read_arrow(
+        self,
+        topic: str,
+        *,
+        start: "Position" = None,
+        end: "Position" = None,
+        columns: Sequence[str] | None = None,
+        isolation_level: IsolationLevel = "read_uncommitted",
+        schema: "pyarrow.Schema | None" = None,
+    ) -> "pyarrow.RecordBatchReader":
+        """Read the records of all partitions of a topic as Arrow batches of about 64 k rows, one partition after the other.
+
+        Needs pyarrow.
+
+            duckdb.sql("select key, count(*) from trades group by key")       # trades = db.read_arrow("trades")
+            polars.from_arrow(db.read_arrow("trades").read_all())
+
+        Args:
+            start, end: As ``read``.
+            columns: Some of partition, offset, timestamp, timestamp_type, key, value, headers, in the order wanted; None: all but the
+                type, and with ``schema`` all but the value, too.
+            isolation_level: As ``Log.read``.
+            schema: Columns to make of values that are JSON objects: their names and types.  A missing key, and a null value of a record,
+                give null.  They come behind ``columns``.
+
+        Returns:
+            A reader, which duckdb, polars and pandas take as it is; types as those of ``Log.read_arrow``, partition: int32.
+
+        Raises:
+            ValueError: An unknown column, or one given twice.
+            UnknownTopic, UnknownPartition: see ``logdb.errors``.
+            OffsetOutOfRange, CorruptionError: From the reader, as ``read``.
+            SerializationError: From the reader: a value does not fit ``schema``.
+        """
+        ranges = ranges_of(self, topic, start, end, isolation_level)
+
+        def read(one: "Range", names: Sequence[str]) -> "pyarrow.RecordBatchReader":
+            log = self.log(topic, one.partition)
+            return log.read_arrow(one.start, end_offset=one.end, columns=names, isolation_level=isolation_level)
+
+        parts = ((one.partition, partial(read, one)) for one in ranges)
+        return arrow.topic_batches(parts, columns, schema)
 
     # ------------------------------------------------------------ producers, transactions, consumers
 
@@ -622,7 +695,7 @@ class Database(Administration):
         Raises:
             UnknownTopic, ReadOnly, DiskFull, SyncFailed: see ``logdb.errors``; the other logs were handled.
         """
-        return self._base.enforce_retention(topic, dry_run=dry_run, config=config)
+        return self._base.enforce_retention(topic, dry_run=dry_run, config=plain_configs(config))
 
     @checked_call
     def compact(self, topic: str, partition: int | None = None) -> None:

@@ -1,222 +1,257 @@
-"""Records as Arrow columns.
+"""Records as a stream of Arrow batches of about 64 k rows.
 
-The C core fills Arrow's arrays in two passes.  pyarrow is imported by the first call.
+Chunks of record batches are collected in units.  A unit is decompressed and decoded as a whole; from the second unit on, several
+threads do that, while the caller's thread reads the next one.  At most ``_THREAD_COUNT`` units wait in memory.
 
-Each chunk is parsed once, then its keys, values and headers are copied into Arrow's memory at their exact size; the
-batches that come out share nothing with the chunk, nor with each other.
-
-A header's key is text in Arrow and arbitrary bytes in Kafka: each byte of a key that is not UTF-8 becomes ``?``, so that one bad
-record does not make a topic unreadable.
+pyarrow is imported by the first call.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, NamedTuple
 
-from logdb._native import ffi, lib
-from logdb.codec.batch import Status, explain
-from logdb.errors import InvalidBatch, missing_package
+from logdb.codec import compression, convert
+from logdb.codec.batch import BATCH_SIZE_BYTES_MAX, CODEC_MASK, CONTROL, HEADER_SIZE_BYTES, set_uncompressed
+from logdb.codec.columns import COLUMNS, ColumnReader, count_rows, import_pyarrow, schema
+from logdb.codec.typed_values import TypedValues
+from logdb.errors import InvalidBatch, ThreadUnavailable
 from logdb.model import Buffer
+from logdb.pools import Pool
 
 if TYPE_CHECKING:
     import pyarrow
 
-COLUMNS = ("offset", "timestamp", "key", "value", "headers")
-"""The columns by default; ``timestamp_type`` (0 CreateTime, 1 LogAppendTime) must be named."""
+__all__ = ["COLUMNS", "import_pyarrow", "record_batches", "schema", "topic_batches", "typed_batches"]
 
-_WANTED = {
-    "offset": lib.LOGDB_COLUMN_OFFSET,
-    "timestamp": lib.LOGDB_COLUMN_TIMESTAMP,
-    "key": lib.LOGDB_COLUMN_KEY,
-    "value": lib.LOGDB_COLUMN_VALUE,
-    "headers": lib.LOGDB_COLUMN_HEADERS,
-    "timestamp_type": lib.LOGDB_COLUMN_TIMESTAMP_TYPE,
-}
-_COLUMN_BYTES_MAX = 2**31 - 1  # Arrow's 32-bit offsets
-_CHUNK_BYTES_MAX = 2**32 - 1  # positions in the core's scratch rows are 32-bit
+_ROWS = 1 << 16  # of an Arrow batch, about
+_UNIT_SIZE_BYTES = 4 << 20  # of record batches as they are stored
+_IMAGES_SIZE_BYTES = 16 << 20  # of decompressed record batches that become one Arrow batch
+_DECODED_SIZE_BYTES = 64 << 20  # that a unit may hold decoded before its batches are taken
+_CPU_COUNT = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+_THREAD_COUNT = min(4, _CPU_COUNT)
 
 
-def import_pyarrow() -> ModuleType:
-    """The package; raises ModuleNotFoundError with what to install."""
-    try:
-        import pyarrow as pa
-    except ImportError:
-        raise missing_package("Arrow", "pyarrow") from None
-    module: ModuleType = pa
-    return module
+class _Threads:
+    """The threads of all iterations; a forked child starts its own."""
+
+    def __init__(self) -> None:
+        self.renew()
+
+    def renew(self) -> None:
+        self.pool = Pool(_THREAD_COUNT, "logdb-arrow")
 
 
-def schema(columns: Sequence[str] | None = None) -> "pyarrow.Schema":
-    """The Arrow schema of some columns, in the order given; None: ``COLUMNS``.
-
-    Raises:
-        ValueError: An unknown column, one given twice, or none at all.
-    """
-    pa = import_pyarrow()
-    header = pa.struct([("key", pa.string()), ("value", pa.binary())])
-    fields = {
-        "offset": pa.field("offset", pa.int64(), nullable=False),
-        "timestamp": pa.field("timestamp", pa.timestamp("ms", tz="UTC"), nullable=False),
-        "key": pa.field("key", pa.binary()),
-        "value": pa.field("value", pa.binary()),
-        "headers": pa.field("headers", pa.list_(header)),
-        "timestamp_type": pa.field("timestamp_type", pa.int32(), nullable=False),
-    }
-    names = COLUMNS if columns is None else tuple(columns)
-    for name in names:
-        if name not in fields:
-            raise ValueError(f"unknown column {name!r}; columns are {', '.join(_WANTED)}")
-    if not names or len(set(names)) != len(names):
-        raise ValueError(f"columns={list(names)!r}: name at least one, and each once, of {', '.join(_WANTED)}")
-    return pa.schema([fields[name] for name in names])
+_threads = _Threads()
+os.register_at_fork(after_in_child=_threads.renew)
 
 
 def record_batches(
-    chunks: Iterable[Buffer], from_offset: int, to_offset: int, columns: Sequence[str] | None = None
-) -> Iterator["pyarrow.RecordBatch"]:
-    """Records with offsets in [``from_offset``, ``to_offset``) as Arrow batches, one a chunk.
+    chunks: Iterable[Buffer],
+    from_offset: int,
+    to_offset: int,
+    columns: Sequence[str] | None = None,
+    *,
+    size_bytes_max: int = BATCH_SIZE_BYTES_MAX,
+    use_threads: bool = True,
+) -> "pyarrow.RecordBatchReader":
+    """Records with offsets in [``from_offset``, ``to_offset``) as Arrow batches of about 64 k rows.  Control records are left out.
 
-    A chunk without such records gives none; one with a column of 2^31 bytes or more gives several.  Control records
-    are left out.
+    An Arrow batch has fewer rows where its columns would be larger than 2^31 bytes, or its record batches than 16 MiB.
 
     Args:
-        chunks: uint8[n] each, checked uncompressed batches back to back, less than 4 GiB; borrowed until the next
-            one is asked for.
+        chunks: uint8[n] each, checked batches back to back, of any codec, less than 4 GiB; borrowed until the next one is asked for.
         columns: Any of ``COLUMNS``, and ``timestamp_type``, in any order; None: ``COLUMNS``.
+        size_bytes_max: Limit of the decompressed records of one batch.
+        use_threads: Decode in several threads.
 
     Raises:
         ValueError: See ``schema``; raised by the call, not by the first batch.
-        InvalidBatch: Records contradict themselves behind a good CRC.
+        InvalidBatch: Records contradict themselves behind a good CRC, or cannot be decompressed.  The reader gives the batches before.
     """
-    reader = _Reader(schema(columns))
-    return (batch for chunk in chunks for batch in reader.read(chunk, from_offset, to_offset))
+    kinds = schema(columns)
+    decoder = _Decoder(kinds, from_offset, to_offset, size_bytes_max)
+    units = _units(chunks, from_offset, to_offset)
+    parallel = use_threads and _CPU_COUNT > 1
+    found = _in_threads(decoder, units) if parallel else (batch for unit in units for batch in decoder.batches(unit, 0))
+    return import_pyarrow().RecordBatchReader.from_batches(kinds, found)
 
 
-class _Reader:
-    """Scratch memory and C structures of one iteration, used from chunk to chunk."""
+def topic_batches(
+    parts: "Iterable[tuple[int, Callable[[Sequence[str]], pyarrow.RecordBatchReader]]]",
+    columns: Sequence[str] | None = None,
+    values: "pyarrow.Schema | None" = None,
+) -> "pyarrow.RecordBatchReader":
+    """The batches of several partitions, one partition after the other, with a column ``partition``.
 
-    def __init__(self, schema: "pyarrow.Schema") -> None:
-        self._pa = import_pyarrow()
-        self._schema = schema
-        self._wanted = sum(_WANTED[name] for name in schema.names)
-        self._build = [(getattr(self, f"_{name}_array"), schema.field(name).type) for name in schema.names]
-        self._columns = ffi.new("logdb_columns *")
-        self._sizes = ffi.new("logdb_column_sizes *")
-        self._rows, self._row_room = ffi.NULL, 0
-        self._buffers: dict[str, Any] = {}
+    Args:
+        parts: Each partition's number, and what makes a reader of it with the columns that it is given.
+        columns: As ``record_batches``, and ``partition``; None: ``partition`` and ``COLUMNS``, with ``values`` without the value.
+        values: Columns to make of values that are JSON objects.
 
-    def read(self, chunk: Buffer, from_offset: int, to_offset: int) -> Iterator["pyarrow.RecordBatch"]:
-        if memoryview(chunk).nbytes > _CHUNK_BYTES_MAX:
-            raise ValueError(f"a chunk of {memoryview(chunk).nbytes} bytes; at most {_CHUNK_BYTES_MAX} are taken")
-        room = self._walk(chunk, from_offset, to_offset, wanted=0, room=0)
-        if not room:
+    Raises:
+        ValueError: An unknown column, or one given twice; raised by the call.
+        SerializationError: From the reader: a value does not fit ``values``.
+    """
+    pa = import_pyarrow()
+    if columns is None:
+        columns = ["partition", *(name for name in COLUMNS if values is None or name != "value")]
+    names = list(columns)
+    inner = [name for name in names if name != "partition"]
+    if names.count("partition") > 1:
+        raise ValueError(f"columns={names!r}: name each column once")
+    kinds = {field.name: field for field in (schema(inner) if inner else ())}
+    kinds["partition"] = pa.field("partition", pa.int32(), nullable=False)
+    wanted = inner or ["offset"]
+    typed = None if values is None else TypedValues(values, wanted)
+
+    def batches() -> "Iterator[pyarrow.RecordBatch]":
+        for number, read in parts:
+            for batch in read(wanted if typed is None else typed.source_columns):
+                given = {name: batch.column(name) for name in inner}
+                given["partition"] = pa.repeat(pa.scalar(number, pa.int32()), batch.num_rows)
+                made = [] if typed is None else typed.columns(batch)
+                yield pa.RecordBatch.from_arrays([*(given[name] for name in names), *made], schema=result)
+
+    result = pa.schema([*(kinds[name] for name in names), *(() if typed is None else typed.fields)])
+    if len(set(result.names)) != len(result.names):
+        raise ValueError(f"columns={names!r} and schema={values.names if values else []!r}: name each column once")
+    return pa.RecordBatchReader.from_batches(result, batches())
+
+
+def typed_batches(
+    read: "Callable[[Sequence[str]], pyarrow.RecordBatchReader]", columns: Sequence[str] | None, values: "pyarrow.Schema"
+) -> "pyarrow.RecordBatchReader":
+    """As ``topic_batches``, of one partition and without its number."""
+    names = [name for name in COLUMNS if name != "value"] if columns is None else list(columns)
+    return topic_batches([(0, read)], names, values)
+
+
+class _Unit(NamedTuple):
+    batches: memoryview
+    codecs: int
+
+
+def _units(chunks: Iterable[Buffer], from_offset: int, to_offset: int) -> Iterator[_Unit]:
+    """Copies of chunks, several together.  An error of ``chunks`` comes after the unit before it."""
+    unit, rows, codecs = bytearray(), 0, 0
+    try:
+        for chunk in chunks:
+            chunk_rows, chunk_codecs = count_rows(chunk, from_offset, to_offset)
+            if not chunk_rows and not chunk_codecs:
+                continue
+            unit += chunk
+            del chunk  # its buffer may be reused
+            rows, codecs = rows + chunk_rows, codecs | chunk_codecs
+            if rows >= _ROWS or len(unit) >= _UNIT_SIZE_BYTES:
+                yield _Unit(memoryview(unit), codecs)
+                unit, rows, codecs = bytearray(), 0, 0
+    except GeneratorExit:
+        raise
+    except BaseException:
+        if unit:
+            yield _Unit(memoryview(unit), codecs)
+        raise
+    if unit:
+        yield _Unit(memoryview(unit), codecs)
+
+
+class _Decoder:
+    """Decodes units of one iteration.  Threading: several threads."""
+
+    def __init__(self, kinds: "pyarrow.Schema", from_offset: int, to_offset: int, size_bytes_max: int) -> None:
+        self._kinds, self._from, self._to, self._size_bytes_max = kinds, from_offset, to_offset, size_bytes_max
+        self._free: list[ColumnReader] = []  # their scratch memory is reused
+
+    def decode(self, unit: _Unit, at: int) -> "tuple[list[pyarrow.RecordBatch], int]":
+        """The Arrow batches of a unit from position ``at`` on, and the position to go on from: an early one bounds the memory."""
+        reader = self._free.pop() if self._free else ColumnReader(self._kinds)
+        found: list[pyarrow.RecordBatch] = []
+        size_bytes = 0
+        try:
+            for images, end in self._images(unit, at):
+                batches = list(reader.read(images, self._from, self._to))
+                found += batches
+                at, size_bytes = end, size_bytes + sum(batch.nbytes for batch in batches)
+                if size_bytes >= _DECODED_SIZE_BYTES:
+                    break
+        except InvalidBatch:
+            if not found:
+                raise  # else the call that goes on at ``at`` raises it
+        finally:
+            self._free.append(reader)
+        return found, at
+
+    def batches(self, unit: _Unit, at: int) -> "Iterator[pyarrow.RecordBatch]":
+        """The Arrow batches of a unit from position ``at`` on."""
+        while at < len(unit.batches):
+            found, at = self.decode(unit, at)
+            yield from found
+
+    def _images(self, unit: _Unit, at: int) -> Iterator[tuple[Buffer, int]]:
+        """Uncompressed record batches for one Arrow batch each, and the position behind them."""
+        if not unit.codecs & ~1:
+            yield unit.batches[at:], len(unit.batches)
             return
-        self._allocate_rows(room)
-        row_count = self._walk(chunk, from_offset, to_offset, wanted=self._wanted, room=room)
-        if self._too_large():
-            middle = self._middle(chunk, from_offset, to_offset, row_count, room)
-            yield from self.read(chunk, from_offset, middle)
-            yield from self.read(chunk, middle, to_offset)
-        elif row_count:
-            self._allocate_bytes()
-            lib.logdb_columns_gather(ffi.from_buffer(chunk), self._rows, self._wanted, self._sizes, self._columns)
-            arrays = [build(kind) for build, kind in self._build]
-            self._buffers.clear()  # they belong to the arrays now
-            yield self._pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        images, rows = bytearray(), 0
+        for image, batch in convert.headers(unit.batches[at:]):
+            if batch.record_count and not batch.attributes & CONTROL and batch.last_offset >= self._from and batch.base_offset < self._to:
+                try:
+                    self._add(images, image, batch.attributes & CODEC_MASK)
+                except InvalidBatch:
+                    if images:
+                        yield images, at
+                    raise
+                rows += batch.record_count
+            at += batch.size_bytes
+            if rows >= 2 * _ROWS or len(images) >= _IMAGES_SIZE_BYTES:  # a unit that is little larger stays whole
+                yield images, at
+                images, rows = bytearray(), 0
+        yield images, at
 
-    # ------------------------------------------------------------ the two passes
+    def _add(self, images: bytearray, image: memoryview, codec: int) -> None:
+        """Append one record batch, uncompressed."""
+        begin = len(images)
+        if not codec:
+            images += image
+            return
+        records = compression.decompress(codec, image[HEADER_SIZE_BYTES:], self._size_bytes_max)
+        images += image[:HEADER_SIZE_BYTES]
+        images += records
+        set_uncompressed(images, begin)
 
-    def _walk(self, chunk: Buffer, from_offset: int, to_offset: int, *, wanted: int, room: int) -> int:
-        """Pass 1; returns the number of rows; if the memory is too small, an upper bound of it.
 
-        Raises:
-            InvalidBatch: The chunk is invalid.  (The caller handles a column that is too large.)
-        """
-        data = ffi.from_buffer(chunk)
-        status = lib.logdb_columns_walk(data, len(data), from_offset, to_offset, wanted, self._rows, room, self._columns, self._sizes)
-        good = status == Status.OK or (status == Status.ROOM and not room) or (status == Status.COUNT and self._too_large())
-        if not good:
-            raise InvalidBatch(0, explain(Status(status)))
-        return int(self._sizes.row_count)
+def _in_threads(decoder: _Decoder, units: Iterator[_Unit]) -> "Iterator[pyarrow.RecordBatch]":
+    """The Arrow batches of all units, in order, decoded in threads; a single unit in this one."""
+    waiting: deque[tuple[_Unit, Future[tuple[list[pyarrow.RecordBatch], int]] | None]] = deque()
 
-    def _too_large(self) -> bool:
-        sizes = self._sizes
-        largest: int = max(sizes.key_bytes, sizes.value_bytes, sizes.header_count, sizes.header_key_bytes, sizes.header_value_bytes)
-        return largest > _COLUMN_BYTES_MAX
+    def first() -> "Iterator[pyarrow.RecordBatch]":
+        unit, future = waiting.popleft()
+        found, at = decoder.decode(unit, 0) if future is None else future.result()
+        yield from found
+        del found
+        yield from decoder.batches(unit, at)
 
-    def _middle(self, chunk: Buffer, from_offset: int, to_offset: int, row_count: int, room: int) -> int:
-        """Offset of the middle row, at which a chunk with too large a column is split."""
-        if row_count < 2:
-            raise InvalidBatch(0, f"one record is over {_COLUMN_BYTES_MAX} bytes")
-        offsets = self._columns.offset = ffi.new("int64_t[]", room)
-        self._walk(chunk, from_offset, to_offset, wanted=lib.LOGDB_COLUMN_OFFSET, room=room)
-        return int(offsets[row_count // 2])
+    try:
+        for unit in units:
+            if len(waiting) == 1 and waiting[0][1] is None:  # there is a second one
+                waiting.append(_submitted(decoder, waiting.popleft()[0]))
+            waiting.append(_submitted(decoder, unit) if waiting else (unit, None))
+            while len(waiting) > _THREAD_COUNT:
+                yield from first()
+    except GeneratorExit:
+        raise
+    except BaseException:
+        while waiting:
+            yield from first()
+        raise
+    while waiting:
+        yield from first()
 
-    # ------------------------------------------------------------ memory
 
-    def _allocate(self, name: str, size_bytes: int) -> None:
-        """Arrow's memory for one of the arrays of ``logdb_columns``."""
-        buffer = self._buffers[name] = self._pa.allocate_buffer(size_bytes)
-        setattr(self._columns, name, ffi.cast("void *", buffer.address))
-
-    def _allocate_rows(self, row_count: int) -> None:
-        """The arrays of pass 1: everything with a fixed size per row."""
-        if row_count > self._row_room:
-            self._rows, self._row_room = ffi.new("logdb_row[]", row_count), row_count
-        for name in ("offset", "timestamp"):
-            if self._wanted & _WANTED[name]:
-                self._allocate(name, row_count * 8)
-        if self._wanted & lib.LOGDB_COLUMN_TIMESTAMP_TYPE:
-            self._allocate("timestamp_type", row_count * 4)
-        for name in ("key", "value"):
-            if self._wanted & _WANTED[name]:
-                self._allocate(f"{name}_offsets", (row_count + 1) * 4)
-                self._allocate(f"{name}_validity", (row_count + 7) // 8)
-        if self._wanted & lib.LOGDB_COLUMN_HEADERS:
-            self._allocate("header_offsets", (row_count + 1) * 4)
-
-    def _allocate_bytes(self) -> None:
-        """The arrays of pass 2, with the sizes that pass 1 computed."""
-        sizes = self._sizes
-        if self._wanted & lib.LOGDB_COLUMN_KEY:
-            self._allocate("key", sizes.key_bytes)
-        if self._wanted & lib.LOGDB_COLUMN_VALUE:
-            self._allocate("value", sizes.value_bytes)
-        if self._wanted & lib.LOGDB_COLUMN_HEADERS:
-            self._allocate("header_key_offsets", (sizes.header_count + 1) * 4)
-            self._allocate("header_key", sizes.header_key_bytes)
-            self._allocate("header_value_offsets", (sizes.header_count + 1) * 4)
-            self._allocate("header_value_validity", (sizes.header_count + 7) // 8)
-            self._allocate("header_value", sizes.header_value_bytes)
-
-    # ------------------------------------------------------------ arrays
-
-    def _fixed(self, kind: Any, name: str) -> Any:
-        return self._pa.Array.from_buffers(kind, self._sizes.row_count, [None, self._buffers[name]], 0)
-
-    def _bytes(self, kind: Any, name: str, count: int, null_count: int) -> Any:
-        validity = self._buffers[f"{name}_validity"] if null_count else None
-        buffers = [validity, self._buffers[f"{name}_offsets"], self._buffers[name]]
-        return self._pa.Array.from_buffers(kind, count, buffers, null_count)
-
-    def _offset_array(self, kind: Any) -> Any:
-        return self._fixed(kind, "offset")
-
-    def _timestamp_array(self, kind: Any) -> Any:
-        return self._fixed(kind, "timestamp")
-
-    def _timestamp_type_array(self, kind: Any) -> Any:
-        return self._fixed(kind, "timestamp_type")
-
-    def _key_array(self, kind: Any) -> Any:
-        return self._bytes(kind, "key", self._sizes.row_count, self._sizes.key_null_count)
-
-    def _value_array(self, kind: Any) -> Any:
-        return self._bytes(kind, "value", self._sizes.row_count, self._sizes.value_null_count)
-
-    def _headers_array(self, kind: Any) -> Any:
-        count, struct = self._sizes.header_count, kind.value_type
-        keys = self._bytes(struct.field("key").type, "header_key", count, 0)
-        values = self._bytes(struct.field("value").type, "header_value", count, self._sizes.header_value_null_count)
-        pairs = self._pa.Array.from_buffers(struct, count, [None], 0, children=[keys, values])
-        return self._pa.Array.from_buffers(kind, self._sizes.row_count, [None, self._buffers["header_offsets"]], 0, children=[pairs])
+def _submitted(decoder: _Decoder, unit: _Unit) -> "tuple[_Unit, Future[tuple[list[pyarrow.RecordBatch], int]] | None]":
+    try:
+        return unit, _threads.pool.submit(decoder.decode, unit, 0)
+    except ThreadUnavailable:
+        return unit, None

@@ -30,11 +30,12 @@ from logdb.log import reading
 from logdb.log.epochs import EpochEnd, LeaderEpochs
 from logdb.log.host import Captured, Host
 from logdb.log.isolation import IsolationLevel, is_committed, without_aborted
+from logdb.log.lookups import Lookups
 from logdb.log.reading import Cursor, Lineage
 from logdb.log.segment_reader import FileMissing, read_batch, read_chunks
 from logdb.log.view import LogView
 from logdb.mistakes import checked_call, explained
-from logdb.model import AbortedTransaction, Buffer, Durability, LogConfig, OpenTransaction, Signal
+from logdb.model import AbortedTransaction, Buffer, Durability, LogConfig, OpenTransaction, Signal, Timestamp, timestamp_ms_of
 from logdb.segment import buffers
 from logdb.segment.segment import Segment
 
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 _FOLLOW_WAIT_MS_MAX = 50
 
 
-class ReadableLog(Handle):
+class ReadableLog(Lookups, Handle):
     """A log that publishes views, for its readers.
 
     | field                  | who changes it                        | under which lock | when it may be trusted               |
@@ -355,23 +356,37 @@ class ReadableLog(Handle):
         end_offset: int | None = None,
         columns: Sequence[str] | None = None,
         isolation_level: IsolationLevel = "read_uncommitted",
-    ) -> "Iterator[pyarrow.RecordBatch]":
-        """Read records as Arrow batches, decoded in C.
+        schema: "pyarrow.Schema | None" = None,
+        use_threads: bool = True,
+    ) -> "pyarrow.RecordBatchReader":
+        """Read records as Arrow batches of about 64 k rows, decoded in C.
 
         Args:
             offset: First offset wanted; None: the log start.
             end_offset: Stop before this one; None: where the log ends now.
-            columns: Some of offset, timestamp, timestamp_type, key, value, headers, in the order wanted; None: all but the type.
+            columns: Some of offset, timestamp, timestamp_type, key, value, headers, in the order wanted; None: all but the type, and
+                with ``schema`` all but the value, too.
             isolation_level: As ``read``.
+            schema: Columns to make of values that are JSON objects, as ``Database.read_arrow``.
+            use_threads: Decompress and decode in several threads.
 
         Returns:
-            Batches of some thousand rows.  offset: int64; timestamp: timestamp[ms, UTC]; timestamp_type: int32, 0
-            CreateTime, 1 LogAppendTime; key, value: binary; headers: list<struct<key: string, value: binary>>.
+            A reader, which duckdb, polars and pandas take as it is; ``read_all`` gives a table.  offset: int64; timestamp:
+            timestamp[ms, UTC]; timestamp_type: int32, 0 CreateTime, 1 LogAppendTime; key, value: binary; headers: list<struct<key:
+            string, value: binary>>.
 
         Raises:
             ValueError: An unknown column.
             OffsetOutOfRange, CorruptionError: as ``read``.
         """
+        if schema is not None:
+            read = partial(self._columns, offset, end_offset, isolation_level, use_threads)
+            return arrow.typed_batches(read, columns, schema)
+        return self._columns(offset, end_offset, isolation_level, use_threads, columns)
+
+    def _columns(
+        self, offset: int | None, end_offset: int | None, isolation_level: IsolationLevel, use_threads: bool, columns: Sequence[str] | None
+    ) -> "pyarrow.RecordBatchReader":
         lineage = self._lineage
         first = self.start_offset if offset is None else offset
         end = self._readable_end(first)
@@ -380,9 +395,10 @@ class ReadableLog(Handle):
         if is_committed(isolation_level):
             end, aborted = self._committed(first, end)
         if lineage is not self._lineage:  # as in ``read``
-            return self.read_arrow(offset, end_offset=end_offset, columns=columns, isolation_level=isolation_level)
-        chunks = self._chunks(lineage, first, end, positions=None)
-        return arrow.record_batches(without_aborted(chunks, aborted) if aborted else chunks, first, end, columns)
+            return self._columns(offset, end_offset, isolation_level, use_threads, columns)
+        chunks = self._chunks(lineage, first, end, positions=None, as_stored=True)
+        chunks = without_aborted(chunks, aborted) if aborted else chunks
+        return arrow.record_batches(chunks, first, end, columns, use_threads=use_threads)
 
     @checked_call
     def follow(
@@ -422,9 +438,13 @@ class ReadableLog(Handle):
                 return
 
     @checked_call
-    def offset_for_timestamp(self, timestamp_ms: int) -> int | None:
-        """The first offset whose record is as old as ``timestamp_ms`` (milliseconds since 1970) or younger; None if there is none."""
-        found = self.record_since(timestamp_ms)
+    def offset_for_timestamp(self, timestamp_ms: Timestamp) -> int | None:
+        """The first offset whose record is as old as ``timestamp_ms`` or younger; None if there is none.
+
+        Args:
+            timestamp_ms: Milliseconds since 1970, or a ``datetime`` with a time zone.
+        """
+        found = self.record_since(timestamp_ms_of(timestamp_ms))
         return None if found is None else found[0]
 
     def record_since(self, timestamp_ms: int) -> tuple[int, int] | None:
@@ -530,20 +550,29 @@ class ReadableLog(Handle):
         return self._chunks(lineage, offset, end_offset)
 
     def _chunks(
-        self, lineage: Lineage, offset: int, end_offset: int, positions: Positions | Literal["own"] | None = "own"
+        self,
+        lineage: Lineage,
+        offset: int,
+        end_offset: int,
+        positions: Positions | Literal["own"] | None = "own",
+        *,
+        as_stored: bool = False,
     ) -> Iterator[Buffer]:
         if end_offset > self.view.written_offset:
             self.catch_up()
-        return self._chunks_below(lineage, offset, end_offset, self._positions if positions == "own" else positions)
+        return self._chunks_below(lineage, offset, end_offset, self._positions if positions == "own" else positions, as_stored)
 
-    def _chunks_below(self, lineage: Lineage, offset: int, end_offset: int, positions: Positions | None) -> Iterator[Buffer]:
+    def _chunks_below(
+        self, lineage: Lineage, offset: int, end_offset: int, positions: Positions | None, as_stored: bool
+    ) -> Iterator[Buffer]:
         """``read_chunks``; where segments were removed or replaced under it, goes on with the current ones."""
         while True:
             view = self._view_from(offset)
             cut_offset = lineage.cut_offset if offset >= end_offset else self._cut(lineage, offset)
             limit = min(end_offset, view.written_offset, cut_offset)
             try:
-                yield from read_chunks(view.segments, offset, limit, view.epochs.entries or None, positions=positions)
+                epochs = view.epochs.entries or None
+                yield from read_chunks(view.segments, offset, limit, epochs, positions=positions, as_stored=as_stored)
             except CorruptionError as error:
                 offset = self._raise_damage(view, error).offset
             except Closed as error:

@@ -195,8 +195,9 @@ def read_chunks(
     epochs: Sequence[tuple[int, int]] | None,
     *,
     positions: Positions | None = None,
+    as_stored: bool = False,
 ) -> Iterator[memoryview | bytearray]:
-    """Checked, uncompressed batches from the one that holds ``offset`` to ``end_offset``.
+    """Checked batches from the one that holds ``offset`` to ``end_offset``: uncompressed, or ``as_stored``.
 
     With ``positions``, the first read takes little more than the first batch and leaves its
     records' positions there, for point reads; later ones are large.
@@ -215,7 +216,7 @@ def read_chunks(
                 break
             if first and positions is not None and not reader.codecs & ~1:
                 positions.add(segment, reader.position - len(batches), batches)  # the first read has one batch
-            if reader.codecs & ~1:
+            if reader.codecs & ~1 and not as_stored:
                 for batch in split(batches, 1):  # one at a time: the bound is that of a batch
                     yield convert.decompress_batches(batch, BATCH_SIZE_BYTES_MAX)
                     del batch

@@ -222,15 +222,27 @@ class TailLog(ReadableLog):
                     return self.view
 
     def _chunks(
-        self, lineage: Lineage, offset: int, end_offset: int, positions: Positions | Literal["own"] | None = "own"
+        self,
+        lineage: Lineage,
+        offset: int,
+        end_offset: int,
+        positions: Positions | Literal["own"] | None = "own",
+        *,
+        as_stored: bool = False,
     ) -> Iterator[Buffer]:
         known = self.view
         if lineage.cut_offset < offset:
             raise self._truncated(lineage, offset, lineage.cut_offset)
-        return self._chunks_since(known, lineage, offset, end_offset, positions)
+        return self._chunks_since(known, lineage, offset, end_offset, positions, as_stored)
 
     def _chunks_since(
-        self, known: LogView, lineage: Lineage, offset: int, end_offset: int, positions: Positions | Literal["own"] | None
+        self,
+        known: LogView,
+        lineage: Lineage,
+        offset: int,
+        end_offset: int,
+        positions: Positions | Literal["own"] | None,
+        as_stored: bool,
     ) -> Iterator[Buffer]:
         """The chunks of a read that began with the view ``known``: of that log, and of later appends to it."""
         end = known.limit(False)
@@ -238,13 +250,13 @@ class TailLog(ReadableLog):
             if offset < end:  # a read below the known end need not look at the files
                 if self.view is not known:
                     self._check_lineage(known, offset)
-                yield from super()._chunks(lineage, offset, min(end_offset, end), positions)
+                yield from super()._chunks(lineage, offset, min(end_offset, end), positions, as_stored=as_stored)
             if end_offset > end:
                 if end_offset == OFFSET_MAX:  # it is read as far as the log goes, whatever was cut off past what this read has seen
                     lineage = self._lineage
                 offset, end_offset = max(offset, end), min(end_offset, self.catch_up().limit(False))
                 self._check_lineage(known, offset)
-                yield from super()._chunks(lineage, offset, end_offset, positions)
+                yield from super()._chunks(lineage, offset, end_offset, positions, as_stored=as_stored)
         except CorruptionError:
             self.catch_up()  # raises if the topic was deleted beside this process
             raise

@@ -22,6 +22,7 @@ from logdb.model import (
     OpenTransaction,
     ProducerIdAndEpoch,
     Signal,
+    Timestamp,
     TopicEvent,
     TopicInfo,
     TopicPartition,
@@ -148,6 +149,17 @@ class PartitionLog(Protocol):
             CorruptionError, ReadFailed: From the iterator, where it comes to the damage.
         """
 
+    def get(self, offset: int, *, isolation_level: "IsolationLevel" = "read_uncommitted") -> "Record | None":
+        """The record at an offset; None if compaction removed it, or a transaction's marker is there.
+
+        Raises:
+            OffsetOutOfRange: The offset is before the start or not yet written.
+            CorruptionError: Its batch is damaged.
+        """
+
+    def tail(self, count: int, *, isolation_level: "IsolationLevel" = "read_uncommitted") -> "list[Record]":
+        """The last ``count`` records, in the order of their offsets; fewer if the log has fewer."""
+
     def read_batches(
         self, offset: int, size_bytes_max: int = ..., *, isolation_level: "IsolationLevel" = "read_uncommitted"
     ) -> tuple[memoryview, int]:
@@ -167,11 +179,15 @@ class PartitionLog(Protocol):
         end_offset: int | None = None,
         columns: Sequence[str] | None = None,
         isolation_level: "IsolationLevel" = "read_uncommitted",
-    ) -> "Iterator[pyarrow.RecordBatch]":
-        """Read records as Arrow batches, decoded in C; raises as ``read``.
+        schema: "pyarrow.Schema | None" = None,
+        use_threads: bool = True,
+    ) -> "pyarrow.RecordBatchReader":
+        """Read records as Arrow batches of about 64 k rows, decoded in C; raises as ``read``.
 
         Args:
             columns: Some of offset, timestamp, timestamp_type, key, value, headers; None: all but the type.
+            schema: Columns to make of values that are JSON objects, as ``Database.read_arrow``.
+            use_threads: Decompress and decode in several threads.
         """
 
     def follow(
@@ -184,8 +200,12 @@ class PartitionLog(Protocol):
     ) -> "Iterator[Record]":
         """Read records from ``offset`` on, and wait for more; ends ``timeout_ms`` after the last one, or when ``stop`` is set."""
 
-    def offset_for_timestamp(self, timestamp_ms: int) -> int | None:
-        """The first offset whose record is as old as that, or younger; None if there is none."""
+    def offset_for_timestamp(self, timestamp_ms: Timestamp) -> int | None:
+        """The first offset whose record is as old as that, or younger; None if there is none.
+
+        Args:
+            timestamp_ms: Milliseconds since 1970, or a ``datetime`` with a time zone.
+        """
 
     def latest_record(self, *, isolation_level: "IsolationLevel" = "read_uncommitted") -> tuple[int, int] | None:
         """Offset and timestamp of the first record with the largest timestamp; None if there is no record."""

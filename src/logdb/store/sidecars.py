@@ -229,7 +229,7 @@ class Sidecars:
             "logdb.segment_crc": named.crc,
         }
         committed_only = bool(log.aborted_transactions(begin, end))
-        batches = log.read_arrow(begin, end_offset=end, columns=parquet.LOG_COLUMNS, isolation_level="read_committed")
+        batches = log.read_arrow(begin, end_offset=end, columns=parquet.LOG_COLUMNS, isolation_level="read_committed", use_threads=False)
         try:
             texts = {key: str(value) for key, value in metadata.items()}
             parquet.write(sink, self._paced(batches, hurried=hurried), named.topic, named.partition, texts)

@@ -64,6 +64,8 @@ OFFSETS = {  # Describe was asked for by ``log``
 COUNTED_AS = {
     "log.append_batches": "produce",
     "log.read": "read_batches",
+    "log.get": "read_batches",
+    "log.tail": "read_batches",
     "log.read_arrow": "read_batches",
 }
 UNCOUNTED = {"metrics", "log.follow", "log.aborted_transactions"}

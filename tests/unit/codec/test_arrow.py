@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import chain, islice
 from typing import Any
 
 import pyarrow as pa
@@ -11,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logdb.codec import arrow
-from logdb.errors import InvalidBatch
+from logdb.codec import arrow, convert
+from logdb.codec import columns as columns_of_c
+from logdb.errors import CorruptionError, InvalidBatch
 from logdb.model import OFFSET_MAX
 from support.batches import BASE_TIMESTAMP, Rec, encode_batch, encode_log
 
@@ -151,27 +153,79 @@ def test_contradicting_records_raise() -> None:
 # ---------------------------------------------------------------- memory
 
 
-def test_one_batch_a_chunk() -> None:
-    chunks = [encode_log([[b"a"], [b"b"]], base_offset=0), encode_log([[b"c"]], base_offset=2)]
-    assert [batch.num_rows for batch in arrow.record_batches(chunks, 0, 9)] == [2, 1]
+def test_chunks_become_batches_of_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrow, "_ROWS", 650)
+    chunks = [encode_log([[b"x"] * 10] * 10, base_offset=100 * n) for n in range(20)]
+    assert [batch.num_rows for batch in arrow.record_batches(chunks, 0, OFFSET_MAX)] == [700, 700, 600]
 
 
-def test_chunks_are_asked_for_one_by_one_and_may_be_overwritten() -> None:
-    asked = []
+@pytest.mark.parametrize("codec", [1, 2, 3, 4])
+@pytest.mark.parametrize("use_threads", [False, True])
+def test_compressed_batches_are_decoded_beside_others(codec: int, use_threads: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrow, "_ROWS", 650)
+    values = [b"value %d" % n for n in range(2000)]
+    chunks = []
+    for at in range(0, len(values), 50):
+        chunk = encode_log([values[at : at + 25], values[at + 25 : at + 50]], base_offset=at)
+        chunks.append(convert.compress_batches(chunk, codec if at % 200 else 0))
+    reader = arrow.record_batches(chunks, 10, 1990, ["offset", "value"], use_threads=use_threads)
+    table = reader.read_all()
+    table.validate(full=True)
+    assert table["offset"].to_pylist() == list(range(10, 1990))
+    assert table["value"].to_pylist() == values[10:1990]
+    assert table["value"].num_chunks == 4
 
+
+@pytest.mark.parametrize("use_threads", [False, True])
+def test_rows_before_the_damage_are_given(use_threads: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrow, "_ROWS", 50)
+
+    def chunks() -> Iterator[bytes]:
+        for at in range(0, 150, 10):
+            yield convert.compress_batches(encode_log([[b"v" * 20] * 10], base_offset=at), 4)
+        raise CorruptionError("a file", 7, "the CRC is wrong")
+
+    damaged = bytearray(convert.compress_batches(encode_log([[b"v" * 20] * 10], base_offset=150), 4))
+    damaged[63:73] = bytes(10)  # behind the header
+    for source, error in ((chunks(), CorruptionError), (chain(islice(chunks(), 15), [damaged]), InvalidBatch)):
+        rows = 0
+        with pytest.raises(error):
+            for batch in arrow.record_batches(source, 0, OFFSET_MAX, ["offset"], use_threads=use_threads):
+                rows += batch.num_rows
+        assert rows == 150
+
+
+def test_a_batch_that_expands_too_much_is_refused() -> None:
+    chunk = convert.compress_batches(encode_log([[b"v" * 5000]]), 1)
+    with pytest.raises(InvalidBatch, match="at most 4000 bytes may be decompressed"):
+        arrow.record_batches([chunk], 0, 9, size_bytes_max=4000).read_all()
+
+
+def test_what_expands_much_is_decoded_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrow, "_IMAGES_SIZE_BYTES", 20_000)
+    monkeypatch.setattr(arrow, "_DECODED_SIZE_BYTES", 50_000)
+    chunk = b"".join(convert.compress_batches(encode_log([[b"v" * 10_000]], base_offset=n), 4) for n in range(50))
+    counts = [batch.num_rows for batch in arrow.record_batches([chunk, chunk], 0, 99, ["value"])]
+    assert counts == [2] * 50
+
+
+def test_an_empty_range_gives_the_schema_alone() -> None:
+    reader = arrow.record_batches([], 0, 0)
+    assert isinstance(reader, pa.RecordBatchReader)
+    assert reader.schema.equals(arrow.schema())
+    assert reader.read_all().num_rows == 0
+
+
+def test_chunks_may_be_overwritten() -> None:
     def reused() -> Iterator[bytearray]:
         chunk = bytearray()
         for number in range(3):
-            asked.append(number)
             chunk.clear()  # refused while anything still borrows it
             chunk += encode_log([[Rec(b"key %d" % number, b"value %d" % number, (("h", b"%d" % number),))]], base_offset=number)
             yield chunk
         chunk.clear()
 
-    batches = arrow.record_batches(reused(), 0, 9)
-    first = next(batches)
-    assert asked == [0]
-    rows = [row for batch in [first, *batches] for row in batch.to_pylist()]
+    rows = [row for batch in arrow.record_batches(reused(), 0, 9) for row in batch.to_pylist()]
     assert rows == [row_of(n, Rec(b"key %d" % n, b"value %d" % n, (("h", b"%d" % n),))) for n in range(3)]
 
 
@@ -188,7 +242,7 @@ def test_a_column_that_is_too_large_is_split(chunks: list[list[list[Rec]]], most
     records = [record for batches in chunks for batch in batches for record in batch]
     chunk = encode_log([batch for batches in chunks for batch in batches])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(arrow, "_COLUMN_BYTES_MAX", most)
+        patch.setattr(columns_of_c, "_COLUMN_BYTES_MAX", most)
         names = columns or arrow.COLUMNS
         counts = [record_sizes(record, names) for record in records]
         if any(max(sizes) > most for sizes in counts):
@@ -214,7 +268,7 @@ def record_sizes(record: Rec, names: Sequence[str]) -> tuple[int, ...]:
 
 def test_a_chunk_of_4_gib_is_refused() -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(arrow, "_CHUNK_BYTES_MAX", 100)
+        patch.setattr(columns_of_c, "_CHUNK_BYTES_MAX", 100)
         with pytest.raises(ValueError, match="a chunk of 101 bytes; at most 100"):
             read([bytes(101)])
 

@@ -1,6 +1,7 @@
 """hot_record.c: what a record shows, equals and keeps."""
 
 import gc
+import pickle
 import sys
 import tracemalloc
 from typing import Any
@@ -55,9 +56,31 @@ def test_it_is_immutable_and_final() -> None:
         with pytest.raises(AttributeError):
             delattr(r, name)
     with pytest.raises(TypeError):
-        Record()
-    with pytest.raises(TypeError):
         type("Sub", (Record,), {})
+
+
+def test_a_test_can_make_one() -> None:
+    given = {"topic": "t", "partition": 2, "offset": 7, "timestamp_ms": 5, "headers": (("h", b"1"), ("n", None)), "leader_epoch": 3}
+    made = Record(bytearray(b"v"), memoryview(b"k"), **given)
+    read = record(Rec(b"k", b"v", given["headers"], 5), topic="t", partition=2, base_offset=7, leader_epoch=3)
+    assert made == read == pickle.loads(pickle.dumps(made))
+    assert (Record().value, Record().key, Record().topic, Record().timestamp_ms, Record().leader_epoch) == (None, None, "", -1, -1)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"value": "v"}, "value='v': must be bytes or None"),
+        ({"key": 1}, "key=1: must be bytes or None"),
+        ({"headers": [["h", b"1"]]}, r"headers\[0\]=\['h', b'1'\]: must be a tuple"),
+        ({"headers": [("h", "1")]}, r"headers\[0\]"),
+        ({"topic": b"t"}, "str"),
+        ({"offset": "1"}, "int"),
+    ],
+)
+def test_a_wrong_field_is_refused(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        Record(**wrong)
 
 
 def test_equality_and_hash_are_over_all_fields() -> None:

@@ -1,0 +1,74 @@
+"""Columns made of record values that are JSON objects, by pyarrow's own parser."""
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from logdb.codec.columns import import_pyarrow
+from logdb.errors import SerializationError
+
+if TYPE_CHECKING:
+    import pyarrow
+
+
+class TypedValues:
+    """Makes the columns of a schema from the values of batches.
+
+    Attributes:
+        source_columns: Columns that a batch needs: the caller's, ``offset`` and ``value``.
+        fields: The schema's, all nullable.
+    """
+
+    def __init__(self, schema: "pyarrow.Schema", columns: Sequence[str]) -> None:
+        self._pa = import_pyarrow()
+        if not isinstance(schema, self._pa.Schema) or not schema.names:
+            raise ValueError(f"schema={schema!r}: must be a pyarrow.Schema with at least one field")
+        self.source_columns = [*columns, *(name for name in ("offset", "value") if name not in columns)]
+        self.fields = [field.with_nullable(True) for field in schema]
+        self._schema = self._pa.schema(self.fields)
+
+    def columns(self, batch: "pyarrow.RecordBatch") -> list[Any]:
+        """One array for each field.
+
+        Raises:
+            SerializationError: A value is not a JSON object, or does not fit the schema; the error has its offset.
+        """
+        offsets, values = batch.column("offset"), batch.column("value")
+        try:
+            table = self._parsed(values)
+            if table.num_rows == batch.num_rows:
+                return [self._pa.concat_arrays(column.chunks) for column in table.columns]
+        except self._pa.ArrowInvalid as error:
+            raise SerializationError(_explained(str(error), offsets)) from None
+        raise SerializationError(
+            f"a value of offsets {offsets[0]} to {offsets[-1]}: there are {table.num_rows} JSON objects in {batch.num_rows} values"
+        )
+
+    def _parsed(self, values: Any) -> "pyarrow.Table":
+        """The objects of all values: each is one line of JSON lines.
+
+        No line is blank, so each gives an object at least; if their number is that of the values, each value is one object.
+        """
+        import pyarrow.compute as pc
+        from pyarrow import json
+
+        pa = self._pa
+        lines = pc.fill_null(values, b"{}").cast(pa.string())
+        for end in ("\n", "\r"):  # between the parts of an object; within a string JSON forbids them
+            lines = pc.replace_substring(lines, end, " ")
+        blank = pc.index(pc.utf8_trim_whitespace(lines), "").as_py()
+        if blank >= 0:
+            raise pa.ArrowInvalid(f"The value is empty in row {blank}")
+        (text,) = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines), "\n")
+        data = text.as_buffer()
+        options = json.ParseOptions(explicit_schema=self._schema, unexpected_field_behavior="ignore")
+        table = json.read_json(pa.BufferReader(data), json.ReadOptions(use_threads=False, block_size=data.size + 1), options)
+        return table.select(self._schema.names).cast(self._schema)
+
+
+def _explained(message: str, offsets: Any) -> str:
+    """An error of the parser, with the offset of the record."""
+    found = re.search(r" in row (\d+)$", message)
+    if found is None or int(found[1]) >= len(offsets):
+        return f"a value of offsets {offsets[0]} to {offsets[-1]} does not fit the schema: {message}"
+    return f"the value at offset {offsets[int(found[1])]} does not fit the schema: {message[: found.start()]}"
