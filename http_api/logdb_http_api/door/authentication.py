@@ -8,8 +8,8 @@
     on               absent                absent         none: 401; for ``/metrics``, from this machine: ANONYMOUS, if an ACL
                                                           allows it
 
-``/health`` needs no authentication.  A request that a page of another site makes by a browser is refused (403), with any credentials;
-so is a body without a type (415).
+``/health`` and the files of the page need no authentication.  A request that a page of another site makes by a browser is refused (403),
+with any credentials; so is a body without a type (415).
 
 A token, and a password that was right within the last minute, are checked at once; any other password as ``serving.logins`` has it.
 """
@@ -32,13 +32,15 @@ from logdb.requests.principals import ANONYMOUS
 from logdb.requests.resources import CLUSTER
 from logdb.serving.logins import UNASKED, Logins
 from logdb.serving.shares import NoRoom
+from logdb_http_api.door import page
 from logdb_http_api.door.routing import Route
 from logdb_http_api.errors import ApiError
 
-CHALLENGE = 'Basic realm="logdb", charset="UTF-8", Bearer realm="logdb"'
-"""``WWW-Authenticate`` of a 401 (RFC 9110, section 11.6.1)."""
+_BEARER = 'Bearer realm="logdb"'
+_BASIC_OR_BEARER = f'Basic realm="logdb", charset="UTF-8", {_BEARER}'
 OPEN_PATHS = frozenset(("/health/live", "/health/ready", "/status/ready"))
-"""Paths that need no authentication."""
+"""Paths of probes: they need no authentication, and are answered however many requests there are."""
+_UNAUTHENTICATED = OPEN_PATHS | page.PATHS
 _OF_SCRAPERS = "/metrics"
 _OF_PROXIES = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-IP", "Via")
 _HOST = re.compile(r"(?P<name>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>\d{1,5}))?", re.ASCII)
@@ -47,6 +49,14 @@ _PORTS = {"http": ":80", "https": ":443"}
 _OF_THIS_MACHINE = (".localhost", ".localdomain")
 _HOST_LENGTH_MAX = 255 + len(":65535")
 _RETRY_S = "1"
+
+
+def challenge(http: web.BaseRequest) -> str:
+    """``WWW-Authenticate`` of a 401 (RFC 9110, section 11.6.1).
+
+    A script of the page asks for the password itself.  At the word Basic the browser would ask, too, and keep the answer.
+    """
+    return _BEARER if http.headers.get("Sec-Fetch-Mode", "navigate") != "navigate" else _BASIC_OR_BEARER
 
 
 class Authenticator:
@@ -80,7 +90,7 @@ class Authenticator:
             if is_of_internet(name) and is_at_loopback(http.transport and http.transport.get_extra_info("sockname")):
                 raise ApiError(403, 403, f"{name} is no name of the loopback: use localhost, or switch authentication on")
             return UNASKED
-        if route.path in OPEN_PATHS:
+        if route.path in _UNAUTHENTICATED:
             return UNASKED
         given, host = http.headers.get("Authorization"), http.remote or ""
         if (known := self._recognized(given, http.get_extra_info("ssl_object"))) is not None:

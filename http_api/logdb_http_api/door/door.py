@@ -26,8 +26,21 @@ from logdb.serving.listener import Listener
 from logdb.serving.resources import DoorResources
 from logdb.serving.shares import Shares
 from logdb.serving.tls import Certificate, FilePath
-from logdb_http_api.door import access_log, batches, calls, downloads, events, health, metrics_page, openapi, partitions, sending, upgrade
-from logdb_http_api.door.authentication import CHALLENGE, OPEN_PATHS, Authenticator
+from logdb_http_api.door import (
+    access_log,
+    batches,
+    calls,
+    downloads,
+    events,
+    health,
+    metrics_page,
+    openapi,
+    page,
+    partitions,
+    sending,
+    upgrade,
+)
+from logdb_http_api.door.authentication import OPEN_PATHS, Authenticator, challenge
 from logdb_http_api.door.connections import Connection, Connections
 from logdb_http_api.door.kept_backups import KeptBackups
 from logdb_http_api.door.limits import HttpLimits
@@ -96,6 +109,7 @@ class HttpDoor(DoorResources):
         self.making = Shares(_MAKING_COUNT, "answers of unknown size")
         self.decoding = Shares(_DECODING_COUNT, "large bodies of JSON")
         self.routes: tuple[Route, ...] = (
+            *page.routes.all,
             *health.routes.all,
             *metrics_page.routes.all,
             *openapi.routes.all,
@@ -113,6 +127,7 @@ class HttpDoor(DoorResources):
             *v3_acls.routes.all,
         )
         self.backups = KeptBackups()
+        page.files()
 
     @cached_property
     def description(self) -> bytes:
@@ -233,7 +248,7 @@ def _refusal(error: Exception, request: Request) -> web.Response:
     status, body = describe(error)
     headers = headers_of(error)
     if status == 401:
-        headers["WWW-Authenticate"] = CHALLENGE
+        headers["WWW-Authenticate"] = challenge(request.http)
     response = web.Response(body=json.dumps(body).encode(), status=status, content_type=request.error_type, headers=headers)
     if status == 408:
         response.force_close()

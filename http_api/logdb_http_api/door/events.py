@@ -29,6 +29,7 @@ _READING = (
     Parameter("format", Literal["binary", "json", "string"], "How keys and values are written: binary is base64."),
     Parameter("isolation_level", IsolationLevel, "read_committed leaves out what was aborted."),
     Parameter("topic_id", str, "Of the topic that the client reads: another topic of that name is refused (404)."),
+    Parameter("follow", bool, "false: the stream ends when no record is left to send. true (the default): it waits for more records."),
     _LAST_ID,
 )
 _OFFSET = Parameter("offset", str, "Where to begin: earliest, latest (which it is if nothing is said), or a number.")
@@ -66,6 +67,7 @@ async def topic_events(request: Request) -> web.StreamResponse:
 
 async def _records(request: Request, partition: int | None) -> web.StreamResponse:
     form, level = request.one_of("format", tuple(FORMATS)) or "binary", request.isolation_level()
+    follow = request.flag("follow", default=True)
     following = Following(request.session, request.path("topic"), partition, form, level, request.query("topic_id") or "")
     await request.call(following.begin, request.query("offset") or "latest", request.http.headers.get("Last-Event-ID"))
     if request.is_head:
@@ -77,6 +79,8 @@ async def _records(request: Request, partition: int | None) -> web.StreamRespons
             if frames:
                 await stream.send(frames)
                 del frames  # their memory is released
+            elif not follow:
+                return stream.response
             elif not await request.wait(following.positions, sse.KEEP_ALIVE_MS, isolation_level=level, known=following.known):
                 await stream.keep_alive()
             if request.door.draining:

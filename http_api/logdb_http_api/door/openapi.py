@@ -35,10 +35,12 @@ _IN_PATHS = {
     "consumer_group_id": "The group's id.",
     "consumer_id": "The member's id.",
     "name": "The config's key.",
+    "file": "The file's name.",
 }
 _RECORDS = "Records as JSON: keys and values embedded as base64, text or JSON."
 _TAGS = {
     "Health": ("Whether the server lives and takes requests, and its numbers for Prometheus.", ("health", "metrics_page", "openapi")),
+    "Page": ("The page at / for browsers, and its files.", ("page",)),
     "Raw batches": ("Record batches as they lie in the log: Kafka's RecordBatch v2.", ("batches", "partitions", "upgrade")),
     "Calls": ("What `logdb.open(url)` asks: methods of a session, their arguments and results as JSON.", ("calls",)),
     "Events": ("Records and changes of topics as server-sent events.", ("events",)),

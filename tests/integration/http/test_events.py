@@ -177,6 +177,22 @@ def test_transactions(s):
         assert [event.data["value"] for event in client.take(2)] == ["aborted", "committed"]
 
 
+@pytest.mark.parametrize("path", [ONE, ALL])
+def test_a_stream_that_does_not_follow_ends_behind_the_last_record(s, path):
+    """Also where the log ends with records that are left out: an aborted one and its marker."""
+    s.database.log("t", 0).append_many([b"x" * 1000] * 200)
+    with contextlib.suppress(ZeroDivisionError), s.database.transaction("x") as transaction:
+        transaction.send("t", b"aborted", partition=0)
+        transaction.flush()
+        raise ZeroDivisionError
+    asked = "follow=false&isolation_level=read_committed"
+    with Client(s.url, f"{path}?offset=earliest&{asked}") as client:
+        assert [event.data["offset"] for event in client.take(200)] == list(range(200))
+        assert client.next() is None
+    with Client(s.url, f"{path}?offset=latest&{asked}") as client:
+        assert client.next() is None
+
+
 def test_partitions_that_are_added_are_told_from_their_begin(s):
     with Client(s.url, ALL) as client:
         client.block()
@@ -198,6 +214,7 @@ def test_partitions_that_are_added_are_told_from_their_begin(s):
         (f"{ONE}?offset=-1", {}, 422, 422),
         (f"{ONE}?offset=99999999999999999999", {}, 422, 422),
         (f"{ALL}?offset=0", {}, 422, 422),
+        (f"{ALL}?follow=perhaps", {}, 422, 422),
         (f"{ONE}?format=xml", {}, 422, 422),
         (f"{ONE}?isolation_level=none", {}, 422, 422),
         (ONE, {"Last_Event_ID": "x"}, 422, 422),
