@@ -27,7 +27,7 @@ from support.tools import needs
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(page.stem for page in (ROOT / "docs/how-to").glob("*.md"))
-PORTS = ("8080", "8081", "8082", "8083", "8443", "9092")
+PORTS = ("6379", "8080", "8081", "8082", "8083", "8443", "9092")
 PROGRAMS = {"exactly-once": "psql", "full-disk": "unshare", "from-redis-streams": "redis-server", "tls-and-users": "openssl"}
 NOT_RUN = {"console", "text", "toml"}
 
