@@ -55,7 +55,7 @@ def test_a_server_without_aiohttp_and_a_url_without_h11(package: str, call: str,
     hidden = f"import sys, logdb\nsys.modules[{package!r}] = None\n"
     program = f"{hidden}try:\n    {call}\nexcept ModuleNotFoundError as error:\n    print(error.name, error)"
     done = subprocess.run([sys.executable, "-c", program, str(tmp_path / "db")], capture_output=True, text=True, timeout=60)
-    hint = rf"{package} (the door 'http'|a URL) needs the package '{package}' of the extra 'http': pip install [^\n]*\n"
+    hint = rf"{package} (the listener 'http'|a URL) needs the package '{package}' of the extra 'http': pip install [^\n]*\n"
     assert re.fullmatch(hint, done.stdout)
     assert asked_for(done.stdout) == set(PROJECT["optional-dependencies"]["http"])
 
