@@ -81,7 +81,7 @@ def test_python_and_its_calls_over_http(nodes, db, topic):
         ({"partitions": 3, "assignments": [[1, 9]]}, InvalidReassignment, "node 9 has never registered"),
         ({"partitions": 3, "assignments": []}, InvalidReassignment, "1 partitions are added, and nodes are named for 0"),
         ({"assignments": [[1, 2]]}, InvalidReassignment, "0 partitions are added, and nodes are named for 1"),
-        ({"partitions": 1, "assignments": []}, InvalidPartitions, "never shrinks"),
+        ({"partitions": 1, "assignments": []}, InvalidPartitions, "can only grow"),
     ):
         with pytest.raises(error, match=reason):
             db.alter_topic(topic, **wanted)

@@ -72,7 +72,7 @@ def test_make():
     assert isinstance(make("default"), Default)
     assert isinstance(make("round_robin"), RoundRobin)
     assert make(partition_for_key) is partition_for_key
-    with pytest.raises(ValueError, match="partitioner 'x'"):
+    with pytest.raises(ValueError, match="partitioner='x'"):
         make("x")
 
 

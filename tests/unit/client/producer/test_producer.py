@@ -230,7 +230,7 @@ def test_partitioners(make, session):
     with make(partitioner=lambda key, count: count - 1 if key else 0) as producer:
         assert [producer.send("u", b"v", key).result(30).partition for key in (b"k", None)] == [2, 0]
         assert producer.send("u", b"v", b"k", partition=1).result(30).partition == 1
-    with pytest.raises(ValueError, match="partitioner 'nosuch'"):
+    with pytest.raises(ValueError, match="partitioner='nosuch'"):
         make(partitioner="nosuch")
     with make(partitioner=lambda key, count: count) as producer, pytest.raises(UnknownPartition):
         producer.send("u", b"v")

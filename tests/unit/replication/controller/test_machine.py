@@ -238,7 +238,7 @@ def test_partitions_are_added_once():
     assert [partition.leader for partition in made.state.topics["t"].partitions].count(1) == 2
     with pytest.raises(StateChanged):
         made.apply(AddPartitions("t", "id-of-t", 1, 5))
-    with pytest.raises(InvalidPartitions, match="never shrinks"):
+    with pytest.raises(InvalidPartitions, match="can only grow"):
         made.apply(AddPartitions("t", "id-of-t", 4, 3))
 
 
