@@ -278,7 +278,7 @@ class Rates:
             table.add_row(work, f"{count:,}", f"{seconds:.2f}", f"{size_bytes / seconds / 1e6:,.0f}", f"{count / seconds:,.0f}", alone)
         console.print(table)
         console.print("MB count the values. Each act is one thread, and most of its time is this demo's own Python.")
-        console.print("The last column is the library alone: it appends lists that are ready, and reads without adding up.")
+        console.print("The last column is the library alone: it appends ready lists to one partition, and reads without adding up.")
 
 
 # ---------------------------------------------------------------- the play
