@@ -23,6 +23,7 @@ CONTRACT ?= ../shared/contract
 unexport PYTHONDONTWRITEBYTECODE
 
 BIN   := .venv/bin
+INSTALL := @echo "installing into .venv, once; the C core is compiled" && $(BIN)/pip install --disable-pip-version-check --progress-bar off
 PARALLEL := -n auto --dist loadgroup
 # Java's, JavaScript's and Go's programs on three brokers: the most telling ones, and the others
 FOREIGN_ON_THREE := $(addprefix tests/integration/kafka/,test_connect.py test_java_tools.py test_javascript_and_go.py)
@@ -136,19 +137,19 @@ clean:
 	touch $@
 
 .venv/demo: .venv/made $(BUILT) demo/requirements.txt
-	$(BIN)/pip install -q --disable-pip-version-check -e '.[cli,codecs,arrow]' -r demo/requirements.txt
+	$(INSTALL) -e '.[cli,codecs,arrow]' -r demo/requirements.txt
 	touch $@
 
 .venv/demo-spark: .venv/demo
-	$(BIN)/pip install -q --disable-pip-version-check -e '.[spark]'
+	$(INSTALL) -e '.[spark]'
 	touch $@
 
 .venv/demo-cluster: .venv/demo
-	$(BIN)/pip install -q --disable-pip-version-check -e '.[cluster]'
+	$(INSTALL) -e '.[cluster]'
 	touch $@
 
 .venv/docs: .venv/made $(BUILT)
-	$(BIN)/pip install -q --disable-pip-version-check -e '.[docs]'
+	$(INSTALL) -e '.[docs]'
 	touch $@
 
 .venv/wheels: .venv/made packaging/requirements.txt
@@ -156,5 +157,5 @@ clean:
 	touch $@
 
 .venv/dev: .venv/made $(BUILT) demo/requirements.txt
-	$(BIN)/pip install -q --disable-pip-version-check -e '.[dev]' -r demo/requirements.txt
+	$(INSTALL) -e '.[dev]' -r demo/requirements.txt
 	touch $@

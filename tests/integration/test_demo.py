@@ -19,6 +19,8 @@ def test_the_demo_runs(tmp_path: Path) -> None:
     assert "All three are equal." in done.stdout
     assert "bytes were given back" in done.stdout
     assert "no problem" in done.stdout
+    assert "the library" in done.stdout
+    assert done.stdout.index("Try next") < done.stdout.index("make demo-cluster")
 
 
 @pytest.mark.slow  # three nodes start, one of them twice

@@ -68,7 +68,7 @@ def _flag(option: click.Option) -> tuple[str, str]:
     record = option.get_help_record(context)
     assert record is not None
     flags, meaning = record
-    return f"`{' '.join(flags.split()).replace('|', ', ')}`", " ".join(meaning.split())
+    return f"`{' '.join(flags.split()).replace('|', ', ')}`", " ".join(meaning.split()).translate({ord("["): "(", ord("]"): ")"})
 
 
 def _names(command: click.Command, name: str) -> Iterator[tuple[str, click.Command]]:
@@ -83,7 +83,7 @@ def _names(command: click.Command, name: str) -> Iterator[tuple[str, click.Comma
 
 def _text(command: click.Command) -> str:
     """The help of a command, as paragraphs of Markdown."""
-    text = (command.help or "").split("\f")[0].replace("\b\n", "").replace("<", r"\<").replace("*", r"\*")
+    text = (command.help or "").split("\f")[0].replace("\b\n", "").replace("<", r"\<").replace("*", r"\*").replace("[", r"\[")
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 

@@ -3,7 +3,7 @@
 import re
 
 import logdb
-from logdb.model import TOPIC_CONFIGS
+from logdb.model import OFFSET_MAX, TOPIC_CONFIGS
 from support.reference_tables import PAGES, REFERENCE, written
 from support.serving import served
 
@@ -23,7 +23,9 @@ def test_the_topic_configs():
     }
     found = {}
     for name, key in TOPIC_CONFIGS.items():
-        default = str(key.default).lower() if isinstance(key.default, bool) else str(key.default)
+        default = (
+            "no limit" if key.default == OFFSET_MAX else str(key.default).lower() if isinstance(key.default, bool) else str(key.default)
+        )
         found[name] = (default or "empty", UNITS.get(name.rpartition(".")[2], ""))
     assert documented == found
 

@@ -496,7 +496,7 @@ class Dispatcher:
                 record was not taken.  Unlike Kafka's, a producer says so at once, not by the future.
             BufferExhausted: There was no room within ``max_block_ms``.
             Closed, Forked, InvalidTransactionState: The producer takes none.
-            whatever a partitioner or an interceptor raises.
+            Exception: A partitioner or an interceptor raised it.
         """
 
     def _dispatch(

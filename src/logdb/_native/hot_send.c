@@ -561,7 +561,7 @@ static PyMethodDef dispatcher_methods[] = {
      "        record was not taken.  Unlike Kafka's, a producer says so at once, not by the future.\n"
      "    BufferExhausted: There was no room within max_block_ms.\n"
      "    Closed, Forked, InvalidTransactionState: The producer takes none.\n"
-     "    whatever a partitioner or an interceptor raises."},
+     "    Exception: A partitioner or an interceptor raised it."},
     {"_dispatch", METHOD(dispatcher_dispatch), FASTCALL, "send without interceptors"},
     {0},
 };

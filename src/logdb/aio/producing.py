@@ -35,7 +35,7 @@ class SendFuture(Handle):
 
         Raises:
             TimeoutError: It is not known yet: await it.
-            whatever the record could not be written for.
+            LogdbError: The record was not written.
         """
         return self._sync.result(timeout=0)
 

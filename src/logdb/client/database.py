@@ -306,7 +306,9 @@ class Database(Administration):
             Its position; ``timestamp_ms`` is -1 if the log stamped it with its own clock.
 
         Raises:
-            As ``Log.append``; UnknownPartition for a partition out of range; InvalidTopic for an internal topic.
+            UnknownPartition: The partitioner chose one that is out of range.
+            InvalidTopic: The topic is internal.
+            LogdbError: See ``Log.append``.
         """
         partition = self._choose(topic, key, partitioner)
         offset = self._base.log(topic, partition).append(value, key, headers=headers, timestamp_ms=timestamp_ms, durability=durability)
@@ -331,7 +333,8 @@ class Database(Administration):
             The position of each record, in the order given.
 
         Raises:
-            As ``Log.append_many``; InvalidTopic for an internal topic.
+            InvalidTopic: The topic is internal.
+            LogdbError: See ``Log.append_many``.
         """
         try:
             values = list(values)
@@ -510,8 +513,9 @@ class Database(Administration):
             options: Those of ``producer``.
 
         Raises:
-            InvalidTransactionTimeout at the begin of the block; at its end ProducerFenced, and the error of a record that was not
-            written: the transaction was aborted.
+            InvalidTransactionTimeout: At the begin of the block.
+            ProducerFenced: At its end; the transaction was aborted.
+            LogdbError: At its end, the error of a record that was not written; the transaction was aborted.
         """
         if self._transactions is None:
             from logdb.client.producer.transaction import Transactions
@@ -858,7 +862,7 @@ class Database(Administration):
 
         Raises:
             CloseIncomplete: Records could not be written; the error has their number.
-            the error of a producer's record since its last flush.
+            LogdbError: The error of a producer's record since its last flush.
         """
         while self._on_close:
             self._on_close.pop()()

@@ -242,7 +242,7 @@ class Session(Protocol):
 
         Raises:
             ProducerFenced, OutOfOrderSequence, InvalidProducer, InvalidTransactionState: Nothing was appended.
-            and the errors of ``Log.append_batches``.
+            LogdbError: See ``Log.append_batches``.
         """
 
     def produce_many(self, batches: Mapping[TopicPartition, Buffer], *, transactional_id: str) -> dict[TopicPartition, range | LogdbError]:
@@ -319,7 +319,7 @@ class Session(Protocol):
 
         Raises:
             UnknownMember, IllegalGeneration, FencedInstance, TopicDeleted, UnknownTopic, UnknownPartition: and nothing was changed.
-            and the errors of ``add_partitions``.
+            LogdbError: See ``add_partitions``.
         """
         self.submit(
             requests.transactions.CommitTransactionOffsets(

@@ -123,7 +123,7 @@ class PartitionLog(Protocol):
         Raises:
             InvalidBatch: They are not; nothing was appended.
             ProducerFenced, OutOfOrderSequence, InvalidTransactionState: Their producer must not, or not now.
-            whatever ``append`` raises.
+            LogdbError: See ``append``.
         """
 
     def flush(self, sync: bool = True) -> None:

@@ -199,7 +199,7 @@ class Consumer(Handle):
             InconsistentProtocol, InvalidGroup, ReadOnly: The group cannot be joined.
             CorruptionError, ReadFailed, UnknownTopic, Closed: see ``logdb.errors``.
             RuntimeError: Another thread is polling it.
-            any exception of a listener or an interceptor.
+            Exception: A listener or an interceptor raised it.
         """
         if not self._polling.acquire(blocking=False):
             raise RuntimeError(f"{self!r} is polled by another thread: make a consumer for each")

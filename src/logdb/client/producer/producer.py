@@ -291,7 +291,7 @@ class Producer(Handle, Dispatcher):
             timeout_ms: The longest wait; None: as long as ``delivery_timeout_ms`` allows.
 
         Raises:
-            the error of the first record, of all since the last flush, that could not be written; each future has its own error, too.
+            LogdbError: The error of the first record since the last flush that could not be written; each future has its own error, too.
             TimeoutError: The time is over; some records still wait.
             Forked, Closed: see ``logdb.errors``.
             RuntimeError: A callback called it.
@@ -312,7 +312,7 @@ class Producer(Handle, Dispatcher):
 
         Raises:
             CloseIncomplete: Records were not written in time; the error has their number.
-            the error of the first record since the last flush that could not be written.
+            LogdbError: The error of the first record since the last flush that could not be written.
         """
         if self._refusing == _FORKED or self._ended:
             return

@@ -198,7 +198,7 @@ class TransactionalProducer(Producer):
         """Abort an open transaction, then end; waits for another thread that is committing it.
 
         Raises:
-            as ``Producer.close``.
+            LogdbError: See ``Producer.close``.
         """
         self._closed = True
         try:

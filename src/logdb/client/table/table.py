@@ -79,7 +79,8 @@ class Table(Handle, Mapping[Any, Any]):
         """The value of a key with the partition, offset and timestamp of its record; None without one.
 
         Raises:
-            as ``refresh``; SerializationError.
+            SerializationError: The value cannot be deserialized.
+            LogdbError: See ``refresh``.
         """
         data = self._stored_key(key)
         entry = self._read(lambda view: view.get(data))
@@ -143,7 +144,7 @@ class Table(Handle, Mapping[Any, Any]):
         Raises:
             ValueError: A partition belongs to another topic.
             UnknownPartition: The topic has no such partition.
-            and as ``refresh``.
+            LogdbError: See ``refresh``.
         """
         for partition in offsets:
             if partition.topic != self.topic:
