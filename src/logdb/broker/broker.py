@@ -119,7 +119,7 @@ A = TypeVar("A")
 _OFFSETS, _TRANSACTIONS = INTERNAL_TOPICS
 _INTERNAL = "logdb alone writes to it"
 _LOOK_INTERVAL_MS = 100
-_METADATA_WAIT_S = 10.0
+_METADATA_WAIT_S, _LOOK_S = 10.0, 0.02
 _PRODUCER_ID_COUNT = 1_000  # reserved at once; a close loses those that are left
 
 
@@ -1022,7 +1022,7 @@ class Broker(Handle):
         while log.is_mirror:  # another node has altered it, and this one hears of it soon
             if time.monotonic() > until:
                 raise MetadataTimeout(f"this node does not know yet that {leader_of.topic} stopped being a mirror")
-            time.sleep(0.02)
+            time.sleep(_LOOK_S)
         self._dangling.end_now(log)
         commit(leadership, log.end_offset)
 
@@ -1051,7 +1051,40 @@ class Broker(Handle):
 
     def load_coordinator(self, partition: TopicPartition, epoch: int) -> bool:
         """This node leads a partition of an internal topic since ``epoch``; see ``Shards.load``."""
-        return self._shards(partition).load(partition.partition, epoch)
+        is_loaded = self._shards(partition).load(partition.partition, epoch)
+        if is_loaded and self.is_replicated and partition.topic == _OFFSETS:
+            self._forget_absent(partition, epoch)
+        return is_loaded
+
+    def _forget_absent(self, where: TopicPartition, epoch: int) -> None:
+        """Forget the offsets of topics that were deleted while nobody coordinated a partition of ``__consumer_offsets``.
+
+        An earlier coordinator took offsets of topics alone that existed before this node became the leader.  So it waits until its own
+        metadata has that: in older metadata a topic may be missing that exists.
+        """
+        until = time.monotonic() + _METADATA_WAIT_S
+        with contextlib.suppress(NotCoordinator):
+            while not self._has_forgotten_absent(where, epoch) and time.monotonic() < until:  # in vain: the next coordinator does it
+                time.sleep(_LOOK_S)
+
+    def _has_forgotten_absent(self, where: TopicPartition, epoch: int) -> bool:
+        """Whether it could be done now; raises NotCoordinator, Closed."""
+        is_known, shard = self._knows_that_it_leads(where, epoch), self._groups.at(where.partition)
+        end_offset = shard.log.end_offset
+        try:
+            named = shard.query(GroupCoordinator.topics_with_offsets) if is_known else shard.query(lambda _: set[str]())
+        except CoordinatorLoading:  # by another thread
+            return False
+        if is_known and (absent := named.difference(self._metadata.topic_names())):
+            shard.post(TopicsDeleted(topics=frozenset(absent), before_offset=end_offset))
+        return is_known
+
+    def _knows_that_it_leads(self, where: TopicPartition, epoch: int) -> bool:
+        try:
+            state = self._metadata.partition_state(*where)
+        except (UnknownTopic, UnknownPartition):
+            return False
+        return state.leader == self.node_id and state.leader_epoch >= epoch
 
     def resign_coordinator(self, partition: TopicPartition, epoch: int) -> bool:
         """This node does not lead a partition of an internal topic since ``epoch``; see ``Shards.resign``."""

@@ -168,6 +168,10 @@ class GroupCoordinator:
             for group in map(self._group, sorted(self._groups.keys() | self._offsets.groups()))
         ]
 
+    def topics_with_offsets(self) -> set[str]:
+        """The topics of all offsets, committed or pending."""
+        return {key.partition.topic for key in self._offsets.listed()}
+
     def describe(self, group_id: str) -> GroupInfo:
         """One group.
 

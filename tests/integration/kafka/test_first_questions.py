@@ -163,6 +163,23 @@ def test_configs_of_the_broker_that_kafkas_programs_read(broker):
     assert all(one.is_read_only for one in found.values())
 
 
+def test_without_authentication_there_are_no_users_and_none_is_stored(broker, wire):
+    """A stored user would switch authentication on, and lock every client out."""
+    quotas = wire.ask("DescribeClientQuotas", 1, components=[], strict=False)
+    assert (quotas["error_code"], quotas["entries"]) == (Code.NONE, [])
+    credentials = wire.ask("DescribeUserScramCredentials", 0, users=None)
+    assert (credentials["error_code"], credentials["results"]) == (Code.NONE, [])
+    (named,) = wire.ask("DescribeUserScramCredentials", 0, users=[{"name": "alice"}])["results"]
+    assert named["error_code"] == Code.RESOURCE_NOT_FOUND
+    rate = {"key": "producer_byte_rate", "value": 1.0, "remove": False}
+    entry = {"entity": [{"entity_type": "user", "entity_name": "alice"}], "ops": [rate]}
+    assert wire.ask("AlterClientQuotas", 1, entries=[entry])["entries"][0]["error_code"] == Code.SECURITY_DISABLED
+    password = {"name": "alice", "mechanism": 1, "iterations": 4096, "salt": b"salt", "salted_password": b"p" * 32}
+    altered = wire.ask("AlterUserScramCredentials", 0, deletions=[], upsertions=[password])
+    assert altered["results"][0]["error_code"] == Code.SECURITY_DISABLED
+    assert wire.ask("Metadata", 12, topics=None)["topics"]  # nobody is locked out
+
+
 # ---------------------------------------------------------------- clients' metrics, and their new groups
 
 

@@ -16,6 +16,14 @@ WHERE = TopicPartition("t", 0)
 FIVE, NINE = OffsetAndMetadata(5), OffsetAndMetadata(9)
 
 
+class Brokers(dict):
+    """By the numbers of their nodes."""
+
+    def __init__(self, brokers, cluster):
+        super().__init__(brokers)
+        self.cluster = cluster
+
+
 @pytest.fixture
 def brokers(tmp_path):
     """Those of three nodes over one store."""
@@ -25,7 +33,7 @@ def brokers(tmp_path):
         for broker in made.values():
             closing.callback(broker.close)
         made[1].create_topic("t", partitions=1)
-        yield made
+        yield Brokers(made, cluster)
 
 
 def groups_of(brokers):
@@ -81,7 +89,7 @@ def test_a_topic_is_deleted_while_a_coordinator_is_loaded(brokers, monkeypatch):
         return replay(*arguments)
 
     monkeypatch.setattr(runner, "replay", slow)
-    loading = threading.Thread(target=broker.load_coordinator, args=(where, 1))
+    loading = threading.Thread(target=broker.load_coordinator, args=(where, brokers.cluster.lead(*where, 1)))
     loading.start()
     assert begun.wait(20)
     try:
@@ -90,3 +98,49 @@ def test_a_topic_is_deleted_while_a_coordinator_is_loaded(brokers, monkeypatch):
         deleted.set()
         loading.join()
     assert broker.fetch_offsets(groups[1]) == {}
+
+
+def test_the_next_coordinator_drops_what_no_coordinator_heard_of(brokers):
+    """As when the leader is stopped while a topic is deleted."""
+    brokers[1].create_topic("kept", partitions=1)
+    group, kept = groups_of(brokers)[1], TopicPartition("kept", 0)
+    where = TopicPartition("__consumer_offsets", brokers[1]._groups.partition_of(group))
+    brokers[1].commit_offsets(group, {WHERE: FIVE, kept: FIVE}).result()
+    brokers[1].resign_coordinator(where, brokers.cluster.lead(*where, None))
+    brokers[3].delete_topic("t")
+    brokers[2].load_coordinator(where, brokers.cluster.lead(*where, 2))
+    assert brokers[2].fetch_offsets(group) == {kept: FIVE}
+
+
+class Behind:
+    """The metadata of a node, as they were before ``t`` was made and another leader elected, until it is told of both."""
+
+    def __init__(self, metadata, where):
+        self._metadata, self._former = metadata, metadata.partition_state(*where)
+        self.was_asked, self.is_told = threading.Event(), threading.Event()
+
+    def partition_state(self, *where):
+        self.was_asked.set()
+        return self._metadata.partition_state(*where) if self.is_told.is_set() else self._former
+
+    def topic_names(self):
+        return self._metadata.topic_names() if self.is_told.is_set() else ()
+
+    def __getattr__(self, name):
+        return getattr(self._metadata, name)
+
+
+def test_a_coordinator_drops_nothing_before_its_metadata_knows_that_it_leads(brokers):
+    """In older metadata a topic may be missing that exists."""
+    group = groups_of(brokers)[1]
+    where = TopicPartition("__consumer_offsets", brokers[1]._groups.partition_of(group))
+    brokers[1].commit_offsets(group, {WHERE: FIVE}).result()
+    brokers[1].resign_coordinator(where, brokers.cluster.lead(*where, None))
+    behind = brokers[2]._metadata = Behind(brokers[2]._metadata, where)
+    loading = threading.Thread(target=brokers[2].load_coordinator, args=(where, brokers.cluster.lead(*where, 2)))
+    loading.start()
+    assert behind.was_asked.wait(20)
+    assert loading.is_alive()
+    behind.is_told.set()
+    loading.join()
+    assert brokers[2].fetch_offsets(group) == {WHERE: FIVE}
