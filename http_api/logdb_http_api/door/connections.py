@@ -227,7 +227,7 @@ class Connections:
     def _sweep(self) -> None:
         """Close connections that are too slow; look again later unless all are idle."""
         if self._sweeper is not None:
-            self._late_s += self.loop.time() - self._sweeper.when()
+            self._late_s += max(0.0, self.loop.time() - self._sweeper.when())
         self._sweeper, now_s = None, self.now_s()
         for connection in list(self.open):
             if connection.is_too_slow(now_s, self.limits):

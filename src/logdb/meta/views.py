@@ -168,6 +168,14 @@ class View:
             self._check()
             return int(self._reader.stat(self._entries)["entries"])
 
+    @property
+    def pages_size_bytes(self) -> int:
+        """The size of the pages that hold entries: no transaction changes more of them."""
+        with _named_errors(self.path), self._reading:
+            self._check()
+            stat = self._reader.stat(self._entries)
+            return int(stat["psize"] * (stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]))
+
     def positions(self) -> dict[int, Position]:
         """The position of each partition in the view."""
         with _named_errors(self.path), self._reading:

@@ -18,8 +18,9 @@ import logging
 import os
 import shutil
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from logdb.disk import names_in
 from logdb.errors import Closed, LogTruncated, OffsetOutOfRange, TopicDeleted, UnknownTopic
@@ -31,8 +32,11 @@ from logdb.threads import renewed
 
 logger = logging.getLogger(__name__)
 
-_BATCH_SIZE_BYTES = 16 << 20  # memory for the changes of one transaction
-_ENTRY_SIZE_BYTES = 4_500  # cost of an entry beside key and value: mostly its page of LMDB
+_CHANGES_SIZE_BYTES = 16 << 20  # memory for the changes of one transaction
+_CHANGE_SIZE_BYTES = 500  # of a change, beside key and value
+_PAGES_SIZE_BYTES = 32 << 20  # memory for the pages of LMDB that one transaction changes
+_PAGE_SIZE_BYTES = 4_096  # an entry is in a page of its own, if there are many pages
+_Changes: TypeAlias = dict[bytes, tuple[bytes | None, int, int]]  # by key: value, offset and timestamp of its latest record
 _LOOK_MS = 1_000  # between two checks of the partition count
 _TRY_COUNT_MAX = 5
 
@@ -247,27 +251,38 @@ class TopicView:
         return self._clean_offset(self.topic, partition) > known_offset
 
     def _read(self, state: _State, partition: int, end_offset: int, now_ms: int) -> None:
-        """Apply the records of one partition up to ``end_offset``."""
+        """Apply the records of one partition up to ``end_offset``.
+
+        Only the latest record of each key in a transaction costs a look into LMDB: a transaction has as many keys as memory allows.
+        """
         log, begin = state.logs[partition], state.positions[partition]
         epoch = begin.leader_epoch if begin.leader_epoch >= 0 else None
-        changes: dict[bytes, Entry] = {}
-        size_bytes = 0
+        changes: _Changes = {}
+        size_bytes, pages_size_bytes = 0, state.view.pages_size_bytes
         records = log.read(begin.offset, end_offset=end_offset, leader_epoch=epoch, isolation_level="read_committed")
         for record in records:
             key, value = record.key, record.value
             if key is None:
                 continue
-            changes[key] = Entry(value, partition, record.offset, record.timestamp_ms)
-            size_bytes += len(key) + (0 if value is None else len(value)) + _ENTRY_SIZE_BYTES
-            if size_bytes >= _BATCH_SIZE_BYTES:
+            known = changes.get(key)
+            changes[key] = value, record.offset, record.timestamp_ms
+            size_bytes += 0 if value is None else len(value)
+            if known is None:
+                size_bytes += len(key) + _CHANGE_SIZE_BYTES
+            elif known[0] is not None:
+                size_bytes -= len(known[0])
+            if size_bytes >= _CHANGES_SIZE_BYTES or (
+                pages_size_bytes + size_bytes >= _PAGES_SIZE_BYTES and len(changes) * _PAGE_SIZE_BYTES >= _PAGES_SIZE_BYTES
+            ):
                 self._update(state, changes, partition, begin._replace(offset=record.offset + 1, leader_epoch=record.leader_epoch))
-                changes, size_bytes = {}, 0
+                changes, size_bytes, pages_size_bytes = {}, 0, state.view.pages_size_bytes
         end_offset = records.end_offset  # another leader may know of less
         last_epoch = log.epoch_at(end_offset - 1) if end_offset else -1
         self._update(state, changes, partition, Position(end_offset, last_epoch, begin.start_offset, now_ms))
 
-    def _update(self, state: _State, changes: Mapping[bytes, Entry], partition: int, position: Position) -> None:
-        state.view.update(changes, {partition: position}, mixed=len(state.logs) > 1)
+    def _update(self, state: _State, changes: _Changes, partition: int, position: Position) -> None:
+        entries = {key: Entry(value, partition, offset, timestamp_ms) for key, (value, offset, timestamp_ms) in changes.items()}
+        state.view.update(entries, {partition: position}, mixed=len(state.logs) > 1)
         state.positions = {**state.positions, partition: position}
 
 

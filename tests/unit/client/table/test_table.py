@@ -475,3 +475,44 @@ def test_a_snapshot_has_tables_too(db, tmp_path):
     put(db, a="2")
     with logdb.open(tmp_path / "copy", mode="r") as copy:
         assert texts(copy.table("t")) == {"a": "1"}
+
+
+# ---------------------------------------------------------------- the work of catching up
+
+
+@pytest.fixture
+def updates(monkeypatch):
+    """For each transaction of a view, how many entries it puts."""
+    counts, update = [], View.update
+
+    def counted(self, changes, positions, *, mixed=False):
+        counts.append(len(changes))
+        update(self, changes, positions, mixed=mixed)
+
+    monkeypatch.setattr(View, "update", counted)
+    return counts
+
+
+def test_a_key_is_put_once_however_often_it_was_appended(tmp_path, updates):
+    with logdb.open(tmp_path) as db:
+        db.create_topic("t")
+        keys = [b"%05d" % (number * 7919 % 10_000) for number in range(60_000)]
+        db.log("t").append_many([b"%d" % number for number in range(60_000)], keys)
+        assert len(db.table("t")) == 10_000
+        assert updates == [10_000]
+        assert replayed(db) == dict(db.table("t").items())
+
+
+@pytest.mark.parametrize(("key_count", "value_size"), [(100, 1 << 20), (60_000, 10)])
+def test_what_a_transaction_takes_of_memory_is_bounded(tmp_path, updates, key_count, value_size):
+    """By the values of its keys, and by their number; a value that is replaced is no longer there."""
+    with logdb.open(tmp_path, durability="os") as db:
+        db.create_topic("t", config={"max.message.bytes": 2 << 20})
+        log = db.log("t")
+        for first in range(0, key_count, 10_000):
+            numbers = range(first, min(first + 10_000, key_count))
+            for _ in range(2):
+                log.append_many([bytes(value_size)] * len(numbers), [b"%d" % number for number in numbers])
+        assert len(db.table("t")) == key_count
+        assert max(updates) * (value_size + 500) <= 17 << 20
+        assert len(updates) <= 2 + 2 * key_count * (value_size + 500) // (16 << 20)
