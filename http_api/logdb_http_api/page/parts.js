@@ -132,6 +132,11 @@ export function Loaded({ from, what, children }) {
   `
 }
 
+/** A number that may be unknown. */
+export function known(value, shown) {
+  return value === null || value === undefined ? html`<span class="quiet">–</span>` : shown(value)
+}
+
 /** A part of the URL behind #: href('records', topic, 0). */
 export function href(...parts) {
   return `#/${parts.map(encodeURIComponent).join('/')}`
