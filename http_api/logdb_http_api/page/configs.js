@@ -33,7 +33,7 @@ function OfTopic({ topic }) {
   const [editing, setEditing] = useState(null)
   const [said, setSaid] = useState('')
   const place = path`topics/${topic}/configs`
-  const loaded = useLoad(async (signal) => (await inCluster(place, { signal })).data, [topic])
+  const loaded = useLoad(async (signal) => (await inCluster(place, { signal })).data.sort((a, b) => a.is_default - b.is_default), [topic])
   const done = (message) => {
     setEditing(null)
     setSaid(message)
@@ -115,7 +115,7 @@ function Editor({ topic, config, done, cancel }) {
 }
 
 const GONE = [
-  { title: 'Partition', isNumber: true, cell: (row) => row.partition },
+  { title: 'Partition', cell: (row) => row.partition },
   { title: 'From offset', isNumber: true, cell: (row) => count(row.start_offset) },
   { title: 'To offset', isNumber: true, cell: (row) => count(row.new_start_offset - 1) },
   { title: 'Size', isNumber: true, cell: (row) => size(row.size_bytes) },

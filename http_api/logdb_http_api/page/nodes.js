@@ -28,13 +28,13 @@ async function load(signal) {
 }
 
 const NODE = [
-  { title: 'Node', isNumber: true, value: (row) => row.id, cell: (row) => row.id },
+  { title: 'Node', value: (row) => row.id, cell: (row) => row.id },
   { title: 'Address', isData: true, cell: (row) => known(row.http, (place) => (place === location.host ? place : html`<a href=${`${location.protocol}//${place}/`} rel="noreferrer">${place}</a>`)) },
   { title: 'Rack', value: (row) => row.rack ?? '', isData: true, cell: (row) => known(row.rack, (rack) => html`<${Text} of=${rack} />`) },
   { title: 'State', value: (row) => Number(row.isUp), cell: (row) => (row.isUp ? 'serves' : html`<span class="bad">is down</span>`) },
-  { title: 'Controller', cell: (row) => (row.isController ? 'leads the quorum' : '') },
 ]
-const PARTITIONS = [
+const IN_CLUSTER = [
+  { title: 'Controller', cell: (row) => (row.isController ? 'leads the quorum' : '') },
   { title: 'Leads', isNumber: true, value: (row) => row.leads, cell: (row) => count(row.leads) },
   { title: 'Replicas', isNumber: true, value: (row) => row.replicas, cell: (row) => count(row.replicas) },
   { title: 'In sync', isNumber: true, value: (row) => row.inSync, cell: (row) => html`<span class=${row.inSync < row.replicas ? 'bad' : ''}>${count(row.inSync)}</span>` },
@@ -59,7 +59,7 @@ function Nodes() {
           <dt>Cluster</dt><dd class="data">${id}</dd>
           ${isCluster && html`<dt>Quorum</dt><dd>${controllerId === null ? html`<span class="bad">no node leads it, as far as this one knows</span>` : `node ${controllerId} leads it`}</dd>`}
         </dl>
-        <${Table} caption="Nodes" columns=${isCluster ? [...NODE, ...PARTITIONS] : NODE} rows=${rows} id=${(row) => row.id} />
+        <${Table} caption="Nodes" columns=${isCluster ? [...NODE, ...IN_CLUSTER] : NODE} rows=${rows} id=${(row) => row.id} />
         ${isCluster && html`<h2>Partitions without all their replicas in sync</h2>
           <${Table} caption="Partitions without all their replicas in sync" columns=${LACKING} rows=${lacking} id=${(row) => `${row.topic}/${row.partition}`} />`}`}
     <//>

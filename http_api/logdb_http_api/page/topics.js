@@ -79,7 +79,7 @@ function Shown({ rows, columns }) {
 }
 
 const PARTITION_COLUMNS = [
-  { title: 'Partition', isNumber: true, value: (row) => row.partition, cell: (row) => html`<a href=${href('records', row.topic, row.partition)}>${row.partition}</a>` },
+  { title: 'Partition', value: (row) => row.partition, cell: (row) => html`<a href=${href('records', row.topic, row.partition)}>${row.partition}</a>` },
   { title: 'Start', isNumber: true, value: (row) => row.start_offset, cell: (row) => count(row.start_offset) },
   { title: 'End', isNumber: true, value: (row) => row.end_offset, cell: (row) => count(row.end_offset) },
   { title: 'Size', isNumber: true, value: (row) => row.size_bytes, cell: (row) => size(row.size_bytes) },

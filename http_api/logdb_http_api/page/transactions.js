@@ -15,7 +15,7 @@ const isOpen = (row) => !['Empty', 'CompleteCommit', 'CompleteAbort'].includes(r
 const COLUMNS = [
   { title: 'Transactional id', value: (row) => row.transactional_id, isData: true, cell: (row) => html`<${Text} of=${row.transactional_id} />` },
   { title: 'State', value: (row) => row.state, cell: (row) => html`<${Text} of=${row.state} />` },
-  { title: 'Started (UTC)', value: (row) => row.start_ms, isData: true, cell: (row) => (row.start_ms < 0 ? html`<span class="quiet">–</span>` : time(row.start_ms)) },
+  { title: 'Started (UTC)', value: (row) => row.start_ms, isData: true, isTime: true, cell: (row) => (row.start_ms < 0 ? html`<span class="quiet">–</span>` : time(row.start_ms)) },
   { title: 'Open for', isNumber: true, value: (row) => (isOpen(row) ? -row.start_ms : -Infinity), cell: (row) => (isOpen(row) && row.start_ms >= 0 ? duration(Math.max(Date.now() - row.start_ms, 0)) : '') },
   { title: 'Timeout', isNumber: true, value: (row) => row.timeout_ms, cell: (row) => duration(row.timeout_ms) },
   { title: 'Producer', isNumber: true, cell: (row) => `${row.producer.producer_id} epoch ${row.producer.producer_epoch}` },

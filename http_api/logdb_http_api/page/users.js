@@ -28,8 +28,8 @@ const USERS = [
 const TOKENS = [
   { title: 'Token', value: (row) => row.name, isData: true, cell: (row) => html`<${Text} of=${row.name} />` },
   { title: 'Owner', value: (row) => principal(row.owner), isData: true, cell: (row) => html`<${Text} of=${principal(row.owner)} />` },
-  { title: 'Created (UTC)', value: (row) => row.created_ms, isData: true, cell: (row) => time(row.created_ms) },
-  { title: 'Expires (UTC)', value: (row) => row.expires_ms ?? Infinity, isData: true, cell: (row) => known(row.expires_ms, (ms) => html`<span class=${ms < Date.now() ? 'bad' : ''}>${time(ms)}</span>`) },
+  { title: 'Created (UTC)', value: (row) => row.created_ms, isData: true, isTime: true, cell: (row) => time(row.created_ms) },
+  { title: 'Expires (UTC)', value: (row) => row.expires_ms ?? Infinity, isData: true, isTime: true, cell: (row) => known(row.expires_ms, (ms) => html`<span class=${ms < Date.now() ? 'bad' : ''}>${time(ms)}</span>`) },
 ]
 const ACLS = [
   { title: 'Principal', value: (row) => principal(row.principal), isData: true, cell: (row) => html`<${Text} of=${principal(row.principal)} />` },
