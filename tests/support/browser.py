@@ -8,7 +8,9 @@ from urllib.parse import urlsplit
 
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
-_WATCH = "addEventListener('securitypolicyviolation', (event) => console.error(`violated: ${event.effectiveDirective} ${event.blockedURI}`))"
+_WATCH = (
+    "addEventListener('securitypolicyviolation', (event) => console.error(`violated: ${event.effectiveDirective} ${event.blockedURI}`))"
+)
 WAIT_MS = 20_000
 
 expect.set_options(timeout=WAIT_MS)

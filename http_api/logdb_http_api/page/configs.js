@@ -32,8 +32,7 @@ function Configs({ parts }) {
 function OfTopic({ topic }) {
   const [editing, setEditing] = useState(null)
   const [said, setSaid] = useState('')
-  const place = path`topics/${topic}/configs`
-  const loaded = useLoad(async (signal) => (await inCluster(place, { signal })).data.sort((a, b) => a.is_default - b.is_default), [topic])
+  const loaded = useLoad(async (signal) => (await inCluster(path`topics/${topic}/configs`, { signal })).data.sort((a, b) => a.is_default - b.is_default), [topic])
   const done = (message) => {
     setEditing(null)
     setSaid(message)
@@ -66,7 +65,9 @@ function Editor({ topic, config, done, cancel }) {
   const [problem, setProblem] = useState(null)
   const [isBusy, setBusy] = useState(false)
   const dialog = useRef(null)
+  const cancelButton = useRef(null)
   useEffect(() => dialog.current.showModal(), [])
+  useEffect(() => cancelButton.current?.focus(), [gone])
 
   const attempt = async (work) => {
     setBusy(true)
@@ -108,7 +109,7 @@ function Editor({ topic, config, done, cancel }) {
         : html`<${Deletion} gone=${gone} />
             <p class="bar">
               <button type="button" class="danger" disabled=${isBusy} onClick=${() => attempt(() => save(gone.wanted))}>Delete and save</button>
-              <button type="button" autofocus onClick=${() => dialog.current.close()}>Cancel</button>
+              <button type="button" ref=${cancelButton} onClick=${() => dialog.current.close()}>Cancel</button>
             </p>`}
     </dialog>
   `
