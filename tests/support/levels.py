@@ -82,6 +82,7 @@ CHECK = {
     "integration/http/test_half_a_head.py": "each request is cut at many places",
     "integration/http/test_idle.py": _MEASURES,
     "integration/http/test_kill.py": _KILLS,
+    "integration/http/test_page_in_browser.py": "it drives a browser; integration/http/test_page.py is in make test",
     "integration/kafka/test_door_memory.py": _MEASURES,
     "integration/kafka/test_quick_start_by_our_names.py": "it starts many commands",
     "integration/kafka/test_reassignments.py": _NODES,

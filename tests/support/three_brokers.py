@@ -91,6 +91,8 @@ SUITES_LEFT_OUT = {
     "integration/http/test_hostile_connections.py": _DOOR,
     "integration/http/test_idle.py": _PROCESS,
     "integration/http/test_kill.py": _ITS_OWN,
+    "integration/http/test_page.py": _DOOR,
+    "integration/http/test_page_in_browser.py": _DOOR,
     "integration/http/test_remote_failures.py": _ITS_OWN,
     "integration/http/test_remote_frames.py": _DOOR,
     "integration/http/test_remote_lineage.py": _ITS_OWN,

@@ -8,6 +8,7 @@ let authorization = null
 let user = null
 let onSignedOut = () => {}
 let clusterId = null
+const forgetting = []
 
 /** An answer that is no success; `status` 0: there is no answer. */
 export class Refused extends Error {
@@ -48,6 +49,12 @@ export function signOut() {
   authorization = null
   user = null
   clusterId = null
+  for (const forget of forgetting) forget()
+}
+
+/** Call `forget()` at every sign-out: what one user has seen is not shown to the next. */
+export function atSignOut(forget) {
+  forgetting.push(forget)
 }
 
 /** A path whose values are encoded: path`topics/${name}`. */
@@ -138,6 +145,35 @@ export async function partitionStates(partitions, signal, isolation_level = 'rea
     states.push(...(await ask('logdb/v1/partitions', { method: 'POST', body: { positions, isolation_level }, signal })))
   }
   return states
+}
+
+/**
+ * Where partitions `[topic, number]` begin and end, in their order: `{start, end, bytes}`; null: unknown.
+ *
+ * A node of a cluster knows the partitions that it leads. The topics of others are described, which asks the other nodes.
+ */
+export async function extents(partitions, signal) {
+  const states = await partitionStates(partitions, signal)
+  const elsewhere = new Set(partitions.filter((_, at) => states[at] && states[at].leader_address !== null).map(([topic]) => topic))
+  const described = new Map()
+  for (const name of elsewhere) {
+    described.set(name, await call('describe_topic', { name }, signal).catch((error) => (error.isDenied || error.status === 404 ? { partitions: [] } : Promise.reject(error))))
+  }
+  return partitions.map(([topic, number], at) => {
+    const state = described.has(topic) ? described.get(topic).partitions.find((one) => one.partition === number) : states[at]
+    return state && state.end_offset >= 0 ? { start: state.start_offset, end: state.end_offset, bytes: state.size_bytes } : null
+  })
+}
+
+/** Do `work(item)` for all items, a few at a time: a browser opens six connections to a server. The results are in the order of the items. */
+export async function forEach(items, work) {
+  const results = []
+  let next = 0
+  const worker = async () => {
+    for (let at = next++; at < items.length; at = next++) results[at] = await work(items[at])
+  }
+  await Promise.all(Array.from({ length: 4 }, worker))
+  return results
 }
 
 /**

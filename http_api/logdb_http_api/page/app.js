@@ -1,7 +1,7 @@
 // The page: sign-in, the list of tabs, and the tab that the URL names.
 
 import { ask, signedInAs, signOut, whenSignedOut } from './api.js'
-import { html, render, useEffect, useRef, useState } from './html.js'
+import { Component, html, render, useEffect, useRef, useState } from './html.js'
 import { href, Problem, Text } from './parts.js'
 import { SignIn } from './sign_in.js'
 import { TABS } from './tabs.js'
@@ -49,6 +49,17 @@ function Header({ children }) {
   return html`<header><a class="name" href="#/">logdb</a><span class="quiet data">${location.host}</span>${children}</header>`
 }
 
+/** Shows why a tab cannot be shown, in its place: the others still work. */
+class Guard extends Component {
+  componentDidCatch(error) {
+    this.setState({ error })
+  }
+
+  render({ children }, { error }) {
+    return error ? html`<h1>This tab has failed</h1><${Problem} error=${error} />` : children
+  }
+}
+
 function Tabs({ leave }) {
   const [parts, setParts] = useState(place)
   const main = useRef(null)
@@ -77,7 +88,7 @@ function Tabs({ leave }) {
     <nav aria-label="Tabs">
       <ul>${TABS.map((one) => html`<li key=${one.id}><a href=${href(one.id)} aria-current=${one === tab ? 'page' : undefined}>${one.title}</a></li>`)}</ul>
     </nav>
-    <main id="main" tabindex="-1" ref=${main}><${tab.View} key=${tab.id} parts=${parts.slice(1)} /></main>
+    <main id="main" tabindex="-1" ref=${main}><${Guard} key=${parts.join('/')}><${tab.View} key=${tab.id} parts=${parts.slice(1)} /><//></main>
   `
 }
 

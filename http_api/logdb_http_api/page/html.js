@@ -1,8 +1,8 @@
 // Preact with templates: what every other file of the page writes its elements with.
 
-import { createElement, Fragment, render } from './preact.js'
+import { Component, createElement, Fragment, render } from './preact.js'
 import htm from './htm.js'
 
 export { useCallback, useEffect, useMemo, useRef, useState } from './hooks.js'
-export { Fragment, render }
+export { Component, Fragment, render }
 export const html = htm.bind(createElement)

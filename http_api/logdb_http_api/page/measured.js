@@ -1,6 +1,6 @@
 // The server's metrics, read every five seconds while a tab looks at them, with those of the last quarter of an hour.
 
-import { text } from './api.js'
+import { atSignOut, text } from './api.js'
 import { useEffect, useState } from './html.js'
 
 const EVERY_MS = 5_000
@@ -8,7 +8,12 @@ const KEPT = 180
 
 const watchers = new Set()
 let timer = null
-let state = { snapshots: [], error: null }
+const nothing = { snapshots: [], error: null }
+let state = nothing
+
+atSignOut(() => {
+  state = nothing
+})
 
 /** `{snapshots, error}`; a snapshot is `{ms, families}`, the newest is the last. */
 export function useMeasured() {

@@ -30,7 +30,7 @@ const ROWS_MAX = 50
 /**
  * A table in pages of 50 rows.
  *
- * columns: `{title, cell(row), value(row), isNumber, isData}`. A column that has `value` can be sorted by.
+ * columns: `{title, cell(row), value(row), isNumber, isData, isTime}`. A column that has `value` can be sorted by.
  * id(row): names a row.
  */
 export function Table({ caption, columns, rows, id, empty = 'None.' }) {
@@ -68,7 +68,7 @@ function Heading({ column, sorting, sort }) {
 }
 
 function Cell({ column, row, isFirst }) {
-  const kind = [column.isNumber && 'number', column.isData && 'data'].filter(Boolean).join(' ')
+  const kind = [column.isNumber && 'number', column.isData && 'data', column.isTime && 'time'].filter(Boolean).join(' ')
   return isFirst ? html`<th scope="row" class=${kind}>${column.cell(row)}</th>` : html`<td class=${kind}>${column.cell(row)}</td>`
 }
 
@@ -130,6 +130,11 @@ export function Loaded({ from, what, children }) {
     <${Problem} error=${from.error} />
     ${from.data === undefined ? !from.error && html`<p class="quiet">Loading…</p>` : children(from.data)}
   `
+}
+
+/** A number that may be unknown. */
+export function known(value, shown) {
+  return value === null || value === undefined ? html`<span class="quiet">–</span>` : shown(value)
 }
 
 /** A part of the URL behind #: href('records', topic, 0). */

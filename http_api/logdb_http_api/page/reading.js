@@ -1,11 +1,10 @@
 // Reads records of one topic: a page backward or forward in some partitions, and new ones as they come.
 
-import { ask, events, partitionStates, path } from './api.js'
+import { ask, events, forEach, partitionStates, path } from './api.js'
 import { fromBase64, searchable } from './text.js'
 
 const KEPT_BYTES = 16 << 20 // of the records of one page: a browser has to hold them
 const SCAN = 2_000 // records at a time, where a search goes backward
-const TOGETHER = 4 // a browser opens six connections to a server
 const AGAIN_MS = 1_000
 
 /** A record with its bytes; `size`: of key and value. */
@@ -48,15 +47,7 @@ export async function offsetAt(topic, range, ms, signal) {
  */
 export async function page({ topic, isolation, matches, max, isBackward }, from, tell, signal) {
   const scan = { topic, isolation, matches, max, scanned: 0, tell, signal }
-  const results = []
-  const left = [...from.entries()]
-  const work = async () => {
-    for (let next = left.shift(); next !== undefined; next = left.shift()) {
-      const [index, range] = next
-      results[index] = await (isBackward ? backward : forward)(scan, range)
-    }
-  }
-  await Promise.all(Array.from({ length: TOGETHER }, work))
+  const results = await forEach(from, (range) => (isBackward ? backward : forward)(scan, range))
   const sign = isBackward ? -1 : 1
   const inOrder = (a, b) => sign * (a.timestamp_ms - b.timestamp_ms || a.partition - b.partition || a.offset - b.offset)
   const one = from.length === 1

@@ -1,9 +1,9 @@
 // Topics with sizes and rates; the partitions of one topic.
 
-import { call, partitionStates } from './api.js'
+import { call, extents } from './api.js'
 import { html, useMemo, useRef, useState } from './html.js'
 import { rate, useMeasured } from './measured.js'
-import { href, Loaded, Table, Text, useLoad } from './parts.js'
+import { href, known, Loaded, Table, Text, useLoad } from './parts.js'
 import { count, plural, short, size } from './text.js'
 
 const EVERY_MS = 5_000
@@ -12,22 +12,19 @@ const OUT = 'kafka_server_brokertopicmetrics_bytesout_total'
 
 export const topics = { id: 'topics', title: 'Topics', View: ({ parts }) => (parts[0] ? html`<${Topic} key=${parts[0]} name=${parts[0]} />` : html`<${Topics} />`) }
 
-/** All topics: `{name, partitions, records, bytes, ms}`, the last three null where another node has them. */
+/** All topics: `{name, partitions, end, records, bytes, ms}`; null where no node tells. */
 async function sums(internal, signal) {
   const found = await call('topics', { internal }, signal)
   const partitions = found.flatMap((topic) => Array.from({ length: topic.partition_count }, (_, number) => [topic.name, number]))
-  const states = await partitionStates(partitions, signal)
+  const all = await extents(partitions, signal)
   const byTopic = new Map(found.map((topic) => [topic.name, []]))
-  partitions.forEach(([name], at) => byTopic.get(name).push(states[at]))
+  partitions.forEach(([name], at) => byTopic.get(name).push(all[at]))
   const ms = performance.now()
-  return Promise.all(found.map(async (topic) => {
-    let parts = byTopic.get(topic.name)
-    if (parts.some((one) => one && one.leader_address !== null)) parts = (await call('describe_topic', { name: topic.name }, signal)).partitions
-    const isKnown = parts.length > 0 && parts.every((one) => one && one.end_offset >= 0)
-    const sum = (of) => (isKnown ? parts.reduce((all, one) => all + of(one), 0) : null)
-    const end = sum((one) => one.end_offset)
-    return { name: topic.name, partitions: topic.partition_count, end, ms, records: sum((one) => one.end_offset - one.start_offset), bytes: sum((one) => one.size_bytes) }
-  }))
+  return found.map((topic) => {
+    const parts = byTopic.get(topic.name)
+    const sum = (of) => (parts.includes(null) ? null : parts.reduce((before, one) => before + of(one), 0))
+    return { name: topic.name, partitions: topic.partition_count, ms, end: sum((one) => one.end), records: sum((one) => one.end - one.start), bytes: sum((one) => one.bytes) }
+  })
 }
 
 function Topics() {
@@ -81,12 +78,8 @@ function Shown({ rows, columns }) {
   `
 }
 
-function known(value, shown) {
-  return value === null || value === undefined ? html`<span class="quiet">–</span>` : shown(value)
-}
-
 const PARTITION_COLUMNS = [
-  { title: 'Partition', isNumber: true, value: (row) => row.partition, cell: (row) => html`<a href=${href('records', row.topic, row.partition)}>${row.partition}</a>` },
+  { title: 'Partition', value: (row) => row.partition, cell: (row) => html`<a href=${href('records', row.topic, row.partition)}>${row.partition}</a>` },
   { title: 'Start', isNumber: true, value: (row) => row.start_offset, cell: (row) => count(row.start_offset) },
   { title: 'End', isNumber: true, value: (row) => row.end_offset, cell: (row) => count(row.end_offset) },
   { title: 'Size', isNumber: true, value: (row) => row.size_bytes, cell: (row) => size(row.size_bytes) },
