@@ -456,8 +456,8 @@ def plain_config(name: str, value: object) -> object:
     if parse is not None and isinstance(value, str):
         with contextlib.suppress(ValueError):
             return str(parse(value))
-    if parse is parse_span_ms and isinstance(value, datetime.timedelta):
-        return duration_ms(value)
+    if isinstance(value, datetime.timedelta):
+        return duration_ms(value) if parse is parse_span_ms else str(value)  # a text that no other config takes
     return value
 
 

@@ -20,9 +20,10 @@ from logdb.model import INTERNAL_TOPICS, TOPIC_CONFIGS
 
 if TYPE_CHECKING:
     import logdb
+    from logdb.log.isolation import IsolationLevel
 
 _ROW_COUNT = 5_000  # of one append
-_ISOLATION = "read_committed"
+_ISOLATION: "IsolationLevel" = "read_committed"
 
 
 @click.command("import", short_help="Append the rows of CSV, JSON lines or Parquet files.")
