@@ -113,7 +113,7 @@ CALLS = {
     "db.producer(acks=5)": "acks=5: allowed are 0, 1 and 'all'",
     "db.producer(compression_type=5)": "compression_type=5: allowed are none, gzip",
     "db.producer(partitioner=5)": "partitioner 5: allowed are",
-    "db.producer(key_serializer=5)": "key_serializer=5: allowed is",
+    "db.producer(key_serializer=5)": "key_serializer=5: must be",
     "db.producer(interceptors=[5])": "interceptors=[5]",
     "db.producer(lingerms=1)": "a producer has no option lingerms; options are acks, batch_size",
     "db.producer(transactional_id=5)": "transactional_id=5: allowed is a str",
