@@ -4,7 +4,7 @@ import contextlib
 import datetime
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Literal, NamedTuple, Protocol, TypeAlias, TypeVar, overload
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar, overload
 
 from logdb.errors import InvalidConfig, InvalidTopic
 
@@ -221,6 +221,12 @@ Duration: TypeAlias = int | datetime.timedelta
 """Milliseconds, or a ``timedelta``."""
 Timestamp: TypeAlias = int | datetime.datetime
 """Milliseconds since 1970, or a ``datetime`` with a time zone."""
+
+
+def plain_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a call; a ``timedelta`` becomes milliseconds."""
+    return {name: duration_ms(value) if isinstance(value, datetime.timedelta) else value for name, value in given.items()}
+
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MS = datetime.timedelta(milliseconds=1)
@@ -456,8 +462,8 @@ def plain_config(name: str, value: object) -> object:
     if parse is not None and isinstance(value, str):
         with contextlib.suppress(ValueError):
             return str(parse(value))
-    if parse is parse_span_ms and isinstance(value, datetime.timedelta):
-        return duration_ms(value)
+    if isinstance(value, datetime.timedelta):
+        return duration_ms(value) if parse is parse_span_ms else str(value)  # a text that no other config takes
     return value
 
 

@@ -4,13 +4,14 @@ Any object with ``serialize`` and ``deserialize``, and any callable, may take th
 missing key, or a tombstone.
 
     db.producer(key_serializer=serde.string, value_serializer=serde.json)
+    db.producer(key_serializer="string", value_serializer="json")  # the same
     db.consumer("orders", key_deserializer=serde.string, value_deserializer=serde.avro(schema))
 """
 
 import io
 import json as _json
-from collections.abc import Callable
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from logdb.errors import SerializationError, missing_package
 from logdb.mistakes import must_be
@@ -26,8 +27,9 @@ class Serde(Protocol):
     def deserialize(self, data: bytes) -> Any: ...
 
 
-Serializer: TypeAlias = Serde | Callable[[Any], Buffer | None]
-Deserializer: TypeAlias = Serde | Callable[[bytes], Any]
+Name: TypeAlias = Literal["string", "json"]
+Serializer: TypeAlias = Serde | Callable[[Any], Buffer | None] | Name
+Deserializer: TypeAlias = Serde | Callable[[bytes], Any] | Name
 
 
 class String:
@@ -101,6 +103,14 @@ class Avro:
 Schema: TypeAlias = str | list[Any] | dict[str, Any]
 
 string, json, avro = String(), Json(), Avro
+_BY_NAME: Mapping[str, Serde] = {"string": string, "json": json}
+S = TypeVar("S")
+
+
+def named(given: "S | Name") -> "S | Serde":
+    """The serializer of a name; anything else stays as it is."""
+    found = _BY_NAME.get(given) if isinstance(given, str) else None
+    return given if found is None else found  # type: ignore[return-value]  # an unknown name is refused later
 
 
 def serializing(serializer: Serializer | None, what: str) -> Callable[[Any], Buffer | None] | None:
@@ -112,6 +122,7 @@ def serializing(serializer: Serializer | None, what: str) -> Callable[[Any], Buf
     """
     if serializer is None:
         return None
+    serializer = named(serializer)
     return _guarded(_callable(serializer.serialize if isinstance(serializer, Serde) else serializer, f"{what}_serializer"), what)
 
 
@@ -119,13 +130,15 @@ def deserializing(deserializer: Deserializer | None, what: str) -> Callable[[Any
     """The same for a deserializer."""
     if deserializer is None:
         return None
+    deserializer = named(deserializer)
     return _guarded(_callable(deserializer.deserialize if isinstance(deserializer, Serde) else deserializer, f"{what}_deserializer"), what)
 
 
-def _callable(given: Callable[[Any], Any], option: str) -> Callable[[Any], Any]:
+def _callable(given: Any, option: str) -> Callable[[Any], Any]:
+    function: Callable[[Any], Any] = given
     if not callable(given):
-        raise TypeError(must_be(option, given, "one of logdb.serde (string, json, avro(schema)), or a callable"))
-    return given
+        raise TypeError(must_be(option, given, "'string', 'json', one of logdb.serde (string, json, avro(schema)), or a callable"))
+    return function
 
 
 def _guarded(convert: Callable[[Any], Any], what: str) -> Callable[[Any], Any]:

@@ -34,6 +34,7 @@ from logdb.model import (
     AbortedTransaction,
     Buffer,
     Durability,
+    Duration,
     KnownLog,
     LogConfig,
     OpenTransaction,
@@ -41,6 +42,7 @@ from logdb.model import (
     Timestamp,
     TopicInfo,
     TopicPartition,
+    duration_ms,
     timestamp_ms_of,
 )
 from logdb.threads import renewed
@@ -234,7 +236,7 @@ class RemoteLog(Lookups, Handle):
         key: Buffer | None = None,
         *,
         headers: "Iterable[tuple[str, Buffer | None]]" = (),
-        timestamp_ms: int | None = None,
+        timestamp_ms: Timestamp | None = None,
         expected_offset: int | None = None,
         durability: str | None = None,
     ) -> int:
@@ -250,7 +252,7 @@ class RemoteLog(Lookups, Handle):
         keys: Iterable[Buffer | None] | None = None,
         *,
         headers: "Iterable[Iterable[tuple[str, Buffer | None]]] | None" = None,
-        timestamps_ms: Iterable[int | None] | None = None,
+        timestamps_ms: Iterable[Timestamp | None] | None = None,
         expected_offset: int | None = None,
         durability: str | None = None,
     ) -> range:
@@ -385,7 +387,7 @@ class RemoteLog(Lookups, Handle):
         self,
         offset: int,
         *,
-        timeout_ms: int | None = None,
+        timeout_ms: Duration | None = None,
         stop: threading.Event | None = None,
         isolation_level: IsolationLevel = "read_uncommitted",
     ) -> Iterator[Record]:
@@ -399,7 +401,7 @@ class RemoteLog(Lookups, Handle):
                     return
             if offset < end_offset:  # past offsets without records
                 offset, leader_epoch = end_offset, self.epoch_at(end_offset - 1)
-            if not self._wait_for(offset, timeout_ms, stop, isolation_level, leader_epoch):
+            if not self._wait_for(offset, duration_ms(timeout_ms), stop, isolation_level, leader_epoch):
                 return
 
     def _wait_for(

@@ -6,7 +6,7 @@ Everything that is called once a batch is in ``_core`` (cffi).
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol, Self, TypeVar, final
 
-from logdb.model import Buffer, RecordMetadata
+from logdb.model import Buffer, RecordMetadata, Timestamp
 
 _T = TypeVar("_T")
 
@@ -116,7 +116,7 @@ class BatchBuilder:
         key: Buffer | None = None,
         *,
         headers: Iterable[tuple[str, Buffer | None]] = (),
-        timestamp_ms: int | None = None,
+        timestamp_ms: Timestamp | None = None,
         expected_offset: int | None = None,
         durability: str | None = None,
     ) -> int:
@@ -137,7 +137,7 @@ class BatchBuilder:
         keys: Iterable[Buffer | None] | None = None,
         *,
         headers: Iterable[Iterable[tuple[str, Buffer | None]]] | None = None,
-        timestamps_ms: Iterable[int | None] | None = None,
+        timestamps_ms: Iterable[Timestamp | None] | None = None,
         expected_offset: int | None = None,
         durability: str | None = None,
     ) -> range:
@@ -469,7 +469,7 @@ class Dispatcher:
         *,
         partition: int | None = None,
         headers: Iterable[tuple[str, Buffer | None]] | None = (),
-        timestamp_ms: int | None = None,
+        timestamp_ms: Timestamp | None = None,
         on_delivery: Callable[[Any, Any], object] | None = None,
     ) -> SendFuture:
         """Take a record; it is written soon, with others.
@@ -507,7 +507,7 @@ class Dispatcher:
         *,
         partition: int | None = None,
         headers: Iterable[tuple[str, Buffer | None]] | None = (),
-        timestamp_ms: int | None = None,
+        timestamp_ms: Timestamp | None = None,
         on_delivery: Callable[[Any, Any], object] | None = None,
     ) -> SendFuture:
         """``send`` past the interceptors."""

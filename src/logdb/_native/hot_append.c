@@ -117,6 +117,19 @@ int builder_record_check(builder *b, const new_record *r)
 
 /* ---------------------------------------------------------------- append */
 
+/* Milliseconds of a timestamp: an integer, or a datetime. */
+static int timestamp_get(PyObject *timestamp, const char *what, int64_t *out)
+{
+    if (PyLong_Check(timestamp))
+        return int64_get(timestamp, what, out);
+    PyObject *module = PyImport_ImportModule("logdb.model");
+    PyObject *number = module != NULL ? PyObject_CallMethod(module, "timestamp_ms_of", "O", timestamp) : NULL;
+    int result = number != NULL ? int64_get(number, what, out) : -1;
+    Py_XDECREF(number);
+    Py_XDECREF(module);
+    return result;
+}
+
 int builder_timestamp(builder *b, PyObject *timestamp_ms, int64_t *out)
 {
     int64_t now = builder_now(b);
@@ -126,7 +139,7 @@ int builder_timestamp(builder *b, PyObject *timestamp_ms, int64_t *out)
     if (!given(timestamp_ms))
         return 0;
     int64_t wanted;
-    if (int64_get(timestamp_ms, "timestamp_ms", &wanted))
+    if (timestamp_get(timestamp_ms, "timestamp_ms", &wanted))
         return -1;
     if (b->log_append_time)
         return 0;
@@ -226,7 +239,7 @@ static int many_timestamps(builder *b, many_records *m, PyObject *timestamps)
         if (item == Py_None)
             continue;
         int64_t wanted;
-        result = int64_get(item, "a timestamp_ms", &wanted);
+        result = timestamp_get(item, "a timestamp_ms", &wanted);
         if (result == 0 && !b->log_append_time) {
             m->timestamps[i] = wanted;
             result = timestamp_check(b, wanted, m->now);

@@ -20,7 +20,7 @@ from logdb.log.epochs import EpochEnd
 from logdb.log.isolation import IsolationLevel, is_committed, without_aborted
 from logdb.log.lookups import Lookups
 from logdb.log.reading import Lineage
-from logdb.model import INTERNAL_TOPICS, AbortedTransaction, Buffer, Durability, KnownLog, OpenTransaction, Signal, Timestamp
+from logdb.model import INTERNAL_TOPICS, AbortedTransaction, Buffer, Durability, Duration, KnownLog, OpenTransaction, Signal, Timestamp
 from logdb.requests.records import AbortedTransactions, Produce, ReadBatches
 from logdb.store.protocols import Leadership, PartitionLog, ReplicaLog
 
@@ -135,7 +135,7 @@ class AuthorizedLog(Lookups, Handle):
         key: Buffer | None = None,
         *,
         headers: _Headers = (),
-        timestamp_ms: int | None = None,
+        timestamp_ms: Timestamp | None = None,
         expected_offset: int | None = None,
         durability: str | None = None,
     ) -> int:
@@ -161,7 +161,7 @@ class AuthorizedLog(Lookups, Handle):
         keys: Iterable[Buffer | None] | None = None,
         *,
         headers: Iterable[_Headers] | None = None,
-        timestamps_ms: Iterable[int | None] | None = None,
+        timestamps_ms: Iterable[Timestamp | None] | None = None,
         expected_offset: int | None = None,
         durability: str | None = None,
     ) -> range:
@@ -291,7 +291,7 @@ class AuthorizedLog(Lookups, Handle):
         self,
         offset: int,
         *,
-        timeout_ms: int | None = None,
+        timeout_ms: Duration | None = None,
         stop: threading.Event | None = None,
         isolation_level: IsolationLevel = "read_uncommitted",
     ) -> Iterator[Record]:

@@ -1,6 +1,7 @@
 """Consumers, for asyncio."""
 
 import asyncio
+import datetime
 import functools
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -11,7 +12,7 @@ from logdb.aio.mirror import WAIT_MS_MAX, Deadline, Mirror, R, Threads, Wake, at
 from logdb.client.consumer import consumer as consumers
 from logdb.client.consumer.assignment import Listener as SyncListener
 from logdb.client.records import AnyRecord
-from logdb.model import TopicPartition
+from logdb.model import Duration, TopicPartition
 
 Listener: TypeAlias = Callable[[list[TopicPartition]], Awaitable[object] | None]
 
@@ -102,12 +103,14 @@ class Consumer(Mirror[consumers.Consumer]):
 
         return lambda partitions: asyncio.run_coroutine_threadsafe(listen(partitions), loop).result()
 
-    async def poll(self, timeout_ms: int = 0, max_records: int | None = None) -> dict[TopicPartition, list[AnyRecord]]:
+    async def poll(self, timeout_ms: Duration = 0, max_records: int | None = None) -> dict[TopicPartition, list[AnyRecord]]:
         """As ``logdb``'s."""
         found = await self._waited_for(lambda: self._sync.poll(0, max_records), timeout_ms, self._sync.give_back)
         return found or {}
 
-    async def _waited_for(self, function: Callable[[], R], timeout_ms: float | None, take_back: Callable[[R], object]) -> R | None:
+    async def _waited_for(
+        self, function: Callable[[], R], timeout_ms: float | datetime.timedelta | None, take_back: Callable[[R], object]
+    ) -> R | None:
         """The first result of ``function`` that is not empty; None after the timeout."""
         deadline = Deadline(timeout_ms)
         if found := await self.in_turn(function, take_back):

@@ -16,6 +16,7 @@ from logdb.aio.watching import Watch
 from logdb.client import database as databases
 from logdb.client import opening as openings
 from logdb.client.producer import transaction
+from logdb.model import Duration
 from logdb.store.state import Mode
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ class Database(Mirror[databases.Database]):
         return SecurityAdmin(self._sync.security, self._threads)
 
     @functools.wraps(databases.Database.watch)
-    async def watch(self, *, timeout_ms: int | None = None, stop: asyncio.Event | None = None, internal: bool = False) -> Watch:
+    async def watch(self, *, timeout_ms: Duration | None = None, stop: asyncio.Event | None = None, internal: bool = False) -> Watch:
         return Watch(await self._call(databases.Database.watch, internal=internal), self._threads, timeout_ms, stop)
 
     @overload
@@ -102,7 +103,7 @@ class Database(Mirror[databases.Database]):
         )
 
     def transaction(
-        self, transactional_id: str, *, transaction_timeout_ms: int = 60_000, **options: "Unpack[ProducerOptions]"
+        self, transactional_id: str, *, transaction_timeout_ms: Duration = 60_000, **options: "Unpack[ProducerOptions]"
     ) -> Transaction:
         """As ``logdb.Database.transaction``."""
         sync = self._sync.transaction(transactional_id, transaction_timeout_ms=transaction_timeout_ms, **options)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from logdb.aio.mirror import TAKE_COUNT, WAIT_MS_MAX, Deadline, Mirror, Wake, in_thread
 from logdb.codec import Record
 from logdb.log.isolation import IsolationLevel
+from logdb.model import Duration
 from logdb.requests.session import PartitionLog
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ class Log(Mirror[PartitionLog]):
         self,
         offset: int,
         *,
-        timeout_ms: int | None = None,
+        timeout_ms: Duration | None = None,
         stop: asyncio.Event | None = None,
         isolation_level: IsolationLevel = "read_uncommitted",
     ) -> AsyncIterator[Record]:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import contextvars
+import datetime
 import functools
 import operator
 import threading
@@ -14,6 +15,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
 from logdb.errors import Closed
 from logdb.handles import Handle, refusing
+from logdb.model import duration_ms
 from logdb.pools import Pool
 
 P = ParamSpec("P")
@@ -205,8 +207,9 @@ async def stream(threads: Threads, make: Callable[[], Iterator[R]]) -> AsyncIter
 class Deadline:
     """How much of a timeout is left; None: it never ends."""
 
-    def __init__(self, timeout_ms: float | None) -> None:
+    def __init__(self, timeout_ms: float | datetime.timedelta | None) -> None:
         self._loop = asyncio.get_running_loop()
+        timeout_ms = duration_ms(timeout_ms) if isinstance(timeout_ms, datetime.timedelta) else timeout_ms
         self._until = None if timeout_ms is None else self._loop.time() + timeout_ms / 1000
 
     @property

@@ -5,7 +5,7 @@ from typing import Self
 
 from logdb.aio.mirror import WAIT_MS_MAX, Deadline, Mirror, Threads
 from logdb.client import watching
-from logdb.model import ClusterEvent, TopicEvent
+from logdb.model import ClusterEvent, Duration, TopicEvent
 
 _WAIT_MS_MAX = 1_000  # in a thread, which cannot be interrupted
 
@@ -13,7 +13,7 @@ _WAIT_MS_MAX = 1_000  # in a thread, which cannot be interrupted
 class Watch(Mirror[watching.Watch]):
     """An asynchronous iterator of changes.  Made by ``Database.watch``; what a cancelled wait would have returned comes next."""
 
-    def __init__(self, sync: watching.Watch, threads: Threads, timeout_ms: int | None, stop: asyncio.Event | None) -> None:
+    def __init__(self, sync: watching.Watch, threads: Threads, timeout_ms: Duration | None, stop: asyncio.Event | None) -> None:
         super().__init__(sync, threads)
         self._timeout_ms, self._stop = timeout_ms, stop
         self._waiting: asyncio.Future[TopicEvent | ClusterEvent | None] | None = None

@@ -23,6 +23,8 @@ SECTIONS: dict[str, dict[str, str]] = {
         "list": "topics:list_topics",
         "produce": "produce:produce",
         "consume": "consume:consume",
+        "import": "transfer:import_",
+        "export": "transfer:export",
         "offsets": "offsets:offsets",
         "configs": "configs:configs",
         "delete-records": "delete_records:delete_records",

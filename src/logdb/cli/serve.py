@@ -15,6 +15,7 @@ import click
 
 import logdb
 from logdb.cli import logs, settings
+from logdb.cli import temporary as temporaries
 from logdb.cli.cluster import of_the_cluster
 from logdb.cli.output import emit, line
 from logdb.cli.params import CONFIG, PAIR
@@ -73,6 +74,11 @@ def _refuse_daemon(_: click.Context, __: click.Parameter, given: bool) -> None:
     type=click.Path(dir_okay=False),
     help="Serve DIR as a node of a cluster.  FILE is the cluster.toml from 'logdb cluster init', with addresses and TLS",
 )
+@click.option(
+    "--temporary",
+    is_flag=True,
+    help="For tests: serve an empty database, deleted at the end, on free ports of this machine; Kafka clients create topics on demand",
+)
 @click.option("--port", "--host", "--bind", "--listen", hidden=True, expose_value=False, callback=_refuse_half)
 @click.option("--override", "overrides", type=PAIR, multiple=True, hidden=True)
 @click.option("--daemon", is_flag=True, hidden=True, expose_value=False, callback=_refuse_daemon)
@@ -86,6 +92,7 @@ def serve(
     config: str | None,
     topic_config: tuple[tuple[str, str], ...],
     cluster_file: str | None,
+    temporary: bool,
     overrides: tuple[tuple[str, str], ...],
     **flags: Any,
 ) -> None:
@@ -94,11 +101,25 @@ def serve(
     Prints the addresses, one per line, once they accept connections. The first signal lets running requests finish, a second
     one ends them. SIGHUP reads the certificate again. A flag beats its LOGDB_ variable, the variable beats the file, the file
     beats the default.
+
+    With --temporary, tests get a server that is empty, and leaves nothing: logdb serve --temporary --kafka 127.0.0.1:0 --json
+    prints {"kafka": "127.0.0.1:40123", ...} once it serves.
     """
     session.refuse_servers("serve needs a directory")
     with logs.lines(as_json=session.as_json):
-        file = _file(config, dict(overrides), of_kafka=session.kafka)
-        _serve(session, directory, cluster_file, _settled(file, dict(topic_config), flags))
+        if not temporary:
+            file = _file(config, dict(overrides), of_kafka=session.kafka)
+            _serve(session, directory, cluster_file, _settled(file, dict(topic_config), flags))
+            return
+        for name, given in (("DIR", directory), ("--data-dir", session.data_dir_given), ("--cluster", cluster_file)):
+            if given is not None:
+                raise click.UsageError(f"{name} {given}: --temporary makes a directory of its own, and deletes it at the end")
+        file = _file(config, dict(overrides), of_kafka=session.kafka) if config is not None else settings.File({}, {})
+        settled = _settled(file, dict(topic_config), flags)
+        with temporaries.directory() as path:
+            own = {**temporaries.SETTINGS, **settled.settings}
+            listeners = {} if own.keys() & temporaries.LISTENERS.keys() else temporaries.LISTENERS
+            _serve(session, path, None, settled._replace(settings={**own, **listeners}))
 
 
 def _serve(session: Session, directory: str | None, cluster_file: str | None, settled: settings.File) -> None:
@@ -259,7 +280,8 @@ async def _run(server: "Server", node: ClusterNode | None, *, as_json: bool) -> 
 
 def _show_addresses(server: "Server", *, as_json: bool) -> None:
     if as_json:
-        emit({"addresses": list(server.addresses), "pid": os.getpid()})
+        by_protocol = {"http" if address.startswith("http") else "kafka": address for address in server.addresses}
+        emit({"addresses": list(server.addresses), **by_protocol, "pid": os.getpid()})
     else:
         for address in server.addresses:
             line(address)

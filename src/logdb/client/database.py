@@ -34,11 +34,16 @@ from logdb.model import (
     MIRROR_OF,
     Buffer,
     Durability,
+    Duration,
     ExpiredRecords,
     RecordMetadata,
+    Timestamp,
     TopicInfo,
     check_topic_name,
+    duration_ms,
     plain_configs,
+    plain_options,
+    timestamp_ms_of,
 )
 from logdb.requests.session import PartitionLog, Session
 from logdb.threads import renewed
@@ -226,7 +231,7 @@ class Database(Administration):
 
     @checked_call
     def watch(
-        self, *, timeout_ms: int | None = None, stop: threading.Event | None = None, internal: bool = False, cluster: bool = False
+        self, *, timeout_ms: Duration | None = None, stop: threading.Event | None = None, internal: bool = False, cluster: bool = False
     ) -> "Watch":
         """Follow changes of topics from now on: created, altered, partitions added, deleted.
 
@@ -247,7 +252,7 @@ class Database(Administration):
         """
         from logdb.client.watching import Watch  # few programs need it
 
-        return Watch(self._session, timeout_ms=timeout_ms, stop=stop, internal=internal, cluster=cluster)
+        return Watch(self._session, timeout_ms=duration_ms(timeout_ms), stop=stop, internal=internal, cluster=cluster)
 
     def _topic_changed(self, name: str) -> None:
         self._partition_counts.pop(name, None)
@@ -292,7 +297,7 @@ class Database(Administration):
         *,
         partitioner: "str | Partitioner | None" = None,
         headers: Headers = (),
-        timestamp_ms: int | None = None,
+        timestamp_ms: Timestamp | None = None,
         durability: Durability | None = None,
     ) -> RecordMetadata:
         """Append one record to the partition that the partitioner chooses.
@@ -300,7 +305,7 @@ class Database(Administration):
         Args:
             partitioner: None or ``"default"`` (as Kafka's: murmur2 of the key, sticky without one),
                 ``"round_robin"``, or a callable (key, partition_count) -> partition.
-            timestamp_ms: The record's time, milliseconds since 1970; None: now; -1: none.
+            timestamp_ms: The record's time, milliseconds since 1970 or a ``datetime`` with a time zone; None: now; -1: none.
 
         Returns:
             Its position; ``timestamp_ms`` is -1 if the log stamped it with its own clock.
@@ -310,6 +315,7 @@ class Database(Administration):
             InvalidTopic: The topic is internal.
             LogdbError: See ``Log.append``.
         """
+        timestamp_ms = timestamp_ms_of(timestamp_ms)
         partition = self._choose(topic, key, partitioner)
         offset = self._base.log(topic, partition).append(value, key, headers=headers, timestamp_ms=timestamp_ms, durability=durability)
         return RecordMetadata(topic, partition, offset, -1 if timestamp_ms is None else timestamp_ms)
@@ -322,7 +328,7 @@ class Database(Administration):
         *,
         partitioner: "str | Partitioner | None" = None,
         headers: Iterable[Headers] | None = None,
-        timestamps_ms: Iterable[int] | None = None,
+        timestamps_ms: Iterable[Timestamp | None] | None = None,
         durability: Durability | None = None,
     ) -> list[RecordMetadata]:
         """Append many records, each to its partition; all are written before this returns.
@@ -340,7 +346,7 @@ class Database(Administration):
             values = list(values)
             keys = [None] * len(values) if keys is None else list(keys)
             heads = None if headers is None else list(headers)
-            times = None if timestamps_ms is None else list(timestamps_ms)
+            times = None if timestamps_ms is None else list(map(timestamp_ms_of, timestamps_ms))
         except TypeError as error:
             given = {"values": values, "keys": keys, "headers": headers, "timestamps_ms": timestamps_ms}
             raise explained(error, Database.append_many, **given) from error.__cause__
@@ -361,12 +367,13 @@ class Database(Administration):
                 durability=durability,
             )
             for row, offset in zip(chosen, offsets, strict=True):
-                placed[row] = RecordMetadata(topic, partition, offset, -1 if times is None else times[row])
+                at = None if times is None else times[row]
+                placed[row] = RecordMetadata(topic, partition, offset, -1 if at is None else at)
         return [metadata for metadata in placed if metadata is not None]
 
     @checked_call
     def read(
-        self, topic: str, *, start: "Position" = None, end: "Position" = None, isolation_level: IsolationLevel = "read_uncommitted"
+        self, topic: str, *, start: Position = None, end: Position = None, isolation_level: IsolationLevel = "read_uncommitted"
     ) -> Iterator[Record]:
         """Read the records of all partitions of a topic, one partition after the other, to where they end now.
 
@@ -392,8 +399,8 @@ class Database(Administration):
         self,
         topic: str,
         *,
-        start: "Position" = None,
-        end: "Position" = None,
+        start: Position = None,
+        end: Position = None,
         columns: Sequence[str] | None = None,
         isolation_level: IsolationLevel = "read_uncommitted",
         schema: "pyarrow.Schema | None" = None,
@@ -438,7 +445,7 @@ class Database(Administration):
 
     @overload
     def producer(
-        self, *, transactional_id: str, transaction_timeout_ms: int = ..., **options: "Unpack[ProducerOptions]"
+        self, *, transactional_id: str, transaction_timeout_ms: Duration = ..., **options: "Unpack[ProducerOptions]"
     ) -> "TransactionalProducer": ...
 
     def producer(self, *, transactional_id: str | None = None, **options: Any) -> "Producer":
@@ -480,7 +487,9 @@ class Database(Administration):
             raise TypeError(f"a producer has no option {', '.join(sorted(unknown))}; options are {', '.join(sorted(known))}")
         try:
             self._base.check_open(writable=True)
-            producer = kind(self._session, io=self._base.io, clock=self._base.clock, on_close=self._producers.discard, **options)
+            producer = kind(
+                self._session, io=self._base.io, clock=self._base.clock, on_close=self._producers.discard, **plain_options(options)
+            )
         except OF_THE_CALL as error:
             raise error.with_traceback(None) from error.__cause__
         with self._parts_lock:
@@ -493,7 +502,7 @@ class Database(Administration):
 
     @checked_call
     def transaction(
-        self, transactional_id: str, *, transaction_timeout_ms: int = 60_000, **options: "Unpack[ProducerOptions]"
+        self, transactional_id: str, *, transaction_timeout_ms: Duration = 60_000, **options: "Unpack[ProducerOptions]"
     ) -> "Transaction":
         """Several records, and the offsets of consumers, all or nothing: a context manager.
 
@@ -536,16 +545,16 @@ class Database(Administration):
         group_instance_id: str | None = None,
         auto_offset_reset: "OffsetReset" = "latest",
         enable_auto_commit: bool = False,
-        auto_commit_interval_ms: int = 5_000,
+        auto_commit_interval_ms: Duration = 5_000,
         isolation_level: IsolationLevel = "read_uncommitted",
         max_poll_records: int = 500,
-        max_poll_interval_ms: int = 300_000,
-        heartbeat_interval_ms: int | None = None,
+        max_poll_interval_ms: Duration = 300_000,
+        heartbeat_interval_ms: Duration | None = None,
         partition_assignment_strategy: "str | Sequence[str | Assignor]" = ("range", "cooperative-sticky"),
         key_deserializer: "Deserializer | None" = None,
         value_deserializer: "Deserializer | None" = None,
         interceptors: "Sequence[Interceptor]" = (),
-        iteration_timeout_ms: int | None = None,
+        iteration_timeout_ms: Duration | None = None,
         client_id: str = "logdb",
     ) -> "Consumer":
         """Read topics: alone, or with ``group_id`` as a member of a group.
@@ -574,16 +583,16 @@ class Database(Administration):
             group_instance_id=group_instance_id,
             auto_offset_reset=auto_offset_reset,
             enable_auto_commit=enable_auto_commit,
-            auto_commit_interval_ms=auto_commit_interval_ms,
+            auto_commit_interval_ms=duration_ms(auto_commit_interval_ms),
             isolation_level=isolation_level,
             max_poll_records=max_poll_records,
-            max_poll_interval_ms=max_poll_interval_ms,
-            heartbeat_interval_ms=heartbeat_interval_ms,
+            max_poll_interval_ms=duration_ms(max_poll_interval_ms),
+            heartbeat_interval_ms=duration_ms(heartbeat_interval_ms),
             partition_assignment_strategy=strategy,
             key_deserializer=key_deserializer,
             value_deserializer=value_deserializer,
             interceptors=checked(interceptors),
-            iteration_timeout_ms=iteration_timeout_ms,
+            iteration_timeout_ms=duration_ms(iteration_timeout_ms),
             client_id=client_id,
         )
         try:

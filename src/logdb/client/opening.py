@@ -11,7 +11,7 @@ from logdb.client.signatures import shown
 from logdb.errors import missing_package
 from logdb.io import IO
 from logdb.mistakes import OF_THE_CALL
-from logdb.model import Durability
+from logdb.model import Durability, Duration, plain_options
 from logdb.store.cleaner import CLEANER_BYTES_PER_SECOND
 from logdb.store.retention import CHECK_INTERVAL_MS
 from logdb.store.state import Mode
@@ -29,8 +29,8 @@ def open_database(
     mode: Mode = "a",
     durability: Durability = "interval",
     batch_size: int = 16_384,
-    linger_ms: int = 5,
-    retention_check_interval_ms: int = CHECK_INTERVAL_MS,
+    linger_ms: Duration = 5,
+    retention_check_interval_ms: Duration = CHECK_INTERVAL_MS,
     cleaner_bytes_per_second: int = CLEANER_BYTES_PER_SECOND,
     offsets_retention_minutes: int | None = None,
     io: IO | None = None,
@@ -49,8 +49,8 @@ def open_database(
     cert_file: StrPath | None = None,
     key_file: StrPath | None = None,
     batch_size: int = 262_144,
-    timeout_ms: int = 30_000,
-    connect_timeout_ms: int | None = None,
+    timeout_ms: Duration = 30_000,
+    connect_timeout_ms: Duration | None = None,
     clock: Callable[[], int] | None = None,
 ) -> Database: ...
 
@@ -115,7 +115,7 @@ def _opened(kind: str, function: Callable[..., Database], place: "str | Sequence
     if unknown := options.keys() - known.keys():
         raise TypeError(f"{kind} is opened without {', '.join(sorted(unknown))}; options are {', '.join(known)}")
     try:
-        return function(place, **options)
+        return function(place, **plain_options(options))
     except OF_THE_CALL as error:
         raise error.with_traceback(None) from error.__cause__
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from logdb.client.database import Database
     from logdb.requests.session import PartitionLog
 
-Position: TypeAlias = "int | datetime.datetime | Mapping[int, int] | None"
+Position: TypeAlias = int | datetime.datetime | Mapping[int, int] | None
 """An offset or a time for all partitions; or offsets by partition; None: the start, or the end."""
 
 

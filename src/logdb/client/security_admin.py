@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from logdb.access.credentials import ITERATION_COUNT, MECHANISMS, new_token, scram_credential, token_hash
 from logdb.errors import InsecureConnection, InvalidSecurity
 from logdb.handles import Handle
+from logdb.model import Duration, duration_ms
 from logdb.requests.acls import Acl, AclFilter
 from logdb.requests.users import Credentials, CredentialStore, Mechanism, ScramCredential, TokenInfo, Users
 
@@ -122,11 +123,11 @@ class SecurityAdmin(Handle):
         """All tokens, without their secrets."""
         return self._store.tokens()
 
-    def create_token(self, name: str, owner: str, *, expires_in_ms: int | None = TOKEN_EXPIRES_IN_MS) -> tuple[str, TokenInfo]:
+    def create_token(self, name: str, owner: str, *, expires_in_ms: Duration | None = TOKEN_EXPIRES_IN_MS) -> tuple[str, TokenInfo]:
         """Make a token, which authenticates programs as ``owner``.
 
         Args:
-            expires_in_ms: None: until it is revoked.
+            expires_in_ms: Milliseconds or a ``timedelta``; None: until it is revoked.
 
         Returns:
             The token, which is stored nowhere; and its stored entry.
@@ -135,7 +136,7 @@ class SecurityAdmin(Handle):
             CredentialExists, InvalidSecurity: No token was made.
         """
         token = new_token()
-        return token, self._store.add_token(name, owner, token_hash(token), expires_in_ms=expires_in_ms)
+        return token, self._store.add_token(name, owner, token_hash(token), expires_in_ms=duration_ms(expires_in_ms))
 
     def revoke_tokens(self, *names: str) -> None:
         """Revoke tokens.

@@ -8,7 +8,7 @@ from logdb.client.database import Database
 from logdb.client.local import LocalDatabase
 from logdb.errors import LocalOnly, missing_package
 from logdb.mistakes import must_be
-from logdb.model import check_config
+from logdb.model import Duration, check_config, duration_ms, plain_options
 from logdb.requests.principals import Principal
 
 try:
@@ -53,7 +53,7 @@ def serve(
     kafka: str | None = None,
     topic_config: Mapping[str, object] | None = None,
     insecure: bool = False,
-    drain_ms: int = DRAIN_MS,
+    drain_ms: Duration = DRAIN_MS,
     authentication: bool = False,
     super_users: Iterable[str] = (),
     **options: Any,
@@ -96,8 +96,8 @@ def serve(
         authentication=authentication,
         super_users=super_users,
         insecure=insecure,
-        drain_ms=drain_ms,
-        **options,
+        drain_ms=duration_ms(drain_ms),
+        **plain_options(options),
     )
     server.start()
     database.on_close(server.close)

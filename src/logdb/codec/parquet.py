@@ -5,8 +5,8 @@ The columns and their layout in a file: docs/inside/format.md, "Parquet sidecars
 
 import contextlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from logdb.codec.arrow import import_pyarrow
 from logdb.model import Buffer
@@ -163,6 +163,33 @@ def spilled(batches: "Iterable[pyarrow.RecordBatch]", topic: str, partition: int
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
+
+
+def write_file(sink: IO[bytes], reader: "pyarrow.RecordBatchReader") -> int:
+    """Write the batches of a reader into one Parquet file; returns the number of rows."""
+    import_pyarrow()
+    import pyarrow.parquet as pq
+
+    count = 0
+    with pq.ParquetWriter(sink, reader.schema, compression="zstd", write_page_checksum=True) as writer:
+        for batch in reader:
+            writer.write_batch(batch)
+            count += batch.num_rows
+    return count
+
+
+@contextlib.contextmanager
+def reading(path: str) -> "Iterator[tuple[list[str], Iterator[dict[str, Any]]]]":
+    """Within the block: the names of a Parquet file's columns, and its rows.
+
+    Raises:
+        ValueError: It is not a Parquet file, or is damaged.
+    """
+    import_pyarrow()
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path, page_checksum_verification=True) as file:
+        yield file.schema_arrow.names, (row for batch in file.iter_batches() for row in batch.to_pylist())
 
 
 def dataset(paths: Sequence[str], tables: "Sequence[pyarrow.Table]") -> "pyarrow.dataset.Dataset":

@@ -35,7 +35,18 @@ from logdb.log.reading import Cursor, Lineage
 from logdb.log.segment_reader import FileMissing, read_batch, read_chunks
 from logdb.log.view import LogView
 from logdb.mistakes import checked_call, explained
-from logdb.model import AbortedTransaction, Buffer, Durability, LogConfig, OpenTransaction, Signal, Timestamp, timestamp_ms_of
+from logdb.model import (
+    AbortedTransaction,
+    Buffer,
+    Durability,
+    Duration,
+    LogConfig,
+    OpenTransaction,
+    Signal,
+    Timestamp,
+    duration_ms,
+    timestamp_ms_of,
+)
 from logdb.segment import buffers
 from logdb.segment.segment import Segment
 
@@ -405,7 +416,7 @@ class ReadableLog(Lookups, Handle):
         self,
         offset: int,
         *,
-        timeout_ms: int | None = None,
+        timeout_ms: Duration | None = None,
         stop: threading.Event | None = None,
         isolation_level: IsolationLevel = "read_uncommitted",
     ) -> Iterator[Record]:
@@ -413,7 +424,7 @@ class ReadableLog(Lookups, Handle):
 
         Args:
             offset: First offset wanted, in [start_offset, end_offset].
-            timeout_ms: End after so long without a record; None: never.
+            timeout_ms: End after so long without a record, milliseconds or a ``timedelta``; None: never.
             stop: End soon after it is set.
             isolation_level: As ``read``.
 
@@ -434,7 +445,7 @@ class ReadableLog(Lookups, Handle):
                 if stop is not None and stop.is_set():
                     return
             offset = max(offset, limit, self.view.start_offset)  # past offsets without records
-            if not self._wait_for(offset, timeout_ms, stop, committed):
+            if not self._wait_for(offset, duration_ms(timeout_ms), stop, committed):
                 return
 
     @checked_call

@@ -18,6 +18,7 @@ from logdb.model import (
     ClusterEvent,
     ConfigValue,
     Durability,
+    Duration,
     ExpiredRecords,
     OpenTransaction,
     ProducerIdAndEpoch,
@@ -86,7 +87,7 @@ class PartitionLog(Protocol):
         key: Buffer | None = None,
         *,
         headers: "Iterable[tuple[str, Buffer | None]]" = (),
-        timestamp_ms: int | None = None,
+        timestamp_ms: Timestamp | None = None,
         expected_offset: int | None = None,
         durability: str | None = None,
     ) -> int:
@@ -94,7 +95,7 @@ class PartitionLog(Protocol):
 
         Args:
             headers: (name, value) pairs.
-            timestamp_ms: None: now; -1: none.
+            timestamp_ms: Milliseconds since 1970, or a ``datetime`` with a time zone; None: now; -1: none.
             expected_offset: Fail unless the log ends here.
             durability: ``"os"``, ``"interval"`` or ``"fsync"``; None: the topic's level.
 
@@ -111,7 +112,7 @@ class PartitionLog(Protocol):
         keys: Iterable[Buffer | None] | None = None,
         *,
         headers: "Iterable[Iterable[tuple[str, Buffer | None]]] | None" = None,
-        timestamps_ms: Iterable[int | None] | None = None,
+        timestamps_ms: Iterable[Timestamp | None] | None = None,
         expected_offset: int | None = None,
         durability: str | None = None,
     ) -> range:
@@ -194,11 +195,15 @@ class PartitionLog(Protocol):
         self,
         offset: int,
         *,
-        timeout_ms: int | None = None,
+        timeout_ms: Duration | None = None,
         stop: threading.Event | None = None,
         isolation_level: "IsolationLevel" = "read_uncommitted",
     ) -> "Iterator[Record]":
-        """Read records from ``offset`` on, and wait for more; ends ``timeout_ms`` after the last one, or when ``stop`` is set."""
+        """Read records from ``offset`` on, and wait for more; ends ``timeout_ms`` after the last one, or when ``stop`` is set.
+
+        Args:
+            timeout_ms: Milliseconds or a ``timedelta``; None: never.
+        """
 
     def offset_for_timestamp(self, timestamp_ms: Timestamp) -> int | None:
         """The first offset whose record is as old as that, or younger; None if there is none.

@@ -27,7 +27,7 @@ def test_the_overloads_of_open_have_the_options_that_run():
 def test_help_of_open_shows_every_option(function):
     shown = inspect.signature(function)
     assert list(shown.parameters)[1:] == list(options(local.open_database) | options(remote.open_urls))
-    assert "batch_size: int = 16384 | 262144, linger_ms: int = 5" in str(shown)
+    assert "batch_size: int = 16384 | 262144, linger_ms: int | timedelta = 5" in str(shown)
     assert all(f" {name}" in function.__doc__ for name in shown.parameters)
 
 

@@ -28,7 +28,7 @@ from logdb.client.records import AnyRecord
 from logdb.errors import Closed, Forked, IllegalGeneration, InvalidGroup, NotAssigned, RebalanceInProgress, UnknownTopic, UnstableOffsets
 from logdb.handles import Handle, refusing
 from logdb.mistakes import checked_call, explained, must_be
-from logdb.model import OffsetAndMetadata, Partition, TopicPartition, partition_of
+from logdb.model import Duration, OffsetAndMetadata, Partition, Timestamp, TopicPartition, duration_ms, partition_of
 from logdb.requests.session import Session
 from logdb.threads import renewed
 
@@ -179,11 +179,11 @@ class Consumer(Handle):
 
     # ------------------------------------------------------------ records
 
-    def poll(self, timeout_ms: int = 0, max_records: int | None = None) -> dict[TopicPartition, list[AnyRecord]]:
+    def poll(self, timeout_ms: Duration = 0, max_records: int | None = None) -> dict[TopicPartition, list[AnyRecord]]:
         """The next records of each partition; waits for the first.
 
         Args:
-            timeout_ms: How long to wait.
+            timeout_ms: How long to wait, milliseconds or a ``timedelta``.
             max_records: At most so many in total; None: ``max_poll_records``.
 
         Returns:
@@ -204,7 +204,7 @@ class Consumer(Handle):
         if not self._polling.acquire(blocking=False):
             raise RuntimeError(f"{self!r} is polled by another thread: make a consumer for each")
         try:
-            return self._poll(timeout_ms, max_records)
+            return self._poll(duration_ms(timeout_ms), max_records)
         except TypeError as error:
             raise explained(error, Consumer.poll, timeout_ms=timeout_ms, max_records=max_records) from error.__cause__
         finally:
@@ -403,14 +403,18 @@ class Consumer(Handle):
             cursor.seek(cursor.end_offset())
 
     @checked_call
-    def seek_to_timestamp(self, timestamp_ms: int, *partitions: tuple[str, int]) -> None:
-        """Continue from the first record at or after ``timestamp_ms`` (since 1970), or from the end without one."""
+    def seek_to_timestamp(self, timestamp_ms: Timestamp, *partitions: tuple[str, int]) -> None:
+        """Continue from the first record at or after a time, or from the end without one.
+
+        Args:
+            timestamp_ms: Milliseconds since 1970, or a ``datetime`` with a time zone.
+        """
         for cursor in self._chosen(partitions):
             found = cursor.log.offset_for_timestamp(timestamp_ms)
             cursor.seek(cursor.end_offset() if found is None else found)
 
     @checked_call
-    def offsets_for_times(self, timestamps_ms: Mapping[Partition, int]) -> dict[TopicPartition, int | None]:
+    def offsets_for_times(self, timestamps_ms: Mapping[Partition, Timestamp]) -> dict[TopicPartition, int | None]:
         """The first offset with a record at or after the timestamp, for any partitions; None without one."""
         self._check_open()
         wanted = {partition_of(partition): timestamp_ms for partition, timestamp_ms in timestamps_ms.items()}

@@ -26,7 +26,18 @@ from logdb.errors import Closed, CloseIncomplete, Forked, InvalidConfig, Invalid
 from logdb.handles import Handle
 from logdb.io import IO
 from logdb.mistakes import checked_call, one_of
-from logdb.model import COMPRESSION_TYPES, Buffer, LogConfig, ProducerIdAndEpoch, RecordMetadata, TopicPartition
+from logdb.model import (
+    COMPRESSION_TYPES,
+    Buffer,
+    Duration,
+    LogConfig,
+    ProducerIdAndEpoch,
+    RecordMetadata,
+    Timestamp,
+    TopicPartition,
+    duration_ms,
+    timestamp_ms_of,
+)
 from logdb.requests.session import Session
 
 logger = logging.getLogger(__name__)
@@ -65,14 +76,14 @@ class ProducerOptions(TypedDict, total=False):
 
     acks: Acks
     enable_idempotence: bool
-    linger_ms: int
+    linger_ms: Duration
     batch_size: int
     compression_type: str | None
     buffer_memory: int
-    max_block_ms: int
-    delivery_timeout_ms: int
+    max_block_ms: Duration
+    delivery_timeout_ms: Duration
     retries: int
-    retry_backoff_ms: int
+    retry_backoff_ms: Duration
     partitioner: str | Partitioner | None
     key_serializer: serde.Serializer | None
     value_serializer: serde.Serializer | None
@@ -180,11 +191,12 @@ class Producer(Handle, Dispatcher):
         *,
         partition: int | None = None,
         headers: Headers = (),
-        timestamp_ms: int | None = None,
+        timestamp_ms: Timestamp | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> SendFuture:
         """``send`` of a producer with interceptors."""
-        given = OutgoingRecord(topic=topic, value=value, key=key, partition=partition, headers=headers, timestamp_ms=timestamp_ms)
+        at = timestamp_ms_of(timestamp_ms)
+        given = OutgoingRecord(topic=topic, value=value, key=key, partition=partition, headers=headers, timestamp_ms=at)
         record = outgoing(self._interceptors, given)
         if record is None:
             return _dropped(given, on_delivery)
@@ -284,11 +296,11 @@ class Producer(Handle, Dispatcher):
     # ------------------------------------------------------------ flush and close
 
     @checked_call
-    def flush(self, timeout_ms: int | None = None) -> None:
+    def flush(self, timeout_ms: Duration | None = None) -> None:
         """Return when everything sent so far is acknowledged, and its callbacks have returned.
 
         Args:
-            timeout_ms: The longest wait; None: as long as ``delivery_timeout_ms`` allows.
+            timeout_ms: The longest wait, milliseconds or a ``timedelta``; None: as long as ``delivery_timeout_ms`` allows.
 
         Raises:
             LogdbError: The error of the first record since the last flush that could not be written; each future has its own error, too.
@@ -298,11 +310,11 @@ class Producer(Handle, Dispatcher):
         """
         if self._refusing in (_FORKED, _CLOSED):
             self._refuse(self._refusing)
-        if left := self._sender.flush(timeout_ms):
+        if left := self._sender.flush(duration_ms(timeout_ms)):
             raise TimeoutError(f"{left} records wait to be written after timeout_ms={timeout_ms}")
 
     @checked_call
-    def close(self, timeout_ms: int | None = None) -> None:
+    def close(self, timeout_ms: Duration | None = None) -> None:
         """Accept no more records, write those that wait, and end.  A second call does nothing.
 
         A call from a callback does not wait.
@@ -317,7 +329,7 @@ class Producer(Handle, Dispatcher):
         if self._refusing == _FORKED or self._ended:
             return
         self._refusing = _CLOSED
-        lost = self._sender.stop(timeout_ms)
+        lost = self._sender.stop(duration_ms(timeout_ms))
         self._ended = True  # a close that a Ctrl-C left is done again
         _producers.discard(self)
         if self._on_close is not None:

@@ -30,7 +30,7 @@ from logdb.client.producer.producer import Headers, OnDelivery, Producer
 from logdb.errors import Closed, InvalidTransactionState, LogdbError, ProducerFenced, TransactionAborted
 from logdb.handles import Handle
 from logdb.mistakes import must_be
-from logdb.model import OffsetAndMetadata, ProducerIdAndEpoch, TopicPartition
+from logdb.model import Duration, OffsetAndMetadata, ProducerIdAndEpoch, Timestamp, TopicPartition
 from logdb.requests.session import Session
 from logdb.threads import renewed
 
@@ -194,7 +194,7 @@ class TransactionalProducer(Producer):
         self._given_up = True
         self._over(committed=False)
 
-    def close(self, timeout_ms: int | None = None) -> None:
+    def close(self, timeout_ms: Duration | None = None) -> None:
         """Abort an open transaction, then end; waits for another thread that is committing it.
 
         Raises:
@@ -298,7 +298,7 @@ class Transaction(Handle):
         *,
         partition: int | None = None,
         headers: Headers = (),
-        timestamp_ms: int | None = None,
+        timestamp_ms: Timestamp | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> "SendFuture":
         """Send a record as part of the transaction; see ``Producer.send``."""
@@ -314,7 +314,7 @@ class Transaction(Handle):
         """As ``Producer.would_wait``."""
         return self._begun().would_wait(topic)
 
-    def flush(self, timeout_ms: int | None = None) -> None:
+    def flush(self, timeout_ms: Duration | None = None) -> None:
         """Return when everything sent so far is written (and still part of the open transaction)."""
         self._begun().flush(timeout_ms)
 

@@ -52,6 +52,7 @@ class Table(Handle, Mapping[Any, Any]):
         value_deserializer: serde.Deserializer | None = None,
     ) -> None:
         self._session, self._view, self._io = session, view, io
+        key_deserializer = serde.named(key_deserializer)
         self._key, self._value = serde.deserializing(key_deserializer, "key"), serde.deserializing(value_deserializer, "value")
         self._serialize = serde.serializing(key_deserializer, "key") if isinstance(key_deserializer, serde.Serde) else None
 

@@ -1,0 +1,119 @@
+"""Files in and out: what ``export`` writes, ``import`` reads; other people's tables become JSON values."""
+
+import json
+
+import pytest
+
+RECORDS = [
+    (b'{"n": 1}', b"ann", (), 1_700_000_000_000),
+    (None, b"bob", (("h", b"1"), ("n", None)), 1_700_000_000_001),
+    ('ü, "quoted"\nline'.encode(), None, (), 1_700_000_000_002),
+    (b"", b"", (("ü", b""),), 1_700_000_000_003),
+]
+
+
+def fill(command, records=RECORDS):
+    command("topics", "create", "from", "-p", "2")
+    with command.open() as db:
+        for value, key, headers, at in records:
+            db.append("from", value, key, headers=headers, timestamp_ms=at)
+
+
+def content(command, topic):
+    with command.open() as db:
+        return sorted((r.value or b"", r.key or b"", r.headers, r.timestamp_ms, r.value is None, r.key is None) for r in db.read(topic))
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+def test_an_import_of_an_export_has_the_same_records(logdb_command, tmp_path, kind):
+    fill(logdb_command)
+    path = str(tmp_path / f"out.{kind}")
+    assert logdb_command.json("export", "from", path) == {"topic": "from", "records": 4, "path": path}
+    assert logdb_command.json("import", "to", path, "--partitions", "3") == {"topic": "to", "records": 4}
+    assert content(logdb_command, "to") == content(logdb_command, "from")
+    with logdb_command.open() as db:
+        assert db.describe_topic("to").partition_count == 3
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_bytes_of_any_kind_go_through(logdb_command, tmp_path, kind):
+    fill(logdb_command, [(b"\xff\x00", b"\xfe", (("h", b"\xfd"),), 1_700_000_000_000)])
+    path = str(tmp_path / f"out.{kind}")
+    logdb_command("export", "from", path)
+    logdb_command("import", "to", path)
+    assert content(logdb_command, "to") == content(logdb_command, "from")
+
+
+def test_csv_refuses_what_it_cannot_hold_and_leaves_no_file(logdb_command, tmp_path):
+    for value in (b"\xff", rb"\N"):
+        fill(logdb_command, [(value, None, (), 1_700_000_000_000)])
+        assert "use jsonl or parquet" in logdb_command("export", "from", str(tmp_path / "o.csv"), code=1).stderr
+        assert not [*tmp_path.glob("o.csv*")]
+        logdb_command("topics", "delete", "from", "--yes")
+
+
+def test_the_rows_of_a_table_become_values(logdb_command, tmp_path):
+    path = tmp_path / "in.csv"
+    path.write_text('\ufeffuser,amount,zip,at\nann,1.50,007,2024-01-01\n"b ""o""",-2,\\N,1700000000000\n', encoding="utf-8")
+    logdb_command("import", "orders", str(path), "--key", "user", "--timestamp", "at")
+    with logdb_command.open() as db:
+        first, second = db.read("orders")
+    assert first.value == b'{"user":"ann","amount":1.50,"zip":"007","at":"2024-01-01"}'
+    assert (first.key, first.timestamp_ms) == (b"ann", 1_704_067_200_000)
+    assert json.loads(second.value) == {"user": 'b "o"', "amount": -2, "zip": None, "at": 1_700_000_000_000}
+
+
+def test_json_lines_of_other_people_stay_as_they_are(logdb_command, tmp_path):
+    path = tmp_path / "in.ndjson"
+    path.write_text('{"id": 7, "x": [1]}\n\n  {"id": "a", "payload": 1}\n')
+    logdb_command("import", "t", str(path), "--key", "id")
+    with logdb_command.open() as db:
+        assert [(r.key, r.value) for r in db.read("t")] == [(b"7", b'{"id": 7, "x": [1]}'), (b"a", b'{"id": "a", "payload": 1}')]
+
+
+def test_parquet_of_other_people(logdb_command, tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.table({"id": [1, 2], "name": ["a", None], "raw": [b"\xff", b"x"]}), tmp_path / "in.parquet")
+    logdb_command("import", "t", str(tmp_path / "in.parquet"), "--key", "id")
+    with logdb_command.open() as db:
+        found = [(r.key, json.loads(r.value)) for r in db.read("t")]
+    assert found == [(b"1", {"id": 1, "name": "a", "raw": {"base64": "/w=="}}), (b"2", {"id": 2, "name": None, "raw": "x"})]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "options", "message"),
+    [
+        ("a.csv", "x,y\n1,2\n1\n", [], "line 3: 1 cells, the header has 2; 0 records appended before it"),
+        ("a.csv", "x,x\n1,2\n", [], "names a column twice"),
+        ("a.csv", "x\n1\n", ["--key", "y"], "no column 'y'; there are x"),
+        ("a.csv", "x,t\n1,soon\n", ["--timestamp", "t"], "line 2: "),
+        ("a.jsonl", '{"payload": "a"}\n{"x": 1}\n', [], "line 2: it is no record of consume --json"),
+        ("a.jsonl", '{"payload": 1}\n', [], "line 1: 1: must be a string, null"),
+        ("a.jsonl", '{"x": 1\n', [], "line 1: "),
+        ("a.jsonl", '{"x": 1}\n', ["--key", "y"], "line 1: no field 'y'"),
+    ],
+)
+def test_a_bad_row_is_named(logdb_command, tmp_path, name, text, options, message):
+    (tmp_path / name).write_text(text)
+    assert message in logdb_command("import", "t", str(tmp_path / name), *options, code=1).stderr
+
+
+def test_a_file_is_replaced_only_when_told(logdb_command, tmp_path):
+    fill(logdb_command)
+    path = tmp_path / "o.jsonl"
+    path.write_text("precious")
+    assert "give --overwrite" in logdb_command("export", "from", str(path), code=2).stderr
+    assert path.read_text() == "precious"
+    logdb_command("export", "from", str(path), "--overwrite")
+    assert len(path.read_text().splitlines()) == 4
+    assert "give --format" in logdb_command("export", "from", "out.dat", code=2).stderr
+
+
+def test_a_pipe(logdb_command):
+    fill(logdb_command)
+    lines = logdb_command.out("export", "from", "-", "--format", "jsonl", "--since", "2023-11-14T22:13:20.002")
+    assert [json.loads(line)["ts"] % 10 for line in lines.splitlines()] == [2, 3]
+    logdb_command("import", "to", "-", "--format", "jsonl", stdin=lines)
+    assert [r[3] % 10 for r in content(logdb_command, "to")] == [3, 2]

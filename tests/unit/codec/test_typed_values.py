@@ -1,0 +1,40 @@
+"""Columns out of JSON values: each value is one object, or the error names it."""
+
+import pytest
+
+from logdb.errors import SerializationError
+
+pa = pytest.importorskip("pyarrow")
+from logdb.codec.typed_values import TypedValues  # noqa: E402 -- it needs pyarrow
+
+
+def columns(values, schema):
+    batch = pa.record_batch({"offset": list(range(10, 10 + len(values))), "value": pa.array(values, pa.binary())})
+    return [array.to_pylist() for array in TypedValues(pa.schema(schema), ["offset"]).columns(batch)]
+
+
+def test_rows_stay_with_their_values():
+    values = [b'{"a": 1, "b": "x"}', None, b"{}", b'{\n"a":\r\n 2,\t"c": [1, {"a": 9}]}', b' {"b": "l\\n"} ']
+    assert columns(values, [("a", pa.int64()), ("b", pa.string())]) == [[1, None, None, 2, None], ["x", None, None, None, "l\n"]]
+
+
+def test_nested_types_and_times():
+    values = [b'{"at": "2024-01-01T00:00:00Z", "p": {"x": 1.5}, "l": [1, 2], "o": true}']
+    kinds = [("at", pa.timestamp("ms", "UTC")), ("p", pa.struct([("x", pa.float64())])), ("l", pa.list_(pa.int32())), ("o", pa.bool_())]
+    (at,), (p,), (found,), (o,) = columns(values, kinds)
+    assert (at.isoformat(), p, found, o) == ("2024-01-01T00:00:00+00:00", {"x": 1.5}, [1, 2], True)
+
+
+BAD = [b"", b" ", b"\n", b"x", b"1", b"[1]", b'{"a": 1} {"a": 2}', b'{"a": "s"}', b'{"a": 1', b"\xff", b'{"a": 1.5}']
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_what_is_no_object_of_that_schema_is_refused(bad):
+    for values in ([bad], [b'{"a": 1}', bad, b"{}"], [bad, b'{"a": 1} {"a": 2}']):
+        with pytest.raises(SerializationError):
+            columns(values, [("a", pa.int64())])
+
+
+def test_the_error_has_the_offset():
+    with pytest.raises(SerializationError, match="the value at offset 12 does not fit the schema"):
+        columns([b"{}", b"{}", b'{"a": "x"}'], [("a", pa.int64())])
