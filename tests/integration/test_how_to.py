@@ -20,7 +20,6 @@ import pytest
 import yaml
 
 import logdb
-
 from support.ports import free_port
 from support.postgres import postgres
 from support.tools import needs
@@ -68,9 +67,12 @@ def may_mount() -> bool:
 def run(commands: str, directory: Path, variables: dict[str, str]) -> str:
     """What a session prints, stderr too; every process of it is gone afterwards."""
     shell = ["bash", "-euo", "pipefail", "-c", commands]
-    with (directory / "printed").open("w+b") as printed, subprocess.Popen(
-        shell, cwd=directory, env=variables, stdin=subprocess.DEVNULL, stdout=printed, stderr=printed, start_new_session=True
-    ) as session:
+    with (
+        (directory / "printed").open("w+b") as printed,
+        subprocess.Popen(
+            shell, cwd=directory, env=variables, stdin=subprocess.DEVNULL, stdout=printed, stderr=printed, start_new_session=True
+        ) as session,
+    ):
         try:
             session.wait(300)
         finally:
@@ -118,9 +120,12 @@ def test_every_program_of_a_page_is_run(page: str) -> None:
 
 
 def test_the_rules_and_the_table_name_metrics_that_there_are(tmp_path: Path) -> None:
-    with logdb.open(tmp_path) as db, logdb.serve(db, http="127.0.0.1:0") as server:
-        with urllib.request.urlopen(f"{server.addresses[0]}/metrics") as answer:
-            known = set(re.findall(r"^# TYPE (\S+)", answer.read().decode(), re.MULTILINE))
+    with (
+        logdb.open(tmp_path) as db,
+        logdb.serve(db, http="127.0.0.1:0") as server,
+        urllib.request.urlopen(f"{server.addresses[0]}/metrics") as answer,
+    ):
+        known = set(re.findall(r"^# TYPE (\S+)", answer.read().decode(), re.MULTILINE))
     page = (ROOT / "docs/how-to/monitoring.md").read_text(encoding="utf-8")
     assert set(re.findall(r"\bkafka_\w+_\w+\b|\bkafka_brokers\b", page)) <= known
 
