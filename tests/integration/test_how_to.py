@@ -10,40 +10,23 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 import yaml
 
 import logdb
-
+from support.how_to import DIRECTORY, fences
 from support.ports import free_port
-from support.postgres import postgres
+from support.postgres import open_to_its_user
 from support.tools import needs
 
-ROOT = Path(__file__).parents[2]
-PAGES = sorted(page.stem for page in (ROOT / "docs/how-to").glob("*.md"))
+PAGES = sorted(page.stem for page in DIRECTORY.glob("*.md") if page.stem != "index")
 PORTS = ("6379", "8080", "8081", "8082", "8083", "8443", "9092")
 PROGRAMS = {"exactly-once": "psql", "full-disk": "unshare", "from-redis-streams": "redis-server", "tls-and-users": "openssl"}
 NOT_RUN = {"console", "text", "toml"}
-
-
-class Fence(NamedTuple):
-    """One fenced block of a page; ``title``: empty without one."""
-
-    language: str
-    title: str
-    body: str
-
-
-def fences(page: str) -> list[Fence]:
-    text = (ROOT / f"docs/how-to/{page}.md").read_text(encoding="utf-8")
-    found = re.findall(r'^```(\w+)(?: title="([^"]+)")?[^\n]*\n(.*?)^```$', text, re.DOTALL | re.MULTILINE)
-    return [Fence(*fence) for fence in found]
 
 
 @contextlib.contextmanager
@@ -51,13 +34,11 @@ def environment(page: str) -> Iterator[dict[str, str]]:
     """Variables for the session of a page; a PostgreSQL for the page that writes to one."""
     variables = {**os.environ, "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
     variables = {name: value for name, value in variables.items() if not name.startswith("LOGDB_")}
-    if page != "exactly-once":
-        yield variables
-        return
-    with tempfile.TemporaryDirectory() as directory:  # pytest's directories are closed to PostgreSQL's user
-        Path(directory).chmod(0o711)
-        with postgres(Path(directory) / "postgres") as where:
+    if page == "exactly-once":
+        with open_to_its_user() as where:
             yield variables | {"SHOP": where}
+    else:
+        yield variables
 
 
 def may_mount() -> bool:
@@ -68,9 +49,12 @@ def may_mount() -> bool:
 def run(commands: str, directory: Path, variables: dict[str, str]) -> str:
     """What a session prints, stderr too; every process of it is gone afterwards."""
     shell = ["bash", "-euo", "pipefail", "-c", commands]
-    with (directory / "printed").open("w+b") as printed, subprocess.Popen(
-        shell, cwd=directory, env=variables, stdin=subprocess.DEVNULL, stdout=printed, stderr=printed, start_new_session=True
-    ) as session:
+    with (
+        (directory / "printed").open("w+b") as printed,
+        subprocess.Popen(
+            shell, cwd=directory, env=variables, stdin=subprocess.DEVNULL, stdout=printed, stderr=printed, start_new_session=True
+        ) as session,
+    ):
         try:
             session.wait(300)
         finally:
@@ -118,10 +102,13 @@ def test_every_program_of_a_page_is_run(page: str) -> None:
 
 
 def test_the_rules_and_the_table_name_metrics_that_there_are(tmp_path: Path) -> None:
-    with logdb.open(tmp_path) as db, logdb.serve(db, http="127.0.0.1:0") as server:
-        with urllib.request.urlopen(f"{server.addresses[0]}/metrics") as answer:
-            known = set(re.findall(r"^# TYPE (\S+)", answer.read().decode(), re.MULTILINE))
-    page = (ROOT / "docs/how-to/monitoring.md").read_text(encoding="utf-8")
+    with (
+        logdb.open(tmp_path) as db,
+        logdb.serve(db, http="127.0.0.1:0") as server,
+        urllib.request.urlopen(f"{server.addresses[0]}/metrics") as answer,
+    ):
+        known = set(re.findall(r"^# TYPE (\S+)", answer.read().decode(), re.MULTILINE))
+    page = (DIRECTORY / "monitoring.md").read_text(encoding="utf-8")
     assert set(re.findall(r"\bkafka_\w+_\w+\b|\bkafka_brokers\b", page)) <= known
 
 

@@ -102,6 +102,7 @@ CHECK = {
     "integration/test_how_to.py::test_a_page[boards]": _NODES,
     "integration/test_how_to.py::test_a_page[job-queue]": "a worker is killed, and the others wait until its session is over",
     "integration/test_how_to.py::test_a_page[upgrading]": _NODES,
+    "integration/test_how_to_kills.py": _KILLS,
     "integration/test_idle.py": _MEASURES,
     "integration/test_many_partitions.py": _MEASURES,
     "integration/test_packaging.py": _BUILDS,

@@ -4,6 +4,7 @@ import contextlib
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,15 @@ def postgres(directory: Path) -> Iterator[str]:
     finally:
         process.terminate()
         process.wait(60)
+
+
+@contextlib.contextmanager
+def open_to_its_user() -> Iterator[str]:
+    """As ``postgres``, in a directory of its own: pytest's are closed to others, PostgreSQL's user among them."""
+    with tempfile.TemporaryDirectory() as directory:
+        Path(directory).chmod(0o711)
+        with postgres(Path(directory) / "postgres") as where:
+            yield where
 
 
 def _ready(process: "subprocess.Popen[Any]", where: str, log: Path) -> str:

@@ -122,6 +122,7 @@ SUITES_LEFT_OUT = {
     "integration/test_descriptors.py": _PROCESS,
     "integration/test_fork.py": _PROCESS,
     "integration/test_how_to.py": _ITS_OWN,
+    "integration/test_how_to_kills.py": _DIRECTORY,
     "integration/test_idle.py": _PROCESS,
     "integration/test_internal_topics.py": _DIRECTORY,
     "integration/test_interrupts.py": _PROCESS,

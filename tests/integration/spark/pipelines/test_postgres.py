@@ -4,10 +4,8 @@ import contextlib
 import json
 import random
 import sqlite3
-import tempfile
 from contextlib import closing
 from decimal import Decimal
-from pathlib import Path
 
 import pytest
 
@@ -16,7 +14,7 @@ from examples.spark import change_capture
 from examples.spark.change_capture import Postgres, capture
 from examples.spark.replica import Replica, follow
 from support.captured import captured_over_kills, positions, states
-from support.postgres import postgres
+from support.postgres import open_to_its_user
 
 psycopg = pytest.importorskip("psycopg")
 
@@ -27,18 +25,9 @@ COLUMNS = ["region", "id", "name", "balance", "rating", "active", "photo", "sinc
 LARGE = "".join(random.Random(0).choices("abcdefghijklmnopqrstuvwxyz0123456789", k=20_000))  # kept beside the row, compressed or not
 
 
-@contextlib.contextmanager
-def server():
-    """A server of our own.  pytest's directories are closed to others, its user among them; this one lets it through, and no more."""
-    with tempfile.TemporaryDirectory() as directory:
-        Path(directory).chmod(0o711)
-        with postgres(Path(directory) / "postgres") as where:
-            yield where
-
-
 @pytest.fixture
 def shop():
-    with server() as where, psycopg.connect(where, autocommit=True) as connection:
+    with open_to_its_user() as where, psycopg.connect(where, autocommit=True) as connection:
         connection.execute(
             """CREATE TABLE customers (region text, id int, name text, balance numeric(20, 2), rating float8, active bool,
                                        photo bytea, since timestamptz, story text, PRIMARY KEY (id, region));
