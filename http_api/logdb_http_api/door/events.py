@@ -31,8 +31,8 @@ _READING = (
     Parameter("topic_id", str, "Of the topic that the client reads: another topic of that name is refused (404)."),
     _LAST_ID,
 )
-_OFFSET = Parameter("offset", str, "Where to begin: earliest, latest (which it is if nothing is said), or a number.")
-_OF_TOPIC = Parameter("offset", str, "Where to begin: earliest, or latest (which it is if nothing is said).")
+_OFFSET = Parameter("offset", str, "Where to begin: earliest, latest (the default), or a number.")
+_OF_TOPIC = Parameter("offset", str, "Where to begin: earliest, or latest (the default).")
 
 
 # ---------------------------------------------------------------- records
