@@ -22,14 +22,14 @@ routes = Routes()
 _DURABILITY = Parameter("durability", Durability, "What to wait for; without it, the topic's.")
 _APPENDING = (
     _DURABILITY,
-    Parameter("expected_offset", Number(0), "Where the log has to end, or nothing is appended."),
-    Parameter("mirrored", bool, "They are another cluster's, and keep their offsets; needs ClusterAction Cluster, too."),
-    Parameter("transactional_id", str, "Of the producer, where the batches are transactional."),
+    Parameter("expected_offset", Number(0), "The log must end here, or nothing is appended."),
+    Parameter("mirrored", bool, "The batches come from another cluster and keep their offsets; needs ClusterAction Cluster, too."),
+    Parameter("transactional_id", str, "The producer's, for transactional batches."),
 )
 _READING = (
     Parameter("offset", Number(0), "Where to begin."),
-    Parameter("max_bytes", Number(1, FETCH_BYTES_MAX), "How much to answer, about."),
-    Parameter("min_bytes", Number(0), "How much to wait for."),
+    Parameter("max_bytes", Number(1, FETCH_BYTES_MAX), "The approximate size of the answer."),
+    Parameter("min_bytes", Number(0), "The size to wait for."),
     Parameter("wait_ms", Number(0), "How long to wait for it."),
     Parameter("leader_epoch", Number(0, 2**31 - 1), "Of the record before the offset, as the reader saw it."),
     Parameter("isolation_level", IsolationLevel, "read_committed leaves out what was aborted."),

@@ -32,8 +32,8 @@ _READING = (
     Parameter("follow", bool, "false: the stream ends when no record is left to send. true (the default): it waits for more records."),
     _LAST_ID,
 )
-_OFFSET = Parameter("offset", str, "Where to begin: earliest, latest (which it is if nothing is said), or a number.")
-_OF_TOPIC = Parameter("offset", str, "Where to begin: earliest, or latest (which it is if nothing is said).")
+_OFFSET = Parameter("offset", str, "Where to begin: earliest, latest (the default), or a number.")
+_OF_TOPIC = Parameter("offset", str, "Where to begin: earliest, or latest (the default).")
 
 
 # ---------------------------------------------------------------- records

@@ -33,7 +33,7 @@ routes = Routes()
 
 @routes.post(
     PARTITIONS_PATH,
-    "Where partitions begin and end, once one has a record at its position",
+    "The start and end of partitions; waits for a record at one of the positions",
     needs=("Describe Topic",),
     body=Body({"application/json": Look}),
     gives={"application/json": list[PartitionState | None]},

@@ -105,7 +105,7 @@ async def partition(request: Request) -> web.StreamResponse:
 
 @routes.get(
     "/topics/{topic}/partitions/{partition}/offsets",
-    "The begin and end of a partition",
+    "The start and end of a partition",
     needs=("Describe Topic",),
     gives=in_control({"beginning_offset": int, "end_offset": int}),
 )

@@ -61,7 +61,7 @@ _OF_NEW_TOPIC = ("topic_name", "partitions_count", "replication_factor", "replic
 # ---------------------------------------------------------------- clusters and brokers
 
 
-@routes.get(ROOT, "The clusters: this one", needs=(), gives=shapes.all_of(shapes.CLUSTER))
+@routes.get(ROOT, "The list of clusters: this one", needs=(), gives=shapes.all_of(shapes.CLUSTER))
 async def clusters(request: Request) -> web.StreamResponse:
     return answer({"kind": "KafkaClusterList", "metadata": {"self": url(request), "next": None}, "data": [_cluster(request)]})
 
@@ -470,7 +470,7 @@ async def partition(request: Request) -> web.StreamResponse:
 
 @routes.get(
     PARTITION + "/offset",
-    "The begin and end of a partition",
+    "The start and end of a partition",
     needs=("Describe Topic",),
     takes=(_OFFSET_TYPE,),
     gives=shapes.one(shapes.OFFSETS),
