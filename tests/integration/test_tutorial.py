@@ -35,7 +35,7 @@ def test_the_tutorial(tmp_path: Path) -> None:
     shell = ["bash", "-euo", "pipefail", "-c", session]
     with subprocess.Popen(shell, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) as running:
         try:
-            out, err = running.communicate(timeout=300)
+            out, err = running.communicate(timeout=600)
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(running.pid, signal.SIGKILL)
