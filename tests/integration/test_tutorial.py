@@ -22,7 +22,7 @@ def session_of(page: str) -> str:
     for language, title, content in BLOCK.findall(page):
         if title:
             lines.append(f"cat > {title} <<'END_OF_FILE'\n{content}END_OF_FILE\n")
-        elif language == "sh" and not content.startswith("pip install"):
+        elif language == "sh" and "pip install" not in content:
             lines.append(content)
     return "".join(lines)
 
