@@ -77,8 +77,8 @@ def test_the_shell_example(tmp_path: Path) -> None:
 @pytest.mark.parametrize("page", SHOWS_CURL)
 def test_the_session_with_curl(page: str, tmp_path: Path) -> None:
     (commands,) = [block for block in blocks(page, "sh") if "curl" in block]
-    port = free_port()
-    shell = ["bash", "-euo", "pipefail", "-c", commands.replace("8080", str(port))]
+    commands = commands.replace("8080", str(free_port())).replace("9092", str(free_port()))
+    shell = ["bash", "-euo", "pipefail", "-c", commands]
     env = {**os.environ, "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
     with subprocess.Popen(shell, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) as session:
         try:

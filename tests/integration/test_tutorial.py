@@ -22,7 +22,7 @@ def session_of(page: str) -> str:
     for language, title, content in BLOCK.findall(page):
         if title:
             lines.append(f"cat > {title} <<'END_OF_FILE'\n{content}END_OF_FILE\n")
-        elif language == "sh" and not content.startswith("pip install"):
+        elif language == "sh" and "pip install" not in content:
             lines.append(content)
     return "".join(lines)
 
@@ -35,7 +35,7 @@ def test_the_tutorial(tmp_path: Path) -> None:
     shell = ["bash", "-euo", "pipefail", "-c", session]
     with subprocess.Popen(shell, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) as running:
         try:
-            out, err = running.communicate(timeout=300)
+            out, err = running.communicate(timeout=600)
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(running.pid, signal.SIGKILL)

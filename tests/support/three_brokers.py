@@ -134,12 +134,14 @@ SUITES_LEFT_OUT = {
     "integration/test_readme.py": _ITS_OWN,
     "integration/test_replicas.py": _ITS_OWN,
     "integration/test_retention.py": _DIRECTORY,
+    "integration/test_site.py": "it has no database",
     "integration/test_snapshots.py": _DIRECTORY,
     "integration/test_table.py": _DIRECTORY,
     "integration/test_table_memory.py": _PROCESS,
     "integration/test_thread_start.py": _PROCESS,
     "integration/test_threads.py": _PROCESS,
     "integration/test_timestamps_before_1970.py": _DIRECTORY,
+    "integration/test_tutorial.py": _ITS_OWN,
 }
 """What the others are of."""
 

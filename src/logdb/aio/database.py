@@ -144,3 +144,4 @@ def _opening(function: Callable[P, databases.Database]) -> Callable[P, Opening[D
 
 
 open_database = _opening(openings.open_database)
+"""``logdb.open`` for asyncio, with its arguments: ``async with logdb.aio.open(path) as db``, or ``await logdb.aio.open(path)``."""
