@@ -5,6 +5,8 @@ import re
 
 import pytest
 
+import logdb
+from support.clustered import clustered
 from support.serving import served
 from support.tools import needs
 from support.waiting import until
@@ -250,6 +252,28 @@ def test_nodes_and_metrics(page, server):
     expect(page.get_by_role("img", name=re.compile(r"^Size of all logs: now [\d.]+ MiB, at most .* in 5 s"))).to_be_visible()
     page.get_by_role("searchbox", name="Filter").fill("log_log_size")
     expect(page.get_by_role("rowheader")).to_have_text(["kafka_log_log_size"])
+
+
+def test_a_node_of_a_cluster_shows_all_of_it(browser, tmp_path):
+    with clustered(tmp_path / "db") as cluster:
+        node = cluster.nodes[1]
+        with logdb.open(node.url) as db:
+            db.create_topic("orders", partitions=3)
+            for partition in range(3):
+                db.log("orders", partition).append_many([b"%d" % partition] * 10)
+        cluster.cluster.lead("orders", 2, None)
+        with browsers.window(browser, node.url) as it:
+            page = it.page
+            page.goto(f"{node.url}/#/nodes")
+            expect(page.get_by_role("table", name="Nodes").get_by_role("rowheader")).to_have_text(["1", "2", "3"])
+            lacking = page.get_by_role("table", name="Partitions without all their replicas in sync")
+            expect(lacking.get_by_role("row").nth(1)).to_contain_text("orders2none")
+            expect(page.get_by_role("link", name=node.url.removeprefix("http://"))).to_have_count(0)
+            other = cluster.nodes[2].url
+            expect(page.get_by_role("link", name=other.removeprefix("http://"))).to_have_attribute("href", f"{other}/")
+            page.goto(f"{node.url}/#/records/orders/1")
+            expect(page.get_by_role("button", name=re.compile("^Record"))).to_have_count(10)
+        assert it.complaints == []
 
 
 # ---------------------------------------------------------------- bytes from outside
