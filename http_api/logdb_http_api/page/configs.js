@@ -82,6 +82,7 @@ function Editor({ topic, config, done, cancel }) {
   const save = async (wanted) => {
     const change = wanted === null ? { name: config.name, operation: 'DELETE' } : { name: config.name, value: wanted }
     await inCluster(path`topics/${topic}/configs:alter`, { method: 'POST', body: { data: [change] } })
+    dialog.current.close() // the focus goes back to where it was
     done(wanted === null ? `${config.name} has its default.` : `${config.name} is ${wanted}.`)
   }
   const change = (wanted) => attempt(async () => {

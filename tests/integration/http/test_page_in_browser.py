@@ -122,6 +122,37 @@ def test_records_are_read_in_pages(page, server):
     expect(whole.get_by_role("region", name="value")).to_contain_text("000000  7b 22 6f 72 64 65 72 22")
 
 
+def test_pages_of_all_partitions_leave_no_record_out(page, server):
+    """Where times go back within a partition, and where offsets have no record."""
+    db = server.database
+    db.create_topic("mixed", partitions=3)
+    values = set()
+    for partition in range(3):
+        for number in range(40):
+            values.add(value := f"{partition}-{number}")
+            db.log("mixed", partition).append(value.encode(), timestamp_ms=1_700_000_000_000 + (number * 7919 + partition) % 41)
+            if number % 10 == 0:
+                with db.transaction("mixed") as transaction:  # its marker takes an offset
+                    transaction.send("mixed", f"{value}t".encode(), partition=partition)
+                values.add(f"{value}t")
+    go(page, server, "records", "mixed")
+    for start, more in (("the newest", "Older"), ("the oldest", "Newer")):
+        page.get_by_label("From").select_option(start)
+        page.get_by_label("Count").select_option("20")
+        page.get_by_role("button", name="Read").click()
+        seen = []
+        for end in (20, 40, 60, 80, 100, 120, 132):
+            expect(page.locator("td.value")).to_have_count(min(20, end - len(seen)))
+            expect(page.get_by_role("status")).to_have_text(re.compile("^(20|12) records"))
+            seen += page.locator("td.value").all_text_contents()
+            if end < 132:
+                first = page.locator("tbody tr").first.inner_text()
+                page.get_by_role("button", name=more).click()
+                expect(page.locator("tbody tr").first).not_to_have_text(first)
+        assert len(seen) == len(set(seen)) == 132 and set(seen) == values
+    db.delete_topic("mixed")
+
+
 def test_records_of_a_time(page, server):
     go(page, server, "records", "small")
     expect(page.get_by_role("button", name=re.compile("^Record"))).to_have_count(1)
@@ -298,6 +329,21 @@ def test_hostile_records_are_text(page, server, tmp_path):
     assert page.locator("img, iframe, object, embed, script:not([src]), [onerror]").count() == 0
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a":[],"b":{},"c":[{"d":[1,-2.50e+10,true,null]}],"a":"twice"}', '"a,b:[{}]\\\\"', "12345678901234567890.10", "[[[[]]]]",
+        ' { "\\u202e\\"" : "\\\\" , "é\\n" :\n[ 1 ,\t2 ] } ', "[" * 5_000 + "]" * 5_000,
+    ],
+)  # fmt: skip
+def test_json_is_indented_and_nothing_else(page, server, text):
+    go(page, server)
+    shown = page.evaluate("async (text) => (await import('/page/text.js')).pretty(text)", text)
+    spaceless = re.compile(r'("(?:[^"\\]|\\.)*")|\s+')
+    assert spaceless.sub(r"\1", shown) == spaceless.sub(r"\1", text), "digits, escapes and duplicates are as they were"
+    assert len(shown) < 100 * len(text)
+
+
 def test_a_large_value_is_shown_in_parts(page, server):
     go(page, server, "records", "hostile", "0")
     whole = open_record(page, "2")
@@ -439,6 +485,7 @@ def test_by_keyboard_alone(page, server):
     page.keyboard.press("Tab")
     page.keyboard.type("small")
     expect(page.get_by_label("Topic")).to_have_value("small")
+    expect(page.get_by_label("Topic")).to_be_focused()
     buttons = page.get_by_role("button", name=re.compile("^Record"))
     expect(buttons.first).to_be_visible()
     for _ in range(20):
