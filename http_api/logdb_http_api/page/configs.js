@@ -8,11 +8,13 @@ import { count, plural, size } from './text.js'
 /** Configs that decide which records are deleted. */
 const DELETING = ['retention.ms', 'retention.bytes', 'cleanup.policy']
 
+const TOPICS_EVERY_MS = 10_000
+
 export const configs = { id: 'configs', title: 'Configs', View: Configs }
 
 function Configs({ parts }) {
   const [topic = ''] = parts
-  const loaded = useLoad((signal) => call('topics', {}, signal), [])
+  const loaded = useLoad((signal) => call('topics', {}, signal), [], TOPICS_EVERY_MS)
   const go = (event) => {
     location.hash = event.target.value ? href('configs', event.target.value) : href('configs')
   }
