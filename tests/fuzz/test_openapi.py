@@ -35,6 +35,7 @@ NAMES = {
     "partition_id": "0",
     "broker_id": "0",
     "name": "retention.ms",
+    "file": "app.js",
 }
 UNCHECKED = re.compile("/calls/fetch_offsets$")  # schemathesis takes a list of pairs that are objects for no schema
 PARTITION_COUNT_MAX = 3  # of topics that are made: 100,000 are allowed, and take their time

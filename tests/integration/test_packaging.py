@@ -98,6 +98,8 @@ def test_the_wheel_holds_the_library_and_nothing_else(built: dict[str, Path]) ->
         "pyspark_logdb",
     }
     assert {"logdb/py.typed", "logdb/_native/_hot.pyi"} <= set(names)
+    page = ROOT / "http_api" / "logdb_http_api" / "page"
+    assert {f"logdb_http_api/page/{path.name}" for path in page.iterdir()} <= set(names), "what a browser loads, and its licenses"
     assert [name for name in names if name.startswith("logdb/_native/_hot.") and name.endswith(".so")]
     assert any(name.endswith("licenses/LICENSE") for name in names)
 

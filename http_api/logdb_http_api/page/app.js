@@ -55,6 +55,10 @@ class Guard extends Component {
     this.setState({ error })
   }
 
+  componentDidUpdate(before) {
+    if (this.state.error && before.place !== this.props.place) this.setState({ error: null })
+  }
+
   render({ children }, { error }) {
     return error ? html`<h1>This tab has failed</h1><${Problem} error=${error} />` : children
   }
@@ -67,6 +71,7 @@ function Tabs({ leave }) {
   useEffect(() => {
     const moved = () => {
       setParts(place())
+      if (document.activeElement?.matches('select')) return // its user is still choosing
       main.current?.focus({ preventScroll: true })
       scrollTo(0, 0)
     }
@@ -88,7 +93,7 @@ function Tabs({ leave }) {
     <nav aria-label="Tabs">
       <ul>${TABS.map((one) => html`<li key=${one.id}><a href=${href(one.id)} aria-current=${one === tab ? 'page' : undefined}>${one.title}</a></li>`)}</ul>
     </nav>
-    <main id="main" tabindex="-1" ref=${main}><${Guard} key=${parts.join('/')}><${tab.View} key=${tab.id} parts=${parts.slice(1)} /><//></main>
+    <main id="main" tabindex="-1" ref=${main}><${Guard} place=${parts.join('/')}><${tab.View} key=${tab.id} parts=${parts.slice(1)} /><//></main>
   `
 }
 

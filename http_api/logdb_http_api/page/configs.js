@@ -8,11 +8,13 @@ import { count, plural, size } from './text.js'
 /** Configs that decide which records are deleted. */
 const DELETING = ['retention.ms', 'retention.bytes', 'cleanup.policy']
 
+const TOPICS_EVERY_MS = 10_000
+
 export const configs = { id: 'configs', title: 'Configs', View: Configs }
 
 function Configs({ parts }) {
   const [topic = ''] = parts
-  const loaded = useLoad((signal) => call('topics', {}, signal), [])
+  const loaded = useLoad((signal) => call('topics', {}, signal), [], TOPICS_EVERY_MS)
   const go = (event) => {
     location.hash = event.target.value ? href('configs', event.target.value) : href('configs')
   }
@@ -82,6 +84,7 @@ function Editor({ topic, config, done, cancel }) {
   const save = async (wanted) => {
     const change = wanted === null ? { name: config.name, operation: 'DELETE' } : { name: config.name, value: wanted }
     await inCluster(path`topics/${topic}/configs:alter`, { method: 'POST', body: { data: [change] } })
+    dialog.current.close() // the focus goes back to where it was
     done(wanted === null ? `${config.name} has its default.` : `${config.name} is ${wanted}.`)
   }
   const change = (wanted) => attempt(async () => {

@@ -27,8 +27,13 @@ function sumOfLag(rows) {
 async function summaries(signal) {
   const found = await call('groups', {}, signal)
   const lags = await forEach(found.slice(0, WITH_LAG_MAX), async ({ group_id }) => {
-    const [rows, info] = await Promise.all([positions(group_id, signal), call('describe_group', { group_id }, signal)])
-    return { lag: sumOfLag(rows), topics: new Set(rows.map((row) => row.topic)).size, members: info.members.length }
+    try {
+      const [rows, info] = await Promise.all([positions(group_id, signal), call('describe_group', { group_id }, signal)])
+      return { lag: sumOfLag(rows), topics: new Set(rows.map((row) => row.topic)).size, members: info.members.length }
+    } catch (error) {
+      if (error.status === 404) return undefined // it was deleted meanwhile
+      throw error
+    }
   })
   return found.map((group, at) => ({ ...group, ...(lags[at] ?? { lag: null, topics: null, members: null }) }))
 }

@@ -31,6 +31,7 @@ export function useMeasured() {
 
 async function read() {
   clearTimeout(timer)
+  const began = performance.now()
   if (!document.hidden) {
     try {
       const families = parse(await text('metrics'))
@@ -40,7 +41,7 @@ async function read() {
     }
     for (const tell of watchers) tell(state)
   }
-  if (watchers.size > 0 && !state.error?.isDenied) timer = setTimeout(read, EVERY_MS)
+  if (watchers.size > 0 && !state.error?.isDenied) timer = setTimeout(read, Math.max(EVERY_MS, 10 * (performance.now() - began)))
 }
 
 /** Prometheus' text format: families by their names, `{kind, help, samples: [{labels, value}]}`. */

@@ -87,7 +87,8 @@ function order(a, b) {
 /**
  * Load something: `{data, error, isLoading, reload}`.
  *
- * load(signal): a promise. `of`: what it depends on. `everyMs`: load again, while the page is seen.
+ * load(signal): a promise. `of`: what it depends on. `everyMs`: load again, while the page is seen;
+ * what takes long is loaded less often.
  * What was loaded before stays until there is something new.
  */
 export function useLoad(load, of, everyMs = null) {
@@ -105,6 +106,7 @@ export function useLoad(load, of, everyMs = null) {
         document.addEventListener('visibilitychange', run, { once: true, signal: control.signal })
         return
       }
+      const began = performance.now()
       try {
         const data = await load(control.signal)
         if (!control.signal.aborted) setState({ data, error: null, isLoading: false })
@@ -112,7 +114,7 @@ export function useLoad(load, of, everyMs = null) {
         if (control.signal.aborted) return
         setState((before) => ({ data: before.data, error, isLoading: false }))
       }
-      if (everyMs !== null && !control.signal.aborted) timer = setTimeout(run, everyMs)
+      if (everyMs !== null && !control.signal.aborted) timer = setTimeout(run, Math.max(everyMs, 10 * (performance.now() - began)))
     }
     run()
     return () => {

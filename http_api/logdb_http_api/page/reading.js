@@ -46,21 +46,35 @@ export async function offsetAt(topic, range, ms, signal) {
  * tell(scanned): how many records were read. Returns `{records, ranges, scanned}`: the ranges go on behind the page.
  */
 export async function page({ topic, isolation, matches, max, isBackward }, from, tell, signal) {
-  const scan = { topic, isolation, matches, max, scanned: 0, tell, signal }
+  const scan = { topic, isolation, matches, max, bytes: KEPT_BYTES / from.length, scanned: 0, tell, signal }
   const results = await forEach(from, (range) => (isBackward ? backward : forward)(scan, range))
-  const sign = isBackward ? -1 : 1
-  const inOrder = (a, b) => sign * (a.timestamp_ms - b.timestamp_ms || a.partition - b.partition || a.offset - b.offset)
-  const one = from.length === 1
-  const all = results.flatMap((result) => result.records)
-  const records = (one ? all.sort((a, b) => sign * (a.offset - b.offset)) : all.sort(inOrder)).slice(0, max)
+  const { records, taken } = merged(results.map((result) => result.records), max, isBackward)
   const ranges = from.map((range, index) => {
-    const taken = records.filter((record) => record.partition === range.partition).map((record) => record.offset)
-    const isWhole = taken.length === results[index].records.length
-    if (isWhole) return { ...range, at: results[index].at }
-    const end = isBackward ? Math.min(...taken, range.at) : Math.max(...taken.map((offset) => offset + 1), range.at)
-    return { ...range, at: end }
+    const { records: found, at } = results[index]
+    if (taken[index] === found.length) return { ...range, at }
+    const left = found[taken[index]].offset // the first that is not of this page
+    return { ...range, at: isBackward ? left + 1 : left }
   })
   return { records, ranges, scanned: scan.scanned }
+}
+
+/** The first records of some lists by their time, and how many of each list. A list keeps its order, whatever its times are. */
+function merged(lists, max, isBackward) {
+  const taken = lists.map(() => 0)
+  const records = []
+  while (records.length < max) {
+    let best = -1
+    for (let index = 0; index < lists.length; index += 1) {
+      const head = lists[index][taken[index]]
+      if (head === undefined) continue
+      const other = lists[best]?.[taken[best]]
+      if (other === undefined || (isBackward ? head.timestamp_ms > other.timestamp_ms : head.timestamp_ms < other.timestamp_ms)) best = index
+    }
+    if (best < 0) break
+    records.push(lists[best][taken[best]])
+    taken[best] += 1
+  }
+  return { records, taken }
 }
 
 /** The records from `range.at` up: `{records, at}`, at most `max`, and no more bytes than a page holds. */
@@ -74,31 +88,31 @@ async function forward(scan, range) {
       if (!scan.matches(record)) continue
       records.push(record)
       bytes += record.size
-      if (records.length >= scan.max || bytes >= KEPT_BYTES) return { records, at }
+      if (records.length >= scan.max || bytes >= scan.bytes) return { records, at }
     }
     at = range.end
   }
   return { records, at }
 }
 
-/** The records below `range.at`, in windows that grow where there are few. */
+/** The records below `range.at`, the newest first, in windows that grow where there are few. */
 async function backward(scan, range) {
   let found = []
   let bytes = 0
   let at = range.at
   let width = scan.max
-  while (at > range.start && found.length < scan.max && bytes < KEPT_BYTES) {
+  while (at > range.start && found.length < scan.max && bytes < scan.bytes) {
     const low = Math.max(range.start, at - width)
     const window = []
     for await (const record of stream(scan, range.partition, low, at)) {
       if (!scan.matches(record)) continue
       window.push(record)
       bytes += record.size
-      while (window.length > 1 && (window.length > scan.max - found.length || bytes > KEPT_BYTES)) bytes -= window.shift().size
+      while (window.length > 1 && (window.length > scan.max - found.length || bytes > scan.bytes)) bytes -= window.shift().size
     }
-    const isCut = window.length > 0 && (found.length + window.length >= scan.max || bytes >= KEPT_BYTES)
-    found = [...window, ...found]
-    at = isCut ? window[0].offset : low
+    const isCut = window.length > 0 && (found.length + window.length >= scan.max || bytes >= scan.bytes)
+    found = [...found, ...window.reverse()]
+    at = isCut ? window.at(-1).offset : low
     width = Math.min(Math.max(width * 4, SCAN), 100_000)
   }
   return { records: found, at }
@@ -132,11 +146,12 @@ async function* stream(scan, partition, from, to) {
  */
 export async function follow({ topic, partition, isolation }, see, tell, signal) {
   let lastId = null
+  const offset = partition === null ? 'latest' : Math.max((await ranges(topic, [partition], isolation, signal))[0].end, 0)
   const place = partition === null ? path`logdb/v1/topics/${topic}/events` : path`logdb/v1/topics/${topic}/partitions/${partition}/events`
   while (!signal.aborted) {
     try {
       tell('')
-      for await (const event of events(`${place}?${new URLSearchParams({ offset: 'latest', isolation_level: isolation })}`, { lastId, signal })) {
+      for await (const event of events(`${place}?${new URLSearchParams({ offset, isolation_level: isolation })}`, { lastId, signal })) {
         if (event.type === 'error') throw new Error(event.data.message)
         lastId = event.id
         see(recordOf(event.data))

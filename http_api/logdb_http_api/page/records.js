@@ -10,13 +10,14 @@ import { count, plural } from './text.js'
 const FOLLOWED_MAX = 500
 const FOLLOWED_BYTES = 16 << 20
 const SHOW_EVERY_MS = 200
+const TOPICS_EVERY_MS = 10_000
 const PARTITIONS_MAX = 64 // one request each
 
 export const records = { id: 'records', title: 'Records', View: Records }
 
 function Records({ parts }) {
   const [topic = '', partition = ''] = parts
-  const loaded = useLoad(async (signal) => new Map((await call('topics', { internal: true }, signal)).map((one) => [one.name, one])), [])
+  const loaded = useLoad(async (signal) => new Map((await call('topics', { internal: true }, signal)).map((one) => [one.name, one])), [], TOPICS_EVERY_MS)
   const go = (event) => {
     const { name, value } = event.target
     location.hash = name === 'topic' ? (value ? href('records', value) : href('records')) : value === '' ? href('records', topic) : href('records', topic, value)

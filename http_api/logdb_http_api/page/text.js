@@ -38,12 +38,14 @@ export function searchable(bytes) {
 
 const TOKENS = /"(?:[^"\\]|\\.)*"|[{}[\],:]|[^\s{}[\],:"]+/g
 
+const INDENTED_MAX = 32 // levels: a value of brackets alone would become a thousand times as long
+
 /** Valid JSON with one value a line. Numbers and strings stay as they are written: no digit is lost. */
 export function pretty(json) {
   const out = []
   let depth = 0
   let before = ''
-  const line = () => out.push('\n', '  '.repeat(depth))
+  const line = () => out.push('\n', '  '.repeat(Math.min(depth, INDENTED_MAX)))
   for (const [token] of json.matchAll(TOKENS)) {
     if (token === '}' || token === ']') {
       depth -= 1

@@ -52,8 +52,8 @@ function Topics() {
   ]
   if (measured.snapshots.length > 0) {
     columns.push(
-      { title: 'In/s', isNumber: true, value: (row) => perSecond(IN, row), cell: (row) => known(perSecond(IN, row), size) },
-      { title: 'Out/s', isNumber: true, value: (row) => perSecond(OUT, row), cell: (row) => known(perSecond(OUT, row), size) },
+      { title: 'Bytes in/s', isNumber: true, value: (row) => perSecond(IN, row), cell: (row) => known(perSecond(IN, row), size) },
+      { title: 'Bytes out/s', isNumber: true, value: (row) => perSecond(OUT, row), cell: (row) => known(perSecond(OUT, row), size) },
     )
   }
   columns.push({ title: 'Go to', cell: (row) => html`<a href=${href('records', row.name)} aria-label=${`Read ${row.name}`}>Read</a>` })

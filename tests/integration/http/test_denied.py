@@ -98,6 +98,8 @@ def listing(kind, *parts):
 
 ASKS = {
     # ---------------------------------------------------------------- the door's own
+    ("GET", "/"): Ask("/", found=ANYBODY),
+    ("GET", "/page/{file}"): Ask("/page/app.js", found=ANYBODY),
     ("GET", "/health/live"): Ask("/health/live", found=ANYBODY),
     ("GET", "/health/ready"): Ask("/health/ready", found=ANYBODY),
     ("GET", "/status/ready"): Ask("/status/ready", found=ANYBODY),
@@ -262,7 +264,7 @@ ASKS = {
     ("POST", "/v3/clusters/{cluster_id}/acls:batch"): Ask(V3 + "/acls:batch", {"data": [V3_ACL]}),
     ("DELETE", "/v3/clusters/{cluster_id}/acls"): Ask(V3 + "/acls?resource_type=ANY&pattern_type=ANY&operation=ANY&permission=ANY"),
 }
-OPEN = {"/health/live", "/health/ready", "/status/ready"}
+OPEN = {"/", "/page/{file}", "/health/live", "/health/ready", "/status/ready"}
 VALUE = b"the value that nobody may see"
 
 

@@ -5,6 +5,7 @@ from importlib import resources
 
 import pytest
 
+from logdb.model import DELETING_CONFIGS
 from support.serving import served
 from support.wire import wire
 
@@ -54,6 +55,11 @@ def test_the_files_name_no_other_site():
         if entry.name.endswith((".html", ".js", ".css", ".svg")):
             found = set(re.findall(rb"(?:https?:)?//[a-z0-9][a-z0-9.-]*\.[a-z]+", entry.read_bytes()))
             assert found <= {b"http://www.w3.org", b"//www.w3.org"}, f"{entry.name}: {found}"
+
+
+def test_the_page_asks_before_the_configs_that_delete_records():
+    found = re.search(r"DELETING = \[(.*)\]", (FOLDER / "configs.js").read_text(encoding="utf-8"))
+    assert tuple(re.findall(r"'([^']+)'", found[1])) == DELETING_CONFIGS
 
 
 def test_a_file_is_sent_once(line):

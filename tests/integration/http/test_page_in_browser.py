@@ -5,6 +5,8 @@ import re
 
 import pytest
 
+import logdb
+from support.clustered import clustered
 from support.serving import served
 from support.tools import needs
 from support.waiting import until
@@ -118,6 +120,37 @@ def test_records_are_read_in_pages(page, server):
     )
     whole.get_by_label("Show value as").select_option("Hex")
     expect(whole.get_by_role("region", name="value")).to_contain_text("000000  7b 22 6f 72 64 65 72 22")
+
+
+def test_pages_of_all_partitions_leave_no_record_out(page, server):
+    """Where times go back within a partition, and where offsets have no record."""
+    db = server.database
+    db.create_topic("mixed", partitions=3)
+    values = set()
+    for partition in range(3):
+        for number in range(40):
+            values.add(value := f"{partition}-{number}")
+            db.log("mixed", partition).append(value.encode(), timestamp_ms=1_700_000_000_000 + (number * 7919 + partition) % 41)
+            if number % 10 == 0:
+                with db.transaction("mixed") as transaction:  # its marker takes an offset
+                    transaction.send("mixed", f"{value}t".encode(), partition=partition)
+                values.add(f"{value}t")
+    go(page, server, "records", "mixed")
+    for start, more in (("the newest", "Older"), ("the oldest", "Newer")):
+        page.get_by_label("From").select_option(start)
+        page.get_by_label("Count").select_option("20")
+        page.get_by_role("button", name="Read").click()
+        seen = []
+        for end in (20, 40, 60, 80, 100, 120, 132):
+            expect(page.locator("td.value")).to_have_count(min(20, end - len(seen)))
+            expect(page.get_by_role("status")).to_have_text(re.compile("^(20|12) records"))
+            seen += page.locator("td.value").all_text_contents()
+            if end < 132:
+                first = page.locator("tbody tr").first.inner_text()
+                page.get_by_role("button", name=more).click()
+                expect(page.locator("tbody tr").first).not_to_have_text(first)
+        assert len(seen) == len(set(seen)) == 132 and set(seen) == values
+    db.delete_topic("mixed")
 
 
 def test_records_of_a_time(page, server):
@@ -252,6 +285,28 @@ def test_nodes_and_metrics(page, server):
     expect(page.get_by_role("rowheader")).to_have_text(["kafka_log_log_size"])
 
 
+def test_a_node_of_a_cluster_shows_all_of_it(browser, tmp_path):
+    with clustered(tmp_path / "db") as cluster:
+        node = cluster.nodes[1]
+        with logdb.open(node.url) as db:
+            db.create_topic("orders", partitions=3)
+            for partition in range(3):
+                db.log("orders", partition).append_many([b"%d" % partition] * 10)
+        cluster.cluster.lead("orders", 2, None)
+        with browsers.window(browser, node.url) as it:
+            page = it.page
+            page.goto(f"{node.url}/#/nodes")
+            expect(page.get_by_role("table", name="Nodes").get_by_role("rowheader")).to_have_text(["1", "2", "3"])
+            lacking = page.get_by_role("table", name="Partitions without all their replicas in sync")
+            expect(lacking.get_by_role("row").nth(1)).to_contain_text("orders2none")
+            expect(page.get_by_role("link", name=node.url.removeprefix("http://"))).to_have_count(0)
+            other = cluster.nodes[2].url
+            expect(page.get_by_role("link", name=other.removeprefix("http://"))).to_have_attribute("href", f"{other}/")
+            page.goto(f"{node.url}/#/records/orders/1")
+            expect(page.get_by_role("button", name=re.compile("^Record"))).to_have_count(10)
+        assert it.complaints == []
+
+
 # ---------------------------------------------------------------- bytes from outside
 
 
@@ -272,6 +327,21 @@ def test_hostile_records_are_text(page, server, tmp_path):
         whole.get_by_role("button", name="Save value").click()
     assert (download.value.suggested_filename, download.value.path().read_bytes()) == ("hostile-0-3.value", bytes(range(256)))
     assert page.locator("img, iframe, object, embed, script:not([src]), [onerror]").count() == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a":[],"b":{},"c":[{"d":[1,-2.50e+10,true,null]}],"a":"twice"}', '"a,b:[{}]\\\\"', "12345678901234567890.10", "[[[[]]]]",
+        ' { "\\u202e\\"" : "\\\\" , "é\\n" :\n[ 1 ,\t2 ] } ', "[" * 5_000 + "]" * 5_000,
+    ],
+)  # fmt: skip
+def test_json_is_indented_and_nothing_else(page, server, text):
+    go(page, server)
+    shown = page.evaluate("async (text) => (await import('/page/text.js')).pretty(text)", text)
+    spaceless = re.compile(r'("(?:[^"\\]|\\.)*")|\s+')
+    assert spaceless.sub(r"\1", shown) == spaceless.sub(r"\1", text), "digits, escapes and duplicates are as they were"
+    assert len(shown) < 100 * len(text)
 
 
 def test_a_large_value_is_shown_in_parts(page, server):
@@ -415,6 +485,7 @@ def test_by_keyboard_alone(page, server):
     page.keyboard.press("Tab")
     page.keyboard.type("small")
     expect(page.get_by_label("Topic")).to_have_value("small")
+    expect(page.get_by_label("Topic")).to_be_focused()
     buttons = page.get_by_role("button", name=re.compile("^Record"))
     expect(buttons.first).to_be_visible()
     for _ in range(20):
