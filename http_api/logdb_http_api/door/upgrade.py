@@ -19,7 +19,7 @@ _UPGRADE = {"Upgrade": KAFKA_PROTOCOL, "Connection": "Upgrade"}
 routes = Routes()
 
 
-@routes.get(KAFKA_PATH, "Go on in Kafka's wire protocol", needs=(), status=101, refuses=(400, 401, 426))
+@routes.get(KAFKA_PATH, "Change to Kafka's wire protocol", needs=(), status=101, refuses=(400, 401, 426))
 async def upgrade(request: Request) -> web.StreamResponse:
     """``Upgrade: kafka`` (HTTP/1.1): answered with 101, then the connection speaks Kafka's protocol, as the principal of this request."""
     http, connection = request.http, request.connection
