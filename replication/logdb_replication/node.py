@@ -265,7 +265,7 @@ class Node:
             self._client.propose(DrainBroker(self.config.node, draining=True), _LEAVE_S)
             self._metadata.wait(self._leads_nothing_that_others_can, _LEAVE_S)
         except LogdbError as error:
-            logger.warning("node %d leaves without a word to the others: %s", self.config.node, error)
+            logger.warning("node %d leaves without telling the others: %s", self.config.node, error)
             self._has_quorum = False
 
     def _leads_nothing_that_others_can(self, state: ClusterState) -> bool:
@@ -298,7 +298,7 @@ class Node:
                 self._reason = str(error)
                 logger.info("a heartbeat has failed: %s", error)
             except Exception:
-                logger.exception("no controller has heard this node")
+                logger.exception("no controller has received a heartbeat of this node")
             self._replicas.is_lapsed = self._io.monotonic_ms() - heard_ms > times.session_ms
             self._beat_is_due.wait(interval_s)
 

@@ -19,7 +19,7 @@ from logdb_http_api.protocol import BATCHES, BATCHES_PATH, FETCH_BYTES_MAX
 
 routes = Routes()
 
-_DURABILITY = Parameter("durability", Durability, "What to wait for; without it, the topic's.")
+_DURABILITY = Parameter("durability", Durability, "The durability level to wait for; without it, the topic's.")
 _APPENDING = (
     _DURABILITY,
     Parameter("expected_offset", Number(0), "The log must end here, or nothing is appended."),
@@ -32,7 +32,7 @@ _READING = (
     Parameter("min_bytes", Number(0), "The size to wait for."),
     Parameter("wait_ms", Number(0), "How long to wait for it."),
     Parameter("leader_epoch", Number(0, 2**31 - 1), "Of the record before the offset, as the reader saw it."),
-    Parameter("isolation_level", IsolationLevel, "read_committed leaves out what was aborted."),
+    Parameter("isolation_level", IsolationLevel, "read_committed leaves out open and aborted transactions."),
     Parameter("topic_id", str, "Of the topic that the reader reads: another topic of that name is refused (404)."),
 )
 _OFFSETS = {"base_offset": int, "next_offset": int}

@@ -29,7 +29,7 @@ _SLICE_BYTES = 256 << 10
 routes = Routes()
 
 
-@routes.get("/logdb/v1/reports", "What recovery found and did", needs=("Describe Cluster",), gives={"application/json": list[str]})
+@routes.get("/logdb/v1/reports", "The report of recovery", needs=("Describe Cluster",), gives={"application/json": list[str]})
 async def reports(request: Request) -> web.StreamResponse:
     """One line each."""
     return encoded(await request.call(request.session.reports))

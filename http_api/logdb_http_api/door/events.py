@@ -24,10 +24,10 @@ from logdb_http_api.protocol import CHANGE_COUNT_MAX, WATCH_PATH
 
 routes = Routes()
 
-_LAST_ID = Parameter("Last-Event-ID", str, "The id of the last event that was received: goes on behind it.", where="header")
+_LAST_ID = Parameter("Last-Event-ID", str, "The id of the last received event; the stream continues after it.", where="header")
 _READING = (
     Parameter("format", Literal["binary", "json", "string"], "How keys and values are written: binary is base64."),
-    Parameter("isolation_level", IsolationLevel, "read_committed leaves out what was aborted."),
+    Parameter("isolation_level", IsolationLevel, "read_committed leaves out open and aborted transactions."),
     Parameter("topic_id", str, "Of the topic that the client reads: another topic of that name is refused (404)."),
     Parameter("follow", bool, "false: the stream ends when no record is left to send. true (the default): it waits for more records."),
     _LAST_ID,
@@ -120,10 +120,10 @@ def _error(error: Exception) -> bytes:
 
 @routes.get(
     WATCH_PATH,
-    "What becomes of topics: created, altered, partitions added, deleted; and of a cluster's nodes",
+    "Changes of topics: created, altered, partitions added, deleted; and of a cluster's nodes",
     needs=("Describe Topic",),
     takes=(
-        Parameter("position", str, "Where to go on from, as an earlier answer said; without it, from now on."),
+        Parameter("position", str, "Where to continue, from an earlier answer; without it, from now on."),
         Parameter("timeout_ms", Number(0), "How long to wait for a change, if the answer is JSON."),
         Parameter("cluster", bool, "Whether to tell of a cluster's nodes, too: leaders, in-sync sets, brokers that come and go."),
         Parameter("count_max", Number(1, CHANGE_COUNT_MAX), "The most changes in an answer, if it is JSON."),

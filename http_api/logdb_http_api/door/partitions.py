@@ -86,7 +86,7 @@ def _state(session: AuthorizedSession, partition: TopicPartition, wanted: Look) 
     f"{PARTITION_PATH}/timestamps/latest",
     "The record with the latest timestamp",
     needs=("Describe Topic",),
-    takes=(Parameter("isolation_level", IsolationLevel, "read_committed leaves out what is not committed yet."),),
+    takes=(Parameter("isolation_level", IsolationLevel, "read_committed leaves out open and aborted transactions."),),
     gives={"application/json": Latest},
 )
 async def latest_record(request: Request) -> web.StreamResponse:
@@ -152,7 +152,7 @@ async def producers(request: Request) -> web.StreamResponse:
 
 @routes.post(
     f"{PARTITION_PATH}/flush",
-    "Make what was appended durable",
+    "Make appended records durable",
     needs=("Write Topic",),
     takes=(Parameter("sync", bool, "Whether to wait for the disk."),),
     gives={"application/json": {"*": object}},

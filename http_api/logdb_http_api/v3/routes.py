@@ -435,7 +435,7 @@ def _reassignments(request: Request, topic_name: str, partitions: tuple[TopicPar
 
 @routes.get(
     PARTITION + "/reassignment",
-    "What becomes of the replicas of a partition that is being reassigned",
+    "The replicas of a partition during a reassignment",
     needs=("Describe Topic", "Describe Cluster"),
     gives=shapes.one(shapes.REASSIGNMENT),
 )

@@ -228,7 +228,7 @@ class Service:
             except LogdbError as error:
                 logger.info("%s", error)
             except Exception:
-                logger.exception("sessions are looked at again in %d ms", INTERVAL_MS)
+                logger.exception("sessions are checked again in %d ms", INTERVAL_MS)
 
     def _look(self) -> None:
         """Begin or end to lead; fence whose session has lapsed."""

@@ -68,7 +68,7 @@ class FollowedPartition:
         """Log an error that may pass, once: it is tried again many times."""
         if self.told is not type(error):
             self.told = type(error)
-            logger.warning("%s is followed, and this is tried again until it succeeds: %s", self.where, error)
+            logger.warning("fetching %s failed; it is retried until it succeeds: %s", self.where, error)
 
     @property
     def state(self) -> LogState:
@@ -333,7 +333,7 @@ class Fetcher:
         known = found["leader_epoch"] >= 0 and found["end_offset"] >= 0
         step = one.follower.epoch_answered(EpochEnd(found["leader_epoch"], found["end_offset"]) if known else None, one.state)
         if isinstance(step, TruncateTo):
-            logger.info("%s is cut off at %d, where it parts from its leader's log", one.where, step.offset)
+            logger.info("%s is truncated to %d, where it differs from its leader's log", one.where, step.offset)
             self._storage.truncate_to(*one.where, step.offset)
             one.follower.stepped()
         elif isinstance(step, BeginAnew):

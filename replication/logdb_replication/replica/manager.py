@@ -428,7 +428,7 @@ class ReplicaManager:
             if hangs:
                 logger.error("a sync has not ended for %d ms: this node gives its leaderships away", self._stall_ms)
             else:
-                logger.warning("no sync hangs any more: this node may lead again")
+                logger.warning("syncs return again: this node may lead")
             self._hangs = hangs
         if hangs or self._failed:
             self._resign(lambda _: True)
@@ -463,7 +463,7 @@ class ReplicaManager:
         if self._failed or not isinstance(error, SyncFailed):
             return
         self._failed = True
-        logger.error("this node leads nothing any more: %s", error)
+        logger.error("this node no longer leads any partition: %s", error)
         for led in list(self._led.values()):
             led.end()  # the next look gives the leaderships away, and those that this node is given later
 

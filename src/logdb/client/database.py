@@ -158,7 +158,7 @@ class Database(Administration):
 
         Args:
             name: 1 to 249 of a-z A-Z 0-9 . _ -
-            partitions: Their number, 1 to 100,000; more can be added later, never fewer.  -1: 1; in a cluster 2 for each broker.
+            partitions: Their number, 1 to 100,000; it can only grow.  -1: the default, 1; in a cluster 2 for each broker.
             replication_factor: How many nodes of a cluster have each partition; None or -1: 3, or all where there are fewer.
             config: Kafka's topic configs, and ``durability``; values in Python's or Kafka's form, or with a unit: ``"7d"`` or a
                 ``timedelta`` for ``retention.ms``, ``"64MiB"`` for ``segment.bytes``; None: the default.  Records are kept
@@ -197,15 +197,15 @@ class Database(Administration):
         partitions: int | None = None,
         assignments: Sequence[Sequence[int]] | None = None,
     ) -> TopicInfo:
-        """Change a topic's configs (a value of None goes back to the default), or add partitions.
+        """Change a topic's configs (None restores the default), or add partitions.
 
         After partitions were added, keys go to other partitions, as in Kafka.
 
         Lower limits (``retention.ms``, ``retention.bytes``) and another ``cleanup.policy`` delete records at once, in the background.
-        ``enforce_retention(name, dry_run=True, config=config)`` says before which ones the limits delete.
+        ``enforce_retention(name, dry_run=True, config=config)`` shows beforehand which records the limits delete.
 
         Args:
-            partitions: How many there are afterwards.
+            partitions: The new number of partitions; it can only grow.
             assignments: Of a cluster, the nodes of each partition that is added, the preferred leader first; each has as many as the
                 first partition.  None: the controller chooses them.
 
@@ -221,7 +221,7 @@ class Database(Administration):
 
     @checked_call
     def delete_topic(self, name: str) -> None:
-        """Delete a topic with all its records, finally.
+        """Delete a topic with all its records, for good.
 
         Raises:
             UnknownTopic: No topic has that name.
@@ -238,11 +238,11 @@ class Database(Administration):
         A topic that is created and deleted between two checks of a handle beside a writer, or while a server is away, is not reported.
 
         Args:
-            timeout_ms: The iterator ends when no change came for so long; None: it does not.
+            timeout_ms: The iterator ends after so long without a change; None: never.
             stop: The iterator ends when this is set.
             internal: Report internal topics, too.
-            cluster: Of a cluster report brokers that come and go, too, and who leads each partition and is in sync with it.  Of what
-                comes while no node answers, or while another node is looked for, the difference is reported.
+            cluster: Of a cluster report brokers that come and go, too, and who leads each partition and is in sync with it.  Changes
+                made while no node answers are reported as the difference.
 
         Returns:
             An iterator of ``TopicEvent``, and with ``cluster`` of ``ClusterEvent``.
@@ -669,7 +669,7 @@ class Database(Administration):
 
     @checked_call
     def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
-        """Delete the records of a partition before an offset, finally; when this returns, they cannot be read any more.
+        """Delete the records of a partition before an offset, for good; reads no longer return them.
 
         Their space is freed by whole segments: one that also has a later record stays on the disk.
 
@@ -842,8 +842,8 @@ class Database(Administration):
     ) -> "Copied":
         """Write the database into one file, compressed and checksummed, under load; ``logdb.restore`` reads it.
 
-        It has one moment of the database, like a snapshot.  With mode "r" it works beside a writer, and contains only what that
-        has written to its files.
+        It shows the database at one moment, like a snapshot.  With mode "r" it works beside a writer, and contains only records
+        that the writer has written to its files.
 
         Args:
             path: A new file.

@@ -267,10 +267,10 @@ class ReadableLog(Lookups, Handle):
         """Read records from ``offset`` to where the log ends now.
 
         Args:
-            offset: First offset wanted, in [start_offset, end_offset].
+            offset: The first offset to read, in [start_offset, end_offset].
             end_offset: Stop before this one.
             leader_epoch: Epoch of the record before ``offset``, as the reader saw it;
-                an offset lost since then is an error instead of other records.  Below 0: it has none, nothing is asked.
+                an offset lost since then is an error instead of other records.  Below 0: no check.
             isolation_level: ``"read_committed"`` ends at the last stable offset, and leaves out aborted transactions.
 
         Returns:
@@ -318,7 +318,7 @@ class ReadableLog(Lookups, Handle):
         The first batch may begin below ``offset``: batches are never split.
 
         Args:
-            offset: First offset wanted, in [start_offset, end_offset].
+            offset: The first offset to read, in [start_offset, end_offset].
             size_bytes_max: Soft limit.  One batch is returned even if it alone is larger,
                 or the reader could never advance.
             isolation_level: ``"read_committed"`` ends at the last stable offset; ``aborted_transactions`` lists the
@@ -327,7 +327,7 @@ class ReadableLog(Lookups, Handle):
             lineage: ``lineage`` before the first of several calls: together they give records of one log.
 
         Returns:
-            Batches (compressed as they are, CRC checked) and the offset to go on from.
+            Batches (compressed as they are, CRC checked) and the offset to continue at.
             The memory is the caller's for as long as the view, or one made from it, is alive.
 
         Raises:
@@ -373,7 +373,7 @@ class ReadableLog(Lookups, Handle):
         """Read records as Arrow batches of about 64 k rows, decoded in C.
 
         Args:
-            offset: First offset wanted; None: the log start.
+            offset: The first offset to read; None: the log start.
             end_offset: Stop before this one; None: where the log ends now.
             columns: Some of offset, timestamp, timestamp_type, key, value, headers, in the order wanted; None: all but the type, and
                 with ``schema`` all but the value, too.
@@ -423,7 +423,7 @@ class ReadableLog(Lookups, Handle):
         """Read records from ``offset`` on, and wait for more.
 
         Args:
-            offset: First offset wanted, in [start_offset, end_offset].
+            offset: The first offset to read, in [start_offset, end_offset].
             timeout_ms: End after so long without a record, milliseconds or a ``timedelta``; None: never.
             stop: End soon after it is set.
             isolation_level: As ``read``.

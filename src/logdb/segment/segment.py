@@ -327,7 +327,7 @@ class Segment(FileHolder):
         if slot < 0:
             return self.base_offset
         if not self._is_time_entry(index, time_index, slot):
-            logger.warning("%s: entry %d is wrong; the segment is read from its begin", self._time_index_path(), slot)
+            logger.warning("%s: entry %d is wrong; the segment is read from its beginning", self._time_index_path(), slot)
             return self.base_offset
         return self.base_offset + _time(time_index, slot)[1]
 

@@ -113,7 +113,7 @@ class Certificate:
         try:
             self.context = self._read()
         except InvalidCertificate as error:
-            logger.error("%s; the certificate that was read before still counts", error)
+            logger.error("%s; the certificate that was read before stays in use", error)
             raise
         logger.info("%s was read again", os.fspath(self._cert_file))
 

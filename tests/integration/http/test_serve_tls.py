@@ -63,7 +63,7 @@ def test_sighup_has_the_certificate_read_again(tmp_path):
         process.send_signal(signal.SIGHUP)
         line = process.stderr.readline()
         assert str(files.cert) in line
-        assert "the certificate that was read before still counts" in line
+        assert "the certificate that was read before stays in use" in line
         assert serial_number(url, context) == new
 
 

@@ -106,7 +106,7 @@ def test_a_voter_that_is_answered_is_connected_with():
         ({"cluster": "d"}, "a voter of another cluster|closed the connection"),
         ({"secret": b"t" * 32}, "does not have the cluster's secret"),
         ({"number": 2}, "two voters with the number 2"),
-        ({"wanted": 99}, "here is voter 2 .*wanted was 2 "),
+        ({"wanted": 99}, "this is voter 2 .*, not 2 "),
         ({"admit": "voter 1 has another incarnation here"}, "another incarnation here"),
     ],
 )

@@ -45,7 +45,7 @@ class ConsumerConfig:
         key_deserializer, value_deserializer: One of ``logdb.serde``, or a callable that takes bytes; records are then of class
             ``ConsumedRecord``.
         interceptors: See all records last, after deserialization.
-        iteration_timeout_ms: ``for record in consumer`` ends when no record came for so long; None: never.
+        iteration_timeout_ms: ``for record in consumer`` ends after so long without a record; None: never.
         client_id: The name of this member in the group's description.
     """
 
