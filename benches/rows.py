@@ -200,6 +200,29 @@ ROWS = (
     ),
     Row(name="compaction-cached", work="… a copy that ends in the page cache", ours="compact", peer=("copy", "copy")),
     Row(name="snapshot", work="snapshot of 1,000 sealed segments, under load", ours="snapshot", limit=1_000, count={100: 1_001_000}),
+    *(
+        Row(
+            name=f"partitions-{kind}-{level}-{count}",
+            work=f"{said} at {level} over {count:,} partitions in turn; over 100",
+            ours=f"{kind}_{level}_{count}",
+            peer=("logdb", f"{kind}_{level}_100"),
+            goal=1 / 1.5,  # so the time for each partition to get a call grows by an exponent of 1.1 at most: 100 ** 0.1 is 1.58
+            count={100: 10_000 if level == "fsync" else 20_000},
+        )
+        for kind, said in (("append", "append_many, one record a call,"), ("produce", "producer.send, flushed every 100,"))
+        for level in ("os", "interval", "fsync")
+        for count in (1_000, 10_000)
+    ),
+    *(
+        Row(
+            name=f"disk-{level}",
+            work=f"the disk of 1,000 partitions, ten small calls each, at {level}",
+            ours=f"disk_{level}",
+            limit=64,
+            count={100: 10_000},
+        )
+        for level in ("os", "interval", "fsync")
+    ),
     Row(name="memory", work="memory of 1,000 open partitions", ours="memory", limit=100, count={100: 1}),
     Row(name="import", work="import logdb", ours="import_", limit=50, count={100: 1}),
     Row(name="import-uncompiled", work="… where no compiled files are kept", ours="import_uncompiled", count={100: 1}),

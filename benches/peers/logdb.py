@@ -6,6 +6,7 @@ Writes are at level `os`, because that is what the peers give: in the page cache
 import contextlib
 import itertools
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from benches.peers._kill import open_after_kill, write_until_killed
 from benches.workload import BATCH_COUNT, LARGE_BATCH_COUNT, Keys, Measure, Values, Work, Wrong, rate
 
 if TYPE_CHECKING:
-    from logdb import Log
+    from logdb import Log, Producer
     from logdb.model import ConfigValue, Durability
 
 _READY_COUNT = 100
@@ -591,6 +592,70 @@ def memory(work: Work) -> Measure:
         return Measure(_resident_bytes() / 1e6, "MB", f"{before / 1e6:.0f} MB before they were created")
 
 
+# ---------------------------------------------------------------- many partitions
+
+_LEVELS: tuple["Durability", ...] = ("os", "interval", "fsync")
+_PARTITION_COUNTS = (100, 1_000, 10_000)
+_FLUSHED_COUNT = 100  # sends, each to another partition, between two flushes of a producer
+
+
+@contextlib.contextmanager
+def _partitions(work: Work, level: "Durability", count: int) -> "Iterator[tuple[Producer, list[Log]]]":
+    """A producer and all logs, to each of which it has sent a record; on leaving, all records are counted."""
+    import logdb
+
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # as `logdb serve` does
+    with logdb.open(str(work.directory), durability=level) as db, db.producer() as producer:
+        db.create_topic("t", partitions=count)
+        logs = [db.log("t", partition) for partition in range(count)]
+        for partition in range(count):  # the first record of a log, and of a producer, writes more
+            producer.send("t", b"first", partition=partition)
+        producer.flush()
+        yield producer, logs
+        if (met := sum(log.end_offset for log in logs) - count) != work.count:
+            raise Wrong(f"{met} records are there, {work.count} were appended")
+
+
+def _append_over(level: "Durability", partition_count: int, work: Work) -> Measure:
+    """A call of one record, written, and durable at level fsync, to each partition in turn."""
+    keys, values = work.records()
+    with _partitions(work, level, partition_count) as (_, logs):
+        turn = itertools.cycle([log.append_many for log in logs])
+        began = work.start()
+        for key, value in zip(keys, values, strict=True):
+            next(turn)([value], [key])
+        return rate(work.count, time.perf_counter() - began)
+
+
+def _produce_over(level: "Durability", partition_count: int, work: Work) -> Measure:
+    """``producer.send`` to each partition in turn; every 100 are flushed, so a batch has one record however many there are."""
+    keys, values = work.records()
+    with _partitions(work, level, partition_count) as (producer, _):
+        turn = itertools.cycle(range(partition_count))
+        began = work.start()
+        for number, (key, value) in enumerate(zip(keys, values, strict=True), 1):
+            producer.send("t", value, key, partition=next(turn))
+            if not number % _FLUSHED_COUNT:
+                producer.flush()
+        producer.flush()
+        return rate(work.count, time.perf_counter() - began)
+
+
+def _disk(level: "Durability", work: Work) -> Measure:
+    """What the disk holds of an open database with 1,000 partitions, each with ten small calls, as ``du`` counts it."""
+    import logdb
+
+    with logdb.open(str(work.directory), durability=level) as db:
+        db.create_topic("t", partitions=_MEMORY_PARTITIONS)
+        for _ in range(10):
+            for partition in range(_MEMORY_PARTITIONS):
+                db.log("t", partition).append_many([bytes(work.value_size)])
+        db.flush()
+        names = [name for place, _, files in os.walk(work.directory) for name in (place, *(os.path.join(place, file) for file in files))]
+        return Measure(sum(os.stat(name).st_blocks * 512 for name in names) / 1e6, "MB", f"{len(names)} files and directories")
+
+
 def _resident_bytes() -> int:
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * 4096
@@ -702,3 +767,10 @@ OPERATIONS |= {
     for calls_per_second in (0, 10, 1)
     for size, size_bytes in (("small", 0), ("large", 900 << 20))
 }
+OPERATIONS |= {
+    f"{name}_{level}_{count}": partial(operation, level, count)
+    for name, operation in (("append", _append_over), ("produce", _produce_over))
+    for level in _LEVELS
+    for count in _PARTITION_COUNTS
+}
+OPERATIONS |= {f"disk_{level}": partial(_disk, level) for level in _LEVELS}

@@ -12,6 +12,7 @@ import pytest
 
 import logdb
 import logdb.aio
+from logdb.aio.mirror import Wake
 from logdb.aio.security import SecurityAdmin
 from logdb.client import security_admin
 from logdb.client.consumer import consumer as consumers
@@ -488,3 +489,20 @@ def test_the_loop_is_not_held_up_by_a_disk(tmp_path):
 
     slow.set()
     run("path", tmp_path, story, io=SlowDisk())
+
+
+def test_many_appends_call_the_loop_once_before_it_looks(monkeypatch):
+    """Each call costs the thread that appends a call of the system, for each coroutine that waits."""
+
+    async def main():
+        wake, loop, called = Wake(), asyncio.get_running_loop(), []
+        told = loop.call_soon_threadsafe
+        monkeypatch.setattr(loop, "call_soon_threadsafe", lambda *args: (called.append(args), told(*args)))
+        for count in (1, 2):
+            for _ in range(100):
+                wake.set()
+            await wake.wait_for(60_000)
+            assert len(called) == count
+            wake.clear()
+
+    asyncio.run(main())

@@ -181,7 +181,9 @@ class Wake(threading.Event):
         self._loop, self._woken = asyncio.get_running_loop(), asyncio.Event()
 
     def set(self) -> None:
-        """Called in any thread."""
+        """Called in any thread, by each append: only the first one since the last look calls the loop."""
+        if self.is_set():
+            return
         super().set()
         with contextlib.suppress(RuntimeError):  # the loop was closed: no coroutine waits
             self._loop.call_soon_threadsafe(self._woken.set)
