@@ -6,6 +6,7 @@ the number of the case.
 """
 
 import copy
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -26,6 +27,10 @@ _NOT_YET = (Code.COORDINATOR_LOAD_IN_PROGRESS, Code.COORDINATOR_NOT_AVAILABLE, C
 _RECORDS = encode_batch([Rec(b"k", b"v")], base_timestamp=NOW)
 _BYTES = {_RECORDS: "a batch", _RECORDS * 2: "two batches", _RECORDS[:-1]: "a batch that is cut off", bytes(15) + b"1": "an unknown id"}
 _LONG = "x" * 250
+_READERS = "readers"
+_CURSORS = (("t", 0), ("t", 9), ("t", -1), ("a", 0), ("z", 0))
+_OF_A_TOPIC = frozenset(("CreatePartitions", "IncrementalAlterConfigs", "DeleteTopics"))
+"""APIs whose cases have a topic each."""
 _MOST_32, _MOST_64 = 2**31 - 1, 2**63 - 1
 _NAMES = ("", "none", "!")
 Values = dict[str, Any]
@@ -86,6 +91,11 @@ def _commit(number: int) -> Values:
     return {"group_id": f"o{number}", "generation_id_or_member_epoch": -1, "member_id": "", **_in_topic("t", offset)}
 
 
+def _alter(number: int) -> Values:
+    config = {"name": "retention.ms", "config_operation": 0, "value": "86400000"}
+    return {"resources": [{"resource_type": 2, "resource_name": f"topic-{number}", "configs": [config]}], "validate_only": False}
+
+
 def _configs(*configs: tuple[str, str | None]) -> list[Values]:
     return [{"name": name, "value": value} for name, value in configs]
 
@@ -106,16 +116,41 @@ BASES: Mapping[str, tuple[int, Base]] = MappingProxyType(
             8,
             lambda _: {"replica_id": -1, **_in_topic("t", {"partition_index": 0, "current_leader_epoch": -1, "timestamp": -1})},
         ),
+        "DescribeTopicPartitions": (0, lambda _: {"topics": [{"name": "t"}], "response_partition_limit": 2000, "cursor": None}),
+        "DescribeQuorum": (2, lambda _: {"topics": [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]}),
+        "ListConfigResources": (1, lambda _: {"resource_types": [4]}),
+        "UpdateFeatures": (
+            2,
+            lambda _: {
+                "feature_updates": [{"feature": "transaction.version", "max_version_level": 2, "upgrade_type": 1}],
+                "validate_only": True,
+            },
+        ),
+        "CreatePartitions": (
+            3,
+            lambda number: {
+                "topics": [{"name": f"topic-{number}", "count": 2, "assignments": None}],
+                "timeout_ms": 20_000,
+                "validate_only": False,
+            },
+        ),
+        "IncrementalAlterConfigs": (1, _alter),
         "CreateTopics": (7, _create),
         "DescribeConfigs": (
             4,
             lambda _: {"resources": [{"resource_type": 2, "resource_name": "t", "configuration_keys": ["retention.ms", "segment.bytes"]}]},
         ),
         "OffsetCommit": (8, _commit),
+        "OffsetFetch": (
+            8,
+            lambda _: {"groups": [{"group_id": _READERS, "topics": [{"name": "t", "partition_indexes": [0]}]}], "require_stable": False},
+        ),
         "JoinGroup": (9, _join),
         "FindCoordinator": (4, lambda number: {"key_type": 0, "coordinator_keys": [f"f{number}"]}),
         "InitProducerId": (4, lambda number: {"transactional_id": f"i{number}", "transaction_timeout_ms": 60_000}),
         "DeleteRecords": (2, lambda number: {"timeout_ms": 20_000, **_in_topic("own", {"partition_index": number, "offset": 1})}),
+        # last: a Kafka deletes its internal topics, too
+        "DeleteTopics": (6, lambda number: {"topics": [{"name": f"topic-{number}", "topic_id": bytes(16)}], "timeout_ms": 20_000}),
     }
 )
 """By API: the version, and a request that nothing is wrong with."""
@@ -170,6 +205,50 @@ WRONG: Mapping[str, Mapping[str, Sequence[Any]]] = MappingProxyType(
             "topics.partitions.current_leader_epoch": (0, 9, -2),
             "topics.partitions.timestamp": (0, -2, -3, -4, -5, -6, -7, _MOST_64),
         },
+        "DescribeTopicPartitions": {
+            "topics": ([],),
+            "topics.name": _NAMES,
+            "response_partition_limit": (0, -1, 1),
+            "cursor": tuple({"topic_name": one, "partition_index": at} for one, at in _CURSORS),
+        },
+        "DescribeQuorum": {
+            "topics": ([],),
+            "topics.topic_name": ("", "t"),
+            "topics.partitions": ([],),
+            "topics.partitions.partition_index": (1, -1),
+        },
+        "ListConfigResources": {"resource_types": ([0], [1], [8], [16], [32], [64], [4, 4], [4, 99])},
+        "UpdateFeatures": {
+            "feature_updates": ([],),
+            "feature_updates.feature": ("", "nope", "metadata.version"),
+            "feature_updates.max_version_level": (0, 1, 3, -1),
+            "feature_updates.upgrade_type": (0, 2, 3, 9),
+            "timeout_ms": (0, -1),
+        },
+        "CreatePartitions": {
+            "topics": ([],),
+            "topics.name": (*_NAMES, "__consumer_offsets"),
+            "topics.count": (0, 1, -1, _MOST_32),
+            "topics.assignments": ([], [{"broker_ids": []}], [{"broker_ids": [9]}], [{"broker_ids": [1, 1]}]),
+            "timeout_ms": (0, -1),
+            "validate_only": (True,),
+        },
+        "IncrementalAlterConfigs": {
+            "resources": ([],),
+            "resources.resource_type": (0, 1, 4, 8, 99),
+            "resources.resource_name": _NAMES,
+            "resources.configs": ([],),
+            "resources.configs.name": ("", "nope", "cleanup.policy"),
+            "resources.configs.config_operation": (1, 2, 3, 9, -1),
+            "resources.configs.value": ("", "x", "-2", None),
+            "validate_only": (True,),
+        },
+        "DeleteTopics": {
+            "topics": ([],),
+            "topics.name": (*_NAMES, None, "__consumer_offsets"),
+            "topics.topic_id": (bytes(15) + b"1",),
+            "timeout_ms": (0, -1),
+        },
         "CreateTopics": {
             "topics": ([],),
             "topics.name": ("", "!", ".", _LONG, "t", "own", "__consumer_offsets"),
@@ -208,6 +287,14 @@ WRONG: Mapping[str, Mapping[str, Sequence[Any]]] = MappingProxyType(
             "topics.partitions.committed_offset": (-1, -2, _MOST_64),
             "topics.partitions.committed_leader_epoch": (9, -2),
             "topics.partitions.committed_metadata": (None, "x" * 4096, "x" * 4097),
+        },
+        "OffsetFetch": {
+            "groups": ([],),
+            "groups.group_id": ("", "nobody"),
+            "groups.topics": (None, []),
+            "groups.topics.name": _NAMES,
+            "groups.topics.partition_indexes": ([], [-1], [9999], [0, 0]),
+            "require_stable": (True,),
         },
         "JoinGroup": {
             "group_id": ("",),
@@ -275,6 +362,14 @@ _SHOWN: Mapping[str, Sequence[str]] = MappingProxyType(
         "CreateTopics": ("num_partitions", "replication_factor"),
         "DescribeConfigs": (),
         "OffsetCommit": (),
+        "OffsetFetch": ("name", "committed_offset", "metadata"),
+        "DescribeTopicPartitions": ("name", "topic_name"),
+        "DescribeQuorum": (),
+        "ListConfigResources": ("resource_type",),
+        "UpdateFeatures": (),
+        "CreatePartitions": (),
+        "IncrementalAlterConfigs": (),
+        "DeleteTopics": ("name",),
         "JoinGroup": ("generation_id", "protocol_type", "protocol_name", "skip_assignment", "group_instance_id"),
         "FindCoordinator": ("key", "host"),
         "InitProducerId": ("producer_epoch",),
@@ -282,6 +377,9 @@ _SHOWN: Mapping[str, Sequence[str]] = MappingProxyType(
     }
 )
 """What is compared of an answer beside its error codes: what both brokers have in common, where they agree."""
+
+
+_OF_TOPICS = ("Metadata", "DescribeTopicPartitions")
 
 
 def _shown(api: str, answer: Any) -> Iterator[str]:
@@ -294,9 +392,10 @@ def _shown(api: str, answer: Any) -> Iterator[str]:
                 yield _code(value)
             elif name in _SHOWN[api]:
                 yield f"{name} {_value(name, value)}"
-            elif (api, name) == ("Metadata", "topics"):
-                yield from _shown(api, sorted(value, key=lambda topic: topic["name"] or ""))
-            elif (api, name) == ("Metadata", "partitions"):
+            elif name == "topics" and api in _OF_TOPICS:
+                shown = [topic for topic in value if topic["name"] != "own" and not (topic["name"] or "").startswith("topic-")]
+                yield from _shown(api, sorted(shown, key=lambda topic: topic["name"] or ""))
+            elif name == "partitions" and api in _OF_TOPICS:
                 yield "" if answer["is_internal"] else f"{len(value)} partitions"  # how many an internal topic has is the broker's
             elif (api, name) == ("DescribeConfigs", "configs"):
                 yield " ".join(sorted(one["name"] for one in value)) if len(value) < 5 else f"{len(value)} configs"
@@ -324,15 +423,16 @@ class Peer:
     def __init__(self, address: str) -> None:
         self._address = address
         admin = AdminClient({"bootstrap.servers": address})
-        for made in admin.create_topics([NewTopic("t", 1, 1), NewTopic("own", len(CASES), 1)]).values():
+        each = [NewTopic(f"topic-{case.number}", 1, 1) for case in CASES if case.api in _OF_A_TOPIC]
+        for made in admin.create_topics([NewTopic("t", 1, 1), NewTopic("own", len(CASES), 1), *each]).values():
             made.result(60)
         with Wire(address) as wire:
             for partition in (case.number for case in CASES if case.api == "DeleteRecords"):
                 self._fill(wire, "own", partition)
             self._fill(wire, "t", 0)
-            for kind, key in enumerate((f"o{len(CASES)}", "first")):  # creates the internal topics
+            for kind, key in enumerate((_READERS, "first")):  # creates the internal topics
                 until(lambda kind=kind, key=key: wire.ask("FindCoordinator", 3, key=key, key_type=kind)["error_code"] == Code.NONE)
-            commit = BASES["OffsetCommit"][1](len(CASES))
+            commit = _commit(0) | {"group_id": _READERS}
             until(lambda: wire.ask("OffsetCommit", 8, **commit)["topics"][0]["partitions"][0]["error_code"] == Code.NONE)
             until(lambda: wire.ask("InitProducerId", 4, transactional_id="first", transaction_timeout_ms=1000)["error_code"] == Code.NONE)
 
@@ -363,7 +463,8 @@ class Peer:
                     wire.send(case.api, case.version, **case.values)
                     return NO_ANSWER if wire.ask("ApiVersions", 0) else CLOSED
                 answer = wire.ask(case.api, case.version, **case.values)
-                return " · ".join(filter(None, _shown(case.api, answer))) or "empty"
+                shown = " · ".join(filter(None, _shown(case.api, answer))) or "empty"
+                return re.sub(rf"\b(f|topic-){case.number}\b", r"\1N", shown)
             except (EOFError, ConnectionResetError):
                 return CLOSED
             except TimeoutError:

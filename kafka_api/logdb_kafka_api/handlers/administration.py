@@ -1,6 +1,6 @@
 """Partitions are added, records deleted, the sizes of partitions told."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from logdb.errors import InvalidPartitions, LogdbError, OffsetOutOfRange
 from logdb.model import TopicPartition, by_topic
@@ -90,21 +90,28 @@ async def describe_log_dirs(call: Call) -> Values:
 
 
 async def alter_replica_log_dirs(call: Call) -> Values:
-    """Move replicas of this broker to another directory: it has one, so that each lies where it is to be, or the directory is unknown."""
-    asked = [(one["path"], topic["name"], topic["partitions"]) for one in call.values["dirs"] for topic in one["topics"]]
-    found = await call.call(lambda: [_in_directory(call, *one) for one in call.each(asked)])
-    return {"results": [{"topic_name": name, "partitions": partitions} for (_, name, _), partitions in zip(asked, found, strict=True)]}
+    """Move replicas of this broker to another directory.  It has one: a replica is there already, or the directory is unknown."""
+    return {"results": await call.call(_in_directories, call)}
 
 
-def _in_directory(call: Call, path: str, topic: str, partitions: Sequence[int]) -> list[Values]:
-    access, here = call.door.access, call.door.access.node_id
+def _in_directories(call: Call) -> list[Values]:
+    wanted: dict[tuple[str, str], dict[int, None]] = {}  # partitions by directory and topic, each once
+    for one in call.values["dirs"]:
+        for topic in one["topics"]:
+            wanted.setdefault((one["path"], topic["name"]), {}).update(dict.fromkeys(topic["partitions"]))
+    return [{"topic_name": topic, "partitions": _in_directory(call, path, topic, found)} for (path, topic), found in wanted.items()]
+
+
+def _in_directory(call: Call, path: str, topic: str, partitions: Iterable[int]) -> list[Values]:
+    call.session.go_on()
     placed: Sequence[PartitionState] = ()
+    code = Code.LOG_DIR_NOT_FOUND
     try:
         call.session.need_any([("Alter", "Cluster", CLUSTER)])
-        if path != access.directory:
-            return [{"partition_index": one, "error_code": Code.LOG_DIR_NOT_FOUND} for one in partitions]
-        placed = access.placement(call.session.describe_topic(topic))
+        if path == call.door.access.directory:
+            placed, code = call.door.access.placement(call.session.describe_topic(topic)), Code.UNKNOWN_TOPIC_OR_PARTITION
     except LogdbError as error:
-        return [{"partition_index": one, "error_code": code_of(error)} for one in partitions]
+        code = code_of(error)
+    here = call.door.access.node_id
     codes = {one: Code.NONE if here in state.replicas else Code.NOT_LEADER_OR_FOLLOWER for one, state in enumerate(placed)}
-    return [{"partition_index": one, "error_code": codes.get(one, Code.UNKNOWN_TOPIC_OR_PARTITION)} for one in partitions]
+    return [{"partition_index": one, "error_code": codes.get(one, code)} for one in partitions]

@@ -94,6 +94,7 @@ FEATURES: Mapping[str, int] = MappingProxyType(
     }
 )
 """Kafka's names and levels of what this version does; none of them can be switched."""
+_UPGRADE_TYPES = (1, 2, 3)  # an upgrade, a safe downgrade, an unsafe one
 
 
 async def update_features(call: Call) -> Values:
@@ -105,7 +106,7 @@ async def update_features(call: Call) -> Values:
         return {"error_code": code_of(error), "error_message": str(error)}
     for one in updates:
         name, level = one["feature"], one["max_version_level"]
-        if FEATURES.get(name) != level:
+        if FEATURES.get(name) != level or one["upgrade_type"] not in _UPGRADE_TYPES:
             known = ", ".join(f"{feature}={has}" for feature, has in FEATURES.items())
             return {"error_code": Code.INVALID_UPDATE_VERSION, "error_message": f"{name}={level}: this version of logdb has {known}"}
     return {"error_code": Code.NONE, "results": [{"feature": one["feature"], "error_code": Code.NONE} for one in updates]}

@@ -213,6 +213,9 @@ def _altered(call: Call, resource: Values, changes: Callable[[list[Values], Coll
     def alter() -> Values:
         session, name = call.session, resource["resource_name"]
         if resource["resource_type"] == _TOPIC:
+            if not name:
+                raise _Refused(Code.INVALID_REQUEST, "the name of the topic is empty")
+            check_topic_name(name)
             changed = _without_throttled(changes(resource["configs"], TOPIC_CONFIGS))
         else:
             session.authorize(AlterConfigs(None, {}))

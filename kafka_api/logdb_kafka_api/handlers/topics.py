@@ -10,6 +10,8 @@ from logdb_kafka_api.call import Call, Values
 from logdb_kafka_api.errors import Code, code_of
 from logdb_kafka_api.handlers import configs
 
+_NO_ID = bytes(16)
+
 
 async def create_topics(call: Call) -> Values:
     """Create each topic by itself: one that fails does not keep the others from being created."""
@@ -69,15 +71,24 @@ def _counts(call: Call, topic: Values) -> tuple[Code, str, dict[str, Any]]:
 
 
 async def delete_topics(call: Call) -> Values:
-    """Delete topics by name, or from version 6 on by id; one that is named twice stays, as in Kafka, and is answered once."""
-    wanted = call.values["topics"] or [{"name": name, "topic_id": bytes(16)} for name in call.values["topic_names"]]
+    """Delete topics by name, or from version 6 on by id; one that is named twice stays, as in Kafka, and is answered once.
+
+    A name and an id together could mean two topics: neither is deleted, as in Kafka.
+    """
+    asked = call.values["topics"] or [{"name": name, "topic_id": _NO_ID} for name in call.values["topic_names"]]
+    wanted = [one for one in asked if (one["name"] is None) != (one["topic_id"] == _NO_ID)]
+    refused = [
+        {**one, "error_code": Code.INVALID_REQUEST, "error_message": "a topic is named by its name or by its id"}
+        for one in asked
+        if (one["name"] is None) == (one["topic_id"] == _NO_ID)
+    ]
     names: dict[bytes, str] = {}
     if any(one["name"] is None for one in wanted):
         names = {info.uuid: info.name for info in await call.call(call.session.topics)}
     named = [(names.get(one["topic_id"]) if one["name"] is None else one["name"], one["topic_id"]) for one in wanted]
     counts = Counter(topic_id if name is None else name for name, topic_id in named)
     once = {topic_id if name is None else name: (name, topic_id) for name, topic_id in named}
-    return {"responses": [await _delete(call, *one, is_twice=counts[key] > 1) for key, one in once.items()]}
+    return {"responses": refused + [await _delete(call, *one, is_twice=counts[key] > 1) for key, one in once.items()]}
 
 
 async def _delete(call: Call, name: str | None, topic_id: bytes, *, is_twice: bool) -> Values:
