@@ -25,7 +25,13 @@ from support.tools import needs
 
 PAGES = sorted(page.stem for page in DIRECTORY.glob("*.md") if page.stem != "index")
 PORTS = ("6379", "8080", "8081", "8082", "8083", "8443", "9092")
-PROGRAMS = {"exactly-once": "psql", "full-disk": "unshare", "from-redis-streams": "redis-server", "tls-and-users": "openssl"}
+PROGRAMS = {
+    "exactly-once": "psql",
+    "full-disk": "unshare",
+    "monitoring": "curl",
+    "from-redis-streams": "redis-server",
+    "tls-and-users": "openssl",
+}
 NOT_RUN = {"console", "text", "toml"}
 
 
