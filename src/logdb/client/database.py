@@ -134,6 +134,19 @@ class Database(Administration):
     def __repr__(self) -> str:
         return f"<Database {self.path} mode={self.mode}{' closed' if self._base.closed else ''}>"
 
+    def _repr_html_(self) -> str:
+        """For notebooks: the topics with their sizes."""
+        from logdb.client.notebook import html_table  # few programs need it
+
+        rows: list[tuple[object, ...]] = []
+        with contextlib.suppress(LogdbError):  # a closed database, or a server that does not answer: the rows so far
+            for topic in self.topics():
+                partitions = self.describe_topic(topic.name).partitions
+                records = sum(one.end_offset - one.start_offset for one in partitions)
+                configs = ", ".join(f"{name}={value}" for name, value in topic.config.items())
+                rows.append((topic.name, len(partitions), records, sum(one.size_bytes for one in partitions), configs))
+        return html_table(repr(self), ("topic", "partitions", "records", "bytes", "configs"), rows)
+
     def __enter__(self) -> Self:
         return self
 
