@@ -38,8 +38,6 @@ _TYPES = {
     "headers": ArrayType(_HEADER),
 }
 NAMES = tuple(_TYPES)
-BATCH_ROWS = 60_000
-BATCH_SIZE_BYTES = 16 << 20
 _OF_THE_LOG = {
     "key": "key",
     "value": "value",
@@ -91,28 +89,6 @@ def log_columns(names: Sequence[str]) -> list[str]:
     return [_OF_THE_LOG[name] for name in names if name in _OF_THE_LOG] or ["offset"]
 
 
-def joined(
-    batches: "Iterable[pyarrow.RecordBatch]", *, rows: int = BATCH_ROWS, size_bytes: int = BATCH_SIZE_BYTES
-) -> "Iterator[pyarrow.RecordBatch]":
-    """The same rows in batches of about ``rows``, or ``size_bytes``, whichever is less; batches are not split.
-
-    A log's batches have the size of a read, or, compressed, of a record batch; Spark has a cost per batch.
-    """
-    import pyarrow as pa
-
-    held: list[pa.RecordBatch] = []
-    row_count = held_bytes = 0
-    for batch in batches:
-        held.append(batch)
-        row_count += batch.num_rows
-        held_bytes += batch.nbytes
-        if row_count >= rows or held_bytes >= size_bytes:
-            yield from pa.Table.from_batches(held).combine_chunks().to_batches()
-            held, row_count, held_bytes = [], 0, 0
-    if held:
-        yield from pa.Table.from_batches(held).combine_chunks().to_batches()
-
-
 class Converter:
     """Converts batches of a log to batches of Spark's columns.
 
@@ -138,10 +114,10 @@ class Converter:
         self._constants: dict[str, Any] = {}
 
     def batches(self, batches: "Iterable[pyarrow.RecordBatch]", topic: str, partition: int) -> "Iterator[pyarrow.RecordBatch]":
-        """The batches of one partition in the schema, in sizes that suit Spark."""
+        """The batches of one partition in the schema."""
         of_all: dict[str, str | int] = {"topic": topic, "partition": partition}
         self._constants = {}
-        for batch in joined(batches):
+        for batch in batches:
             arrays = [
                 self._constant(name, of_all[name], batch.num_rows) if name in of_all else self._of_the_log(name, batch)
                 for name in self.schema.names

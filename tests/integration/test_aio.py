@@ -105,6 +105,9 @@ def test_a_log(place, tmp_path):
         batches, next_offset = await log.read_batches(0)
         assert len(batches) > 2000 and next_offset > 0
         assert sum([batch.num_rows async for batch in log.read_arrow(columns=["value"])]) == 2000
+        assert [record.offset async for record in db.read("t", start={0: 1998})] == [1998, 1999]
+        assert [batch.num_rows async for batch in db.read_arrow("t", columns=["value"], end=7)] == [7]
+        assert ((await log.get(3)).value, [record.offset for record in await log.tail(2)]) == (b"3", [1998, 1999])
         with pytest.raises(OffsetOutOfRange):
             await anext(log.read(5000))
         with pytest.raises(UnknownTopic):

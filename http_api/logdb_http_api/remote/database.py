@@ -23,7 +23,6 @@ from logdb_http_api.remote.connections import Connections
 from logdb_http_api.remote.session import RemoteSession
 
 if TYPE_CHECKING:
-    import pyarrow.dataset
 
     from logdb.store.tiers import TopicTiers
 
@@ -78,9 +77,6 @@ class RemoteDatabase(Database):
 
     def topic_tiers(self, topic: str, *, isolation_level: IsolationLevel = "read_uncommitted") -> "TopicTiers":  # noqa: ARG002 -- the interface's
         raise LocalOnly("topic_tiers", self.path)
-
-    def topic_dataset(self, topic: str, *, isolation_level: IsolationLevel = "read_uncommitted") -> "pyarrow.dataset.Dataset":  # noqa: ARG002 -- the interface's
-        raise LocalOnly("topic_dataset", self.path)
 
     def _open_views(self) -> TopicViews:
         session = self._remote

@@ -2,13 +2,13 @@
 
 import asyncio
 import functools
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
 from logdb.aio.consuming import Consumer
 from logdb.aio.log import Log
-from logdb.aio.mirror import Mirror, Opening, P, Threads, in_thread, mirrored, opened
+from logdb.aio.mirror import Mirror, Opening, P, Threads, in_thread, mirrored, opened, stream
 from logdb.aio.producing import Producer, Transaction, TransactionalProducer
 from logdb.aio.security import SecurityAdmin
 from logdb.aio.tables import Table
@@ -16,10 +16,15 @@ from logdb.aio.watching import Watch
 from logdb.client import database as databases
 from logdb.client import opening as openings
 from logdb.client.producer import transaction
+from logdb.client.ranges import Position
+from logdb.codec import Record
+from logdb.log.isolation import IsolationLevel
 from logdb.model import Duration
 from logdb.store.state import Mode
 
 if TYPE_CHECKING:
+    import pyarrow
+
     from logdb.client.producer.producer import ProducerOptions
 
 
@@ -57,6 +62,28 @@ class Database(Mirror[databases.Database]):
     log = mirrored(databases.Database.log, Log)
     table = mirrored(databases.Database.table, Table)
     consumer = opened(databases.Database.consumer, Consumer)
+
+    def read(
+        self, topic: str, *, start: Position = None, end: Position = None, isolation_level: IsolationLevel = "read_uncommitted"
+    ) -> AsyncIterator[Record]:
+        """As ``logdb.Database.read``; its errors come where iteration begins."""
+        return stream(self._threads, lambda: self._sync.read(topic, start=start, end=end, isolation_level=isolation_level))
+
+    async def read_arrow(
+        self,
+        topic: str,
+        *,
+        start: Position = None,
+        end: Position = None,
+        columns: Sequence[str] | None = None,
+        isolation_level: IsolationLevel = "read_uncommitted",
+        schema: "pyarrow.Schema | None" = None,
+    ) -> "AsyncIterator[pyarrow.RecordBatch]":
+        """As ``logdb.Database.read_arrow``; its errors come where iteration begins."""
+        options = {"start": start, "end": end, "columns": columns, "isolation_level": isolation_level, "schema": schema}
+        batches: Iterator[pyarrow.RecordBatch] = await self._threads.run(lambda: self._sync.read_arrow(topic, **options))
+        while (batch := await self._threads.run(next, batches, None)) is not None:  # each is large
+            yield batch
 
     @property
     def path(self) -> str:

@@ -26,6 +26,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "import": "transfer:import_",
         "export": "transfer:export",
         "offsets": "offsets:offsets",
+        "top": "top:top",
         "configs": "configs:configs",
         "delete-records": "delete_records:delete_records",
         "enforce-retention": "enforce_retention:enforce_retention",

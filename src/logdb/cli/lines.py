@@ -5,7 +5,7 @@ Source: Kafka's LineMessageReader.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from logdb.cli.output import quoted
 
@@ -18,6 +18,7 @@ class Columns(NamedTuple):
     values: Sequence[bytes | None]
     keys: Sequence[bytes | None] | None
     headers: Sequence[Headers] | None
+    timestamps_ms: Sequence[int | None] | None = None
 
 
 class BadLine(ValueError):
@@ -121,6 +122,13 @@ class LineFormat:
 
     def _null(self, data: bytes) -> bytes | None:
         return None if data == self.null_marker else data
+
+
+class LineParser(Protocol):
+    """Makes records of lines."""
+
+    def parse(self, lines: Sequence[bytes], first_number: int = 1) -> Columns:
+        """Parse lines; raises BadLine."""
 
 
 PROPERTIES = (

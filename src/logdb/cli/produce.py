@@ -16,10 +16,11 @@ import click
 
 import logdb
 from logdb.cli.formats import unescape
-from logdb.cli.lines import PROPERTIES, BadLine, Columns, LineFormat, Splitter
+from logdb.cli.lines import PROPERTIES, BadLine, Columns, LineFormat, LineParser, Splitter
 from logdb.cli.output import counted, emit, progress, say, size_text
 from logdb.cli.params import PAIR, TOPIC, JavaClass
 from logdb.cli.properties import read as read_properties
+from logdb.cli.record_files import EnvelopeFormat
 from logdb.cli.session import Session, common, pass_session
 from logdb.cli.topics import Pairs
 from logdb.cli.units import WholeNumber
@@ -125,7 +126,7 @@ class Sink:
     """Appends lines to a topic, and counts them."""
 
     def __init__(
-        self, db: "logdb.Database", topic: str, partition: int | None, durability: Durability | None, line_format: LineFormat
+        self, db: "logdb.Database", topic: str, partition: int | None, durability: Durability | None, line_format: LineParser
     ) -> None:
         info = db.describe_topic(topic)
         if info.internal:
@@ -188,11 +189,22 @@ class Sink:
 
     def _append(self, columns: Columns) -> None:
         if self._log is not None:
-            offsets = self._log.append_many(columns.values, keys=columns.keys, headers=columns.headers, durability=self._durability)
+            offsets = self._log.append_many(
+                columns.values,
+                keys=columns.keys,
+                headers=columns.headers,
+                timestamps_ms=columns.timestamps_ms,
+                durability=self._durability,
+            )
             self._note(self._log.partition, offsets[0], offsets[-1])
             return
         for where in self._db.append_many(
-            self._topic, columns.values, keys=columns.keys, headers=columns.headers, durability=self._durability
+            self._topic,
+            columns.values,
+            keys=columns.keys,
+            headers=columns.headers,
+            timestamps_ms=columns.timestamps_ms,
+            durability=self._durability,
         ):
             self._note(where.partition, where.offset, where.offset)
 
@@ -205,7 +217,7 @@ class TransactionSink(Sink):
     """Appends all lines in one transaction, committed at the end of the call."""
 
     def __init__(
-        self, db: "logdb.Database", topic: str, partition: int | None, line_format: LineFormat, transaction: "Transaction"
+        self, db: "logdb.Database", topic: str, partition: int | None, line_format: LineParser, transaction: "Transaction"
     ) -> None:
         super().__init__(db, topic, partition, None, line_format)
         self._transaction, self._partition = transaction, partition
@@ -215,9 +227,19 @@ class TransactionSink(Sink):
         return f"the transaction was aborted with {counted(self.record_count, 'record')}"
 
     def _append(self, columns: Columns) -> None:
-        rows = zip(columns.values, columns.keys or repeat(None), columns.headers or repeat(()), strict=False)
-        for value, key, headers in rows:
-            self._transaction.send(self._topic, value, key, partition=self._partition, headers=headers, on_delivery=self._note_delivery)
+        rows = zip(
+            columns.values, columns.keys or repeat(None), columns.headers or repeat(()), columns.timestamps_ms or repeat(None), strict=False
+        )
+        for value, key, headers, at in rows:
+            self._transaction.send(
+                self._topic,
+                value,
+                key,
+                partition=self._partition,
+                headers=headers,
+                timestamp_ms=at,
+                on_delivery=self._note_delivery,
+            )
 
     def _note_delivery(self, _error: Exception | None, where: RecordMetadata | None) -> None:
         if where is not None:
@@ -291,7 +313,7 @@ def open_sink(
     topic: str,
     partition: int | None,
     durability: Durability | None,
-    line: LineFormat,
+    line: LineParser,
     transaction: "Transaction | None",
 ) -> Sink:
     """The target of the lines.
@@ -329,6 +351,7 @@ def summary(session: Session, topic: str, sink: Sink, seconds: float) -> None:
 @click.option("-D", "--delimiter", metavar="TEXT", default="\\n", help=r"The end of a line; \n, \t, \0, \xHH are understood.")
 @click.option("-Z", "empty_is_null", is_flag=True, help="An empty key or value is null.")
 @click.option("--null-marker", metavar="TEXT", help="A key or value equal to this text is null.")
+@click.option("-J", "--envelope", is_flag=True, help="Lines are those of consume --json: key, value, headers and time of a record.")
 @click.option("--whole", is_flag=True, help="Each file is one record.")
 @click.option("-l", "by_lines", is_flag=True, hidden=True)  # kcat's "files are lines", the default here
 @click.option("--follow", metavar="FILE", help="Append FILE's lines and wait for more, also after a rotation, until Ctrl-C.")
@@ -352,6 +375,7 @@ def produce(
     delimiter: str,
     empty_is_null: bool,
     null_marker: str | None,
+    envelope: bool,
     whole: bool,
     by_lines: bool,
     follow: str | None,
@@ -380,7 +404,11 @@ def produce(
             raise click.UsageError(f"no file {path!r}")
     properties = (*(read_properties(properties_file).items() if properties_file else ()), *properties)
     splitter = Splitter(unescape(delimiter), strip=b"\r" if session.kafka and delimiter == "\\n" else b"")  # as Java reads lines
-    line = line_format(key_separator, key, headers, "" if empty_is_null else null_marker, properties)
+    line: LineParser = line_format(key_separator, key, headers, "" if empty_is_null else null_marker, properties)
+    if envelope:
+        if key_separator or key or headers or empty_is_null or null_marker is not None or whole or properties:
+            raise click.UsageError("-J: each line has its key, value and headers; give no option that does")
+        line = EnvelopeFormat()
     if follow is None and not paths and sys.stdin.isatty() and not quiet:
         say("one record a line; Ctrl-D ends")
     session.follows = follow is not None

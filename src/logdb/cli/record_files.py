@@ -17,6 +17,8 @@ from typing import IO, Any, NamedTuple
 import click
 
 from logdb.cli.formats import Record, envelope
+from logdb.cli.lines import BadLine
+from logdb.cli.lines import Columns as LineColumns
 from logdb.cli.params import parse_time
 
 FORMATS = {"csv": (".csv",), "jsonl": (".jsonl", ".ndjson", ".json"), "parquet": (".parquet",)}
@@ -185,6 +187,26 @@ def record_of(document: object) -> Row:
         raise BadRow(f"ts={ts!r}: must be milliseconds since 1970")
     headers = tuple((name, _decoded(value)) for name, value in zip(parts[::2], parts[1::2], strict=True))
     return Row(_decoded(document["payload"]), _decoded(document.get("key")), headers, ts)
+
+
+class EnvelopeFormat:
+    """Lines of ``consume --json``: key, value, headers and timestamp are those of the records, offsets are new."""
+
+    def parse(self, lines: Sequence[bytes], first_number: int = 1) -> LineColumns:
+        """Parse lines.
+
+        Raises:
+            BadLine: A line is no such record.
+        """
+        rows = []
+        for number, line in enumerate(lines, first_number):
+            try:
+                rows.append(record_of(json.loads(line)))
+            except ValueError as error:
+                raise BadLine(number, f": {error}") from None
+        return LineColumns(
+            [row.value for row in rows], [row.key for row in rows], [row.headers for row in rows], [row.timestamp_ms for row in rows]
+        )
 
 
 def _decoded(given: object) -> bytes | None:

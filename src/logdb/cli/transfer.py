@@ -79,13 +79,12 @@ def import_(
 
 def _append(db: "logdb.Database", topic: str, rows: Sequence[Row]) -> None:
     timed = any(row.timestamp_ms is not None for row in rows)
-    now = db._base.io.clock_ms() if timed else 0
     db.append_many(
         topic,
         [row.value for row in rows],
         [row.key for row in rows],
         headers=[row.headers for row in rows] if any(row.headers for row in rows) else None,
-        timestamps_ms=[now if row.timestamp_ms is None else row.timestamp_ms for row in rows] if timed else None,
+        timestamps_ms=[row.timestamp_ms for row in rows] if timed else None,
     )
 
 

@@ -26,7 +26,7 @@ from logdb.client.ranges import Position, Range, ranges_of
 from logdb.client.signatures import readable
 from logdb.codec import Record, arrow
 from logdb.errors import Closed, CloseIncomplete, InvalidConfig, InvalidPartitions, InvalidTopic, LogdbError, UnknownPartition
-from logdb.log.isolation import IsolationLevel
+from logdb.log.isolation import IsolationLevel, is_committed
 from logdb.mistakes import OF_THE_CALL, checked_call, explained
 from logdb.model import (
     BY_DEFAULT,
@@ -133,6 +133,19 @@ class Database(Administration):
 
     def __repr__(self) -> str:
         return f"<Database {self.path} mode={self.mode}{' closed' if self._base.closed else ''}>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the topics with their sizes."""
+        from logdb.client.notebook import html_table  # few programs need it
+
+        rows: list[tuple[object, ...]] = []
+        with contextlib.suppress(LogdbError):  # a closed database, or a server that does not answer: the rows so far
+            for topic in self.topics():
+                partitions = self.describe_topic(topic.name).partitions
+                records = sum(one.end_offset - one.start_offset for one in partitions)
+                configs = ", ".join(f"{name}={value}" for name, value in topic.config.items())
+                rows.append((topic.name, len(partitions), records, sum(one.size_bytes for one in partitions), configs))
+        return html_table(repr(self), ("topic", "partitions", "records", "bytes", "configs"), rows)
 
     def __enter__(self) -> Self:
         return self
@@ -772,29 +785,42 @@ class Database(Administration):
             UnknownTopic: No topic has that name.
         """
 
-    @abstractmethod
-    def topic_dataset(self, topic: str, *, isolation_level: IsolationLevel = "read_uncommitted") -> "pyarrow.dataset.Dataset":
+    @checked_call
+    def topic_dataset(
+        self, topic: str, *, start: Position = None, end: Position = None, isolation_level: IsolationLevel = "read_uncommitted"
+    ) -> "pyarrow.dataset.Dataset":
         """The present records of a topic as a dataset: for pyarrow, pandas, polars, duckdb.
 
-            duckdb.sql("select key, count(*) from trades group by key")       # trades = db.topic_dataset("trades")
-            polars.scan_pyarrow_dataset(db.topic_dataset("trades"))
-            db.topic_dataset("trades").to_table(columns=["offset", "value"]).to_pandas()
+            trades = db.topic_dataset("trades")
+            duckdb.sql("select key, count(*) from trades group by key")
+            polars.scan_pyarrow_dataset(trades).filter(polars.col("offset") >= 1000).collect()
+            trades.to_table(columns=["offset", "value"]).to_pandas()
 
-        Records with a Parquet file (``logdb.parquet``, ``make_parquet``) are read when the dataset is; this call copies the others
-        into a temporary file, as large as they are uncompressed, which is freed with the dataset.
-        Reading raises if a file was deleted meanwhile (retention, compaction), or has a damaged page.  Needs pyarrow.
+        It reads when it is scanned, and only the columns, partitions and ranges of offsets that the query asks for.  Records with a
+        Parquet file (``logdb.parquet``, ``make_parquet``) are read from that, others from the log.  Reading raises if records were
+        deleted meanwhile (retention, compaction), or are damaged.  Needs pyarrow.
 
         Args:
+            start, end: As ``read``.
             isolation_level: As ``topic_tiers``.
 
         Returns:
-            key, value: binary; topic: string; partition: int32; offset: int64; timestamp: timestamp[ms, UTC]; timestampType: int32
-            (0 CreateTime, 1 LogAppendTime); headers: list<struct<key: string, value: binary>>, null without.  In no order.
+            topic: string; partition: int32; offset: int64; timestamp: timestamp[ms, UTC]; timestamp_type: int32 (0 CreateTime,
+            1 LogAppendTime); key, value: binary; headers: list<struct<key: string, value: binary>>, null without.  In no order.
 
         Raises:
-            LocalOnly: The database is behind a URL.
-            UnknownTopic, CorruptionError: see ``logdb.errors``.
+            UnknownTopic, UnknownPartition: see ``logdb.errors``.
         """
+        arrow.import_pyarrow()
+        from logdb.client.table.datasets import topic_dataset  # few programs need it
+
+        return topic_dataset(self, topic, start, end, isolation_level, self._tiers(topic, isolation_level))
+
+    def _tiers(self, topic: str, isolation_level: IsolationLevel) -> "TopicTiers | None":
+        """Where the records of a topic are; None: all in logs."""
+        is_committed(isolation_level)
+        self._session.partition_count(topic)
+        return None
 
     # ------------------------------------------------------------ the whole
 

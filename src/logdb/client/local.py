@@ -23,8 +23,6 @@ from logdb.store.store import Store
 from logdb.threads import renewed
 
 if TYPE_CHECKING:
-    import pyarrow.dataset
-
     from logdb.broker.broker import Broker
     from logdb.client.security_admin import SecurityAdmin
     from logdb.client.table.view import TopicViews
@@ -135,11 +133,8 @@ class LocalDatabase(Database):
 
         return topic_tiers(self._store, topic, isolation_level)
 
-    @checked_call
-    def topic_dataset(self, topic: str, *, isolation_level: IsolationLevel = "read_uncommitted") -> "pyarrow.dataset.Dataset":
-        from logdb.client.table.datasets import topic_dataset  # few programs need it
-
-        return topic_dataset(self, topic, isolation_level)
+    def _tiers(self, topic: str, isolation_level: IsolationLevel) -> "TopicTiers | None":
+        return self.topic_tiers(topic, isolation_level=isolation_level)
 
     def _closing(self, closing: contextlib.ExitStack) -> None:
         super()._closing(closing)

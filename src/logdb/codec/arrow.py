@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, NamedTuple
 
-from logdb.codec import compression, convert
-from logdb.codec.batch import BATCH_SIZE_BYTES_MAX, CODEC_MASK, CONTROL, HEADER_SIZE_BYTES, set_uncompressed
+from logdb.codec import convert
+from logdb.codec.batch import BATCH_SIZE_BYTES_MAX, CODEC_MASK, CONTROL, HEADER_SIZE_BYTES, attributes_at, set_uncompressed
 from logdb.codec.columns import COLUMNS, ColumnReader, count_rows, import_pyarrow, schema
 from logdb.codec.typed_values import TypedValues
 from logdb.errors import InvalidBatch, ThreadUnavailable
@@ -72,7 +72,7 @@ def record_batches(
     """
     kinds = schema(columns)
     decoder = _Decoder(kinds, from_offset, to_offset, size_bytes_max)
-    units = _units(chunks, from_offset, to_offset)
+    units = _units(decoder.collector, chunks, from_offset, to_offset)
     parallel = use_threads and _CPU_COUNT > 1
     found = _in_threads(decoder, units) if parallel else (batch for unit in units for batch in decoder.batches(unit, 0))
     return import_pyarrow().RecordBatchReader.from_batches(kinds, found)
@@ -129,32 +129,74 @@ def typed_batches(
 
 
 class _Unit(NamedTuple):
-    batches: memoryview
+    """Record batches in a buffer that the unit owns; ``codecs``: 1 << the number of each."""
+
+    buffer: bytearray
+    size_bytes: int
     codecs: int
 
+    @property
+    def batches(self) -> memoryview:
+        return memoryview(self.buffer)[: self.size_bytes]
 
-def _units(chunks: Iterable[Buffer], from_offset: int, to_offset: int) -> Iterator[_Unit]:
+
+class _Collector:
+    """Copies chunks into units.  Threading: one thread, that of the iteration.
+
+    ``spare``: buffers of former units, because the first touch of new memory is slower than the copy.
+    """
+
+    def __init__(self) -> None:
+        self.spare: list[bytearray] = []
+        self._begin()
+
+    def _begin(self) -> None:
+        self._buffer, self._used, self.rows, self._codecs = bytearray(), 0, 0, 0
+
+    def add(self, chunk: Buffer, rows: int, codecs: int) -> None:
+        size_bytes = memoryview(chunk).nbytes
+        if not self._used:
+            fits = size_bytes <= _UNIT_SIZE_BYTES
+            self._buffer = (self.spare.pop() if self.spare else bytearray(_UNIT_SIZE_BYTES)) if fits else bytearray(size_bytes)
+        self._buffer[self._used : self._used + size_bytes] = chunk
+        self._used += size_bytes
+        self.rows, self._codecs = self.rows + rows, self._codecs | codecs
+
+    def is_full_for(self, chunk: Buffer) -> bool:
+        """Whether there is a unit that has no room for another chunk."""
+        return self._used > 0 and self._used + memoryview(chunk).nbytes > len(self._buffer)
+
+    def take(self) -> Iterator[_Unit]:
+        """The unit of what was added; none if nothing was."""
+        if self._used:
+            unit = _Unit(self._buffer, self._used, self._codecs)
+            self._begin()
+            yield unit
+
+    def give_back(self, unit: _Unit) -> None:
+        if len(unit.buffer) == _UNIT_SIZE_BYTES and len(self.spare) <= _THREAD_COUNT:
+            self.spare.append(unit.buffer)
+
+
+def _units(collector: _Collector, chunks: Iterable[Buffer], from_offset: int, to_offset: int) -> Iterator[_Unit]:
     """Copies of chunks, several together.  An error of ``chunks`` comes after the unit before it."""
-    unit, rows, codecs = bytearray(), 0, 0
     try:
         for chunk in chunks:
-            chunk_rows, chunk_codecs = count_rows(chunk, from_offset, to_offset)
-            if not chunk_rows and not chunk_codecs:
+            rows, codecs = count_rows(chunk, from_offset, to_offset)
+            if not codecs:
                 continue
-            unit += chunk
+            if collector.is_full_for(chunk):
+                yield from collector.take()
+            collector.add(chunk, rows, codecs)
             del chunk  # its buffer may be reused
-            rows, codecs = rows + chunk_rows, codecs | chunk_codecs
-            if rows >= _ROWS or len(unit) >= _UNIT_SIZE_BYTES:
-                yield _Unit(memoryview(unit), codecs)
-                unit, rows, codecs = bytearray(), 0, 0
+            if collector.rows >= _ROWS:
+                yield from collector.take()
     except GeneratorExit:
         raise
     except BaseException:
-        if unit:
-            yield _Unit(memoryview(unit), codecs)
+        yield from collector.take()
         raise
-    if unit:
-        yield _Unit(memoryview(unit), codecs)
+    yield from collector.take()
 
 
 class _Decoder:
@@ -163,6 +205,7 @@ class _Decoder:
     def __init__(self, kinds: "pyarrow.Schema", from_offset: int, to_offset: int, size_bytes_max: int) -> None:
         self._kinds, self._from, self._to, self._size_bytes_max = kinds, from_offset, to_offset, size_bytes_max
         self._free: list[ColumnReader] = []  # their scratch memory is reused
+        self.collector = _Collector()
 
     def decode(self, unit: _Unit, at: int) -> "tuple[list[pyarrow.RecordBatch], int]":
         """The Arrow batches of a unit from position ``at`` on, and the position to go on from: an early one bounds the memory."""
@@ -184,21 +227,22 @@ class _Decoder:
         return found, at
 
     def batches(self, unit: _Unit, at: int) -> "Iterator[pyarrow.RecordBatch]":
-        """The Arrow batches of a unit from position ``at`` on."""
-        while at < len(unit.batches):
+        """The Arrow batches of a unit from position ``at`` on; the unit's buffer is used again afterwards."""
+        while at < unit.size_bytes:
             found, at = self.decode(unit, at)
             yield from found
+        self.collector.give_back(unit)
 
     def _images(self, unit: _Unit, at: int) -> Iterator[tuple[Buffer, int]]:
         """Uncompressed record batches for one Arrow batch each, and the position behind them."""
         if not unit.codecs & ~1:
-            yield unit.batches[at:], len(unit.batches)
+            yield unit.batches[at:], unit.size_bytes
             return
         images, rows = bytearray(), 0
         for image, batch in convert.headers(unit.batches[at:]):
             if batch.record_count and not batch.attributes & CONTROL and batch.last_offset >= self._from and batch.base_offset < self._to:
                 try:
-                    self._add(images, image, batch.attributes & CODEC_MASK)
+                    self._add(images, image, at)
                 except InvalidBatch:
                     if images:
                         yield images, at
@@ -210,13 +254,13 @@ class _Decoder:
                 images, rows = bytearray(), 0
         yield images, at
 
-    def _add(self, images: bytearray, image: memoryview, codec: int) -> None:
+    def _add(self, images: bytearray, image: memoryview, position: int) -> None:
         """Append one record batch, uncompressed."""
-        begin = len(images)
-        if not codec:
+        if not attributes_at(image, 0) & CODEC_MASK:
             images += image
             return
-        records = compression.decompress(codec, image[HEADER_SIZE_BYTES:], self._size_bytes_max)
+        records = convert.decompressed(image, position, self._size_bytes_max)  # it may raise: before anything is appended
+        begin = len(images)
         images += image[:HEADER_SIZE_BYTES]
         images += records
         set_uncompressed(images, begin)

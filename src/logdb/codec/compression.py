@@ -32,6 +32,7 @@ format 1.6.
 """
 
 import importlib
+import threading
 import zlib
 from collections.abc import Callable, Generator, Iterator
 from types import ModuleType
@@ -49,6 +50,8 @@ _PIECE = 1 << 18
 _XERIAL_MAGIC = b"\x82SNAPPY\0"
 _XERIAL_HEADER = _XERIAL_MAGIC + (1).to_bytes(4, "big") * 2  # version, least version that can read it
 _XERIAL_BLOCK = 32 << 10
+
+_of_this_thread = threading.local()
 
 _ZSTD_SKIPPABLE = 0x184D2A50  # magic of frames without data, except for the lowest 4 bits
 _ZSTD_BLOCK_MAX = 128 << 10
@@ -327,18 +330,25 @@ def _unzstd(data: memoryview, size_bytes_max: int) -> Iterator[Buffer]:
         sizes = _zstd_sizes(zstandard, data)
         if sizes.declared > size_bytes_max:
             raise _too_large(ZSTD, sizes.declared, size_bytes_max)
-        decompressor = zstandard.ZstdDecompressor()
         if sizes.is_whole:  # the one case that needs no window beside the output
-            yield decompressor.decompress(data)
+            yield _zstd_decompressor(zstandard).decompress(data)
             return
         if sizes.window > _ZSTD_WINDOW_FREE:  # as much of it is used as comes out
             size_bytes_max = min(size_bytes_max, (size_bytes_max + _ZSTD_WINDOW_FREE) // 2)
         if sizes.frame_count == 1 and 0 < sizes.most <= min(size_bytes_max, _PIECE):
-            yield decompressor.decompress(data, max_output_size=sizes.most)
+            yield _zstd_decompressor(zstandard).decompress(data, max_output_size=sizes.most)
             return
-        yield from _zstd_stream(decompressor.stream_reader(data, read_across_frames=True), size_bytes_max)
+        yield from _zstd_stream(zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True), size_bytes_max)
     except zstandard.ZstdError as error:
         raise _bad(ZSTD, f"{len(data)} bytes: {error}") from None
+
+
+def _zstd_decompressor(zstandard: Any) -> Any:
+    """The decompressor of this thread, for whole frames: to make one takes as long as a batch."""
+    found = getattr(_of_this_thread, "zstd", None)
+    if found is None:
+        found = _of_this_thread.zstd = zstandard.ZstdDecompressor()
+    return found
 
 
 def _zstd_stream(stream: Any, size_bytes_max: int) -> Iterator[Buffer]:

@@ -174,7 +174,7 @@ def refused_records(
     lib.logdb_batch_header(data, len(data), BATCH_SIZE_BYTES_MAX, head)
 
     def find() -> list[int]:
-        records = ffi.from_buffer(_decompressed(image, 0, decompressed_size_bytes_max) if is_compressed else image[HEADER_SIZE_BYTES:])
+        records = ffi.from_buffer(decompressed(image, 0, decompressed_size_bytes_max) if is_compressed else image[HEADER_SIZE_BYTES:])
         numbers = ffi.new("int32_t[]", REFUSED_COUNT_MAX)
         accepted = ffi.new("logdb_record_times *", (timestamp_min, timestamp_max))
         flags = lib.LOGDB_RECORDS_KEYED if keys_required else 0
@@ -282,7 +282,7 @@ def _check_producer_epoch(batch: Any, position: int) -> None:
 
 def _check_stored_records(image: memoryview, batch: Any, position: int) -> None:
     """See that a batch (its header: ``logdb_batch``) has the records that it claims, as it lies in a log."""
-    records = _decompressed(image, position, BATCH_SIZE_BYTES_MAX) if batch.attributes & CODEC_MASK else image[HEADER_SIZE_BYTES:]
+    records = decompressed(image, position, BATCH_SIZE_BYTES_MAX) if batch.attributes & CODEC_MASK else image[HEADER_SIZE_BYTES:]
     data = ffi.from_buffer(records)
     status = lib.logdb_records_check(data, len(data), batch, 0, ffi.NULL)
     if status:
@@ -313,7 +313,7 @@ def _refusal(status: int, batches: memoryview, position: int, size_bytes_max: in
     return kind(position, explain(Status(status), batch, computed_crc=computed_crc))
 
 
-def _decompressed(batch: memoryview, position: int, size_bytes_max: int) -> Buffer:
+def decompressed(batch: memoryview, position: int, size_bytes_max: int) -> Buffer:
     """The records of one batch; the errors of its codec carry the batch's ``position``."""
     codec = attributes_at(batch, 0) & CODEC_MASK
     try:
@@ -412,7 +412,7 @@ def decompress_batches(batches: memoryview, size_bytes_max: int) -> bytearray | 
         else:
             images += image[:HEADER_SIZE_BYTES]
             if batch.record_count:  # an empty batch of compaction may have no stream
-                images += _decompressed(image, position, size_bytes_max)
+                images += decompressed(image, position, size_bytes_max)
             set_uncompressed(images, begin)
         position += batch.size_bytes
     return images

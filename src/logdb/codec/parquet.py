@@ -1,11 +1,10 @@
-"""Records as Parquet, and as a dataset of Parquet files and other records.
+"""Records as Parquet.
 
 The columns and their layout in a file: docs/inside/format.md, "Parquet sidecars".  pyarrow is imported by the first call.
 """
 
 import contextlib
-import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from logdb.codec.arrow import import_pyarrow
@@ -75,18 +74,21 @@ class Rows:
             "topic": pa.repeat(pa.scalar(self._topic, pa.string()), count),
             "partition": pa.repeat(pa.scalar(self._partition, pa.int32()), count),
             "timestampType": batch.column("timestamp_type"),
-            "headers": self._headers(batch.column("headers")),
+            "headers": null_without_headers(batch.column("headers")),
         }
         return pa.RecordBatch.from_arrays(
             [arrays[name] if name in arrays else batch.column(name) for name in kinds.names], schema=self._schema
         )
 
-    def _headers(self, array: Any) -> Any:
-        """Null for no headers, as Spark's Kafka source."""
-        import pyarrow.compute as pc
 
-        none = pc.equal(array.value_lengths(), 0)
-        return self._pa.ListArray.from_arrays(array.offsets, array.values, type=self._schema.field("headers").type, mask=none)
+def null_without_headers(array: Any) -> Any:
+    """A column of headers as Spark's Kafka source has it: null for no headers."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return pa.ListArray.from_arrays(
+        array.offsets, array.values, type=schema().field("headers").type, mask=pc.equal(array.value_lengths(), 0)
+    )
 
 
 def write(sink: Sink, batches: "Iterable[pyarrow.RecordBatch]", topic: str, partition: int, metadata: Mapping[str, str]) -> int:
@@ -142,29 +144,6 @@ def footer_size(end: bytes) -> int:
     return int.from_bytes(end[:4], "little") + _END_SIZE_BYTES
 
 
-def spilled(batches: "Iterable[pyarrow.RecordBatch]", topic: str, partition: int) -> "pyarrow.Table":
-    """Rows of a partition in an unlinked temporary file, mapped into memory; the file lives as long as its last reader.
-
-    It takes room in TMPDIR, and memory only in the system's page cache.
-
-    Args:
-        batches: With ``LOG_COLUMNS``.
-    """
-    import tempfile  # brings modules that `import logdb` does without
-
-    pa, rows, kinds = import_pyarrow(), Rows(topic, partition), schema()
-    descriptor, path = tempfile.mkstemp(prefix="logdb-", suffix=".arrow")
-    os.close(descriptor)
-    try:
-        with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, kinds) as writer:
-            for batch in batches:
-                writer.write_batch(rows.of(batch))
-        return pa.ipc.open_file(pa.memory_map(path)).read_all()
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
-
-
 def write_file(sink: IO[bytes], reader: "pyarrow.RecordBatchReader") -> int:
     """Write the batches of a reader into one Parquet file; returns the number of rows."""
     import_pyarrow()
@@ -190,21 +169,3 @@ def reading(path: str) -> "Iterator[tuple[list[str], Iterator[dict[str, Any]]]]"
 
     with pq.ParquetFile(path, page_checksum_verification=True) as file:
         yield file.schema_arrow.names, (row for batch in file.iter_batches() for row in batch.to_pylist())
-
-
-def dataset(paths: Sequence[str], tables: "Sequence[pyarrow.Table]") -> "pyarrow.dataset.Dataset":
-    """The rows of Parquet files (page checksums are verified) and of tables, as one dataset."""
-    import_pyarrow()
-    import pyarrow.dataset as ds
-    from pyarrow import fs
-
-    kinds, children = schema(), []
-    if paths:
-        checked = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
-        layout = ds.ParquetFileFormat(default_fragment_scan_options=checked)
-        children.append(ds.FileSystemDataset.from_paths(list(paths), schema=kinds, format=layout, filesystem=fs.LocalFileSystem()))
-    if tables or not children:
-        import pyarrow as pa
-
-        children.append(ds.InMemoryDataset(pa.concat_tables(tables) if tables else kinds.empty_table()))
-    return children[0] if len(children) == 1 else ds.UnionDataset(kinds, children)

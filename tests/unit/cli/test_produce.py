@@ -217,3 +217,26 @@ def test_a_bad_line_aborts_the_transaction(filled):
 @pytest.mark.parametrize("more", [["--follow", "x"], ["--durability", "os"]])
 def test_a_transaction_has_an_end(filled, more):
     assert "excludes" in filled("produce", "one", "--transactional-id", "id", *more, code=2).stderr
+
+
+def test_it_reads_what_consume_prints(filled):
+    with filled.open() as db:
+        db.append("three", b"\xff", b"\xfe", headers=[("h", b"1"), ("n", None)], timestamp_ms=1_700_000_000_000)
+        db.append("three", None, b"k")
+    lines = filled.out("consume", "three", "--json")
+    for number, options in enumerate(([], ["--transactional-id", "tx"])):
+        filled("topics", "create", f"copy{number}", "-p", "2")
+        assert filled.json("produce", f"copy{number}", "-J", *options, stdin=lines)["records"] == 32
+        with filled.open() as db:
+            read = [
+                sorted((r.key or b"", r.value or b"", r.headers, r.timestamp_ms) for r in db.read(name))
+                for name in ("three", f"copy{number}")
+            ]
+        assert read[0] == read[1]
+
+
+def test_a_line_that_consume_does_not_print(filled):
+    bad = '{"payload": "a"}\n{"value": 1}\n'
+    said = filled("produce", "one", "-J", stdin=bad, code=1).stderr
+    assert "line 2: it is no record of consume --json" in said and "1 record appended before it" in said
+    assert "give no option that does" in filled("produce", "one", "-J", "-K", ":", stdin="x", code=2).stderr

@@ -1,15 +1,11 @@
-from itertools import accumulate, pairwise
-
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
 import logdb
 from logdb.errors import InvalidConfig
-from logdb_spark_source.columns import NAMES, Converter, chosen, joined, log_columns, of_schema, spark_schema
+from logdb_spark_source.columns import NAMES, Converter, chosen, log_columns, of_schema, spark_schema
 
 
 def test_the_schema_is_that_of_sparks_kafka_source():
@@ -87,22 +83,11 @@ def test_batches_of_any_size_have_their_constants():
             assert converted.to_pylist() == [{"topic": topic, "partition": partition}] * size
 
 
-@given(st.lists(st.integers(1, 30), max_size=20), st.integers(1, 60), st.integers(1, 500))
-def test_batches_are_joined_up_to_a_size(sizes, rows, size_bytes):
-    ends = list(accumulate(sizes, initial=0))
-    batches = [pa.record_batch({"offset": pa.array(range(*edges))}) for edges in pairwise(ends)]
-    found = list(joined(batches, rows=rows, size_bytes=size_bytes))
-    assert [offset for batch in found for offset in batch.column("offset").to_pylist()] == list(range(ends[-1]))
-    assert all(batch.num_rows >= rows or batch.nbytes >= size_bytes for batch in found[:-1])
-    assert all(batch.num_rows < rows + 30 and batch.nbytes < size_bytes + 8 * 30 for batch in found)
-
-
 def test_a_compressed_log_gives_batches_as_large(tmp_path):
     with logdb.open(tmp_path / "db") as db:
         db.create_topic("t", config={"compression.type": "zstd"})
         for _ in range(10):
             db.log("t").append_many([b"x" * 100] * 1000)
-        assert len(list(db.log("t").read_arrow())) > 10
         (batch,) = Converter(NAMES).batches(db.log("t").read_arrow(columns=log_columns(NAMES)), "t", 0)
     assert batch.num_rows == 10_000
     batch.validate(full=True)

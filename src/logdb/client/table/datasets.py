@@ -1,39 +1,45 @@
-"""A topic as one pyarrow dataset: its Parquet files, and the records that have none.
+"""``Database.topic_dataset``: the parts of a topic that a dataset reads."""
 
-``store.tiers`` finds the files.  If retention deletes one meanwhile, the dataset is built again.
-"""
-
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from logdb.codec import parquet
-from logdb.errors import OffsetOutOfRange
+from logdb.client.ranges import Position, Range, ranges_of
+from logdb.codec.topic_dataset import Part, TopicDataset
 from logdb.log.isolation import IsolationLevel
 
 if TYPE_CHECKING:
-    import pyarrow.dataset
+    import pyarrow
 
     from logdb.client.database import Database
-
-_TRY_COUNT_MAX = 10
-
-
-def topic_dataset(db: "Database", topic: str, isolation_level: IsolationLevel) -> "pyarrow.dataset.Dataset":
-    """See ``Database.topic_dataset``."""
-    for left in reversed(range(_TRY_COUNT_MAX)):
-        tiers = db.topic_tiers(topic, isolation_level=isolation_level)
-        try:
-            tables = [_table(db, topic, *stretch, isolation_level) for stretch in tiers.ranges]
-        except OffsetOutOfRange:  # retention has moved the log start meanwhile
-            if not left:
-                raise
-        else:
-            return parquet.dataset([file.path for file in tiers.files], tables)
-    raise AssertionError("the last try returns or raises")
+    from logdb.store.tiers import TopicTiers
 
 
-def _table(
-    db: "Database", topic: str, partition: int, start_offset: int, end_offset: int, isolation_level: IsolationLevel
-) -> "pyarrow.Table":
-    log = db.log(topic, partition)
-    batches = log.read_arrow(start_offset, end_offset=end_offset, columns=parquet.LOG_COLUMNS, isolation_level=isolation_level)
-    return parquet.spilled(batches, topic, partition)
+def topic_dataset(
+    db: "Database", topic: str, start: Position, end: Position, isolation_level: IsolationLevel, tiers: "TopicTiers | None"
+) -> TopicDataset:
+    """See ``Database.topic_dataset``; ``tiers``: where the records are, None: all in logs."""
+
+    def read(partition: int, begin: int, stop: int, columns: Sequence[str]) -> "pyarrow.RecordBatchReader":
+        return db.log(topic, partition).read_arrow(begin, end_offset=stop, columns=columns, isolation_level=isolation_level)
+
+    if tiers is not None and start is None is end:
+        parts = [Part(file.partition, file.start_offset, file.end_offset, file.path) for file in tiers.files]
+        return TopicDataset(topic, [*parts, *(Part(*one) for one in tiers.ranges)], read)
+    ranges = ranges_of(db, topic, start, end, isolation_level)
+    if tiers is None:
+        return TopicDataset(topic, [Part(*one) for one in ranges], read)
+    return TopicDataset(topic, [part for one in ranges for part in _within(one, tiers)], read)
+
+
+def _within(one: Range, tiers: "TopicTiers") -> list[Part]:
+    """The parts of a range."""
+    found = []
+    for file in (file for file in tiers.files if file.partition == one.partition):
+        start, end = max(file.start_offset, one.start), min(file.end_offset, one.end)
+        if start < end:
+            found.append(Part(one.partition, start, end, file.path, clipped=(start, end) != (file.start_offset, file.end_offset)))
+    for tail in (tail for tail in tiers.ranges if tail.partition == one.partition):
+        start, end = max(tail.start_offset, one.start), min(tail.end_offset, one.end)
+        if start < end:
+            found.append(Part(one.partition, start, end))
+    return found
