@@ -23,7 +23,6 @@ from logdb_http_api.remote.connections import Connections
 from logdb_http_api.remote.session import RemoteSession
 
 if TYPE_CHECKING:
-
     from logdb.store.tiers import TopicTiers
 
 

@@ -80,8 +80,9 @@ class Database(Mirror[databases.Database]):
         schema: "pyarrow.Schema | None" = None,
     ) -> "AsyncIterator[pyarrow.RecordBatch]":
         """As ``logdb.Database.read_arrow``; its errors come where iteration begins."""
-        options = {"start": start, "end": end, "columns": columns, "isolation_level": isolation_level, "schema": schema}
-        batches: Iterator[pyarrow.RecordBatch] = await self._threads.run(lambda: self._sync.read_arrow(topic, **options))
+        batches: Iterator[pyarrow.RecordBatch] = await self._threads.run(
+            self._sync.read_arrow, topic, start=start, end=end, columns=columns, isolation_level=isolation_level, schema=schema
+        )
         while (batch := await self._threads.run(next, batches, None)) is not None:  # each is large
             yield batch
 
