@@ -24,6 +24,7 @@ from support.postgres import open_to_its_user
 from support.tools import needs
 
 PAGES = sorted(page.stem for page in DIRECTORY.glob("*.md") if page.stem != "index")
+LONG = ("boards", "job-queue", "upgrading")
 PORTS = ("6379", "8080", "8081", "8082", "8083", "8443", "9092")
 PROGRAMS = {
     "exactly-once": "psql",
@@ -71,8 +72,20 @@ def run(commands: str, directory: Path, variables: dict[str, str]) -> str:
         return text
 
 
-@pytest.mark.parametrize("page", [pytest.param(page, marks=needs(PROGRAMS[page]) if page in PROGRAMS else ()) for page in PAGES])
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=needs(PROGRAMS[page]) if page in PROGRAMS else ()) for page in PAGES if page not in LONG]
+)
 def test_a_page(page: str, tmp_path: Path) -> None:
+    check(page, tmp_path)
+
+
+@pytest.mark.parametrize("page", LONG)
+def test_a_page_that_takes_long(page: str, tmp_path: Path) -> None:
+    check(page, tmp_path)
+
+
+def check(page: str, directory: Path) -> None:
+    """Run the commands of a page, and look for the lines that it shows in what they print."""
     if page == "full-disk" and not may_mount():
         pytest.skip("the system gives no mount namespace to this user")
     ports = {port: str(free_port()) for port in PORTS}
@@ -83,10 +96,10 @@ def test_a_page(page: str, tmp_path: Path) -> None:
     shown = [fence._replace(body=moved(fence.body)) for fence in fences(page)]
     for fence in shown:
         if fence.title:
-            (tmp_path / fence.title).write_text(fence.body, encoding="utf-8")
+            (directory / fence.title).write_text(fence.body, encoding="utf-8")
     commands = "\n".join(fence.body for fence in shown if (fence.language, fence.title) == ("sh", ""))
     with environment(page) as variables:
-        printed = run(commands, tmp_path, variables) if commands else ""
+        printed = run(commands, directory, variables) if commands else ""
     at = 0
     for line in (line for fence in shown if fence.language == "text" for line in fence.body.splitlines() if line.strip()):
         pattern = ".*".join(map(re.escape, line.split("…")))
