@@ -6,6 +6,7 @@ import re
 import pytest
 
 import logdb
+from support.certificates import Authority
 from support.clustered import clustered
 from support.serving import served
 from support.tools import needs
@@ -461,6 +462,26 @@ def test_a_principal_sees_what_its_acls_allow(guarded, secured):
     page.get_by_role("link", name="Records").click()
     page.get_by_label("Topic").select_option("orders")
     expect(page.get_by_role("button", name=re.compile("^Record"))).to_have_count(1)
+
+
+def test_over_tls_the_certificate_of_the_browser_signs_in(browser, tmp_path):
+    authority = Authority(tmp_path / "ca")
+    files, admin = authority.server(), authority.client("admin")
+    with served(tmp_path / "db", tls_cert=files.cert, tls_key=files.key, tls_client_ca=authority.file) as server:
+        server.database.security.add_user("admin", "correct horse", super_user=True)
+        with browsers.window(browser, server.url, ignore_https_errors=True) as it:
+            it.page.goto(f"{server.url}/#/users")
+            sign_in(it.page, "admin", "wrong")
+            expect(it.page.get_by_role("alert")).to_contain_text("wrong password")
+            sign_in(it.page, "admin", "correct horse")
+            expect(it.page.get_by_role("table", name="Users")).to_contain_text("admin")
+        assert it.complaints == []
+        shown = [{"origin": server.url, "certPath": admin.cert, "keyPath": admin.key}]
+        with browsers.window(browser, server.url, ignore_https_errors=True, client_certificates=shown) as it:
+            it.page.goto(f"{server.url}/#/users")
+            expect(it.page.get_by_role("table", name="Users")).to_contain_text("admin")
+            expect(it.page.get_by_role("button", name="Sign out")).to_have_count(0)
+        assert it.complaints == []
 
 
 # ---------------------------------------------------------------- everybody can use it
