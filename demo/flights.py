@@ -271,14 +271,15 @@ class Rates:
         yield
         self._alone[work] = count / (time.perf_counter() - began)
 
-    def show(self, note: str) -> None:
+    def show(self, *notes: str) -> None:
         table = report("work", "records", "seconds", "MB/s", "records/s", *(["the library\nalone"] if self._alone else []))
         for work, (count, size_bytes, seconds) in self._acts.items():
             numbers = f"{count:,}", f"{seconds:.2f}", f"{size_bytes / seconds / 1e6:,.0f}", f"{count / seconds:,.0f}"
             alone = [f"{self._alone[work]:,.0f}"] if work in self._alone else []
             table.add_row(work, *numbers, *alone)
         console.print(table)
-        console.print(note)
+        for note in notes:
+            console.print(note)
 
 
 # ---------------------------------------------------------------- the play
@@ -373,8 +374,8 @@ def main(data_dir: str, scratch: str, count: int | None) -> None:
     console.rule("Rates")
     measure_library(scratch, flights, rates)
     rates.show(
-        "MB count the values. Each act is one thread, and most of its time is this demo's own Python. "
-        "The last column is the library alone: it appends ready lists to one partition, and reads without adding up."
+        "MB count the values. Each act is one thread, and most of its time is this demo's own Python.",
+        "The last column is the library alone: it appends ready lists to one partition, and reads without adding up.",
     )
     show_next()
 

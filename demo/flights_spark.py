@@ -152,7 +152,7 @@ def main(data_dir: str, lake: str, scratch: str, count: int | None) -> None:
     assert of_parquet(spark, lake) == truth
     show(truth)
     table.console.print(f"{len(truth):,} hours: the topic (micro-batches: {batches}), the Parquet files and plain Python agree on each.")
-    rates.show(note="MB are those of the flights' rows.")
+    rates.show("MB are those of the flights' rows.")
 
 
 def run(arguments: Iterable[str] | None = None) -> None:

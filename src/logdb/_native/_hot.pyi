@@ -322,7 +322,7 @@ class SendFuture:
 
         Raises:
             TimeoutError: It is not known yet.
-            whatever the record could not be written for.
+            LogdbError: The record was not written.
         """
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
@@ -588,7 +588,7 @@ class RecordIterator:
         reading from ``next_offset`` meets it again.
 
         Raises:
-            as ``__next__``, but no StopIteration.
+            LogdbError: See ``__next__``; never StopIteration.
         """
 
     def close(self) -> None:
