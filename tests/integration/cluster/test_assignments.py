@@ -118,7 +118,7 @@ def test_the_flags_of_kafka_topics(db, topic, run):
     assert placed(db, topic) == [(3, 2), (1, 3)]
     code, said = run("--alter", "--topic", topic, "--partitions", "4", "--replica-assignment", "1:2,3:2,1:3,1:9")
     assert (code, "node 9 has never registered" in said) == (2, True)
-    assert "like 1:2,2:3" in run("--alter", "--topic", topic, "--partitions", "4", "--replica-assignment", "1:x")[1]
+    assert "such as 1:2,2:3" in run("--alter", "--topic", topic, "--partitions", "4", "--replica-assignment", "1:x")[1]
     assert "goes with --create" in run("--alter", "--topic", topic, "--replica-assignment", "1:2")[1]
 
 

@@ -550,7 +550,7 @@ def test_a_certificate_that_is_broken_is_not_taken_and_said_to_be(path, authorit
                 server.server.reload()
             assert serial_number(url, context) == serial
             file.write_bytes(good)
-        assert sum("still counts" in record.getMessage() for record in caplog.records) == 5
+        assert sum("stays in use" in record.getMessage() for record in caplog.records) == 5
         authority.server()
         server.server.reload()
         assert serial_number(url, context) != serial

@@ -138,7 +138,7 @@ def test_all_arrays_together_are_bounded() -> None:
     data = message.encode({"a": [{"b": [1, 2]}, {"b": [3]}], "t": [4]}, 0)
     assert message.decode(data, 0, elements_max=6)[1] == len(data)
     for limit in range(6):
-        with pytest.raises(InvalidMessage, match="elements where"):
+        with pytest.raises(InvalidMessage, match="elements, must be at most"):
             message.decode(data, 0, elements_max=limit)
 
 
