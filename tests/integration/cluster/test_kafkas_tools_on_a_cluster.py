@@ -45,7 +45,7 @@ def test_kafka_log_dirs_shows_each_broker_with_what_it_leads(nodes, run):
     with logdb.open(nodes.urls[0]) as db:
         db.create_topic("t", assignments=[[1, 2], [2, 3], [3, 1]])
         for partition in range(3):
-            db.log("t", partition).append(bytes(1000 * (partition + 1)))
+            db.log("t", partition).append(bytes(100_000 * (partition + 1)))
     _, answered, document = run("kafka-log-dirs", "--describe", "--topic-list", "t")[0]
     assert answered.endswith(" brokers 1,2,3")
     brokers = {one["broker"]: one["logDirs"][0]["partitions"] for one in json.loads(document)["brokers"]}
