@@ -153,7 +153,7 @@ clean:
 	touch $@
 
 .venv/wheels: .venv/made packaging/requirements.txt
-	$(BIN)/pip install -q --disable-pip-version-check -r packaging/requirements.txt
+	$(INSTALL) -r packaging/requirements.txt
 	touch $@
 
 .venv/dev: .venv/made $(BUILT) demo/requirements.txt
