@@ -23,7 +23,7 @@ with warnings.catch_warnings():
 MODULES = (admin, consumer, metadata, producer, sasl)
 THEIRS: dict[str, Any] = {name: kind for module in MODULES for name, kind in vars(module).items() if hasattr(kind, "json")}
 LACKING = frozenset(("ConsumerGroupHeartbeat", "GetTelemetrySubscriptions", "PushTelemetry"))
-"""APIs without a message file in kafka-python: integration/kafka/test_java_tools.py asks them by Java's clients."""
+"""APIs without a message file in kafka-python.  Real clients send ConsumerGroupHeartbeat (integration/kafka/test_first_questions.py)."""
 KNOWN = [api for api in APIS.values() if api.name not in LACKING]
 MESSAGES = {message.name: message for api in KNOWN for message in (api.request, api.response)}
 ONCE = {  # names that Kafka has for them since its brokers send newer versions of the message to each other
