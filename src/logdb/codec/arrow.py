@@ -16,7 +16,7 @@ from logdb.codec import convert
 from logdb.codec.batch import BATCH_SIZE_BYTES_MAX, CODEC_MASK, CONTROL, HEADER_SIZE_BYTES, attributes_at, set_uncompressed
 from logdb.codec.columns import COLUMNS, ColumnReader, count_rows, import_pyarrow, schema
 from logdb.codec.typed_values import TypedValues
-from logdb.errors import InvalidBatch, ThreadUnavailable
+from logdb.errors import Closed, InvalidBatch, ThreadUnavailable
 from logdb.model import Buffer
 from logdb.pools import Pool
 
@@ -297,5 +297,5 @@ def _in_threads(decoder: _Decoder, units: Iterator[_Unit]) -> "Iterator[pyarrow.
 def _submitted(decoder: _Decoder, unit: _Unit) -> "tuple[_Unit, Future[tuple[list[pyarrow.RecordBatch], int]] | None]":
     try:
         return unit, _threads.pool.submit(decoder.decode, unit, 0)
-    except ThreadUnavailable:
+    except (ThreadUnavailable, Closed):  # Closed: the interpreter ends
         return unit, None

@@ -134,6 +134,15 @@ def test_markup_of_names_is_text(monkeypatch):
     assert "[red]a[/red]" in shown and "[bold]t[/bold]" in shown
 
 
+def test_an_export_to_a_terminal(monkeypatch):
+    terminal = Terminal(io.BytesIO(), encoding="utf-8")
+    monkeypatch.setattr("sys.stdout", terminal)
+    with transfer._replacing("-") as out:
+        out.write(HOSTILE.encode())
+    assert "\x1b" not in terminal.buffer.getvalue().decode()
+    assert "x1b" in terminal.buffer.getvalue().decode()
+
+
 def test_only_output_prints():
     """A command that printed by itself could forget what a client may have written."""
     for path in Path(logdb.cli.__file__).parent.glob("*.py"):
