@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 import logdb
 import logdb.cli
-from logdb.cli import app, output
+from logdb.cli import app, output, transfer
 from logdb.cli.session import Session
 
 pytestmark = pytest.mark.local
