@@ -60,7 +60,7 @@ def _values(batches: Iterable[Any]) -> Iterator[bytes]:
 
 WAYS_TO_READ: dict[str, Callable[..., Iterator[bytes | None]]] = {
     "records": lambda log, **options: (record.value for record in log.read(0, **options)),
-    "columns": lambda log, **options: _values(log.read_arrow(0, **options)),
+    "columns": lambda log, **options: _values(log.read_arrow(0, use_threads=False, **options)),
 }
 """The values of a log, page by page."""
 

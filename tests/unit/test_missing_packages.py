@@ -103,7 +103,7 @@ def test_a_command_says_in_one_line_what_a_server_needs(call: list[str], tmp_pat
     assert asked_for(done.stderr) == set(PROJECT["optional-dependencies"]["http"])
 
 
-@pytest.mark.parametrize("use", ["logdb.serve", "import logdb.testing"])
+@pytest.mark.parametrize("use", ["logdb.serve", "logdb.testing.broker().__enter__()"])
 def test_a_program_is_told_what_a_server_needs(use: str, tmp_path: Path) -> None:
     done = without_http(f"import logdb\ntry:\n    {use}\nexcept ModuleNotFoundError as error:\n    print(error.name, error)", tmp_path)
     assert re.fullmatch(r"msgspec a server needs the package 'msgspec' of the extra 'http': pip install [^\n]*\n", done.stdout)

@@ -6,6 +6,7 @@ terminal obeys leaves it: ``visible`` stands in front of each line, cell, messag
 
 import base64
 import contextlib
+import io
 import json
 import re
 import sys
@@ -75,6 +76,23 @@ def write_data(content: bytes) -> None:
     """Content of records or files on stdout: as it is for a program, and visible on a terminal."""
     out = sys.stdout.buffer
     out.write(visible_text(content.decode(errors="backslashreplace")).encode() if sys.stdout.isatty() else content)
+
+
+class Stdout(io.RawIOBase):
+    """``write_data`` as a file."""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, content: Any) -> int:
+        write_data(bytes(content))
+        return len(content)
+
+
+def clear() -> None:
+    """Clear stdout if it is a terminal."""
+    if sys.stdout.isatty():
+        click.echo("\x1b[H\x1b[2J", nl=False)
 
 
 def say(*texts: str) -> None:

@@ -21,6 +21,8 @@ from logdb.cli.lines import BadLine
 from logdb.cli.lines import Columns as LineColumns
 from logdb.cli.params import parse_time
 
+_CELL_SIZE_MAX = 64 << 20
+
 FORMATS = {"csv": (".csv",), "jsonl": (".jsonl", ".ndjson", ".json"), "parquet": (".parquet",)}
 _FIELDS = frozenset(("topic", "partition", "offset", "timestamp", "timestamp_type", "key", "value", "headers"))
 _ENVELOPE = frozenset(("topic", "partition", "offset", "tstype", "ts", "headers", "key", "payload"))
@@ -92,6 +94,7 @@ def _lines_of(path: str) -> IO[str]:
 
 def _csv_rows(path: str, columns: Columns) -> Iterator[Row]:
     with _lines_of(path) as file:
+        csv.field_size_limit(_CELL_SIZE_MAX)
         table = csv.reader(file, strict=True)
         try:
             names = [name.removeprefix("\ufeff") for name in next(table, [])]
@@ -158,12 +161,16 @@ def _json_rows(path: str, columns: Columns) -> Iterator[Row]:
                 number += 1
                 if not line.strip():
                     continue
-                document = json.loads(line)
+                document = json.loads(line, parse_constant=_refuse_constant)
                 if as_records is None:
                     as_records = not columns.are_rows and is_envelope(document)
                 yield record_of(document) if as_records else _row_of(line.strip(), document, columns)
         except (ValueError, TypeError) as error:
             raise BadRow(f"line {number if not isinstance(error, UnicodeDecodeError) else number + 1}: {error}") from None
+
+
+def _refuse_constant(name: str) -> object:
+    raise BadRow(f"{name} is not JSON")
 
 
 def is_envelope(document: object) -> bool:

@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from logdb.cli.output import emit_line, size_text, table
+from logdb.cli.output import clear, emit_line, size_text, table
 from logdb.cli.session import Session, common, pass_session
 from logdb.cli.units import Duration, WholeNumber
 from logdb.errors import UnknownTopic
 
 if TYPE_CHECKING:
     import logdb
-
-_CLEAR = "\x1b[H\x1b[2J"  # of a terminal
 
 
 class Seen(NamedTuple):
@@ -80,8 +78,7 @@ def show(found: list[dict[str, object]], *, as_json: bool) -> None:
         for row in found:
             emit_line(row)
     else:
-        if sys.stdout.isatty():
-            click.echo(_CLEAR, nl=False)
+        clear()
         cells = [
             (row["topic"], row["partitions"], row["records"], row["records_per_s"],
              size_text(int(str(row["size_bytes"]))), size_text(round(float(str(row["bytes_per_s"])))))

@@ -5,11 +5,11 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, cast
 
 import click
 
-from logdb.cli.output import counted, emit, say
+from logdb.cli.output import Stdout, counted, emit, say
 from logdb.cli.params import SINCE, TARGET, TOPIC, OffsetSpec
 from logdb.cli.produce import uninterrupted
 from logdb.cli.record_files import FORMATS, BadRow, Columns, Row, format_of, rows_of, write_csv, write_json
@@ -105,6 +105,8 @@ def export(session: Session, topic: str, path: str, kind: str | None, since: Off
     of_path = format_of(path, kind)
     if path != "-" and os.path.lexists(path) and not overwrite:
         raise click.UsageError(f"{path} exists: give --overwrite to replace it")
+    if path == "-" and of_path == "parquet":
+        raise click.UsageError("Parquet needs a file")
     if topic in INTERNAL_TOPICS:
         raise click.UsageError(f"{topic} is internal: 'logdb dump' shows it")
     with session.read() as db:
@@ -151,7 +153,7 @@ def _export(db: "logdb.Database", topic: str, path: str, kind: str, since: Offse
 def _replacing(path: str) -> Iterator[IO[bytes]]:
     """A file that gets its name at the end of the block, so that a failed export leaves none; ``-``: stdout."""
     if path == "-":
-        yield sys.stdout.buffer
+        yield cast(IO[bytes], Stdout())
         sys.stdout.buffer.flush()
         return
     part = f"{path}.part"

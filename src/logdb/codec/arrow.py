@@ -1,7 +1,7 @@
 """Records as a stream of Arrow batches of about 64 k rows.
 
-Chunks of record batches are collected in units.  A unit is decompressed and decoded as a whole; from the second unit on, several
-threads do that, while the caller's thread reads the next one.  At most ``_THREAD_COUNT`` units wait in memory.
+Chunks of record batches are collected in units.  A unit is decompressed and decoded as a whole.  If there is more than one compressed
+unit, several threads do that, while the caller's thread reads the next one.  At most ``_THREAD_COUNT`` units wait in memory.
 
 pyarrow is imported by the first call.
 """
@@ -16,7 +16,7 @@ from logdb.codec import convert
 from logdb.codec.batch import BATCH_SIZE_BYTES_MAX, CODEC_MASK, CONTROL, HEADER_SIZE_BYTES, attributes_at, set_uncompressed
 from logdb.codec.columns import COLUMNS, ColumnReader, count_rows, import_pyarrow, schema
 from logdb.codec.typed_values import TypedValues
-from logdb.errors import InvalidBatch, ThreadUnavailable
+from logdb.errors import Closed, InvalidBatch, ThreadUnavailable
 from logdb.model import Buffer
 from logdb.pools import Pool
 
@@ -279,6 +279,9 @@ def _in_threads(decoder: _Decoder, units: Iterator[_Unit]) -> "Iterator[pyarrow.
 
     try:
         for unit in units:
+            if not waiting and not unit.codecs & ~1:  # to decode it takes as long as to hand it over
+                yield from decoder.batches(unit, 0)
+                continue
             if len(waiting) == 1 and waiting[0][1] is None:  # there is a second one
                 waiting.append(_submitted(decoder, waiting.popleft()[0]))
             waiting.append(_submitted(decoder, unit) if waiting else (unit, None))
@@ -297,5 +300,5 @@ def _in_threads(decoder: _Decoder, units: Iterator[_Unit]) -> "Iterator[pyarrow.
 def _submitted(decoder: _Decoder, unit: _Unit) -> "tuple[_Unit, Future[tuple[list[pyarrow.RecordBatch], int]] | None]":
     try:
         return unit, _threads.pool.submit(decoder.decode, unit, 0)
-    except ThreadUnavailable:
+    except (ThreadUnavailable, Closed):  # Closed: the interpreter ends
         return unit, None

@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 
 from logdb.client.database import Database
 from logdb.client.opening import open_database
-from logdb.client.serving import serve
 from logdb.io import IO
 from logdb.model import Duration, Timestamp, duration_ms, timestamp_ms_of
 
@@ -109,6 +108,8 @@ def broker(**options: Any) -> Iterator[Broker]:
     Args:
         options: See ``logdb.serve``.
     """
+    from logdb.client.serving import serve  # needs the extra http, unlike a database
+
     settings: dict[str, Any] = {"kafka": "127.0.0.1:0", "auto_create_topics": True, "drain_ms": 0}
     with database() as served, serve(served, **settings | options) as running:
         yield Broker(running.addresses[-1], served)
@@ -121,6 +122,8 @@ def server(**options: Any) -> Iterator[HttpServer]:
     Args:
         options: See ``logdb.serve``.
     """
+    from logdb.client.serving import serve  # as above
+
     settings: dict[str, Any] = {"http": "127.0.0.1:0", "drain_ms": 0}
     with database() as served, serve(served, **settings | options) as running:
         yield HttpServer(running.addresses[0], served)

@@ -3,10 +3,17 @@
 import pytest
 
 import logdb
+from logdb.codec import arrow
 from logdb.errors import LogTruncated
 from support.followers import WAYS_TO_READ, open_replica, write_history
 
 COUNT = 60
+
+
+@pytest.fixture(autouse=True)
+def a_batch_for_each_chunk(monkeypatch):
+    """Columns are read when they are asked for, not some pages before."""
+    monkeypatch.setattr(arrow, "_ROWS", 1)
 
 
 @pytest.mark.parametrize("level", ["read_uncommitted", "read_committed"])

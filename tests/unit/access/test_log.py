@@ -3,12 +3,19 @@
 import pytest
 
 from logdb.access.access_control import AccessControl
+from logdb.codec import arrow
 from logdb.errors import LogTruncated
 from logdb.requests.principals import ANONYMOUS
 from support.followers import WAYS_TO_READ, open_replica, write_history
 from support.produced import Sender
 
 COUNT, CUT = 30, 20
+
+
+@pytest.fixture(autouse=True)
+def a_batch_for_each_chunk(monkeypatch):
+    """Columns are read when they are asked for, not some pages before."""
+    monkeypatch.setattr(arrow, "_ROWS", 1)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 import logdb
 import logdb.cli
-from logdb.cli import app, output
+from logdb.cli import app, output, transfer
 from logdb.cli.session import Session
 
 pytestmark = pytest.mark.local
@@ -132,6 +132,15 @@ def test_markup_of_names_is_text(monkeypatch):
     terminal.flush()
     shown = re.sub("\x1b\\[[0-9;]*m", "", terminal.buffer.getvalue().decode())
     assert "[red]a[/red]" in shown and "[bold]t[/bold]" in shown
+
+
+def test_an_export_to_a_terminal(monkeypatch):
+    terminal = Terminal(io.BytesIO(), encoding="utf-8")
+    monkeypatch.setattr("sys.stdout", terminal)
+    with transfer._replacing("-") as out:
+        out.write(HOSTILE.encode())
+    assert "\x1b" not in terminal.buffer.getvalue().decode()
+    assert "x1b" in terminal.buffer.getvalue().decode()
 
 
 def test_only_output_prints():

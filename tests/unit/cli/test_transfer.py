@@ -92,6 +92,7 @@ def test_parquet_of_other_people(logdb_command, tmp_path):
         ("a.jsonl", '{"payload": "a"}\n{"x": 1}\n', [], "line 2: it is no record of consume --json"),
         ("a.jsonl", '{"payload": 1}\n', [], "line 1: 1: must be a string, null"),
         ("a.jsonl", '{"x": 1\n', [], "line 1: "),
+        ("a.jsonl", '{"x": NaN}\n', [], "line 1: NaN is not JSON"),
         ("a.jsonl", '{"x": 1}\n', ["--key", "y"], "line 1: no field 'y'"),
     ],
 )

@@ -92,3 +92,22 @@ def test_a_clock_ends_the_session_of_a_silent_member():
 
 def test_logdb_names_it():
     assert logdb.testing is testing
+
+
+def test_a_database_needs_no_package_of_an_extra():
+    script = """if 1:
+        import sys
+        for name in ("aiohttp", "msgspec", "h11", "re2", "click", "pyarrow"):
+            sys.modules[name] = None
+        import logdb
+        with logdb.testing.database() as db:
+            db.create_topic("t")
+            assert db.append("t", b"x").offset == 0
+        try:
+            logdb.testing.server().__enter__()
+        except ModuleNotFoundError as error:
+            assert "a server needs the package 'msgspec'" in str(error), error
+        else:
+            raise SystemExit("no error")
+    """
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
