@@ -163,7 +163,7 @@ def elect(session: Session, /, node: int | None, topic: str | None, partition: i
     if found is None:
         raise click.UsageError(f"{topic} has no partition {partition}")
     if found["leader"] is not None:
-        raise click.UsageError(f"{topic}-{partition} is led by node {found['leader']}: nothing is to be elected")
+        raise click.UsageError(f"{topic}-{partition} is led by node {found['leader']}: no election is needed")
     assert topic is not None
     module.elect_unclean(config, TopicPartition(topic, partition), node, execute=execute)
     if session.as_json:

@@ -235,7 +235,7 @@ class ElectLeaders(Request[dict[TopicPartition, LogdbError | None]], frozen=True
     """Let each partition be led by its first replica (KIP-460), each by itself; answered by the error of each.
 
     Attributes:
-        partitions: None: all, and those for which nothing is to be elected are left out of the answer.
+        partitions: None: all, and those for which no election is needed are left out of the answer.
         unclean: Of those without a leader the first replica that is alive leads, with what it has: what it lacks is lost.
         timeout_ms: As of ``Reassign``.
     """
