@@ -236,7 +236,7 @@ def test_no_password_goes_over_plain_http_to_another_machine(server, monkeypatch
     monkeypatch.setattr("logdb_http_api.remote.connections.is_loopback", lambda host: False)
     with opened(server, "root") as db:
         for refused in (lambda: db.security.add_user("bob", SECRET), lambda: db.security.set_password("alice", SECRET)):
-            with pytest.raises(InsecureConnection, match="others can read it"):
+            with pytest.raises(InsecureConnection, match="others can read the connection"):
                 refused()
         db.security.add_user("robot")
         db.security.add_user("bob", SECRET, insecure=True)
