@@ -8,7 +8,16 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from logdb.errors import Closed, LogdbError, NotLeaderOrFollower, TopicDeleted, UnknownPartition, UnknownTopic, without_frames
+from logdb.errors import (
+    Closed,
+    LogdbError,
+    NotLeaderOrFollower,
+    OffsetOutOfRange,
+    TopicDeleted,
+    UnknownPartition,
+    UnknownTopic,
+    without_frames,
+)
 from logdb.log.isolation import IsolationLevel, without_aborted
 from logdb.model import Buffer, KnownLog, TopicPartition
 from logdb.serving.resources import ON_LOOP_COUNT_MAX, DoorResources, RequestResources
@@ -86,8 +95,18 @@ class PartitionRead:
                 else:
                     self.is_full = True
             self.marks = self.marks_of(log, readable)
+        except OffsetOutOfRange as error:
+            self.error = without_frames(session.located(self._reason(session, error)))
         except LogdbError as error:
             self.error = without_frames(session.located(error))
+
+    def _reason(self, session: "AuthorizedSession", error: LogdbError) -> LogdbError:
+        """Why a read failed at its position: the topic may have been created again between two looks at the log."""
+        try:
+            self._meet(session.log(*self.where).topic_id)
+        except LogdbError as reason:
+            return reason
+        return error
 
     def _meet(self, topic_id: str) -> None:
         """Raise TopicDeleted if another topic was read before; ``topic_id``: "" is not known."""

@@ -70,6 +70,7 @@ class Writer:
         self.preallocation = Budget(io)
         self.reserve = Reserve(io, state.path, self.preallocation.free_all)
         self._failures: list[tuple[int, str]] | None = None  # of the logs, once they are closed
+        self._last_checkpoint: str | None = None  # why the one of the close failed; "": it succeeded
         self.entries = Entries(opened.catalogue)
         self.logs = OpenLogs(
             state,
@@ -182,12 +183,14 @@ class Writer:
     def _close_logs(self) -> list[tuple[int, str]]:
         state = self._state
         finished = {log: log.finish() for log in state.logs.values()}
-        failures: list[tuple[int, str]] = []
-        try:
-            if state.sync_failed is None:
-                self._checkpoint_at_end([log for log, why in finished.items() if why is None and log.read_only_reason is None])
-        except Exception as error:  # noqa: BLE001 -- the logs and the lock must be released in any case
-            failures.append((0, str(error)))
+        if self._last_checkpoint is None:  # else a Ctrl-C left an earlier call behind it
+            try:
+                if state.sync_failed is None:
+                    self._checkpoint_at_end([log for log, why in finished.items() if why is None and log.read_only_reason is None])
+                self._last_checkpoint = ""
+            except Exception as error:  # noqa: BLE001 -- the logs and the lock must be released in any case
+                self._last_checkpoint = str(error) or repr(error)
+        failures = [(0, self._last_checkpoint)] if self._last_checkpoint else []
         for log, why in finished.items():
             lost = log.abandon()
             if why is not None:

@@ -275,3 +275,17 @@ def test_a_new_leader_tells_no_end_below_what_was_shown_before(tmp_path, isolati
         log.move_high_watermark(12, leader_epoch=2)
         end = read(12)
         assert (read(5).next_offset, end.error, end.marks["readable_end_offset"]) == (12, None, 12)
+
+
+def test_a_topic_that_is_created_again_during_a_read_is_another_one(db, monkeypatch):
+    """Its log is shorter: the offset is out of range, which says nothing about the topic that is read."""
+    read = PartitionRead(Wanted("t", 0, 1, topic_id=db.log("t", 0).topic_id))
+    db.delete_topic("t")
+    db.create_topic("t")
+
+    async def story(request):
+        monkeypatch.setattr(PartitionRead, "_meet", lambda *_: monkeypatch.undo())  # the first look was before that
+        read.read(request.session, 1 << 20, "read_uncommitted")
+
+    run(db, story)
+    assert isinstance(read.error, TopicDeleted)
