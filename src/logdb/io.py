@@ -155,12 +155,16 @@ class IO:
         return status.f_blocks * status.f_frsize
 
     def disk_bytes(self, path: str) -> int:
-        """How much of the disk the files in a directory take, which is more than their sizes where space is reserved, or less."""
+        """How much of the disk the files in a directory take: more than their sizes where the system gives whole blocks.
+
+        Data that the system has not written out yet has no blocks: it counts by its size.
+        """
         with os.scandir(path) as found:
             total = 0
             for entry in found:
                 with contextlib.suppress(FileNotFoundError):  # it was removed meanwhile
-                    total += entry.stat(follow_symlinks=False).st_blocks * 512  # a block of POSIX, whatever the file system has
+                    status = entry.stat(follow_symlinks=False)
+                    total += max(status.st_size, status.st_blocks * 512)  # a block of POSIX, whatever the file system has
         return total
 
     def fdatasync(self, fd: int) -> None:

@@ -143,6 +143,7 @@ SUITES_LEFT_OUT = {
     "integration/test_thread_start.py": _PROCESS,
     "integration/test_threads.py": _PROCESS,
     "integration/test_timestamps_before_1970.py": _DIRECTORY,
+    "integration/kafka/test_temporary.py": _PROCESS,
     "integration/test_tutorial.py": _ITS_OWN,
 }
 """What the others are of."""

@@ -43,7 +43,7 @@ def test_a_topic_without_a_look_at_its_partitions_does_not_show_none():
     seen = info._replace(partitions=(PartitionInfo(0, 0, 1, 70, 1, 0),))
     assert repr(seen).endswith("internal=False, partitions=(PartitionInfo(partition=0, start_offset=0, end_offset=1, size_bytes=70, "
                                "segment_count=1, leader_epoch=0, read_only_reason=None, clean_offset=0, "
-                               "leader=0, replicas=(0,), in_sync=(0,)),))")  # fmt: skip
+                               "leader=0, replicas=(0,), in_sync=(0,), disk_bytes=None),))")  # fmt: skip
     assert (info.partitions, eval(repr(info))) == ((), info)
 
 

@@ -242,6 +242,7 @@ class RemoteSession(Handle, Session):
         """As ``describe_topic``; the offsets and sizes of a cluster's partitions are those of their leaders.
 
         The node that answers may lag, or have no replica; its own numbers are told if a leader does not answer within a second.
+        What the disk of a leader holds is not known.
         """
         info = self.describe_topic(name)
         led = [TopicPartition(name, one.partition) for one in info.partitions if one.leader]  # 0: without a cluster
@@ -253,7 +254,7 @@ class RemoteSession(Handle, Session):
         for where, state in states.items():
             if state is not None:
                 partitions[where.partition] = partitions[where.partition]._replace(
-                    start_offset=state.start_offset, end_offset=state.end_offset, size_bytes=state.size_bytes
+                    start_offset=state.start_offset, end_offset=state.end_offset, size_bytes=state.size_bytes, disk_bytes=None
                 )
         return info._replace(partitions=tuple(partitions))
 

@@ -3,6 +3,7 @@
 import pytest
 
 import logdb
+from logdb.codec import arrow
 from logdb.errors import CorruptionError
 from logdb.segment import files
 from logdb_spark_source.columns import NAMES
@@ -89,6 +90,7 @@ def test_records_that_were_deleted_are_not_read_though_they_lie_there_still(path
 def test_offsets_that_go_while_they_are_read_are_a_loss(path, monkeypatch):
     """Files that a reader has open are there for it still; two of the ten are, here."""
     monkeypatch.setattr(files, "FILES", files.FileCache(2))
+    monkeypatch.setattr(arrow, "_ROWS", 1)  # a batch for each chunk, so that most are not read yet
     with filled(path, 200) as db:
         task = Task([range_of(db, 0, 200)])
         readers = [reader(path, fail_on_data_loss=fail) for fail in (True, False)]
