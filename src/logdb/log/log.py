@@ -165,6 +165,7 @@ class Log(AppendableLog):
         self._is_held = False  # by ``alone``: the active segment stays
         self._refusing = self._refused = 0 if read_only_reason is None else APPENDS_REFUSED
         self.refuses_writes = False
+        self._unfinished: str | None = None  # why ``finish`` has failed
         self.configure(config)
 
     # ------------------------------------------------------------ the view
@@ -700,8 +701,13 @@ class Log(AppendableLog):
         """Accept no more records, write and sync everything, and prepare the files for a clean open.
 
         Returns:
-            Why that failed; None if it succeeded.
+            Why that failed; None if it succeeded.  Of a log that was abandoned, what it returned before that.
         """
+        if not self._closed:
+            self._unfinished = self._finish()
+        return self._unfinished
+
+    def _finish(self) -> str | None:
         if self.interrupted:
             return self.read_only_reason
         try:
