@@ -1,8 +1,8 @@
 # make demo    the main job, on 336,776 flights                make bench   logdb beside its peers
 # make demo-spark   their delays, hour by hour, by Spark        make demo-cluster   three nodes, whose leader is killed under load
 # make cluster DIR=nodes   three nodes on this machine, until Ctrl-C; without DIR in a scratch directory
-# make quick   unit tests, while one edits: 90 s               make wheel   for glibc, musl, x86-64, aarch64 in dist/
-# make test    what a contributor runs: eight minutes          make fuzz    SECONDS=60 of random bytes against C; 1,000 kills
+# make quick   unit tests, while one edits                     make wheel   for glibc, musl, x86-64, aarch64 in dist/
+# make test    what a contributor runs: 15 minutes             make fuzz    SECONDS=60 of random bytes against C; 1,000 kills
 # make check   the tests that take longer, linters, types, sanitizers, a real Kafka
 # make fresh   demo and unit tests in a Debian of its own, with the README's packages; as root
 # make pythons   unit tests, README and quick contract programs on Python 3.13 (Debian trixie) and 3.14 (sid); as root
