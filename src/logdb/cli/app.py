@@ -200,8 +200,16 @@ def _said(error: OSError) -> str:
     return ": ".join(map(str, (part for part in (error.strerror, error.filename, error.filename2) if part))) or str(error)
 
 
+_HELP_ASKED: tuple[type[click.ClickException], ...] = (
+    (click.exceptions.NoArgsIsHelpError,) if hasattr(click.exceptions, "NoArgsIsHelpError") else ()  # click before 8.2 prints by itself
+)
+
+
 def _show_refusal(error: click.ClickException, *, as_json: bool) -> None:
     """Print why the command line was refused, in the form of other errors, behind the usage of the verb."""
+    if isinstance(error, _HELP_ASKED) and not as_json:
+        error.show()  # the help, with its lines
+        return
     context = error.ctx if isinstance(error, click.UsageError) else None
     if context is not None and not as_json:
         say(*context.get_usage().splitlines())

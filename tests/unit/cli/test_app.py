@@ -55,7 +55,10 @@ def test_every_option_has_words():
 
 
 def test_without_arguments_the_help_is_shown_and_the_call_is_wrong():
-    assert CliRunner().invoke(cli, []).exit_code == 2
+    for words in ([], ["cluster"], ["partitions"]):
+        said = CliRunner().invoke(cli, words)
+        assert said.exit_code == 2
+        assert said.output == CliRunner().invoke(cli, [*words, "--help"]).output
 
 
 def test_unknown_verb_suggests_the_nearest():
