@@ -79,7 +79,7 @@ def test_what_is_not_its_own_is_refused_and_left_alone(tmp_path):
     assert "it is node 1's" in refused(one.data(1), one.config(2))
     assert "it is of cluster" in refused(one.data(1), other.config(1))
     assert "logdb cluster init" in refused(tmp_path / "new", one.config(1))
-    assert "no such file" in refused(one.data(1), tmp_path / "none.toml")
+    assert "the file is missing" in refused(one.data(1), tmp_path / "none.toml")
     assert "a node has it from" in refused(one.data(1), one.config(1), "--http", "127.0.0.1:1")
     assert "is that of node 1 of the cluster" in CliRunner().invoke(cli, ["serve", one.data(1)]).stderr
     assert sorted(os.listdir(one.data(1))) == ["cluster.json", "quorum"]
