@@ -35,6 +35,7 @@ import struct
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from operator import itemgetter
 from typing import NamedTuple, TypeVar
 from zlib import crc32
 
@@ -247,8 +248,9 @@ class View:
             for stored, _, entry in rows:
                 if entry.value is None:
                     txn.delete(stored)
-            with txn.cursor() as cursor:
-                cursor.putmulti(sorted((stored, _encoded(stored, key, entry)) for stored, key, entry in rows if entry.value is not None))
+            rows.sort(key=itemgetter(0))
+            with txn.cursor() as cursor:  # one encoded entry at a time: all of them would be a second copy of the values
+                cursor.putmulti((stored, _encoded(stored, key, entry)) for stored, key, entry in rows if entry.value is not None)
             self._put_positions(txn, positions)
 
         self._write(write)

@@ -32,9 +32,9 @@ from logdb.threads import renewed
 
 logger = logging.getLogger(__name__)
 
-_CHANGES_SIZE_BYTES = 16 << 20  # memory for the changes of one transaction
+_CHANGES_SIZE_BYTES = 16 << 20  # memory for the changes of one transaction, and for the pages of LMDB that it changes
 _CHANGE_SIZE_BYTES = 500  # of a change, beside key and value
-_PAGES_SIZE_BYTES = 32 << 20  # memory for the pages of LMDB that one transaction changes
+_PAGES_SIZE_BYTES = 8 << 20  # of a view whose pages a transaction does not change together
 _PAGE_SIZE_BYTES = 4_096  # an entry is in a page of its own, if there are many pages
 _Changes: TypeAlias = dict[bytes, tuple[bytes | None, int, int]]  # by key: value, offset and timestamp of its latest record
 _LOOK_MS = 1_000  # between two checks of the partition count
@@ -272,7 +272,7 @@ class TopicView:
             elif known[0] is not None:
                 size_bytes -= len(known[0])
             if size_bytes >= _CHANGES_SIZE_BYTES or (
-                pages_size_bytes + size_bytes >= _PAGES_SIZE_BYTES and len(changes) * _PAGE_SIZE_BYTES >= _PAGES_SIZE_BYTES
+                pages_size_bytes + size_bytes >= _PAGES_SIZE_BYTES and size_bytes + len(changes) * _PAGE_SIZE_BYTES >= _CHANGES_SIZE_BYTES
             ):
                 self._update(state, changes, partition, begin._replace(offset=record.offset + 1, leader_epoch=record.leader_epoch))
                 changes, size_bytes, pages_size_bytes = {}, 0, state.view.pages_size_bytes
