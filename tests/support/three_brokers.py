@@ -326,7 +326,7 @@ class Nodes(NamedTuple):
 @contextlib.contextmanager
 def nodes(path: Path, opening: dict[str, Any], options: dict[str, Any]) -> Iterator[Nodes]:
     """The cluster of this process; a test with settings or a directory of its own has three nodes over one store (``clustered``)."""
-    if not (opening or options.keys() - _MET or path.exists() or Shared.is_in_process):
+    if not (opening or options.keys() - _MET or Path(path).exists() or Shared.is_in_process):
         with opened() as database:
             yield Nodes(database, Shared.cluster().urls, Shared.cluster().kafka)
         return

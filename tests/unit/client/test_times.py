@@ -1,6 +1,7 @@
 """A datetime or a timedelta wherever milliseconds are taken; serializers by name."""
 
 import datetime
+import itertools
 import time
 from datetime import UTC, timedelta
 
@@ -27,7 +28,7 @@ def db(request, tmp_path):
 
 
 def test_records_get_the_time_of_a_datetime(db):
-    db.create_topic("t")
+    db.create_topic("t", partitions=1)
     log = db.log("t")
     log.append(b"0", timestamp_ms=AT)
     log.append_many([b"1", b"2"], timestamps_ms=[AT, AT_MS])
@@ -39,7 +40,8 @@ def test_records_get_the_time_of_a_datetime(db):
         producer.close(timedelta(seconds=10))
     with db.transaction("tx", transaction_timeout_ms=timedelta(minutes=1)) as tx:
         tx.send("t", b"7", timestamp_ms=AT)
-    assert [r.timestamp_ms for r in log.read(0) if r.value != b"5"] == [AT_MS] * 7
+    found = itertools.islice(log.follow(0, timeout_ms=10_000), 8)  # in a cluster they are replicated first
+    assert [r.timestamp_ms for r in found if r.value != b"5"] == [AT_MS] * 7
     for call in (lambda at: log.append(b"x", timestamp_ms=at), lambda at: log.append_many([b"x"], timestamps_ms=[at])):
         with pytest.raises(ValueError, match="has no time zone"):
             call(AT.replace(tzinfo=None))
@@ -48,7 +50,7 @@ def test_records_get_the_time_of_a_datetime(db):
 
 
 def test_waits_take_a_timedelta(db):
-    db.create_topic("t")
+    db.create_topic("t", partitions=1)
     began = time.monotonic()
     consumer = db.consumer("t", group_id="g", max_poll_interval_ms=timedelta(minutes=1), iteration_timeout_ms=NONE)
     assert list(consumer) == []
@@ -73,10 +75,10 @@ def test_a_part_of_a_millisecond_is_not_lost(db):
 
 
 def test_serializers_by_name(db):
-    db.create_topic("t")
+    db.create_topic("t", partitions=1)
     with db.producer(key_serializer="string", value_serializer="json") as producer:
         producer.send("t", {"n": 1}, key="ü")
-    (record,) = db.log("t").read(0)
+    record = next(iter(db.log("t").follow(0, timeout_ms=10_000)))  # in a cluster it is replicated first
     assert (record.key, record.value) == ("ü".encode(), b'{"n":1}')
     consumer = db.consumer("t", auto_offset_reset="earliest", key_deserializer="string", value_deserializer="json")
     ((found,),) = consumer.poll(10_000).values()
