@@ -1,0 +1,32 @@
+"""The plugins that come with logdb: one table of names.
+
+A property such as ``connector.class`` takes any name of a row: Kafka's short name, with or without ``Connector`` at the end, the
+Java class that people have in their files, or the Python class as ``module:Class``.  Plugins of others come by entry points and by
+``plugin.path``; they name themselves.
+"""
+
+from typing import Literal, NamedTuple
+
+Kind = Literal["source", "sink", "converter", "header_converter", "transformation", "predicate"]
+
+
+class Plugin(NamedTuple):
+    """One plugin.
+
+    Attributes:
+        name: The Java class that others know it by, or its own name: what ``/connector-plugins`` shows.
+        kind: What it is.
+        target: The Python class, ``module:Class``; imported where it is used.
+        others: More names.
+        extra: The extra of logdb that installs what it needs.
+    """
+
+    name: str
+    kind: Kind
+    target: str
+    others: tuple[str, ...] = ()
+    extra: str = "connect"
+
+
+PLUGINS: tuple[Plugin, ...] = ()
+"""Add a row for each class, in the order: connectors, converters, transforms, predicates; by name."""

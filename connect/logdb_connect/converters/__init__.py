@@ -1,0 +1,1 @@
+"""Converters: between values and the bytes of records."""

@@ -1,0 +1,177 @@
+"""Records and schemas as connectors, transforms and converters see them (``org.apache.kafka.connect.data`` and ``connector``).
+
+A value is plain Python: ``None``, bool, int, float, str, bytes, list, dict.  A struct is a dict whose keys are the schema's fields.
+Kafka's logical types are Python's own: ``decimal.Decimal``, ``datetime.date``, ``datetime.time``, ``datetime.datetime`` in UTC.
+
+Records are never changed in place: ``record.replace(topic="t")`` makes another one.  So a transform may hand a record on, and the
+worker may still report the record as the connector made it.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Self
+
+SchemaType = Literal["int8", "int16", "int32", "int64", "float32", "float64", "boolean", "string", "bytes", "array", "map", "struct"]
+
+DECIMAL = "org.apache.kafka.connect.data.Decimal"
+"""Name of a bytes schema whose values are ``Decimal``; its parameter ``scale`` is the number of digits after the point."""
+DATE = "org.apache.kafka.connect.data.Date"
+"""Name of an int32 schema whose values are ``date``: days since 1970-01-01."""
+TIME = "org.apache.kafka.connect.data.Time"
+"""Name of an int32 schema whose values are ``time``: milliseconds since midnight."""
+TIMESTAMP = "org.apache.kafka.connect.data.Timestamp"
+"""Name of an int64 schema whose values are ``datetime`` in UTC: milliseconds since 1970."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of a struct."""
+
+    name: str
+    schema: "Schema"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schema:
+    """The type of a value.  Schemas are equal when all of their parts are.
+
+    Attributes:
+        name: Of a struct, or of a logical type such as ``TIMESTAMP``.
+        parameters: Pairs of strings, such as ``("scale", "2")`` of a ``DECIMAL``.
+        fields: Of a struct, in order.
+        keys: Of a map: the schema of its keys.
+        values: Of a map or an array: the schema of what it contains.
+    """
+
+    type: SchemaType
+    optional: bool = False
+    name: str | None = None
+    version: int | None = None
+    doc: str | None = None
+    default: Any = field(default=None, hash=False)
+    parameters: tuple[tuple[str, str], ...] = ()
+    fields: tuple[Field, ...] = ()
+    keys: "Schema | None" = None
+    values: "Schema | None" = None
+
+    def field(self, name: str) -> Field | None:
+        """The field ``name`` of a struct, or None."""
+        return next((each for each in self.fields if each.name == name), None)
+
+    def replace(self, **changes: Any) -> Self:
+        """Another schema, which differs in ``changes``."""
+        return dataclasses.replace(self, **changes)
+
+
+STRING = Schema(type="string")
+OPTIONAL_STRING = Schema(type="string", optional=True)
+BYTES = Schema(type="bytes")
+OPTIONAL_BYTES = Schema(type="bytes", optional=True)
+
+
+def struct(name: str | None = None, /, *, optional: bool = False, **fields: Schema) -> Schema:
+    """The schema of a struct: ``struct("person", name=STRING, age=Schema(type="int32"))``."""
+    return Schema(type="struct", name=name, optional=optional, fields=tuple(Field(key, schema) for key, schema in fields.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """A header of a record."""
+
+    key: str
+    value: Any
+    schema: Schema | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class ConnectRecord:
+    """What source and sink records share, and what transforms and predicates work on.
+
+    Attributes:
+        partition: Of the topic; None lets the producer choose by the key.
+        timestamp_ms: Milliseconds since 1970; None is the time at which the record is written.
+    """
+
+    topic: str
+    value: Any
+    value_schema: Schema | None = None
+    key: Any = None
+    key_schema: Schema | None = None
+    partition: int | None = None
+    timestamp_ms: int | None = None
+    headers: Sequence[Header] = ()
+
+    def replace(self, **changes: Any) -> Self:
+        """Another record, which differs in ``changes``."""
+        return dataclasses.replace(self, **changes)
+
+
+@dataclass(slots=True, kw_only=True)
+class SourceRecord(ConnectRecord):
+    """A record that a source has read.
+
+    Attributes:
+        source_partition: What part of the source it is from, such as ``{"filename": "/a.txt"}``: JSON values.
+        source_offset: Where to continue after this record, such as ``{"position": 42}``: JSON values.
+    """
+
+    source_partition: Mapping[str, Any]
+    source_offset: Mapping[str, Any]
+
+
+@dataclass(slots=True, kw_only=True)
+class SinkRecord(ConnectRecord):
+    """A record for a sink.
+
+    Attributes:
+        offset: Its offset in the partition of the topic that it was read from.
+        original_topic, original_partition: Where it was read from, whatever transforms have made of ``topic`` (KIP-793).
+    """
+
+    offset: int
+    original_topic: str
+    original_partition: int
+
+
+@dataclass(slots=True, kw_only=True)
+class SourceBatch:
+    """Many records of one source partition, topic and schema, as columns: for sources that read much.
+
+    Attributes:
+        values: One for each record.
+        keys: One for each record, or None where no record has a key.
+        offset: Where to continue after the last record.
+    """
+
+    source_partition: Mapping[str, Any]
+    offset: Mapping[str, Any]
+    topic: str
+    values: list[Any]
+    value_schema: Schema | None = None
+    keys: list[Any] | None = None
+    key_schema: Schema | None = None
+    partition: int | None = None
+    timestamp_ms: int | None = None
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __iter__(self) -> Iterator[SourceRecord]:
+        """The same as records; each has the offset of the batch, since the worker commits batches whole."""
+        for value, key in zip(self.values, self.keys or [None] * len(self.values), strict=True):
+            yield SourceRecord(
+                source_partition=self.source_partition,
+                source_offset=self.offset,
+                topic=self.topic,
+                value=value,
+                value_schema=self.value_schema,
+                key=key,
+                key_schema=self.key_schema,
+                partition=self.partition,
+                timestamp_ms=self.timestamp_ms,
+            )
+
+
+SourceRecords = SourceBatch | Iterable[SourceRecord] | None
+"""What ``SourceTask.poll`` gives; None is no record."""

@@ -1,0 +1,1 @@
+"""Transforms of single records, and the predicates that say when they apply."""
