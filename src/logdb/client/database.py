@@ -214,8 +214,8 @@ class Database(Administration):
 
         After partitions were added, keys go to other partitions, as in Kafka.
 
-        Lower limits (``retention.ms``, ``retention.bytes``) and another ``cleanup.policy`` delete records at once, in the background.
-        ``enforce_retention(name, dry_run=True, config=config)`` shows beforehand which records the limits delete.
+        Lower limits (``retention.ms``, ``retention.bytes``) and another ``cleanup.policy`` delete records: a check of the topic starts
+        at once, in the background.  ``enforce_retention(name, dry_run=True, config=config)`` shows beforehand what the limits delete.
 
         Args:
             partitions: The new number of partitions; it can only grow.
@@ -712,7 +712,7 @@ class Database(Administration):
 
         Args:
             topic: One topic; None: all, behind a URL those whose records the principal may delete.
-            dry_run: Only return the result, for sealed segments; with ``mode="r"`` as of the last checkpoint.
+            dry_run: Only return what a real run would delete now; with ``mode="r"`` as of the last checkpoint.
             config: With ``dry_run``, of one topic: the result after ``alter_topic(topic, config=config)``.
 
         Returns:
