@@ -176,10 +176,9 @@ class Retention:
     def altered(self, name: str, former: TopicEntry | None) -> None:
         """A topic was created, or has other configs: if these may delete more records, its logs are checked at once."""
         topic = self._catalogue.topic(name)
-        if topic is not None and former is not None and is_limited(topic.config):
-            if any(_value(former.config, key) != _value(topic.config, key) for key in DELETING_CONFIGS):
-                self._due.update(TopicPartition(name, partition) for partition in range(topic.partition_count))
-                self._housekeeping.hasten(_DUE)
+        if topic is not None and former is not None and is_limited(topic.config) and _limits(topic) != _limits(former):
+            self._due.update(TopicPartition(name, partition) for partition in range(topic.partition_count))
+            self._housekeeping.hasten(_DUE)
         self._housekeeping.ask(_ALL)
 
     def _round(self) -> float:
@@ -302,6 +301,10 @@ def deletes(config: Mapping[str, ConfigValue]) -> bool:
 def is_limited(config: Mapping[str, ConfigValue]) -> bool:
     """Whether a topic with these configs has a limit of time or size."""
     return deletes(config) and (int(_value(config, "retention.ms")) >= 0 or int(_value(config, "retention.bytes")) >= 0)
+
+
+def _limits(topic: TopicEntry) -> list[ConfigValue]:
+    return [_value(topic.config, key) for key in DELETING_CONFIGS]
 
 
 def _value(config: Mapping[str, ConfigValue], key: str) -> ConfigValue:
