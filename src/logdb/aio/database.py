@@ -171,5 +171,5 @@ def _opening(function: Callable[P, databases.Database]) -> Callable[P, Opening[D
     return opening
 
 
-open_database = _opening(openings.open_database)
+open = _opening(openings.open)
 """``logdb.open`` for asyncio, with its arguments: ``async with logdb.aio.open(path) as db``, or ``await logdb.aio.open(path)``."""

@@ -94,6 +94,11 @@ class Database(Administration):
     Threading: any thread.  After a fork, the child opens its own.
     """
 
+    def __new__(cls, *_args: Any, **_options: Any) -> Self:
+        if cls is Database:
+            raise TypeError("a Database is made by: logdb.open(PATH or URL)")
+        return super().__new__(cls)
+
     def __init__(self, base: "Store | Session") -> None:
         self._base = base
         self._partitioners: dict[object, Partitioner] = {}
@@ -434,7 +439,8 @@ class Database(Administration):
                 give null.  They come behind ``columns``.
 
         Returns:
-            A reader, which duckdb, polars and pandas take as it is; types as those of ``Log.read_arrow``, partition: int32.
+            A reader, which duckdb, polars and pandas take as it is; types as those of ``Log.read_arrow``, partition: int32.  A reader is
+            read once: a second query on it finds no rows.  For several queries keep ``read_all()``, or use ``topic_dataset``.
 
         Raises:
             ValueError: An unknown column, or one given twice.
@@ -461,14 +467,15 @@ class Database(Administration):
         self, *, transactional_id: str, transaction_timeout_ms: Duration = ..., **options: "Unpack[ProducerOptions]"
     ) -> "TransactionalProducer": ...
 
-    def producer(self, *, transactional_id: str | None = None, **options: Any) -> "Producer":
+    def producer(
+        self, *, transactional_id: str | None = None, transaction_timeout_ms: Duration | None = None, **options: "Unpack[ProducerOptions]"
+    ) -> "Producer":
         """Send records without waiting for the disk: ``send`` returns a future, a thread writes.
 
         Args:
             transactional_id: Makes a transactional producer: records become visible when their transaction is committed.  It
-                has ``begin_transaction``, ``commit_transaction``, ``abort_transaction``, and the option
-                ``transaction_timeout_ms`` (60,000), after which a transaction is aborted.  ``db.transaction`` is
-                shorter.
+                has ``begin_transaction``, ``commit_transaction``, ``abort_transaction``.  ``db.transaction`` is shorter.
+            transaction_timeout_ms: With a ``transactional_id``: aborts a transaction after this time; None: 60,000.
             options: acks="all", enable_idempotence=True, linger_ms=5, batch_size=16384, compression_type=None (the topic's),
                 buffer_memory=33554432, max_block_ms=60000, delivery_timeout_ms=120000, retries=2147483647,
                 retry_backoff_ms=100, partitioner=None, key_serializer=None, value_serializer=None, interceptors=().
@@ -485,11 +492,14 @@ class Database(Administration):
 
         Source: Kafka's producer configs of these names.
         """
+        given: dict[str, Any] = {**options}
+        if transaction_timeout_ms is not None:
+            given["transaction_timeout_ms"] = transaction_timeout_ms
         if transactional_id is not None:
-            return self._transactional_producer(transactional_id=transactional_id, **options)
+            return self._transactional_producer(transactional_id=transactional_id, **given)
         from logdb.client.producer.producer import Producer
 
-        return self._open_producer(Producer, options)
+        return self._open_producer(Producer, given)
 
     def _open_producer(self, kind: "type[P]", options: dict[str, Any]) -> "P":
         """A producer that sees changes of topics and is closed with the database."""
