@@ -327,7 +327,7 @@ class ForwardedLog(AuthorizedLog):
         end_offset: int | None = None,
         columns: Sequence[str] | None = None,
         isolation_level: IsolationLevel = "read_uncommitted",
-        schema: "pyarrow.Schema | None" = None,
+        schema: "arrow.ValueSchema | None" = None,
         use_threads: bool = True,
     ) -> "pyarrow.RecordBatchReader":
         self._session.authorize(ReadBatches(self.topic, self.partition, 0))

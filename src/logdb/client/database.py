@@ -49,6 +49,7 @@ from logdb.requests.session import PartitionLog, Session
 from logdb.threads import renewed
 
 if TYPE_CHECKING:
+    import polars
     import pyarrow.dataset
 
     from logdb.client.consumer.assignors import Assignor
@@ -421,7 +422,7 @@ class Database(Administration):
         end: Position = None,
         columns: Sequence[str] | None = None,
         isolation_level: IsolationLevel = "read_uncommitted",
-        schema: "pyarrow.Schema | None" = None,
+        schema: "arrow.ValueSchema | None" = None,
     ) -> "pyarrow.RecordBatchReader":
         """Read the records of all partitions of a topic as Arrow batches of about 64 k rows, one partition after the other.
 
@@ -435,8 +436,9 @@ class Database(Administration):
             columns: Some of partition, offset, timestamp, timestamp_type, key, value, headers, in the order wanted; None: all but the
                 type, and with ``schema`` all but the value, too.
             isolation_level: As ``Log.read``.
-            schema: Columns to make of values that are JSON objects: their names and types.  A missing key, and a null value of a record,
-                give null.  They come behind ``columns``.
+            schema: Columns to make of values; they come behind ``columns``.  A schema of pyarrow names fields of JSON objects and their
+                types; ``logdb.serde.avro(schema)`` gives a column for each field of an Avro record.  A missing field, and a null
+                value of a record, give null.
 
         Returns:
             A reader, which duckdb, polars and pandas take as it is; types as those of ``Log.read_arrow``, partition: int32.  A reader is
@@ -446,7 +448,7 @@ class Database(Administration):
             ValueError: An unknown column, or one given twice.
             UnknownTopic, UnknownPartition: see ``logdb.errors``.
             OffsetOutOfRange, CorruptionError: From the reader, as ``read``.
-            SerializationError: From the reader: a value does not fit ``schema``.
+            SerializationError: From the reader: a value does not fit ``schema``; the error has its offset.
         """
         ranges = ranges_of(self, topic, start, end, isolation_level)
 
@@ -825,6 +827,43 @@ class Database(Administration):
         from logdb.client.table.datasets import topic_dataset  # few programs need it
 
         return topic_dataset(self, topic, start, end, isolation_level, self._tiers(topic, isolation_level))
+
+    @checked_call
+    def scan_polars(
+        self,
+        topic: str,
+        *,
+        start: Position = None,
+        end: Position = None,
+        isolation_level: IsolationLevel = "read_uncommitted",
+        schema: "arrow.ValueSchema | None" = None,
+    ) -> "polars.LazyFrame":
+        """The present records of a topic as a lazy frame of polars.
+
+            trades = db.scan_polars("trades", schema=pyarrow.schema([("price", pyarrow.float64())]))
+            trades.filter(polars.col("offset") >= 1000).select(polars.col("price").max()).collect()
+
+        ``collect`` reads only the columns that the query uses.  Comparisons of ``offset``, ``partition`` and ``timestamp`` with constants,
+        joined by ``&``, limit the ranges of the logs that it reads; a latest ``timestamp`` does so only for records with a Parquet file.
+        Needs polars 1.20 or newer and pyarrow.
+
+        Args:
+            start, end, isolation_level: As ``topic_dataset``.
+            schema: Columns to make of values, as ``read_arrow``.  They are decoded only if the query uses them.
+
+        Returns:
+            The columns of ``topic_dataset``, then those of ``schema``.  In no order.
+
+        Raises:
+            ValueError: ``schema`` is no schema, or a field has the name of another column.
+            UnknownTopic, UnknownPartition: see ``logdb.errors``.
+            SerializationError: From ``collect``: a value does not fit ``schema``.
+            OffsetOutOfRange: From ``collect``: retention deleted records meanwhile.
+        """
+        arrow.import_pyarrow()
+        from logdb.client.table.datasets import scan_polars  # few programs need it
+
+        return scan_polars(self, topic, start, end, isolation_level, schema, self._tiers(topic, isolation_level))
 
     def _tiers(self, topic: str, isolation_level: IsolationLevel) -> "TopicTiers | None":
         """Where the records of a topic are; None: all in logs."""

@@ -102,7 +102,7 @@ class Lookups:
         end_offset: int | None = None,
         columns: Sequence[str] | None = None,
         isolation_level: IsolationLevel = "read_uncommitted",
-        schema: "pyarrow.Schema | None" = None,
+        schema: "arrow.ValueSchema | None" = None,
         use_threads: bool = True,
     ) -> "pyarrow.RecordBatchReader":
         """Read records as Arrow batches of about 64 k rows, decoded in C.
@@ -113,7 +113,7 @@ class Lookups:
             columns: Some of offset, timestamp, timestamp_type, key, value, headers, in the order wanted; None: all but the type, and
                 with ``schema`` all but the value, too.
             isolation_level: As ``read``.
-            schema: Columns to make of values that are JSON objects, as ``Database.read_arrow``.
+            schema: Columns to make of values, as ``Database.read_arrow``.
             use_threads: Decompress and decode in several threads.
 
         Returns:
