@@ -226,6 +226,7 @@ class Writer:
     def alter_topic(
         self, name: str, config: Mapping[str, object], partitions: int | None, go_on: Callable[[], None], *, replace: bool
     ) -> TopicInfo:
+        self._state.check_open()
         former = self._state.catalogue.topic(name)
         info = self.reserve.spend(lambda: self._topics.alter(name, config, partitions, go_on, replace=replace))
         self._altered(name, former)
