@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from logdb import errors
 from logdb.client.database import Database
 from logdb.client.offline import repair, restore, verify
-from logdb.client.opening import open_database as open
+from logdb.client.opening import open
 from logdb.codec import Record, RecordIterator
 from logdb.errors import LogdbError
 from logdb.io import IO

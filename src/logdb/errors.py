@@ -235,6 +235,7 @@ class OffsetOutOfRange(LogdbError):
 
     def __init__(self, topic: str, partition: int, offset: int, start_offset: int, end_offset: int) -> None:
         super().__init__(f"offset {offset} of {topic}-{partition} is out of range: it holds [{start_offset}, {end_offset})")
+        self.add_note("log.start_offset and log.end_offset are the present range; retention and delete_records move the start.")
         self.topic, self.partition, self.offset = topic, partition, offset
         self.start_offset, self.end_offset = start_offset, end_offset
 

@@ -173,6 +173,7 @@ def check_topic_id(topic_id: object) -> str:
 # ---------------------------------------------------------------- numbers with units
 
 _SPANS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_SPAN_WORDS = re.compile(r"(milli|sec|min|hour|day|week)[a-z]*$")
 _SIZES_BYTES = {
     "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40,
 }  # fmt: skip
@@ -203,11 +204,12 @@ def parse_size_bytes(text: str) -> int:
 
 
 def _with_unit(name: str, value: object) -> str:
-    """A config's value as a plain number, for an error's hint; empty if it has no unit."""
+    """A config's value as it is written with its unit, for an error's hint; empty if it has no unit."""
     parse = {"ms": parse_span_ms, "bytes": parse_size_bytes}.get(name.rpartition(".")[2])
     if parse is None or not isinstance(value, str):
         return ""
-    for text in (value, f"{value}iB"):  # 1G means 1GiB
+    meant = _SPAN_WORDS.sub(lambda found: found[1][0] if found[1] != "milli" else "ms", value.strip().lower())  # 7 days means 7d
+    for text in (value, f"{value}iB", meant.replace(" ", "")):  # 1G means 1GiB
         try:
             return f": {text} is {parse(text)}"
         except ValueError:

@@ -80,12 +80,15 @@ class Avro:
             import fastavro
         except ImportError as error:
             raise SerializationError(str(missing_package("avro", "fastavro"))) from error
+        self._given = schema, reader_schema
+        self._parse, self._write, self._read = fastavro.parse_schema, fastavro.schemaless_writer, fastavro.schemaless_reader
+        self._schema, self._reader_schema = self._parsed(schema), self._parsed(reader_schema)
+
+    def _parsed(self, schema: "Schema | None") -> Any:
         try:
-            self._schema = fastavro.parse_schema(schema)
-            self._reader_schema = None if reader_schema is None else fastavro.parse_schema(reader_schema)
+            return None if schema is None else self._parse(schema)
         except Exception as error:
             raise SerializationError(f"not an avro schema: {error}") from error
-        self._write, self._read = fastavro.schemaless_writer, fastavro.schemaless_reader
 
     def serialize(self, value: Any) -> bytes:
         out = io.BytesIO()
@@ -93,14 +96,33 @@ class Avro:
         return out.getvalue()
 
     def deserialize(self, data: bytes) -> Any:
+        return self._decoded(data, self._schema, self._reader_schema)
+
+    def plain(self) -> tuple[Any, Callable[[bytes], Any]]:
+        """For ``read_arrow(schema=…)``: the reader's schema, and what decodes a value; times and UUIDs stay numbers and texts."""
+        written, read = (self._parsed(_without_logical_types(schema)) for schema in self._given)
+        return self._reader_schema or self._schema, _guarded(lambda data: self._decoded(data, written, read), "value")
+
+    def _decoded(self, data: bytes, schema: Any, reader_schema: Any) -> Any:
         file = io.BytesIO(data)
-        value = self._read(file, self._schema, self._reader_schema)
+        value = self._read(file, schema, reader_schema)
         if rest := len(data) - file.tell():
             raise ValueError(f"{rest} of {len(data)} bytes are left over")
         return value
 
 
 Schema: TypeAlias = str | list[Any] | dict[str, Any]
+
+
+def _without_logical_types(schema: Any) -> Any:
+    """A schema whose values are those of the encoding; decimals stay, because their bytes are no number in Arrow."""
+    if isinstance(schema, list):
+        return [_without_logical_types(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kept = {name: value for name, value in schema.items() if name != "logicalType" or value == "decimal"}
+    return {name: _without_logical_types(value) if name in {"type", "items", "values", "fields"} else value for name, value in kept.items()}
+
 
 string, json, avro = String(), Json(), Avro
 _BY_NAME: Mapping[str, Serde] = {"string": string, "json": json}

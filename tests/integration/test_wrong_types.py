@@ -142,6 +142,7 @@ LOCAL_CALLS = {
     "db.make_parquet('t', '0')": "partition='0'",
     "db.topic_tiers(None)": "topic=None",
     "db.topic_dataset(None)": "topic=None",
+    "db.scan_polars(None)": "topic=None",
 }
 
 

@@ -1,7 +1,7 @@
-"""The tables of docs/reference/http.md, made of the routes of the door and the settings of ``logdb serve``.
+"""The tables of docs/reference/http.md, made of the routes of the door.
 
-``python tests/support/http_tables.py`` writes them anew, between the page's marks: ``<!-- routes: MODULE… -->`` or
-``<!-- settings -->``, and ``<!-- end -->``.  A test sees that this would change nothing.
+``python tests/support/http_tables.py`` writes them anew, between the page's marks: ``<!-- routes: MODULE… -->`` and ``<!-- end -->``.
+A test sees that this would change nothing.
 """
 
 import re
@@ -11,12 +11,11 @@ from pathlib import Path
 
 import logdb
 from logdb.access.access_control import AccessControl
-from logdb.cli.settings import SETTINGS
 from logdb_http_api.door.door import HttpDoor
 from logdb_http_api.door.routing import Route
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "http.md"
-_PART = re.compile(r"(<!-- (routes|settings)(?:: ([\w. ]+))? -->\n).*?(<!-- end -->)", re.DOTALL)
+_PART = re.compile(r"(<!-- routes: ([\w. ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def all_routes() -> Sequence[Route]:
@@ -27,15 +26,14 @@ def all_routes() -> Sequence[Route]:
 
 def modules(page: str) -> list[str]:
     """The modules whose routes the page has tables of."""
-    return [module for part in _PART.finditer(page) for module in (part[3] or "").split()]
+    return [module for part in _PART.finditer(page) for module in part[2].split()]
 
 
 def written(page: str, routes: Sequence[Route]) -> str:
     """The page with its tables made anew."""
 
     def part(found: "re.Match[str]") -> str:
-        rows = settings_table() if found[2] == "settings" else routes_table(routes, found[3].split())
-        return f"{found[1]}{rows}\n{found[4]}"
+        return f"{found[1]}{routes_table(routes, found[2].split())}\n{found[3]}"
 
     return _PART.sub(part, page)
 
@@ -48,14 +46,6 @@ def routes_table(routes: Sequence[Route], names: Sequence[str]) -> str:
         if route.module == name
     ]
     return "\n".join(["| method | path | what | needs |", "|---|---|---|---|", *rows])
-
-
-def settings_table() -> str:
-    rows = [
-        f"| `{name}` | {setting.meaning} | {f'`{setting.property_name}`' if setting.property_name else '-'} |"
-        for name, setting in SETTINGS.items()
-    ]
-    return "\n".join(["| name | what it is | key in Kafka's `server.properties` |", "|---|---|---|", *rows])
 
 
 if __name__ == "__main__":

@@ -37,11 +37,11 @@ def _as_its_user() -> list[str]:
     return ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups", "--"]
 
 
-def _needed(initdb: str | None, postgres: str | None) -> str | None:
+def _needed(initdb: str | None, postgres: str | None, *, wal2json: bool) -> str | None:
     """What is missing, if anything is."""
     if initdb is None or postgres is None:
         return "PostgreSQL is not installed: apt-get install postgresql"
-    if not list(Path(postgres).resolve().parents[1].glob("lib/wal2json.so")):
+    if wal2json and not list(Path(postgres).resolve().parents[1].glob("lib/wal2json.so")):
         return "wal2json is not installed: apt-get install postgresql-15-wal2json"
     if os.getuid() == 0 and subprocess.run(["id", "postgres"], capture_output=True).returncode != 0:
         return "root cannot run PostgreSQL, and there is no user postgres"
@@ -49,10 +49,14 @@ def _needed(initdb: str | None, postgres: str | None) -> str | None:
 
 
 @contextlib.contextmanager
-def postgres(directory: Path) -> Iterator[str]:
-    """Run a server with its data in ``directory``; yields how libpq finds it.  Skips the test where there is none to be run."""
+def postgres(directory: Path, *, wal2json: bool = False) -> Iterator[str]:
+    """Run a server with its data in ``directory``; yields how libpq finds it.  Skips the test where there is none to be run.
+
+    Args:
+        wal2json: Its plugin for logical decoding is needed, too.
+    """
     initdb, server = _program("initdb"), _program("postgres")
-    if (missing := _needed(initdb, server)) is not None:
+    if (missing := _needed(initdb, server, wal2json=wal2json)) is not None:
         pytest.skip(missing)
     data = directory / "data"
     data.mkdir(parents=True)
@@ -75,11 +79,11 @@ def postgres(directory: Path) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def open_to_its_user() -> Iterator[str]:
+def open_to_its_user(*, wal2json: bool = False) -> Iterator[str]:
     """As ``postgres``, in a directory of its own: pytest's are closed to others, PostgreSQL's user among them."""
     with tempfile.TemporaryDirectory() as directory:
         Path(directory).chmod(0o711)
-        with postgres(Path(directory) / "postgres") as where:
+        with postgres(Path(directory) / "postgres", wal2json=wal2json) as where:
             yield where
 
 

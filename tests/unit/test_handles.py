@@ -58,6 +58,23 @@ def test_an_opening_is_not_what_it_opens(tmp_path):
     for habit in (iter, lambda one: one.__enter__()):
         with pytest.raises(TypeError, match=r"async with … as x, or x = await"):
             habit(opening)
+    with pytest.raises(AttributeError, match=r"'create_topic': the object is not open yet; use: async with … as x, or x = await …"):
+        opening.create_topic("t")
+    assert not hasattr(opening, "topics")
+
+
+@pytest.mark.parametrize(
+    ("make", "call"),
+    [
+        (lambda: logdb.Consumer("t", bootstrap_servers="localhost:9092"), r"db\.consumer\("),
+        (lambda: logdb.Producer({"bootstrap.servers": "localhost:9092"}), r"db\.producer\("),
+        (logdb.TransactionalProducer, r"db\.producer\("),
+        (lambda: logdb.Database("events"), r"logdb\.open\("),
+    ],
+)
+def test_a_class_that_a_call_makes_names_the_call(make, call):
+    with pytest.raises(TypeError, match=rf"is made by: .*{call}"):
+        make()
 
 
 def test_no_class_is_iterated_by_its_subscripts():
@@ -70,4 +87,4 @@ def test_no_class_is_iterated_by_its_subscripts():
 def test_what_reads_without_end_contains_nothing(name, call):
     kind = getattr(logdb, name)
     with pytest.raises(TypeError, match=call):
-        b"k" in kind.__new__(kind)  # noqa: B015 -- it raises
+        b"k" in object.__new__(kind)  # noqa: B015 -- it raises

@@ -26,7 +26,8 @@ routes = Routes()
 
 _LAST_ID = Parameter("Last-Event-ID", str, "The id of the last received event; the stream continues after it.", where="header")
 _READING = (
-    Parameter("format", Literal["binary", "json", "string"], "How keys and values are written: binary is base64."),
+    Parameter("format", Literal["binary", "json", "string"], "How keys and values are written: binary (the default) is base64."),
+    Parameter("key_format", Literal["binary", "json", "string"], "How keys are written; the default is format."),
     Parameter("isolation_level", IsolationLevel, "read_committed leaves out open and aborted transactions."),
     Parameter("topic_id", str, "Of the topic that the client reads: another topic of that name is refused (404)."),
     Parameter("follow", bool, "false: the stream ends when no record is left to send. true (the default): it waits for more records."),
@@ -67,8 +68,9 @@ async def topic_events(request: Request) -> web.StreamResponse:
 
 async def _records(request: Request, partition: int | None) -> web.StreamResponse:
     form, level = request.one_of("format", tuple(FORMATS)) or "binary", request.isolation_level()
+    forms = (request.one_of("key_format", tuple(FORMATS)) or form, form)
     follow = request.flag("follow", default=True)
-    following = Following(request.session, request.path("topic"), partition, form, level, request.query("topic_id") or "")
+    following = Following(request.session, request.path("topic"), partition, forms, level, request.query("topic_id") or "")
     await request.call(following.begin, request.query("offset") or "latest", request.http.headers.get("Last-Event-ID"))
     if request.is_head:
         return sse.headers_alone()

@@ -50,17 +50,18 @@ class Following:
     """
 
     def __init__(
-        self, session: Session, topic: str, partition: int | None, form: str, isolation_level: IsolationLevel, topic_id: str
+        self, session: Session, topic: str, partition: int | None, forms: tuple[str, str], isolation_level: IsolationLevel, topic_id: str
     ) -> None:
         """Without positions yet: the caller calls ``begin``.
 
         Args:
             partition: None: all.
-            form: One of ``FORMATS``.
+            forms: Of keys and of values; each is one of ``FORMATS``.
             topic_id: Of the topic to read; "": of the one that has its name.
         """
         self._session, self._topic, self._partition = session, topic, partition
-        self._embed, self._isolation_level = FORMATS[form], isolation_level
+        self._key, self._value = (FORMATS[form] for form in forms)
+        self._isolation_level = isolation_level
         self._offsets: dict[int, int] = {}
         self._epochs: dict[int, int] = {}
         self._before: tuple[dict[int, int], dict[int, int]] = {}, {}
@@ -187,7 +188,7 @@ class Following:
             raise ValueError(f"the record has {record.header_count} headers: an event has at most {HEADER_COUNT_MAX}")
         headers = ", ".join(f'{{"name": {json.dumps(name)}, "value": {base64_text(value)}}}' for name, value in record.headers)
         said = f'"topic":"{self._topic}","partition":{record.partition},"offset":{record.offset},"timestamp_ms":{record.timestamp_ms}'
-        return f'{{{said},"key":{self._embed(record.key)},"value":{self._embed(record.value)},"headers":[{headers}]}}'
+        return f'{{{said},"key":{self._key(record.key)},"value":{self._value(record.value)},"headers":[{headers}]}}'
 
 
 def _is_offset(text: str) -> bool:

@@ -7,7 +7,6 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlencode
 
@@ -356,21 +355,6 @@ class RemoteLog(Lookups, Handle):
     ) -> tuple[memoryview, int]:
         _, chunk = self._fetch(offset, max(1, size_bytes_max), isolation_level)
         return chunk.batches, chunk.next_offset
-
-    @checked_call
-    def read_arrow(
-        self,
-        offset: int | None = None,
-        *,
-        end_offset: int | None = None,
-        columns: Sequence[str] | None = None,
-        isolation_level: IsolationLevel = "read_uncommitted",
-        schema: "pyarrow.Schema | None" = None,
-        use_threads: bool = True,
-    ) -> "pyarrow.RecordBatchReader":
-        if schema is not None:
-            return arrow.typed_batches(partial(self._columns, offset, end_offset, isolation_level, use_threads), columns, schema)
-        return self._columns(offset, end_offset, isolation_level, use_threads, columns)
 
     def _columns(
         self, offset: int | None, end_offset: int | None, isolation_level: IsolationLevel, use_threads: bool, columns: Sequence[str] | None

@@ -303,6 +303,16 @@ static PyObject *iterator_close(PyObject *self, PyObject *unused)
     Py_RETURN_NONE;
 }
 
+static PyObject *iterator_repr(PyObject *self)
+{
+    iterator *it = (iterator *)self;
+    PyObject *topic = PyTuple_GET_ITEM(it->origin, 0), *partition = PyTuple_GET_ITEM(it->origin, 1);
+    if (it->done)
+        return PyUnicode_FromFormat("<RecordIterator %U-%S ended at %lld>", topic, partition, (long long)it->next_offset);
+    return PyUnicode_FromFormat("<RecordIterator %U-%S [%lld, %lld)>", topic, partition, (long long)it->next_offset,
+                                (long long)it->end_offset);
+}
+
 /* ---------------------------------------------------------------- the type */
 
 static PyObject *iterator_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
@@ -382,6 +392,7 @@ PyTypeObject RecordIterator_Type = {
     .tp_new = iterator_new,
     .tp_dealloc = iterator_dealloc,
     .tp_free = PyObject_GC_Del,
+    .tp_repr = iterator_repr,
     .tp_traverse = iterator_traverse,
     .tp_clear = iterator_clear,
     .tp_iter = PyObject_SelfIter,

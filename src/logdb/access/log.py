@@ -8,7 +8,6 @@ Threading: any number of threads.
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from logdb.broker.waiting import Awaited, commit
@@ -266,20 +265,6 @@ class AuthorizedLog(Lookups, Handle):
             for part in split(batches, 1) if compressed else (batches,):  # one at a time: the bound is a batch's
                 yield convert.decompress_batches(part, BATCH_SIZE_BYTES_MAX)
 
-    def read_arrow(
-        self,
-        offset: int | None = None,
-        *,
-        end_offset: int | None = None,
-        columns: Sequence[str] | None = None,
-        isolation_level: IsolationLevel = "read_uncommitted",
-        schema: "pyarrow.Schema | None" = None,
-        use_threads: bool = True,
-    ) -> "pyarrow.RecordBatchReader":
-        if schema is not None:
-            return arrow.typed_batches(partial(self._columns, offset, end_offset, isolation_level, use_threads), columns, schema)
-        return self._columns(offset, end_offset, isolation_level, use_threads, columns)
-
     def _columns(
         self, offset: int | None, end_offset: int | None, isolation_level: IsolationLevel, use_threads: bool, columns: Sequence[str] | None
     ) -> "pyarrow.RecordBatchReader":
@@ -342,7 +327,7 @@ class ForwardedLog(AuthorizedLog):
         end_offset: int | None = None,
         columns: Sequence[str] | None = None,
         isolation_level: IsolationLevel = "read_uncommitted",
-        schema: "pyarrow.Schema | None" = None,
+        schema: "arrow.ValueSchema | None" = None,
         use_threads: bool = True,
     ) -> "pyarrow.RecordBatchReader":
         self._session.authorize(ReadBatches(self.topic, self.partition, 0))

@@ -24,8 +24,7 @@ Threading: one event loop.
 """
 
 from logdb.aio.consuming import Consumer
-from logdb.aio.database import Database
-from logdb.aio.database import open_database as open
+from logdb.aio.database import Database, open
 from logdb.aio.log import Log
 from logdb.aio.producing import Producer, SendFuture, Transaction, TransactionalProducer
 from logdb.aio.tables import Table

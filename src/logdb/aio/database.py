@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import pyarrow
 
     from logdb.client.producer.producer import ProducerOptions
+    from logdb.codec import arrow
 
 
 class Database(Mirror[databases.Database]):
@@ -46,6 +47,7 @@ class Database(Mirror[databases.Database]):
     make_parquet = in_thread(databases.Database.make_parquet)
     topic_tiers = in_thread(databases.Database.topic_tiers)
     topic_dataset = in_thread(databases.Database.topic_dataset)
+    scan_polars = in_thread(databases.Database.scan_polars)
     flush = in_thread(databases.Database.flush)
     verify = in_thread(databases.Database.verify)
     snapshot = in_thread(databases.Database.snapshot)
@@ -77,7 +79,7 @@ class Database(Mirror[databases.Database]):
         end: Position = None,
         columns: Sequence[str] | None = None,
         isolation_level: IsolationLevel = "read_uncommitted",
-        schema: "pyarrow.Schema | None" = None,
+        schema: "arrow.ValueSchema | None" = None,
     ) -> "AsyncIterator[pyarrow.RecordBatch]":
         """As ``logdb.Database.read_arrow``; its errors come where iteration begins."""
         batches: Iterator[pyarrow.RecordBatch] = await self._threads.run(
@@ -171,5 +173,5 @@ def _opening(function: Callable[P, databases.Database]) -> Callable[P, Opening[D
     return opening
 
 
-open_database = _opening(openings.open_database)
+open = _opening(openings.open)
 """``logdb.open`` for asyncio, with its arguments: ``async with logdb.aio.open(path) as db``, or ``await logdb.aio.open(path)``."""

@@ -13,6 +13,8 @@ from logdb.requests.session import PartitionLog
 if TYPE_CHECKING:
     import pyarrow
 
+    from logdb.codec import arrow
+
 
 class Log(Mirror[PartitionLog]):
     """As ``logdb.Log``.  Made by ``Database.log``."""
@@ -89,7 +91,7 @@ class Log(Mirror[PartitionLog]):
         end_offset: int | None = None,
         columns: Sequence[str] | None = None,
         isolation_level: IsolationLevel = "read_uncommitted",
-        schema: "pyarrow.Schema | None" = None,
+        schema: "arrow.ValueSchema | None" = None,
         use_threads: bool = True,
     ) -> "AsyncIterator[pyarrow.RecordBatch]":
         """As ``logdb.Log.read_arrow``; its errors come where iteration begins."""

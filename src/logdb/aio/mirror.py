@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Itera
 from itertools import islice
 from math import inf
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, get_args
+from typing import Any, Concatenate, Generic, NoReturn, ParamSpec, Protocol, Self, TypeVar, get_args
 
 from logdb.errors import Closed
 from logdb.handles import Handle, refusing
@@ -129,13 +129,19 @@ class Closing(Protocol):
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
 
 
+_OPENING = "use: async with … as x, or x = await …"
+
+
 class Opening(Handle, Generic[C]):
     """An object that is being opened: ``async with`` it, or ``await`` it."""
 
-    __enter__ = __exit__ = __iter__ = refusing("use: async with … as x, or x = await …")
+    __enter__ = __exit__ = __iter__ = refusing(_OPENING)
 
     def __init__(self, make: Callable[[], Coroutine[Any, Any, C]]) -> None:
         self._make, self._made = make, contextlib.AsyncExitStack()
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"{name!r}: the object is not open yet; {_OPENING}", name=name, obj=self)
 
     def __await__(self) -> Generator[Any, None, C]:
         return self._make().__await__()

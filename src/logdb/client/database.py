@@ -49,6 +49,7 @@ from logdb.requests.session import PartitionLog, Session
 from logdb.threads import renewed
 
 if TYPE_CHECKING:
+    import polars
     import pyarrow.dataset
 
     from logdb.client.consumer.assignors import Assignor
@@ -93,6 +94,11 @@ class Database(Administration):
 
     Threading: any thread.  After a fork, the child opens its own.
     """
+
+    def __new__(cls, *_args: Any, **_options: Any) -> Self:
+        if cls is Database:
+            raise TypeError("a Database is made by: logdb.open(PATH or URL)")
+        return super().__new__(cls)
 
     def __init__(self, base: "Store | Session") -> None:
         self._base = base
@@ -214,8 +220,8 @@ class Database(Administration):
 
         After partitions were added, keys go to other partitions, as in Kafka.
 
-        Lower limits (``retention.ms``, ``retention.bytes``) and another ``cleanup.policy`` delete records at once, in the background.
-        ``enforce_retention(name, dry_run=True, config=config)`` shows beforehand which records the limits delete.
+        Lower limits (``retention.ms``, ``retention.bytes``) and another ``cleanup.policy`` delete records: a check of the topic starts
+        at once, in the background.  ``enforce_retention(name, dry_run=True, config=config)`` shows beforehand what the limits delete.
 
         Args:
             partitions: The new number of partitions; it can only grow.
@@ -416,7 +422,7 @@ class Database(Administration):
         end: Position = None,
         columns: Sequence[str] | None = None,
         isolation_level: IsolationLevel = "read_uncommitted",
-        schema: "pyarrow.Schema | None" = None,
+        schema: "arrow.ValueSchema | None" = None,
     ) -> "pyarrow.RecordBatchReader":
         """Read the records of all partitions of a topic as Arrow batches of about 64 k rows, one partition after the other.
 
@@ -430,17 +436,19 @@ class Database(Administration):
             columns: Some of partition, offset, timestamp, timestamp_type, key, value, headers, in the order wanted; None: all but the
                 type, and with ``schema`` all but the value, too.
             isolation_level: As ``Log.read``.
-            schema: Columns to make of values that are JSON objects: their names and types.  A missing key, and a null value of a record,
-                give null.  They come behind ``columns``.
+            schema: Columns to make of values; they come behind ``columns``.  A schema of pyarrow names fields of JSON objects and their
+                types; ``logdb.serde.avro(schema)`` gives a column for each field of an Avro record.  A missing field, and a null
+                value of a record, give null.
 
         Returns:
-            A reader, which duckdb, polars and pandas take as it is; types as those of ``Log.read_arrow``, partition: int32.
+            A reader, which duckdb, polars and pandas take as it is; types as those of ``Log.read_arrow``, partition: int32.  A reader is
+            read once: a second query on it finds no rows.  For several queries keep ``read_all()``, or use ``topic_dataset``.
 
         Raises:
             ValueError: An unknown column, or one given twice.
             UnknownTopic, UnknownPartition: see ``logdb.errors``.
             OffsetOutOfRange, CorruptionError: From the reader, as ``read``.
-            SerializationError: From the reader: a value does not fit ``schema``.
+            SerializationError: From the reader: a value does not fit ``schema``; the error has its offset.
         """
         ranges = ranges_of(self, topic, start, end, isolation_level)
 
@@ -461,14 +469,15 @@ class Database(Administration):
         self, *, transactional_id: str, transaction_timeout_ms: Duration = ..., **options: "Unpack[ProducerOptions]"
     ) -> "TransactionalProducer": ...
 
-    def producer(self, *, transactional_id: str | None = None, **options: Any) -> "Producer":
+    def producer(
+        self, *, transactional_id: str | None = None, transaction_timeout_ms: Duration | None = None, **options: "Unpack[ProducerOptions]"
+    ) -> "Producer":
         """Send records without waiting for the disk: ``send`` returns a future, a thread writes.
 
         Args:
             transactional_id: Makes a transactional producer: records become visible when their transaction is committed.  It
-                has ``begin_transaction``, ``commit_transaction``, ``abort_transaction``, and the option
-                ``transaction_timeout_ms`` (60,000), after which a transaction is aborted.  ``db.transaction`` is
-                shorter.
+                has ``begin_transaction``, ``commit_transaction``, ``abort_transaction``.  ``db.transaction`` is shorter.
+            transaction_timeout_ms: With a ``transactional_id``: aborts a transaction after this time; None: 60,000.
             options: acks="all", enable_idempotence=True, linger_ms=5, batch_size=16384, compression_type=None (the topic's),
                 buffer_memory=33554432, max_block_ms=60000, delivery_timeout_ms=120000, retries=2147483647,
                 retry_backoff_ms=100, partitioner=None, key_serializer=None, value_serializer=None, interceptors=().
@@ -485,11 +494,14 @@ class Database(Administration):
 
         Source: Kafka's producer configs of these names.
         """
+        given: dict[str, Any] = {**options}
+        if transaction_timeout_ms is not None:
+            given["transaction_timeout_ms"] = transaction_timeout_ms
         if transactional_id is not None:
-            return self._transactional_producer(transactional_id=transactional_id, **options)
+            return self._transactional_producer(transactional_id=transactional_id, **given)
         from logdb.client.producer.producer import Producer
 
-        return self._open_producer(Producer, options)
+        return self._open_producer(Producer, given)
 
     def _open_producer(self, kind: "type[P]", options: dict[str, Any]) -> "P":
         """A producer that sees changes of topics and is closed with the database."""
@@ -712,7 +724,7 @@ class Database(Administration):
 
         Args:
             topic: One topic; None: all, behind a URL those whose records the principal may delete.
-            dry_run: Only return the result, for sealed segments; with ``mode="r"`` as of the last checkpoint.
+            dry_run: Only return what a real run would delete now; with ``mode="r"`` as of the last checkpoint.
             config: With ``dry_run``, of one topic: the result after ``alter_topic(topic, config=config)``.
 
         Returns:
@@ -815,6 +827,43 @@ class Database(Administration):
         from logdb.client.table.datasets import topic_dataset  # few programs need it
 
         return topic_dataset(self, topic, start, end, isolation_level, self._tiers(topic, isolation_level))
+
+    @checked_call
+    def scan_polars(
+        self,
+        topic: str,
+        *,
+        start: Position = None,
+        end: Position = None,
+        isolation_level: IsolationLevel = "read_uncommitted",
+        schema: "arrow.ValueSchema | None" = None,
+    ) -> "polars.LazyFrame":
+        """The present records of a topic as a lazy frame of polars.
+
+            trades = db.scan_polars("trades", schema=pyarrow.schema([("price", pyarrow.float64())]))
+            trades.filter(polars.col("offset") >= 1000).select(polars.col("price").max()).collect()
+
+        ``collect`` reads only the columns that the query uses.  Comparisons of ``offset``, ``partition`` and ``timestamp`` with constants,
+        joined by ``&``, limit the ranges of the logs that it reads; a latest ``timestamp`` does so only for records with a Parquet file.
+        Needs polars 1.20 or newer and pyarrow.
+
+        Args:
+            start, end, isolation_level: As ``topic_dataset``.
+            schema: Columns to make of values, as ``read_arrow``.  They are decoded only if the query uses them.
+
+        Returns:
+            The columns of ``topic_dataset``, then those of ``schema``.  In no order.
+
+        Raises:
+            ValueError: ``schema`` is no schema, or a field has the name of another column.
+            UnknownTopic, UnknownPartition: see ``logdb.errors``.
+            SerializationError: From ``collect``: a value does not fit ``schema``.
+            OffsetOutOfRange: From ``collect``: retention deleted records meanwhile.
+        """
+        arrow.import_pyarrow()
+        from logdb.client.table.datasets import scan_polars  # few programs need it
+
+        return scan_polars(self, topic, start, end, isolation_level, schema, self._tiers(topic, isolation_level))
 
     def _tiers(self, topic: str, isolation_level: IsolationLevel) -> "TopicTiers | None":
         """Where the records of a topic are; None: all in logs."""

@@ -23,7 +23,7 @@ SESSIONS = "logdb.sessions"
 
 
 @overload
-def open_database(
+def open(
     path: StrPath,
     *,
     mode: Mode = "a",
@@ -39,7 +39,7 @@ def open_database(
 
 
 @overload
-def open_database(
+def open(
     path: str | Sequence[str],
     *,
     user: str | None = None,
@@ -55,7 +55,7 @@ def open_database(
 ) -> Database: ...
 
 
-def open_database(path: "StrPath | Sequence[str]", **options: Any) -> Database:
+def open(path: "StrPath | Sequence[str]", **options: Any) -> Database:
     """Open the database in a directory, created if it is missing; or the one of a server.
 
     Args:
@@ -107,7 +107,7 @@ def open_database(path: "StrPath | Sequence[str]", **options: Any) -> Database:
     return _opened("a URL", _session_of(place), place, options)
 
 
-open_database.__signature__ = shown(open_database)  # type: ignore[attr-defined]  # what inspect and help look for
+open.__signature__ = shown(open)  # type: ignore[attr-defined]  # what inspect and help look for
 
 
 def _opened(kind: str, function: Callable[..., Database], place: "str | Sequence[str]", options: Mapping[str, Any]) -> Database:

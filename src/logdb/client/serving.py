@@ -70,8 +70,7 @@ def serve(
         drain_ms: How long a close waits for running requests.
         authentication: Clients need credentials even while the database has no users, tokens or ACLs; ``tls_client_ca`` implies it.
         super_users: Principals without restrictions, such as ``"User:admin"``.
-        options: ``tls_cert``, ``tls_key``, ``tls_client_ca``, ``tls_principal``: see ``docs/reference/security.md``; the others: see
-            ``docs/reference/http.md`` and ``docs/reference/kafka.md``.
+        options: See ``docs/reference/server-options.md``, such as ``tls_cert``, ``tls_key`` and ``memory_bytes_max``.
 
     Returns:
         The server; a context manager that closes itself.  ``addresses``: where it listens.

@@ -38,7 +38,7 @@ def shown(function: Callable[..., Any]) -> inspect.Signature:
 def readable(kind: type) -> None:
     """Let ``help`` show the types of a class's public methods by their short names."""
     for name, method in vars(kind).items():
-        if inspect.isfunction(method) and not name.startswith("_") and not get_overloads(method):
+        if inspect.isfunction(method) and not name.startswith("_"):
             signature = inspect.signature(method)
             parameters = [one.replace(annotation=_named(one.annotation)) for one in signature.parameters.values()]
             method.__signature__ = signature.replace(  # type: ignore[attr-defined]  # what inspect and help look for

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from logdb.codec import convert
 from logdb.codec.batch import BATCH_SIZE_BYTES_MAX, CODEC_MASK, CONTROL, HEADER_SIZE_BYTES, attributes_at, set_uncompressed
 from logdb.codec.columns import COLUMNS, ColumnReader, count_rows, import_pyarrow, schema
-from logdb.codec.typed_values import TypedValues
+from logdb.codec.typed_values import ValueSchema, typed_values
 from logdb.errors import Closed, InvalidBatch, ThreadUnavailable
 from logdb.model import Buffer
 from logdb.pools import Pool
@@ -23,7 +23,7 @@ from logdb.pools import Pool
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["COLUMNS", "import_pyarrow", "record_batches", "schema", "topic_batches", "typed_batches"]
+__all__ = ["COLUMNS", "ValueSchema", "import_pyarrow", "record_batches", "schema", "topic_batches", "typed_batches"]
 
 _ROWS = 1 << 16  # of an Arrow batch, about
 _UNIT_SIZE_BYTES = 4 << 20  # of record batches as they are stored
@@ -81,14 +81,14 @@ def record_batches(
 def topic_batches(
     parts: "Iterable[tuple[int, Callable[[Sequence[str]], pyarrow.RecordBatchReader]]]",
     columns: Sequence[str] | None = None,
-    values: "pyarrow.Schema | None" = None,
+    values: ValueSchema | None = None,
 ) -> "pyarrow.RecordBatchReader":
     """The batches of several partitions, one partition after the other, with a column ``partition``.
 
     Args:
         parts: Each partition's number, and what makes a reader of it with the columns that it is given.
         columns: As ``record_batches``, and ``partition``; None: ``partition`` and ``COLUMNS``, with ``values`` without the value.
-        values: Columns to make of values that are JSON objects.
+        values: Columns to make of values.
 
     Raises:
         ValueError: An unknown column, or one given twice; raised by the call.
@@ -104,7 +104,7 @@ def topic_batches(
     kinds = {field.name: field for field in (schema(inner) if inner else ())}
     kinds["partition"] = pa.field("partition", pa.int32(), nullable=False)
     wanted = inner or ["offset"]
-    typed = None if values is None else TypedValues(values, wanted)
+    typed = None if values is None else typed_values(values, wanted)
 
     def batches() -> "Iterator[pyarrow.RecordBatch]":
         for number, read in parts:
@@ -116,12 +116,13 @@ def topic_batches(
 
     result = pa.schema([*(kinds[name] for name in names), *(() if typed is None else typed.fields)])
     if len(set(result.names)) != len(result.names):
-        raise ValueError(f"columns={names!r} and schema={values.names if values else []!r}: name each column once")
+        made = [field.name for field in typed.fields] if typed is not None else []
+        raise ValueError(f"columns={names!r} and schema={made!r}: name each column once")
     return pa.RecordBatchReader.from_batches(result, batches())
 
 
 def typed_batches(
-    read: "Callable[[Sequence[str]], pyarrow.RecordBatchReader]", columns: Sequence[str] | None, values: "pyarrow.Schema"
+    read: "Callable[[Sequence[str]], pyarrow.RecordBatchReader]", columns: Sequence[str] | None, values: ValueSchema
 ) -> "pyarrow.RecordBatchReader":
     """As ``topic_batches``, of one partition and without its number."""
     names = [name for name in COLUMNS if name != "value"] if columns is None else list(columns)

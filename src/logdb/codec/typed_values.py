@@ -1,17 +1,39 @@
-"""Columns made of record values that are JSON objects, by pyarrow's own parser."""
+"""Columns made of record values: JSON objects, by pyarrow's own parser; or records of Avro, by the decoder of ``serde``."""
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
+from logdb.codec.avro_columns import AvroValues, arrow_fields
 from logdb.codec.columns import import_pyarrow
 from logdb.errors import SerializationError
 
 if TYPE_CHECKING:
     import pyarrow
 
+ValueSchema: TypeAlias = Union["pyarrow.Schema", AvroValues]
+"""Fields of JSON objects, or a schema of Avro."""
 
-class TypedValues:
+
+def typed_values(schema: ValueSchema, columns: Sequence[str], names: Sequence[str] | None = None) -> "TypedValues":
+    """What makes the columns of a schema.
+
+    Args:
+        columns: The caller's columns of the records themselves.
+        names: Only these fields; None: all.
+
+    Raises:
+        ValueError: It is neither of the two, or has no fields, or Arrow has no type for one.
+    """
+    if isinstance(schema, import_pyarrow().Schema) and schema.names:
+        return _JsonValues(list(schema), columns, names)
+    if hasattr(schema, "plain"):
+        return _AvroValues(schema, columns, names)
+    raise ValueError(f"schema={schema!r}: must be a pyarrow.Schema with at least one field, or logdb.serde.avro(…)")
+
+
+class TypedValues(ABC):
     """Makes the columns of a schema from the values of batches.
 
     Attributes:
@@ -19,20 +41,45 @@ class TypedValues:
         fields: The schema's, all nullable.
     """
 
-    def __init__(self, schema: "pyarrow.Schema", columns: Sequence[str]) -> None:
+    def __init__(self, fields: "Sequence[pyarrow.Field]", columns: Sequence[str], names: Sequence[str] | None) -> None:
         self._pa = import_pyarrow()
-        if not isinstance(schema, self._pa.Schema) or not schema.names:
-            raise ValueError(f"schema={schema!r}: must be a pyarrow.Schema with at least one field")
         self.source_columns = [*columns, *(name for name in ("offset", "value") if name not in columns)]
-        self.fields = [field.with_nullable(True) for field in schema]
-        self._schema = self._pa.schema(self.fields)
+        self.fields = [field.with_nullable(True) for field in fields if names is None or field.name in names]
 
+    @abstractmethod
     def columns(self, batch: "pyarrow.RecordBatch") -> list[Any]:
         """One array for each field.
 
         Raises:
-            SerializationError: A value is not a JSON object, or does not fit the schema; the error has its offset.
+            SerializationError: A value does not fit the schema; the error has its offset.
         """
+
+
+class _AvroValues(TypedValues):
+    def __init__(self, values: AvroValues, columns: Sequence[str], names: Sequence[str] | None) -> None:
+        schema, self._decode = values.plain()
+        super().__init__(arrow_fields(schema), columns, names)
+        self._kind = self._pa.struct(self.fields)
+
+    def columns(self, batch: "pyarrow.RecordBatch") -> list[Any]:
+        offsets, values, decode = batch.column("offset"), batch.column("value"), self._decode
+        rows: list[Any] = []
+        try:
+            rows.extend(map(decode, values.to_pylist()))  # up to an error, which has its row in their number
+        except SerializationError as error:
+            raise SerializationError(f"the value at offset {offsets[len(rows)]} does not fit the schema: {error}") from None
+        try:
+            return list(self._pa.array(rows, self._kind).flatten())
+        except self._pa.ArrowException as error:
+            raise SerializationError(_explained(str(error), offsets)) from None
+
+
+class _JsonValues(TypedValues):
+    def __init__(self, fields: "Sequence[pyarrow.Field]", columns: Sequence[str], names: Sequence[str] | None) -> None:
+        super().__init__(fields, columns, names)
+        self._schema = self._pa.schema(self.fields)
+
+    def columns(self, batch: "pyarrow.RecordBatch") -> list[Any]:
         offsets, values = batch.column("offset"), batch.column("value")
         try:
             table = self._parsed(values)

@@ -1,15 +1,22 @@
-"""Reads of single records and of the end of a log, by ``read``; shared by logs of all kinds."""
+"""Reads of single records, of the end of a log and of columns; shared by logs of all kinds."""
 
-from logdb.codec import Record, RecordIterator
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from logdb.codec import Record, RecordIterator, arrow
 from logdb.errors import OffsetOutOfRange
 from logdb.log.isolation import IsolationLevel
 from logdb.mistakes import checked_call
+
+if TYPE_CHECKING:
+    import pyarrow
 
 _TAIL_SPAN_MAX = 1 << 20  # offsets that one step of ``tail`` reads
 
 
 class Lookups:
-    """``get`` and ``tail``, for a class with ``read`` and the ends of a log."""
+    """``get``, ``tail`` and ``read_arrow``, for a class with ``read``, ``_columns`` and the ends of a log."""
 
     topic: str
     partition: int
@@ -33,6 +40,12 @@ class Lookups:
         leader_epoch: int | None = None,
         isolation_level: IsolationLevel = "read_uncommitted",
     ) -> RecordIterator:
+        raise NotImplementedError
+
+    def _columns(
+        self, offset: int | None, end_offset: int | None, isolation_level: IsolationLevel, use_threads: bool, columns: Sequence[str] | None
+    ) -> "pyarrow.RecordBatchReader":
+        """``read_arrow`` without a schema."""
         raise NotImplementedError
 
     @checked_call
@@ -80,3 +93,40 @@ class Lookups:
             found[:0] = records[max(0, len(records) - count + len(found)) :]
             end, span = start, min(2 * span, _TAIL_SPAN_MAX)  # compaction and markers leave offsets without a record
         return found
+
+    @checked_call
+    def read_arrow(
+        self,
+        offset: int | None = None,
+        *,
+        end_offset: int | None = None,
+        columns: Sequence[str] | None = None,
+        isolation_level: IsolationLevel = "read_uncommitted",
+        schema: "arrow.ValueSchema | None" = None,
+        use_threads: bool = True,
+    ) -> "pyarrow.RecordBatchReader":
+        """Read records as Arrow batches of about 64 k rows, decoded in C.
+
+        Args:
+            offset: The first offset to read; None: the log start.
+            end_offset: Stop before this one; None: where the log ends now.
+            columns: Some of offset, timestamp, timestamp_type, key, value, headers, in the order wanted; None: all but the type, and
+                with ``schema`` all but the value, too.
+            isolation_level: As ``read``.
+            schema: Columns to make of values, as ``Database.read_arrow``.
+            use_threads: Decompress and decode in several threads.
+
+        Returns:
+            A reader, which duckdb, polars and pandas take as it is, once: a second query on it finds no rows.  ``read_all`` gives a
+            table, which is read as often as you like.  offset: int64; timestamp:
+            timestamp[ms, UTC]; timestamp_type: int32, 0 CreateTime, 1 LogAppendTime; key, value: binary; headers: list<struct<key:
+            string, value: binary>>.
+
+        Raises:
+            ValueError: An unknown column.
+            OffsetOutOfRange, CorruptionError: as ``read``.
+        """
+        if schema is not None:
+            read = partial(self._columns, offset, end_offset, isolation_level, use_threads)
+            return arrow.typed_batches(read, columns, schema)
+        return self._columns(offset, end_offset, isolation_level, use_threads, columns)

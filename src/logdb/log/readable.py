@@ -359,42 +359,6 @@ class ReadableLog(Lookups, Handle):
         except TypeError as error:
             raise explained(error, ReadableLog.read_batches, offset=offset, size_bytes_max=size_bytes_max) from error.__cause__
 
-    @checked_call
-    def read_arrow(
-        self,
-        offset: int | None = None,
-        *,
-        end_offset: int | None = None,
-        columns: Sequence[str] | None = None,
-        isolation_level: IsolationLevel = "read_uncommitted",
-        schema: "pyarrow.Schema | None" = None,
-        use_threads: bool = True,
-    ) -> "pyarrow.RecordBatchReader":
-        """Read records as Arrow batches of about 64 k rows, decoded in C.
-
-        Args:
-            offset: The first offset to read; None: the log start.
-            end_offset: Stop before this one; None: where the log ends now.
-            columns: Some of offset, timestamp, timestamp_type, key, value, headers, in the order wanted; None: all but the type, and
-                with ``schema`` all but the value, too.
-            isolation_level: As ``read``.
-            schema: Columns to make of values that are JSON objects, as ``Database.read_arrow``.
-            use_threads: Decompress and decode in several threads.
-
-        Returns:
-            A reader, which duckdb, polars and pandas take as it is; ``read_all`` gives a table.  offset: int64; timestamp:
-            timestamp[ms, UTC]; timestamp_type: int32, 0 CreateTime, 1 LogAppendTime; key, value: binary; headers: list<struct<key:
-            string, value: binary>>.
-
-        Raises:
-            ValueError: An unknown column.
-            OffsetOutOfRange, CorruptionError: as ``read``.
-        """
-        if schema is not None:
-            read = partial(self._columns, offset, end_offset, isolation_level, use_threads)
-            return arrow.typed_batches(read, columns, schema)
-        return self._columns(offset, end_offset, isolation_level, use_threads, columns)
-
     def _columns(
         self, offset: int | None, end_offset: int | None, isolation_level: IsolationLevel, use_threads: bool, columns: Sequence[str] | None
     ) -> "pyarrow.RecordBatchReader":

@@ -104,48 +104,53 @@ class DoorType(Protocol):
 
 
 class Server(Handle):
-    """Doors of one database.
+    """A server of one database.  Made by ``logdb.serve``; a context manager that closes itself.
 
-    A client may come to any of its addresses: a door gives a connection on which another protocol is spoken to that one's door, at its
-    begin (``hand_over``) or later (``upgrade``).  A missing door is made for the first such connection, without an address.
+    A client may connect to any of its addresses with any protocol that it speaks.
 
-    ================== ========================== ==================================================================
-    field              changed by                 to be trusted
-    ================== ========================== ==================================================================
-    ``addresses``      ``open``                   once it is open
-    ``_named``         ``_door``, in ``_making``  always: the doors that drain; none is added once draining has begun
-    ``_handing_over``  ``_hand_over``             always: connections that wait for a door to be made
-    ``_draining``      ``drain``                  always, for good
-    ================== ========================== ==================================================================
-
-    Threading: the event loop of the server; ``start``, ``reload`` and ``close`` any thread.
+    Attributes:
+        addresses: Where it listens, as clients write it: ``http://127.0.0.1:8080``, ``127.0.0.1:9092``.
     """
 
+    # A door gives a connection on which another protocol is spoken to that one's door, at its begin (``hand_over``) or later (``upgrade``).
+    # A missing door is made for the first such connection, without an address.
+    #
+    # ================== ========================== ==================================================================
+    # field              changed by                 to be trusted
+    # ================== ========================== ==================================================================
+    # ``addresses``      ``open``                   once it is open
+    # ``_named``         ``_door``, in ``_making``  always: the doors that drain; none is added once draining has begun
+    # ``_handing_over``  ``_hand_over``             always: connections that wait for a door to be made
+    # ``_draining``      ``drain``                  always, for good
+    # ================== ========================== ==================================================================
+    #
+    # Threading: the event loop of the server; ``start``, ``reload`` and ``close`` any thread.
+
     def __init__(
-        self, access: AccessControl, doors: Mapping[str, str], *, insecure: bool = False, drain_ms: int = DRAIN_MS, **options: Any
+        self, access: AccessControl, addresses: Mapping[str, str], *, insecure: bool = False, drain_ms: int = DRAIN_MS, **options: Any
     ) -> None:
-        """Not open yet.
+        """As ``logdb.serve``, without opening it.
 
         Args:
-            doors: Address (``host:port``) by name of the door.
+            addresses: ``host:port`` by name of the protocol.
             insecure: Serve other addresses than loopback without TLS and authentication, too.
-            drain_ms: How long closing waits for requests under way.
-            options: Each is given to the doors that take it, also to one that is made for a connection.
+            drain_ms: How long closing waits for running requests.
+            options: Options of the listeners.
 
         Raises:
-            InsecureAddress: Others could reach one of the addresses.
-            ValueError: There is no such door, or an address or an option is invalid.
-            TypeError: No door takes one of the options.
-            ModuleNotFoundError: A door needs a package that is not installed; it names it.
+            InsecureAddress: Other machines could reach one of the addresses.
+            ValueError: There is no such protocol, or an address or an option is invalid.
+            TypeError: No listener takes one of the options.
+            ModuleNotFoundError: A listener needs a package that is not installed; it names it.
         """
-        for address in doors.values():
+        for address in addresses.values():
             check_address(address, tls=options.get("tls_cert") is not None, authentication=access.authentication, insecure=insecure)
-        made = _door_types(doors)
+        made = _door_types(addresses)
         _check_options(options, made.values())
         self._access, self._options = access, options
         self._shares = ServerShares(Limits(**{name: options[name] for name in Limits.names() & options.keys()}))
-        self._addresses = tuple(doors.values())
-        self._named = {name: self._made(made[name], address) for name, address in doors.items()}
+        self._addresses = tuple(addresses.values())
+        self._named = {name: self._made(made[name], address) for name, address in addresses.items()}
         self._drain_ms = drain_ms
         self._handing_over: set[asyncio.Task[None]] = set()
         self._draining = False
@@ -173,7 +178,7 @@ class Server(Handle):
         return door
 
     async def open(self) -> None:
-        """Open all doors on the running loop, or none.
+        """Open all listeners on the running event loop, or none.
 
         Raises:
             OSError: One of the addresses cannot be listened at; the message names it.
@@ -197,10 +202,10 @@ class Server(Handle):
         self._memory_return.begin()
 
     def reload(self) -> None:
-        """Read the certificates of all doors again, for later connections; any thread.
+        """Read the certificates of all listeners again, for later connections; any thread.
 
         Raises:
-            InvalidCertificate: One cannot be used: its door keeps the former one, the other doors use the new ones.
+            InvalidCertificate: One cannot be used: its listener keeps the former one, the others use the new ones.
         """
         failure: InvalidCertificate | None = None
         for door in self._doors:
@@ -212,7 +217,7 @@ class Server(Handle):
             raise failure
 
     async def drain(self) -> None:
-        """Answer the requests under way, and close all doors; cancelled, cut off the rest."""
+        """Answer the running requests, and close all listeners; cancelled, disconnect the rest."""
         self._draining = True
         self._memory_return.end()
         try:
@@ -276,7 +281,7 @@ class Server(Handle):
     # ------------------------------------------------------------ in a thread
 
     def start(self) -> Self:
-        """Open all doors in a thread of their own."""
+        """Open all listeners in a thread of their own."""
         failure: list[BaseException] = []
         ready = threading.Event()
 
@@ -301,7 +306,7 @@ class Server(Handle):
         return self
 
     def close(self) -> None:
-        """Drain, and end the thread; closing twice is no error."""
+        """Answer the running requests, close all listeners, and end the thread; a second call does nothing."""
         thread, self._thread = self._thread, None
         if thread is not None and self._loop is not None:
             self._loop.call_soon_threadsafe(self._stopped.set)

@@ -32,7 +32,7 @@ from logdb.model import (
 if TYPE_CHECKING:
     import pyarrow
 
-    from logdb.codec import Record, RecordIterator
+    from logdb.codec import Record, RecordIterator, arrow
     from logdb.log.epochs import EpochEnd, LeaderEpochs
     from logdb.log.isolation import IsolationLevel
     from logdb.log.producers import Producer
@@ -180,7 +180,7 @@ class PartitionLog(Protocol):
         end_offset: int | None = None,
         columns: Sequence[str] | None = None,
         isolation_level: "IsolationLevel" = "read_uncommitted",
-        schema: "pyarrow.Schema | None" = None,
+        schema: "arrow.ValueSchema | None" = None,
         use_threads: bool = True,
     ) -> "pyarrow.RecordBatchReader":
         """Read records as Arrow batches of about 64 k rows, decoded in C; raises as ``read``.

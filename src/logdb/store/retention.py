@@ -6,9 +6,11 @@
                         the active one too, after a roll
 
 Retention checks all logs when the store is opened and closed, and in between after ``check_interval_ms`` if something may have become
-too old; and a log whose segment was sealed.  A compacted topic without ``delete`` in its policy keeps its records.
+too old.  It checks one log when a segment of it was sealed, and the logs of one topic when its limits were changed.  A compacted topic
+without ``delete`` in its policy keeps its records.
 """
 
+import contextlib
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import inf
@@ -20,7 +22,7 @@ from logdb.log.log import Log
 from logdb.log.retention import born_ms, expired
 from logdb.log.sealed import Sealed
 from logdb.meta import Catalogue, LogEntry, TopicEntry
-from logdb.model import OFFSET_MAX, TOPIC_CONFIGS, ConfigValue, ExpiredRecords, TopicPartition
+from logdb.model import DELETING_CONFIGS, OFFSET_MAX, TOPIC_CONFIGS, ConfigValue, ExpiredRecords, TopicPartition
 from logdb.store.housekeeping import UNTIL_ASKED, Housekeeping
 from logdb.store.reserve import Reserve
 
@@ -28,9 +30,9 @@ logger = logging.getLogger(__name__)
 
 CHECK_INTERVAL_MS = 300_000  # Kafka's log.retention.check.interval.ms
 FIRST_ROUND_MS = 0  # after the opening
-_SEALED_INTERVAL_MS = 1_000
+_DUE_INTERVAL_MS = 1_000
 _REST_INTERVALS = 12  # the longest time between two rounds, in intervals: the clock may be set
-_ALL, _SEALED = "retention", "retention of logs that were rolled over"
+_ALL, _DUE = "retention", "retention of logs that were rolled over or have other limits"
 
 
 class Host(Protocol):
@@ -68,7 +70,11 @@ class Active(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """The segments of one log.  ``active``: None if it is empty, or its last append is unknown."""
+    """The segments of one log.
+
+    ``sealed``: those of an open log that the catalogue does not name yet, too.  ``active``: None if it is empty, or its last append is
+    unknown.
+    """
 
     entry: LogEntry
     sealed: Sequence[Sealed]
@@ -104,10 +110,13 @@ def look(catalogue: Catalogue, name: TopicPartition, log: Log | None) -> Kept:
     entry, sealed = catalogue.view(*name)
     active = None
     if log is not None:
-        last = log.segments[-1] if log.segments else None
+        segments = log.segments
+        last = segments[-1] if segments else None
         if last is not None and last.size_bytes and last.scanner is not None:
             active = Active(last.size_bytes, last.next_offset, last.max_timestamp, last.append_ms)
-        return Kept(entry, sealed, active, log.size_bytes)
+        sealed_offset = sealed[-1].next_offset if sealed else 0
+        unsealed = [segment for segment in segments[:-1] if segment.base_offset >= sealed_offset]
+        return Kept(entry, (*sealed, *unsealed), active, log.size_bytes)
     unsealed_bytes = entry.recovery_position if not sealed or entry.recovery_segment >= sealed[-1].next_offset else 0
     if unsealed_bytes and entry.segment_append_ms:
         active = Active(unsealed_bytes, entry.recovery_offset, -1, entry.segment_append_ms)
@@ -125,15 +134,16 @@ def plan(
 
     Args:
         topics: With their limits.
-        log: Opens a log, if necessary.
+        log: Opens a log, if necessary; for writing, its recovery may find more segments.
         in_use: Returns a log that is open for writing; of others the last checkpoint counts.
     """
     found = []
     for entry in topics:
         for name in (TopicPartition(entry.name, partition) for partition in range(entry.partition_count)):
-            kept = look(catalogue, name, in_use(name))
-            if kept.expired(entry, now_ms, OFFSET_MAX):
-                gone = kept.expired(entry, now_ms, log(*name).last_stable_offset)
+            if look(catalogue, name, in_use(name)).expired(entry, now_ms, OFFSET_MAX):
+                stable_offset = log(*name).last_stable_offset
+                kept = look(catalogue, name, in_use(name))
+                gone = kept.expired(entry, now_ms, stable_offset)
                 found += [kept.report(gone)] if gone else []
     return found
 
@@ -152,21 +162,23 @@ class Retention:
     ) -> None:
         self._io, self._host, self._catalogue, self._housekeeping = io, host, catalogue, housekeeping
         self._reserve, self._check_interval_ms = reserve, check_interval_ms
-        self._sealed: set[TopicPartition] = set()  # logs with a sealed segment since the last round
+        self._due: set[TopicPartition] = set()  # logs with a sealed segment, or other limits, since the last round
         housekeeping.add(_ALL, self._round, interval_ms=check_interval_ms, first_ms=FIRST_ROUND_MS, needed=is_limited)
-        housekeeping.add(
-            _SEALED, self._round_of_sealed, interval_ms=_SEALED_INTERVAL_MS, first_ms=UNTIL_ASKED, needed=lambda _config: False
-        )
+        housekeeping.add(_DUE, self._round_of_due, interval_ms=_DUE_INTERVAL_MS, first_ms=UNTIL_ASKED, needed=lambda _config: False)
 
     # ------------------------------------------------------------ in the background
 
     def sealed(self, name: TopicPartition) -> None:
         """A segment of a log was sealed: the log may be over its size limit now."""
-        self._sealed.add(name)
-        self._housekeeping.ask(_SEALED)
+        self._due.add(name)
+        self._housekeeping.ask(_DUE)
 
-    def altered(self) -> None:
-        """A topic has other configs."""
+    def altered(self, name: str, former: TopicEntry | None) -> None:
+        """A topic was created, or has other configs: if these may delete more records, its logs are checked at once."""
+        topic = self._catalogue.topic(name)
+        if topic is not None and former is not None and is_limited(topic.config) and _limits(topic) != _limits(former):
+            self._due.update(TopicPartition(name, partition) for partition in range(topic.partition_count))
+            self._housekeeping.hasten(_DUE)
         self._housekeeping.ask(_ALL)
 
     def _round(self) -> float:
@@ -193,13 +205,10 @@ class Retention:
         oldest = kept.sealed[0] if kept.sealed else kept.active
         return (now_ms if oldest is None else born_ms(oldest)) + retention_ms + 1 - now_ms
 
-    def _round_of_sealed(self) -> float:
-        names, self._sealed = self._sealed, set()
-        for topic in limited(self._catalogue, None):
-            for name in names & {TopicPartition(topic.name, partition) for partition in range(topic.partition_count)}:
-                if self._housekeeping.stopping:
-                    return UNTIL_ASKED
-                self._enforce(name, politely=True)
+    def _round_of_due(self) -> float:
+        while self._due and not self._housekeeping.stopping:
+            with contextlib.suppress(UnknownTopic, UnknownPartition):  # deleted meanwhile
+                self._enforce(self._due.pop(), politely=True)
         return UNTIL_ASKED
 
     # ------------------------------------------------------------ now
@@ -241,12 +250,11 @@ class Retention:
         topic = self._catalogue.topic(name.topic)  # its present configs: the round may have begun long ago
         if topic is None or not is_limited(topic.config):
             return []
-        log = self._host.log_in_use(name)
-        if log is not None and log.take_sealing():
-            self._host.checkpoint([log])
-        if not look(self._catalogue, name, log).expired(topic, self._host.clock_ms(), OFFSET_MAX):
+        if not look(self._catalogue, name, self._host.log_in_use(name)).expired(topic, self._host.clock_ms(), OFFSET_MAX):
             return []
         log = self._host.log(*name)  # opened only now: a log without old records stays closed
+        if log.take_sealing():
+            self._host.checkpoint([log])
         kept = look(self._catalogue, name, log)
         gone = kept.expired(topic, self._host.clock_ms(), log.last_stable_offset)
         if gone and gone[-1] is kept.active:
@@ -293,6 +301,10 @@ def deletes(config: Mapping[str, ConfigValue]) -> bool:
 def is_limited(config: Mapping[str, ConfigValue]) -> bool:
     """Whether a topic with these configs has a limit of time or size."""
     return deletes(config) and (int(_value(config, "retention.ms")) >= 0 or int(_value(config, "retention.bytes")) >= 0)
+
+
+def _limits(topic: TopicEntry) -> list[ConfigValue]:
+    return [_value(topic.config, key) for key in DELETING_CONFIGS]
 
 
 def _value(config: Mapping[str, ConfigValue], key: str) -> ConfigValue:

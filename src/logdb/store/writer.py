@@ -11,7 +11,7 @@ from logdb.log import host
 from logdb.log.log import APPENDS_REFUSED, Log
 from logdb.log.preallocation import Budget
 from logdb.log.readable import ReadableLog
-from logdb.meta import LogEntry, WriteTransaction, file_checksum
+from logdb.meta import LogEntry, TopicEntry, WriteTransaction, file_checksum
 from logdb.model import INTERNAL_TOPICS, ConfigValue, TopicInfo, TopicPartition
 from logdb.store import retention, sidecars
 from logdb.store.background_recovery import BackgroundRecovery
@@ -214,7 +214,7 @@ class Writer:
         topic_id: str | None,
     ) -> TopicInfo:
         info = self._topics.create(name, partitions, config, if_not_exists=if_not_exists, go_on=go_on, topic_id=topic_id)
-        self._altered()
+        self._altered(name, None)
         return info
 
     def check_new_topic(self, name: str, partitions: int, config: Mapping[str, object]) -> TopicInfo:
@@ -226,8 +226,10 @@ class Writer:
     def alter_topic(
         self, name: str, config: Mapping[str, object], partitions: int | None, go_on: Callable[[], None], *, replace: bool
     ) -> TopicInfo:
+        self._state.check_open()
+        former = self._state.catalogue.topic(name)
         info = self.reserve.spend(lambda: self._topics.alter(name, config, partitions, go_on, replace=replace))
-        self._altered()
+        self._altered(name, former)
         return info
 
     def delete_topic(self, name: str) -> None:
@@ -258,9 +260,9 @@ class Writer:
         self.scrub.background.consider(config)
         self.sidecars.consider(config)
 
-    def _altered(self) -> None:
+    def _altered(self, name: str, former: TopicEntry | None) -> None:
         """A topic was created, or has other configs: background tasks check it."""
-        self.retention.altered()
+        self.retention.altered(name, former)
         self.cleaner.altered()
         self.sidecars.altered()
 

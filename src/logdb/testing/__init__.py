@@ -19,8 +19,8 @@ import tempfile
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from logdb.client import opening
 from logdb.client.database import Database
-from logdb.client.opening import open_database
 from logdb.io import IO
 from logdb.model import Duration, Timestamp, duration_ms, timestamp_ms_of
 
@@ -95,7 +95,7 @@ def database(*, clock: Clock | None = None, **options: Any) -> Iterator[Database
         options: See ``logdb.open``.
     """
     settings: dict[str, Any] = {} if clock is None else {"io": clock, "clock": clock.clock_ms}
-    with tempfile.TemporaryDirectory(prefix="logdb-test-") as directory, open_database(directory, **settings | options) as opened:
+    with tempfile.TemporaryDirectory(prefix="logdb-test-") as directory, opening.open(directory, **settings | options) as opened:
         yield opened
 
 

@@ -65,6 +65,10 @@ def test_what_is_not(kind, text, said):
     ("key", "value", "said"),
     [
         ("retention.bytes", "1G", "1GiB is 1073741824"),
+        ("retention.ms", "7 days", ": 7d is 604800000"),
+        ("retention.ms", "90 mins", ": 90m is 5400000"),
+        ("retention.ms", "10 Milliseconds", ": 10ms is 10"),
+        ("retention.ms", "2 months", "2^63-1]"),
         ("retention.ms", "soon", "2^63-1]"),
         ("min.cleanable.dirty.ratio", "7d", "[0, 1]"),
         ("retention.ms", 1.5, "2^63-1]"),

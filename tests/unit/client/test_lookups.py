@@ -27,6 +27,8 @@ def db(request, tmp_path):
         db.log("c").append_many([b"v%d" % n for n in range(50)], keys=[b"k"] * 50)
         db.log("c").append_many([b"w%d" % n for n in range(3)], keys=[b"l", b"m", b"n"])
         db.compact("c")
+        db.create_topic("numbers")
+        db.append_many("numbers", [b"\x0e", None], [b"k", b"k"])  # 7 as Avro
         if request.param == "path":
             yield db
             return
@@ -102,6 +104,15 @@ def test_values_as_columns(db):
     for columns in (["n"], ["offset", "offset"]):
         with pytest.raises(ValueError, match="columns"):
             db.read_arrow("t", columns=columns, schema=schema)
+
+
+def test_values_of_avro_as_columns(db):
+    pytest.importorskip("pyarrow")
+    pytest.importorskip("fastavro")
+    avro = logdb.serde.avro({"type": "record", "name": "R", "fields": [{"name": "n", "type": "long"}]})
+    found = db.read_arrow("numbers", columns=["partition", "key"], schema=avro).read_all().to_pylist()
+    assert found == [{"partition": 0, "key": b"k", "n": 7}, {"partition": 0, "key": b"k", "n": None}]
+    assert db.log("numbers").read_arrow(0, columns=["offset"], schema=avro).read_all().to_pylist()[0] == {"offset": 0, "n": 7}
 
 
 def test_times_of_python(db):

@@ -1,6 +1,7 @@
 """Overloads and documentation name exactly the options that run, with the defaults that run."""
 
 import inspect
+import pydoc
 from typing import get_overloads
 
 import pytest
@@ -18,7 +19,7 @@ def options(function) -> dict[str, object]:
 
 
 def test_the_overloads_of_open_have_the_options_that_run():
-    of_directory, of_urls = get_overloads(opening.open_database)
+    of_directory, of_urls = get_overloads(opening.open)
     assert options(of_directory) == options(local.open_database)
     assert options(of_urls) == options(remote.open_urls)
 
@@ -29,6 +30,20 @@ def test_help_of_open_shows_every_option(function):
     assert list(shown.parameters)[1:] == list(options(local.open_database) | options(remote.open_urls))
     assert "batch_size: int = 16384 | 262144, linger_ms: int | timedelta = 5" in str(shown)
     assert all(f" {name}" in function.__doc__ for name in shown.parameters)
+    assert pydoc.render_doc(function, renderer=pydoc.plaintext).splitlines()[2].startswith("open(path: ")
+
+
+def test_help_of_a_server_is_for_its_user():
+    text = pydoc.render_doc(logdb.Server, renderer=pydoc.plaintext)
+    assert "Made by ``logdb.serve``" in text
+    assert not [word for word in ("door", "hand_over", "_draining", "_named") if word in text.lower()]
+
+
+@pytest.mark.parametrize("kind", [Database, logdb.aio.Database])
+def test_help_of_a_producer_names_its_options(kind):
+    shown = str(inspect.signature(kind.producer))
+    assert "transactional_id: str | None = None, transaction_timeout_ms: int | timedelta | None = None" in shown
+    assert "**options: Unpack[ProducerOptions]" in shown
 
 
 def test_the_options_of_a_producer():

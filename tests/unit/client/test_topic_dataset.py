@@ -7,6 +7,7 @@ from datetime import UTC, timedelta
 import pytest
 
 import logdb
+from logdb.errors import SerializationError
 from support.serving import served
 
 pa = pytest.importorskip("pyarrow")
@@ -102,6 +103,47 @@ def test_duckdb_and_polars_push_down(db, reads):
     assert duckdb.sql('select count(*), min("offset"), max("offset") from dataset').fetchall() == [(200, 0, 99)]
 
 
+def test_a_lazy_frame_reads_what_its_query_needs(db, reads):
+    pl = pytest.importorskip("polars")
+    frame = db.scan_polars("t")
+    late = frame.filter(pl.col("offset") >= 95, pl.col("partition") == 1)
+    assert late.select("value").collect()["value"].to_list() == [b"v95", b"v96", b"v97", b"v98", b"v99"]
+    assert {partition for partition, *_ in reads} == {1}
+    assert all(start >= 85 and set(columns) <= {"offset", "value"} for _, start, _, columns in reads)
+    reads.clear()
+    begin = DAY + timedelta(minutes=97)
+    assert frame.filter(pl.col("timestamp") > begin).select("partition", "offset").sort("partition", "offset").collect().rows() == [
+        (0, 98), (0, 99), (1, 98), (1, 99)
+    ]  # fmt: skip
+    assert all(start >= 85 for _, start, _, _ in reads)
+    reads.clear()
+    assert frame.filter(pl.col("offset") < 0).select(pl.len()).collect().item() == 0
+    assert frame.filter(pl.col("timestamp") >= DAY + timedelta(days=9)).collect().height == 0
+    assert reads == []
+    assert frame.select(pl.len()).collect().item() == 200
+    assert frame.head(3).collect().height == 3
+    assert frame.collect().columns == datasets.schema().names
+    assert frame.filter((pl.col("offset") == 3) | (pl.col("key") == b"k3")).collect(engine="streaming").height == 28
+
+
+def test_a_lazy_frame_decodes_values_that_its_query_uses(db, reads):
+    pl = pytest.importorskip("polars")
+    db.create_topic("j")
+    for n in range(20):
+        db.append("j", b'{"n": %d, "s": "s%d"}' % (n, n), b"k")
+    db.append("j", b"no JSON")
+    frame = db.scan_polars("j", schema=pa.schema([("n", pa.int64()), ("s", pa.string())]))
+    assert frame.filter(pl.col("n") >= 18, pl.col("offset") < 20).select("s").collect()["s"].to_list() == ["s18", "s19"]
+    assert {name for *_, columns in reads for name in columns} == {"offset", "value"}
+    reads.clear()
+    assert frame.select("key").collect().height == 21
+    assert {name for *_, columns in reads for name in columns} == {"key"}
+    with pytest.raises(SerializationError, match="offset 20"):
+        frame.select("n").collect()
+    with pytest.raises(ValueError, match="'key' is a column of the record itself"):
+        db.scan_polars("j", schema=pa.schema([("key", pa.string())]))
+
+
 @pytest.mark.parametrize(
     ("start", "end", "expected"),
     [
@@ -114,6 +156,8 @@ def test_duckdb_and_polars_push_down(db, reads):
 def test_a_part_of_it(db, start, end, expected):
     dataset = db.topic_dataset("t", start=start, end=end)
     assert places(dataset.to_table()) == expected
+    pytest.importorskip("polars")
+    assert db.scan_polars("t", start=start, end=end).collect().select("partition", "offset").sort("partition", "offset").rows() == expected
     assert dataset.count_rows() == len(expected)
 
 

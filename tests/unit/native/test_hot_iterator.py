@@ -54,6 +54,15 @@ def test_the_source_is_told_the_range_and_left_at_its_end() -> None:
     assert asked == [(2, 6)]  # an empty range is not asked about
 
 
+def test_its_repr_is_what_is_left() -> None:
+    iterator = read(LOG, offset=1, end_offset=6)
+    assert repr(iterator) == "<RecordIterator t-0 [1, 6)>"
+    next(iterator)
+    assert repr(iterator) == "<RecordIterator t-0 [2, 6)>"
+    assert len(list(iterator)) == 4
+    assert repr(iterator) == "<RecordIterator t-0 ended at 6>"
+
+
 def test_chunks_of_any_kind() -> None:
     batches = [encode_batch([b"a"]), encode_batch([b"b"], base_offset=1), encode_batch([b"c"], base_offset=2)]
     chunks = [batches[0], b"", bytearray(batches[1]), memoryview(b"xx" + batches[2])[2:]]

@@ -224,7 +224,8 @@ def test_a_segment_that_is_just_being_appended_to_is_not_idle(db, clock, monkeyp
         patched.setattr(Segment, "append", look_behind)
         log.append(b"history, loaded now", timestamp_ms=1)
         log.flush(sync=False)
-    assert found == []
+    assert found
+    assert {gone.new_start_offset for gone in found} == {1}, "the sealed segment before it is old"
 
 
 def test_the_housekeeper_does_it_by_itself(tmp_path, clock):
@@ -349,6 +350,19 @@ def test_a_roll_makes_room_at_once(tmp_path):
                 log.append_many([bytes(500)])
             until(lambda: log.start_offset > begun, "there is too much")  # noqa: B023 -- it is called here
             until(lambda: log.size_bytes < 5_000 + 2 * 2_048, "all of it goes")
+
+
+def test_a_lower_limit_deletes_at_once(tmp_path, clock):
+    """Though the last check was just now."""
+    with logdb.open(tmp_path / "db", clock=clock, retention_check_interval_ms=DAY) as db:
+        log = fill(db, config={**SMALL, "retention.ms": 10 * DAY})
+        until(lambda: not db._store.writer.retention._due, "the sealed segments were checked")
+        clock.now_ms += 2 * DAY
+        lower = {"retention.ms": DAY}
+        planned = db.enforce_retention("t", dry_run=True, config=lower)
+        db.alter_topic("t", config=lower)
+        until(lambda: log.start_offset, "the limit deletes")
+        assert log.start_offset == planned[0].new_start_offset
 
 
 def test_it_sleeps_until_something_may_be_too_old(tmp_path, clock):
@@ -500,6 +514,37 @@ def test_a_dry_run_says_what_would_go(db, clock):
     assert db.enforce_retention() == planned
     assert log.start_offset == planned[0].new_start_offset
     assert db.enforce_retention(dry_run=True) == []
+
+
+def test_a_dry_run_shows_what_is_rolled_over_and_not_yet_sealed(db):
+    db.create_topic("t", config=SMALL)
+    log = db.log("t")
+    for _ in range(40):
+        log.append_many([bytes(300)])
+    assert log.take_sealing()
+    lower = {"retention.bytes": 3_000}
+    planned = db.enforce_retention("t", dry_run=True, config=lower)
+    assert planned
+    db.alter_topic("t", config=lower)
+    assert db.enforce_retention() == planned
+
+
+def test_a_dry_run_shows_what_a_recovery_finds(tmp_path, clock, idle_background):
+    """The real run opens the log first, too."""
+    with logdb.open(tmp_path / "db", clock=clock) as db:
+        quiet(db).create_topic("t", config={**SMALL, "retention.ms": DAY})
+        log = db.log("t")
+        for number in range(20):
+            log.append_many([bytes(300)])
+            log.flush()
+            if number == 9:
+                db._store.checkpoint([log])
+        die(db)
+    clock.now_ms += 2 * DAY
+    with logdb.open(tmp_path / "db", clock=clock) as db:
+        quiet(db)
+        planned = db.enforce_retention(dry_run=True)
+        assert db.enforce_retention() == planned != []
 
 
 def test_one_topic_is_asked_for(db, clock):

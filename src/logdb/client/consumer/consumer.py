@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent import futures
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from logdb.client.consumer import assignors
 from logdb.client.consumer.assignment import Assignment, Listener, Listeners
@@ -50,6 +50,11 @@ class Consumer(Handle):
     One thread at a time uses it.  It has none of its own: heartbeats, rebalances and automatic commits happen in ``poll``
     and in iteration.
     """
+
+    def __new__(cls, *args: Any, **_options: Any) -> Self:
+        if not (args and hasattr(args[0], "partition_count")):
+            raise TypeError("a Consumer is made by: db.consumer('TOPIC', …), with db = logdb.open(PATH or URL)")
+        return super().__new__(cls)
 
     def __init__(self, session: Session, config: ConsumerConfig, monotonic_ms: Callable[[], int]) -> None:
         self._session, self._config, self._monotonic_ms = session, config, monotonic_ms
@@ -378,19 +383,24 @@ class Consumer(Handle):
         """The positions of all partitions that have one, behind the returned records: the offsets that ``commit`` commits."""
         return self._collector.positions()
 
-    def seek(self, partition: tuple[str, int], offset: int) -> None:
+    def seek(self, partition: tuple[str, int], offset: int | OffsetAndMetadata) -> None:
         """Continue from ``offset``; a later read finds out whether the log has it.
+
+        Args:
+            offset: A number, or an ``OffsetAndMetadata``, such as one of ``committed``: its ``leader_epoch`` lets the later read find out
+                whether the log lost the record before it.
 
         Raises:
             NotAssigned: The partition is not assigned to this consumer.
             ValueError: It is negative.
-            TypeError: ``partition`` is not a pair, or ``offset`` not a number.
+            TypeError: ``partition`` is not a pair, or ``offset`` neither of the two.
         """
-        if not isinstance(offset, int):
-            raise TypeError(must_be("offset", offset, "a whole number"))
-        if offset < 0:
-            raise ValueError(f"offset={offset} is negative")
-        self._chosen((partition,))[0].seek(offset)
+        at = OffsetAndMetadata(offset) if isinstance(offset, int) else offset
+        if not isinstance(at, OffsetAndMetadata):
+            raise TypeError(must_be("offset", offset, "a whole number or an OffsetAndMetadata"))
+        if at.offset < 0:
+            raise ValueError(must_be("offset", at.offset, "0 or more"))
+        self._chosen((partition,))[0].seek(at.offset, at.leader_epoch)
 
     def seek_to_beginning(self, *partitions: tuple[str, int]) -> None:
         """Continue from the log start; without arguments in all partitions."""

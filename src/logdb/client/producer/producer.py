@@ -13,7 +13,7 @@ import random
 import weakref
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypedDict
 
 from logdb import serde
 from logdb.client.producer import partitioner as partitioners
@@ -95,6 +95,11 @@ class Producer(Handle, Dispatcher):
 
     Its options: ``help(logdb.ProducerOptions)``.  With a ``transactional_id`` it is a ``TransactionalProducer``.
     """
+
+    def __new__(cls, *args: Any, **_options: Any) -> Self:
+        if not (args and hasattr(args[0], "partition_count")):
+            raise TypeError(f"a {cls.__name__} is made by: db.producer(…), with db = logdb.open(PATH or URL)")
+        return super().__new__(cls)
 
     def __init__(
         self,

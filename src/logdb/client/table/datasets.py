@@ -1,16 +1,20 @@
-"""``Database.topic_dataset``: the parts of a topic that a dataset reads."""
+"""``Database.topic_dataset`` and ``scan_polars``: the parts of a topic that they read."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from logdb.client.ranges import Position, Range, ranges_of
 from logdb.codec.topic_dataset import Part, TopicDataset
+from logdb.errors import missing_package
 from logdb.log.isolation import IsolationLevel
+from logdb.model import OFFSET_MAX
 
 if TYPE_CHECKING:
+    import polars
     import pyarrow
 
     from logdb.client.database import Database
+    from logdb.codec import arrow
     from logdb.store.tiers import TopicTiers
 
 
@@ -29,6 +33,31 @@ def topic_dataset(
     if tiers is None:
         return TopicDataset(topic, [Part(*one) for one in ranges], read)
     return TopicDataset(topic, [part for one in ranges for part in _within(one, tiers)], read)
+
+
+def scan_polars(
+    db: "Database",
+    topic: str,
+    start: Position,
+    end: Position,
+    isolation_level: IsolationLevel,
+    schema: "arrow.ValueSchema | None",
+    tiers: "TopicTiers | None",
+) -> "polars.LazyFrame":
+    """See ``Database.scan_polars``."""
+    try:
+        from logdb.codec.lazy_frame import lazy_frame
+    except ModuleNotFoundError as error:
+        raise missing_package("scan_polars", error.name or "") from error
+
+    def since(timestamp_ms: int) -> dict[int, int]:
+        found = {}
+        for number in range(len(db.describe_topic(topic).partitions)):
+            offset = db.log(topic, number).offset_for_timestamp(timestamp_ms)
+            found[number] = OFFSET_MAX if offset is None else offset
+        return found
+
+    return lazy_frame(topic_dataset(db, topic, start, end, isolation_level, tiers), since, schema, f"logdb {topic}")
 
 
 def _within(one: Range, tiers: "TopicTiers") -> list[Part]:

@@ -27,7 +27,7 @@ LARGE = "".join(random.Random(0).choices("abcdefghijklmnopqrstuvwxyz0123456789",
 
 @pytest.fixture
 def shop():
-    with open_to_its_user() as where, psycopg.connect(where, autocommit=True) as connection:
+    with open_to_its_user(wal2json=True) as where, psycopg.connect(where, autocommit=True) as connection:
         connection.execute(
             """CREATE TABLE customers (region text, id int, name text, balance numeric(20, 2), rating float8, active bool,
                                        photo bytea, since timestamptz, story text, PRIMARY KEY (id, region));

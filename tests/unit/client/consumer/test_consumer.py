@@ -16,6 +16,7 @@ from logdb.errors import (
     Closed,
     CorruptionError,
     InvalidConfig,
+    LogTruncated,
     NoOffset,
     NotAssigned,
     OffsetOutOfRange,
@@ -220,8 +221,10 @@ def test_seeking(db):
         assert consumer.offsets_for_times({T0: 1099, T1: 0, ("t", 2): 0}) == {T0: 99, T1: None, T2: None}
         assert (consumer.beginning_offsets([T0]), consumer.end_offsets([T0, T1])) == ({T0: 0}, {T0: 100, T1: 0})
         assert consumer.lag(T0) == 99
-        with pytest.raises(ValueError, match="negative"):
+        with pytest.raises(ValueError, match="offset=-1: must be 0 or more"):
             consumer.seek(T0, -1)
+        with pytest.raises(TypeError, match="OffsetAndMetadata"):
+            consumer.seek(T0, "5")
 
 
 def test_what_is_not_assigned(db):
@@ -288,6 +291,22 @@ def test_two_threads_do_not_poll_at_once(db):
             go.set()
         assert values(polled.result(30)) == {T0: [b"0"]}
         assert consumer.poll() == {}
+
+
+def test_a_seek_to_a_position_checks_its_leader_epoch(tmp_path):
+    with open_replica(tmp_path / "db") as db:
+        db.create_topic("t")
+        log = db.log("t")
+        for epoch in (5, 7):
+            log.begin_epoch(epoch)
+            log.append(b"of that epoch")
+        with db.consumer(auto_offset_reset="none") as consumer:
+            consumer.assign([T0])
+            consumer.seek(T0, OffsetAndMetadata(1, 5))
+            assert [record.offset for record in consumer.poll()[T0]] == [1]
+            consumer.seek(T0, OffsetAndMetadata(2, 5))
+            with pytest.raises(LogTruncated):
+                consumer.poll()
 
 
 def test_positions_carry_the_leader_epoch(db):

@@ -13,7 +13,7 @@ from logdb_http_api.door.following import Following
 from support.batches import Rec, encode_batch
 
 
-def following(*records: Rec) -> Following:
+def following(*records: Rec, forms: tuple[str, str] = ("string", "string")) -> Following:
     """A reader of a log with these records, whose form is not looked at."""
     batch = encode_batch(list(records))
 
@@ -22,7 +22,7 @@ def following(*records: Rec) -> Following:
 
     log = SimpleNamespace(start_offset=0, end_offset=len(records), readable_end_offset=lambda _: len(records), read=read, topic_id="id")
     session: Any = SimpleNamespace(partition_count=lambda _: 1, log=lambda *_: log)
-    made = Following(session, "t", 0, "string", "read_uncommitted", "")
+    made = Following(session, "t", 0, forms, "read_uncommitted", "")
     made.begin("earliest", None)
     return made
 
@@ -32,6 +32,12 @@ def test_headers_are_told_as_json() -> None:
     first, second = (json.loads(frame.partition(b"data: ")[2]) for frame in reader.take().split(b"\n\n")[:2])
     assert first["headers"] == [{"name": 'a"ü', "value": "/w=="}, {"name": "n", "value": None}]
     assert (second["headers"], second["key"], second["value"]) == ([], None, "")
+
+
+def test_keys_have_a_form_of_their_own() -> None:
+    reader = following(Rec(b"user-7", b'{"n": 1}'), forms=("string", "json"))
+    event = json.loads(reader.take().partition(b"data: ")[2].partition(b"\n")[0])
+    assert (event["key"], event["value"]) == ("user-7", {"n": 1})
 
 
 def test_a_record_of_an_earlier_version_with_too_many_headers_is_named() -> None:
