@@ -43,9 +43,7 @@ def pytest_addoption(parser):
     parser.addoption(
         "--brokers", type=int, choices=[1, 3], default=1, help="3: the suites that make sense there, on a cluster of three nodes"
     )
-    parser.addoption(
-        "--level", choices=levels.LEVELS, help="the tests of make quick, of make test, those that make check adds, or the longest"
-    )
+    parser.addoption("--level", choices=levels.LEVELS, help="what make quick, test, check or fault runs")
 
 
 @pytest.hookimpl(optionalhook=True)

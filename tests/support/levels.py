@@ -81,6 +81,7 @@ CHECK = {
     "integration/cluster/test_reassignment.py": _NODES,
     "integration/cluster/test_storm.py": _NODES,
     "integration/http/test_half_a_head.py": "each request is cut at many places",
+    "integration/http/test_honest_client.py": "it measures how fast others are answered; integration/http/test_hostile.py is in make test",
     "integration/http/test_idle.py": _MEASURES,
     "integration/http/test_kill.py": _KILLS,
     "integration/http/test_page_in_browser.py": "it drives a browser; integration/http/test_page.py is in make test",
@@ -117,7 +118,7 @@ CHECK = {
 
 FAULT = {
     "integration/spark/test_stream_kill.py": "Spark starts again after each kill; spark/test_sinks_kill.py is in make check",
-    "integration/test_many_partitions.py::test_created_opened_and_appended_to[10000]": "it takes minutes; 1,000 partitions are in make check",
+    "integration/test_many_partitions.py::test_created_opened_and_appended_to[10000]": "it takes minutes; make check has 1,000",
 }
 """What only ``make fault`` runs, and why."""
 
