@@ -2,7 +2,7 @@
 # make demo-spark   their delays, hour by hour, by Spark        make demo-cluster   three nodes, whose leader is killed under load
 # make cluster DIR=nodes   three nodes on this machine, until Ctrl-C; without DIR in a scratch directory
 # make quick   unit tests, while one edits                     make wheel   for glibc, musl, x86-64, aarch64 in dist/
-# make test    what a contributor runs: 15 minutes             make fuzz    SECONDS=60 of random bytes against C; 1,000 kills
+# make test    what a contributor runs: 8 minutes              make fuzz    SECONDS=60 of random bytes against C; 1,000 kills
 # make check   the tests that take longer, linters, types, sanitizers, a real Kafka
 # make fresh   demo and unit tests in a Debian of its own, with the README's packages; as root
 # make pythons   unit tests, README and quick contract programs on Python 3.13 (Debian trixie) and 3.14 (sid); as root
@@ -28,6 +28,8 @@ PARALLEL := -n auto --dist loadgroup
 # Java's, JavaScript's and Go's programs on three brokers: the most telling ones, and the others
 FOREIGN_ON_THREE := $(addprefix tests/integration/kafka/,test_connect.py test_java_tools.py test_javascript_and_go.py)
 MORE_ON_THREE := $(addprefix tests/integration/kafka/,test_mirror_maker.py test_quick_start.py test_streams.py)
+# Files and kills on a disk: everything else is in memory
+ON_DISK := $(addprefix tests/,crash/test_kill.py unit/segment unit/test_disk.py unit/test_io.py unit/log/test_preallocation.py unit/store/test_reserve.py)
 # A Python of another version: tests/unit, the README's code and the quick contract programs
 # Install the wheel in dist/ for this Python and glibc, or musl, without a compiler, and work with it
 TRY_WHEEL = python3 -m venv ~/try && ~/try/bin/pip install -q --only-binary :all: \
@@ -37,7 +39,7 @@ ON_A_PYTHON := make quick && .venv/bin/pytest tests/integration/test_readme.py &
 PROGRAMS ?= api kafka_format kill delivery http_door kafka_clients leader_kill spark
 BUILT := pyproject.toml setup.py $(filter-out %/_core.c,$(wildcard src/logdb/_native/*.c src/logdb/_native/*.h src/logdb/_native/*.py))
 
-.PHONY: demo demo-spark demo-cluster cluster quick test fresh pythons test-aarch64 check lint contract docs bench fuzz fault wheel try-wheels clean
+.PHONY: demo demo-spark demo-cluster cluster quick test fresh pythons test-aarch64 check lint sanitize contract docs bench fuzz fault wheel try-wheels clean
 .DELETE_ON_ERROR:
 
 demo: .venv/demo
@@ -68,12 +70,15 @@ pythons:
 test-aarch64:
 	tests/aarch64/run
 
-check: .venv/dev lint
-	$(MAKE) -C tests/fuzz sanitize hot PYTHON=$(CURDIR)/$(BIN)/python
-	$(BIN)/pytest $(PARALLEL) --level check -m ''
-	$(BIN)/pytest --brokers 3
-	$(BIN)/pytest --brokers 3 -m foreign $(FOREIGN_ON_THREE)
-	$(MAKE) contract
+check: .venv/dev
+	$(MAKE) -j2 --output-sync lint sanitize contract
+	tests/in_memory $(BIN)/pytest $(PARALLEL) --level check -m ''
+	tests/in_memory $(BIN)/pytest $(PARALLEL) --brokers 3
+	tests/in_memory $(BIN)/pytest $(PARALLEL) --brokers 3 -m foreign $(FOREIGN_ON_THREE)
+	$(BIN)/pytest $(ON_DISK)
+
+sanitize: .venv/dev
+	$(MAKE) -C tests/fuzz sanitize hot SECONDS=10 PYTHON=$(CURDIR)/$(BIN)/python
 
 lint: .venv/dev
 	$(BIN)/ruff check
@@ -98,7 +103,7 @@ bench: .venv/dev
 
 fuzz: .venv/dev
 	$(MAKE) -C tests/fuzz fuzz SECONDS=$(SECONDS)
-	LOGDB_TEST_SCALE=20 $(BIN)/pytest -o faulthandler_timeout=0 tests/crash/test_exactly_once.py
+	LOGDB_TEST_SCALE=50 $(BIN)/pytest -o faulthandler_timeout=0 tests/crash/test_exactly_once.py
 	LOGDB_TEST_SCALE=20 $(BIN)/pytest -o faulthandler_timeout=0 -n auto tests/fuzz/test_openapi.py
 	LOGDB_TEST_SCALE=100 $(BIN)/pytest -o faulthandler_timeout=0 -n auto tests/fuzz/test_kafka_frames.py
 
@@ -110,7 +115,8 @@ fault: .venv/dev
 	LOGDB_TEST_SCALE=100 $(BIN)/pytest -o faulthandler_timeout=0 -n auto tests/property/test_quorum_simulation.py tests/property/test_replica_simulation.py
 	LOGDB_TEST_SCALE=20 $(BIN)/pytest -o faulthandler_timeout=0 tests/integration/test_quorum.py
 	LOGDB_TEST_SCALE=20 $(BIN)/pytest -o faulthandler_timeout=0 tests/integration/cluster/test_power_cuts.py tests/integration/cluster/test_membership_under_faults.py
-	LOGDB_TEST_SCALE=17 $(BIN)/pytest -o faulthandler_timeout=0 tests/integration/spark/test_stream_kill.py
+	LOGDB_TEST_SCALE=17 $(BIN)/pytest -o faulthandler_timeout=0 --level fault -m ''
+	LOGDB_TEST_SCALE=10 $(BIN)/pytest -o faulthandler_timeout=0 -m '' tests/integration/spark/test_sinks_kill.py
 	$(BIN)/pytest --brokers 3 -m foreign $(MORE_ON_THREE)
 	$(MAKE) fresh pythons
 	tests/debian/run trixie 'make test'

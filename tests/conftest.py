@@ -43,7 +43,15 @@ def pytest_addoption(parser):
     parser.addoption(
         "--brokers", type=int, choices=[1, 3], default=1, help="3: the suites that make sense there, on a cluster of three nodes"
     )
-    parser.addoption("--level", choices=levels.LEVELS, help="the tests of make quick, of make test, or those that make check adds")
+    parser.addoption("--level", choices=levels.LEVELS, help="what make quick, test, check or fault runs")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config):
+    """``-n auto``: half as many again as processors, where tests wait for elections, for syncs and for other programs."""
+    if config.getoption("--level") not in {"test", "check"}:
+        return None  # one for each processor
+    return len(os.sched_getaffinity(0)) * 3 // 2 if hasattr(os, "sched_getaffinity") else None
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -19,7 +19,7 @@ from support.power_cut import Killed, PowerCutIO, commits_noted, die, quiet
 from support.transactions import produce
 
 SCALE = int(os.environ.get("LOGDB_TEST_SCALE", "1"))
-STEP = 1 if SCALE > 1 else 7
+STEP = 1 if SCALE > 1 else 13
 PRODUCER = ProducerIdAndEpoch(3, 0)
 
 

@@ -22,7 +22,7 @@ from support.power_cut import Killed, PowerCutIO, commits_noted, die, quiet
 from support.transactional import Writer
 
 SCALE = int(os.environ.get("LOGDB_TEST_SCALE", "1"))
-ROUNDS = 50 * SCALE
+ROUNDS = 20 * SCALE
 PARTITIONS = 2
 POLL_RECORDS_MAX = 20
 IN = [TopicPartition("in", partition) for partition in range(PARTITIONS)]

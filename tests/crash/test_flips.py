@@ -19,7 +19,7 @@ from support.power_cut import die
 SCALE = int(os.environ.get("LOGDB_TEST_SCALE", "1"))
 EVERY = SCALE >= 50
 CHUNKS = 32 if EVERY else 1  # so that one test takes minutes at most
-SAMPLE = 40
+SAMPLE = 20
 HEADER = range(61)  # of the first batch: with all that no CRC covers
 MASKS = (0x01, 0x10, 0x80)
 
@@ -98,7 +98,7 @@ def test_repair_after_a_flip(whole, tmp_path, pattern):
     path, records = whole
     rng = random.Random(pattern)
     candidates = [(file.relative_to(path), at) for file in sorted(path.glob(pattern)) for at in range(file.stat().st_size)]
-    for name, position in rng.sample(candidates, min(len(candidates), 10 * SCALE, 200)):
+    for name, position in rng.sample(candidates, min(len(candidates), 5 * SCALE, 200)):
         where = f"{name}: byte {position}"
         damaged = copy(path, tmp_path / "db")
         flip(damaged / name, position)
@@ -118,7 +118,7 @@ def test_repair_after_a_flip(whole, tmp_path, pattern):
 
 # ---------------------------------------------------------------- several at once
 
-ROUNDS = min(40 * SCALE, 400)
+ROUNDS = min(20 * SCALE, 400)
 
 
 def break_something(path: Path, rng: random.Random) -> str:

@@ -14,7 +14,7 @@ import pytest
 import logdb
 
 SCALE = int(os.environ.get("LOGDB_TEST_SCALE", "1"))
-ROUNDS = 50 * SCALE
+ROUNDS = 20 * SCALE
 OPEN_S_MAX = 2.0  # milliseconds in fact; a busy machine is not a failure
 
 # Prints an offset below which everything was acknowledged.  Values tell their offset; their size varies with it.

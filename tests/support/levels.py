@@ -1,6 +1,7 @@
-"""What ``make quick``, ``make test`` and ``make check`` run.
+"""What ``make quick``, ``make test``, ``make check`` and ``make fault`` run.
 
-``pytest --level quick``: for editing.  ``--level test``: what a contributor runs.  ``--level check``: what ``--level test`` leaves out.
+``pytest --level quick``: for editing.  ``--level test``: what a contributor runs.  ``--level check``: what ``--level test`` leaves out;
+``--level fault``: the longest tests, which only ``make fault`` runs, beside longer runs of others.
 Without ``--level`` pytest runs what it is asked for.  A key of the tables is a path below ``tests``, and goes on with the name of a test:
 "unit/", "unit/test_x.py", "unit/test_x.py::test_y".
 """
@@ -11,7 +12,7 @@ import pytest
 
 from support.order import key_of, place
 
-LEVELS = ("quick", "test", "check")
+LEVELS = ("quick", "test", "check", "fault")
 
 QUICK = ("unit/",)
 """On a path: the same behind a URL is for ``make test``."""
@@ -80,6 +81,7 @@ CHECK = {
     "integration/cluster/test_reassignment.py": _NODES,
     "integration/cluster/test_storm.py": _NODES,
     "integration/http/test_half_a_head.py": "each request is cut at many places",
+    "integration/http/test_honest_client.py": "it measures how fast others are answered; integration/http/test_hostile.py is in make test",
     "integration/http/test_idle.py": _MEASURES,
     "integration/http/test_kill.py": _KILLS,
     "integration/http/test_page_in_browser.py": "it drives a browser; integration/http/test_page.py is in make test",
@@ -96,7 +98,6 @@ CHECK = {
     "integration/spark/test_run.py": _SPARK,
     "integration/spark/test_scan.py": _SPARK,
     "integration/spark/test_sinks.py": _SPARK,
-    "integration/spark/test_stream_kill.py": _SPARK,
     "integration/test_controllers.py": _NODES,
     "integration/test_demo.py": "it runs a whole demo",
     "integration/test_how_to.py::test_a_page_that_takes_long": "it starts nodes, or waits for the session of a killed worker",
@@ -115,10 +116,18 @@ CHECK = {
 }
 """What ``make check`` runs and ``make test`` does not, beside the tests marked ``foreign``, and why."""
 
+FAULT = {
+    "integration/spark/test_stream_kill.py": "Spark starts again after each kill; spark/test_sinks_kill.py is in make check",
+    "integration/test_many_partitions.py::test_created_opened_and_appended_to[10000]": "it takes minutes; make check has 1,000",
+}
+"""What only ``make fault`` runs, and why."""
+
 
 def level_of(item: pytest.Item) -> str:
     """The first level that runs a test."""
     key = key_of(item.nodeid)
+    if is_named(key, FAULT):
+        return "fault"
     if item.get_closest_marker("foreign") or is_named(key, CHECK):
         return "check"
     is_quick = is_named(key, QUICK) and not is_named(key, NOT_QUICK) and not item.name.endswith("[url]") and "[url-" not in item.name

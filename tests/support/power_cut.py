@@ -434,7 +434,7 @@ def tell(path: str, make: Callable[[str, PowerCutIO], S], kill_at: int | None) -
     return story
 
 
-def deaths(calls: Sequence[str], *, first: int = 1, which: int = 0, count: int = 24) -> list[int]:
+def deaths(calls: Sequence[str], *, first: int = 1, which: int = 0, count: int = 8) -> list[int]:
     """The numbers of the calls, from ``first`` on, that a story is killed at: all of them where ``LOGDB_TEST_SCALE`` is more than 1.
 
     Otherwise one of each kind on each kind of file, and ``count`` spread over the story; another ``which`` has others.

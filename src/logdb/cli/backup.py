@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 import click
 
 import logdb
+from logdb.cli.descriptors import take_descriptors
 from logdb.cli.output import counted, emit, progress, say, size_text
 from logdb.cli.params import TARGET
 from logdb.cli.session import Session, common, here, pass_session
@@ -74,6 +75,7 @@ def backup(session: Session, file: str, base: str | None) -> None:
     Another process may write to the database meanwhile.  The backup has the records that
     process has written to its files; records in its memory are missing.  Through a server (-b URL) the backup comes over the network.
     """
+    take_descriptors()
     with progress("backing up") as bar:
         done = made(session, lambda db: db.backup(file, base=base, progress=bar))
     show(session, "backup", done, base=base)

@@ -5,7 +5,6 @@ import contextlib
 import functools
 import logging
 import os
-import resource
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,6 +16,7 @@ import logdb
 from logdb.cli import logs, settings
 from logdb.cli import temporary as temporaries
 from logdb.cli.cluster import of_the_cluster
+from logdb.cli.descriptors import take_descriptors
 from logdb.cli.output import emit, line
 from logdb.cli.params import CONFIG, PAIR
 from logdb.cli.session import DATA_DIR_VARIABLE, Session, checked_directory, here, pass_session
@@ -33,7 +33,6 @@ logger = logging.getLogger(__name__)
 KAFKA = f"127.0.0.1:{settings.KAFKA_PORT}"
 """Where kafka-server-start listens if its file does not say."""
 _PORTS = {"http": 8080, "kafka": settings.KAFKA_PORT}
-_DESCRIPTORS_MAX = 1 << 20
 _AUTHORITIES = "SSL_CERT_FILE"
 _OF_THE_CLUSTER = frozenset(("http", "kafka", "kafka_advertised", "tls_cert", "tls_key", "tls_client_ca", "durability"))
 _OF_THE_DATABASE = ("durability", "linger_ms", "retention_check_interval_ms", "cleaner_bytes_per_second")
@@ -151,7 +150,7 @@ def _serve(session: Session, directory: str | None, cluster_file: str | None, se
         _log_access()
     given["super_users"] = [name.strip() for name in given.get("super_users", "").split(";") if name.strip()]
     options = {name: given.pop(name) for name in _OF_THE_DATABASE if name in given}
-    _take_descriptors()
+    take_descriptors()
     with _embedded(path, options) if node is None else node.running(**options) as broker:
         try:
             with _without_authorities():
@@ -200,15 +199,6 @@ def _embedded(path: str, options: Mapping[str, Any]) -> "Iterator[Broker]":
     with logdb.open(path, **options) as db:
         assert isinstance(db, LocalDatabase)
         yield db._session
-
-
-def _take_descriptors() -> None:
-    """Raise the limit of descriptors to the system's maximum, or a million: each connection and each open file needs one."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _DESCRIPTORS_MAX if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS_MAX)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        with contextlib.suppress(ValueError, OSError):  # some systems report no limit, and have one
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 @contextlib.contextmanager

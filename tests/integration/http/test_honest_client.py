@@ -193,21 +193,25 @@ MANY = {  # what a principal that is allowed nothing can send to a route; bytes:
 }
 
 
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """Of one whose principal ``low`` may do nothing."""
+    with attacked(tmp_path_factory.mktemp("nothing") / "db") as server:
+        yield server
+
+
 @pytest.mark.parametrize("name", MANY)
-def test_bodies_of_json_from_who_may_do_nothing(tmp_path, name):
+def test_bodies_of_json_from_who_may_do_nothing(server, name):
     """As they are, and compressed to some kilobytes; from several connections at once."""
     path, body = MANY[name]
     data = body if isinstance(body, bytes) else json.dumps(body, separators=(",", ":")).encode()
     content_type = JSON_V2 if path.startswith("/topics") else "application/vnd.logdb.batches" if path.endswith("batches") else JSON
-    with attacked(tmp_path / "db") as server:
-        with wire(server.url) as line:
-            path = path.replace("{cluster}", ask(line, "low", "GET", "/v3/clusters").json["data"][0]["cluster_id"])
-        with honest_client(server.url) as honest:
-            said = at_once(
-                4, lambda: sent(server.url, path, data, content_type) + sent(server.url, path, gzip.compress(data, 1), content_type)
-            )
-        assert {status for each in said for status in each} <= {200, 403, 413, 422}
-        honest.check(4)
+    with wire(server.url) as line:
+        path = path.replace("{cluster}", ask(line, "low", "GET", "/v3/clusters").json["data"][0]["cluster_id"])
+    with honest_client(server.url) as honest:
+        said = at_once(4, lambda: sent(server.url, path, data, content_type) + sent(server.url, path, gzip.compress(data, 1), content_type))
+    assert {status for each in said for status in each} <= {200, 403, 413, 422}
+    honest.check(4)
 
 
 def sent(url: str, path: str, data: bytes, content_type: str) -> list[int]:

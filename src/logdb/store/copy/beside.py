@@ -13,11 +13,12 @@ import resource
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from errno import EMFILE, ENFILE
 from typing import TYPE_CHECKING, NamedTuple
 
 from logdb.codec import crc32c
 from logdb.disk import File
-from logdb.errors import ConcurrentTransactions, CorruptionError, UnknownPartition, UnknownTopic
+from logdb.errors import ConcurrentTransactions, CorruptionError, ReadFailed, UnknownPartition, UnknownTopic
 from logdb.log.host import Captured
 from logdb.log.sealed import segment_entry
 from logdb.log.segment_reader import FileMissing
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 _TRY_S = 60.0
 _MISSING_S = 2.0  # a file that is missing for longer was not replaced: it is lost
 _PAUSE_S = 0.002
-_SPARE_DESCRIPTORS = 256
 
 Known = Mapping[LogKey, Collection[SegmentEntry]]
 """Of each log: the sealed segments that need not be read."""
@@ -110,8 +110,8 @@ def _freeze(store: "Store", step_of: Callable[[bytes], TransactionStep], known: 
     if found.topics != topics:
         raise Unclear("topics were created, altered or deleted")
     states = {log: log.capture_at(ends[log]) for log in logs}  # before the files: this reads them, too
-    _allow_descriptors(sum(len(view.segments) for view in ends.values()))
-    files = {log: _open(store, log, ends[log], found, known) for log in logs}
+    with _counted_descriptors(ends):
+        files = {log: _open(store, log, ends[log], found, known) for log in logs}
     again = _read_catalogue(store, ends)
     if (again.sealed, again.topics) != (found.sealed, found.topics):
         raise Unclear("segments were sealed or replaced")
@@ -165,13 +165,22 @@ def _open(store: "Store", log: TailLog, view: LogView, found: _Catalogued, known
     return held_files
 
 
-def _allow_descriptors(count: int) -> None:
-    """Let this process open so many more files, if the system allows it; otherwise opening them says so."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 2 * count + _SPARE_DESCRIPTORS  # a log and its .txnindex
-    if soft != resource.RLIM_INFINITY and wanted > soft:
-        with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard))
+@contextlib.contextmanager
+def _counted_descriptors(ends: Ends) -> Iterator[None]:
+    """Say how many descriptors the files need, if the process may not have that many: the limit is the program's to raise."""
+    try:
+        yield
+    except ReadFailed as error:
+        if not isinstance(error.__cause__, OSError) or error.__cause__.errno not in (EMFILE, ENFILE):
+            raise
+        needed = 2 * sum(len(view.segments) for view in ends.values())  # a log and its .txnindex
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        raise ReadFailed(
+            error.path,
+            error.position,
+            f"{error.reason}: a backup beside the writer needs up to {needed} descriptors, and this process may have {limit} (ulimit -n); "
+            "after a higher limit a retry is safe",
+        ) from error
 
 
 def _freeze_log(log: TailLog, state: Captured, found: _Catalogued, files: Mapping[str, File | bytes]) -> FrozenLog:

@@ -2,6 +2,7 @@
 
 import itertools
 import random
+import re
 import subprocess
 import sys
 
@@ -147,6 +148,48 @@ while True:
             assert first == second
             counts.append(len(first))
     assert counts == sorted(counts)
+
+
+# ---------------------------------------------------------------- descriptors
+
+WITH_FEW_DESCRIPTORS = """
+import logdb, resource, sys
+with logdb.open(sys.argv[1], mode="r") as reader:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[3]), before[1]))
+    try:
+        reader.backup(sys.argv[2])
+    except logdb.LogdbError as error:
+        print(type(error).__name__, error)
+    print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+"""
+
+
+@pytest.mark.parametrize("enough", [True, False])
+def test_the_limit_of_descriptors_belongs_to_the_program(db, tmp_path, enough):
+    fill(db, 0, 1000)
+    limit = 300 if enough else 60
+    command = [sys.executable, "-c", WITH_FEW_DESCRIPTORS, tmp_path / "db", tmp_path / "file", str(limit)]
+    *error, after = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()
+    assert int(after) == limit
+    if enough:
+        assert not error
+        with restored(tmp_path) as copy:
+            assert values(copy, PARTITIONS[0]) == values(db, PARTITIONS[0])
+    else:
+        assert re.fullmatch(
+            r"ReadFailed reading .* failed: .*Too many open files.*: a backup beside the writer needs up to [0-9]+ descriptors, "
+            r"and this process may have 60 \(ulimit -n\); after a higher limit a retry is safe",
+            error[0],
+        )
+
+
+def test_the_command_raises_its_own_limit(db, tmp_path):
+    fill(db, 0, 1000)
+    command = 'ulimit -Sn 60 && exec "$0" -m logdb.cli --data-dir "$1" backup "$2"'
+    subprocess.run(["sh", "-c", command, sys.executable, tmp_path / "db", tmp_path / "file"], check=True, timeout=60)
+    with restored(tmp_path) as copy:
+        assert values(copy, PARTITIONS[0]) == values(db, PARTITIONS[0])
 
 
 # ---------------------------------------------------------------- transactions, between the looks
