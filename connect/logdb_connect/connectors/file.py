@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 from logdb import OffsetAndMetadata, TopicPartition
 from logdb_connect.config import REQUIRED, ConfigDef, ConfigKey, at_least
-from logdb_connect.connectors.follow import Follower
+from logdb_connect.connectors.follow import Follower, end_of_lines
 from logdb_connect.connectors.java_text import java_text
 from logdb_connect.data import STRING, SinkRecord, SourceBatch
 from logdb_connect.errors import ConnectError, RetriableError
@@ -35,14 +35,25 @@ def _not_empty(text: str) -> str | None:
 
 
 class FileStreamSourceTask(SourceTask):
-    """Reads lines of a file that may grow, or of the standard input.  Bytes that are no UTF-8 become U+FFFD, as with Kafka."""
+    """Reads lines of a file that may grow, or of the standard input.  Bytes that are no UTF-8 become U+FFFD, as with Kafka.
+
+    State:
+        _block: Lines that were read at once; consumed up to ``_begin``.
+        _values: Its lines as strings; the first ``_taken`` are consumed.
+        _sizes: How many bytes each has with its end; None where it has as many as characters, and one more.
+    """
+
+    _block: bytes
+    _begin: int
+    _values: list[str]
+    _taken: int
+    _sizes: list[int] | None
 
     def start(self, properties: Properties) -> None:
         config = FileStreamSourceConnector.config_def.parse(properties)
         self._topic, self._batch_size = config["topic"], config["batch.size"]
         self._partition = {"filename": config["file"]}
-        self._lines: list[bytes] = []
-        self._taken = 0
+        self._fill(b"")
         self._input: Follower | _StandardInput
         if config["file"] is None:
             self._input = _StandardInput(config["line.max.bytes"])
@@ -56,21 +67,22 @@ class FileStreamSourceTask(SourceTask):
             self._input.resume(self.context.offset(self._partition))
 
     def poll(self) -> SourceBatch | None:
-        if self._taken == len(self._lines):
-            self._lines, self._taken = self._input.read(), 0
-            if not self._lines:
+        if not self._values:
+            self._fill(self._input.read())
+            if not self._values:
                 self.context.wait(_IDLE_S)
                 return None
-        part = self._lines[self._taken : self._taken + self._batch_size]
-        self._taken += len(part)
-        data = b"".join(part)
-        self._input.consume(data)
-        text = data.decode(errors="replace")
-        if "\r" in text:
-            text = text.replace("\r\n", "\n").replace("\r", "\n")
-        values = text.split("\n")
-        if not values[-1]:
-            values.pop()
+        begin = self._taken
+        values = self._values[begin : begin + self._batch_size]
+        if begin + len(values) == len(self._values):
+            end = len(self._block)
+            self._values = []
+        elif self._sizes is None:
+            end = self._begin + sum(map(len, values)) + len(values)
+        else:
+            end = self._begin + sum(self._sizes[begin : begin + len(values)])
+        self._input.consume(self._block[self._begin : end])
+        self._begin, self._taken = end, begin + len(values)
         return SourceBatch(
             source_partition=self._partition,
             offset=self._input.offset,
@@ -83,6 +95,18 @@ class FileStreamSourceTask(SourceTask):
     def stop(self) -> None:
         if isinstance(getattr(self, "_input", None), Follower):
             self._input.close()
+
+    def _fill(self, block: bytes) -> None:
+        """Split a block of lines."""
+        self._block, self._begin, self._taken = block, 0, 0
+        text = block.decode(errors="replace")
+        self._sizes = None
+        if not text.isascii() or "\r" in text:
+            self._sizes = list(map(len, block.splitlines(keepends=True)))
+            text = text.replace("\r\n", "\n").replace("\r", "\n")
+        self._values = text.split("\n")
+        if not self._values[-1]:
+            self._values.pop()
 
 
 class _StandardInput:
@@ -100,18 +124,18 @@ class _StandardInput:
     def consume(self, data: bytes) -> None:
         self._position += len(data)
 
-    def read(self) -> list[bytes]:
+    def read(self) -> bytes:
         if not select.select([_STDIN], [], [], _IDLE_S)[0]:
-            return []
+            return b""
         data = os.read(_STDIN, 1 << 16)
-        *lines, self._rest = [*(self._rest + data).splitlines(keepends=True), b""]
-        if data and lines and (not lines[-1].endswith(b"\n")):
-            self._rest = lines.pop()
+        block = self._rest + data
+        end = end_of_lines(block) if data else len(block)
+        self._rest = block[end:]
         if len(self._rest) > self._line_bytes_max:
             raise ConnectError(
                 f"A line of the standard input has more than line.max.bytes={self._line_bytes_max} bytes. Raise line.max.bytes."
             )
-        return lines
+        return block[:end]
 
     def close(self) -> None:
         """The standard input stays open."""

@@ -19,7 +19,7 @@ from logdb_connect.errors import ConnectError
 
 _log = logging.getLogger(__name__)
 
-_BLOCK = 1 << 20
+_BLOCK = 1 << 18
 _MARKED = 256
 """Bytes at the begin, and bytes before the position, that the mark is of."""
 
@@ -56,33 +56,33 @@ class Follower:
         """Where to continue, as JSON values; ``position`` is Kafka's name."""
         return {"position": self.position, "inode": self._inode, "mark": _mark(self._head, self._tail)}
 
-    def read(self) -> list[bytes]:
-        """Complete lines after the position, with their ends; none where there are none now.
+    def read(self) -> bytes:
+        """Complete lines after the position, with their ends; none where there are none now.  Gives the same until they are consumed.
 
         Raises:
             ConnectError: It is no regular file, may not be read, or a line is too long.
         """
         if self._descriptor is None and not self._open():
-            return []
+            return b""
         descriptor = self._descriptor
         assert descriptor is not None
         if not self._is_unchanged(descriptor):
             _log.warning("%s was truncated at or before byte %d: reading it from its start", self._path, self.position)
             self._begin(descriptor, 0)
         block = os.pread(descriptor, _BLOCK, self.position)
-        while not (end := _end_of_lines(block)) and len(block) % _BLOCK == 0 and block:
+        while not (end := end_of_lines(block)) and len(block) % _BLOCK == 0 and block:
             if len(block) > self._line_bytes_max:
                 break
             if not (more := os.pread(descriptor, _BLOCK, self.position + len(block))):
                 break
             block += more
-        lines = block[:end].splitlines(keepends=True)
-        self._check_lengths(lines or [block])
-        if not lines and self._is_rotated_away(descriptor, len(block)):
+        if len(block) > self._line_bytes_max:
+            self._check_lengths(block[:end] or block)
+        if not end and self._is_rotated_away(descriptor, len(block)):
             if block:
-                return [block]  # the last line of a finished file
+                return block  # the last line of a finished file
             self._next(descriptor)
-        return lines
+        return block[:end]
 
     def consume(self, data: bytes) -> None:
         """Move the position behind ``data``, which ``read`` gave."""
@@ -184,11 +184,9 @@ class Follower:
                 if entry.is_file(follow_symlinks=False) and entry.name != os.path.basename(self._path):
                     yield entry
 
-    def _check_lengths(self, lines: list[bytes]) -> None:
-        if max(map(len, lines)) <= self._line_bytes_max:
-            return
+    def _check_lengths(self, block: bytes) -> None:
         place = self.position
-        for line in lines:
+        for line in block.splitlines(keepends=True):
             if len(line) > self._line_bytes_max:
                 raise ConnectError(
                     f"The line at byte {place} of {self._path} has more than line.max.bytes={self._line_bytes_max} bytes. "
@@ -211,7 +209,7 @@ def _opened(path: str) -> int | None:
     return descriptor
 
 
-def _end_of_lines(block: bytes) -> int:
+def end_of_lines(block: bytes) -> int:
     r"""The length of what consists of complete lines.  A line ends with \n, \r\n or \r; a last \r may be half of \r\n."""
     end = block.rfind(b"\n") + 1
     return max(end, block.rfind(b"\r", end, len(block) - 1) + 1)
