@@ -8,13 +8,13 @@ Threading: any thread; ``lock`` makes one change at a time.
 import contextlib
 import logging
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 from logdb import TopicPartition
 from logdb.errors import UnknownGroup
-from logdb_connect.errors import Conflict, ConnectError, NotFound
+from logdb_connect.errors import Conflict, NotFound
 from logdb_connect.runtime.states import Config, ConfigStore, MemoryConfigs, MemoryStatuses, Status, StatusStore
 from logdb_connect.runtime.tasks import State, Target, TaskId
 from logdb_connect.runtime.validation import BadRequest, check, validate
@@ -51,6 +51,10 @@ class Herder:
     @property
     def generation(self) -> int:
         return 0
+
+    def health(self) -> tuple[str, str]:
+        """Whether this worker works (KIP-1017): ``healthy``, ``starting`` or ``unhealthy``, and why."""
+        return "healthy", "Worker has completed startup and is ready to handle requests."
 
     def close(self) -> None:
         with self.lock:
@@ -385,7 +389,3 @@ def _source_offset(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, 
         raise BadRequest("Each offset must be a map with a partition and an offset; both are maps, and the offset may be null")
     return partition, offset
 
-
-def each(errors: list[ConnectError]) -> Iterator[str]:
-    """The messages of errors."""
-    return map(str, errors)

@@ -10,7 +10,7 @@ import json
 import os
 import threading
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from logdb import Record
@@ -71,6 +71,15 @@ class OffsetStore:
     def key(self, connector: str, partition: Fields) -> bytes:
         """The key of a record in the topic."""
         return encoded([connector, partition, *self._suffix()])
+
+    def write(self, client: Client, connector: str, offsets: Sequence[tuple[Fields, Fields | None]]) -> None:
+        """Set offsets, all or none; None forgets one."""
+        with client.transactional_producer({}, f"connect-offsets-{self.topic}-{connector}") as producer:
+            producer.begin_transaction()
+            for partition, offset in offsets:
+                producer.send(self.topic, None if offset is None else encoded(offset), self.key(connector, partition))
+            producer.commit_transaction()
+        self.catch_up()
 
     def _suffix(self) -> list[str]:
         return [] if self._identity is None else [self._identity]
