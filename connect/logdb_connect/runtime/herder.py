@@ -8,7 +8,7 @@ Threading: any thread; ``lock`` makes one change at a time.
 import contextlib
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -22,6 +22,7 @@ from logdb_connect.runtime.worker import Worker
 
 logger = logging.getLogger(__name__)
 
+_LOCK_S = 0.2
 _INITIAL: dict[str, Target] = {"RUNNING": "STARTED", "PAUSED": "PAUSED", "STOPPED": "STOPPED"}
 
 
@@ -37,8 +38,11 @@ class Herder:
 
     # ------------------------------------------------------------ what differs
 
-    def check_leads(self) -> None:
+    def check_leads(self, *, waits: bool = True) -> None:
         """Refuse a change that another worker has to make.
+
+        Args:
+            waits: For the end of a rebalance.
 
         Raises:
             NotLeader: The error names that worker.
@@ -203,9 +207,9 @@ class Herder:
             self.worker.stop_connectors([name])
             self._start_connector(name)
 
-    def put_tasks(self, name: str, tasks: list[Config]) -> None:
+    def put_tasks(self, name: str, tasks: Sequence[Config]) -> None:
         """New configs of a connector's tasks; does nothing if they are the old ones."""
-        self.check_leads()
+        self.check_leads(waits=False)
         with self.lock:
             if name in self.configs.configs.connectors and self.configs.configs.target(name) != "STOPPED":
                 self.configs.put_tasks(name, tasks)
@@ -294,11 +298,15 @@ class Herder:
 
     def _tasks_made(self, name: str, tasks: Any) -> None:
         """A connector has made the configs of its tasks."""
-        given = [dict(one) for one in tasks]
-        with self.lock:
+        given: list[Config] = [dict(one) for one in tasks]
+        if not self.lock.acquire(timeout=_LOCK_S):  # maybe its holder waits for this connector to stop
+            raise Conflict("Cannot complete request: the worker is busy")
+        try:
             if given == self.configs.configs.tasks.get(name) and not self._is_new(name):
                 return
-        self.put_tasks(name, given)
+            self.put_tasks(name, given)
+        finally:
+            self.lock.release()
 
     def _is_new(self, name: str) -> bool:
         """Whether the tasks of a connector have to be started again though their configs are the same: its own config has changed."""

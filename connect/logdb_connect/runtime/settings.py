@@ -20,6 +20,7 @@ WORKER = ConfigDef(
     ConfigKey("rest.insecure", "BOOLEAN", False, "Listen on other addresses than loopback without TLS or users.", "LOW"),
     ConfigKey("rest.ssl.certfile", "STRING", None, "Certificate of an https listener, PEM.", "LOW"),
     ConfigKey("rest.ssl.keyfile", "STRING", None, "Key of the certificate, PEM.", "LOW"),
+    ConfigKey("rest.ssl.cafile", "STRING", None, "Certificates of other workers that this one trusts, PEM; the system's by default.", "LOW"),
     ConfigKey("rest.advertised.host.name", "STRING", None, "Host that other workers reach this one at.", "LOW"),
     ConfigKey("rest.advertised.port", "INT", None, "Port that other workers reach this one at.", "LOW"),
     ConfigKey("rest.advertised.listener", "STRING", None, "Which listener other workers use: http or https.", "LOW"),
