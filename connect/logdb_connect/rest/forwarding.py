@@ -49,7 +49,7 @@ async def forward(request: web.Request, url: str, config: Mapping[str, Any]) -> 
             kept = {name: answer.headers[name] for name in ("Content-Type", "Location") if name in answer.headers}
             return web.Response(status=answer.status, body=content, headers=kept)
     except (aiohttp.ClientError, TimeoutError) as error:
-        raise ConnectError(f"Could not forward the request to {url}: {error or type(error).__name__}; a retry is safe") from None
+        raise ConnectError(f"Could not forward the request to {url}: {type(error).__name__} {error}; a retry is safe") from None
 
 
 def sender(config: Mapping[str, Any]) -> Callable[[str, str, Sequence[Mapping[str, str]], bytes], None]:

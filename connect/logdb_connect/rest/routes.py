@@ -319,7 +319,7 @@ def _definitions(herder: Herder, name: str) -> list[dict[str, Any]]:
     plugins = herder.worker.plugins
     for kinds in (("source", "sink"), ("converter",), ("header_converter",), ("transformation",), ("predicate",)):
         try:
-            made: Any = plugins.find(name, kinds, "plugin")  # type: ignore[arg-type]  # kinds by the table above
+            made: Any = plugins.find(name, kinds, "plugin")
         except ConnectError:
             continue
         keys = definition_of(herder.worker, made, {}) if kinds[0] == "source" else made.config_def
@@ -338,7 +338,9 @@ async def validate(request: web.Request) -> web.Response:
 
 @routes.get("/admin/loggers")
 async def loggers(_: web.Request) -> web.Response:
-    found = {name: logger for name, logger in logging.root.manager.loggerDict.items() if isinstance(logger, logging.Logger) and logger.level}
+    found = {
+        name: logger for name, logger in logging.root.manager.loggerDict.items() if isinstance(logger, logging.Logger) and logger.level
+    }
     return web.json_response({name: _logger(one) for name, one in sorted({**found, "root": logging.root}.items())})
 
 

@@ -5,7 +5,8 @@ is free for others.  The work of a worker that has left waits for a worker to co
 ``scheduled.rebalance.max.delay.ms`` at most.
 """
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
@@ -23,9 +24,7 @@ class Work(NamedTuple):
     @staticmethod
     def union(parts: "Iterable[Work]") -> "Work":
         listed = list(parts)
-        return Work(
-            frozenset(each for one in listed for each in one.connectors), frozenset(each for one in listed for each in one.tasks)
-        )
+        return Work(frozenset(each for one in listed for each in one.connectors), frozenset(each for one in listed for each in one.tasks))
 
     def within(self, other: "Work") -> "Work":
         return Work(self.connectors & other.connectors, self.tasks & other.tasks)
@@ -85,7 +84,7 @@ class Leader:
         return Plan(plan, 0 if self.until_ms is None else self.until_ms - now_ms)
 
 
-def _balanced(owned: Mapping[str, Set[T]], configured: Set[T], waiting: Set[T]) -> dict[str, frozenset[T]]:
+def _balanced(owned: Mapping[str, AbstractSet[T]], configured: AbstractSet[T], waiting: AbstractSet[T]) -> dict[str, frozenset[T]]:
     """Everyone's share of ``configured``.  Work that has to move, or that waits, is in no share yet."""
     share, more = divmod(len(configured) - len(waiting), len(owned))
     running = [each for work in owned.values() for each in work]

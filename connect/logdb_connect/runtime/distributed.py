@@ -166,10 +166,10 @@ class Distributed(Herder):
             return
         super().put_tasks(name, list(tasks))
 
-    def _is_new(self, name: str) -> bool:
+    def _is_new(self, _name: str) -> bool:
         with self.lock:
-            is_new = name in self._fresh
-            self._fresh.discard(name)
+            is_new = _name in self._fresh
+            self._fresh.discard(_name)
             return is_new
 
     def _any_task_runs(self, name: str) -> bool:
@@ -345,4 +345,3 @@ class Distributed(Herder):
         if self._leads and self._leader.assigned is not None and self._configured() != self._leader.assigned:
             self._rejoin = True
             self._wake()
-

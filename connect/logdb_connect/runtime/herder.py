@@ -6,6 +6,7 @@ Threading: any thread; ``lock`` makes one change at a time.
 """
 
 import contextlib
+import json
 import logging
 import threading
 from collections.abc import Mapping, Sequence
@@ -280,7 +281,8 @@ class Herder:
         else:
             now = list(map(_source_offset, offsets))
         connector = self.worker.connector_class(config)()
-        connector.alter_offsets(config, dict((str(partition), offset) for partition, offset in now))  # type: ignore[attr-defined]
+        shown = {json.dumps(partition): offset for partition, offset in now}
+        connector.alter_offsets(config, shown)  # type: ignore[attr-defined]  # of a source
         store.write(self.worker.client, name, now)
 
     # ------------------------------------------------------------ running
@@ -308,7 +310,7 @@ class Herder:
         finally:
             self.lock.release()
 
-    def _is_new(self, name: str) -> bool:
+    def _is_new(self, _name: str) -> bool:
         """Whether the tasks of a connector have to be started again though their configs are the same: its own config has changed."""
         return False
 
@@ -329,11 +331,7 @@ class Herder:
             self.worker.stop_connectors([name])
             self._start_connector(name)
         if include_tasks:
-            ids = [
-                one
-                for one, task in self.worker.tasks.items()
-                if one.connector == name and (not only_failed or task.state == "FAILED")
-            ]
+            ids = [one for one, task in self.worker.tasks.items() if one.connector == name and (not only_failed or task.state == "FAILED")]
             for one in ids:
                 self._report(one, "RESTARTING", None)
             self.worker.stop_tasks(ids)
@@ -396,4 +394,3 @@ def _source_offset(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, 
     if not isinstance(partition, dict) or not (offset is None or isinstance(offset, dict)):
         raise BadRequest("Each offset must be a map with a partition and an offset; both are maps, and the offset may be null")
     return partition, offset
-

@@ -59,7 +59,15 @@ class Membership:
     """One worker's place in the group."""
 
     def __init__(
-        self, client: Client, group_id: str, client_id: str, *, session_ms: int, heartbeat_ms: int, rebalance_ms: int, wake: Callable[[], None]
+        self,
+        client: Client,
+        group_id: str,
+        client_id: str,
+        *,
+        session_ms: int,
+        heartbeat_ms: int,
+        rebalance_ms: int,
+        wake: Callable[[], None],
     ) -> None:
         self._client, self._group_id, self._client_id = client, group_id, client_id
         self._session_ms, self._heartbeat_s, self._rebalance_ms, self._wake = session_ms, heartbeat_ms / 1000, rebalance_ms, wake
