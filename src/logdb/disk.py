@@ -23,7 +23,7 @@ import threading
 import time
 import weakref
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from errno import EDQUOT, EFBIG, ELOOP, EMFILE, EMLINK, ENFILE, ENOSPC, ENOSYS, EOPNOTSUPP, EPERM, EXDEV
 from typing import NamedTuple, Self
 
@@ -144,10 +144,13 @@ def _timed(io: IO, path: str, sync: Callable[..., None], *arguments: object) -> 
         sync(*arguments)
     finally:
         del _syncs[number]
-        took = time.monotonic() - began
-        with _sync_lock:
-            _sync_counts[bisect_left(SYNC_BOUNDS_S, took)] += 1
-            _sync_seconds[0] += took
+        _count_sync(time.monotonic() - began)
+
+
+def _count_sync(took_s: float) -> None:
+    with _sync_lock:
+        _sync_counts[bisect_left(SYNC_BOUNDS_S, took_s)] += 1
+        _sync_seconds[0] += took_s
 
 
 def sync_directory(io: IO, path: str) -> None:
@@ -365,6 +368,70 @@ class File:
     def forked(self) -> None:
         """In a forked child: a thread of the parent may have been in a sync."""
         renew([self._syncing])
+
+
+# ---------------------------------------------------------------- many open files, synced together
+
+_NO_SHARED_SYNC = (ENOSYS, EPERM, EOPNOTSUPP)  # syncfs was not called: an old system, or a container that forbids it
+_together = renewed(threading.Lock())  # held by the one thread that holds the locks of several files
+
+
+def sync_together(io: IO, files: Sequence[File]) -> bool:
+    """Make durable what was written to files before, and all changes of directories on their file system.
+
+    It waits for the disk's cache twice, however many files there are.  But it also waits for what other programs have written to the
+    file system, so it is no sync for a caller in a hurry, and ``longest_sync_ms`` leaves it out.
+
+    Args:
+        files: Of one device; not empty.
+
+    Returns:
+        False: Their file system has no such sync.  Nothing was done.
+
+    Raises:
+        SyncFailed: Final, as for ``File.sync``; for each of the files.
+    """
+    first = files[-1]
+    if not io.syncs_together(first._fd):
+        return False
+    began = time.monotonic()
+    _ask(io, files, io.start_writing)  # first: here an error of an allocation is the file's; within a sync of all, it is nobody's
+    try:
+        io.sync_file_system(first._fd)
+    except OSError as error:
+        if error.errno in _NO_SHARED_SYNC:
+            return False
+        _fail(files)
+        raise condemn(io, first.path, error) from error
+    _ask(io, files, io.write_errors)
+    _count_sync(time.monotonic() - began)
+    try:
+        first.sync()  # a file system that has stopped after an error says so to fdatasync alone
+    except SyncFailed:
+        _fail(files)
+        raise
+    return True
+
+
+def _ask(io: IO, files: Sequence[File], question: Callable[[Sequence[int]], Sequence[int]]) -> None:
+    """Raise SyncFailed if one of the files has failed: the system reports that once, to this call or to a sync beside it."""
+    with _together, contextlib.ExitStack() as held:
+        for file in files:
+            held.enter_context(file._syncing)
+        had_failed = [file for file in files if file._sync_failed]
+        failed = [(file, number) for file, number in zip(files, question([file._fd for file in files]), strict=True) if number]
+        if had_failed or failed:
+            _fail(files)
+    if failed:
+        file, number = failed[0]
+        raise condemn(io, file.path, OSError(number, os.strerror(number), file.path))
+    if had_failed:
+        raise condemn(io, had_failed[0].path, "an earlier sync of it failed")
+
+
+def _fail(files: Sequence[File]) -> None:
+    for file in files:
+        file._sync_failed = True
 
 
 # ---------------------------------------------------------------- small files

@@ -215,9 +215,7 @@ def quorum(session: Session, /, config: str) -> None:
         )
         for voter in voters:
             if voter.get("starved"):
-                say(
-                    f"node {voter['node']} at {voter['address']}: the machine is starved, its voter runs {voter['late_ms']} ms late"
-                )
+                say(f"node {voter['node']} at {voter['address']}: the machine is starved, its voter runs {voter['late_ms']} ms late")
             if reason := voter.get("error") or voter.get("failure"):
                 say(f"node {voter['node']} at {voter['address']}: {reason}")
     session.exit_code = 0 if any(voter.get("state") == "leader" for voter in voters) else 1

@@ -91,11 +91,11 @@ class Segment(FileHolder):
         "append_ms",
         "base_offset",
         "created_ms",
+        "entry_count",
         "index_interval_bytes",
         "indexes_unsynced",
         "latest",
         "max_timestamp",
-        "new",
         "next_offset",
         "room_bytes",
         "saved_bytes",
@@ -103,6 +103,7 @@ class Segment(FileHolder):
         "scanner",
         "size_bytes",
         "suffix",
+        "synced_entry_count",
         "transactions",
         "whole",
     )
@@ -124,8 +125,17 @@ class Segment(FileHolder):
         self.saved_bytes = (0, 0)  # of the offset and the time index: this much of their files is final
         self.indexes_unsynced = False  # their files hold entries that no sync of ours has covered
         self.saving = threading.Lock()  # held while the index files are written
-        self.new = False  # a directory entry of its files is not synced yet
+        self.entry_count = self.synced_entry_count = 0  # of its files' directory entries: made, and made before the directory was synced
         self.whole = True  # False during a write, and after one that was interrupted
+
+    @property
+    def new(self) -> bool:
+        """Whether a directory entry of its files is not synced yet."""
+        return self.entry_count != self.synced_entry_count
+
+    def entries_synced(self, entry_count: int) -> None:
+        """The directory was synced when so many entries had been made."""
+        self.synced_entry_count = max(self.synced_entry_count, entry_count)
 
     def __repr__(self) -> str:
         kind = "sealed" if self.scanner is None else "active"
@@ -140,7 +150,7 @@ class Segment(FileHolder):
         except FileExistsError:  # from an interrupted try: the log ends before it
             if self.open().size_bytes():
                 raise
-        self.new = True
+        self.entry_count += 1
         self.created_ms = self.append_ms = now_ms
         self.scanner = self._new_scanner(check_crc=False)
 
@@ -218,7 +228,7 @@ class Segment(FileHolder):
     def save_transactions(self) -> None:
         """Bring the index of aborted transactions up to date, and sync it."""
         if self.transactions.unsaved:
-            self.new = True
+            self.entry_count += 1
             self.transactions.save()
 
     def note_indexes(self) -> None:
@@ -247,7 +257,7 @@ class Segment(FileHolder):
         index, time_index = scanner.index, scanner.time_index
         ends = len(index), len(time_index)  # in this order, for the same reason: appends continue
         if not exists(self.io, self._index_path()):
-            self.new, self.saved_bytes = True, (0, 0)
+            self.entry_count, self.saved_bytes = self.entry_count + 1, (0, 0)
         saved, saved_times = self.saved_bytes
         write_file(self.io, self._time_index_path(), time_index[saved_times : ends[1]], position=saved_times, sync=sync)
         write_file(self.io, self._index_path(), index[saved : ends[0]], position=saved, sync=sync)

@@ -66,8 +66,9 @@ class Checkpoints:
         """Make a segment final, with its directory entry, before the catalogue names it."""
         self._state.check_synced()
         crc = segment.seal()
+        count = segment.entry_count
         sync_directory(self._state.io, log.directory)
-        segment.new = False
+        segment.entries_synced(count)
         return segment_entry(log.topic, log.partition, segment, crc)
 
     def is_behind(self, log: Log) -> bool:
