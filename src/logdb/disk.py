@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator, Sequence
 from errno import EDQUOT, EFBIG, ELOOP, EMFILE, EMLINK, ENFILE, ENOSPC, ENOSYS, EOPNOTSUPP, EPERM, EXDEV
 from typing import NamedTuple, Self
 
-from logdb.errors import CorruptionError, DiskFull, ReadFailed, SyncFailed, WriteFailed
+from logdb.errors import CorruptionError, DiskFull, LogdbError, ReadFailed, SyncFailed, WriteFailed
 from logdb.io import IO, DirectoryNotOpened, NotRegular, pread_exact, pwrite_all
 from logdb.model import Buffer
 from logdb.threads import renew, renewed
@@ -499,6 +499,70 @@ def replace_file(io: IO, path: str, data: bytes) -> None:
     with changing(path):
         io.rename(path + ".tmp", path)
     sync_directory(io, os.path.dirname(path))
+
+
+class Write(NamedTuple):
+    """A write of a small file: ``replaces``: as ``replace_file``; else as ``write_file`` at ``position``."""
+
+    path: str
+    data: Buffer
+    position: int = 0
+    replaces: bool = False
+
+
+def write_files(io: IO, writes: Sequence[Write]) -> None:
+    """Make these writes, durably, one after the other; raises as ``replace_file``."""
+    for write in writes:
+        if write.replaces:
+            replace_file(io, write.path, bytes(write.data))
+        else:
+            write_file(io, write.path, write.data, position=write.position)
+
+
+def write_files_together(io: IO, groups: Sequence[Sequence[Write]]) -> list[LogdbError | None]:
+    """As ``write_files`` of each group, with syncs that all of them share; returns the error of each group.
+
+    If the file system has no such sync, each write is synced alone.  After SyncFailed no group is durable.
+    """
+    errors: list[LogdbError | None] = [None] * len(groups)
+    by_device: dict[int, list[tuple[int, Write, File]]] = {}
+    for number, group in enumerate(groups):
+        try:
+            for write in group:
+                with changing(write.path):
+                    file = _written(io, write)
+                    by_device.setdefault(file.file_id()[0], []).append((number, write, file))
+        except LogdbError as error:
+            errors[number] = error
+    for written in by_device.values():
+        whole = [(number, write, file) for number, write, file in written if errors[number] is None]
+        try:
+            if whole and not _finish_together(io, whole):
+                write_files(io, [write for _, write, _ in whole])
+        except LogdbError as error:
+            for number, _, _ in whole:
+                errors[number] = error
+    return errors
+
+
+def _written(io: IO, write: Write) -> File:
+    file = File(io, write.path + ".tmp" if write.replaces else write.path, os.O_RDWR | os.O_CREAT)
+    file.write(write.data, write.position)
+    if file.size_bytes() > (end := write.position + len(write.data)):
+        file.truncate(end)
+    return file
+
+
+def _finish_together(io: IO, written: Sequence[tuple[int, Write, File]]) -> bool:
+    """Sync files, give them their names, and sync the names; False: there is no such sync."""
+    files = [file for _, _, file in written]
+    if not sync_together(io, files):
+        return False
+    replacing = [write for _, write, _ in written if write.replaces]
+    for write in replacing:
+        with changing(write.path):
+            io.rename(write.path + ".tmp", write.path)
+    return not replacing or sync_together(io, files)
 
 
 def path_id(io: IO, path: str) -> tuple[int, int] | None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from logdb.codec import FSYNC, OS
-from logdb.disk import sync_directory
+from logdb.disk import Write, sync_directory, write_files
 from logdb.io import IO
 from logdb.log import producer_snapshot
 from logdb.log.epochs import LeaderEpochs
@@ -44,6 +44,17 @@ class Shared(NamedTuple):
     entry_counts: list[int]
     epochs: LeaderEpochs | None
     since_ms: int
+
+
+class Saving(NamedTuple):
+    """What a checkpoint of one log writes before the catalogue names it; ``point``: the recovery point that it covers at least."""
+
+    point: Point
+    writes: list[Write]
+    transactions: "Transactions | None"
+    snapshot_offset: int | None
+    segment: "Segment | None"
+    sizes: tuple[int, int] | None
 
 
 class LogSync:
@@ -211,22 +222,36 @@ class LogSync:
 
     def save_active_indexes(self) -> Point:
         """Sync the active segment's indexes, and a producer snapshot; returns the recovery point that they cover at least."""
-        log = self._log
-        if log.writer.transactions is not None:
-            self._save_producers(log.writer.transactions)
-        point, segment = log.view.flushed, log.view.active
-        if segment is not None and segment.scanner is not None:
-            segment.save_indexes()
-        return point
+        saving = self.begin_saving()
+        write_files(self._io, saving.writes)
+        self.end_saving(saving)
+        return saving.point
 
-    def _save_producers(self, transactions: "Transactions") -> None:
-        """Sync the log, and save a snapshot of the producers at its end."""
+    def begin_saving(self) -> "Saving":
+        """What ``save_active_indexes`` writes, for a caller that makes it durable, and then calls ``end_saving``."""
+        log, writes, snapshot_offset = self._log, list[Write](), None
+        if (transactions := log.writer.transactions) is not None:
+            snapshot_offset, writes = self._producer_writes(transactions)
+        point, segment, sizes = log.view.flushed, log.view.active, None
+        if segment is not None and segment.scanner is not None and (begun := segment.begin_saving()) is not None:
+            writes, sizes = writes + begun[0], begun[1]
+        return Saving(point, writes, transactions, snapshot_offset, segment, sizes)
+
+    def end_saving(self, saving: "Saving") -> None:
+        """What ``saving`` writes is durable."""
+        if saving.transactions is not None and saving.snapshot_offset is not None:
+            saving.transactions.saved(saving.snapshot_offset)
+        if saving.segment is not None and saving.sizes is not None:
+            saving.segment.indexes_saved(saving.sizes)
+
+    def _producer_writes(self, transactions: "Transactions") -> tuple[int | None, list[Write]]:
+        """Sync the log; returns its end, and the write of a snapshot of the producers there.  None: the newest one is of that end."""
         log = self._log
         with transactions.lock:
             transactions.written.expire(log.now_ms())
             offset, states = log.view.written_offset, transactions.written.copy()
             if (offset == transactions.snapshot_offset and not transactions.stale) or offset < transactions.written_offset:
-                return
+                return None, []
         if log.view.flushed.offset < offset:
             self.sync()
         active = log.view.segments[-1:]  # before the others: if it is rolled meanwhile, it is one of them
@@ -234,8 +259,8 @@ class LogSync:
         for segment in unsealed.values():
             segment.save_transactions()
         aborted = {base: transaction_index.summary(segment.transactions.below(offset)) for base, segment in unsealed.items()}
-        producer_snapshot.save(self._io, log.directory, offset, states, aborted)
-        transactions.saved(offset)
+        data = producer_snapshot.encode(states, aborted)
+        return offset, [Write(producer_snapshot.snapshot_path(log.directory, offset), data, replaces=True)]
 
     def checkpoint_done(self, point: Point, sealed: "Sequence[Segment]") -> None:
         """The catalogue has ``point`` and the ``sealed`` segments."""

@@ -7,7 +7,7 @@ import random
 import pytest
 
 import logdb
-from logdb.errors import SyncFailed
+from logdb.errors import LogdbError, SyncFailed
 from logdb.io import IO
 from logdb.log import shared_sync
 from support.faulty_io import FaultyIO
@@ -169,3 +169,42 @@ def test_a_subclass_with_its_own_fdatasync_sees_each_sync():
 
     with open(__file__) as file:
         assert not Counting().syncs_together(file.fileno())
+
+
+def test_a_checkpoint_of_many_logs_waits_for_the_disk_a_few_times(tmp_path, io):
+    """Producers' snapshots and indexes of all logs are written before one sync, and named before another."""
+    with logdb.open(tmp_path / "db", io=io) as db:
+        logs = many(quiet(db))
+        with db.producer() as producer:
+            for number in range(2 * COUNT):
+                producer.send("t", bytes(10_000), partition=number % COUNT).result()
+        sync(db, logs)
+        before = io.count("fdatasync"), io.count("fsync_dir"), io.count("sync_file_system")
+        db._store.writer.checkpoint(logs)
+        after = io.count("fdatasync"), io.count("fsync_dir"), io.count("sync_file_system")
+        assert all(log.syncs.checkpointed == log.view.flushed and not log.producers_unsaved for log in logs)
+        assert all(log.view.active.saved_bytes[0] > 0 for log in logs)
+        assert [now - then for now, then in zip(after, before, strict=True)] == [2, 0, 2]
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "code"), [("pwrite", "t-5/", errno.ENOSPC), ("rename", "t-5/", errno.EIO), ("write_errors", ".snapshot", errno.EIO)]
+)
+def test_a_checkpoint_of_many_logs_that_fails(tmp_path, io, kind, path, code):
+    with logdb.open(tmp_path / "db", io=io) as db:
+        logs = many(quiet(db))
+        with db.producer() as producer:
+            for number in range(2 * COUNT):
+                producer.send("t", bytes(10_000), partition=number % COUNT).result()
+        sync(db, logs)
+        known = [log.syncs.checkpointed for log in logs]
+        io.fail(kind, code, path)
+        with pytest.raises(LogdbError):
+            db._store.writer.checkpoint(logs)
+        io.heal()
+        named = [log.syncs.checkpointed != before for log, before in zip(logs, known, strict=True)]
+        assert not named[5]
+        assert kind != "pwrite" or sum(named) == COUNT - 1, "the others go on"
+        if kind != "write_errors":
+            db._store.writer.checkpoint(logs)
+            assert all(log.syncs.checkpointed == log.view.flushed for log in logs)
