@@ -23,11 +23,11 @@ import threading
 import time
 import weakref
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from errno import EDQUOT, EFBIG, ELOOP, EMFILE, EMLINK, ENFILE, ENOSPC, ENOSYS, EOPNOTSUPP, EPERM, EXDEV
 from typing import NamedTuple, Self
 
-from logdb.errors import CorruptionError, DiskFull, ReadFailed, SyncFailed, WriteFailed
+from logdb.errors import CorruptionError, DiskFull, LogdbError, ReadFailed, SyncFailed, WriteFailed
 from logdb.io import IO, DirectoryNotOpened, NotRegular, pread_exact, pwrite_all
 from logdb.model import Buffer
 from logdb.threads import renew, renewed
@@ -144,10 +144,13 @@ def _timed(io: IO, path: str, sync: Callable[..., None], *arguments: object) -> 
         sync(*arguments)
     finally:
         del _syncs[number]
-        took = time.monotonic() - began
-        with _sync_lock:
-            _sync_counts[bisect_left(SYNC_BOUNDS_S, took)] += 1
-            _sync_seconds[0] += took
+        _count_sync(time.monotonic() - began)
+
+
+def _count_sync(took_s: float) -> None:
+    with _sync_lock:
+        _sync_counts[bisect_left(SYNC_BOUNDS_S, took_s)] += 1
+        _sync_seconds[0] += took_s
 
 
 def sync_directory(io: IO, path: str) -> None:
@@ -367,6 +370,70 @@ class File:
         renew([self._syncing])
 
 
+# ---------------------------------------------------------------- many open files, synced together
+
+_NO_SHARED_SYNC = (ENOSYS, EPERM, EOPNOTSUPP)  # syncfs was not called: an old system, or a container that forbids it
+_together = renewed(threading.Lock())  # held by the one thread that holds the locks of several files
+
+
+def sync_together(io: IO, files: Sequence[File]) -> bool:
+    """Make durable what was written to files before, and all changes of directories on their file system.
+
+    It waits for the disk's cache twice, however many files there are.  But it also waits for what other programs have written to the
+    file system, so it is no sync for a caller in a hurry, and ``longest_sync_ms`` leaves it out.
+
+    Args:
+        files: Of one device; not empty.
+
+    Returns:
+        False: Their file system has no such sync.  Nothing was done.
+
+    Raises:
+        SyncFailed: Final, as for ``File.sync``; for each of the files.
+    """
+    first = files[-1]
+    if not io.syncs_together(first._fd):
+        return False
+    began = time.monotonic()
+    _ask(io, files, io.start_writing)  # first: here an error of an allocation is the file's; within a sync of all, it is nobody's
+    try:
+        io.sync_file_system(first._fd)
+    except OSError as error:
+        if error.errno in _NO_SHARED_SYNC:
+            return False
+        _fail(files)
+        raise condemn(io, first.path, error) from error
+    _ask(io, files, io.write_errors)
+    _count_sync(time.monotonic() - began)
+    try:
+        first.sync()  # a file system that has stopped after an error says so to fdatasync alone
+    except SyncFailed:
+        _fail(files)
+        raise
+    return True
+
+
+def _ask(io: IO, files: Sequence[File], question: Callable[[Sequence[int]], Sequence[int]]) -> None:
+    """Raise SyncFailed if one of the files has failed: the system reports that once, to this call or to a sync beside it."""
+    with _together, contextlib.ExitStack() as held:
+        for file in files:
+            held.enter_context(file._syncing)
+        had_failed = [file for file in files if file._sync_failed]
+        failed = [(file, number) for file, number in zip(files, question([file._fd for file in files]), strict=True) if number]
+        if had_failed or failed:
+            _fail(files)
+    if failed:
+        file, number = failed[0]
+        raise condemn(io, file.path, OSError(number, os.strerror(number), file.path))
+    if had_failed:
+        raise condemn(io, had_failed[0].path, "an earlier sync of it failed")
+
+
+def _fail(files: Sequence[File]) -> None:
+    for file in files:
+        file._sync_failed = True
+
+
 # ---------------------------------------------------------------- small files
 
 
@@ -432,6 +499,70 @@ def replace_file(io: IO, path: str, data: bytes) -> None:
     with changing(path):
         io.rename(path + ".tmp", path)
     sync_directory(io, os.path.dirname(path))
+
+
+class Write(NamedTuple):
+    """A write of a small file: ``replaces``: as ``replace_file``; else as ``write_file`` at ``position``."""
+
+    path: str
+    data: Buffer
+    position: int = 0
+    replaces: bool = False
+
+
+def write_files(io: IO, writes: Sequence[Write]) -> None:
+    """Make these writes, durably, one after the other; raises as ``replace_file``."""
+    for write in writes:
+        if write.replaces:
+            replace_file(io, write.path, bytes(write.data))
+        else:
+            write_file(io, write.path, write.data, position=write.position)
+
+
+def write_files_together(io: IO, groups: Sequence[Sequence[Write]]) -> list[LogdbError | None]:
+    """As ``write_files`` of each group, with syncs that all of them share; returns the error of each group.
+
+    If the file system has no such sync, each write is synced alone.  After SyncFailed no group is durable.
+    """
+    errors: list[LogdbError | None] = [None] * len(groups)
+    by_device: dict[int, list[tuple[int, Write, File]]] = {}
+    for number, group in enumerate(groups):
+        try:
+            for write in group:
+                with changing(write.path):
+                    file = _written(io, write)
+                    by_device.setdefault(file.file_id()[0], []).append((number, write, file))
+        except LogdbError as error:
+            errors[number] = error
+    for written in by_device.values():
+        whole = [(number, write, file) for number, write, file in written if errors[number] is None]
+        try:
+            if whole and not _finish_together(io, whole):
+                write_files(io, [write for _, write, _ in whole])
+        except LogdbError as error:
+            for number, _, _ in whole:
+                errors[number] = error
+    return errors
+
+
+def _written(io: IO, write: Write) -> File:
+    file = File(io, write.path + ".tmp" if write.replaces else write.path, os.O_RDWR | os.O_CREAT)
+    file.write(write.data, write.position)
+    if file.size_bytes() > (end := write.position + len(write.data)):
+        file.truncate(end)
+    return file
+
+
+def _finish_together(io: IO, written: Sequence[tuple[int, Write, File]]) -> bool:
+    """Sync files, give them their names, and sync the names; False: there is no such sync."""
+    files = [file for _, _, file in written]
+    if not sync_together(io, files):
+        return False
+    replacing = [write for _, write, _ in written if write.replaces]
+    for write in replacing:
+        with changing(write.path):
+            io.rename(write.path + ".tmp", write.path)
+    return not replacing or sync_together(io, files)
 
 
 def path_id(io: IO, path: str) -> tuple[int, int] | None:

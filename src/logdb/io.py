@@ -14,7 +14,9 @@ import os
 import stat
 import sys
 import time
+from collections.abc import Sequence
 
+from logdb._native import ffi, lib
 from logdb.errors import UnsupportedPlatform
 from logdb.model import Buffer
 
@@ -173,6 +175,34 @@ class IO:
             fcntl.fcntl(fd, _F_FULLFSYNC)
         else:
             os.fdatasync(fd)
+
+    # ------------------------------------------------------------ many files, synced together
+
+    def syncs_together(self, fd: int) -> bool:
+        """Whether ``sync_file_system`` does for each file of this one's file system what ``fdatasync`` does, and for each directory.
+
+        A subclass with an ``fdatasync`` of its own has each file synced by it, unless it says otherwise.
+        """
+        return type(self).fdatasync is IO.fdatasync and bool(lib.logdb_sync_is_shared(fd))
+
+    def start_writing(self, fds: Sequence[int]) -> list[int]:
+        """Start to write the dirty pages of files, without waiting; returns for each 0, or the errno."""
+        errors = ffi.new("int[]", len(fds))
+        lib.logdb_sync_start(ffi.new("int[]", fds), len(fds), errors)
+        return list(errors)
+
+    def sync_file_system(self, fd: int) -> None:
+        """Return when all of a file system is on the disk: data, sizes and directory entries."""
+        if number := lib.logdb_sync_file_system(fd):
+            raise OSError(number, os.strerror(number))
+
+    def write_errors(self, fds: Sequence[int]) -> list[int]:
+        """For each file 0, or the errno of a write that has failed since the last question."""
+        errors = ffi.new("int[]", len(fds))
+        lib.logdb_sync_errors(ffi.new("int[]", fds), len(fds), errors)
+        return list(errors)
+
+    # ------------------------------------------------------------ more of one file
 
     def copy_range(self, source: int, target: int, size_bytes: int, position: int) -> int:
         """Copy from one open file to the same place of another, in the kernel where it can.

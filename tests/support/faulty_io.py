@@ -31,7 +31,7 @@ class FaultyIO(IO):
 
     ``calls``: every (kind, path) so far, clocks aside.  ``written_bytes``: by name of the file.  ``room``: bytes that may still be written
     (None: no limit); when it runs out a write is short, the next one fails.  ``now_ms``: the wall
-    clock, None for the real one.
+    clock, None for the real one.  ``can_sync_together``: many files are synced by one sync of the file system.
     """
 
     def __init__(self) -> None:
@@ -39,6 +39,7 @@ class FaultyIO(IO):
         self.written_bytes: Counter[str] = Counter()
         self.room: int | None = None
         self.now_ms: int | None = None
+        self.can_sync_together = False
         self.before: Callable[[str, str], None] = lambda kind, path: None
         self._rules: list[tuple[str, str, int]] = []
         self._paths: dict[int, str] = {}
@@ -135,6 +136,26 @@ class FaultyIO(IO):
     def fdatasync(self, fd):
         self._step("fdatasync", self._paths.get(fd, ""))
         super().fdatasync(fd)
+
+    def syncs_together(self, fd):
+        return self.can_sync_together
+
+    def start_writing(self, fds):
+        return [self._number("start_writing", fd) for fd in fds]
+
+    def sync_file_system(self, fd):
+        self._step("sync_file_system", self._paths.get(fd, ""))
+        super().sync_file_system(fd)
+
+    def write_errors(self, fds):
+        return [self._number("write_errors", fd) for fd in fds]
+
+    def _number(self, kind: str, fd: int) -> int:
+        try:
+            self._step(kind, self._paths.get(fd, ""))
+        except OSError as error:
+            return error.errno or 0
+        return 0
 
     def drop_cache(self, fd):
         self._step("drop_cache", self._paths.get(fd, ""))

@@ -15,8 +15,9 @@ import random
 import re
 import shutil
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol, TypeVar
 
 import logdb
@@ -51,6 +52,12 @@ class DirNode:
     pending: list[list[tuple[str, Node | None]]] = field(default_factory=list)  # each at once: (name, node), None: gone
     synced_count: int = 0
     committed: dict[str, bytes] = field(default_factory=dict)  # of a catalogue: its files after LMDB's last commit
+
+    def synced(self, count: int, entries: dict[str, Node]) -> None:
+        """So many changes of all, from the first one on, are durable, which led to these entries."""
+        if count > self.synced_count:
+            del self.pending[: count - self.synced_count]
+            self.durable, self.synced_count = entries, count
 
 
 Node = FileNode | DirNode
@@ -162,6 +169,28 @@ class PowerCutIO(IO):
                     node.synced(count)
             self._live()
 
+    def syncs_together(self, fd):
+        return True
+
+    def start_writing(self, fds):
+        self._live()
+        return [0] * len(fds)
+
+    def sync_file_system(self, fd):
+        self._die_or("sync_file_system")
+        with self.tree_lock:
+            syncs = list(_syncs(self._tree))
+        self.sync(fd)
+        with self.tree_lock:
+            if not self.dead:
+                for sync in syncs:
+                    sync()
+        self._live()
+
+    def write_errors(self, fds):
+        self._live()
+        return [0] * len(fds)
+
     # ------------------------------------------------------------ directories
 
     def mkdir(self, path, **how):
@@ -208,9 +237,8 @@ class PowerCutIO(IO):
                 current, count = dict(node.current), node.synced_count + len(node.pending)
             self.sync_directory(path)
             with self.tree_lock:
-                if not self.dead and count > node.synced_count:
-                    del node.pending[: count - node.synced_count]
-                    node.durable, node.synced_count = current, count
+                if not self.dead:
+                    node.synced(count, current)
             self._live()
 
     def sync(self, fd: int) -> None:
@@ -311,6 +339,16 @@ class PowerCutIO(IO):
         with self.tree_lock:
             parent.pending.append([(name, None)])
             return parent.current.pop(name, None)
+
+
+def _syncs(node: DirNode) -> Iterator[Callable[[], None]]:
+    """What to call when all below a directory, as it is now, is durable."""
+    yield partial(node.synced, node.synced_count + len(node.pending), dict(node.current))
+    for child in node.current.values():
+        if isinstance(child, DirNode):
+            yield from _syncs(child)
+        else:
+            yield partial(child.synced, child.synced_count + len(child.pending))
 
 
 def _files(path: str) -> dict[str, bytes]:

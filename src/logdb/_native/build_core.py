@@ -8,8 +8,8 @@ import os
 
 from cffi import FFI
 
-HEADERS = ("crc32c.h", "murmur2.h", "logdb_native.h", "compact.h")
-SOURCES = ("crc32c.c", "murmur2.c", "batch.c", "scan.c", "columns.c", "compact.c")
+HEADERS = ("crc32c.h", "murmur2.h", "logdb_native.h", "compact.h", "sync.h")
+SOURCES = ("crc32c.c", "murmur2.c", "batch.c", "scan.c", "columns.c", "compact.c", "sync.c")
 FLAGS = ("-O2", "-std=c11", "-Wall", "-Wextra", "-Wconversion", "-Wshadow")
 
 
@@ -28,7 +28,7 @@ def builder(folder: str) -> FFI:
     ffi.cdef(definition(folder))
     ffi.set_source(
         "logdb._native._core",
-        '#include "compact.h"',
+        '#include "compact.h"\n#include "sync.h"',
         sources=[os.path.join(folder, name) for name in SOURCES],
         depends=[os.path.join(folder, name) for name in (*HEADERS, "batch.h", "bytes.h")],
         include_dirs=[folder],

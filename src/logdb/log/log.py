@@ -486,8 +486,9 @@ class Log(AppendableLog):
                     raise write_error(self.directory, 0, error) from error
             self.syncs.sync_locked()
             if segment.new:
+                count = segment.entry_count
                 sync_directory(self._io, self.directory)
-                segment.new = False
+                segment.entries_synced(count)
             if self.view.flushed.offset == offset:
                 point = Point(offset, offset, 0)
                 with self.writer.lock:
@@ -731,8 +732,9 @@ class Log(AppendableLog):
                 segment.sync()
             segment.save_indexes(final=True)
             if segment.new:
+                count = segment.entry_count
                 sync_directory(self._io, self.directory)
-                segment.new = False
+                segment.entries_synced(count)
 
     def abandon(self) -> int:
         """Release files and memory; returns the number of records that waited to be written."""

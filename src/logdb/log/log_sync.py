@@ -8,15 +8,16 @@ Threading: any number of threads.  A thread that holds ``lock`` may drain the bu
 
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from logdb.codec import FSYNC, OS
-from logdb.disk import sync_directory
+from logdb.disk import Write, sync_directory, write_files
 from logdb.io import IO
 from logdb.log import producer_snapshot
+from logdb.log.epochs import LeaderEpochs
 from logdb.log.group_commit import GroupCommit
 from logdb.log.host import Host
-from logdb.log.recovery_point import Point
+from logdb.log.recovery_point import Point, RecoveryPointFile
 from logdb.log.segment_reader import segment_slot
 from logdb.segment import transaction_index
 
@@ -28,6 +29,32 @@ if TYPE_CHECKING:
 
 CHECKPOINT_SIZE_BYTES = 64 << 20  # unsynced, and so to be scanned after a crash, at most
 CHECKPOINT_INTERVALS = 10  # of flush.ms, from one to the next: each writes five pages or more, however little has come
+
+
+class Shared(NamedTuple):
+    """A log at the begin of a sync that it shares with others.
+
+    ``epochs``: those that the sync makes durable, too; None: their file is durable.  ``point_file``: a truncation takes another one.
+    """
+
+    log: "Log"
+    view: "LogView"
+    point_file: RecoveryPointFile
+    tail: "Sequence[Segment]"
+    entry_counts: list[int]
+    epochs: LeaderEpochs | None
+    since_ms: int
+
+
+class Saving(NamedTuple):
+    """What a checkpoint of one log writes before the catalogue names it; ``point``: the recovery point that it covers at least."""
+
+    point: Point
+    writes: list[Write]
+    transactions: "Transactions | None"
+    snapshot_offset: int | None
+    segment: "Segment | None"
+    sizes: tuple[int, int] | None
 
 
 class LogSync:
@@ -103,27 +130,66 @@ class LogSync:
             raise
         written_since = log.view.written_offset != view.written_offset
         self._interval_wanted = self._interval_wanted and (written_since or log._pending_count > 0)
-        point = Point(tail[-1].base_offset, view.written_offset, view.written_position)
+        self._publish(Point(tail[-1].base_offset, view.written_offset, view.written_position))
+
+    def _publish(self, point: Point) -> None:
+        """All below ``point`` is durable; under ``lock``."""
+        log, writer = self._log, self._log.writer
         with writer.lock:
             log.view = log.view._replace(flushed=point)
         writer.point.note(point=point)
         if log._watchers:
             log.wake()
 
+    # ------------------------------------------------------------ a sync that many logs share (log.shared_sync)
+
+    def begin_shared(self) -> "Shared | None":
+        """What a sync of the file system makes durable from now on; None: a sync has nothing to do, or is refused."""
+        log, writer = self._log, self._log.writer
+        with self.lock, writer.lock:
+            view = log.view
+            is_refused = log._closed or log.refuses_writes
+            if is_refused or not view.segments or (view.written_offset == view.flushed.offset and not writer.epochs_unsynced):
+                return None
+            tail = _unsynced_segments(view)
+            since_ms, self.unsynced_since_ms = self.unsynced_since_ms, 0  # a write that the sync does not cover sets it
+            counts = [segment.entry_count for segment in tail]
+            return Shared(log, view, writer.point, tail, counts, view.epochs if writer.epochs_unsynced else None, since_ms)
+
+    def end_shared(self, shared: "Shared") -> None:
+        """The sync has returned."""
+        log, writer, view = self._log, self._log.writer, shared.view
+        with self.lock:
+            if log._closed or log.refuses_writes or writer.point is not shared.point_file:  # it was closed, or truncated, meanwhile
+                return
+            for segment, count in zip(shared.tail, shared.entry_counts, strict=True):
+                segment.entries_synced(count)
+            if shared.epochs is log.view.epochs:
+                writer.epochs_unsynced = False
+            written_since = log.view.written_offset != view.written_offset
+            self._interval_wanted = self._interval_wanted and (written_since or log._pending_count > 0)
+            if view.written_offset > log.view.flushed.offset:
+                self._publish(Point(shared.tail[-1].base_offset, view.written_offset, view.written_position))
+
+    def undo_shared(self, shared: "Shared") -> None:
+        """There was no sync."""
+        with self._log.writer.lock:
+            if self._log.writer.point is shared.point_file:
+                self.unsynced_since_ms = shared.since_ms or self.unsynced_since_ms
+
     def _sync_segments(self, view: "LogView") -> "Sequence[Segment]":
         """Sync the files, the epoch checkpoint and the directory entries of a view; returns the segments that were not synced."""
         log, writer, tail = self._log, self._log.writer, _unsynced_segments(view)
-        entries_unsynced = False
         for segment in tail:
             if segment.dirty:
                 segment.sync()
-            entries_unsynced |= segment.new
+        counts = [segment.entry_count for segment in tail]
         if writer.epochs_unsynced:
             writer.save_epochs()
-        if entries_unsynced:
+        if any(segment.new for segment in tail):
             sync_directory(self._io, log.directory)
-            for segment in tail:
-                segment.new = False
+            for segment, count in zip(tail, counts, strict=True):
+                segment.entries_synced(count)
         return tail
 
     def note_unsynced(self) -> None:
@@ -156,22 +222,36 @@ class LogSync:
 
     def save_active_indexes(self) -> Point:
         """Sync the active segment's indexes, and a producer snapshot; returns the recovery point that they cover at least."""
-        log = self._log
-        if log.writer.transactions is not None:
-            self._save_producers(log.writer.transactions)
-        point, segment = log.view.flushed, log.view.active
-        if segment is not None and segment.scanner is not None:
-            segment.save_indexes()
-        return point
+        saving = self.begin_saving()
+        write_files(self._io, saving.writes)
+        self.end_saving(saving)
+        return saving.point
 
-    def _save_producers(self, transactions: "Transactions") -> None:
-        """Sync the log, and save a snapshot of the producers at its end."""
+    def begin_saving(self) -> "Saving":
+        """What ``save_active_indexes`` writes, for a caller that makes it durable, and then calls ``end_saving``."""
+        log, writes, snapshot_offset = self._log, list[Write](), None
+        if (transactions := log.writer.transactions) is not None:
+            snapshot_offset, writes = self._producer_writes(transactions)
+        point, segment, sizes = log.view.flushed, log.view.active, None
+        if segment is not None and segment.scanner is not None and (begun := segment.begin_saving()) is not None:
+            writes, sizes = writes + begun[0], begun[1]
+        return Saving(point, writes, transactions, snapshot_offset, segment, sizes)
+
+    def end_saving(self, saving: "Saving") -> None:
+        """What ``saving`` writes is durable."""
+        if saving.transactions is not None and saving.snapshot_offset is not None:
+            saving.transactions.saved(saving.snapshot_offset)
+        if saving.segment is not None and saving.sizes is not None:
+            saving.segment.indexes_saved(saving.sizes)
+
+    def _producer_writes(self, transactions: "Transactions") -> tuple[int | None, list[Write]]:
+        """Sync the log; returns its end, and the write of a snapshot of the producers there.  None: the newest one is of that end."""
         log = self._log
         with transactions.lock:
             transactions.written.expire(log.now_ms())
             offset, states = log.view.written_offset, transactions.written.copy()
             if (offset == transactions.snapshot_offset and not transactions.stale) or offset < transactions.written_offset:
-                return
+                return None, []
         if log.view.flushed.offset < offset:
             self.sync()
         active = log.view.segments[-1:]  # before the others: if it is rolled meanwhile, it is one of them
@@ -179,8 +259,8 @@ class LogSync:
         for segment in unsealed.values():
             segment.save_transactions()
         aborted = {base: transaction_index.summary(segment.transactions.below(offset)) for base, segment in unsealed.items()}
-        producer_snapshot.save(self._io, log.directory, offset, states, aborted)
-        transactions.saved(offset)
+        data = producer_snapshot.encode(states, aborted)
+        return offset, [Write(producer_snapshot.snapshot_path(log.directory, offset), data, replaces=True)]
 
     def checkpoint_done(self, point: Point, sealed: "Sequence[Segment]") -> None:
         """The catalogue has ``point`` and the ``sealed`` segments."""

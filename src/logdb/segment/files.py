@@ -24,6 +24,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from errno import ENOENT
 
+from logdb import disk
 from logdb.disk import File, on_scarcity
 from logdb.errors import Closed, SyncFailed, ThreadUnavailable
 from logdb.io import IO
@@ -267,6 +268,22 @@ class FileHolder:
         """Retire: further calls raise, so that none opens another file of the same name."""
         self.retired = True
         self.file = None
+
+
+def sync_together(io: IO, holders: Sequence[FileHolder]) -> bool:
+    """As ``FileHolder.sync`` of each, and of all directories of their device, by one sync; False: there is no such sync.
+
+    Raises:
+        SyncFailed: Final for the device.
+        Closed, FileNotFoundError, ReadFailed: One of them cannot be opened.
+    """
+    counts = [holder.write_count for holder in holders]
+    files = [holder.file or holder.open() for holder in holders]
+    if not disk.sync_together(io, files):
+        return False
+    for holder, count in zip(holders, counts, strict=True):
+        holder.synced_count = max(holder.synced_count, count)  # a later sync beside this one may have ended
+    return True
 
 
 FILES = FileCache()

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from logdb.codec import Scanner, Status, crc32c, explain, header, index_search, time_index_search
 from logdb.codec.batch import HEADER_SIZE_BYTES
-from logdb.disk import File, changing, exists, path_id, read_while, remove, write_file
+from logdb.disk import File, Write, changing, exists, path_id, read_while, remove, write_file
 from logdb.errors import CorruptionError, DiskFull, LogdbError, WriteFailed
 from logdb.io import IO
 from logdb.model import SEGMENT_SIZE_BYTES_MAX, Buffer
@@ -91,11 +91,11 @@ class Segment(FileHolder):
         "append_ms",
         "base_offset",
         "created_ms",
+        "entry_count",
         "index_interval_bytes",
         "indexes_unsynced",
         "latest",
         "max_timestamp",
-        "new",
         "next_offset",
         "room_bytes",
         "saved_bytes",
@@ -103,6 +103,7 @@ class Segment(FileHolder):
         "scanner",
         "size_bytes",
         "suffix",
+        "synced_entry_count",
         "transactions",
         "whole",
     )
@@ -124,8 +125,17 @@ class Segment(FileHolder):
         self.saved_bytes = (0, 0)  # of the offset and the time index: this much of their files is final
         self.indexes_unsynced = False  # their files hold entries that no sync of ours has covered
         self.saving = threading.Lock()  # held while the index files are written
-        self.new = False  # a directory entry of its files is not synced yet
+        self.entry_count = self.synced_entry_count = 0  # of its files' directory entries: made, and made before the directory was synced
         self.whole = True  # False during a write, and after one that was interrupted
+
+    @property
+    def new(self) -> bool:
+        """Whether a directory entry of its files is not synced yet."""
+        return self.entry_count != self.synced_entry_count
+
+    def entries_synced(self, entry_count: int) -> None:
+        """The directory was synced when so many entries had been made."""
+        self.synced_entry_count = max(self.synced_entry_count, entry_count)
 
     def __repr__(self) -> str:
         kind = "sealed" if self.scanner is None else "active"
@@ -140,7 +150,7 @@ class Segment(FileHolder):
         except FileExistsError:  # from an interrupted try: the log ends before it
             if self.open().size_bytes():
                 raise
-        self.new = True
+        self.entry_count += 1
         self.created_ms = self.append_ms = now_ms
         self.scanner = self._new_scanner(check_crc=False)
 
@@ -215,10 +225,26 @@ class Segment(FileHolder):
                 self.indexes_unsynced = False
         self.save_transactions()
 
+    def begin_saving(self) -> tuple[list[Write], tuple[int, int]] | None:
+        """What ``save_indexes`` writes, for a caller that makes it durable and then calls ``indexes_saved`` with the sizes."""
+        self.save_transactions()
+        scanner = self.scanner
+        assert scanner is not None, f"{self} is sealed"
+        with self.saving:
+            if not self.indexes_unsynced and len(scanner.index) == self.saved_bytes[0]:
+                return None
+            self.indexes_unsynced = True
+            return self._index_writes(scanner)
+
+    def indexes_saved(self, sizes: tuple[int, int]) -> None:
+        """The files are durable up to these sizes."""
+        with self.saving:
+            self.saved_bytes, self.indexes_unsynced = sizes, False
+
     def save_transactions(self) -> None:
         """Bring the index of aborted transactions up to date, and sync it."""
         if self.transactions.unsaved:
-            self.new = True
+            self.entry_count += 1
             self.transactions.save()
 
     def note_indexes(self) -> None:
@@ -244,14 +270,19 @@ class Segment(FileHolder):
         The files never shrink.  The time index goes first, because resuming at an entry of the offset index needs all earlier entries of
         the time index.
         """
+        writes, sizes = self._index_writes(scanner)
+        for write in writes:
+            write_file(self.io, write.path, write.data, position=write.position, sync=sync)
+        return sizes
+
+    def _index_writes(self, scanner: Scanner) -> tuple[list[Write], tuple[int, int]]:
         index, time_index = scanner.index, scanner.time_index
         ends = len(index), len(time_index)  # in this order, for the same reason: appends continue
         if not exists(self.io, self._index_path()):
-            self.new, self.saved_bytes = True, (0, 0)
+            self.entry_count, self.saved_bytes = self.entry_count + 1, (0, 0)
         saved, saved_times = self.saved_bytes
-        write_file(self.io, self._time_index_path(), time_index[saved_times : ends[1]], position=saved_times, sync=sync)
-        write_file(self.io, self._index_path(), index[saved : ends[0]], position=saved, sync=sync)
-        return ends
+        times = Write(self._time_index_path(), time_index[saved_times : ends[1]], saved_times)
+        return [times, Write(self._index_path(), index[saved : ends[0]], saved)], ends
 
     def seal(self) -> int:
         """Seal the segment: trimmed, synced, its indexes complete.  Returns the CRC-32C of the file.

@@ -4,17 +4,29 @@ A segment is final and synced, with its directory entry, before the catalogue na
 """
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
-from logdb.disk import sync_directory
+from logdb.disk import sync_directory, write_files, write_files_together
 from logdb.errors import LogdbError
+from logdb.log import shared_sync
 from logdb.log.log import Log
+from logdb.log.log_sync import Saving
 from logdb.log.recovery_point import Point
 from logdb.log.sealed import segment_entry
 from logdb.meta import LogEntry, SegmentEntry
 from logdb.model import TopicPartition
+from logdb.segment.files import FILES
 from logdb.segment.segment import Segment
 from logdb.store.entries import Entries
 from logdb.store.state import StoreState
+
+_SAVED_TOGETHER = 512  # logs: each has up to three files open
+
+
+class _Saved(NamedTuple):
+    point: Point
+    sealed: list[Segment]
+    entries: list[SegmentEntry]
 
 
 class Checkpoints:
@@ -38,16 +50,15 @@ class Checkpoints:
         sealed: dict[Log, list[Segment]] = {}
         points: dict[Log, Point] = {}
         segments: list[SegmentEntry] = []
-        for log in logs:
-            if not self._state.is_current(log) or TopicPartition(log.topic, log.partition) not in self._entries or log.interrupted:
-                continue  # deleted meanwhile, and perhaps created again; or truncated
-            try:
-                sealed[log] = log.take_sealing()
-                entries_of_log = [self._seal(log, segment) for segment in sealed[log]]
-                points[log] = log.syncs.save_active_indexes()
-                segments += entries_of_log
-            except LogdbError as error:
-                failure = failure or error
+        current = [log for log in logs if self._may_be_checkpointed(log)]
+        count = max(1, min(_SAVED_TOGETHER, FILES.limit // 16))
+        for at in range(0, len(current), count):
+            saved, failed = self._save(current[at : at + count])
+            failure = failure or failed
+            for log, (point, taken, entries) in saved.items():
+                points[log], sealed[log] = point, taken
+                segments += entries
+            del failed
         self._entries.change(
             lambda: [self.entry_at(log, point, grown=bool(sealed[log])) for log, point in points.items()],
             lambda txn: txn.put_segments(segments),
@@ -62,12 +73,43 @@ class Checkpoints:
         finally:
             del failure  # its traceback has this frame
 
+    def _may_be_checkpointed(self, log: Log) -> bool:
+        """Not if it was deleted meanwhile, and perhaps created again; or if a truncation was interrupted."""
+        return self._state.is_current(log) and TopicPartition(log.topic, log.partition) in self._entries and not log.interrupted
+
+    def _save(self, logs: Sequence[Log]) -> tuple[dict[Log, "_Saved"], LogdbError | None]:
+        """Make durable what the catalogue will name of each log: sealed segments, indexes, producers; returns the first error, too."""
+        saved: dict[Log, _Saved] = {}
+        savings: dict[Log, Saving] = {}
+        failures: list[LogdbError | None] = []
+        is_shared = len(logs) >= shared_sync.COUNT_MIN
+        for log in logs:
+            try:
+                sealed = log.take_sealing()
+                entries = [self._seal(log, segment) for segment in sealed]
+                saving = log.syncs.begin_saving()
+                if not is_shared:
+                    write_files(self._state.io, saving.writes)
+                savings[log], saved[log] = saving, _Saved(saving.point, sealed, entries)
+            except LogdbError as error:
+                failures.append(error)
+        ends: list[LogdbError | None] = [None] * len(savings)
+        if is_shared:
+            ends = write_files_together(self._state.io, [saving.writes for saving in savings.values()])
+        for (log, saving), failed in zip(savings.items(), ends, strict=True):
+            if failed is None:
+                log.syncs.end_saving(saving)
+            else:
+                del saved[log]
+        return saved, next((failed for failed in (*failures, *ends) if failed is not None), None)
+
     def _seal(self, log: Log, segment: Segment) -> SegmentEntry:
         """Make a segment final, with its directory entry, before the catalogue names it."""
         self._state.check_synced()
         crc = segment.seal()
+        count = segment.entry_count
         sync_directory(self._state.io, log.directory)
-        segment.new = False
+        segment.entries_synced(count)
         return segment_entry(log.topic, log.partition, segment, crc)
 
     def is_behind(self, log: Log) -> bool:

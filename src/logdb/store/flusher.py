@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from logdb.errors import SyncFailed
 from logdb.io import IO
+from logdb.log import shared_sync
 from logdb.log.log import Log
 from logdb.threads import started
 
@@ -17,6 +18,7 @@ logger = logging.getLogger(__name__)
 
 _SYNC_TICK_MS = 50  # between two rounds: logs that are due at about the same time share a round
 _TOGETHER_MS = 5_000  # a checkpoint due so soon is made together with one that is due now, in one transaction of the catalogue
+_SYNCED_TOGETHER_MS = 250  # the same for a sync that many logs share
 _RETRY_MS = 200  # after a failed write, so that a full disk does not keep a core busy
 
 
@@ -109,12 +111,13 @@ class Flusher:
     def _sync_due(self) -> float | None:
         """One round over the logs with unsynced or unsealed data; returns the time until the next is due, None if no work is left."""
         now_ms = self._io.monotonic_ms()
-        tended, ready = [], []
-        for log in list(self._unsynced):
-            self._unsynced.discard(log)  # first: a later write adds it again
+        logs, tended, ready = list(self._unsynced), [], []
+        self._unsynced.difference_update(logs)  # first: a later write adds one again
+        unsynced = self._sync(logs, now_ms)
+        for log in logs:
+            if log in unsynced:
+                continue
             try:
-                if _is_due(log.sync_due_ms(), now_ms):
-                    log.sync()
                 if _is_due(log.checkpoint_due_ms(), now_ms):
                     ready.append(log)
                 if _is_due(log.high_watermark_due_ms(), now_ms):
@@ -127,6 +130,7 @@ class Flusher:
                 self._report("sync", log, error)
                 if not isinstance(error, SyncFailed):
                     tended.append(log)
+        tended += [log for log, error in unsynced.items() if not isinstance(error, SyncFailed)]
         if ready:
             ready += [log for log in tended if log not in ready and _is_due(log.checkpoint_due_ms(), now_ms + _TOGETHER_MS)]
             try:
@@ -141,6 +145,20 @@ class Flusher:
         if not due:
             return None
         return max(min(due.values()) - self._io.monotonic_ms(), _SYNC_TICK_MS) / 1000
+
+    def _sync(self, logs: list[Log], now_ms: int) -> dict[Log, Exception]:
+        """Sync those that are due; returns the errors of those that could not be."""
+        failed: dict[Log, Exception] = {}
+
+        def report(log: Log, error: Exception) -> None:
+            failed[log] = error
+            self._report("sync", log, error)
+
+        due = [log for log in logs if _is_due(log.sync_due_ms(), now_ms)]
+        if len(due) >= shared_sync.COUNT_MIN:  # those that are due soon, too: so there are fewer such syncs
+            due = [log for log in logs if _is_due(log.sync_due_ms(), now_ms + _SYNCED_TOGETHER_MS)]
+        shared_sync.sync(self._io, due, report)
+        return failed
 
     def _report(self, what: str, log: Log, error: Exception) -> None:
         if (what, log) not in self._failed:
