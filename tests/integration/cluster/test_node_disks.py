@@ -113,15 +113,16 @@ def test_an_append_that_fails_on_a_full_disk_is_stored_once(nodes, topic):
                 except UnexpectedOffset as error:  # the answer of a call was lost: the log has its records
                     done = error.end_offset
                 except LogdbError as error:
-                    failures.append(error)
-                    assert ("do not append them again" in str(error)) == (error.offsets is not None)
-                    assert "a retry finds them" not in str(error)
-                    if error.offsets is not None:
-                        assert (error.offsets.start, error.retriable) == (done, False)
-                        done = error.offsets.stop
+                    failures.append((done, error))
+                    done = done if error.offsets is None else error.offsets.stop
         until(lambda: in_sync(nodes, topic), "all replicas are in sync again")
         assert [record.value for record in log.read(0)] == values
-    assert any(isinstance(error, DiskFull) for error in failures)
+    assert any(isinstance(error, DiskFull) for _, error in failures)
+    for begun_at, error in failures:
+        assert "a retry finds them" not in str(error), "another call sends other records"
+        if error.offsets is not None:
+            assert (error.offsets.start, error.retriable) == (begun_at, False)
+            assert "do not append them again" in str(error)
 
 
 def test_writes_that_move_half_of_their_bytes(nodes, topic):
