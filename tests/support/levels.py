@@ -138,6 +138,21 @@ def level_of(item: pytest.Item) -> str:
     return "quick" if is_quick else "test"
 
 
+def leaves_out(level: str | None, path: str) -> bool:
+    """Whether a level has no test of a file; ``path``: below ``tests``.  No unit test is marked ``foreign``."""
+    named = any(name.startswith(path) or is_named(path, (name,)) for name in (*CHECK, *FAULT))
+    match level:
+        case "quick":
+            return not is_named(path, QUICK)
+        case "test":
+            return path in CHECK or path in FAULT
+        case "check":
+            return path.startswith("unit/") and not named
+        case "fault":
+            return not any(name.startswith(path) for name in FAULT)
+    return False
+
+
 def is_named(key: str, names: Iterable[str]) -> bool:
     """Whether one of the names is that of a test, of its file or of its directory."""
     return any(key.startswith(name) and (name[-1] == "/" or key[len(name) : len(name) + 1] in {"", ":", "["}) for name in names)
