@@ -13,7 +13,7 @@ from logdb_replication import directory
 from support import levels, ports, three_brokers
 
 # A deadline per example measures the machine's load, not the code; a failure prints how to run it again.
-settings.register_profile("logdb", deadline=None, print_blob=True, max_examples=30 * int(os.environ.get("LOGDB_TEST_SCALE", "1")))
+settings.register_profile("logdb", deadline=None, print_blob=True, max_examples=15 * int(os.environ.get("LOGDB_TEST_SCALE", "1")))
 settings.load_profile("logdb")
 
 
@@ -62,6 +62,16 @@ def pytest_xdist_make_scheduler(config, log):
 
     config.option.loadscopereorder = False  # the order is ours
     return Scheduling(config, log)
+
+
+def pytest_ignore_collect(collection_path, config):
+    """Import no file of which no test would run."""
+    if collection_path.suffix != ".py" or not collection_path.name.startswith("test_"):
+        return None
+    key = collection_path.relative_to(config.rootpath / "tests").as_posix()
+    if three_brokers.Shared.chosen and not three_brokers.is_chosen(key):
+        return True
+    return levels.leaves_out(config.getoption("--level"), key) or None
 
 
 def pytest_collection_modifyitems(config, items):

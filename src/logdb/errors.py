@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 _CALL_AGAIN = "; call again once there is room"
+_IS_KNOWN, _IS_UNKNOWN = "a retry finds them", "do not append them again"
 
 
 class LogdbError(Exception):
@@ -26,9 +27,14 @@ class LogdbError(Exception):
         """The log keeps the records [first, stop) of the call that failed; ``is_known``: it recognizes them when they are sent again."""
         self.offsets = range(first, stop)
         self.retriable = self.retriable and is_known
-        again = "a retry finds them" if is_known else "do not append them again"
         said = str(self).removesuffix(_CALL_AGAIN)
+        again = _IS_KNOWN if is_known else _IS_UNKNOWN
         self.args = (f"{said}; the log keeps {stop - first} records of the call, from offset {first} on: {again}",)
+
+    def _kept_of_call(self) -> None:
+        """The call that failed ends with this error: another one sends its records as new ones, which the log does not recognize."""
+        self.retriable = False
+        self.args = (str(self).replace(_IS_KNOWN, _IS_UNKNOWN),)
 
     def __reduce__(self) -> tuple[object, ...]:
         """For pickle and copy.  Arguments of ``__init__`` are not kept: the copy gets the message and the attributes without it."""

@@ -98,9 +98,13 @@ CHECK = {
     "integration/spark/test_run.py": _SPARK,
     "integration/spark/test_scan.py": _SPARK,
     "integration/spark/test_sinks.py": _SPARK,
+    "integration/spark/test_stream.py::test_a_batch_waits_for_its_least_and_says_how_far_the_logs_go": _SPARK,
+    "integration/spark/test_stream.py::test_each_run_goes_on_where_the_last_one_ended[url]": _SPARK,
+    "integration/spark/test_stream.py::test_what_is_wrong_is_told": _SPARK,
     "integration/test_controllers.py": _NODES,
     "integration/test_demo.py": "it runs a whole demo",
-    "integration/test_how_to.py::test_a_page_that_takes_long": "it starts nodes, or waits for the session of a killed worker",
+    "integration/test_deploy.py::test_the_health_check_asks_what_is_served": "it starts many servers",
+    "integration/test_how_to.py": "it runs the programs of many pages; integration/test_readme.py is in make test",
     "integration/test_how_to_kills.py": _KILLS,
     "integration/test_idle.py": _MEASURES,
     "integration/test_many_partitions.py": _MEASURES,
@@ -117,6 +121,7 @@ CHECK = {
 """What ``make check`` runs and ``make test`` does not, beside the tests marked ``foreign``, and why."""
 
 FAULT = {
+    "integration/cluster/test_storm.py::test_a_storm": "other tests of cluster/ have each fault alone in make check",
     "integration/spark/test_stream_kill.py": "Spark starts again after each kill; spark/test_sinks_kill.py is in make check",
     "integration/test_many_partitions.py::test_created_opened_and_appended_to[10000]": "it takes minutes; make check has 1,000",
 }
@@ -132,6 +137,21 @@ def level_of(item: pytest.Item) -> str:
         return "check"
     is_quick = is_named(key, QUICK) and not is_named(key, NOT_QUICK) and not item.name.endswith("[url]") and "[url-" not in item.name
     return "quick" if is_quick else "test"
+
+
+def leaves_out(level: str | None, path: str) -> bool:
+    """Whether a level has no test of a file; ``path``: below ``tests``.  No unit test is marked ``foreign``."""
+    named = any(name.startswith(path) or is_named(path, (name,)) for name in (*CHECK, *FAULT))
+    match level:
+        case "quick":
+            return not is_named(path, QUICK)
+        case "test":
+            return path in CHECK or path in FAULT
+        case "check":
+            return path.startswith("unit/") and not named
+        case "fault":
+            return not any(name.startswith(path) for name in FAULT)
+    return False
 
 
 def is_named(key: str, names: Iterable[str]) -> bool:

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from support.levels import CHECK, FAULT, NOT_QUICK, QUICK, is_named
+from support.levels import CHECK, FAULT, NOT_QUICK, QUICK, is_named, leaves_out
 from support.order import ORDER, SPREAD, share
 
 TESTS = Path(__file__).parents[1]
@@ -26,6 +26,30 @@ def test_what_is_named():
     assert not any(
         is_named(key, names) for key in ("unit/ab/test_x.py::test_y", "unit/test_bc.py::test_y", "unit/test_c.py::test_one_more")
     )
+
+
+def test_no_file_is_left_out_of_which_a_test_would_run():
+    for level, files in {
+        "quick": ["unit/test_levels.py"],
+        "test": ["unit/test_levels.py", "integration/spark/test_stream.py"],
+        "check": [
+            "unit/store/check/test_repair.py",
+            "integration/spark/test_stream.py",
+            "crash/test_kill.py",
+            "compat/test_spark_kafka.py",
+        ],
+        "fault": ["integration/test_many_partitions.py"],
+    }.items():
+        assert [path for path in files if leaves_out(level, path)] == []
+    for level, path in (
+        ("quick", "crash/test_kill.py"),
+        ("test", "crash/test_kill.py"),
+        ("check", "unit/test_levels.py"),
+        ("fault", "crash/test_kill.py"),
+    ):
+        assert leaves_out(level, path)
+    marked = [path for path in (TESTS / "unit").rglob("test_*.py") if re.search(r"mark\.foreign", path.read_text("utf-8"))]
+    assert marked == [], "make check would not see it"
 
 
 def test_who_shares_a_worker():

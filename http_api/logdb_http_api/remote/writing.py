@@ -164,7 +164,7 @@ class Upload:
         if self.offsets is not None:
             error.offsets = range(self.offsets.start, self.offsets.stop if kept is None else kept.stop)
         if error.offsets is not None or self._is_unknown:
-            error.retriable = False  # a retry is another call: its records get new sequences
+            error._kept_of_call()  # the records of another call get new sequences
         if self.offsets is not None:
             error.add_note(f"the first {len(self.offsets)} records of the call were appended: they have the offsets {self.offsets}")
 

@@ -8,6 +8,7 @@ from click.testing import CliRunner
 
 import logdb
 from logdb.cli.app import cli
+from logdb.errors import DiskFull, LogdbError, UnexpectedOffset
 from support import faulty_libc
 from support.cluster import NODES, Load, cluster, in_sync, needs_namespaces, stored
 from support.history import check
@@ -95,6 +96,33 @@ def test_a_sync_that_failed_is_final_for_the_process(nodes, topic):
 def test_a_disk_that_is_full_and_then_has_room(nodes, topic):
     under_load(nodes, topic, nodes.leader((topic, 0)), "is full")
     assert any(stored(nodes, topic, PARTITIONS).values())
+
+
+def test_an_append_that_fails_on_a_full_disk_is_stored_once(nodes, topic):
+    """The obvious program: after an error it makes the same call, or goes on behind the records that the log keeps, as the error says."""
+    values = [b"%d" % number * 100 for number in range(200)]
+    failures = []
+    with logdb.open(nodes.urls, timeout_ms=5_000) as db:
+        log = db.log(topic, 0)
+        assert log.append_many(values[:20]) == range(20)
+        with nodes.disks[nodes.leader((topic, 0))].trouble("is full"):
+            done = 20
+            while done < len(values):
+                try:
+                    done = log.append_many(values[done : done + 20], expected_offset=done).stop
+                except UnexpectedOffset as error:  # the answer of a call was lost: the log has its records
+                    done = error.end_offset
+                except LogdbError as error:
+                    failures.append((done, error))
+                    done = done if error.offsets is None else error.offsets.stop
+        until(lambda: in_sync(nodes, topic), "all replicas are in sync again")
+        assert [record.value for record in log.read(0)] == values
+    assert any(isinstance(error, DiskFull) for _, error in failures)
+    for begun_at, error in failures:
+        assert "a retry finds them" not in str(error), "another call sends other records"
+        if error.offsets is not None:
+            assert (error.offsets.start, error.retriable) == (begun_at, False)
+            assert "do not append them again" in str(error)
 
 
 def test_writes_that_move_half_of_their_bytes(nodes, topic):

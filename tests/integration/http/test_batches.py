@@ -1,5 +1,6 @@
 """Record batches in and out as they lie, of one partition and of several."""
 
+import gzip
 import json
 import threading
 
@@ -7,7 +8,7 @@ import pytest
 
 import logdb
 from logdb.log.log import Log
-from support.batches import Rec, encode_batch
+from support.batches import Rec, encode_batch, encode_bytes, varint
 from support.serving import served
 from support.transactional import Writer
 from support.waiting import until
@@ -61,6 +62,22 @@ def test_a_conditional_append(server):
     assert server.call(path(expected_offset=0), batch(b"a"), content_type=TYPE)[0] == 200
     status, said = server.call(path(expected_offset=0), batch(b"b"), content_type=TYPE)
     assert (status, said["error_code"], said["error"], said["fields"]["end_offset"]) == (412, 41201, "UnexpectedOffset", 1)
+
+
+def headed(count):
+    """A batch of one record with so many headers, compressed."""
+    record = b"\0\0\0" + encode_bytes(b"k") + encode_bytes(b"v") + varint(count) + (encode_bytes(b"h") + encode_bytes(b"")) * count
+    return encode_batch([b"v"], body=gzip.compress(varint(len(record)) + record), codec=1)
+
+
+def test_a_record_of_very_many_headers_is_refused(server):
+    """Some kilobytes would be a gigabyte at each reader."""
+    status, said = server.call(path(), headed(4_000_000), content_type=TYPE)
+    assert (status, said["error"]) == (422, "InvalidBatch")
+    assert "more than 100000 headers" in said["message"]
+    assert server.call(path(), headed(100_000), content_type=TYPE) == (200, {"base_offset": 0, "next_offset": 1})
+    (record,) = server.database.log("t").read(0)
+    assert len(record.headers) == 100_000
 
 
 def test_a_flush_waits_for_the_disk_unless_it_is_told_not_to(server):

@@ -50,7 +50,7 @@ def arguments(name):
 
 @pytest.mark.parametrize("name", sorted(KINDS.keys() - WAITS))
 def test_no_value_makes_a_call_fail(server, name):
-    @settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow])
     @given(arguments(name))
     def check(request):
         body = coding.encode(request)

@@ -37,7 +37,11 @@ def test_a_program_finds_its_session_and_its_failure_is_one_line(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.stdout == f"{program} --follow -x local[2] 3\n", done.stderr
     assert done.returncode == 1
-    last = done.stderr.splitlines()[-1]
+    assert "BrokenPipeError" not in done.stderr
+    told = done.stderr.splitlines()
+    assert told[0] == "starting Spark, which takes up to a minute"
+    assert any(line.startswith("stream ") and line.endswith(": its first batch") for line in told)
+    last = told[-1]
     line = PROGRAM.splitlines().index('    spark.read.format("logdb").options(path=sys.argv[1], subscribe=topics).load().count()') + 1
     assert f"{program}:{line}: " in last
     assert "missing" in last

@@ -370,7 +370,7 @@ def passes(data: bytes, hash_mask: int, begin: int) -> Iterator[bytes]:
         yield data
 
 
-@settings(max_examples=150)
+@settings(max_examples=5 * settings().max_examples)
 @given(
     st.lists(st.tuples(st.lists(RECORDS, min_size=1, max_size=6), CODECS), min_size=1, max_size=8),
     st.sampled_from([0, 3, 2**64 - 1]),
