@@ -28,5 +28,106 @@ class Plugin(NamedTuple):
     extra: str = "connect"
 
 
-PLUGINS: tuple[Plugin, ...] = ()
+PLUGINS: tuple[Plugin, ...] = (
+    Plugin(
+        "org.apache.kafka.connect.converters.BooleanConverter",
+        "converter",
+        "logdb_connect.converters.primitive:BooleanConverter",
+        ("BooleanConverter",),
+    ),
+    Plugin(
+        "org.apache.kafka.connect.converters.ByteArrayConverter",
+        "converter",
+        "logdb_connect.converters.primitive:ByteArrayConverter",
+        ("ByteArrayConverter",),
+    ),
+    Plugin(
+        "org.apache.kafka.connect.converters.DoubleConverter",
+        "converter",
+        "logdb_connect.converters.primitive:DoubleConverter",
+        ("DoubleConverter",),
+    ),
+    Plugin(
+        "org.apache.kafka.connect.converters.FloatConverter",
+        "converter",
+        "logdb_connect.converters.primitive:FloatConverter",
+        ("FloatConverter",),
+    ),
+    Plugin(
+        "org.apache.kafka.connect.converters.IntegerConverter",
+        "converter",
+        "logdb_connect.converters.primitive:IntegerConverter",
+        ("IntegerConverter",),
+    ),
+    Plugin("org.apache.kafka.connect.json.JsonConverter", "converter", "logdb_connect.converters.json:JsonConverter", ("JsonConverter",)),
+    Plugin(
+        "org.apache.kafka.connect.converters.LongConverter",
+        "converter",
+        "logdb_connect.converters.primitive:LongConverter",
+        ("LongConverter",),
+    ),
+    Plugin(
+        "org.apache.kafka.connect.converters.ShortConverter",
+        "converter",
+        "logdb_connect.converters.primitive:ShortConverter",
+        ("ShortConverter",),
+    ),
+    Plugin(
+        "org.apache.kafka.connect.storage.StringConverter",
+        "converter",
+        "logdb_connect.converters.primitive:StringConverter",
+        ("StringConverter",),
+    ),
+    Plugin(
+        "org.apache.kafka.connect.converters.BooleanConverter",
+        "header_converter",
+        "logdb_connect.converters.primitive:BooleanConverter",
+        ("BooleanConverter",),
+    ),
+    Plugin(
+        "org.apache.kafka.connect.converters.ByteArrayConverter",
+        "header_converter",
+        "logdb_connect.converters.primitive:ByteArrayConverter",
+        ("ByteArrayConverter",),
+    ),
+    Plugin(
+        "org.apache.kafka.connect.converters.DoubleConverter",
+        "header_converter",
+        "logdb_connect.converters.primitive:DoubleConverter",
+        ("DoubleConverter",),
+    ),
+    Plugin(
+        "org.apache.kafka.connect.converters.FloatConverter",
+        "header_converter",
+        "logdb_connect.converters.primitive:FloatConverter",
+        ("FloatConverter",),
+    ),
+    Plugin(
+        "org.apache.kafka.connect.converters.IntegerConverter",
+        "header_converter",
+        "logdb_connect.converters.primitive:IntegerConverter",
+        ("IntegerConverter",),
+    ),
+    Plugin(
+        "org.apache.kafka.connect.json.JsonConverter", "header_converter", "logdb_connect.converters.json:JsonConverter", ("JsonConverter",)
+    ),
+    Plugin(
+        "org.apache.kafka.connect.converters.LongConverter",
+        "header_converter",
+        "logdb_connect.converters.primitive:LongConverter",
+        ("LongConverter",),
+    ),
+    Plugin(
+        "org.apache.kafka.connect.converters.ShortConverter",
+        "header_converter",
+        "logdb_connect.converters.primitive:ShortConverter",
+        ("ShortConverter",),
+    ),
+    Plugin(
+        "org.apache.kafka.connect.storage.StringConverter",
+        "header_converter",
+        "logdb_connect.converters.primitive:StringConverter",
+        ("StringConverter",),
+    ),
+)
 """Add a row for each class, in the order: connectors, converters, transforms, predicates; by name."""
