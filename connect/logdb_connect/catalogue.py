@@ -28,5 +28,20 @@ class Plugin(NamedTuple):
     extra: str = "connect"
 
 
-PLUGINS: tuple[Plugin, ...] = ()
+PLUGINS: tuple[Plugin, ...] = (
+    Plugin(
+        "io.confluent.connect.jdbc.JdbcSinkConnector",
+        "sink",
+        "logdb_connect.connectors.sql.sink:JdbcSinkConnector",
+        ("JdbcSink",),
+        "connect-sql",
+    ),
+    Plugin(
+        "io.confluent.connect.jdbc.JdbcSourceConnector",
+        "source",
+        "logdb_connect.connectors.sql.source:JdbcSourceConnector",
+        ("JdbcSource",),
+        "connect-sql",
+    ),
+)
 """Add a row for each class, in the order: connectors, converters, transforms, predicates; by name."""
