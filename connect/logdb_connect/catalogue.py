@@ -43,5 +43,7 @@ PLUGINS: tuple[Plugin, ...] = (
         ("JdbcSource",),
         "connect-sql",
     ),
+    Plugin("org.apache.kafka.connect.file.FileStreamSinkConnector", "sink", "logdb_connect.connectors.file:FileStreamSinkConnector"),
+    Plugin("org.apache.kafka.connect.file.FileStreamSourceConnector", "source", "logdb_connect.connectors.file:FileStreamSourceConnector"),
 )
 """Add a row for each class, in the order: connectors, converters, transforms, predicates; by name."""

@@ -10,7 +10,7 @@ worker may still report the record as the connector made it.
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, overload
 
 SchemaType = Literal["int8", "int16", "int32", "int64", "float32", "float64", "boolean", "string", "bytes", "array", "map", "struct"]
 
@@ -175,3 +175,100 @@ class SourceBatch:
 
 SourceRecords = SourceBatch | Iterable[SourceRecord] | None
 """What ``SourceTask.poll`` gives; None is no record."""
+
+
+class SinkRecords(Sequence[SinkRecord]):
+    """The records of one ``SinkTask.put``, as columns; a record is made when it is asked for.
+
+    Sinks that write much use the columns: ``records.values``, ``records.offsets``.
+
+    Attributes:
+        topics, partitions, offsets, timestamps_ms, keys, key_schemas, values, value_schemas, headers: One entry for each record.
+        originals: Topic and partition that each was read from.
+    """
+
+    __slots__ = (
+        "headers",
+        "key_schemas",
+        "keys",
+        "offsets",
+        "originals",
+        "partitions",
+        "timestamps_ms",
+        "topics",
+        "value_schemas",
+        "values",
+    )
+
+    def __init__(
+        self,
+        *,
+        topics: list[str],
+        partitions: list[int],
+        offsets: list[int],
+        timestamps_ms: list[int | None],
+        keys: list[Any],
+        key_schemas: list[Schema | None],
+        values: list[Any],
+        value_schemas: list[Schema | None],
+        headers: list[Sequence[Header]],
+        originals: list[tuple[str, int]] | None = None,
+    ) -> None:
+        self.topics, self.partitions, self.offsets, self.timestamps_ms = topics, partitions, offsets, timestamps_ms
+        self.keys, self.key_schemas, self.values, self.value_schemas = keys, key_schemas, values, value_schemas
+        self.headers = headers
+        self.originals = originals
+
+    @classmethod
+    def of(cls, records: Iterable[SinkRecord]) -> "SinkRecords":
+        """The columns of records."""
+        given = list(records)
+        return cls(
+            topics=[one.topic for one in given],
+            partitions=[-1 if one.partition is None else one.partition for one in given],
+            offsets=[one.offset for one in given],
+            timestamps_ms=[one.timestamp_ms for one in given],
+            keys=[one.key for one in given],
+            key_schemas=[one.key_schema for one in given],
+            values=[one.value for one in given],
+            value_schemas=[one.value_schema for one in given],
+            headers=[one.headers for one in given],
+            originals=[(one.original_topic, one.original_partition) for one in given],
+        )
+
+    def __add__(self, other: "SinkRecords") -> "SinkRecords":
+        """The records of both."""
+        names = [name for name in self.__slots__ if name != "originals"]
+        originals = None if self.originals is None and other.originals is None else self._sources() + other._sources()
+        return SinkRecords(**{name: getattr(self, name) + getattr(other, name) for name in names}, originals=originals)
+
+    def _sources(self) -> list[tuple[str, int]]:
+        return self.originals if self.originals is not None else list(zip(self.topics, self.partitions, strict=True))
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @overload
+    def __getitem__(self, index: int) -> SinkRecord: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> "SinkRecords": ...
+
+    def __getitem__(self, index: "int | slice") -> "SinkRecord | SinkRecords":
+        if isinstance(index, slice):
+            parts = {name: None if (column := getattr(self, name)) is None else column[index] for name in self.__slots__}
+            return SinkRecords(**parts)
+        topic, partition = self.originals[index] if self.originals is not None else (self.topics[index], self.partitions[index])
+        return SinkRecord(
+            topic=self.topics[index],
+            partition=self.partitions[index],
+            offset=self.offsets[index],
+            timestamp_ms=self.timestamps_ms[index],
+            key=self.keys[index],
+            key_schema=self.key_schemas[index],
+            value=self.values[index],
+            value_schema=self.value_schemas[index],
+            headers=self.headers[index],
+            original_topic=topic,
+            original_partition=partition,
+        )

@@ -63,6 +63,9 @@ SECTIONS: dict[str, dict[str, str]] = {
         "mirror": "mirror:mirror",
         "partitions": "partitions:partitions",
     },
+    "Data in and out": {
+        "connect": "connect:connect",
+    },
     "Tools": {
         "spark": "spark:spark",
         "bench": "bench:bench",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from logdb.cli.output import json_text, say, warn
 
-_OWN, _ROOT = ("logdb", "logdb_http_api", "logdb_kafka_api", "logdb_replication", "logdb_spark_source"), ""
+_OWN, _ROOT = ("logdb", "logdb_http_api", "logdb_kafka_api", "logdb_replication", "logdb_connect", "logdb_spark_source"), ""
 
 
 class _Words(logging.Handler):

@@ -1,0 +1,118 @@
+"""The REST API in a thread with an event loop of its own.  Work is done in threads: nothing waits on the loop."""
+
+import asyncio
+import base64
+import contextlib
+import hmac
+import logging
+import ssl
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from aiohttp import web
+
+from logdb.errors import InsecureAddress
+from logdb.serving.server import check_address
+from logdb_connect.errors import ConfigError, ConnectError
+from logdb_connect.properties import read
+from logdb_connect.rest.routes import Handler, make_app
+from logdb_connect.runtime.herder import Herder
+
+logger = logging.getLogger(__name__)
+
+
+class RestServer:
+    """Serves a herder at all listeners.
+
+    Attributes:
+        addresses: Scheme, host and port of each listener, once it has started.
+        ended: Set when the server has failed.
+    """
+
+    def __init__(self, herder: Herder, config: Mapping[str, Any]) -> None:
+        """Check the listeners.
+
+        Raises:
+            ConfigError: One could be reached by others, without TLS or users.
+        """
+        from logdb_connect.runtime.starting import listeners
+
+        self._herder, self._config = herder, config
+        self.addresses = listeners(config)
+        self._users = read(config["rest.users.file"]) if config["rest.users.file"] else {}
+        for scheme, host, port in self.addresses:
+            shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            try:
+                check_address(shown, tls=scheme == "https", authentication=bool(self._users), insecure=config["rest.insecure"])
+            except InsecureAddress:
+                raise ConfigError(
+                    "listeners",
+                    f"listeners={scheme}://{shown}: others can reach it. A caller may read files and reach hosts as this worker can. Use "
+                    "https with rest.ssl.certfile and rest.users.file, listen at 127.0.0.1, or set rest.insecure=true",
+                ) from None
+            except ValueError as error:
+                raise ConfigError("listeners", f"listeners={scheme}://{shown}: {error}") from None
+        self.ended = threading.Event()
+        self._loop = asyncio.new_event_loop()
+        self._runner: web.AppRunner | None = None
+        self._thread = threading.Thread(target=self._loop.run_forever, name="connect-rest", daemon=True)
+
+    def start(self) -> None:
+        """Listen.
+
+        Raises:
+            ConnectError: An address is taken.
+        """
+        self._thread.start()
+        try:
+            asyncio.run_coroutine_threadsafe(self._open(), self._loop).result()
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Answer what is under way, and end."""
+        if self._runner is not None:
+            asyncio.run_coroutine_threadsafe(self._runner.cleanup(), self._loop).result(10)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        with contextlib.suppress(RuntimeError):
+            self._loop.close()
+
+    async def _open(self) -> None:
+        app = make_app(self._herder)
+        if self._users:
+            app.middlewares.insert(0, self._authenticated)
+        self._runner = web.AppRunner(app, access_log=None, handle_signals=False)
+        await self._runner.setup()
+        opened = []
+        for scheme, host, port in self.addresses:
+            site = web.TCPSite(self._runner, host, port, ssl_context=self._tls() if scheme == "https" else None)
+            try:
+                await site.start()
+            except OSError as error:
+                raise ConnectError(f"listeners={scheme}://{host}:{port}: cannot listen: {error.strerror or error}; name another port") from None
+            opened.append((scheme, host, self._runner.addresses[len(opened)][1]))
+        self.addresses = opened
+
+    def _tls(self) -> ssl.SSLContext:
+        if not self._config["rest.ssl.certfile"]:
+            raise ConfigError("rest.ssl.certfile", "an https listener needs rest.ssl.certfile, and rest.ssl.keyfile where it lacks the key")
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        try:
+            context.load_cert_chain(self._config["rest.ssl.certfile"], self._config["rest.ssl.keyfile"])
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigError("rest.ssl.certfile", f"rest.ssl.certfile={self._config['rest.ssl.certfile']}: {error}") from None
+        return context
+
+    @web.middleware
+    async def _authenticated(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        kind, _, given = request.headers.get("Authorization", "").partition(" ")
+        with contextlib.suppress(ValueError):
+            user, _, password = base64.b64decode(given).decode().partition(":") if kind.lower() == "basic" else ("", "", "")
+            if user in self._users and hmac.compare_digest(password.encode(), self._users[user].encode()):
+                return await handler(request)
+        return web.json_response(
+            {"error_code": 401, "message": "User cannot access the resource."}, status=401, headers={"WWW-Authenticate": "Basic"}
+        )

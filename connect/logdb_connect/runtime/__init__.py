@@ -1,0 +1,1 @@
+"""The worker: runs connectors and tasks, and keeps their configs, offsets and statuses."""

@@ -1,0 +1,93 @@
+"""A compacted topic as a map: the latest value of each key (``KafkaBasedLog``).
+
+``catch_up`` reads what was written until now, also by others, and waits for transactions that are open there: their records may decide.
+Threading: any thread.
+"""
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from logdb import Record, TopicPartition
+from logdb_connect.client import Client
+from logdb_connect.errors import ConnectError
+
+OnRecord = Callable[[Record], None]
+
+
+class CompactedTopic:
+    """Reads a topic from its start, record by record, and gives each to ``on_record``."""
+
+    def __init__(
+        self, client: Client, name: str, on_record: OnRecord, *, partitions: int = 1, replication: int | None = None, timeout_ms: int = 60_000
+    ) -> None:
+        """Create the topic if it is missing.  Nothing is read yet."""
+        self._client, self.name, self._on_record, self._timeout_ms = client, name, on_record, timeout_ms
+        self._lock = threading.RLock()
+        self._positions: dict[int, int] = {}
+        if not client.has_topic(name):
+            client.create_topic(name, partitions=partitions, replication=_possible(client, replication), cleanup_policy="compact")
+        info = client.db.describe_topic(name)
+        policy = str(info.config.get("cleanup.policy", "delete"))
+        if policy != "compact":
+            raise ConnectError(
+                f"Topic '{name}' is required to have 'cleanup.policy=compact' to guarantee consistency and durability of "
+                f"connector state, but found the topic currently has 'cleanup.policy={policy}'"
+            )
+        self.partition_count = len(info.partitions)
+
+    def positions(self) -> dict[TopicPartition, int]:
+        """Where reading continues in each partition."""
+        with self._lock:
+            return {TopicPartition(self.name, number): self._positions.get(number, 0) for number in range(self.partition_count)}
+
+    @property
+    def position(self) -> int:
+        """Of the first partition."""
+        with self._lock:
+            return self._positions.get(0, 0)
+
+    def catch_up(self) -> None:
+        """Read all records that are written now.
+
+        Raises:
+            ConnectError: A transaction stays open too long.
+            LogdbError: See ``Log.read``.
+        """
+        end = time.monotonic() + self._timeout_ms / 1000
+        with self._lock:
+            for part in self._client.db.describe_topic(self.name).partitions:
+                position = max(self._positions.get(part.partition, 0), part.start_offset)
+                if position >= part.end_offset:
+                    continue
+                log = self._client.db.log(self.name, part.partition)
+                wait_s = 0.001
+                while log.readable_end_offset("read_committed") < part.end_offset:
+                    if time.monotonic() > end:
+                        raise ConnectError(f"a transaction has been open in topic {self.name} for {self._timeout_ms} ms: logdb transactions lists it")
+                    time.sleep(wait_s)
+                    wait_s = min(2 * wait_s, 0.1)
+                for record in log.read(position, end_offset=part.end_offset, isolation_level="read_committed"):
+                    self._on_record(record)
+                self._positions[part.partition] = part.end_offset
+
+
+def _possible(client: Client, replication: int | None) -> int | None:
+    """A replication factor that the cluster can have: a directory, or a single server, has one replica."""
+    nodes = len(client.session.cluster_nodes()[0])
+    return None if replication is None or replication < 1 or nodes < replication else replication
+
+
+def decoded(data: bytes | None) -> Any:
+    """JSON of a key or a value; None for a tombstone, or bytes that are no JSON."""
+    try:
+        return None if data is None else json.loads(data)
+    except ValueError:
+        return None
+
+
+def encoded(document: Any) -> bytes:
+    """JSON as Kafka's converter writes it: without blanks."""
+    return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()

@@ -1,0 +1,203 @@
+"""A source task: poll, transform, convert, write; records and source offsets in one transaction.
+
+Exactly once: ``init_transactions`` fences a former task of this id and ends its transaction; then the task reads the offsets, and
+continues behind them.  If the answer to a commit is lost, a new producer fences the old one, and the header of the offset record
+tells whether the commit took place; if not, the same records are written again.
+
+At least once (``exactly.once.source.support=disabled``): records first, offsets after.
+"""
+
+import contextlib
+import logging
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from logdb import LogdbError, Producer, TransactionalProducer
+from logdb.errors import ProducerFenced, UnknownTopic
+from logdb_connect.client import Client
+from logdb_connect.errors import RetriableError
+from logdb_connect.plugin import Properties, SourceTask
+from logdb_connect.runtime.chain import Prepared, SourceChain
+from logdb_connect.runtime.compacted import encoded
+from logdb_connect.runtime.offsets import COMMIT_HEADER, OffsetStore
+from logdb_connect.runtime.tasks import Backoff, Report, Stopping, Target, TaskId, TaskRunner, quietly
+
+logger = logging.getLogger(__name__)
+
+
+class SourceSettings(NamedTuple):
+    """What a source task needs beside its own properties."""
+
+    exactly_once: bool
+    transactional_id: str
+    producer: Mapping[str, str]
+    create_topic: Callable[[str], None]
+    used_topic: Callable[[str], None]
+    boundary_ms: int | None = None
+
+
+class SourceRunner(TaskRunner):
+    """Runs a ``SourceTask``."""
+
+    def __init__(
+        self,
+        task_id: TaskId,
+        target: Target,
+        report: Report,
+        *,
+        make: Callable[[], SourceTask],
+        properties: Properties,
+        chain: Callable[[TaskRunner], SourceChain],
+        client: Client,
+        offsets: Callable[[], OffsetStore],
+        settings: SourceSettings,
+    ) -> None:
+        super().__init__(task_id, target, report)
+        self._make, self._properties, self._make_chain = make, properties, chain
+        self._client, self._make_offsets, self._settings = client, offsets, settings
+        self._task: SourceTask | None = None
+        self._producer: Producer | None = None
+        self._chain: SourceChain | None = None
+        self._known_topics: set[str] = set()
+        self._written: dict[bytes, dict[str, Any]] = {}  # offsets that this task has committed
+
+    # ------------------------------------------------------------ what the task sees
+
+    def offset(self, source_partition: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        return self._offsets.get(self.id.connector, source_partition)
+
+    # ------------------------------------------------------------ the thread
+
+    def _run(self) -> None:
+        self._offsets = self._make_offsets()
+        backoff = Backoff(self)
+        self._retrying(self._new_producer, backoff)
+        self._retrying(self._offsets.catch_up, backoff)
+        self._chain = self._make_chain(self)
+        if not self._await_resumed():
+            return
+        self._task = task = self._make()
+        task.context = self
+        task.start(self._properties)
+        while self._await_resumed():
+            try:
+                records = task.poll()
+            except RetriableError as error:
+                logger.warning("task %s: poll is called again: %s", self.id, error)
+                backoff.pause()
+                continue
+            backoff.reset()
+            if records is None or self.is_stopping():
+                continue
+            prepared = self._chain.prepare(records)
+            if prepared.rows or prepared.offsets:
+                self._write(prepared)
+                task.commit()
+
+    def _close(self) -> None:
+        if (task := self._task) is not None:
+            self._task = None
+            quietly(task.stop, f"task {self.id}: stop")
+        if self._chain is not None:
+            quietly(self._chain.close, f"task {self.id}: close")
+        self._close_producer()
+
+    def _cut_off(self) -> None:
+        if (task := self._task) is not None:
+            quietly(task.stop, f"task {self.id}: stop")
+        self._close_producer()
+
+    def _close_producer(self) -> None:
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            with contextlib.suppress(LogdbError):
+                producer.close(0)
+
+    # ------------------------------------------------------------ writing
+
+    def _new_producer(self) -> None:
+        self._close_producer()
+        settings = self._settings
+        if settings.exactly_once:
+            producer = self._client.transactional_producer(settings.producer, settings.transactional_id)
+            self._producer = producer
+            producer.init_transactions()
+        else:
+            self._producer = self._client.producer(settings.producer)
+
+    def _retrying(self, what: Callable[[], object], backoff: Backoff) -> None:
+        """Call until the database answers."""
+        while True:
+            try:
+                what()
+            except LogdbError as error:
+                if not error.retriable:
+                    raise
+                logger.warning("task %s: the database does not answer, a retry follows: %s", self.id, error)
+                backoff.pause()
+            else:
+                return
+
+    def _write(self, prepared: Prepared) -> None:
+        """Write records and offsets; again until they are written, or can never be."""
+        backoff, commit = Backoff(self), uuid.uuid4().hex
+        for topic in prepared.topics - self._known_topics:
+            self._retrying(lambda topic=topic: self._settings.create_topic(topic), backoff)  # type: ignore[misc]
+            self._settings.used_topic(topic)
+            self._known_topics.add(topic)
+        again = False
+        while True:
+            try:
+                if again:
+                    self._new_producer()
+                    if self._took_place(prepared, commit):
+                        return
+                again = True
+                self._attempt(prepared, commit)
+            except LogdbError as error:
+                if not self._may_retry(error):
+                    raise
+                logger.warning("task %s: records were not written, a retry follows: %s", self.id, error)
+                backoff.pause()
+            else:
+                return
+
+    def _may_retry(self, error: LogdbError) -> bool:
+        if isinstance(error, ProducerFenced):
+            return False  # another task has this id now
+        if isinstance(error, UnknownTopic):
+            self._known_topics.discard(error.topic)  # it was deleted: created again with the next records
+        return error.retriable or any(isinstance(cause, LogdbError) and cause.retriable for cause in (error.__cause__, error.__context__))
+
+    def _took_place(self, prepared: Prepared, commit: str) -> bool:
+        """Whether the commit whose answer was lost took place."""
+        if not prepared.offsets or not self._settings.exactly_once:
+            return False
+        self._offsets.catch_up()
+        return self._offsets.commit_of(self._offsets.key(self.id.connector, prepared.offsets[0][0])) == commit
+
+    def _attempt(self, prepared: Prepared, commit: str) -> None:
+        producer = self._producer
+        if producer is None:
+            raise Stopping  # abandoned
+        if isinstance(producer, TransactionalProducer):
+            producer.begin_transaction()
+            prepared.send(producer)
+            self._send_offsets(producer, prepared, commit)
+            producer.commit_transaction()
+        else:
+            prepared.send(producer)
+            producer.flush()
+            self._send_offsets(producer, prepared, commit)
+            producer.flush()
+
+    def _send_offsets(self, producer: Producer, prepared: Prepared, commit: str) -> None:
+        headers = ((COMMIT_HEADER, commit.encode()),)
+        for partition, offset in prepared.offsets:
+            producer.send(
+                self._offsets.topic,
+                None if offset is None else encoded(offset),
+                self._offsets.key(self.id.connector, partition),
+                headers=headers,
+            )

@@ -1,0 +1,174 @@
+"""Makes a worker of its property file, and runs it until it is told to end."""
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from logdb_connect.client import Client
+from logdb_connect.config import ConfigDef
+from logdb_connect.errors import ConfigError
+from logdb_connect.plugins import Plugins
+from logdb_connect.properties import read, read_connector
+from logdb_connect.runtime import settings
+from logdb_connect.runtime.herder import Herder, Standalone
+from logdb_connect.runtime.offsets import OffsetFile, OffsetStore
+from logdb_connect.runtime.validation import unknown_properties
+from logdb_connect.runtime.worker import Worker
+
+logger = logging.getLogger(__name__)
+_OWN_PREFIXES = ("producer.", "consumer.", "admin.", "key.converter.", "value.converter.", "header.converter.", "config.providers.")
+_CLIENT_PREFIXES = ("security.", "sasl.", "ssl.", "metrics.", "metric.", "auto.include.jmx.reporter", "reconnect.", "retry.", "request.")
+_NEEDLESS = (
+    "access.control.allow.methods",
+    "access.control.allow.origin",
+    "admin.listeners",
+    "connect.protocol",
+    "inter.worker.key.generation.algorithm",
+    "inter.worker.key.size",
+    "inter.worker.key.ttl.ms",
+    "inter.worker.signature.algorithm",
+    "inter.worker.verification.algorithms",
+    "offset.storage.cleanup.policy",
+    "plugin.discovery",
+    "response.http.headers.config",
+    "rest.extension.classes",
+    "worker.unsync.backoff.ms",
+)
+
+
+@contextlib.contextmanager
+def standalone(worker_file: str, connector_files: Sequence[str]) -> Iterator[threading.Event]:
+    """A standalone worker with its connectors; ends with the block.  The event is set if it ends by itself."""
+    properties = read(worker_file)
+    config = parsed(settings.STANDALONE, properties)
+    given = [read_connector(path) for path in connector_files]
+    with contextlib.ExitStack() as stack:
+        client = stack.enter_context(contextlib.closing(Client(properties)))
+        file = OffsetFile(config["offset.storage.file.filename"])
+        stores = _Stores(
+            lambda topic: OffsetStore(
+                client,
+                topic or config["offset.storage.topic"],
+                identity=file.identity,
+                partitions=config["offset.storage.partitions"],
+                replication=config["offset.storage.replication.factor"],
+            )
+        )
+        worker = _worker(properties, config, client, stores, f"standalone-{file.identity}")
+        herder = Standalone(worker)
+        stack.callback(herder.close)
+        ended = stack.enter_context(_served(herder, config))
+        stack.enter_context(_copying(stores, file, config["offset.flush.interval.ms"]))
+        for one in given:
+            for name in unknown_properties(worker, one):
+                logger.warning("connector %s: %s is unknown and has no effect", one["name"], name)
+            herder.create(one["name"], one)
+        yield ended
+
+
+class _Stores:
+    """The offset stores of a worker, one for each topic."""
+
+    def __init__(self, make: Callable[[str | None], OffsetStore]) -> None:
+        self._make, self._lock = make, threading.Lock()
+        self._stores: dict[str | None, OffsetStore] = {}
+
+    def __call__(self, topic: str | None) -> OffsetStore:
+        with self._lock:
+            if topic not in self._stores:
+                self._stores[topic] = self._make(topic)
+            return self._stores[topic]
+
+    def made(self) -> list[OffsetStore]:
+        with self._lock:
+            return list(self._stores.values())
+
+
+@contextlib.contextmanager
+def _copying(stores: _Stores, file: OffsetFile, interval_ms: int) -> Iterator[None]:
+    """Keep the copy of the offsets in the file."""
+    stop = threading.Event()
+
+    def copy() -> None:
+        for store in stores.made():
+            store.catch_up()
+        file.write([one for store in stores.made() for one in store.all()])
+
+    def run() -> None:
+        while not stop.wait(max(0.1, interval_ms / 1000)):
+            try:
+                copy()
+            except Exception as error:  # noqa: BLE001 -- the copy is for people; the topic has the offsets
+                logger.warning("the copy of the offsets was not written: %s", error)
+
+    thread = threading.Thread(target=run, name="connect-offset-file", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+        with contextlib.suppress(Exception):
+            copy()
+
+
+def parsed(definition: ConfigDef, properties: Mapping[str, str]) -> dict[str, Any]:
+    """The settings of a worker; a warning names each unknown property."""
+    config = definition.parse(properties)
+    for name in definition.unknown(properties):
+        if name not in _NEEDLESS and not name.startswith((*_OWN_PREFIXES, *_CLIENT_PREFIXES)):
+            logger.warning("worker: %s is unknown and has no effect", name)
+    return config
+
+
+def _worker(
+    properties: Mapping[str, str], config: Mapping[str, Any], client: Client, stores: Callable[[str | None], OffsetStore], group_id: str
+) -> Worker:
+    plugins = Plugins(config["plugin.path"], config["connector.classes.allowed"])
+    return Worker(properties, config, client=client, plugins=plugins, resolve=dict, offsets=stores, group_id=group_id)
+
+
+@contextlib.contextmanager
+def _served(herder: Herder, config: Mapping[str, Any]) -> Iterator[threading.Event]:
+    """The REST API of a worker."""
+    from logdb_connect.rest.server import RestServer
+
+    server = RestServer(herder, config)
+    server.start()
+    herder.worker.id = advertised(config, server.addresses)[1]
+    try:
+        yield server.ended
+    finally:
+        server.stop()
+
+
+def advertised(config: Mapping[str, Any], addresses: Sequence[tuple[str, str, int]]) -> tuple[str, str]:
+    """The URL that other workers reach this one at, and ``host:port``."""
+    wanted = config["rest.advertised.listener"]
+    scheme, host, port = next((one for one in addresses if wanted in (None, one[0])), addresses[0])
+    host = config["rest.advertised.host.name"] or ("127.0.0.1" if host in ("0.0.0.0", "::", "") else host)  # noqa: S104 -- any address
+    port = config["rest.advertised.port"] or port
+    host = f"[{host}]" if ":" in host else host
+    return f"{scheme}://{host}:{port}", f"{host}:{port}"
+
+
+def listeners(config: Mapping[str, Any]) -> list[tuple[str, str, int]]:
+    """Scheme, host and port of each listener.
+
+    Raises:
+        ConfigError: One has another form.
+    """
+    found = []
+    for text in config["listeners"]:
+        parts = urlsplit(text)
+        try:
+            port = parts.port
+        except ValueError:
+            port = None
+        if parts.scheme not in ("http", "https") or port is None:
+            raise ConfigError("listeners", f"Invalid value {text} for configuration listeners: must be http://host:port or https://host:port")
+        found.append((parts.scheme, parts.hostname or "0.0.0.0", port))  # noqa: S104 -- as Kafka: no host is all addresses
+    return found

@@ -1,0 +1,147 @@
+"""Whether the properties of a connector are right (``AbstractHerder.validateConnectorConfig``).
+
+The answer has the definition, the value and the errors of each property: those that every connector has, those of its class, and those
+of its transforms and predicates.
+"""
+
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from logdb_connect.client import below
+from logdb_connect.config import ConfigDef, ConfigKey
+from logdb_connect.errors import ConfigError, ConnectError
+from logdb_connect.plugin import Connector
+from logdb_connect.plugins import Kind, kind_of
+from logdb_connect.runtime import settings
+
+if TYPE_CHECKING:
+    from logdb_connect.runtime.worker import Worker
+
+logger = logging.getLogger(__name__)
+_PARTS: tuple[tuple[str, Kind, str], ...] = (("transforms", "transformation", "Transforms"), ("predicates", "predicate", "Predicates"))
+_NEEDED = ("name", "connector.class")
+
+
+class BadRequest(ConnectError):
+    """A request is wrong."""
+
+
+def validate(worker: "Worker", plugin: str, config: Mapping[str, str]) -> dict[str, Any]:
+    """The answer of ``PUT /connector-plugins/{plugin}/config/validate``.
+
+    Raises:
+        BadRequest: ``connector.class`` is missing, or is another class.
+        ConfigError: There is no such class.
+    """
+    given = config.get("connector.class")
+    if not given:
+        raise BadRequest(f"Connector config {sorted(config)} contains no connector type")
+    made: type[Connector] = worker.plugins.connector(given)
+    if plugin and worker.plugins.connector(plugin) is not made:
+        raise BadRequest(f"Included connector type {given} does not match request type {plugin}")
+    try:
+        resolved, errors = worker.resolve(config), {}
+    except ConfigError as error:
+        resolved, errors = dict(config), {error.name: str(error)}
+    definition = definition_of(worker, made, resolved)
+    errors |= _topic_errors(made, resolved)
+    entries = definition.validate(resolved, errors)
+    known = {entry["definition"]["name"] for entry in entries}
+    if not any(entry["value"]["errors"] for entry in entries):
+        found = made().validate(resolved)
+        entries = definition.validate(resolved, {**errors, **found})
+        errors |= {name: fault for name, fault in found.items() if name not in known}
+    entries += [_unknown(name, fault) for name, fault in errors.items() if name not in known]
+    for entry in entries:  # a variable of a config provider is shown, never its value
+        name = entry["value"]["name"]
+        if name in config and entry["value"]["value"] is not None and config[name] != resolved.get(name):
+            entry["value"]["value"] = config[name]
+    groups = sorted({str(entry["definition"]["group"]) for entry in entries if entry["definition"]["group"]})
+    count = sum(len(entry["value"]["errors"]) for entry in entries)
+    return {"name": worker.plugins.name_of(made), "error_count": count, "groups": groups, "configs": entries}
+
+
+def check(worker: "Worker", config: Mapping[str, str]) -> None:
+    """Refuse wrong properties.
+
+    Raises:
+        BadRequest: All errors, one in a line.
+        ConfigError: There is no such class.
+    """
+    answer = validate(worker, "", config)
+    faults = [fault for entry in answer["configs"] for fault in entry["value"]["errors"]]
+    if faults:
+        lines = "\n".join(faults)
+        raise BadRequest(
+            f"Connector configuration is invalid and contains the following {len(faults)} error(s):\n{lines}\n"
+            "You can also find the above list of errors at the endpoint `/connector-plugins/{connectorType}/config/validate`"
+        )
+
+
+def definition_of(worker: "Worker", made: type[Connector], config: Mapping[str, str]) -> ConfigDef:
+    """All properties that a connector may have."""
+    definition = (settings.SOURCE if kind_of(made) == "source" else settings.SINK) + made.config_def
+    for setting, kind, group in _PARTS:
+        for alias in definition[setting].parse(config.get(setting, "")):
+            definition += _part(worker, setting, kind, f"{group}: {alias}", alias, config)
+    return definition
+
+
+def _part(worker: "Worker", setting: str, kind: Kind, group: str, alias: str, config: Mapping[str, str]) -> ConfigDef:
+    """The properties of a transform or a predicate."""
+    prefix = f"{setting}.{alias}."
+
+    def problem(_: Any) -> str | None:
+        try:
+            worker.plugins.find(config.get(f"{prefix}type", ""), (kind,), f"{prefix}type")
+        except ConfigError as error:
+            return str(error)
+        return None
+
+    from logdb_connect.config import REQUIRED
+
+    keys = [ConfigKey(f"{prefix}type", "CLASS", REQUIRED, f"Class of {alias}.", "HIGH", problem, group=group)]
+    if setting == "transforms":
+        keys.append(ConfigKey(f"{prefix}predicate", "STRING", None, "Predicate that decides which records it applies to.", group=group))
+        keys.append(ConfigKey(f"{prefix}negate", "BOOLEAN", False, "Apply it to the others.", group=group))
+    definition = ConfigDef(*keys)
+    name = config.get(f"{prefix}type")
+    if name and problem(name) is None:
+        part: ConfigDef = worker.plugins.find(name, (kind,), prefix).config_def  # type: ignore[attr-defined]
+        definition += part.prefixed(prefix, group)
+    return definition
+
+
+def _topic_errors(made: type[Connector], config: Mapping[str, str]) -> dict[str, str]:
+    """What a sink's topics lack."""
+    if kind_of(made) != "sink":
+        return {}
+    topics, pattern = config.get("topics", "").strip(), config.get("topics.regex", "").strip()
+    if topics and pattern:
+        return dict.fromkeys(("topics", "topics.regex"), "topics and topics.regex are mutually exclusive options, but both are set.")
+    if not topics and not pattern:
+        return dict.fromkeys(("topics", "topics.regex"), "Must configure one of topics or topics.regex")
+    if (queue := config.get("errors.deadletterqueue.topic.name", "").strip()) and queue in [one.strip() for one in topics.split(",")]:
+        text = "The DLQ topic has the same name as one of the topics that the sink reads"
+        return {"errors.deadletterqueue.topic.name": text}
+    return {}
+
+
+def unknown_properties(worker: "Worker", config: Mapping[str, str]) -> list[str]:
+    """Properties that no part of a connector knows."""
+    try:
+        definition = definition_of(worker, worker.plugins.connector(config.get("connector.class", "")), config)
+    except ConfigError:
+        return []
+    prefixes = tuple(prefix for prefix in settings.PREFIXES if not prefix.startswith(("transforms.", "predicates.")))
+    parts = tuple(f"{part}.{alias}." for part, _, _ in _PARTS for alias in definition[part].parse(config.get(part, "")))
+    del parts
+    return [name for name in definition.unknown(config) if not name.startswith(prefixes)]
+
+
+def _unknown(name: str, fault: str) -> dict[str, Any]:
+    return {"definition": None, "value": {"name": name, "value": None, "recommended_values": [], "errors": [fault], "visible": True}}
+
+
+__all__ = ["BadRequest", "below", "check", "definition_of", "unknown_properties", "validate"]
