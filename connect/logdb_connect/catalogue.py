@@ -29,6 +29,20 @@ class Plugin(NamedTuple):
 
 
 PLUGINS: tuple[Plugin, ...] = (
+    Plugin(
+        "io.confluent.connect.jdbc.JdbcSinkConnector",
+        "sink",
+        "logdb_connect.connectors.sql.sink:JdbcSinkConnector",
+        ("JdbcSink",),
+        "connect-sql",
+    ),
+    Plugin(
+        "io.confluent.connect.jdbc.JdbcSourceConnector",
+        "source",
+        "logdb_connect.connectors.sql.source:JdbcSourceConnector",
+        ("JdbcSource",),
+        "connect-sql",
+    ),
     Plugin("org.apache.kafka.connect.file.FileStreamSinkConnector", "sink", "logdb_connect.connectors.file:FileStreamSinkConnector"),
     Plugin("org.apache.kafka.connect.file.FileStreamSourceConnector", "source", "logdb_connect.connectors.file:FileStreamSourceConnector"),
     Plugin(
