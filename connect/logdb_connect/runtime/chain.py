@@ -1,6 +1,7 @@
 """From a connector's records to a topic's, and back: the chain of one task as its loop calls it."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from logdb import AnyRecord, Producer, TopicPartition
@@ -47,8 +48,12 @@ class Prepared:
 class SourceChain:
     """Transforms and converters of a source task."""
 
-    def __init__(self, key: Converter, value: Converter, header: HeaderConverter) -> None:
-        self._key, self._value, self._header = key, value, header
+    def __init__(self, key: Converter, value: Converter, header: Callable[[], HeaderConverter]) -> None:
+        self._key, self._value, self._make_header = key, value, header
+
+    @cached_property
+    def _header(self) -> HeaderConverter:
+        return self._make_header()
 
     def prepare(self, records: SourceBatch | Iterable[SourceRecord]) -> Prepared:
         """The rows of records."""
@@ -77,15 +82,19 @@ class SourceChain:
         prepared.note(record.source_partition, record.source_offset)
 
     def close(self) -> None:
-        for part in (self._key, self._value, self._header):
+        for part in (self._key, self._value):
             part.close()
 
 
 class SinkChain:
     """Converters and transforms of a sink task."""
 
-    def __init__(self, key: Converter, value: Converter, header: HeaderConverter) -> None:
-        self._key, self._value, self._header = key, value, header
+    def __init__(self, key: Converter, value: Converter, header: Callable[[], HeaderConverter]) -> None:
+        self._key, self._value, self._make_header = key, value, header
+
+    @cached_property
+    def _header(self) -> HeaderConverter:
+        return self._make_header()
 
     def records(self, polled: Mapping[TopicPartition, Sequence[AnyRecord]]) -> SinkRecords:
         """The records for ``put``."""
@@ -121,10 +130,10 @@ class SinkChain:
         return made
 
     def close(self) -> None:
-        for part in (self._key, self._value, self._header):
+        for part in (self._key, self._value):
             part.close()
 
-    def report(self, record: SinkRecord, error: Exception) -> None:
+    def report(self, _record: SinkRecord, error: Exception) -> None:
         """A record that the sink could not store."""
         raise error
 
@@ -136,10 +145,10 @@ class Chains:
         self._worker, self._id, self._config = worker, task_id, config
 
     def source(self, _: TaskRunner) -> SourceChain:
-        return SourceChain(self._converter("key"), self._converter("value"), self._header_converter())
+        return SourceChain(self._converter("key"), self._converter("value"), self._header_converter)
 
     def sink(self, _: TaskRunner) -> SinkChain:
-        return SinkChain(self._converter("key"), self._converter("value"), self._header_converter())
+        return SinkChain(self._converter("key"), self._converter("value"), self._header_converter)
 
     def _converter(self, which: str) -> Converter:
         made: Converter = self._made(f"{which}.converter", "converter", which)
