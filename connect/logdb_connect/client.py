@@ -99,8 +99,10 @@ class Client:
         options = chosen(PRODUCER_OPTIONS, overrides)
         if transactional_id is None:
             options.pop("transaction_timeout_ms", None)
-            return self.db.producer(**options)
-        return self.db.producer(transactional_id=transactional_id, **options)
+            plain: Producer = self.db.producer(**options)
+            return plain
+        made: Producer = self.db.producer(transactional_id=transactional_id, **options)
+        return made
 
     def transactional_producer(self, overrides: Mapping[str, str], transactional_id: str) -> TransactionalProducer:
         made = self.producer(overrides, transactional_id)

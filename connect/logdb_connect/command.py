@@ -42,6 +42,24 @@ def standalone(session: Session, /, worker: str, connectors: tuple[str, ...]) ->
         ended.wait()
 
 
+@connect.command(short_help="Run one of several workers that share connectors.")
+@click.argument("worker", metavar="WORKER.properties", type=_FILE)
+@here
+@pass_session
+def distributed(session: Session, /, worker: str) -> None:
+    """Run a worker of a group, until Ctrl-C or SIGTERM.
+
+    Workers with the same group.id share connectors and tasks. Connectors are made by the REST API, or by 'logdb connect create'.
+    """
+    session.refuse_servers("bootstrap.servers in WORKER.properties names the servers")
+    from logdb_connect.runtime.starting import distributed as run
+
+    session.follows = True
+    with _worker_log(session), run(worker) as ended:
+        _ready(session)
+        ended.wait()
+
+
 @contextlib.contextmanager
 def _worker_log(session: Session) -> Iterator[None]:
     """Log lines on stderr; the worker's own errors as those of the command."""

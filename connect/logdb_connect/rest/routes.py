@@ -1,6 +1,7 @@
 """The routes of Kafka Connect's REST API, with its bodies, status codes and error shapes (``connect/runtime/rest/resources``)."""
 
 import asyncio
+import hmac
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
@@ -13,6 +14,8 @@ from aiohttp import web
 from logdb import LogdbError, __version__
 from logdb_connect.config import definition
 from logdb_connect.errors import Conflict, ConnectError, NotFound
+from logdb_connect.rest.forwarding import SIGNATURE, forward, signature
+from logdb_connect.runtime.distributed import NotLeader
 from logdb_connect.runtime.herder import Herder
 from logdb_connect.runtime.tasks import TaskId
 from logdb_connect.runtime.validation import BadRequest, definition_of
@@ -56,6 +59,10 @@ async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
         return _error(error.status, f"HTTP {error.status} {error.reason}")
     except NotFound as error:
         return _error(404, str(error))
+    except NotLeader as error:
+        if request.query.get("forward", "true") != "false":
+            return await forward(request, error.url, request.app[HERDER].worker.config)
+        return _error(409, str(error))
     except Conflict as error:
         return _error(409, str(error))
     except BadRequest as error:
@@ -234,6 +241,18 @@ async def tasks(request: web.Request) -> web.Response:
     return web.json_response(await call(request, request.app[HERDER].tasks, _name(request)))
 
 
+@routes.post("/connectors/{name}/tasks")
+async def put_tasks(request: web.Request) -> web.Response:
+    """For workers of the group alone: configs of tasks, signed with the group's key (KIP-507)."""
+    herder, content = request.app[HERDER], await request.read()
+    key = getattr(herder, "session_key", None)
+    if key is None or not hmac.compare_digest(request.headers.get(SIGNATURE, ""), signature(key, content)):
+        return _error(403, "Internal request contained invalid signature.")
+    given = await body(request, list)
+    await call(request, herder.put_tasks, _name(request), [_strings(one) for one in given])
+    return web.Response(status=200)
+
+
 @routes.get(r"/connectors/{name}/tasks/{task:\d+}/status")
 async def task_status(request: web.Request) -> web.Response:
     return web.json_response(await call(request, request.app[HERDER].task_status, _task(request)))
@@ -300,7 +319,7 @@ def _definitions(herder: Herder, name: str) -> list[dict[str, Any]]:
     plugins = herder.worker.plugins
     for kinds in (("source", "sink"), ("converter",), ("header_converter",), ("transformation",), ("predicate",)):
         try:
-            made: Any = plugins.find(name, kinds, "plugin")  # type: ignore[arg-type]  # kinds by the table above
+            made: Any = plugins.find(name, kinds, "plugin")
         except ConnectError:
             continue
         keys = definition_of(herder.worker, made, {}) if kinds[0] == "source" else made.config_def
@@ -319,7 +338,9 @@ async def validate(request: web.Request) -> web.Response:
 
 @routes.get("/admin/loggers")
 async def loggers(_: web.Request) -> web.Response:
-    found = {name: logger for name, logger in logging.root.manager.loggerDict.items() if isinstance(logger, logging.Logger) and logger.level}
+    found = {
+        name: logger for name, logger in logging.root.manager.loggerDict.items() if isinstance(logger, logging.Logger) and logger.level
+    }
     return web.json_response({name: _logger(one) for name, one in sorted({**found, "root": logging.root}.items())})
 
 

@@ -17,7 +17,7 @@ from logdb_connect.data import SinkRecord, SinkRecords
 from logdb_connect.errors import RetriableError
 from logdb_connect.plugin import Properties, SinkTask
 from logdb_connect.runtime.chain import SinkChain
-from logdb_connect.runtime.tasks import Backoff, Report, Stopping, Target, TaskId, TaskRunner, quietly
+from logdb_connect.runtime.tasks import Backoff, Report, Target, TaskId, TaskRunner, quietly
 
 logger = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ class SinkRunner(TaskRunner):
 
     def _run(self) -> None:
         self._chain = self._make_chain(self)
-        if self._target != "STARTED":
+        if self.is_paused():
             self.report("PAUSED")
         self._task = task = self._make()
         task.context = _Context(self)
@@ -89,7 +89,7 @@ class SinkRunner(TaskRunner):
         self._plan_commit()
         backoff = Backoff(self)
         while not self.is_stopping():
-            if self._target != "STARTED":
+            if self.is_paused():
                 self._pause(consumer)
                 continue
             self.report("RUNNING")
@@ -202,7 +202,7 @@ class SinkRunner(TaskRunner):
         self.report("PAUSED")
         with contextlib.suppress(LogdbError):
             self._commit(sorted(self._opened))
-        while not self.is_stopping() and self._target != "STARTED":
+        while not self.is_stopping() and self.is_paused():
             try:
                 consumer.pause()
                 polled = consumer.poll(0)
@@ -273,6 +273,3 @@ class _Context:
     def __init__(self, runner: SinkRunner) -> None:
         self.committed, self.seek, self.wait = runner.committed, runner.seek, runner.wait
         self.report, self.is_stopping = runner.report_record, runner.is_stopping
-
-
-__all__ = ["SinkRunner", "SinkSettings", "Stopping"]

@@ -60,12 +60,38 @@ def standalone(worker_file: str, connector_files: Sequence[str]) -> Iterator[thr
         worker = _worker(properties, config, client, stores, f"standalone-{file.identity}")
         herder = Standalone(worker)
         stack.callback(herder.close)
-        ended = stack.enter_context(_served(herder, config))
+        ended, _ = stack.enter_context(_served(herder, config))
         stack.enter_context(_copying(stores, file, config["offset.flush.interval.ms"]))
         for one in given:
             for name in unknown_properties(worker, one):
                 logger.warning("connector %s: %s is unknown and has no effect", one["name"], name)
             herder.create(one["name"], one)
+        yield ended
+
+
+@contextlib.contextmanager
+def distributed(worker_file: str) -> Iterator[threading.Event]:
+    """A worker that shares the work of its group; ends with the block."""
+    from logdb_connect.rest.forwarding import sender
+    from logdb_connect.runtime.distributed import Distributed
+
+    properties = read(worker_file)
+    config = parsed(settings.DISTRIBUTED, properties)
+    with contextlib.ExitStack() as stack:
+        client = stack.enter_context(contextlib.closing(Client(properties)))
+        stores = _Stores(
+            lambda topic: OffsetStore(
+                client,
+                topic or config["offset.storage.topic"],
+                partitions=config["offset.storage.partitions"],
+                replication=config["offset.storage.replication.factor"],
+            )
+        )
+        worker = _worker(properties, config, client, stores, config["group.id"])
+        herder = Distributed(worker, config, send_tasks=sender(config))
+        stack.callback(herder.close)
+        ended, url = stack.enter_context(_served(herder, config))
+        herder.start(url)
         yield ended
 
 
@@ -132,15 +158,15 @@ def _worker(
 
 
 @contextlib.contextmanager
-def _served(herder: Herder, config: Mapping[str, Any]) -> Iterator[threading.Event]:
-    """The REST API of a worker."""
+def _served(herder: Herder, config: Mapping[str, Any]) -> Iterator[tuple[threading.Event, str]]:
+    """The REST API of a worker, and its URL."""
     from logdb_connect.rest.server import RestServer
 
     server = RestServer(herder, config)
     server.start()
-    herder.worker.id = advertised(config, server.addresses)[1]
+    url, herder.worker.id = advertised(config, server.addresses)
     try:
-        yield server.ended
+        yield server.ended, url
     finally:
         server.stop()
 
@@ -169,6 +195,8 @@ def listeners(config: Mapping[str, Any]) -> list[tuple[str, str, int]]:
         except ValueError:
             port = None
         if parts.scheme not in ("http", "https") or port is None:
-            raise ConfigError("listeners", f"Invalid value {text} for configuration listeners: must be http://host:port or https://host:port")
+            raise ConfigError(
+                "listeners", f"Invalid value {text} for configuration listeners: must be http://host:port or https://host:port"
+            )
         found.append((parts.scheme, parts.hostname or "0.0.0.0", port))  # noqa: S104 -- as Kafka: no host is all addresses
     return found

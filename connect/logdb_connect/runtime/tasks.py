@@ -140,15 +140,18 @@ class TaskRunner:
 
     def _await_resumed(self, meanwhile: Callable[[], object] = lambda: None, interval_s: float = 0.5) -> bool:
         """Report the state; wait while the target is PAUSED.  Whether to go on."""
-        while not self._stop and self._target != "STARTED":
+        while not self._stop and self.is_paused():
             self.report("PAUSED")
             meanwhile()
             with self._changed:
-                if not self._stop and self._target != "STARTED":
-                    self._changed.wait(interval_s)
+                if self.is_paused():  # and no request to stop came just now, which would wake nobody
+                    self._changed.wait(0 if self._stop else interval_s)
         if not self._stop:
             self.report("RUNNING")
         return not self._stop
+
+    def is_paused(self) -> bool:
+        return self._target != "STARTED"
 
 
 class Backoff:
