@@ -38,6 +38,7 @@ STORE = ConfigDef(
         "HIGH",
     ),
     ConfigKey("s3.path.style.access.enabled", "BOOLEAN", True, "Specifies whether or not to enable path style access to the bucket", "LOW"),
+    ConfigKey("s3.part.size", "INT", 26214400, "The Part Size in S3 Multi-part Uploads.", "HIGH", at_least(5242880)),
     ConfigKey("s3.part.retries", "INT", 3, "Maximum number of retry attempts for failed requests.", "MEDIUM", at_least(0)),
     ConfigKey(
         "s3.retry.backoff.ms",
@@ -121,7 +122,6 @@ ROTATION = ConfigDef(
         values=_BEHAVIORS,
     ),
     ConfigKey("storage.class", "CLASS", None, "The underlying storage layer. Has no effect: store.url decides.", "LOW"),
-    ConfigKey("s3.part.size", "INT", 26214400, "The Part Size in S3 Multi-part Uploads.", "HIGH", at_least(5242880)),
     ConfigKey(
         "schema.compatibility",
         "STRING",

@@ -39,16 +39,16 @@ class Store(Protocol):
 class ObjectStore:
     """A store of obstore."""
 
-    def __init__(self, name: str, store: Any, directory: str | None = None) -> None:
+    def __init__(self, name: str, store: Any, *, directory: str | None = None, part_size: int = 26_214_400) -> None:
         """``directory`` is where a local store keeps its files."""
-        self.name, self._store, self._directory = name, store, directory
+        self.name, self._store, self._directory, self._part_size = name, store, directory, part_size
 
     def put(self, name: str, data: bytes, content_type: str) -> None:
         import obstore
 
         attributes = {} if self._directory is not None else {"Content-Type": content_type}
         with self._errors(f"write {name} to"):
-            obstore.put(self._store, name, data, attributes=attributes or None)
+            obstore.put(self._store, name, data, attributes=attributes or None, chunk_size=self._part_size)
             if self._directory is not None:
                 _sync(Path(self._directory), name)
 
@@ -175,7 +175,7 @@ def _s3(config: Mapping[str, Any], endpoint: str | None) -> Store:
         options |= {"endpoint": endpoint, "client_options": {"allow_http": endpoint.startswith("http:")}}
     if config["aws.access.key.id"]:
         options |= {"access_key_id": config["aws.access.key.id"], "secret_access_key": _secret(config["aws.secret.access.key"])}
-    return ObjectStore(f"s3://{bucket}", S3Store(bucket, **options))
+    return ObjectStore(f"s3://{bucket}", S3Store(bucket, **options), part_size=config["s3.part.size"])
 
 
 def _by_url(url: str) -> Store:
@@ -185,7 +185,7 @@ def _by_url(url: str) -> Store:
     parts = urlsplit(url)
     if parts.scheme == "file":
         directory = unquote(parts.path)
-        return ObjectStore(url, LocalStore(directory, mkdir=True), directory)
+        return ObjectStore(url, LocalStore(directory, mkdir=True), directory=directory)
     if parts.scheme == "memory":
         return ObjectStore(url, _memory.setdefault(url, MemoryStore()))
     try:
