@@ -43,6 +43,20 @@ PLUGINS: tuple[Plugin, ...] = (
         ("JdbcSource",),
         "connect-sql",
     ),
+    Plugin(
+        "io.confluent.connect.s3.S3SinkConnector",
+        "sink",
+        "logdb_connect.connectors.objects.sink:ObjectStoreSinkConnector",
+        ("S3Sink", "ObjectStoreSink"),
+        "connect-objects",
+    ),
+    Plugin(
+        "io.confluent.connect.s3.source.S3SourceConnector",
+        "source",
+        "logdb_connect.connectors.objects.source:ObjectStoreSourceConnector",
+        ("S3Source", "ObjectStoreSource"),
+        "connect-objects",
+    ),
     Plugin("org.apache.kafka.connect.file.FileStreamSinkConnector", "sink", "logdb_connect.connectors.file:FileStreamSinkConnector"),
     Plugin("org.apache.kafka.connect.file.FileStreamSourceConnector", "source", "logdb_connect.connectors.file:FileStreamSourceConnector"),
     Plugin(
