@@ -43,6 +43,7 @@ PLUGINS: tuple[Plugin, ...] = (
         ("JdbcSource",),
         "connect-sql",
     ),
+    Plugin("OutboxSourceConnector", "source", "logdb_connect.connectors.outbox:OutboxSourceConnector", ("OutboxSource",), "connect-sql"),
     Plugin("org.apache.kafka.connect.file.FileStreamSinkConnector", "sink", "logdb_connect.connectors.file:FileStreamSinkConnector"),
     Plugin("org.apache.kafka.connect.file.FileStreamSourceConnector", "source", "logdb_connect.connectors.file:FileStreamSourceConnector"),
 )

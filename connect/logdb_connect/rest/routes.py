@@ -319,7 +319,9 @@ async def validate(request: web.Request) -> web.Response:
 
 @routes.get("/admin/loggers")
 async def loggers(_: web.Request) -> web.Response:
-    found = {name: logger for name, logger in logging.root.manager.loggerDict.items() if isinstance(logger, logging.Logger) and logger.level}
+    found = {
+        name: logger for name, logger in logging.root.manager.loggerDict.items() if isinstance(logger, logging.Logger) and logger.level
+    }
     return web.json_response({name: _logger(one) for name, one in sorted({**found, "root": logging.root}.items())})
 
 

@@ -92,7 +92,9 @@ class RestServer:
             try:
                 await site.start()
             except OSError as error:
-                raise ConnectError(f"listeners={scheme}://{host}:{port}: cannot listen: {error.strerror or error}; name another port") from None
+                raise ConnectError(
+                    f"listeners={scheme}://{host}:{port}: cannot listen: {error.strerror or error}; name another port"
+                ) from None
             opened.append((scheme, host, self._runner.addresses[len(opened)][1]))
         self.addresses = opened
 

@@ -21,7 +21,14 @@ class CompactedTopic:
     """Reads a topic from its start, record by record, and gives each to ``on_record``."""
 
     def __init__(
-        self, client: Client, name: str, on_record: OnRecord, *, partitions: int = 1, replication: int | None = None, timeout_ms: int = 60_000
+        self,
+        client: Client,
+        name: str,
+        on_record: OnRecord,
+        *,
+        partitions: int = 1,
+        replication: int | None = None,
+        timeout_ms: int = 60_000,
     ) -> None:
         """Create the topic if it is missing.  Nothing is read yet."""
         self._client, self.name, self._on_record, self._timeout_ms = client, name, on_record, timeout_ms
@@ -66,7 +73,9 @@ class CompactedTopic:
                 wait_s = 0.001
                 while log.readable_end_offset("read_committed") < part.end_offset:
                     if time.monotonic() > end:
-                        raise ConnectError(f"a transaction has been open in topic {self.name} for {self._timeout_ms} ms: logdb transactions lists it")
+                        raise ConnectError(
+                            f"a transaction has been open in topic {self.name} for {self._timeout_ms} ms: logdb transactions lists it"
+                        )
                     time.sleep(wait_s)
                     wait_s = min(2 * wait_s, 0.1)
                 for record in log.read(position, end_offset=part.end_offset, isolation_level="read_committed"):

@@ -321,11 +321,7 @@ class Herder:
             self.worker.stop_connectors([name])
             self._start_connector(name)
         if include_tasks:
-            ids = [
-                one
-                for one, task in self.worker.tasks.items()
-                if one.connector == name and (not only_failed or task.state == "FAILED")
-            ]
+            ids = [one for one, task in self.worker.tasks.items() if one.connector == name and (not only_failed or task.state == "FAILED")]
             for one in ids:
                 self._report(one, "RESTARTING", None)
             self.worker.stop_tasks(ids)
@@ -388,4 +384,3 @@ def _source_offset(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, 
     if not isinstance(partition, dict) or not (offset is None or isinstance(offset, dict)):
         raise BadRequest("Each offset must be a map with a partition and an offset; both are maps, and the offset may be null")
     return partition, offset
-

@@ -33,7 +33,9 @@ class Offset(NamedTuple):
 class OffsetStore:
     """The offsets in one topic.  Threading: any thread."""
 
-    def __init__(self, client: Client, topic: str, *, identity: str | None = None, partitions: int = 25, replication: int | None = None) -> None:
+    def __init__(
+        self, client: Client, topic: str, *, identity: str | None = None, partitions: int = 25, replication: int | None = None
+    ) -> None:
         self._identity = identity
         self._offsets: dict[bytes, Offset] = {}
         self._lock = threading.Lock()

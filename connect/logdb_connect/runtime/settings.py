@@ -16,7 +16,9 @@ WORKER = ConfigDef(
         "Addresses of the REST API. Others than loopback need https and rest.users.file, or rest.insecure=true.",
         "LOW",
     ),
-    ConfigKey("rest.users.file", "STRING", None, "Users of the REST API: a property file, user=password. Without it anyone may call.", "MEDIUM"),
+    ConfigKey(
+        "rest.users.file", "STRING", None, "Users of the REST API: a property file, user=password. Without it anyone may call.", "MEDIUM"
+    ),
     ConfigKey("rest.insecure", "BOOLEAN", False, "Listen on other addresses than loopback without TLS or users.", "LOW"),
     ConfigKey("rest.ssl.certfile", "STRING", None, "Certificate of an https listener, PEM.", "LOW"),
     ConfigKey("rest.ssl.keyfile", "STRING", None, "Key of the certificate, PEM.", "LOW"),
@@ -62,14 +64,21 @@ DISTRIBUTED = WORKER + ConfigDef(
     ConfigKey("heartbeat.interval.ms", "INT", 3_000, "How often a worker shows that it is alive.", "HIGH", at_least(1)),
     ConfigKey("rebalance.timeout.ms", "INT", 60_000, "How long a worker may take to join again.", "HIGH", at_least(1)),
     ConfigKey(
-        "scheduled.rebalance.max.delay.ms", "INT", 300_000, "How long the work of a worker that left waits for its return.", "LOW", _INTERVAL
+        "scheduled.rebalance.max.delay.ms",
+        "INT",
+        300_000,
+        "How long the work of a worker that left waits for its return.",
+        "LOW",
+        _INTERVAL,
     ),
     ConfigKey("exactly.once.source.support", "STRING", "enabled", "Records and offsets of sources in one transaction.", "HIGH"),
     ConfigKey("worker.sync.timeout.ms", "INT", 3_000, "How long to read the config topic at a rebalance.", "LOW"),
 )
 
 _ERRORS = ConfigDef(
-    ConfigKey("errors.retry.timeout", "LONG", 0, "Milliseconds for retries of a failed operation; -1: no limit.", "MEDIUM", group="Error Handling"),
+    ConfigKey(
+        "errors.retry.timeout", "LONG", 0, "Milliseconds for retries of a failed operation; -1: no limit.", "MEDIUM", group="Error Handling"
+    ),
     ConfigKey("errors.retry.delay.max.ms", "LONG", 60_000, "Longest pause between retries.", "MEDIUM", group="Error Handling"),
     ConfigKey("errors.tolerance", "STRING", "none", "all: skip bad records.", "MEDIUM", values=("none", "all"), group="Error Handling"),
     ConfigKey("errors.log.enable", "BOOLEAN", False, "Log each error.", "MEDIUM", group="Error Handling"),
@@ -77,8 +86,12 @@ _ERRORS = ConfigDef(
 )
 CONNECTOR = (
     ConfigDef(
-        ConfigKey("name", "STRING", REQUIRED, "Globally unique name of the connector.", "HIGH", group="Common", display_name="Connector name"),
-        ConfigKey("connector.class", "STRING", REQUIRED, "Name or class of the connector.", "HIGH", group="Common", display_name="Connector class"),
+        ConfigKey(
+            "name", "STRING", REQUIRED, "Globally unique name of the connector.", "HIGH", group="Common", display_name="Connector name"
+        ),
+        ConfigKey(
+            "connector.class", "STRING", REQUIRED, "Name or class of the connector.", "HIGH", group="Common", display_name="Connector class"
+        ),
         ConfigKey("tasks.max", "INT", 1, "Most tasks of this connector.", "HIGH", at_least(1), group="Common", display_name="Tasks max"),
         ConfigKey("tasks.max.enforce", "BOOLEAN", True, "Fail a connector that makes more.", "LOW", group="Common"),
         ConfigKey("key.converter", "CLASS", None, "Converter of keys; the worker's by default.", "LOW", group="Common"),
@@ -86,7 +99,15 @@ CONNECTOR = (
         ConfigKey("header.converter", "CLASS", None, "Converter of headers; the worker's by default.", "LOW", group="Common"),
         ConfigKey("transforms", "LIST", [], "Names of transforms, in order.", "LOW", group="Transforms"),
         ConfigKey("predicates", "LIST", [], "Names of predicates.", "LOW", group="Predicates"),
-        ConfigKey("config.action.reload", "STRING", "restart", "What to do when a secret changes.", "LOW", values=("none", "restart"), group="Common"),
+        ConfigKey(
+            "config.action.reload",
+            "STRING",
+            "restart",
+            "What to do when a secret changes.",
+            "LOW",
+            values=("none", "restart"),
+            group="Common",
+        ),
     )
     + _ERRORS
 )
@@ -117,7 +138,9 @@ SINK = CONNECTOR + ConfigDef(
     ConfigKey("topics", "LIST", [], "Topics to read, separated by commas.", "HIGH", group="Common"),
     ConfigKey("topics.regex", "STRING", "", "Pattern of topics to read, instead of topics.", "HIGH", group="Common"),
     ConfigKey("errors.deadletterqueue.topic.name", "STRING", "", "Topic for records that failed.", "MEDIUM", group="Error Handling"),
-    ConfigKey("errors.deadletterqueue.topic.replication.factor", "INT", 3, "Its replicas, if it is created.", "MEDIUM", group="Error Handling"),
+    ConfigKey(
+        "errors.deadletterqueue.topic.replication.factor", "INT", 3, "Its replicas, if it is created.", "MEDIUM", group="Error Handling"
+    ),
     ConfigKey("errors.deadletterqueue.context.headers.enable", "BOOLEAN", False, "Headers that say why.", "MEDIUM", group="Error Handling"),
 )
 PREFIXES = (

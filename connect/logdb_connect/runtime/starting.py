@@ -169,6 +169,8 @@ def listeners(config: Mapping[str, Any]) -> list[tuple[str, str, int]]:
         except ValueError:
             port = None
         if parts.scheme not in ("http", "https") or port is None:
-            raise ConfigError("listeners", f"Invalid value {text} for configuration listeners: must be http://host:port or https://host:port")
+            raise ConfigError(
+                "listeners", f"Invalid value {text} for configuration listeners: must be http://host:port or https://host:port"
+            )
         found.append((parts.scheme, parts.hostname or "0.0.0.0", port))  # noqa: S104 -- as Kafka: no host is all addresses
     return found

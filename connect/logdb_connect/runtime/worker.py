@@ -151,9 +151,7 @@ class Worker:
         self.stop_connectors(self.connectors)
         self.stop_tasks(self.tasks)
 
-    def _make_task(
-        self, task_id: TaskId, config: Mapping[str, str], properties: Properties, target: Target, report: Report
-    ) -> TaskRunner:
+    def _make_task(self, task_id: TaskId, config: Mapping[str, str], properties: Properties, target: Target, report: Report) -> TaskRunner:
         made = self.connector_class(config)
         properties = {"task.class": f"{made.task_class.__module__}:{made.task_class.__qualname__}", **properties}
         chains = Chains(self, task_id, config)

@@ -274,7 +274,7 @@ class TableReader(_Modes):
             allowed = "make it NOT NULL, or set validate.non.null=false: rows with null are then left out"
             raise ConnectError(f"The column {', '.join(nullable)} of the table {shown(self._where)} allows null: {allowed}")
 
-    def _fields(self, rows: Sequence[Sequence[Any]]) -> Sequence[ColumnField]:  # noqa: ARG002
+    def _fields(self, rows: Sequence[Sequence[Any]]) -> Sequence[ColumnField]:
         return self._described
 
     def _select(self) -> Select[Any]:
