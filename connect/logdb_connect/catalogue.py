@@ -57,6 +57,7 @@ PLUGINS: tuple[Plugin, ...] = (
         ("S3Source", "ObjectStoreSource"),
         "connect-objects",
     ),
+    Plugin("OutboxSourceConnector", "source", "logdb_connect.connectors.outbox:OutboxSourceConnector", ("OutboxSource",), "connect-sql"),
     Plugin("org.apache.kafka.connect.file.FileStreamSinkConnector", "sink", "logdb_connect.connectors.file:FileStreamSinkConnector"),
     Plugin("org.apache.kafka.connect.file.FileStreamSourceConnector", "source", "logdb_connect.connectors.file:FileStreamSourceConnector"),
     Plugin(
