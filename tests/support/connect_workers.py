@@ -19,6 +19,7 @@ from support.ports import free_port
 from support.waiting import until
 
 WORKER = {
+    "header.converter": "org.apache.kafka.connect.storage.StringConverter",
     "key.converter": "org.apache.kafka.connect.storage.StringConverter",
     "value.converter": "org.apache.kafka.connect.storage.StringConverter",
     "offset.flush.interval.ms": "100",
@@ -89,7 +90,7 @@ class Rest:
 def served(directory: Path) -> Iterator[str]:
     """A served database; ``host:port``."""
     with logdb.open(directory) as db, logdb.serve(db, http="127.0.0.1:0") as server:
-        yield server.addresses["http"]
+        yield server.addresses[0]
 
 
 @contextlib.contextmanager
