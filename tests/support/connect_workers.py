@@ -121,8 +121,14 @@ class WorkerProcess:
         self.process = subprocess.Popen([logdb_command, "connect", kind, *files], stderr=subprocess.PIPE, text=True)
         self.rest = Rest(port)
         self.stderr: list[str] = []
-        threading.Thread(target=lambda: self.stderr.extend(self.process.stderr or ()), daemon=True).start()
+        self._reading = threading.Thread(target=self._read, daemon=True)
+        self._reading.start()
         until(self._answers, "the worker answers")
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        with self.process.stderr as lines:
+            self.stderr.extend(lines)
 
     def _answers(self) -> bool:
         assert self.process.poll() is None, self.stderr
@@ -144,6 +150,7 @@ class WorkerProcess:
     def __exit__(self, *_: object) -> None:
         if self.process.poll() is None:
             self.kill()
+        self._reading.join()
 
 
 def _dotted(more: Mapping[str, str]) -> dict[str, str]:
