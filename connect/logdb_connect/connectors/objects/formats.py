@@ -232,16 +232,27 @@ class ParquetFormat(Format):
 
     def read(self, data: bytes) -> Iterator[Rows]:
         import pyarrow
-        from pyarrow import parquet
 
-        try:
-            file = parquet.ParquetFile(pyarrow.BufferReader(data))
-            schema = of_arrow(file.schema_arrow)
-            for batch in file.iter_batches(batch_size=_PARQUET_ROWS):
-                rows = batch.to_pylist()
-                yield schema, rows if is_plain(schema) else [of_arrow_value(schema, each) for each in rows]
-        except pyarrow.ArrowException as error:
-            raise DataError(f"the content is no Parquet: {error}") from error
+        return parquet_rows(pyarrow.BufferReader(data), _PARQUET_ROWS)
+
+
+def parquet_rows(source: Any, at_once: int) -> Iterator[Rows]:
+    """The rows of a Parquet file, from what pyarrow can open.
+
+    Raises:
+        DataError: It is none.
+    """
+    import pyarrow
+    from pyarrow import parquet
+
+    try:
+        file = parquet.ParquetFile(source)
+        schema = of_arrow(file.schema_arrow)
+        for batch in file.iter_batches(batch_size=at_once):
+            rows = batch.to_pylist()
+            yield schema, rows if is_plain(schema) else [of_arrow_value(schema, each) for each in rows]
+    except (pyarrow.ArrowException, OSError) as error:
+        raise DataError(f"the content is no Parquet: {error}") from error
 
 
 class _ParquetWriter(Writer):
