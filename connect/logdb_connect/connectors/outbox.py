@@ -360,7 +360,8 @@ class _Outbox:
                 )
         elif self._dialect == "postgresql":
             query = text(
-                "SELECT seqcache FROM pg_sequence WHERE seqrelid = CAST(pg_get_serial_sequence(:name, :column) AS regclass) AND seqcache > 1"
+                "SELECT seqcache FROM pg_sequence WHERE seqcache > 1 "
+                "AND seqrelid = CAST(pg_get_serial_sequence(:name, :column) AS regclass)"
             )
             quoted_name = self._engine.dialect.identifier_preparer.format_table(self._table)
             if cached := connection.scalar(query, {"name": quoted_name, "column": self.number}):
