@@ -11,7 +11,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import logdb
 from logdb_connect.runtime import starting
@@ -144,7 +144,7 @@ class WorkerProcess:
         self.process.terminate()
         return self.process.wait(30)
 
-    def __enter__(self) -> "WorkerProcess":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -236,15 +236,14 @@ def test_a_taken_port_and_an_open_address_name_the_setting(broker, tmp_path):
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         address = f"http://127.0.0.1:{taken.getsockname()[1]}"
-        with pytest.raises(ConnectError, match=rf"listeners={address}: cannot listen: .*; name another port"):
-            with standalone(broker, tmp_path, listeners=address):
-                pass
-    with pytest.raises(ConfigError, match=r"others can reach it.*rest\.insecure=true"):
-        with standalone(broker, tmp_path, listeners="http://0.0.0.0:0"):
+        begin = standalone(broker, tmp_path, listeners=address)
+        with pytest.raises(ConnectError, match=rf"listeners={address}: cannot listen: .*; name another port"), begin:
             pass
-    with pytest.raises(ConfigError, match="must be http://host:port"):
-        with standalone(broker, tmp_path, listeners="8083"):
-            pass
+    begin = standalone(broker, tmp_path, listeners="http://0.0.0.0:0")
+    with pytest.raises(ConfigError, match=r"others can reach it.*rest\.insecure=true"), begin:
+        pass
+    with pytest.raises(ConfigError, match="must be http://host:port"), standalone(broker, tmp_path, listeners="8083"):
+        pass
 
 
 def test_users_of_the_rest_api(broker, tmp_path):
