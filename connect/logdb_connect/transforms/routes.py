@@ -40,27 +40,28 @@ class RegexRouter(Transform):
         return record if topic == record.topic else record.replace(topic=topic)
 
     def _renamed(self, topic: str) -> str:
-        if self._regex.fullmatch(topic) is None:
+        found: re.Match[str] | None = self._regex.search(topic)
+        if found is None or self._regex.fullmatch(topic) is None:
             return topic
-        found = self._regex.search(topic)
         start, end = found.span()
         return f"{topic[:start]}{self._expanded(found)}{topic[end:]}"
 
-    def _expanded(self, found: Any) -> str:
+    def _expanded(self, found: "re.Match[str]") -> str:
         """The replacement, as ``java.util.regex.Matcher`` reads it: of ``$12`` as many digits as there are groups."""
-        made, at, text = "", 0, self._replacement
+        made: str = ""
+        at, text = 0, self._replacement
         while (reference := _REFERENCE.search(text, at)) is not None:
             made += text[at : reference.start()]
             at = reference.end()
             if reference[1] is not None:
-                made += reference[1]
+                made += str(reference[1])
                 continue
             group: str | int = reference[2] if reference[2] is not None else int(reference[3])
             while isinstance(group, int) and text[at : at + 1].isdigit() and group * 10 + int(text[at]) <= self._regex.groups:
                 group = group * 10 + int(text[at])
                 at += 1
-            made += found.group(group) or ""
-        return made + text[at:]
+            made += str(found.group(group) or "")
+        return f"{made}{text[at:]}"
 
 
 class TimestampRouter(Transform):
