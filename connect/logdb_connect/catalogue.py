@@ -30,6 +30,19 @@ class Plugin(NamedTuple):
 
 PLUGINS: tuple[Plugin, ...] = (
     Plugin(
+        "DirectorySourceConnector",
+        "source",
+        "logdb_connect.connectors.directory:DirectorySourceConnector",
+        ("DirectorySource",),
+        "connect-objects",
+    ),
+    Plugin(
+        "io.confluent.connect.http.HttpSinkConnector",
+        "sink",
+        "logdb_connect.connectors.http:HttpSinkConnector",
+        ("HttpSink",),
+    ),
+    Plugin(
         "io.confluent.connect.jdbc.JdbcSinkConnector",
         "sink",
         "logdb_connect.connectors.sql.sink:JdbcSinkConnector",
@@ -56,6 +69,12 @@ PLUGINS: tuple[Plugin, ...] = (
         "logdb_connect.connectors.objects.source:ObjectStoreSourceConnector",
         ("S3Source", "ObjectStoreSource"),
         "connect-objects",
+    ),
+    Plugin(
+        "io.confluent.kafka.connect.datagen.DatagenConnector",
+        "source",
+        "logdb_connect.connectors.datagen:DatagenConnector",
+        ("DatagenSource", "DatagenSourceConnector"),
     ),
     Plugin("org.apache.kafka.connect.file.FileStreamSinkConnector", "sink", "logdb_connect.connectors.file:FileStreamSinkConnector"),
     Plugin("org.apache.kafka.connect.file.FileStreamSourceConnector", "source", "logdb_connect.connectors.file:FileStreamSourceConnector"),
