@@ -33,14 +33,12 @@ PLUGINS: tuple[Plugin, ...] = (
         "DirectorySourceConnector",
         "source",
         "logdb_connect.connectors.directory:DirectorySourceConnector",
-        ("DirectorySource",),
-        "connect-objects",
+        extra="connect-objects",
     ),
     Plugin(
         "io.confluent.connect.http.HttpSinkConnector",
         "sink",
         "logdb_connect.connectors.http:HttpSinkConnector",
-        ("HttpSink",),
     ),
     Plugin(
         "io.confluent.connect.jdbc.JdbcSinkConnector",
@@ -60,14 +58,14 @@ PLUGINS: tuple[Plugin, ...] = (
         "io.confluent.connect.s3.S3SinkConnector",
         "sink",
         "logdb_connect.connectors.objects.sink:ObjectStoreSinkConnector",
-        ("S3Sink", "ObjectStoreSink"),
+        ("ObjectStoreSink",),
         "connect-objects",
     ),
     Plugin(
         "io.confluent.connect.s3.source.S3SourceConnector",
         "source",
         "logdb_connect.connectors.objects.source:ObjectStoreSourceConnector",
-        ("S3Source", "ObjectStoreSource"),
+        ("ObjectStoreSource",),
         "connect-objects",
     ),
     Plugin(
@@ -76,6 +74,7 @@ PLUGINS: tuple[Plugin, ...] = (
         "logdb_connect.connectors.datagen:DatagenConnector",
         ("DatagenSource", "DatagenSourceConnector"),
     ),
+    Plugin("OutboxSourceConnector", "source", "logdb_connect.connectors.outbox:OutboxSourceConnector", ("OutboxSource",), "connect-sql"),
     Plugin("org.apache.kafka.connect.file.FileStreamSinkConnector", "sink", "logdb_connect.connectors.file:FileStreamSinkConnector"),
     Plugin("org.apache.kafka.connect.file.FileStreamSourceConnector", "source", "logdb_connect.connectors.file:FileStreamSourceConnector"),
     Plugin(

@@ -4,7 +4,7 @@ from logdb_connect.connectors.file import FileStreamSourceConnector
 from logdb_connect.errors import ConfigError
 from logdb_connect.plugins import Plugins, kind_of
 
-PLUGIN = '''
+PLUGIN = """
 from logdb_connect import SinkConnector, SinkTask
 
 class Task(SinkTask):
@@ -13,7 +13,7 @@ class Task(SinkTask):
 class ShoutSinkConnector(SinkConnector):
     task_class = Task
     def task_configs(self, max_tasks): return [{}]
-'''
+"""
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@
 whatever dies at whatever moment.  A record that the database refuses is reported; the others of its batch are stored one by one.
 """
 
-from collections.abc import Mapping, Sequence
-from datetime import timedelta
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count
+from typing import Any, ClassVar, TypeVar
 from zoneinfo import ZoneInfo
 
 from sqlalchemy import Column, Connection, Engine, Executable
@@ -74,6 +74,8 @@ SINK = CONNECTION + ConfigDef(
     ConfigKey("max.retries", "INT", 10, "Retries while the database is away. Then the task fails.", check=at_least(0), group="Retries"),
     ConfigKey("retry.backoff.ms", "INT", 3000, "Pause before a retry.", check=at_least(0), group="Retries"),
 )
+
+T = TypeVar("T")
 
 _REFUSED_MYSQL = {1048, 1264, 1265, 1292, 1364, 1366, 1406, 3140, 4025}
 
@@ -175,17 +177,12 @@ class JdbcSinkTask(SinkTask):
         connected(self._engine, config, self.context.wait)
         if table := config["connect.offsets.table"]:
             self._stored = StoredOffsets(self._engine, table, properties["name"])
-            with retriable(self._engine.url):
-                self._stored.create()
+            self._again(self._stored.create)
 
     def open(self, partitions: Sequence[TopicPartition]) -> None:
         if self._stored is None or not partitions:
             return
-        assert self._engine is not None
-        with retriable(self._engine.url), self._engine.begin() as connection:
-            self._stored.begin(connection, partitions)
-            found = self._stored.read(connection, partitions)
-        for partition, offset in found.items():
+        for partition, offset in self._again(lambda: self._read_offsets(partitions)).items():
             committed = self.context.committed(partition)
             if offset > (0 if committed is None else committed.offset):
                 self.context.seek(partition, offset)
@@ -196,14 +193,14 @@ class JdbcSinkTask(SinkTask):
         assert self._engine is not None
         try:
             with retriable(self._engine.url):
-                self._put(records)
+                self._put(list(records))  # a worker makes them when they are looked at
         except RetriableError as error:
             self._tables.forget()
             self._targets.clear()
             if self._failures >= self._config["max.retries"]:
                 raise ConnectError(f"{error} {self._failures} retries failed (max.retries)") from error
             self._failures += 1
-            self.context.wait(timedelta(milliseconds=self._config["retry.backoff.ms"]).total_seconds())
+            self.context.wait(self._config["retry.backoff.ms"] / 1000)
             raise
         except DBAPIError as error:
             raise ConnectError(f"The database refused a statement: {reason(error)}") from error
@@ -212,6 +209,25 @@ class JdbcSinkTask(SinkTask):
     def stop(self) -> None:
         if self._engine is not None:
             self._engine.dispose()
+
+    def _again(self, action: Callable[[], T]) -> T:
+        """Do something while a task starts, or gets partitions: as often as ``max.retries`` allows."""
+        assert self._engine is not None
+        for attempt in count(1):
+            try:
+                with retriable(self._engine.url):
+                    return action()
+            except RetriableError as error:
+                if attempt > self._config["max.retries"]:
+                    raise ConnectError(f"{error} {attempt - 1} retries failed (max.retries)") from error
+                self.context.wait(self._config["retry.backoff.ms"] / 1000)
+        raise AssertionError
+
+    def _read_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        assert self._engine is not None and self._stored is not None
+        with self._engine.begin() as connection:
+            self._stored.begin(connection, partitions)
+            return self._stored.read(connection, partitions)
 
     def _put(self, records: Sequence[SinkRecord]) -> None:
         """Store all, or each by itself where one is refused."""
@@ -266,8 +282,8 @@ class JdbcSinkTask(SinkTask):
             if not target.layout.has_value:
                 target.delete(connection, rows)
             elif target.is_upsert:  # PostgreSQL refuses a key that is twice in a statement: the last row counts
-                count = len(target.layout.keys)
-                target.write(connection, list({_hashable(row[:count]): row for row in rows}.values()))
+                width = len(target.layout.keys)
+                target.write(connection, list({_hashable(row[:width]): row for row in rows}.values()))
             else:
                 target.write(connection, rows)
             start = end
