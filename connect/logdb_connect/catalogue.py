@@ -74,6 +74,17 @@ def _transforms() -> Iterator[Plugin]:
 
 PLUGINS: tuple[Plugin, ...] = (
     Plugin(
+        "DirectorySourceConnector",
+        "source",
+        "logdb_connect.connectors.directory:DirectorySourceConnector",
+        extra="connect-objects",
+    ),
+    Plugin(
+        "io.confluent.connect.http.HttpSinkConnector",
+        "sink",
+        "logdb_connect.connectors.http:HttpSinkConnector",
+    ),
+    Plugin(
         "io.confluent.connect.jdbc.JdbcSinkConnector",
         "sink",
         "logdb_connect.connectors.sql.sink:JdbcSinkConnector",
@@ -91,15 +102,21 @@ PLUGINS: tuple[Plugin, ...] = (
         "io.confluent.connect.s3.S3SinkConnector",
         "sink",
         "logdb_connect.connectors.objects.sink:ObjectStoreSinkConnector",
-        ("S3Sink", "ObjectStoreSink"),
+        ("ObjectStoreSink",),
         "connect-objects",
     ),
     Plugin(
         "io.confluent.connect.s3.source.S3SourceConnector",
         "source",
         "logdb_connect.connectors.objects.source:ObjectStoreSourceConnector",
-        ("S3Source", "ObjectStoreSource"),
+        ("ObjectStoreSource",),
         "connect-objects",
+    ),
+    Plugin(
+        "io.confluent.kafka.connect.datagen.DatagenConnector",
+        "source",
+        "logdb_connect.connectors.datagen:DatagenConnector",
+        ("DatagenSource", "DatagenSourceConnector"),
     ),
     Plugin("OutboxSourceConnector", "source", "logdb_connect.connectors.outbox:OutboxSourceConnector", ("OutboxSource",), "connect-sql"),
     Plugin("org.apache.kafka.connect.file.FileStreamSinkConnector", "sink", "logdb_connect.connectors.file:FileStreamSinkConnector"),

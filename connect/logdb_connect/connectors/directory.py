@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, ClassVar, NamedTuple
 
 from logdb_connect.config import REQUIRED, ConfigDef, ConfigKey, at_least
+from logdb_connect.connectors import limits
 from logdb_connect.connectors.objects.formats import Rows, parquet_rows
 from logdb_connect.converters.json import JsonConverter
 from logdb_connect.data import OPTIONAL_STRING, STRING, Field, Schema, SourceBatch
@@ -72,8 +73,10 @@ class DirectorySourceTask(SourceTask):
         self._given: list[_Taken] = []
         self._stored: list[_Taken] = []
         for key in ("input.path", *(("finished.path",) if config["cleanup.policy"] == "MOVE" else ()), "error.path"):
-            if config[key] is not None and not os.path.isdir(config[key]):
-                raise ConnectError(f"{key}={config[key]} is no directory. Create it, then restart the task.")
+            if config[key] is not None:
+                limits.check_path(config[key])
+                if not os.path.isdir(config[key]):
+                    raise ConnectError(f"{key}={config[key]} is no directory. Create it, then restart the task.")
 
     def poll(self) -> SourceBatch | None:
         self._stored += self._given

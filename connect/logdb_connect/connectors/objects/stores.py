@@ -11,10 +11,15 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit, urlunsplit
 
+from logdb_connect.connectors import limits
 from logdb_connect.errors import ConfigError, ConnectError, RetriableError
 
 _FSSPEC_SCHEMES = {"webhdfs", "swebhdfs", "hdfs"}
 _ENDPOINT_SCHEMES = {"http", "https"}
+_CLOUD_HOSTS = {
+    "gs": "storage.googleapis.com",
+    **dict.fromkeys(("az", "azure", "abfs", "abfss", "adl"), "blob.core.windows.net"),
+}
 
 
 class Store(Protocol):
@@ -146,6 +151,7 @@ def open_store(config: Mapping[str, Any]) -> Store:
     """
     url = config["store.url"]
     scheme = urlsplit(url).scheme if url else ""
+    _check_limits(config, url, scheme)
     if scheme in _FSSPEC_SCHEMES:
         return _file_system(url)
     try:
@@ -155,6 +161,16 @@ def open_store(config: Mapping[str, Any]) -> Store:
     if not url or scheme in _ENDPOINT_SCHEMES:
         return _s3(config, url)
     return _by_url(url)
+
+
+def _check_limits(config: Mapping[str, Any], url: str | None, scheme: str) -> None:
+    parts = urlsplit(url or "")
+    if scheme == "file":
+        limits.check_path(unquote(parts.path))
+    elif scheme in _FSSPEC_SCHEMES | _ENDPOINT_SCHEMES:
+        limits.check_host(parts.hostname or "")
+    elif scheme != "memory":
+        limits.check_host(_CLOUD_HOSTS.get(scheme, f"s3.{config['s3.region']}.amazonaws.com"))
 
 
 def _s3(config: Mapping[str, Any], endpoint: str | None) -> Store:
