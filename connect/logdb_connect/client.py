@@ -92,6 +92,11 @@ class Client:
                 if_not_exists=True,
             )
 
+    def possible_replication(self, wanted: int | None) -> int | None:
+        """A replication factor that the cluster can have; None is its default: a directory, or a single server, has one replica."""
+        brokers = len(self.session.cluster_nodes()[0])
+        return None if wanted is None or wanted < 1 or brokers < wanted else wanted
+
     # ------------------------------------------------------------ records
 
     def producer(self, overrides: Mapping[str, str], transactional_id: str | None = None) -> Producer:

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -48,6 +49,52 @@ def _needed(initdb: str | None, postgres: str | None, *, wal2json: bool) -> str 
     return None
 
 
+class Postgres:
+    """A server with its data in a directory; it can be killed and started again at the same port.  Skips the test where there is none.
+
+    Attributes:
+        port: Of the loopback.
+        where: How libpq finds it.
+    """
+
+    def __init__(self, directory: Path, *, wal2json: bool = False) -> None:
+        initdb, server = _program("initdb"), _program("postgres")
+        if (missing := _needed(initdb, server, wal2json=wal2json)) is not None:
+            pytest.skip(missing)
+        self._directory, self._server = directory, server
+        data = directory / "data"
+        data.mkdir(parents=True)
+        self._environment = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "TZ": "UTC"}
+        if os.getuid() == 0:
+            for path in (data, *data.parents):
+                if path.stat().st_uid == 0 and path.is_relative_to(directory):
+                    shutil.chown(path, "postgres", "postgres")
+        command = [*_as_its_user(), initdb, "--pgdata", data, "--username=test", "--auth=trust", "--no-sync", "--encoding=UTF8"]
+        subprocess.run(command, env=self._environment, cwd=data, check=True, capture_output=True)
+        self.port = free_port()
+        self.where = f"host=127.0.0.1 port={self.port} user=test dbname=postgres"
+        self._process: subprocess.Popen[Any] | None = None
+
+    def start(self) -> None:
+        data, log = self._directory / "data", self._directory / "server.log"
+        settings = [part for name, value in (_SETTINGS | {"port": str(self.port)}).items() for part in ("-c", f"{name}={value}")]
+        command = [*_as_its_user(), self._server, "-D", data, *settings]
+        with open(log, "ab") as written:
+            self._process = subprocess.Popen(command, env=self._environment, cwd=data, stderr=written, stdout=written)
+        _ready(self._process, self.where, log)
+
+    def kill(self) -> None:
+        """As a power cut that spares the disk: all of its processes end, and its shared memory is gone."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGQUIT)  # its own children die with it; SIGKILL would leave them
+        self._process.wait(60)
+
+    def stop(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGINT)  # connections of others do not hold it up
+            self._process.wait(60)
+
+
 @contextlib.contextmanager
 def postgres(directory: Path, *, wal2json: bool = False) -> Iterator[str]:
     """Run a server with its data in ``directory``; yields how libpq finds it.  Skips the test where there is none to be run.
@@ -55,27 +102,12 @@ def postgres(directory: Path, *, wal2json: bool = False) -> Iterator[str]:
     Args:
         wal2json: Its plugin for logical decoding is needed, too.
     """
-    initdb, server = _program("initdb"), _program("postgres")
-    if (missing := _needed(initdb, server, wal2json=wal2json)) is not None:
-        pytest.skip(missing)
-    data = directory / "data"
-    data.mkdir(parents=True)
-    environment = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "TZ": "UTC"}
-    if os.getuid() == 0:
-        for path in (data, *data.parents):
-            if path.stat().st_uid == 0 and path.is_relative_to(directory):
-                shutil.chown(path, "postgres", "postgres")
-    command = [*_as_its_user(), initdb, "--pgdata", data, "--username=test", "--auth=trust", "--no-sync", "--encoding=UTF8"]
-    subprocess.run(command, env=environment, cwd=data, check=True, capture_output=True)
-    port = free_port()
-    settings = [part for name, value in (_SETTINGS | {"port": str(port)}).items() for part in ("-c", f"{name}={value}")]
-    with open(directory / "server.log", "wb") as log:
-        process = subprocess.Popen([*_as_its_user(), server, "-D", data, *settings], env=environment, cwd=data, stderr=log, stdout=log)
+    server = Postgres(directory, wal2json=wal2json)
     try:
-        yield _ready(process, f"host=127.0.0.1 port={port} user=test dbname=postgres", directory / "server.log")
+        server.start()
+        yield server.where
     finally:
-        process.terminate()
-        process.wait(60)
+        server.stop()
 
 
 @contextlib.contextmanager

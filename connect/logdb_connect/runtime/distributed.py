@@ -73,6 +73,7 @@ class Distributed(Herder):
         self._leads = False
         self._leader = Leader()
         self._generation = 0
+        self._everyone: Mapping[str, Work] = {}
         self._rejoin = True
         self._rejoin_at: float | None = None
         self._fresh: set[str] = set()  # connectors whose tasks are to be started again with the next configs
@@ -115,9 +116,8 @@ class Distributed(Herder):
     # ------------------------------------------------------------ for requests
 
     def check_leads(self, *, waits: bool = True) -> None:
-        end = time.monotonic() + _REBALANCE_WAIT_S
-        while waits and self.leader_url is None and time.monotonic() < end:
-            self._began.wait(0.1)
+        if waits:
+            self._await_rebalanced()
         if self.leader_url is None:
             raise Conflict(STALE)
         if not self._leads:
@@ -128,6 +128,11 @@ class Distributed(Herder):
                 self._wake()
                 raise Conflict(STALE)
             self.topic_configs.lead()
+
+    def _await_rebalanced(self) -> None:
+        end = time.monotonic() + _REBALANCE_WAIT_S
+        while self.leader_url is None and time.monotonic() < end:
+            self._began.wait(0.1)
 
     @property
     def generation(self) -> int:
@@ -153,10 +158,11 @@ class Distributed(Herder):
         super().restart_connector(name)
 
     def _send_to_owner(self, of: "str | TaskId") -> None:
-        found = self.statuses.get(of)
-        if found is None or found.state == "UNASSIGNED" or found.worker_id == self.worker.id:
-            raise Conflict(STALE)
-        raise NotLeader(f"{self.url.partition('://')[0]}://{found.worker_id}")
+        self._await_rebalanced()
+        for url, work in self._everyone.items():
+            if url != self.url and of in (work.connectors if isinstance(of, str) else work.tasks):
+                raise NotLeader(url)
+        raise Conflict(STALE)
 
     def put_tasks(self, name: str, tasks: Sequence[Config]) -> None:
         if self.leader_url is not None and not self._leads:
@@ -240,7 +246,8 @@ class Distributed(Herder):
                 delay_ms=self._config["scheduled.rebalance.max.delay.ms"],
             )
             position = self.topic_configs.position
-        return {member_id: Assignment(self.url, position, work, plan.delay_ms) for member_id, work in plan.work.items()}
+        everyone = {members[member_id].url: work for member_id, work in plan.work.items()}
+        return {member_id: Assignment(self.url, position, work, plan.delay_ms, everyone) for member_id, work in plan.work.items()}
 
     def _configured(self) -> Work:
         configs = self.configs.configs
@@ -268,6 +275,7 @@ class Distributed(Herder):
             self._rejoin = True
         if leads and assignment.delay_ms:
             self._rejoin_at = time.monotonic() + assignment.delay_ms / 1000
+        self._everyone = assignment.everyone
         self.leader_url = assignment.leader_url
         self._began.set()
 

@@ -35,12 +35,14 @@ class Assignment(NamedTuple):
     """A worker's work in a generation.
 
     ``offset``: of the config topic, which the worker reads up to there first.  ``delay_ms``: when the leader assigns what waits.
+    ``everyone``: the work of each worker, by its URL.
     """
 
     leader_url: str
     offset: int
     work: Work
     delay_ms: int
+    everyone: Mapping[str, Work]
 
 
 class Joined(NamedTuple):
@@ -114,7 +116,13 @@ class Membership:
             if leads:
                 members = {one.member_id: _member(one.metadata) for one in joined.members}
                 assignments = {
-                    member_id: _encoded(leader=one.leader_url, offset=one.offset, delay_ms=one.delay_ms, **_listed(one.work))
+                    member_id: _encoded(
+                        leader=one.leader_url,
+                        offset=one.offset,
+                        delay_ms=one.delay_ms,
+                        everyone={url: _listed(work) for url, work in one.everyone.items()},
+                        **_listed(one.work),
+                    )
                     for member_id, one in assign(members).items()
                 }
             synced = session.sync_group(
@@ -128,7 +136,8 @@ class Membership:
         self._problem = None
         self._beat()
         given = json.loads(synced.assignment or b"{}")
-        assignment = Assignment(given.get("leader", ""), given.get("offset", 0), _work(given), given.get("delay_ms", 0))
+        everyone = {url: _work(work) for url, work in given.get("everyone", {}).items()}
+        assignment = Assignment(given.get("leader", ""), given.get("offset", 0), _work(given), given.get("delay_ms", 0), everyone)
         return Joined(self.generation, leads, assignment)
 
     def leave(self) -> None:

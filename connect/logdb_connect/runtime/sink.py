@@ -74,7 +74,7 @@ class SinkRunner(TaskRunner):
 
     def report_record(self, record: SinkRecord, error: Exception) -> None:
         assert self._chain is not None
-        self._chain.report(record, error)
+        self._chain.report(record, error, self._task)
 
     # ------------------------------------------------------------ the thread
 
@@ -248,6 +248,8 @@ class SinkRunner(TaskRunner):
         if task is None or not positions:
             return
         try:
+            if self._chain is not None:
+                self._chain.flush()
             stored = {partition: at for partition, at in (task.pre_commit(positions) or {}).items() if partition in self._opened}
         except RetriableError as error:
             logger.warning("task %s: offsets are committed later: %s", self.id, error)

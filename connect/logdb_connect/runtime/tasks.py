@@ -27,6 +27,7 @@ logger = logging.getLogger(__name__)
 State = Literal["UNASSIGNED", "RUNNING", "PAUSED", "STOPPED", "FAILED", "RESTARTING"]
 Target = Literal["STARTED", "PAUSED", "STOPPED"]
 
+_PAUSED_S = 0.5
 RETRY_BACKOFF_S = 0.1
 RETRY_BACKOFF_S_MAX = 5.0
 
@@ -138,14 +139,13 @@ class TaskRunner:
             self.state, self.trace = state, trace
             self._report(state, trace)
 
-    def _await_resumed(self, meanwhile: Callable[[], object] = lambda: None, interval_s: float = 0.5) -> bool:
+    def _await_resumed(self) -> bool:
         """Report the state; wait while the target is PAUSED.  Whether to go on."""
         while not self._stop and self.is_paused():
             self.report("PAUSED")
-            meanwhile()
             with self._changed:
-                if self.is_paused():  # and no request to stop came just now, which would wake nobody
-                    self._changed.wait(0 if self._stop else interval_s)
+                if self.is_paused():
+                    self._changed.wait(_PAUSED_S)
         if not self._stop:
             self.report("RUNNING")
         return not self._stop

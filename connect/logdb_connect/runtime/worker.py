@@ -207,7 +207,8 @@ class Worker:
         if not self.config["topic.creation.enable"] or self.client.has_topic(topic):
             return
         rules = topic_rules(config, topic)
-        partitions, replication = int(rules.pop("partitions", "-1")), int(rules.pop("replication.factor", "-1"))
+        partitions, wanted = int(rules.pop("partitions", "-1")), int(rules.pop("replication.factor", "-1"))
+        replication = self.client.possible_replication(wanted)
         self.client.create_topic(topic, partitions=partitions, replication=replication, **rules)
 
 

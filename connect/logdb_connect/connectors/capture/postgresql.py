@@ -1,0 +1,365 @@
+"""Changes of PostgreSQL by logical decoding: a replication slot, wal2json (format 2), psycopg2's replication cursor.
+
+A slot is made once, with the snapshot that belongs to it.  It keeps the WAL until the records are stored: ``commit`` confirms.
+
+An offset is the end of the last whole transaction (``lsn``), and how many changes of the next one are stored (``events`` of ``txId``).
+The server sends a transaction again from its begin; the task leaves out the changes that it has.
+"""
+
+import json
+import logging
+import select
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, ClassVar
+from urllib.parse import quote
+
+import psycopg2
+import psycopg2.errors
+from psycopg2.extras import LogicalReplicationConnection, ReplicationCursor
+from sqlalchemy import Engine, text
+
+from logdb_connect.config import ConfigDef, ConfigKey, Password
+from logdb_connect.connectors.capture.events import COMMON, HOST, UNAVAILABLE, CapturedTable, Change, Chosen, Op, Recorder, source_schema
+from logdb_connect.connectors.capture.snapshot import Catalog, rows_at_a_time
+from logdb_connect.connectors.capture.task import CaptureConnector, CaptureTask, Offset
+from logdb_connect.connectors.sql.columns import rows_of
+from logdb_connect.connectors.sql.connection import engine_of, retriable
+from logdb_connect.data import STRING, Schema, SourceRecord
+from logdb_connect.errors import ConnectError, RetriableError
+from logdb_connect.plugin import Properties
+
+_log = logging.getLogger(__name__)
+
+POSTGRESQL = (
+    HOST
+    + ConfigDef(
+        ConfigKey("database.port", "INT", 5432, "Port of the database.", "HIGH", group="Connection"),
+        ConfigKey("database.dbname", "STRING", "postgres", "Database to capture.", "HIGH", group="Connection"),
+        ConfigKey(
+            "slot.name", "STRING", "debezium", "Replication slot: a name that nothing else on the server uses.", "HIGH", group="Replication"
+        ),
+        ConfigKey("slot.drop.on.stop", "BOOLEAN", False, "Drop the slot when the task stops: later changes are lost.", group="Replication"),
+        ConfigKey(
+            "plugin.name", "STRING", "wal2json", "Output plugin; the connector uses wal2json, whatever it says.", "LOW", group="Replication"
+        ),
+        ConfigKey(
+            "publication.name", "STRING", "dbz_publication", "Accepted, and not used: wal2json needs none.", "LOW", group="Replication"
+        ),
+        ConfigKey(
+            "replica.identity.autoset.values",
+            "LIST",
+            (),
+            "`SCHEMA.TABLE:FULL` sets the table's REPLICA IDENTITY, for whole rows in `before`.",
+            "LOW",
+            group="Replication",
+        ),
+        ConfigKey("status.update.interval.ms", "INT", 10_000, "Interval of messages to the server.", "LOW", group="Replication"),
+    )
+    + COMMON
+    + ConfigDef(UNAVAILABLE)
+)
+
+_SOURCE = source_schema(
+    "postgresql",
+    schema=STRING,
+    table=STRING,
+    txId=Schema(type="int64", optional=True),
+    lsn=Schema(type="int64", optional=True),
+)
+_OPS: dict[str, Op] = {"I": "c", "U": "u", "D": "d"}
+_OPTIONS = {"format-version": 2, "include-xids": 1, "include-timestamp": 1, "include-lsn": 1, "include-pk": 0, "include-transaction": 1}
+
+
+class PostgresCaptureTask(CaptureTask):
+    """Reads one slot."""
+
+    config_def = POSTGRESQL
+
+    _engine: Engine | None = None
+    _cursor: ReplicationCursor | None = None
+
+    # ------------------------------------------------------------ life
+
+    def _connect(self, properties: Properties) -> Recorder:
+        config = self._config
+        password = config["database.password"]
+        self._where = {
+            "host": config["database.hostname"],
+            "port": config["database.port"],
+            "user": config["database.user"],
+            "password": password.value if isinstance(password, Password) else password,
+            "dbname": config["database.dbname"],
+        }
+        url = f"postgresql://{quote(config['database.hostname'])}:{config['database.port']}/{quote(config['database.dbname'])}"
+        self._engine = engine_of(
+            {"connection.url": url, "connection.user": self._where["user"], "connection.password": password}, writes=True
+        )
+        if config["plugin.name"] != "wal2json":
+            _log.warning("plugin.name=%s: the connector uses wal2json", config["plugin.name"])
+        self._catalog = Catalog(self._engine, config["topic.prefix"], _SOURCE, Chosen(config))
+        self._chosen = Chosen(config)
+        self._signatures: dict[tuple[str, str], Any] = {}
+        self._reset(None)
+        with retriable(self._engine.url), self._engine.begin() as connection:
+            level = connection.scalar(text("SHOW wal_level"))
+            for each in config["replica.identity.autoset.values"]:
+                self._set_identity(connection, each)
+        if level != "logical":
+            raise ConnectError(f"wal_level of the server is {level}: it must be logical, and takes a restart of the server")
+        return Recorder(config, properties.get("connector.class", ""), "postgresql", config["database.dbname"])
+
+    def _set_identity(self, connection: Any, setting: str) -> None:
+        name, _, value = setting.rpartition(":")
+        schema, _, table = name.rpartition(".")
+        if value.upper() not in {"FULL", "DEFAULT", "NOTHING"} or not table:
+            raise ConnectError(f"replica.identity.autoset.values has {setting}: it must be SCHEMA.TABLE:FULL, DEFAULT or NOTHING")
+        quoted = connection.engine.dialect.identifier_preparer.quote_identifier
+        connection.execute(
+            text(f"ALTER TABLE {quoted(schema or 'public')}.{quoted(table)} REPLICA IDENTITY {value.upper()}".replace(":", "\\:"))
+        )
+
+    def stop(self) -> None:
+        self._close_stream()
+        self._snapshot = None
+        if self._engine is not None:
+            if self._config["slot.drop.on.stop"]:
+                with suppress(psycopg2.Error, RetriableError):
+                    self._drop_slot()
+            self._engine.dispose()
+
+    def _reset(self, offset: Offset | None) -> None:
+        """Continue behind an offset."""
+        self._lsn: int = 0 if offset is None else int(offset["lsn"])  # the end of the last whole transaction
+        self._stored_lsn = self._lsn
+        self._skipped: tuple[int, int] | None = None  # of this transaction: so many changes
+        if offset is not None and offset.get("events"):
+            self._skipped = int(offset["txId"]), int(offset["events"])
+        self._xid: int | None = None
+        self._ts_ms = 0
+        self._events = 0
+        self._is_idle = False
+
+    # ------------------------------------------------------------ slot and snapshot
+
+    def _begin_snapshot(self, *, with_rows: bool) -> None:
+        slot = self._config["slot.name"]
+        try:
+            self._drop_slot()
+            connection = psycopg2.connect(**self._where, connection_factory=LogicalReplicationConnection)
+        except psycopg2.OperationalError as error:
+            raise RetriableError(f"The slot {slot} cannot be made now: {' '.join(str(error).split())}. Retry is safe.") from error
+        try:
+            cursor = connection.cursor()
+            cursor.create_replication_slot(slot, output_plugin="wal2json")
+            _, position, snapshot, _ = cursor.fetchone()
+        except psycopg2.errors.UndefinedFile as error:
+            connection.close()
+            raise ConnectError("wal2json is not installed on the server: apt-get install postgresql-NN-wal2json") from error
+        except psycopg2.errors.DuplicateObject as error:
+            connection.close()
+            raise RetriableError(f"Another program uses the slot {slot}: each connector needs a slot.name of its own.") from error
+        except psycopg2.Error as error:
+            connection.close()
+            raise ConnectError(f"The slot {slot} cannot be made: {' '.join(str(error).split())}") from error
+        lsn = _number(position)
+        self._snapshot_position = {"lsn": lsn}
+        self._snapshot = self._rows(connection, snapshot if with_rows else None, lsn)
+
+    def _drop_slot(self) -> None:
+        """Drop the slot of a snapshot that did not come to its end."""
+        assert self._engine is not None
+        with retriable(self._engine.url), self._engine.begin() as connection:
+            query = text("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = :slot AND NOT active")
+            connection.execute(query, {"slot": self._config["slot.name"]})
+
+    def _rows(self, exporting: Any, snapshot: str | None, lsn: int) -> Iterator[Sequence[Change]]:
+        """The rows that the slot's snapshot sees."""
+        assert self._engine is not None
+        try:
+            if snapshot is None:
+                return
+            with retriable(self._engine.url), self._engine.connect() as plain:
+                connection = plain.execution_options(isolation_level="REPEATABLE READ")
+                with connection.begin():
+                    connection.exec_driver_sql(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
+                    ts_ms = connection.scalar(text("SELECT CAST(extract(epoch FROM now()) * 1000 AS bigint)"))
+                    for table in self._catalog.chosen():
+                        source = {"schema": table.schema, "table": table.name, "txId": None, "lsn": lsn}
+                        for rows in rows_at_a_time(connection, table, self._config["snapshot.fetch.size"]):
+                            yield [Change(table, "r", None, row, ts_ms, source) for row in rows]
+        finally:
+            exporting.close()
+
+    def _more_of_snapshot(self) -> Any:
+        try:
+            return super()._more_of_snapshot()
+        except RetriableError as error:
+            raise ConnectError(f"The snapshot was interrupted; restart the task to begin it again. {error}") from error
+
+    def _snapshot_ended(self) -> None:
+        self._reset(self._snapshot_position)
+
+    # ------------------------------------------------------------ changes
+
+    def _continue(self, offset: Offset) -> None:
+        assert self._engine is not None
+        self._reset(offset)
+        with retriable(self._engine.url), self._engine.begin() as connection:
+            query = text("SELECT CAST(confirmed_flush_lsn AS text) FROM pg_replication_slots WHERE slot_name = :slot")
+            confirmed = connection.scalar(query, {"slot": self._config["slot.name"]})
+        if confirmed is None:
+            raise ConnectError(
+                f"The slot {self._config['slot.name']} is gone, and with it changes that were not captured. "
+                "Delete the connector's offsets for a new snapshot, or set snapshot.mode=always"
+            )
+
+    def _changes(self) -> list[SourceRecord]:
+        """Changes that have arrived."""
+        try:
+            if self._cursor is None:
+                self._open_stream()
+            return self._read()
+        except (psycopg2.OperationalError, psycopg2.InterfaceError) as error:
+            self._close_stream()
+            raise RetriableError(
+                f"The slot {self._config['slot.name']} cannot be read now: {' '.join(str(error).split())}. Retry is safe."
+            ) from error
+        except psycopg2.errors.ObjectInUse as error:
+            self._close_stream()
+            raise RetriableError(f"Another program reads the slot {self._config['slot.name']}. Retry is safe.") from error
+
+    def _open_stream(self) -> None:
+        """Begin at the end of the last whole transaction whose records were given: its changes may have been cut off."""
+        skipped = (self._xid, self._events) if self._xid is not None and self._events else self._skipped
+        connection = psycopg2.connect(**self._where, connection_factory=LogicalReplicationConnection)
+        self._cursor = cursor = connection.cursor()
+        interval = max(1, self._config["status.update.interval.ms"] // 1000)
+        cursor.start_replication(self._config["slot.name"], options=_OPTIONS, decode=True, start_lsn=self._lsn, status_interval=interval)
+        self._skipped, self._xid, self._events = skipped, None, 0
+
+    def _close_stream(self) -> None:
+        if (cursor := self._cursor) is not None:
+            self._cursor = None
+            with suppress(psycopg2.Error):
+                cursor.connection.close()
+
+    def _read(self) -> list[SourceRecord]:
+        assert self._cursor is not None
+        records: list[SourceRecord] = []
+        limit = self._config["max.batch.size"]
+        while len(records) < limit and (message := self._cursor.read_message()) is not None:
+            self._is_idle = False
+            self._take(json.loads(message.payload, parse_float=Decimal), message.data_start, records)
+        if not records:
+            self._confirm_idle()
+        return records
+
+    def _take(self, change: dict[str, Any], lsn: int, records: list[SourceRecord]) -> None:
+        match change["action"]:
+            case "B":
+                self._xid, self._events = int(change["xid"]), 0
+                self._ts_ms = _milliseconds(change["timestamp"])
+            case "C":
+                self._lsn, self._xid, self._events, self._skipped = lsn, None, 0, None
+                if records:  # the last record of a transaction says that it is whole
+                    records[-1].source_offset = {"lsn": lsn}
+            case "I" | "U" | "D":
+                self._events += 1
+                if self._skipped is not None and self._skipped[0] == self._xid and self._events <= self._skipped[1]:
+                    return
+                if self._chosen(change["schema"], change["table"]):
+                    offset = {"lsn": self._lsn, "txId": self._xid, "events": self._events}
+                    records += self._recorder.records(self._change(change, lsn), self._partition, offset)
+
+    def _change(self, change: Mapping[str, Any], lsn: int) -> Change:
+        table = self._table(change)
+        op = _OPS[change["action"]]
+        before = self._row(table, change.get("identity"), {})
+        after = None if op == "d" else self._row(table, change["columns"], before or {})
+        source = {"schema": table.schema, "table": table.name, "txId": self._xid, "lsn": lsn}
+        return Change(table, op, before, after, self._ts_ms, source)
+
+    def _table(self, change: Mapping[str, Any]) -> CapturedTable:
+        """The table, looked up again when its columns are other ones."""
+        name = change["schema"], change["table"]
+        if columns := change.get("columns"):
+            signature = {each["name"]: each["type"] for each in columns}
+            known = self._signatures.get(name)
+            if known is not None and any(known.get(column) != kind for column, kind in signature.items()):
+                self._catalog.forget(*name)
+                known = None
+            self._signatures[name] = {**(known or {}), **signature}
+        assert self._engine is not None
+        with retriable(self._engine.url):
+            return self._catalog.table(*name)
+
+    def _row(self, table: CapturedTable, columns: Sequence[Mapping[str, Any]] | None, before: Mapping[str, Any]) -> dict[str, Any] | None:
+        """A row of wal2json's columns; a large value that did not change is that of before."""
+        if columns is None:
+            return None
+        given = {each["name"]: _value(each) for each in columns}
+        row = rows_of(table.fields, [[given.get(each.name) for each in table.fields]])[0]
+        for each in table.fields:
+            if each.name not in given and before:
+                row[each.name] = before.get(each.name)
+            elif each.name not in given and each.schema.type == "string" and each.name not in table.keys:
+                row[each.name] = self._config["unavailable.value.placeholder"]
+        return row
+
+    def _pause(self, seconds: float) -> None:
+        """Wait for the server's next message, so that a change arrives at once."""
+        if self._cursor is None:
+            self.context.wait(seconds)
+            return
+        with suppress(OSError, ValueError, psycopg2.Error):
+            select.select([self._cursor], [], [], min(seconds, 0.5))
+
+    # ------------------------------------------------------------ what the server may forget
+
+    def commit(self) -> None:
+        """Records are stored up to the last whole transaction: the server may forget it."""
+        if self._snapshot is None:
+            self._confirm(self._lsn)
+
+    def _confirm_idle(self) -> None:
+        """Confirm changes of other tables and databases, too: the WAL would be kept for them."""
+        if self._xid is None and self._cursor is not None and self._is_idle and self._cursor.wal_end > self._lsn:
+            self._confirm(self._cursor.wal_end)
+        self._is_idle = True
+
+    def _confirm(self, lsn: int) -> None:
+        if self._cursor is not None and lsn > self._stored_lsn:
+            with suppress(psycopg2.Error):
+                self._cursor.send_feedback(write_lsn=lsn, flush_lsn=lsn, reply=False, force=True)
+                self._stored_lsn = lsn
+
+
+class PostgresConnector(CaptureConnector):
+    """Captures tables of a PostgreSQL database."""
+
+    config_def: ClassVar[ConfigDef] = POSTGRESQL
+    task_class: ClassVar[type] = PostgresCaptureTask
+
+
+def _value(column: Mapping[str, Any]) -> Any:
+    value = column["value"]
+    if value is None:
+        return None
+    kind = column["type"]
+    if kind == "bytea":
+        return bytes.fromhex(value)
+    if isinstance(value, Decimal) and not kind.startswith("numeric"):
+        return float(value)
+    return value
+
+
+def _number(lsn: str) -> int:
+    high, _, low = lsn.partition("/")
+    return int(high, 16) << 32 | int(low, 16)
+
+
+def _milliseconds(timestamp: str) -> int:
+    return int(datetime.fromisoformat(timestamp).timestamp() * 1000)

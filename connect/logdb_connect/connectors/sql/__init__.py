@@ -1,0 +1,1 @@
+"""Databases over SQLAlchemy: a sink and a source with the properties of Confluent's JDBC connectors."""
