@@ -2,6 +2,9 @@
 
 A task is a static member of its group, ``connect-<name>-<task>``: after a crash its successor takes its place at once, and the
 former task, if it still runs, is fenced: it can commit nothing.
+
+A sink may keep a note about its target beside the offsets, such as the length of its file.  So the position of a partition is
+committed before its first record is put; and each commit concerns all partitions of the task, since the note concerns them all.
 """
 
 import contextlib
@@ -108,7 +111,7 @@ class SinkRunner(TaskRunner):
             if time.monotonic() >= self._commit_at:
                 if not polled:
                     self._put(SinkRecords.of(()))
-                self._commit(sorted(self._opened))
+                self._commit()
                 self._plan_commit()
 
     def _new_consumer(self) -> Consumer:
@@ -130,10 +133,10 @@ class SinkRunner(TaskRunner):
         if task is not None:
             if self._opened:
                 opened = sorted(self._opened)
-                self._task = task
+                self._task, self._consumer = task, consumer
                 if self._whole:
-                    quietly(lambda: self._commit(opened), f"task {self.id}: last commit")
-                self._task = None
+                    quietly(self._commit, f"task {self.id}: last commit")
+                self._task = self._consumer = None
                 quietly(lambda: task.close(opened), f"task {self.id}: close")
                 self._opened.clear()
             quietly(task.stop, f"task {self.id}: stop")
@@ -170,7 +173,7 @@ class SinkRunner(TaskRunner):
     def _revoked(self, partitions: Sequence[TopicPartition]) -> None:
         if self._task is None or not (given_up := sorted(self._opened & set(partitions))):
             return
-        self._commit(given_up)
+        self._commit()
         self._forget(given_up)
 
     def _lost(self, partitions: Sequence[TopicPartition]) -> None:
@@ -201,7 +204,7 @@ class SinkRunner(TaskRunner):
         """Stay a member, and read nothing."""
         self.report("PAUSED")
         with contextlib.suppress(LogdbError):
-            self._commit(sorted(self._opened))
+            self._commit()
         while not self.is_stopping() and self.is_paused():
             try:
                 consumer.pause()
@@ -219,8 +222,15 @@ class SinkRunner(TaskRunner):
 
     def _deliver(self, polled: Mapping[TopicPartition, Sequence[AnyRecord]]) -> None:
         assert self._chain is not None
-        records = self._chain.records(polled)
-        self._put(records)
+        begun = {
+            partition: given[0] for partition, given in polled.items() if partition not in self._positions and partition in self._opened
+        }
+        if begun:
+            self._positions |= {partition: OffsetAndMetadata(first.offset) for partition, first in begun.items()}
+            backoff = Backoff(self)
+            while not self._commit():
+                backoff.pause()
+        self._put(self._chain.records(polled))
         for partition, given in polled.items():
             if partition in self._opened:
                 self._positions[partition] = OffsetAndMetadata(given[-1].offset + 1, given[-1].leader_epoch)
@@ -241,32 +251,28 @@ class SinkRunner(TaskRunner):
     def _plan_commit(self) -> None:
         self._commit_at = time.monotonic() + self._settings.flush_interval_ms / 1000
 
-    def _commit(self, partitions: Sequence[TopicPartition]) -> None:
-        """Commit what the task says is stored."""
+    def _commit(self) -> bool:
+        """Commit what the task says is stored; False: a retry may succeed."""
         task, consumer = self._task, self._consumer
-        positions = {partition: self._positions[partition] for partition in partitions if partition in self._positions}
-        if task is None or not positions:
-            return
+        positions = {partition: at for partition, at in self._positions.items() if partition in self._opened}
+        if task is None or consumer is None or not positions:
+            return True
         try:
             if self._chain is not None:
                 self._chain.flush()
             stored = {partition: at for partition, at in (task.pre_commit(positions) or {}).items() if partition in self._opened}
-        except RetriableError as error:
+            changed = {partition: at for partition, at in stored.items() if self._committed.get(partition) != at}
+            if changed:
+                consumer.commit(changed)
+                self._committed.update(changed)
+        except _REPLACED as error:  # the next poll joins again
             logger.warning("task %s: offsets are committed later: %s", self.id, error)
-            return
-        changed = {partition: at for partition, at in stored.items() if self._committed.get(partition) != at}
-        if not changed or consumer is None:
-            return
-        try:
-            consumer.commit(changed)
-        except _REPLACED as error:
-            logger.warning("task %s: offsets are committed later: %s", self.id, error)
-        except LogdbError as error:
-            if not error.retriable:
+        except (RetriableError, LogdbError) as error:
+            if isinstance(error, LogdbError) and not error.retriable:
                 raise
             logger.warning("task %s: offsets are committed later: %s", self.id, error)
-        else:
-            self._committed.update(changed)
+            return False
+        return True
 
 
 class _Context:
