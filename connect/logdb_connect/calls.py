@@ -7,7 +7,7 @@ import os
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 import click
@@ -80,8 +80,7 @@ def remote(function: Function) -> Function:
         return function(session, *args, api=Api(url, session.servers.user, session.servers.ca_file), **options)
 
     named = click.option("--url", metavar="URL", default=DEFAULT_URL, envvar=URL_VARIABLE, show_default=True, help="A worker's REST API.")
-    decorated: Function = here(named(pass_session(with_api)))  # type: ignore[arg-type]  # click's decorators know no parameters
-    return decorated
+    return here(named(pass_session(with_api)))  # type: ignore[return-value]  # click's decorators hide the parameters
 
 
 _NAME = click.argument("name", metavar="CONNECTOR")
@@ -272,4 +271,4 @@ def plugins(session: Session, /, every: bool, api: Api) -> None:
         table(("type", "class", "version"), [(one["type"], one["class"], one["version"]) for one in found])
 
 
-COMMANDS: tuple[Callable[..., Any], ...] = (list_, status, create, validate, pause, resume, stop, restart, delete, offsets, plugins)
+COMMANDS: tuple[click.Command, ...] = (list_, status, create, validate, pause, resume, stop, restart, delete, offsets, plugins)

@@ -19,13 +19,13 @@ from support.ports import free_port
 from support.waiting import until
 
 WORKER = {
-    "header.converter": "org.apache.kafka.connect.storage.StringConverter",
     "key.converter": "org.apache.kafka.connect.storage.StringConverter",
     "value.converter": "org.apache.kafka.connect.storage.StringConverter",
     "offset.flush.interval.ms": "100",
     "task.shutdown.graceful.timeout.ms": "2000",
 }
 SHARED = {
+    "exactly.once.source.support": "enabled",
     "group.id": "workers",
     "config.storage.topic": "connect-configs",
     "offset.storage.topic": "connect-offsets",

@@ -230,7 +230,9 @@ class SinkRunner(TaskRunner):
             backoff = Backoff(self)
             while not self._commit():
                 backoff.pause()
-        self._put(self._chain.records(polled))
+        records = self._chain.records(polled)
+        self._put(records)
+        self.count(sink_task_sink_record_read_total=sum(map(len, polled.values())), sink_task_sink_record_send_total=len(records))
         for partition, given in polled.items():
             if partition in self._opened:
                 self._positions[partition] = OffsetAndMetadata(given[-1].offset + 1, given[-1].leader_epoch)
@@ -265,6 +267,8 @@ class SinkRunner(TaskRunner):
             if changed:
                 consumer.commit(changed)
                 self._committed.update(changed)
+                self.count(sink_task_offset_commit_completion_total=1)
+            self.counts["sink_task_partition_count"] = len(self._opened)
         except _REPLACED as error:  # the next poll joins again
             logger.warning("task %s: offsets are committed later: %s", self.id, error)
         except (RetriableError, LogdbError) as error:

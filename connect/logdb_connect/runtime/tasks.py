@@ -21,6 +21,7 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 from logdb_connect.errors import ConnectError
+from logdb_connect.processing import ErrorHandler
 
 logger = logging.getLogger(__name__)
 
@@ -51,12 +52,19 @@ class Stopping(Exception):
 
 
 class TaskRunner:
-    """Runs one task.  Threading: ``run`` in the task's thread, all others from any."""
+    """Runs one task.  Threading: ``_run`` in the task's thread, all others from any.
+
+    Attributes:
+        counts: Metrics, by name; the task's thread changes them.
+        handler: Counts errors; None until the task has begun.
+    """
 
     def __init__(self, task_id: TaskId, target: Target, report: Report) -> None:
         self.id, self._target, self._report = task_id, target, report
         self.state: State = "UNASSIGNED"
         self.trace: str | None = None
+        self.counts: dict[str, int] = {}
+        self.handler: ErrorHandler | None = None
         self._abandoned = False
         self._changed = threading.Condition()
         self._ended = threading.Event()
@@ -149,6 +157,11 @@ class TaskRunner:
         if not self._stop:
             self.report("RUNNING")
         return not self._stop
+
+    def count(self, **more: int) -> None:
+        """Add to metrics."""
+        for name, value in more.items():
+            self.counts[name] = self.counts.get(name, 0) + value
 
     def is_paused(self) -> bool:
         return self._target != "STARTED"

@@ -191,7 +191,7 @@ class Worker:
             client=self.client,
             offsets=lambda: self.offsets_of(config),
             settings=SourceSettings(
-                exactly_once=self.config["exactly.once.source.support"].lower() != "disabled",
+                exactly_once=self.config["exactly.once.source.support"] == "enabled",
                 transactional_id=f"connect-cluster-{self._group_id}-{task_id.connector}-{task_id.task}",
                 producer=overrides,
                 create_topic=partial(self.create_topic, config),
