@@ -36,7 +36,7 @@ TRY_WHEEL = python3 -m venv ~/try && ~/try/bin/pip install -q --only-binary :all
     "$$(ls dist/logdb-*-cp3$$(python3 -c "import sys; print(sys.version_info[1])")-manylinux*_$$(uname -m).whl)[cli]" && \
     ~/try/bin/python packaging/try_wheel.py
 ON_A_PYTHON := make quick && .venv/bin/pytest tests/integration/test_readme.py && make contract PROGRAMS="api kafka_format delivery http_door"
-PROGRAMS ?= api kafka_format kill delivery http_door kafka_clients leader_kill spark
+PROGRAMS ?= api kafka_format kill delivery http_door kafka_clients leader_kill first_day connect spark
 BUILT := pyproject.toml setup.py $(filter-out %/_core.c,$(wildcard src/logdb/_native/*.c src/logdb/_native/*.h src/logdb/_native/*.py))
 
 .PHONY: demo demo-spark demo-cluster cluster quick test fresh pythons test-aarch64 check lint sanitize contract docs bench fuzz fault wheel try-wheels clean
