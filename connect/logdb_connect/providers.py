@@ -154,7 +154,7 @@ class Providers:
         Raises:
             ConfigError: A provider has no such value, or cannot read it.
         """
-        return {name: self._resolved(name, text) if isinstance(text, str) and "${" in text else text for name, text in config.items()}
+        return {name: self._resolved(name, text) if "${" in text else text for name, text in config.items()}
 
     def redact(self, text: str) -> str:
         """A text without the values that were resolved; a value shorter than four characters stays."""
@@ -208,8 +208,8 @@ def _made(name: str, worker: Mapping[str, str]) -> ConfigProvider:
     if made is None:
         module, _, attribute = text.partition(":")
         try:
-            made = getattr(importlib.import_module(module), attribute) if attribute else None
-        except (ImportError, AttributeError, ValueError) as error:
+            made = importlib.import_module(module).__dict__[attribute] if attribute else None
+        except (ImportError, KeyError, ValueError) as error:
             raise ConfigError(setting, f"Invalid value {text} for configuration {setting}: {error}") from None
         if made is None:
             known = ", ".join(sorted(_CLASSES))

@@ -159,8 +159,8 @@ PRIMITIVE = {
     **{f"converters.{name}Converter": [{}] for name in ("ByteArray", "Boolean", "Double", "Float", "Integer", "Long", "Short")},
 }
 PRIMITIVE_VALUES = [
-    of("string", "xé"), of("int16", 300), of("int32", 70_000), of("int64", 1 << 40), of("float", 0.1), of("double", 0.1), of("boolean", True),
-    of("bytes", "AQI="), None,
+    of("string", "xé"), of("int16", 300), of("int32", 70_000), of("int64", 1 << 40), of("float", 0.1), of("double", 0.1),
+    of("boolean", True), of("bytes", "AQI="), None,
 ]  # fmt: skip
 OTHERS = {
     **{
