@@ -33,6 +33,10 @@ WORKER = ConfigDef(
     ConfigKey("rest.advertised.listener", "STRING", None, "Which listener other workers use: http or https.", "LOW"),
     ConfigKey("plugin.path", "LIST", [], "Directories with plugins: Python modules and packages.", "LOW"),
     ConfigKey("connector.classes.allowed", "LIST", [], "The only connectors that may be created; empty: all.", "LOW"),
+    ConfigKey("connector.directories.allowed", "LIST", [], "Directories that file connectors may use; empty: all.", "LOW"),
+    ConfigKey(
+        "connector.hosts.allowed", "LIST", [], "Hosts that connectors may reach: names, *.example.com, 10.0.0.0/8; empty: all.", "LOW"
+    ),
     ConfigKey("config.providers", "LIST", [], "Names of config providers.", "LOW"),
     ConfigKey("offset.flush.interval.ms", "LONG", 60_000, "How often offsets of sinks are committed.", "LOW", _INTERVAL),
     ConfigKey("offset.flush.timeout.ms", "LONG", 5_000, "How long a commit of offsets may take.", "LOW", at_least(1)),

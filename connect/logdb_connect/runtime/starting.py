@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from logdb_connect.client import Client
 from logdb_connect.config import ConfigDef
+from logdb_connect.connectors import limits
 from logdb_connect.errors import ConfigError
 from logdb_connect.plugins import Plugins
 from logdb_connect.properties import read, read_connector
@@ -154,6 +155,7 @@ def _worker(
     properties: Mapping[str, str], config: Mapping[str, Any], client: Client, stores: Callable[[str | None], OffsetStore], group_id: str
 ) -> Worker:
     plugins = Plugins(config["plugin.path"], config["connector.classes.allowed"])
+    limits.configure(config["connector.directories.allowed"], config["connector.hosts.allowed"])
     return Worker(properties, config, client=client, plugins=plugins, resolve=dict, offsets=stores, group_id=group_id)
 
 
