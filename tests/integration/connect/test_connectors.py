@@ -59,7 +59,7 @@ def test_made_up_records_reach_s3(tmp_path, s3):
         **CREDENTIALS,
     }
     converter = {"value_converter": "org.apache.kafka.connect.json.JsonConverter"}
-    with standalone(str(tmp_path / "db"), tmp_path, datagen, sink, **converter) as rest:
+    with standalone(str(tmp_path / "db"), tmp_path, datagen, sink, **converter):
         until(lambda: len(s3.objects(bucket)) == 10)
     rows = [json.loads(line) for _, data in sorted(s3.objects(bucket).items()) for line in data.splitlines()]
     assert len(rows) == 1000
