@@ -161,7 +161,8 @@ class SinkTask:
             offsets: The position after the last record of each partition that ``put`` got.
 
         Returns:
-            Positions up to which the target keeps the records for sure.  Their metadata comes back as ``context.committed``.
+            Positions up to which the target keeps the records for sure.  Their metadata comes back as ``context.committed``: a note of
+            the sink about its target.  The worker therefore also calls this before the first ``put`` of a partition.
         """
         return offsets
 

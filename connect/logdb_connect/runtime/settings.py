@@ -35,7 +35,11 @@ WORKER = ConfigDef(
     ConfigKey("connector.classes.allowed", "LIST", [], "The only connectors that may be created; empty: all.", "LOW"),
     ConfigKey("connector.directories.allowed", "LIST", [], "The only directories that connectors may use; empty: all.", "LOW"),
     ConfigKey(
-        "connector.hosts.allowed", "LIST", [], "The only hosts that connectors may reach: names, patterns, networks; empty: all.", "LOW"
+        "connector.hosts.allowed",
+        "LIST",
+        [],
+        "The only hosts that connectors may reach: names, *.example.com, 10.0.0.0/8; empty: all.",
+        "LOW",
     ),
     ConfigKey("config.providers", "LIST", [], "Names of config providers.", "LOW"),
     ConfigKey("offset.flush.interval.ms", "LONG", 60_000, "How often offsets of sinks are committed.", "LOW", _INTERVAL),
