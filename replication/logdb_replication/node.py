@@ -39,6 +39,7 @@ from logdb_replication.controller.client import ControllerClient
 from logdb_replication.controller.commands import (
     AlterInSync,
     DrainBroker,
+    ElectPreferred,
     FenceBroker,
     PartitionIs,
     RegisterBroker,
@@ -168,7 +169,7 @@ class Node:
     def _manager(self, store: Store, client: ControllerClient, pool: Pool) -> ReplicaManager:
         config = self.config
 
-        def propose(command: AlterInSync | ResignLeader) -> PartitionState:
+        def propose(command: AlterInSync | ElectPreferred | ResignLeader) -> PartitionState:
             answer = client.propose(command, _PROPOSE_S)
             assert isinstance(answer, PartitionIs)
             return answer.state

@@ -5,11 +5,13 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from logdb import verify
+from logdb.broker.waiting import commit
 from logdb.codec import messages
 from logdb.errors import CorruptionError, NotEnoughReplicas, NotLeaderOrFollower, UnknownPartition, UnknownTopic
 from logdb.model import TopicPartition
@@ -18,6 +20,8 @@ from logdb_http_api.remote.connection import Security
 from logdb_kafka_api.errors import Code
 from logdb_kafka_api.messages.offsets import LIST_OFFSETS_REQUEST, LIST_OFFSETS_RESPONSE
 from logdb_replication.controller import commands
+from logdb_replication.replica import handover
+from logdb_replication.replica import manager as managers
 from logdb_replication.replica.fetcher import Fetcher
 from logdb_replication.replica.peer import HttpPeer, PeerRequest, epochs_request, fetch_request
 from support.batches import encode_batch
@@ -852,3 +856,83 @@ def test_damage_is_looked_for_while_leaderships_begin(replicas):
     looking.join()
     assert not raised
     assert len(manager._led) == 200
+
+
+def test_a_leader_answers_what_it_has_before_its_first_replica_leads_again(tmp_path, monkeypatch):
+    """R1 waits for the replicas at the leader; R2 is refused there until the next leader has R1, and comes behind it."""
+    monkeypatch.setattr(managers, "PREFER_INTERVAL_MS", 600_000)
+    with Replicas(tmp_path, lag_ms=60_000) as replicas:
+        replicas.create_topic()
+        first = replicas.controller.partition().preferred_leader
+        leader = next_leader(replicas)
+        assert leader.number != first
+
+        def begin():
+            replicas.controller.propose(commands.DrainBroker(first, draining=False))
+            monkeypatch.setattr(managers, "PREFER_INTERVAL_MS", 100)
+            leader.manager._prefer_ms = 0
+
+        check_order_of_a_handover(replicas, leader, monkeypatch, begin)
+        assert replicas.leader().number == first
+
+
+@pytest.mark.parametrize("replicas", [{"lag_ms": 60_000}], indirect=True)
+def test_a_leader_answers_what_it_has_before_a_reassignment_takes_it_away(replicas, monkeypatch):
+    replicas.create_topic(partitions=1)
+    replicas.start(4)
+    leader, before = replicas.leader(), replicas.controller.partition().replicas
+    topic_id = replicas.controller.state.topics["t"].topic_id
+    target = (*(node for node in before if node != leader.number), 4)
+    check_order_of_a_handover(
+        replicas, leader, monkeypatch, lambda: replicas.controller.propose(commands.Reassign("t", topic_id, 0, target, before))
+    )
+    assert replicas.leader().number in target
+
+
+def test_what_was_committed_in_an_epoch_stays_committed_once_it_is_over(replicas):
+    """An append that waits hears of the end before it has looked again."""
+    replicas.create_topic()
+    leader = replicas.leader()
+    led = leader.manager.leads("t", 0)
+    end = leader.log().append_batches(encode_batch([b"x"])).stop
+    commit(led, end)
+    next_leader(replicas)
+    eventually(lambda: led.is_over and leader.log().follows)
+    assert led.is_committed(end)
+    commit(led, end)
+    for look in (led.is_committed, partial(commit, led)):
+        with pytest.raises(NotLeaderOrFollower):
+            look(end + 1)
+
+
+def check_order_of_a_handover(replicas, leader, monkeypatch, begin):
+    """Another leader is elected only once R1 is committed; meanwhile R2 is refused, and R1 answered with success."""
+    answers, at_election, moves = [], [], threading.Event()
+    commit_all = handover.commit_all
+
+    def look(partitions, now_ms, timeout_s):
+        answers.append(produced(leader, batch([b"R2"], 7, 0, 1)))
+        moves.set()
+        commit_all(partitions, now_ms, 20)
+        at_election.append((replicas.leader(), leader.log().high_watermark))
+
+    monkeypatch.setattr(handover, "commit_all", look)
+    followers = [node for node in replicas.nodes.values() if node is not leader]
+    held = threading.Event()
+    flush_each = [node.manager._flushers.each for node in followers]
+    for node, each in zip(followers, flush_each, strict=True):
+        monkeypatch.setattr(node.manager._flushers, "each", lambda *arguments, each=each: held.wait(60) and each(*arguments))
+    first = []
+    waiting = threading.Thread(target=lambda: first.append(produced(leader, batch([b"R1"], 7, 0, 0))))
+    waiting.start()
+    eventually(lambda: leader.log().end_offset == 1)
+    begin()
+    assert moves.wait(60)
+    assert not first
+    held.set()
+    eventually(lambda: replicas.leader() is not leader)
+    waiting.join(20)
+    assert first == [(Code.NONE, 0)]
+    assert answers[0][0] is Code.NOT_LEADER_OR_FOLLOWER
+    assert at_election[0] == (leader, 1)
+    assert produced(replicas.leader(), batch([b"R2"], 7, 0, 1)) == (Code.NONE, 1)

@@ -29,7 +29,7 @@ class LedPartition:
     | ``_leader``      | each event                              | ``_lock``  | under it; its ``high_watermark`` always             |
     | ``_proposal``    | each event; ``take_proposal``           | ``_lock``  | None: the controller is to be asked nothing         |
     | ``_asked``       | ``flush``                               | none       | a hint: up to there it is flushed, or soon will be  |
-    | ``_is_leaving``  | ``refuse_appends``                      | none       | true: for good; no append of a client begins        |
+    | ``_is_leaving``  | ``refuse_appends``, ``take_appends``    | none       | true: no append of a client begins                  |
     | ``is_over``      | ``end``                                 | ``_lock``  | true: for good; nothing of this epoch moves         |
 
     Threading: any thread.  ``_lock`` is held for no I/O; the lock of the log's view is taken under it.
@@ -87,6 +87,10 @@ class LedPartition:
         """This node is about to give the partition to another one: producers find it there, and those that wait here get their answers."""
         self._is_leaving = True
 
+    def take_appends(self) -> None:
+        """The controller has elected no other leader."""
+        self._is_leaving = False
+
     def refused(self, error: LogdbError, producer_ids: Collection[int], now_ms: int) -> None:
         with self._lock:
             if isinstance(error, OutOfOrderSequence):
@@ -102,10 +106,10 @@ class LedPartition:
 
     def is_committed(self, offset: int) -> bool:
         leader = self._leader
-        if self.is_over:  # first: afterwards another leader's records may lie there
-            raise self._over()
-        if leader.high_watermark >= offset:
+        if leader.high_watermark >= offset:  # also once the epoch is over: it has moved in this epoch alone
             return True
+        if self.is_over:
+            raise self._over()
         if not leader.has_enough_in_sync:
             raise NotEnoughReplicasAfterAppend(*self.where, leader.in_sync_count, leader.in_sync_count_min)
         return False

@@ -8,7 +8,7 @@
                 └──► by none, or not here               the same, without a fetcher
 
 Threads: ``logdb-replicas`` syncs the logs that this node leads, ``logdb-proposals`` asks the controller, ``logdb-lag`` looks who lags;
-two for each broker that is followed (``fetcher``).
+``logdb-handovers`` gives partitions away (``handover``); two for each broker that is followed (``fetcher``).
 """
 
 import contextlib
@@ -17,18 +17,19 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
-from logdb.broker.waiting import commit
 from logdb.disk import longest_sync_ms
 from logdb.errors import LogdbError, NotLeaderOrFollower, SyncFailed, ThreadUnavailable, UnknownPartition, UnknownTopic
 from logdb.model import TopicPartition, in_sync_count_min
 from logdb.store.protocols import Leadership, PartitionState, ReplicaReport, Storage
 from logdb.threads import renewed, started
-from logdb_replication.controller.commands import AlterInSync, ResignLeader
+from logdb_replication.controller.commands import AlterInSync, ElectPreferred, ResignLeader
+from logdb_replication.controller.elections import preferred
 from logdb_replication.controller.errors import PartitionChanged
 from logdb_replication.controller.state import ClusterState, TopicState
 from logdb_replication.logged_once import LoggedOnce
 from logdb_replication.replica.fetcher import Fetcher, FollowedPartition
 from logdb_replication.replica.flushing import Flushers
+from logdb_replication.replica.handover import Handovers, commit_all
 from logdb_replication.replica.leader import Broker, Leader
 from logdb_replication.replica.led import LedPartition
 from logdb_replication.replica.peer import Peer
@@ -39,6 +40,8 @@ logger = logging.getLogger(__name__)
 
 LAG_MS, STALL_MS = 3_000, 1_000
 """Kafka's ``replica.lag.time.max.ms``, shorter; and how long a flush may take."""
+PREFER_INTERVAL_MS = 7_000
+"""How often a leader looks whether the first replica of its partitions could lead; the controller looks half as often."""
 _TICK_MS = 500
 
 
@@ -68,6 +71,8 @@ class ReplicaManager:
     | ``_unflushed``     | flushing threads | none            | on a full disk, and until when nothing is tried: the ticker tries   |
     | ``_damaged``,      | the ticker       | none            | its own: what was logged                                            |
     | ``_hangs``         |                  |                 |                                                                     |
+    | ``_prefer_ms``,    | the ticker       | none            | its own: when it looks again; led by another than the first replica |
+    | ``_uneven``        |                  |                 | at the last look                                                    |
     | ``is_lapsed``      | the node         | none            | true: the controller may have replaced this node as a leader        |
     """
 
@@ -77,7 +82,7 @@ class ReplicaManager:
         node_id: int,
         *,
         connect: Callable[[int], Peer],
-        propose: Callable[[AlterInSync | ResignLeader], PartitionState],
+        propose: Callable[[AlterInSync | ElectPreferred | ResignLeader], PartitionState],
         bring: Callable[[ClusterState], None],
         led: Callable[[TopicPartition, int], None],
         resigned: Callable[[TopicPartition, int], None],
@@ -122,6 +127,8 @@ class ReplicaManager:
         self._now_ms = storage.io.monotonic_ms
         self._syncer: Worker[LedPartition] = Worker("logdb-replicas", self._flush)
         self._proposer: Worker[LedPartition] = Worker("logdb-proposals", self._propose)
+        self._handovers = Handovers(self._asked, self._now_ms)
+        self._prefer_ms, self._uneven = self._now_ms() + PREFER_INTERVAL_MS, set[TopicPartition]()
         self._ticker = started("logdb-lag", self._tick)
 
     # ------------------------------------------------------------ store.protocols.Replication
@@ -380,17 +387,31 @@ class ReplicaManager:
             command = led.take_proposal(self._node_id, self._broker_epoch)
             if command is None:
                 continue
-            state: PartitionState | None = None
-            try:
-                state = self._ask(command)
-            except PartitionChanged as error:
-                state = error.state
-            except LogdbError as error:
-                logger.info("%s: %s is not taken: %s", led.where, command, error)
-            except Exception:
-                logger.exception("%s: %s", led.where, command)
+            if self._ends_leadership(led, command):
+                self._handovers.begin(led, command)
+            else:
+                self._asked(led, command)
+
+    def _ends_leadership(self, led: LedPartition, command: AlterInSync) -> bool:
+        """Whether a reassignment ends with this in-sync set, which takes this node away."""
+        target = led.state.target
+        return bool(target) and self._node_id not in target and {*target} <= {replica.node_id for replica in command.in_sync}
+
+    def _asked(self, led: LedPartition, command: AlterInSync | ElectPreferred) -> bool:
+        """Ask the controller; returns whether another node leads then."""
+        state: PartitionState | None = None
+        try:
+            state = self._ask(command)
+        except PartitionChanged as error:
+            state = error.state
+        except LogdbError as error:
+            logger.info("%s: %s is not taken: %s", led.where, command, error)
+        except Exception:
+            logger.exception("%s: %s", led.where, command)
+        if isinstance(command, AlterInSync):
             with contextlib.suppress(NotLeaderOrFollower):
                 led.answered(state, self._now_ms())
+        return state is not None and state.leader != self._node_id
 
     def _tick(self) -> None:
         while not self._closed.wait(_TICK_MS / 1000):
@@ -402,6 +423,7 @@ class ReplicaManager:
                 self._look_for_damage()
                 self._flush_again()
                 self._take_what_is_left()
+                self._prefer()
             except Exception:
                 logger.exception("the next look is in %d ms", _TICK_MS)
 
@@ -415,6 +437,22 @@ class ReplicaManager:
                 self._applying.release()
             if self._is_partly_applied:  # a log may be damaged: another replica leads
                 self._resign(lambda where: where not in self._led)
+
+    def _prefer(self) -> None:
+        """Let first replicas lead again that could at two looks: a broker that has just come back may go again."""
+        state = self._state
+        if self._now_ms() < self._prefer_ms or state is None:
+            return
+        self._prefer_ms = self._now_ms() + PREFER_INTERVAL_MS
+        uneven: set[TopicPartition] = set()
+        for where, led in list(self._led.items()):
+            one, topic = state.partition(*where), state.topics.get(where.topic)
+            if led.is_over or one is None or topic is None or preferred(one, state.brokers) is one:
+                continue
+            uneven.add(where)
+            if where in self._uneven and led.leader_epoch == one.leader_epoch:
+                self._handovers.begin(led, ElectPreferred(topic.name, topic.topic_id, where.partition, one.leader_epoch))
+        self._uneven = uneven
 
     def _look_at_disk(self) -> None:
         """Give leaderships away once a sync has failed, or while one hangs: nothing that is appended here would be acknowledged."""
@@ -477,15 +515,10 @@ class ReplicaManager:
 
         No producer then has to send a batch again that its log already has.  What is not committed in time goes on as after a crash.
         """
-        until_ms = self._now_ms() + round(timeout_s * 1000)
         led = [one for one in list(self._led.values()) if not one.is_over and one.has_heir]
         for one in led:
             one.refuse_appends()
-        for one in led:
-            try:
-                commit(one, one.log.end_offset, max(0, until_ms - self._now_ms()) / 1000)
-            except LogdbError as error:
-                logger.info("%s is handed over before all its records are committed: %s", one.where, error)
+        commit_all(led, self._now_ms, timeout_s)
 
     def _has_heir(self, state: PartitionState) -> bool:
         """Whether the controller has another one to elect."""
@@ -505,6 +538,7 @@ class ReplicaManager:
         """End all leaderships and the threads; the logs stay as they are."""
         self._closed.set()
         self._ticker.join()
+        self._handovers.end()
         with self._applying:
             for where, role in self._roles.items():
                 self._leave(where)

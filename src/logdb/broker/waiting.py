@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from logdb.errors import CommitTimeout
+from logdb.errors import CommitTimeout, FencedLeaderEpoch, NotLeaderOrFollower
 from logdb.io import IO
 from logdb.log.isolation import IsolationLevel
 from logdb.model import KnownLog
@@ -98,4 +98,8 @@ def commit(leadership: Leadership, offset: int, timeout_s: float = COMMIT_WAIT_M
         if not leadership.is_committed(offset) and time.monotonic() >= until:
             raise CommitTimeout(log.topic, log.partition, round(timeout_s * 1000))
 
-    log.commit_to(offset, leader_epoch=leadership.leader_epoch, go_on=go_on)
+    try:
+        log.commit_to(offset, leader_epoch=leadership.leader_epoch, go_on=go_on)
+    except (NotLeaderOrFollower, FencedLeaderEpoch):
+        if not leadership.is_committed(offset):  # the epoch may have ended just after the commit
+            raise

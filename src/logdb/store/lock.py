@@ -300,17 +300,25 @@ class LockFile:
         return self._fd is None
 
     def release(self) -> None:
-        """Release the lock.  A second call does nothing."""
+        """Release the lock.  A second call does nothing.
+
+        An exception from outside (Ctrl-C) that comes in a step leaves the others to be done: one of them alone releases it.
+        """
         with self._guard:
-            _held.pop(id(self), None)
-            if self._fd is not None:
-                fd, self._fd = self._fd, None
-                _mark(fd, fcntl.F_UNLCK)
+            try:
+                if self._fd is not None:
+                    _mark(self._fd, fcntl.F_UNLCK)
+            finally:
                 try:
-                    self._io.unlock(fd)
+                    if self._fd is not None:
+                        self._io.unlock(self._fd)
                 except OSError as error:  # everything is written and synced, and closing unlocks it, too
                     _log.warning("releasing %s: %s", self.path, error)
-                close(self._io, self.path, fd)
+                finally:
+                    fd, self._fd = self._fd, None
+                    if fd is not None:
+                        close(self._io, self.path, fd)
+                    _held.pop(id(self), None)
 
     def after_fork_in_child(self) -> None:
         """Close the inherited descriptor, which would keep the lock after the parent has ended."""

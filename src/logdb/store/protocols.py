@@ -506,7 +506,7 @@ class Leadership(Protocol):
         """Whether all in-sync replicas have what lies below ``offset``, which was appended in this epoch or was there at its begin.
 
         Raises:
-            NotLeaderOrFollower: The epoch is over.
+            NotLeaderOrFollower: The epoch is over, and it is unknown.
             NotEnoughReplicasAfterAppend: Too few replicas are in sync.
         """
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import itertools
 import os
 import signal
 import socket
@@ -28,6 +29,7 @@ from logdb.store.lock import (
     verify_lock,
     writer_alive,
 )
+from support.interrupts import Interrupted
 
 # pytest's own timer is a thread; from 3.12 on, Python warns of forks beside threads.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
@@ -506,3 +508,18 @@ def test_a_newer_format_is_refused(tmp_path):
         LockFile.acquire(IO(), str(path))
     with pytest.raises(errors.UnsupportedFormat):
         logdb.open(tmp_path, mode="r")
+
+
+def test_an_interrupt_in_a_release_leaves_the_directory_free(tmp_path: Path) -> None:
+    """A Ctrl-C between two of its steps; one at its very begin is a call that was not made."""
+    path = str(tmp_path / "LOCK")
+    for number in itertools.count(2):
+        lock = LockFile.acquire(IO(), path)
+        interrupted = Interrupted(number, lock.release)
+        assert interrupted.error is None or isinstance(interrupted.error, KeyboardInterrupt), interrupted.place
+        LockFile.acquire(IO(), path).release()
+        assert not writer_alive(IO(), path), interrupted.place
+        lock.release()
+        if interrupted.place is None:
+            assert number > 8
+            break
