@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import logdb
 from logdb import errors
 from logdb.codec.compression import check_installed
 
@@ -36,6 +37,15 @@ def test_the_hint_of_a_codec(codec: str, package: str, monkeypatch: pytest.Monke
     with pytest.raises(errors.CodecMissing) as caught:
         check_installed(codec)
     assert asked_for(str(caught.value)) == {package}
+
+
+def test_a_lazy_frame_names_polars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "polars", None)
+    monkeypatch.delitem(sys.modules, "logdb.codec.lazy_frame", raising=False)
+    with logdb.open(tmp_path / "db") as db:
+        db.create_topic("t")
+        with pytest.raises(ModuleNotFoundError, match="scan_polars needs the package 'polars': pip install polars"):
+            db.scan_polars("t")
 
 
 def test_no_hint_names_what_no_index_has() -> None:

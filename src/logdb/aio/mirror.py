@@ -87,6 +87,11 @@ class Mirror(Handle, Generic[S]):
             if hasattr(sync, name) and not hasattr(cls, name):
                 setattr(cls, name, refusing(call))
 
+    def __new__(cls, *args: Any, **_options: Any) -> Self:
+        if len(args) < 2:  # by a user
+            raise TypeError(f"a {cls.__name__} of logdb.aio is made by: logdb.aio.open(PATH or URL), or a call of the database it opens")
+        return super().__new__(cls)
+
     def __init__(self, sync: S, threads: Threads) -> None:
         self._sync, self._threads = sync, threads
 

@@ -62,7 +62,7 @@ def enforce_retention(session: Session, names: Sequence[str], execute: bool) -> 
     """Delete records over topics' retention.ms and retention.bytes; shows them first, and deletes with --execute.
 
     Whole segments are deleted, oldest first.  An open database also does this in the
-    background, and whenever it is opened or closed.
+    background, when it is opened or closed, and when a limit is changed.
     """
     with session.read() as db:
         found = expired(db, names, dry_run=True)

@@ -220,8 +220,9 @@ class Database(Administration):
 
         After partitions were added, keys go to other partitions, as in Kafka.
 
-        Lower limits (``retention.ms``, ``retention.bytes``) and another ``cleanup.policy`` delete records: a check of the topic starts
-        at once, in the background.  ``enforce_retention(name, dry_run=True, config=config)`` shows beforehand what the limits delete.
+        Lower limits (``retention.ms``, ``retention.bytes``) delete records: a check of the topic starts at once, in the background.
+        ``enforce_retention(name, dry_run=True, config=config)`` shows beforehand what they delete.  A ``cleanup.policy`` with ``compact``
+        deletes earlier records of each key; that begins within 15 s.
 
         Args:
             partitions: The new number of partitions; it can only grow.

@@ -58,12 +58,16 @@ class _Kinds:
             return known
         if isinstance(schema, Sequence):
             return self._union([one for one in schema if one != "null"])
-        kind, logical = schema["type"], schema.get("logicalType")
+        found = self._logical_type(schema) or self._complex(schema["type"], schema)
+        if "name" in schema:
+            self._named[schema["name"]] = found
+        return found
+
+    def _logical_type(self, schema: Mapping[str, Any]) -> "pyarrow.DataType | None":
+        logical = schema.get("logicalType")
         if logical == "decimal":
             return self._pa.decimal128(schema["precision"], schema.get("scale", 0))
-        if logical in self._logical and kind != "fixed":
-            return self._logical[logical]
-        return self._complex(kind, schema)
+        return None if logical is None or schema["type"] == "fixed" else self._logical.get(logical)
 
     def _union(self, kinds: Sequence[Any]) -> "pyarrow.DataType":
         if len(kinds) > 1:
@@ -77,12 +81,5 @@ class _Kinds:
         if kind == "map":
             return pa.map_(pa.string(), self.of(schema["values"]))
         if kind in {"record", "error"}:
-            found = pa.struct([pa.field(field["name"], self.of(field["type"])) for field in schema["fields"]])
-        elif kind == "enum":
-            found = pa.string()
-        elif kind == "fixed":
-            found = pa.binary(schema["size"])
-        else:
-            return self.of(kind)
-        self._named[schema["name"]] = found
-        return found
+            return pa.struct([pa.field(field["name"], self.of(field["type"])) for field in schema["fields"]])
+        return pa.string() if kind == "enum" else pa.binary(schema["size"]) if kind == "fixed" else self.of(kind)

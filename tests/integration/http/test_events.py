@@ -130,6 +130,13 @@ def test_what_is_not_of_the_format_ends_it_after_what_comes_before(s):
         assert client.next().data["value"] == 2
 
 
+def test_keys_may_have_another_format(s):
+    s.database.log("t", 0).append(b'{"n": 1}', b"user-7")
+    with Client(s.url, f"{ONE}?offset=0&format=json&key_format=string") as client:
+        data = client.next().data
+        assert (data["key"], data["value"]) == ("user-7", {"n": 1})
+
+
 def test_from_now_on(s):
     s.database.log("t", 0).append_many([b"old"] * 5)
     with Client(s.url, ONE) as client:

@@ -45,8 +45,10 @@ def test_get(db):
     assert db.log("c").get(3) is None
     assert db.log("c").get(49).value == b"v49"
     for offset in (-1, 100, 2**70):
-        with pytest.raises((OffsetOutOfRange, OverflowError)):
+        with pytest.raises((OffsetOutOfRange, OverflowError)) as caught:
             db.log("t").get(offset)
+        if isinstance(caught.value, OffsetOutOfRange):
+            assert "log.start_offset and log.end_offset" in caught.value.__notes__[0]
     with pytest.raises(TypeError, match="offset='1'"):
         db.log("t").get("1")
 

@@ -50,9 +50,15 @@ def test_each_type(kind, expected, value):
 
 
 def test_a_type_is_used_by_its_name():
-    fields = [{"name": "a", "type": TREE}, {"name": "b", "type": ["null", "ns.Point"]}]
-    schema, _ = serde.avro({"type": "record", "name": "ns.R", "fields": fields}).plain()
-    assert [field.type for field in arrow_fields(schema)] == [pa.struct([("x", pa.float64())])] * 2
+    money = {"type": "fixed", "name": "ns.Money", "size": 8, "logicalType": "decimal", "precision": 18, "scale": 2}
+    kinds = [TREE, ["null", "ns.Point"], money, "ns.Money"]
+    avro = serde.avro({"type": "record", "name": "ns.R", "fields": [{"name": f"f{n}", "type": kind} for n, kind in enumerate(kinds)]})
+    schema, decode = avro.plain()
+    point, decimals = pa.struct([("x", pa.float64())]), pa.decimal128(18, 2)
+    assert [field.type for field in arrow_fields(schema)] == [point, point, decimals, decimals]
+    cents = decimal.Decimal("7.25")
+    value = decode(avro.serialize({"f0": {"x": 1.0}, "f1": None, "f2": cents, "f3": cents}))
+    assert pa.array([value], pa.struct(arrow_fields(schema))).to_pylist()[0]["f3"] == cents
 
 
 def test_the_readers_schema_decides():
