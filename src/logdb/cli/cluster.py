@@ -1,11 +1,11 @@
 """``logdb cluster``, ``quorum`` and ``brokers``: make, and look at, the nodes of a cluster; entry points of ``logdb.cluster`` do it."""
 
 from collections.abc import Mapping
-from importlib.metadata import entry_points
 from typing import Any
 
 import click
 
+from logdb.announced import announced
 from logdb.cli.output import counted, emit, say, table
 from logdb.cli.params import TARGET
 from logdb.cli.session import Function, Session, here, pass_session
@@ -18,9 +18,8 @@ CLUSTER = "logdb.cluster"
 
 def of_the_cluster(name: str) -> Any:
     """What the package of clusters announces under a name; raises ModuleNotFoundError, which names the package that is missing."""
-    (point,) = entry_points(group=CLUSTER, name=name)
     try:
-        return point.load()
+        return announced(CLUSTER)[name].load()
     except ModuleNotFoundError as error:
         raise missing_package("a cluster", error.name or "") from error
 

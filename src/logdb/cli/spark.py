@@ -1,9 +1,9 @@
 """``logdb spark``: runs programs on Spark; an entry point of the group ``logdb.spark`` does it."""
 
-from importlib.metadata import entry_points
 
 import click
 
+from logdb.announced import announced
 from logdb.cli.output import warn
 from logdb.cli.params import PAIR
 from logdb.cli.session import Session, pass_session
@@ -26,8 +26,8 @@ def run(session: Session, /, master: str | None, config: tuple[tuple[str, str], 
     The program gets the session by logdb_spark_source.session() or by SparkSession.builder.getOrCreate(). The exit code is
     the program's, or 1 after a failure of Spark.
     """
-    (runner,) = entry_points(group="logdb.spark", name="run")
-    failure: str | None = runner.load()(program, arguments, master=master, config=dict(config))
+    runner = announced("logdb.spark")["run"].load()
+    failure: str | None = runner(program, arguments, master=master, config=dict(config))
     if failure is not None:
         warn(failure)
         session.exit_code = 1

@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, overload
 
+from logdb.announced import announced
 from logdb.client import local
 from logdb.client.addresses import directory_or_urls, without_credentials
 from logdb.client.database import Database
@@ -122,13 +123,12 @@ def _opened(kind: str, function: Callable[..., Database], place: "str | Sequence
 
 def _session_of(urls: Sequence[str]) -> Callable[..., Database]:
     """The function that opens URLs of their scheme."""
-    from importlib.metadata import entry_points  # a directory needs none of these
     from urllib.parse import urlsplit
 
     if not urls:
         raise ValueError("no URL is given")
     schemes = {url: urlsplit(url).scheme for url in urls}
-    known = {point.name: point for point in entry_points(group=SESSIONS)}
+    known = announced(SESSIONS)
     if not known:
         raise ValueError(f"{without_credentials(urls[0])!r}: no package that opens URLs is installed")
     for url, scheme in schemes.items():

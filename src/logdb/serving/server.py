@@ -12,12 +12,13 @@ import re
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self, TypeAlias, runtime_checkable
 
 from logdb.access.access_control import AccessControl
 from logdb.access.authentication import Identity
+from logdb.announced import announced
 from logdb.errors import InsecureAddress, InvalidCertificate, missing_package
 from logdb.handles import Handle
 from logdb.serving.connection_slots import ConnectionSlot
@@ -320,7 +321,7 @@ class Server(Handle):
 
 
 def _door_types(doors: Iterable[str]) -> dict[str, DoorType]:
-    known = {point.name: point for point in entry_points(group=DOORS)}
+    known = announced(DOORS)
     if unknown := set(doors) - known.keys():
         raise ValueError(f"no listener {min(unknown)!r} is installed; installed: {', '.join(sorted(known)) or 'none'}")
     return {name: _door_type(known[name]) for name in doors}
@@ -338,7 +339,7 @@ def _check_options(given: Mapping[str, Any], doors: Collection[DoorType]) -> Non
     """
     if not given.keys() - set().union(*map(_options, doors)):
         return
-    others = _door_types([point.name for point in entry_points(group=DOORS)])
+    others = _door_types(announced(DOORS))
     if unknown := given.keys() - set().union(*map(_options, others.values())):
         limits = set().union(*(door.LIMITS.names() for door in others.values()))
         options = set(others).union(*map(_options, others.values())) - limits

@@ -67,9 +67,9 @@ def opened(monkeypatch):
             raise ModuleNotFoundError("No module named 'aiohttp'", name="aiohttp")
         return Door
 
-    points = [EntryPoint(name, "x:y", "logdb.doors") for name in ("one", "other", "missing")]
+    points = {name: EntryPoint(name, "x:y", "logdb.doors") for name in ("one", "other", "missing")}
     monkeypatch.setattr(EntryPoint, "load", load)
-    monkeypatch.setattr(server, "entry_points", lambda group: points)
+    monkeypatch.setattr(server, "announced", lambda group: points)
     monkeypatch.setattr(Door, "made", [])
     return Server(Access(), {"one": "127.0.0.1:0"}, memory_bytes_max=7)
 

@@ -33,9 +33,9 @@ class Frames(Words):
 
 @pytest.fixture
 def access(tmp_path, monkeypatch):
-    points = [EntryPoint(name, f"{__name__}:{name}", "logdb.doors") for name in ("Words", "Frames")]
+    points = {name: EntryPoint(name, f"{__name__}:{name}", "logdb.doors") for name in ("Words", "Frames")}
     monkeypatch.setattr(EntryPoint, "load", lambda point: globals()[point.name])
-    monkeypatch.setattr(server, "entry_points", lambda group: points if group == "logdb.doors" else [])
+    monkeypatch.setattr(server, "announced", lambda group: points if group == "logdb.doors" else {})
     with logdb.open(tmp_path / "db") as db:
         yield AccessControl(db._session)
 
