@@ -41,6 +41,13 @@ class Prepared:
         """Continue at ``offset`` after these records."""
         self._offsets[repr(sorted(partition.items()))] = (partition, offset)
 
+    def add(self, more: "Prepared") -> None:
+        """Those of the next poll, too."""
+        self.rows += more.rows
+        self.topics |= more.topics
+        self.polled += more.polled
+        self._offsets |= more._offsets
+
     def send(self, producer: Producer) -> None:
         """Send all records."""
         send = producer.send

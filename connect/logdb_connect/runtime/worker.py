@@ -197,6 +197,7 @@ class Worker:
                 create_topic=partial(self.create_topic, config),
                 used_topic=partial(self.used_topic, task_id.connector),
                 owned_since=self.member_since,
+                per_poll="transaction.boundary" in config,
             ),
         )
 
