@@ -5,9 +5,13 @@ Java class that people have in their files, or the Python class as ``module:Clas
 ``plugin.path``; they name themselves.
 """
 
+from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 Kind = Literal["source", "sink", "converter", "header_converter", "transformation", "predicate"]
+
+
+_BOTH: tuple[Kind, ...] = ("converter", "header_converter")
 
 
 class Plugin(NamedTuple):
@@ -26,6 +30,46 @@ class Plugin(NamedTuple):
     target: str
     others: tuple[str, ...] = ()
     extra: str = "connect"
+
+
+def _converters() -> Iterator[Plugin]:
+    package = "org.apache.kafka.connect"
+    modules = {"json.JsonConverter": "json", "storage.StringConverter": "primitive"}
+    primitive = ("Boolean", "ByteArray", "Double", "Float", "Integer", "Long", "Short")
+    modules |= {f"converters.{name}Converter": "primitive" for name in primitive}
+    for name, module in sorted(modules.items()):
+        short = name.rpartition(".")[2]
+        for kind in _BOTH:
+            yield Plugin(f"{package}.{name}", kind, f"logdb_connect.converters.{module}:{short}", (short,))
+    target = "logdb_connect.converters.simple_header:SimpleHeaderConverter"
+    yield Plugin(f"{package}.storage.SimpleHeaderConverter", "header_converter", target, ("SimpleHeaderConverter",))
+
+
+def _transforms() -> Iterator[Plugin]:
+    """A transform of keys and values is two classes, as in Kafka: ``InsertField$Key`` and ``InsertField$Value``."""
+    package = "org.apache.kafka.connect.transforms"
+    of_parts = {
+        "fields": ("ExtractField", "Flatten", "HoistField", "InsertField", "MaskField", "ReplaceField", "SetSchemaMetadata"),
+        "types": ("Cast", "TimestampConverter"),
+        "headers": ("HeaderFrom",),
+    }
+    of_records = {
+        "fields": ("ValueToKey",),
+        "headers": ("DropHeaders", "InsertHeader"),
+        "predicates": ("Filter",),
+        "routes": ("RegexRouter", "TimestampRouter"),
+    }
+    for module, names in of_parts.items():
+        for name in names:
+            for part in ("Key", "Value"):
+                target = f"logdb_connect.transforms.{module}:{name}{part}"
+                yield Plugin(f"{package}.{name}${part}", "transformation", target, (f"{name}${part}", f"{name}{part}"))
+    for module, names in of_records.items():
+        for name in names:
+            yield Plugin(f"{package}.{name}", "transformation", f"logdb_connect.transforms.{module}:{name}", (name,))
+    yield Plugin("ApplyFunction", "transformation", "logdb_connect.transforms.python:ApplyFunction")
+    for name in ("HasHeaderKey", "RecordIsTombstone", "TopicNameMatches"):
+        yield Plugin(f"{package}.predicates.{name}", "predicate", f"logdb_connect.transforms.predicates:{name}", (name,))
 
 
 PLUGINS: tuple[Plugin, ...] = (
@@ -177,5 +221,7 @@ PLUGINS: tuple[Plugin, ...] = (
         "logdb_connect.converters.primitive:StringConverter",
         ("StringConverter",),
     ),
+    *_converters(),
+    *_transforms(),
 )
 """Add a row for each class, in the order: connectors, converters, transforms, predicates; by name."""

@@ -1,20 +1,20 @@
 """``logdb connect``: runs workers, and talks to them by their REST API."""
 
 import contextlib
-import logging
 from collections.abc import Iterator
 
 import click
 
 from logdb.cli import logs
 from logdb.cli.session import Session, here, pass_session
+from logdb_connect import calls
 from logdb_connect.errors import ConnectError
 
-logger = logging.getLogger(__name__)
 _FILE = click.Path(dir_okay=False)
 
 
 @click.group(short_help="Data in and out, with Kafka Connect's property files.")
+@here
 def connect() -> None:
     """Run connectors: data from files, databases and object stores into topics, and back.
 
@@ -38,7 +38,6 @@ def standalone(session: Session, /, worker: str, connectors: tuple[str, ...]) ->
 
     session.follows = True
     with _worker_log(session), run(worker, connectors) as ended:
-        _ready(session)
         ended.wait()
 
 
@@ -56,8 +55,11 @@ def distributed(session: Session, /, worker: str) -> None:
 
     session.follows = True
     with _worker_log(session), run(worker) as ended:
-        _ready(session)
         ended.wait()
+
+
+for _call in calls.COMMANDS:
+    connect.add_command(_call)
 
 
 @contextlib.contextmanager
@@ -69,7 +71,3 @@ def _worker_log(session: Session) -> Iterator[None]:
         except ConnectError as error:
             session.follows = False
             raise click.ClickException(str(error)) from error
-
-
-def _ready(_: Session) -> None:
-    logger.info("the worker runs")

@@ -67,7 +67,6 @@ class Blocking(SourceTask):
 
     def poll(self):
         self.released.wait()
-        return None
 
 
 class BlockingConnector(SourceConnector):

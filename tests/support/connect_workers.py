@@ -11,7 +11,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import logdb
 from logdb_connect.runtime import starting
@@ -19,13 +19,13 @@ from support.ports import free_port
 from support.waiting import until
 
 WORKER = {
-    "header.converter": "org.apache.kafka.connect.storage.StringConverter",
     "key.converter": "org.apache.kafka.connect.storage.StringConverter",
     "value.converter": "org.apache.kafka.connect.storage.StringConverter",
     "offset.flush.interval.ms": "100",
     "task.shutdown.graceful.timeout.ms": "2000",
 }
 SHARED = {
+    "exactly.once.source.support": "enabled",
     "group.id": "workers",
     "config.storage.topic": "connect-configs",
     "offset.storage.topic": "connect-offsets",
@@ -144,7 +144,7 @@ class WorkerProcess:
         self.process.terminate()
         return self.process.wait(30)
 
-    def __enter__(self) -> "WorkerProcess":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

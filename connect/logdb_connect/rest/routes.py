@@ -15,6 +15,7 @@ from logdb import LogdbError, __version__
 from logdb_connect.config import definition
 from logdb_connect.errors import Conflict, ConnectError, NotFound
 from logdb_connect.rest.forwarding import SIGNATURE, forward, signature
+from logdb_connect.rest.metrics import CONTENT_TYPE, page
 from logdb_connect.runtime.distributed import NotLeader
 from logdb_connect.runtime.herder import Herder
 from logdb_connect.runtime.tasks import TaskId
@@ -129,6 +130,11 @@ async def root(request: web.Request) -> web.Response:
 async def health(request: web.Request) -> web.Response:
     found = await call(request, request.app[HERDER].health)
     return web.json_response({"status": found[0], "message": found[1]}, status=200 if found[0] == "healthy" else 503)
+
+
+@routes.get("/metrics")
+async def metrics(request: web.Request) -> web.Response:
+    return web.Response(text=page(request.app[HERDER]), headers={"Content-Type": CONTENT_TYPE})
 
 
 # ------------------------------------------------------------ connectors

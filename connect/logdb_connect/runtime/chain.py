@@ -24,10 +24,11 @@ class Prepared:
     Attributes:
         rows: Topic, value, key, partition, headers and timestamp of each.
         topics: Those of the rows.
+        polled: How many records the task gave.
     """
 
     def __init__(self, rows: list[Row]) -> None:
-        self.rows = rows
+        self.rows, self.polled = rows, 0
         self.topics = {row[0] for row in rows}
         self._offsets: dict[str, tuple[Mapping[str, Any], Mapping[str, Any] | None]] = {}
 
@@ -62,9 +63,11 @@ class SourceChain:
         if isinstance(records, SourceBatch):
             prepared = Prepared(self._chain.rows(records))
             prepared.note(records.source_partition, records.offset)
+            prepared.polled = len(records)
         else:
             given = list(records)
             prepared = Prepared(self._chain.rows(given))
+            prepared.polled = len(given)
             for record in given:
                 prepared.note(record.source_partition, record.source_offset)
         return prepared
@@ -163,7 +166,7 @@ class Chains:
             task.wait(seconds)
             return task.is_stopping()
 
-        return ErrorHandler(
+        task.handler = ErrorHandler(
             ErrorSettings.of(definition.parse(self._config)),
             connector=self._id.connector,
             task=self._id.task,
@@ -171,6 +174,7 @@ class Chains:
             wait=wait,
             name_of=self._worker.plugins.name_of,
         )
+        return task.handler
 
     def _parts(self, handler: ErrorHandler) -> tuple[Any, ...]:
         """The arguments of a chain."""

@@ -72,7 +72,7 @@ class Distributed(Herder):
         self.leader_url: str | None = None  # None: a rebalance goes on
         self._leads = False
         self._leader = Leader()
-        self._generation = 0
+        self._generation = self._rebalances = 0
         self._everyone: Mapping[str, Work] = {}
         self._rejoin = True
         self._rejoin_at: float | None = None
@@ -89,6 +89,7 @@ class Distributed(Herder):
             rebalance_ms=config["rebalance.timeout.ms"],
             wake=self._wake,
         )
+        worker.member_since = self._membership.was_member  # type: ignore[method-assign]  # the hook for it
         self._threads = [
             threading.Thread(target=self._main, name="connect-herder", daemon=True),
             threading.Thread(target=self._tail, name="connect-tail", daemon=True),
@@ -146,6 +147,9 @@ class Distributed(Herder):
         if self._generation == 0:
             return "starting", "Worker is still starting up."
         return super().health()
+
+    def rebalances(self) -> tuple[int, bool] | None:
+        return self._rebalances, self.leader_url is None
 
     def restart_task(self, task_id: TaskId) -> None:
         if task_id not in self.worker.tasks and task_id in self.configs.configs.task_ids(task_id.connector):
@@ -256,6 +260,7 @@ class Distributed(Herder):
     def _begin(self, generation: int, leads: bool, assignment: Assignment) -> None:
         """A generation begins: give up what moves, then start what is new."""
         self._generation = generation
+        self._rebalances += 1
         if leads:
             self.topic_configs.lead()
         else:

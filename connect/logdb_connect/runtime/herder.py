@@ -61,6 +61,10 @@ class Herder:
         """Whether this worker works (KIP-1017): ``healthy``, ``starting`` or ``unhealthy``, and why."""
         return "healthy", "Worker has completed startup and is ready to handle requests."
 
+    def rebalances(self) -> tuple[int, bool] | None:
+        """How many there were, and whether one goes on; None: this worker is alone."""
+        return None
+
     def close(self) -> None:
         with self.lock:
             self.worker.close()

@@ -223,6 +223,7 @@ class SinkRunner(TaskRunner):
             return
         records = self._chain.records(polled)
         self._put(records)
+        self.count(sink_task_sink_record_read_total=sum(map(len, polled.values())), sink_task_sink_record_send_total=len(records))
         for partition, given in polled.items():
             if partition in self._opened:
                 self._positions[partition] = OffsetAndMetadata(given[-1].offset + 1, given[-1].leader_epoch)
@@ -286,6 +287,8 @@ class SinkRunner(TaskRunner):
             logger.warning("task %s: offsets are committed later: %s", self.id, error)
         else:
             self._committed.update(changed)
+            self.count(sink_task_offset_commit_completion_total=1)
+            self.counts["sink_task_partition_count"] = len(self._opened)
 
 
 class _Context:

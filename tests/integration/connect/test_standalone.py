@@ -2,8 +2,10 @@
 
 import json
 import socket
+import urllib.request
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 import logdb
 from logdb_connect.errors import ConfigError, ConnectError
@@ -236,15 +238,14 @@ def test_a_taken_port_and_an_open_address_name_the_setting(broker, tmp_path):
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         address = f"http://127.0.0.1:{taken.getsockname()[1]}"
-        with pytest.raises(ConnectError, match=rf"listeners={address}: cannot listen: .*; name another port"):
-            with standalone(broker, tmp_path, listeners=address):
-                pass
-    with pytest.raises(ConfigError, match=r"others can reach it.*rest\.insecure=true"):
-        with standalone(broker, tmp_path, listeners="http://0.0.0.0:0"):
+        begin = standalone(broker, tmp_path, listeners=address)
+        with pytest.raises(ConnectError, match=rf"listeners={address}: cannot listen: .*; name another port"), begin:
             pass
-    with pytest.raises(ConfigError, match="must be http://host:port"):
-        with standalone(broker, tmp_path, listeners="8083"):
-            pass
+    begin = standalone(broker, tmp_path, listeners="http://0.0.0.0:0")
+    with pytest.raises(ConfigError, match=r"others can reach it.*rest\.insecure=true"), begin:
+        pass
+    with pytest.raises(ConfigError, match="must be http://host:port"), standalone(broker, tmp_path, listeners="8083"):
+        pass
 
 
 def test_users_of_the_rest_api(broker, tmp_path):
@@ -254,6 +255,33 @@ def test_users_of_the_rest_api(broker, tmp_path):
         assert (status, answer["error_code"]) == (401, 401)
         assert rest.call("GET", "/connectors", headers={"Authorization": "Basic YWRhOndyb25n"})[0] == 401
         assert rest.call("GET", "/connectors", headers={"Authorization": "Basic YWRhOnNlY3JldA=="}) == (200, [])
+
+
+def test_metrics_have_connects_names(broker, tmp_path):
+    (tmp_path / "in.txt").write_text("a\nb\n")
+    with standalone(broker, tmp_path, file_source(tmp_path), file_sink(tmp_path)) as rest:
+        until(lambda: (tmp_path / "out.txt").exists() and (tmp_path / "out.txt").read_text() == "a\nb\n")
+        until(lambda: rest.get("/connectors/out/offsets")["offsets"])
+        with urllib.request.urlopen(f"http://127.0.0.1:{rest.port}/metrics") as answer:
+            families = {one.name: one for one in text_string_to_metric_families(answer.read().decode())}
+    task = {"connector": "in", "task": "0"}
+    found = {(one.name, *sorted(one.labels.items())): one.value for family in families.values() for one in family.samples}
+    assert found["kafka_connect_worker_connector_count",] == 2
+    assert found["kafka_connect_source_task_source_record_write_total", *sorted(task.items())] == 2
+    assert found["kafka_connect_sink_task_sink_record_read_total", ("connector", "out"), ("task", "0")] == 2
+    assert found["kafka_connect_connector_task_status", *sorted({**task, "status": "running"}.items())] == 1
+
+
+def test_only_allowed_connectors_directories_and_hosts(broker, tmp_path):
+    limits = {"connector_directories_allowed": str(tmp_path / "data"), "connector_classes_allowed": "FileStreamSource"}
+    (tmp_path / "data").mkdir()
+    with standalone(broker, tmp_path, **limits) as rest:
+        status, answer = rest.call("POST", "/connectors", {"name": "out", "config": file_sink(tmp_path)})
+        assert (status, "connector.classes.allowed" in answer["message"]) == (500, True)
+        rest.call("POST", "/connectors", {"name": "in", "config": file_source(tmp_path)})
+        until(lambda: "FAILED" in rest.states("in") or rest.call("GET", "/connectors/in")[0] == 404)
+        rest.call("POST", "/connectors", {"name": "fine", "config": file_source(tmp_path / "data", "fine")})
+        rest.await_states("fine", "RUNNING", "RUNNING")
 
 
 def test_unknown_properties_get_one_warning_each(broker, tmp_path, caplog):

@@ -34,7 +34,7 @@ def test_a_connector_has_many_names(name):
 def test_an_unknown_class_lists_the_known_ones():
     with pytest.raises(ConfigError, match=r"NoSuchConnector, available connectors are: .*FileStreamSourceConnector"):
         Plugins().connector("NoSuchConnector")
-    with pytest.raises(ConfigError, match="cannot be imported|needs the package"):
+    with pytest.raises(ConfigError, match=r"cannot be imported|needs the package"):
         Plugins().connector("no_such_module:Class")
     with pytest.raises(ConfigError, match="is no connector"):
         Plugins().connector("collections:OrderedDict")

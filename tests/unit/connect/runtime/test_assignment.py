@@ -73,10 +73,9 @@ def test_deleted_work_is_in_no_plan():
     delay_ms=st.sampled_from([0, 10]),
 )
 def test_after_any_story_all_work_is_done_once_and_evenly(steps, delay_ms):
-    leader, now_ms, number = Leader(), 0, 0
-    owned, configured = {"m0": Work()}, CONFIGURED
-    for what, value in steps:
-        number += 1
+    leader, now_ms = Leader(), 0
+    owned, configured = {"first": Work()}, CONFIGURED
+    for number, (what, value) in enumerate(steps):
         if what == "join":
             owned = {**owned, f"m{number}": Work()}
         elif what == "leave" and len(owned) > 1:
