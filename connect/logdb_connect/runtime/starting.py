@@ -154,8 +154,8 @@ def parsed(definition: ConfigDef, properties: Mapping[str, str]) -> dict[str, An
 def _worker(
     properties: Mapping[str, str], config: Mapping[str, Any], client: Client, stores: Callable[[str | None], OffsetStore], group_id: str
 ) -> Worker:
-    limits.configure(config["connector.directories.allowed"], config["connector.hosts.allowed"])
     plugins = Plugins(config["plugin.path"], config["connector.classes.allowed"])
+    limits.configure(config["connector.directories.allowed"], config["connector.hosts.allowed"])
     return Worker(properties, config, client=client, plugins=plugins, resolve=dict, offsets=stores, group_id=group_id)
 
 
