@@ -69,6 +69,7 @@ _SOURCE = source_schema(
     txId=Schema(type="int64", optional=True),
     lsn=Schema(type="int64", optional=True),
 )
+_AWAY = (psycopg2.OperationalError, psycopg2.InterfaceError)
 _OPS: dict[str, Op] = {"I": "c", "U": "u", "D": "d"}
 _OPTIONS = {"format-version": 2, "include-xids": 1, "include-timestamp": 1, "include-lsn": 1, "include-pk": 0, "include-transaction": 1}
 
@@ -222,14 +223,14 @@ class PostgresCaptureTask(CaptureTask):
             if self._cursor is None:
                 self._open_stream()
             return self._read()
-        except (psycopg2.OperationalError, psycopg2.InterfaceError) as error:
+        except psycopg2.Error as error:
             self._close_stream()
-            raise RetriableError(
-                f"The slot {self._config['slot.name']} cannot be read now: {' '.join(str(error).split())}. Retry is safe."
-            ) from error
-        except psycopg2.errors.ObjectInUse as error:
-            self._close_stream()
-            raise RetriableError(f"Another program reads the slot {self._config['slot.name']}. Retry is safe.") from error
+            slot, reason = self._config["slot.name"], " ".join(str(error).split())
+            if isinstance(error, psycopg2.errors.ObjectInUse):
+                raise RetriableError(f"Another program reads the slot {slot}: {reason}. Retry is safe.") from error
+            if isinstance(error, _AWAY) or type(error) is psycopg2.DatabaseError:  # the last: a connection that broke
+                raise RetriableError(f"The slot {slot} cannot be read now: {reason}. Retry is safe.") from error
+            raise ConnectError(f"The slot {slot} cannot be read: {reason}") from error
 
     def _open_stream(self) -> None:
         """Begin at the end of the last whole transaction whose records were given: its changes may have been cut off."""
