@@ -6,15 +6,17 @@ An offset is the end of the last whole transaction (``file``, ``pos``), how many
 and how many rows of the event after them (``row``).  A task reads the transaction again from its begin, and leaves those out.
 """
 
+import itertools
 import json
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar
 from urllib.parse import quote
 
 import pymysql
+from pymysql.constants import CR
 from pymysqlreplication import BinLogStreamReader
 from pymysqlreplication.event import GtidEvent, HeartbeatLogEvent, MariadbGtidEvent, QueryEvent, RotateEvent, XidEvent
 from pymysqlreplication.row_event import DeleteRowsEvent, RowsEvent, UpdateRowsEvent, WriteRowsEvent
@@ -73,7 +75,6 @@ _EVENTS = [
 _OPS: dict[type, Op] = {WriteRowsEvent: "c", UpdateRowsEvent: "u", DeleteRowsEvent: "d"}
 _WANTED = {"log_bin": ("ON", "1"), "binlog_format": ("ROW",), "binlog_row_image": ("FULL",), "binlog_row_metadata": ("FULL",)}
 _reader: Any = BinLogStreamReader  # it ships no types
-_HEARTBEAT = 0.5  # seconds: so long a poll waits
 _LOST = 1236
 _STANDALONE = 1  # of a GTID of MariaDB: no transaction, but one statement
 _ENDS = ("COMMIT", "ROLLBACK")
@@ -95,7 +96,7 @@ class MySqlCaptureTask(CaptureTask):
             "host": config["database.hostname"],
             "port": config["database.port"],
             "user": config["database.user"],
-            "passwd": password.value if isinstance(password, Password) else password or "",
+            "password": password.value if isinstance(password, Password) else password or "",
             "connect_timeout": 10,
         }
         url = f"mysql://{quote(config['database.hostname'])}:{config['database.port']}/"
@@ -123,6 +124,8 @@ class MySqlCaptureTask(CaptureTask):
             self._engine.dispose()
 
     def _reset(self, offset: Offset) -> None:
+        """Continue behind an offset."""
+        self._resume = offset
         self._file, self._pos = str(offset["file"]), int(offset["pos"])  # the end of the last whole transaction
         self._given = int(offset.get("event", 0)), int(offset.get("row", 0))
         self._gtid: str | None = offset.get("gtid")
@@ -153,7 +156,7 @@ class MySqlCaptureTask(CaptureTask):
         """Begin a transaction, and say which position of the log it sees.  MySQL, unlike MariaDB, needs a lock for this moment."""
         if self._is_mariadb:
             connection.exec_driver_sql("START TRANSACTION WITH CONSISTENT SNAPSHOT")
-            found = {str(name).lower(): value for name, value in connection.exec_driver_sql("SHOW STATUS LIKE 'binlog_snapshot_%'")}
+            found = {str(name).lower(): value for name, value in connection.execute(text("SHOW STATUS LIKE 'binlog_snapshot_%'"))}
             return str(found["binlog_snapshot_file"]), int(found["binlog_snapshot_position"])
         connection.exec_driver_sql("FLUSH TABLES WITH READ LOCK")
         try:
@@ -179,9 +182,10 @@ class MySqlCaptureTask(CaptureTask):
         try:
             if self._stream is None:
                 self._open_stream()
-            return self._read()
+            records = self._read()
         except pymysql.Error as error:
             self._close_stream()
+            self._reset(self._resume)  # what this poll has read is read again
             number = error.args[0] if error.args else None
             reason = " ".join(map(str, error.args))
             if number == _LOST:
@@ -192,15 +196,18 @@ class MySqlCaptureTask(CaptureTask):
             if isinstance(error, pymysql.OperationalError | pymysql.InterfaceError | pymysql.InternalError):
                 raise RetriableError(f"The binary log cannot be read now: {reason}. Retry is safe.") from error
             raise ConnectError(f"The binary log cannot be read: {reason}") from error
-        except (OSError, EOFError) as error:
+        except (OSError, EOFError, RetriableError) as error:
             self._close_stream()
+            self._reset(self._resume)
             raise RetriableError(f"The binary log cannot be read now: {error}. Retry is safe.") from error
+        if not self._in_transaction and not self._rest:
+            self._resume = self._offset()
+        elif records:
+            self._resume = records[-1].source_offset
+        return records
 
     def _open_stream(self) -> None:
-        """Read again from the end of the last whole transaction."""
-        if self._in_transaction:
-            self._given = max(self._given, (self._event, 0))
-        self._event, self._in_transaction, self._rest = 0, False, []
+        """Read from the end of the last whole transaction."""
         self._stream = _reader(
             connection_settings=self._where,
             server_id=self._config["database.server.id"],
@@ -209,9 +216,9 @@ class MySqlCaptureTask(CaptureTask):
             blocking=True,
             log_file=self._file,
             log_pos=self._pos,
-            slave_heartbeat=_HEARTBEAT,
-            is_mariadb=self._is_mariadb,
+            slave_heartbeat=max(0.02, self._config["poll.interval.ms"] / 1000),
             enable_logging=False,
+            pymysql_wrapper=_connections(),
         )
 
     def _close_stream(self) -> None:
@@ -277,7 +284,7 @@ class MySqlCaptureTask(CaptureTask):
         with retriable(self._engine_.url):
             table = self._catalog.table(event.schema, event.table)
         op = _OPS[type(event)]
-        rows = event.rows
+        rows: list[dict[str, Any]] = event.rows
         skip = skipped_rows if number == skipped_events else 0
         for index, row in enumerate(rows[skip:], skip):
             before, after = (row.get("before_values"), row.get("after_values")) if op == "u" else (None, row["values"])
@@ -315,6 +322,21 @@ class MySqlConnector(CaptureConnector):
 
 class MariaDbConnector(MySqlConnector):
     """The same: the server says which one it is."""
+
+
+def _connections() -> Callable[..., Any]:
+    """Makes the connections of one reader: one for the log, and some for questions, which name a database.
+
+    A reader whose connection broke would connect again where it is, amid a transaction: a new reader begins before it.
+    """
+    count = itertools.count()
+
+    def connect(*, db: str | None = None, **settings: Any) -> Any:
+        if db is None and next(count):
+            raise pymysql.OperationalError(CR.CR_SERVER_LOST, "the connection broke")
+        return pymysql.connect(**settings, **({} if db is None else {"database": db}))
+
+    return connect
 
 
 def _plain(value: Any) -> Any:

@@ -37,6 +37,7 @@ def started(shop):
             "database.port": str(shop.server.port),
             "database.user": shop.user,
             "topic.prefix": "shop",
+            "poll.interval.ms": "100",
             "table.include.list": f"{shop.name}\\.customers",
             **named,
         }
@@ -70,8 +71,8 @@ def test_the_snapshot_and_changes_have_the_same_values(shop, started):
         "balance": Decimal("-123456789012345678.50"),
         "rating": 1e300,
         "photo": b"\0\xff",
-        "since": datetime(2026, 3, 1, 1, 2, 3, 456_789),
-        "moment": datetime(2026, 3, 1, 1, 2, 3, 456_000),
+        "since": datetime(2026, 3, 1, 1, 2, 3, 456_789, UTC),
+        "moment": datetime(2026, 3, 1, 1, 2, 3, 456_000, UTC),
         "born": date(2000, 2, 29),
         "at": clock(1, 2, 3),
         "kind": "b",
@@ -83,8 +84,7 @@ def test_the_snapshot_and_changes_have_the_same_values(shop, started):
     insert(shop, 2)
     task = started()
     snapshot = records_of(task, 2)
-    zoned = {name: row[name].replace(tzinfo=UTC) for name in ("since", "moment")}
-    assert snapshot[0].value == {"region": "N", "id": 1, **row, **zoned}
+    assert snapshot[0].value == {"region": "N", "id": 1, **row}
     assert set(snapshot[1].value.values()) == {"N", 2, None}
     shop.ask("UPDATE customers SET region = 'S'")
     records = polled(task, 4)
@@ -101,7 +101,7 @@ def test_changes_while_the_snapshot_is_read_come_after_it(shop, started):
     shop.ask("UPDATE customers SET name = 'new' WHERE id IN (0, 3)")
     insert(shop, 9, name="later")
     shop.ask("INSERT INTO others VALUES ()")
-    records = first + polled(task, 6)
+    records = first + polled(task, 5)
     assert brief(records) == [("r", each, "old") for each in range(4)] + [("u", 0, "new"), ("u", 3, "new"), ("c", 9, "later")]
 
 
@@ -112,14 +112,9 @@ def test_debeziums_envelope(shop, started):
     shop.ask("UPDATE customers SET name = 'b'")
     shop.ask("DELETE FROM customers")
     created, updated, deleted, tombstone = polled(task, 4)
-    assert [
-        (each.value["op"], (each.value["before"] or {}).get("name"), (each.value["after"] or {}).get("name"))
-        for each in (created, updated, deleted)
-    ] == [
-        ("c", None, "a"),
-        ("u", "a", "b"),
-        ("d", "b", None),
-    ]
+    sides = [(each.value["op"], each.value["before"], each.value["after"]) for each in (created, updated, deleted)]
+    names = [(op, before and before["name"], after and after["name"]) for op, before, after in sides]
+    assert names == [("c", None, "a"), ("u", "a", "b"), ("d", "b", None)]
     source = updated.value["source"]
     assert (source["db"], source["table"], source["server_id"], source["row"]) == (shop.name, "customers", 1, 0)
     assert source["file"].startswith("binlog.") and source["gtid"].startswith("0-1-") and tombstone.value is None

@@ -81,7 +81,7 @@ def test_writers_without_pause_lose_nothing_and_keep_the_order_of_numbers(shop, 
                         put(connection, f"{seed}-{number}-{part}")
                     stop.wait(rng.random() * 0.02)
                     connection.rollback() if rng.random() < 0.2 else connection.commit()
-        except Exception as error:
+        except sqlalchemy.exc.SQLAlchemyError as error:
             failed.append(error)
 
     threads = [threading.Thread(target=write, args=[seed]) for seed in range(4)]
