@@ -5,9 +5,13 @@ Java class that people have in their files, or the Python class as ``module:Clas
 ``plugin.path``; they name themselves.
 """
 
+from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 Kind = Literal["source", "sink", "converter", "header_converter", "transformation", "predicate"]
+
+
+_BOTH: tuple[Kind, ...] = ("converter", "header_converter")
 
 
 class Plugin(NamedTuple):
@@ -28,7 +32,58 @@ class Plugin(NamedTuple):
     extra: str = "connect"
 
 
+def _converters() -> Iterator[Plugin]:
+    package = "org.apache.kafka.connect"
+    modules = {"json.JsonConverter": "json", "storage.StringConverter": "primitive"}
+    primitive = ("Boolean", "ByteArray", "Double", "Float", "Integer", "Long", "Short")
+    modules |= {f"converters.{name}Converter": "primitive" for name in primitive}
+    for name, module in sorted(modules.items()):
+        short = name.rpartition(".")[2]
+        for kind in _BOTH:
+            yield Plugin(f"{package}.{name}", kind, f"logdb_connect.converters.{module}:{short}", (short,))
+    target = "logdb_connect.converters.simple_header:SimpleHeaderConverter"
+    yield Plugin(f"{package}.storage.SimpleHeaderConverter", "header_converter", target, ("SimpleHeaderConverter",))
+
+
+def _transforms() -> Iterator[Plugin]:
+    """A transform of keys and values is two classes, as in Kafka: ``InsertField$Key`` and ``InsertField$Value``."""
+    package = "org.apache.kafka.connect.transforms"
+    of_parts = {
+        "fields": ("ExtractField", "Flatten", "HoistField", "InsertField", "MaskField", "ReplaceField", "SetSchemaMetadata"),
+        "types": ("Cast", "TimestampConverter"),
+        "headers": ("HeaderFrom",),
+    }
+    of_records = {
+        "fields": ("ValueToKey",),
+        "headers": ("DropHeaders", "InsertHeader"),
+        "predicates": ("Filter",),
+        "routes": ("RegexRouter", "TimestampRouter"),
+    }
+    for module, names in of_parts.items():
+        for name in names:
+            for part in ("Key", "Value"):
+                target = f"logdb_connect.transforms.{module}:{name}{part}"
+                yield Plugin(f"{package}.{name}${part}", "transformation", target, (f"{name}${part}", f"{name}{part}"))
+    for module, names in of_records.items():
+        for name in names:
+            yield Plugin(f"{package}.{name}", "transformation", f"logdb_connect.transforms.{module}:{name}", (name,))
+    yield Plugin("ApplyFunction", "transformation", "logdb_connect.transforms.python:ApplyFunction")
+    for name in ("HasHeaderKey", "RecordIsTombstone", "TopicNameMatches"):
+        yield Plugin(f"{package}.predicates.{name}", "predicate", f"logdb_connect.transforms.predicates:{name}", (name,))
+
+
 PLUGINS: tuple[Plugin, ...] = (
+    Plugin(
+        "DirectorySourceConnector",
+        "source",
+        "logdb_connect.connectors.directory:DirectorySourceConnector",
+        extra="connect-objects",
+    ),
+    Plugin(
+        "io.confluent.connect.http.HttpSinkConnector",
+        "sink",
+        "logdb_connect.connectors.http:HttpSinkConnector",
+    ),
     Plugin(
         "io.confluent.connect.jdbc.JdbcSinkConnector",
         "sink",
@@ -43,8 +98,158 @@ PLUGINS: tuple[Plugin, ...] = (
         ("JdbcSource",),
         "connect-sql",
     ),
+    Plugin(
+        "io.confluent.connect.s3.S3SinkConnector",
+        "sink",
+        "logdb_connect.connectors.objects.sink:ObjectStoreSinkConnector",
+        ("ObjectStoreSink",),
+        "connect-objects",
+    ),
+    Plugin(
+        "io.confluent.connect.s3.source.S3SourceConnector",
+        "source",
+        "logdb_connect.connectors.objects.source:ObjectStoreSourceConnector",
+        ("ObjectStoreSource",),
+        "connect-objects",
+    ),
+    Plugin(
+        "io.confluent.kafka.connect.datagen.DatagenConnector",
+        "source",
+        "logdb_connect.connectors.datagen:DatagenConnector",
+        ("DatagenSource", "DatagenSourceConnector"),
+    ),
+    Plugin(
+        "io.debezium.connector.mariadb.MariaDbConnector",
+        "source",
+        "logdb_connect.connectors.capture.mysql:MariaDbConnector",
+        ("MariaDbConnector", "MariaDb"),
+        "connect-mysql",
+    ),
+    Plugin(
+        "io.debezium.connector.mysql.MySqlConnector",
+        "source",
+        "logdb_connect.connectors.capture.mysql:MySqlConnector",
+        ("MySqlConnector", "MySql"),
+        "connect-mysql",
+    ),
+    Plugin(
+        "io.debezium.connector.postgresql.PostgresConnector",
+        "source",
+        "logdb_connect.connectors.capture.postgresql:PostgresConnector",
+        ("PostgresConnector", "Postgres"),
+        "connect-postgresql",
+    ),
+    Plugin(
+        "SqliteCaptureConnector",
+        "source",
+        "logdb_connect.connectors.capture.sqlite:SqliteCaptureConnector",
+        ("SqliteCapture",),
+        "connect-sql",
+    ),
     Plugin("OutboxSourceConnector", "source", "logdb_connect.connectors.outbox:OutboxSourceConnector", ("OutboxSource",), "connect-sql"),
     Plugin("org.apache.kafka.connect.file.FileStreamSinkConnector", "sink", "logdb_connect.connectors.file:FileStreamSinkConnector"),
     Plugin("org.apache.kafka.connect.file.FileStreamSourceConnector", "source", "logdb_connect.connectors.file:FileStreamSourceConnector"),
+    Plugin(
+        "org.apache.kafka.connect.converters.BooleanConverter",
+        "converter",
+        "logdb_connect.converters.primitive:BooleanConverter",
+        ("BooleanConverter",),
+    ),
+    Plugin(
+        "org.apache.kafka.connect.converters.ByteArrayConverter",
+        "converter",
+        "logdb_connect.converters.primitive:ByteArrayConverter",
+        ("ByteArrayConverter",),
+    ),
+    Plugin(
+        "org.apache.kafka.connect.converters.DoubleConverter",
+        "converter",
+        "logdb_connect.converters.primitive:DoubleConverter",
+        ("DoubleConverter",),
+    ),
+    Plugin(
+        "org.apache.kafka.connect.converters.FloatConverter",
+        "converter",
+        "logdb_connect.converters.primitive:FloatConverter",
+        ("FloatConverter",),
+    ),
+    Plugin(
+        "org.apache.kafka.connect.converters.IntegerConverter",
+        "converter",
+        "logdb_connect.converters.primitive:IntegerConverter",
+        ("IntegerConverter",),
+    ),
+    Plugin("org.apache.kafka.connect.json.JsonConverter", "converter", "logdb_connect.converters.json:JsonConverter", ("JsonConverter",)),
+    Plugin(
+        "org.apache.kafka.connect.converters.LongConverter",
+        "converter",
+        "logdb_connect.converters.primitive:LongConverter",
+        ("LongConverter",),
+    ),
+    Plugin(
+        "org.apache.kafka.connect.converters.ShortConverter",
+        "converter",
+        "logdb_connect.converters.primitive:ShortConverter",
+        ("ShortConverter",),
+    ),
+    Plugin(
+        "org.apache.kafka.connect.storage.StringConverter",
+        "converter",
+        "logdb_connect.converters.primitive:StringConverter",
+        ("StringConverter",),
+    ),
+    Plugin(
+        "org.apache.kafka.connect.converters.BooleanConverter",
+        "header_converter",
+        "logdb_connect.converters.primitive:BooleanConverter",
+        ("BooleanConverter",),
+    ),
+    Plugin(
+        "org.apache.kafka.connect.converters.ByteArrayConverter",
+        "header_converter",
+        "logdb_connect.converters.primitive:ByteArrayConverter",
+        ("ByteArrayConverter",),
+    ),
+    Plugin(
+        "org.apache.kafka.connect.converters.DoubleConverter",
+        "header_converter",
+        "logdb_connect.converters.primitive:DoubleConverter",
+        ("DoubleConverter",),
+    ),
+    Plugin(
+        "org.apache.kafka.connect.converters.FloatConverter",
+        "header_converter",
+        "logdb_connect.converters.primitive:FloatConverter",
+        ("FloatConverter",),
+    ),
+    Plugin(
+        "org.apache.kafka.connect.converters.IntegerConverter",
+        "header_converter",
+        "logdb_connect.converters.primitive:IntegerConverter",
+        ("IntegerConverter",),
+    ),
+    Plugin(
+        "org.apache.kafka.connect.json.JsonConverter", "header_converter", "logdb_connect.converters.json:JsonConverter", ("JsonConverter",)
+    ),
+    Plugin(
+        "org.apache.kafka.connect.converters.LongConverter",
+        "header_converter",
+        "logdb_connect.converters.primitive:LongConverter",
+        ("LongConverter",),
+    ),
+    Plugin(
+        "org.apache.kafka.connect.converters.ShortConverter",
+        "header_converter",
+        "logdb_connect.converters.primitive:ShortConverter",
+        ("ShortConverter",),
+    ),
+    Plugin(
+        "org.apache.kafka.connect.storage.StringConverter",
+        "header_converter",
+        "logdb_connect.converters.primitive:StringConverter",
+        ("StringConverter",),
+    ),
+    *_converters(),
+    *_transforms(),
 )
 """Add a row for each class, in the order: connectors, converters, transforms, predicates; by name."""

@@ -92,6 +92,11 @@ class Client:
                 if_not_exists=True,
             )
 
+    def possible_replication(self, wanted: int | None) -> int | None:
+        """A replication factor that the cluster can have; None is its default: a directory, or a single server, has one replica."""
+        brokers = len(self.session.cluster_nodes()[0])
+        return None if wanted is None or wanted < 1 or brokers < wanted else wanted
+
     # ------------------------------------------------------------ records
 
     def producer(self, overrides: Mapping[str, str], transactional_id: str | None = None) -> Producer:
@@ -99,8 +104,10 @@ class Client:
         options = chosen(PRODUCER_OPTIONS, overrides)
         if transactional_id is None:
             options.pop("transaction_timeout_ms", None)
-            return self.db.producer(**options)
-        return self.db.producer(transactional_id=transactional_id, **options)
+            plain: Producer = self.db.producer(**options)
+            return plain
+        made: Producer = self.db.producer(transactional_id=transactional_id, **options)
+        return made
 
     def transactional_producer(self, overrides: Mapping[str, str], transactional_id: str) -> TransactionalProducer:
         made = self.producer(overrides, transactional_id)

@@ -1,20 +1,20 @@
 """``logdb connect``: runs workers, and talks to them by their REST API."""
 
 import contextlib
-import logging
 from collections.abc import Iterator
 
 import click
 
 from logdb.cli import logs
 from logdb.cli.session import Session, here, pass_session
+from logdb_connect import calls
 from logdb_connect.errors import ConnectError
 
-logger = logging.getLogger(__name__)
 _FILE = click.Path(dir_okay=False)
 
 
 @click.group(short_help="Data in and out, with Kafka Connect's property files.")
+@here
 def connect() -> None:
     """Run connectors: data from files, databases and object stores into topics, and back.
 
@@ -38,8 +38,28 @@ def standalone(session: Session, /, worker: str, connectors: tuple[str, ...]) ->
 
     session.follows = True
     with _worker_log(session), run(worker, connectors) as ended:
-        _ready(session)
         ended.wait()
+
+
+@connect.command(short_help="Run one of several workers that share connectors.")
+@click.argument("worker", metavar="WORKER.properties", type=_FILE)
+@here
+@pass_session
+def distributed(session: Session, /, worker: str) -> None:
+    """Run a worker of a group, until Ctrl-C or SIGTERM.
+
+    Workers with the same group.id share connectors and tasks. Connectors are made by the REST API, or by 'logdb connect create'.
+    """
+    session.refuse_servers("bootstrap.servers in WORKER.properties names the servers")
+    from logdb_connect.runtime.starting import distributed as run
+
+    session.follows = True
+    with _worker_log(session), run(worker) as ended:
+        ended.wait()
+
+
+for _call in calls.COMMANDS:
+    connect.add_command(_call)
 
 
 @contextlib.contextmanager
@@ -51,7 +71,3 @@ def _worker_log(session: Session) -> Iterator[None]:
         except ConnectError as error:
             session.follows = False
             raise click.ClickException(str(error)) from error
-
-
-def _ready(_: Session) -> None:
-    logger.info("the worker runs")

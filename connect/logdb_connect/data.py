@@ -256,7 +256,7 @@ class SinkRecords(Sequence[SinkRecord]):
 
     def __getitem__(self, index: "int | slice") -> "SinkRecord | SinkRecords":
         if isinstance(index, slice):
-            parts = {name: None if (column := getattr(self, name)) is None else column[index] for name in self.__slots__}
+            parts: dict[str, Any] = {name: None if (column := getattr(self, name)) is None else column[index] for name in self.__slots__}
             return SinkRecords(**parts)
         topic, partition = self.originals[index] if self.originals is not None else (self.topics[index], self.partitions[index])
         return SinkRecord(

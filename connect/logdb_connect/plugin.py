@@ -74,6 +74,9 @@ class SourceConnector(Connector):
     def alter_offsets(self, properties: Properties, offsets: Mapping[str, Any]) -> None:
         """Check offsets that an administrator sets, and move what the source itself keeps (KIP-875).
 
+        Args:
+            offsets: By source partition, as JSON; None forgets one.
+
         Raises:
             ConnectError: The offsets are not of this connector's shape.
         """

@@ -1,7 +1,8 @@
 """Classes by the names that people write in ``connector.class`` and the like.
 
 Names come from the catalogue (Kafka's short names and Java names), from entry points, from the directories of ``plugin.path``, or
-name a Python class: ``module:Class``.  A class is imported when it is used first; a plugin that cannot be imported leaves the others usable.
+name a Python class: ``module:Class``.  A class is imported when it is used first.  A plugin that cannot be imported leaves the
+others usable.
 """
 
 import importlib

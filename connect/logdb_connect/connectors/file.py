@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 from logdb import OffsetAndMetadata, TopicPartition
 from logdb_connect.config import REQUIRED, ConfigDef, ConfigKey, at_least
+from logdb_connect.connectors import limits
 from logdb_connect.connectors.follow import Follower, end_of_lines
 from logdb_connect.connectors.java_text import java_text
 from logdb_connect.data import STRING, SinkRecord, SourceBatch
@@ -58,6 +59,7 @@ class FileStreamSourceTask(SourceTask):
         if config["file"] is None:
             self._input = _StandardInput(config["line.max.bytes"])
         else:
+            limits.check_path(config["file"])
             self._input = Follower(
                 config["file"],
                 rotated=config["rotated.file.pattern"],
@@ -233,6 +235,7 @@ class FileStreamSinkTask(SinkTask):
         if self._path is None:
             self._descriptor = _STDOUT
             return
+        limits.check_path(self._path)
         self._is_new = not os.path.lexists(self._path)
         try:
             self._descriptor = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)

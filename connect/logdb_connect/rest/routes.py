@@ -1,6 +1,7 @@
 """The routes of Kafka Connect's REST API, with its bodies, status codes and error shapes (``connect/runtime/rest/resources``)."""
 
 import asyncio
+import hmac
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
@@ -13,6 +14,9 @@ from aiohttp import web
 from logdb import LogdbError, __version__
 from logdb_connect.config import definition
 from logdb_connect.errors import Conflict, ConnectError, NotFound
+from logdb_connect.rest.forwarding import SIGNATURE, forward, signature
+from logdb_connect.rest.metrics import CONTENT_TYPE, page
+from logdb_connect.runtime.distributed import NotLeader
 from logdb_connect.runtime.herder import Herder
 from logdb_connect.runtime.tasks import TaskId
 from logdb_connect.runtime.validation import BadRequest, definition_of
@@ -56,6 +60,10 @@ async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
         return _error(error.status, f"HTTP {error.status} {error.reason}")
     except NotFound as error:
         return _error(404, str(error))
+    except NotLeader as error:
+        if request.query.get("forward", "true") != "false":
+            return await forward(request, error.url, request.app[HERDER].worker.config)
+        return _error(409, str(error))
     except Conflict as error:
         return _error(409, str(error))
     except BadRequest as error:
@@ -122,6 +130,11 @@ async def root(request: web.Request) -> web.Response:
 async def health(request: web.Request) -> web.Response:
     found = await call(request, request.app[HERDER].health)
     return web.json_response({"status": found[0], "message": found[1]}, status=200 if found[0] == "healthy" else 503)
+
+
+@routes.get("/metrics")
+async def metrics(request: web.Request) -> web.Response:
+    return web.Response(text=page(request.app[HERDER]), headers={"Content-Type": CONTENT_TYPE})
 
 
 # ------------------------------------------------------------ connectors
@@ -234,6 +247,18 @@ async def tasks(request: web.Request) -> web.Response:
     return web.json_response(await call(request, request.app[HERDER].tasks, _name(request)))
 
 
+@routes.post("/connectors/{name}/tasks")
+async def put_tasks(request: web.Request) -> web.Response:
+    """For workers of the group alone: configs of tasks, signed with the group's key (KIP-507)."""
+    herder, content = request.app[HERDER], await request.read()
+    key = getattr(herder, "session_key", None)
+    if key is None or not hmac.compare_digest(request.headers.get(SIGNATURE, ""), signature(key, content)):
+        return _error(403, "Internal request contained invalid signature.")
+    given = await body(request, list)
+    await call(request, herder.put_tasks, _name(request), [_strings(one) for one in given])
+    return web.Response(status=200)
+
+
 @routes.get(r"/connectors/{name}/tasks/{task:\d+}/status")
 async def task_status(request: web.Request) -> web.Response:
     return web.json_response(await call(request, request.app[HERDER].task_status, _task(request)))
@@ -300,7 +325,7 @@ def _definitions(herder: Herder, name: str) -> list[dict[str, Any]]:
     plugins = herder.worker.plugins
     for kinds in (("source", "sink"), ("converter",), ("header_converter",), ("transformation",), ("predicate",)):
         try:
-            made: Any = plugins.find(name, kinds, "plugin")  # type: ignore[arg-type]  # kinds by the table above
+            made: Any = plugins.find(name, kinds, "plugin")
         except ConnectError:
             continue
         keys = definition_of(herder.worker, made, {}) if kinds[0] == "source" else made.config_def

@@ -1,19 +1,21 @@
-"""From a connector's records to a topic's, and back: the chain of one task as its loop calls it."""
+"""The chain of one task as its loop calls it: ``processing`` with the task's plugins, its clock, and its dead letter queue."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from logdb import AnyRecord, Producer, TopicPartition
-from logdb_connect.client import below
+from logdb import AnyRecord, LogdbError, Producer, TopicPartition
+from logdb_connect import processing
+from logdb_connect.catalogue import Kind
+from logdb_connect.client import below, now_ms
 from logdb_connect.config import ConfigDef
-from logdb_connect.data import Header, SinkRecord, SinkRecords, SourceBatch, SourceRecord
-from logdb_connect.plugin import Converter, HeaderConverter
+from logdb_connect.data import SinkRecord, SinkRecords, SourceBatch, SourceRecord
+from logdb_connect.errors import RetriableError
+from logdb_connect.processing import ErrorHandler, ErrorSettings, Row
+from logdb_connect.runtime import settings
 from logdb_connect.runtime.tasks import TaskId, TaskRunner
 
 if TYPE_CHECKING:
     from logdb_connect.runtime.worker import Worker
-
-Row = tuple[str, bytes | None, bytes | None, int | None, Sequence[tuple[str, bytes | None]], int | None]
 
 
 class Prepared:
@@ -21,16 +23,18 @@ class Prepared:
 
     Attributes:
         rows: Topic, value, key, partition, headers and timestamp of each.
-        offsets: Source partition and offset: the last of each partition.
+        topics: Those of the rows.
+        polled: How many records the task gave.
     """
 
-    def __init__(self) -> None:
-        self.rows: list[Row] = []
-        self.topics: set[str] = set()
+    def __init__(self, rows: list[Row]) -> None:
+        self.rows, self.polled = rows, 0
+        self.topics = {row[0] for row in rows}
         self._offsets: dict[str, tuple[Mapping[str, Any], Mapping[str, Any] | None]] = {}
 
     @property
     def offsets(self) -> list[tuple[Mapping[str, Any], Mapping[str, Any] | None]]:
+        """Source partition and offset: the last of each partition."""
         return list(self._offsets.values())
 
     def note(self, partition: Mapping[str, Any], offset: Mapping[str, Any] | None) -> None:
@@ -47,49 +51,44 @@ class Prepared:
 class SourceChain:
     """Transforms and converters of a source task."""
 
-    def __init__(self, key: Converter, value: Converter, header: HeaderConverter) -> None:
-        self._key, self._value, self._header = key, value, header
+    def __init__(self, chain: processing.SourceChain) -> None:
+        self._chain = chain
 
     def prepare(self, records: SourceBatch | Iterable[SourceRecord]) -> Prepared:
-        """The rows of records."""
-        prepared = Prepared()
+        """The rows of records.
+
+        Raises:
+            ConnectError: A record failed, and ``errors.tolerance`` is ``none``.
+        """
         if isinstance(records, SourceBatch):
-            self._prepare_batch(records, prepared)
+            prepared = Prepared(self._chain.rows(records))
+            prepared.note(records.source_partition, records.offset)
+            prepared.polled = len(records)
         else:
-            for record in records:
-                self._prepare_record(record, prepared)
-        prepared.topics = {row[0] for row in prepared.rows}
+            given = list(records)
+            prepared = Prepared(self._chain.rows(given))
+            prepared.polled = len(given)
+            for record in given:
+                prepared.note(record.source_partition, record.source_offset)
         return prepared
 
-    def _prepare_batch(self, batch: SourceBatch, prepared: Prepared) -> None:
-        values = self._value.from_connect_many(batch.topic, batch.value_schema, batch.values)
-        given = [None] * len(values) if batch.keys is None else batch.keys
-        keys = self._key.from_connect_many(batch.topic, batch.key_schema, given)
-        topic, partition, at = batch.topic, batch.partition, batch.timestamp_ms
-        prepared.rows += [(topic, value, key, partition, (), at) for value, key in zip(values, keys, strict=True)]
-        prepared.note(batch.source_partition, batch.offset)
-
-    def _prepare_record(self, record: SourceRecord, prepared: Prepared) -> None:
-        key = self._key.from_connect(record.topic, record.key_schema, record.key)
-        value = self._value.from_connect(record.topic, record.value_schema, record.value)
-        headers = [(one.key, self._header.from_connect_header(record.topic, one.key, one.schema, one.value)) for one in record.headers]
-        prepared.rows.append((record.topic, value, key, record.partition, headers, record.timestamp_ms))
-        prepared.note(record.source_partition, record.source_offset)
-
     def close(self) -> None:
-        for part in (self._key, self._value, self._header):
-            part.close()
+        self._chain.close()
 
 
 class SinkChain:
     """Converters and transforms of a sink task."""
 
-    def __init__(self, key: Converter, value: Converter, header: HeaderConverter) -> None:
-        self._key, self._value, self._header = key, value, header
+    def __init__(self, chain: processing.SinkChain, letters: "Letters | None") -> None:
+        self._chain, self._letters = chain, letters
 
     def records(self, polled: Mapping[TopicPartition, Sequence[AnyRecord]]) -> SinkRecords:
-        """The records for ``put``."""
-        found = [self._of(partition, records) for partition, records in polled.items() if records]
+        """The records for ``put``.
+
+        Raises:
+            ConnectError: A record failed, and ``errors.tolerance`` is ``none``.
+        """
+        found = [SinkRecords(**self._chain.columns(*partition, records)) for partition, records in polled.items() if records]
         if not found:
             return SinkRecords.of(())
         first, *rest = found
@@ -97,36 +96,46 @@ class SinkChain:
             first += one
         return first
 
-    def _of(self, at: TopicPartition, records: Sequence[AnyRecord]) -> SinkRecords:
-        topic, count = at.topic, len(records)
-        keys = self._key.to_connect_many(topic, [one.key for one in records])
-        values = self._value.to_connect_many(topic, [one.value for one in records])
-        return SinkRecords(
-            topics=[topic] * count,
-            partitions=[at.partition] * count,
-            offsets=[one.offset for one in records],
-            timestamps_ms=[None if one.timestamp_ms < 0 else one.timestamp_ms for one in records],
-            keys=[one[1] for one in keys],
-            key_schemas=[one[0] for one in keys],
-            values=[one[1] for one in values],
-            value_schemas=[one[0] for one in values],
-            headers=[self._headers(topic, one.headers) if one.headers else () for one in records],
-        )
+    def report(self, record: SinkRecord, error: Exception, task: object) -> None:
+        """A record that the sink could not store."""
+        self._chain.report(record, error, task)
 
-    def _headers(self, topic: str, headers: Sequence[tuple[str, bytes | None]]) -> list[Header]:
-        made = []
-        for name, data in headers:
-            schema, value = self._header.to_connect_header(topic, name, data)
-            made.append(Header(name, value, schema))
-        return made
+    def flush(self) -> None:
+        """All letters are stored.
+
+        Raises:
+            RetriableError: The database does not answer.
+        """
+        if self._letters is not None:
+            self._letters.flush()
 
     def close(self) -> None:
-        for part in (self._key, self._value, self._header):
-            part.close()
+        self._chain.close()
+        if self._letters is not None:
+            self._letters.close()
 
-    def report(self, record: SinkRecord, error: Exception) -> None:
-        """A record that the sink could not store."""
-        raise error
+
+class Letters:
+    """The dead letter queue of a task."""
+
+    def __init__(self, producer: Producer, create: Callable[[], None]) -> None:
+        self._producer, self._create, self._created = producer, create, False
+
+    def send(self, row: Row) -> None:
+        if not self._created:
+            self._create()
+            self._created = True
+        topic, value, key, partition, headers, timestamp_ms = row
+        self._producer.send(topic, value, key, partition=partition, headers=headers, timestamp_ms=timestamp_ms)
+
+    def flush(self) -> None:
+        try:
+            self._producer.flush()
+        except LogdbError as error:
+            raise RetriableError(f"the dead letter queue was not written: {error}") from error if error.retriable else None
+
+    def close(self) -> None:
+        self._producer.close(5_000)
 
 
 class Chains:
@@ -135,24 +144,55 @@ class Chains:
     def __init__(self, worker: "Worker", task_id: TaskId, config: Mapping[str, str]) -> None:
         self._worker, self._id, self._config = worker, task_id, config
 
-    def source(self, _: TaskRunner) -> SourceChain:
-        return SourceChain(self._converter("key"), self._converter("value"), self._header_converter())
+    def source(self, task: TaskRunner) -> SourceChain:
+        return SourceChain(processing.SourceChain(*self._parts(self._handler(task, settings.SOURCE))))
 
-    def sink(self, _: TaskRunner) -> SinkChain:
-        return SinkChain(self._converter("key"), self._converter("value"), self._header_converter())
+    def sink(self, task: TaskRunner) -> SinkChain:
+        handler, letters = self._handler(task, settings.SINK), None
+        if handler.settings.queue:
+            producer = self._worker.client.producer(self._worker.overrides(self._config, "producer"))
+            letters = Letters(producer, self._create_queue)
+            handler.send_letter = letters.send
+        return SinkChain(processing.SinkChain(*self._parts(handler)), letters)
 
-    def _converter(self, which: str) -> Converter:
-        made: Converter = self._made(f"{which}.converter", "converter", which)
-        return made
+    def _create_queue(self) -> None:
+        config = settings.SINK.parse(self._config)
+        topic, replication = config["errors.deadletterqueue.topic.name"], config["errors.deadletterqueue.topic.replication.factor"]
+        if not self._worker.client.has_topic(topic):
+            self._worker.client.create_topic(topic, replication=self._worker.client.possible_replication(replication))
 
-    def _header_converter(self) -> HeaderConverter:
-        made: HeaderConverter = self._made("header.converter", "header_converter", "header")
-        return made
+    def _handler(self, task: TaskRunner, definition: ConfigDef) -> ErrorHandler:
+        def wait(seconds: float) -> bool:
+            task.wait(seconds)
+            return task.is_stopping()
 
-    def _made(self, setting: str, kind: Any, which: str) -> Any:
+        task.handler = ErrorHandler(
+            ErrorSettings.of(definition.parse(self._config)),
+            connector=self._id.connector,
+            task=self._id.task,
+            clock_ms=now_ms,
+            wait=wait,
+            name_of=self._worker.plugins.name_of,
+        )
+        return task.handler
+
+    def _parts(self, handler: ErrorHandler) -> tuple[Any, ...]:
+        """The arguments of a chain."""
+        key, value = self._converter("key.converter", "converter", "key"), self._converter("value.converter", "converter", "value")
+        header = self._converter("header.converter", "header_converter", "header")
+        return key, value, header, processing.steps_of(self._config, self._step), handler
+
+    def _converter(self, setting: str, kind: Kind, which: str) -> Any:
         given = self._config if self._config.get(setting) else self._worker.properties
         name = given.get(setting) or self._worker.config[setting]
         made = self._worker.plugins.find(name, (kind,), setting)()
         definition: ConfigDef = made.config_def
         made.configure({**definition.parse(below(f"{setting}.", given)), "converter.type": which})
+        return made
+
+    def _step(self, prefix: str, kind: Kind) -> Any:
+        """A transform, or a predicate."""
+        made = self._worker.plugins.find(self._config.get(f"{prefix}type", ""), (kind,), f"{prefix}type")()
+        definition: ConfigDef = made.config_def
+        made.configure(definition.parse(below(prefix, self._config)))
         return made

@@ -35,7 +35,7 @@ class CompactedTopic:
         self._lock = threading.RLock()
         self._positions: dict[int, int] = {}
         if not client.has_topic(name):
-            client.create_topic(name, partitions=partitions, replication=_possible(client, replication), cleanup_policy="compact")
+            client.create_topic(name, partitions=partitions, replication=client.possible_replication(replication), cleanup_policy="compact")
         info = client.db.describe_topic(name)
         policy = str(info.config.get("cleanup.policy", "delete"))
         if policy != "compact":
@@ -81,12 +81,6 @@ class CompactedTopic:
                 for record in log.read(position, end_offset=part.end_offset, isolation_level="read_committed"):
                     self._on_record(record)
                 self._positions[part.partition] = part.end_offset
-
-
-def _possible(client: Client, replication: int | None) -> int | None:
-    """A replication factor that the cluster can have: a directory, or a single server, has one replica."""
-    nodes = len(client.session.cluster_nodes()[0])
-    return None if replication is None or replication < 1 or nodes < replication else replication
 
 
 def decoded(data: bytes | None) -> Any:

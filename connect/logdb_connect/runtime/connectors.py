@@ -107,9 +107,9 @@ class ConnectorRunner:
         if len(configs) > self._max_tasks and self._properties.get("tasks.max.enforce", "true").lower() != "false":
             raise TooManyTasks(
                 f"The connector {self.name} has generated {len(configs)} tasks, which is greater than {self._max_tasks}, the maximum "
-                "number of tasks it is configured to create. This behaviour should be considered a bug and is disallowed. If necessary, it "
-                "can be permitted by reconfiguring the connector with 'tasks.max.enforce' set to false; however, this option will be removed "
-                "in a future release of Kafka Connect."
+                "number of tasks it is configured to create. This behaviour should be considered a bug and is disallowed. If necessary, "
+                "it can be permitted by reconfiguring the connector with 'tasks.max.enforce' set to false; however, this option will be "
+                "removed in a future release of Kafka Connect."
             )
         while not self._abandoned:
             try:

@@ -6,9 +6,10 @@ Threading: any thread; ``lock`` makes one change at a time.
 """
 
 import contextlib
+import json
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -22,6 +23,7 @@ from logdb_connect.runtime.worker import Worker
 
 logger = logging.getLogger(__name__)
 
+_LOCK_S = 0.2
 _INITIAL: dict[str, Target] = {"RUNNING": "STARTED", "PAUSED": "PAUSED", "STOPPED": "STOPPED"}
 
 
@@ -37,8 +39,11 @@ class Herder:
 
     # ------------------------------------------------------------ what differs
 
-    def check_leads(self) -> None:
+    def check_leads(self, *, waits: bool = True) -> None:
         """Refuse a change that another worker has to make.
+
+        Args:
+            waits: For the end of a rebalance.
 
         Raises:
             NotLeader: The error names that worker.
@@ -55,6 +60,10 @@ class Herder:
     def health(self) -> tuple[str, str]:
         """Whether this worker works (KIP-1017): ``healthy``, ``starting`` or ``unhealthy``, and why."""
         return "healthy", "Worker has completed startup and is ready to handle requests."
+
+    def rebalances(self) -> tuple[int, bool] | None:
+        """How many there were, and whether one goes on; None: this worker is alone."""
+        return None
 
     def close(self) -> None:
         with self.lock:
@@ -203,9 +212,9 @@ class Herder:
             self.worker.stop_connectors([name])
             self._start_connector(name)
 
-    def put_tasks(self, name: str, tasks: list[Config]) -> None:
+    def put_tasks(self, name: str, tasks: Sequence[Config]) -> None:
         """New configs of a connector's tasks; does nothing if they are the old ones."""
-        self.check_leads()
+        self.check_leads(waits=False)
         with self.lock:
             if name in self.configs.configs.connectors and self.configs.configs.target(name) != "STOPPED":
                 self.configs.put_tasks(name, tasks)
@@ -276,7 +285,8 @@ class Herder:
         else:
             now = list(map(_source_offset, offsets))
         connector = self.worker.connector_class(config)()
-        connector.alter_offsets(config, dict((str(partition), offset) for partition, offset in now))  # type: ignore[attr-defined]
+        shown = {json.dumps(partition): offset for partition, offset in now}
+        connector.alter_offsets(config, shown)  # type: ignore[attr-defined]  # of a source
         store.write(self.worker.client, name, now)
 
     # ------------------------------------------------------------ running
@@ -294,13 +304,17 @@ class Herder:
 
     def _tasks_made(self, name: str, tasks: Any) -> None:
         """A connector has made the configs of its tasks."""
-        given = [dict(one) for one in tasks]
-        with self.lock:
+        given: list[Config] = [dict(one) for one in tasks]
+        if not self.lock.acquire(timeout=_LOCK_S):  # maybe its holder waits for this connector to stop
+            raise Conflict("Cannot complete request: the worker is busy")
+        try:
             if given == self.configs.configs.tasks.get(name) and not self._is_new(name):
                 return
-        self.put_tasks(name, given)
+            self.put_tasks(name, given)
+        finally:
+            self.lock.release()
 
-    def _is_new(self, name: str) -> bool:
+    def _is_new(self, _name: str) -> bool:
         """Whether the tasks of a connector have to be started again though their configs are the same: its own config has changed."""
         return False
 

@@ -1,4 +1,7 @@
-"""Properties of workers and of connectors (``WorkerConfig``, ``DistributedConfig``, ``ConnectorConfig``), with Kafka's names and defaults."""
+"""Properties of workers and of connectors, with Kafka's names and defaults.
+
+Source: Kafka's ``WorkerConfig``, ``StandaloneConfig``, ``DistributedConfig``, ``ConnectorConfig``.
+"""
 
 from logdb_connect.config import REQUIRED, ConfigDef, ConfigKey, at_least
 
@@ -22,11 +25,18 @@ WORKER = ConfigDef(
     ConfigKey("rest.insecure", "BOOLEAN", False, "Listen on other addresses than loopback without TLS or users.", "LOW"),
     ConfigKey("rest.ssl.certfile", "STRING", None, "Certificate of an https listener, PEM.", "LOW"),
     ConfigKey("rest.ssl.keyfile", "STRING", None, "Key of the certificate, PEM.", "LOW"),
+    ConfigKey(
+        "rest.ssl.cafile", "STRING", None, "Certificates of other workers that this one trusts, PEM; the system's by default.", "LOW"
+    ),
     ConfigKey("rest.advertised.host.name", "STRING", None, "Host that other workers reach this one at.", "LOW"),
     ConfigKey("rest.advertised.port", "INT", None, "Port that other workers reach this one at.", "LOW"),
     ConfigKey("rest.advertised.listener", "STRING", None, "Which listener other workers use: http or https.", "LOW"),
     ConfigKey("plugin.path", "LIST", [], "Directories with plugins: Python modules and packages.", "LOW"),
     ConfigKey("connector.classes.allowed", "LIST", [], "The only connectors that may be created; empty: all.", "LOW"),
+    ConfigKey("connector.directories.allowed", "LIST", [], "The only directories that connectors may use; empty: all.", "LOW"),
+    ConfigKey(
+        "connector.hosts.allowed", "LIST", [], "The only hosts that connectors may reach: names, patterns, networks; empty: all.", "LOW"
+    ),
     ConfigKey("config.providers", "LIST", [], "Names of config providers.", "LOW"),
     ConfigKey("offset.flush.interval.ms", "LONG", 60_000, "How often offsets of sinks are committed.", "LOW", _INTERVAL),
     ConfigKey("offset.flush.timeout.ms", "LONG", 5_000, "How long a commit of offsets may take.", "LOW", at_least(1)),
@@ -48,7 +58,14 @@ STANDALONE = WORKER + ConfigDef(
     ConfigKey("offset.storage.topic", "STRING", "connect-offsets-standalone", "Compacted topic with the offsets of sources.", "LOW"),
     ConfigKey("offset.storage.partitions", "INT", 1, "Partitions of that topic, if it is created.", "LOW"),
     ConfigKey("offset.storage.replication.factor", "INT", -1, "Replicas of that topic, if it is created; -1: the server's default.", "LOW"),
-    ConfigKey("exactly.once.source.support", "STRING", "enabled", "Records and offsets of sources in one transaction.", "HIGH"),
+    ConfigKey(
+        "exactly.once.source.support",
+        "STRING",
+        "enabled",
+        "enabled: records and offsets of sources in one transaction; disabled: records first, offsets after.",
+        "HIGH",
+        values=("disabled", "enabled"),
+    ),
 )
 DISTRIBUTED = WORKER + ConfigDef(
     ConfigKey("group.id", "STRING", REQUIRED, "Name of the group of workers that share connectors and tasks.", "HIGH"),
@@ -71,7 +88,14 @@ DISTRIBUTED = WORKER + ConfigDef(
         "LOW",
         _INTERVAL,
     ),
-    ConfigKey("exactly.once.source.support", "STRING", "enabled", "Records and offsets of sources in one transaction.", "HIGH"),
+    ConfigKey(
+        "exactly.once.source.support",
+        "STRING",
+        "disabled",
+        "enabled: records and offsets of sources in one transaction; disabled: records first, offsets after.",
+        "HIGH",
+        values=("disabled", "preparing", "enabled"),
+    ),
     ConfigKey("worker.sync.timeout.ms", "INT", 3_000, "How long to read the config topic at a rebalance.", "LOW"),
 )
 

@@ -17,7 +17,7 @@ from logdb_connect.data import SinkRecord, SinkRecords
 from logdb_connect.errors import RetriableError
 from logdb_connect.plugin import Properties, SinkTask
 from logdb_connect.runtime.chain import SinkChain
-from logdb_connect.runtime.tasks import Backoff, Report, Stopping, Target, TaskId, TaskRunner, quietly
+from logdb_connect.runtime.tasks import Backoff, Report, Target, TaskId, TaskRunner, quietly
 
 logger = logging.getLogger(__name__)
 
@@ -74,13 +74,13 @@ class SinkRunner(TaskRunner):
 
     def report_record(self, record: SinkRecord, error: Exception) -> None:
         assert self._chain is not None
-        self._chain.report(record, error)
+        self._chain.report(record, error, self._task)
 
     # ------------------------------------------------------------ the thread
 
     def _run(self) -> None:
         self._chain = self._make_chain(self)
-        if self._target != "STARTED":
+        if self.is_paused():
             self.report("PAUSED")
         self._task = task = self._make()
         task.context = _Context(self)
@@ -89,7 +89,7 @@ class SinkRunner(TaskRunner):
         self._plan_commit()
         backoff = Backoff(self)
         while not self.is_stopping():
-            if self._target != "STARTED":
+            if self.is_paused():
                 self._pause(consumer)
                 continue
             self.report("RUNNING")
@@ -202,7 +202,7 @@ class SinkRunner(TaskRunner):
         self.report("PAUSED")
         with contextlib.suppress(LogdbError):
             self._commit(sorted(self._opened))
-        while not self.is_stopping() and self._target != "STARTED":
+        while not self.is_stopping() and self.is_paused():
             try:
                 consumer.pause()
                 polled = consumer.poll(0)
@@ -221,6 +221,7 @@ class SinkRunner(TaskRunner):
         assert self._chain is not None
         records = self._chain.records(polled)
         self._put(records)
+        self.count(sink_task_sink_record_read_total=sum(map(len, polled.values())), sink_task_sink_record_send_total=len(records))
         for partition, given in polled.items():
             if partition in self._opened:
                 self._positions[partition] = OffsetAndMetadata(given[-1].offset + 1, given[-1].leader_epoch)
@@ -248,6 +249,8 @@ class SinkRunner(TaskRunner):
         if task is None or not positions:
             return
         try:
+            if self._chain is not None:
+                self._chain.flush()
             stored = {partition: at for partition, at in (task.pre_commit(positions) or {}).items() if partition in self._opened}
         except RetriableError as error:
             logger.warning("task %s: offsets are committed later: %s", self.id, error)
@@ -265,6 +268,8 @@ class SinkRunner(TaskRunner):
             logger.warning("task %s: offsets are committed later: %s", self.id, error)
         else:
             self._committed.update(changed)
+            self.count(sink_task_offset_commit_completion_total=1)
+            self.counts["sink_task_partition_count"] = len(self._opened)
 
 
 class _Context:
@@ -273,6 +278,3 @@ class _Context:
     def __init__(self, runner: SinkRunner) -> None:
         self.committed, self.seek, self.wait = runner.committed, runner.seek, runner.wait
         self.report, self.is_stopping = runner.report_record, runner.is_stopping
-
-
-__all__ = ["SinkRunner", "SinkSettings", "Stopping"]

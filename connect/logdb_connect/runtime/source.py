@@ -94,6 +94,11 @@ class SourceRunner(TaskRunner):
             if prepared.rows or prepared.offsets:
                 self._write(prepared)
                 task.commit()
+            self.count(
+                source_task_source_record_poll_total=prepared.polled,
+                source_task_source_record_write_total=len(prepared.rows),
+                source_task_transaction_total=int(self._settings.exactly_once),
+            )
 
     def _close(self) -> None:
         if (task := self._task) is not None:

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from logdb_connect.client import Client
 from logdb_connect.config import ConfigDef
+from logdb_connect.connectors import limits
 from logdb_connect.errors import ConfigError
 from logdb_connect.plugins import Plugins
 from logdb_connect.properties import read, read_connector
@@ -60,12 +61,38 @@ def standalone(worker_file: str, connector_files: Sequence[str]) -> Iterator[thr
         worker = _worker(properties, config, client, stores, f"standalone-{file.identity}")
         herder = Standalone(worker)
         stack.callback(herder.close)
-        ended = stack.enter_context(_served(herder, config))
+        ended, _ = stack.enter_context(_served(herder, config))
         stack.enter_context(_copying(stores, file, config["offset.flush.interval.ms"]))
         for one in given:
             for name in unknown_properties(worker, one):
                 logger.warning("connector %s: %s is unknown and has no effect", one["name"], name)
             herder.create(one["name"], one)
+        yield ended
+
+
+@contextlib.contextmanager
+def distributed(worker_file: str) -> Iterator[threading.Event]:
+    """A worker that shares the work of its group; ends with the block."""
+    from logdb_connect.rest.forwarding import sender
+    from logdb_connect.runtime.distributed import Distributed
+
+    properties = read(worker_file)
+    config = parsed(settings.DISTRIBUTED, properties)
+    with contextlib.ExitStack() as stack:
+        client = stack.enter_context(contextlib.closing(Client(properties)))
+        stores = _Stores(
+            lambda topic: OffsetStore(
+                client,
+                topic or config["offset.storage.topic"],
+                partitions=config["offset.storage.partitions"],
+                replication=config["offset.storage.replication.factor"],
+            )
+        )
+        worker = _worker(properties, config, client, stores, config["group.id"])
+        herder = Distributed(worker, config, send_tasks=sender(config))
+        stack.callback(herder.close)
+        ended, url = stack.enter_context(_served(herder, config))
+        herder.start(url)
         yield ended
 
 
@@ -127,20 +154,21 @@ def parsed(definition: ConfigDef, properties: Mapping[str, str]) -> dict[str, An
 def _worker(
     properties: Mapping[str, str], config: Mapping[str, Any], client: Client, stores: Callable[[str | None], OffsetStore], group_id: str
 ) -> Worker:
+    limits.configure(config["connector.directories.allowed"], config["connector.hosts.allowed"])
     plugins = Plugins(config["plugin.path"], config["connector.classes.allowed"])
     return Worker(properties, config, client=client, plugins=plugins, resolve=dict, offsets=stores, group_id=group_id)
 
 
 @contextlib.contextmanager
-def _served(herder: Herder, config: Mapping[str, Any]) -> Iterator[threading.Event]:
-    """The REST API of a worker."""
+def _served(herder: Herder, config: Mapping[str, Any]) -> Iterator[tuple[threading.Event, str]]:
+    """The REST API of a worker, and its URL."""
     from logdb_connect.rest.server import RestServer
 
     server = RestServer(herder, config)
     server.start()
-    herder.worker.id = advertised(config, server.addresses)[1]
+    url, herder.worker.id = advertised(config, server.addresses)
     try:
-        yield server.ended
+        yield server.ended, url
     finally:
         server.stop()
 

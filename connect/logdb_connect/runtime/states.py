@@ -81,7 +81,7 @@ class MemoryConfigs:
     def remove_connector(self, name: str) -> None:
         self._on_change.connector_removed(name)
         for part in (self.configs.connectors, self.configs.tasks, self.configs.targets):
-            part.pop(name, None)  # type: ignore[attr-defined]  # three dicts of different values
+            part.pop(name, None)
 
     def put_tasks(self, name: str, tasks: Sequence[Config]) -> None:
         self.configs.tasks[name] = [dict(one) for one in tasks]

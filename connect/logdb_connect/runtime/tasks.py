@@ -21,12 +21,14 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 from logdb_connect.errors import ConnectError
+from logdb_connect.processing import ErrorHandler
 
 logger = logging.getLogger(__name__)
 
 State = Literal["UNASSIGNED", "RUNNING", "PAUSED", "STOPPED", "FAILED", "RESTARTING"]
 Target = Literal["STARTED", "PAUSED", "STOPPED"]
 
+_PAUSED_S = 0.5
 RETRY_BACKOFF_S = 0.1
 RETRY_BACKOFF_S_MAX = 5.0
 
@@ -50,12 +52,19 @@ class Stopping(Exception):
 
 
 class TaskRunner:
-    """Runs one task.  Threading: ``run`` in the task's thread, all others from any."""
+    """Runs one task.  Threading: ``_run`` in the task's thread, all others from any.
+
+    Attributes:
+        counts: Metrics, by name; the task's thread changes them.
+        handler: Counts errors; None until the task has begun.
+    """
 
     def __init__(self, task_id: TaskId, target: Target, report: Report) -> None:
         self.id, self._target, self._report = task_id, target, report
         self.state: State = "UNASSIGNED"
         self.trace: str | None = None
+        self.counts: dict[str, int] = {}
+        self.handler: ErrorHandler | None = None
         self._abandoned = False
         self._changed = threading.Condition()
         self._ended = threading.Event()
@@ -138,17 +147,24 @@ class TaskRunner:
             self.state, self.trace = state, trace
             self._report(state, trace)
 
-    def _await_resumed(self, meanwhile: Callable[[], object] = lambda: None, interval_s: float = 0.5) -> bool:
+    def _await_resumed(self) -> bool:
         """Report the state; wait while the target is PAUSED.  Whether to go on."""
-        while not self._stop and self._target != "STARTED":
+        while not self._stop and self.is_paused():
             self.report("PAUSED")
-            meanwhile()
             with self._changed:
-                if not self._stop and self._target != "STARTED":
-                    self._changed.wait(interval_s)
+                if self.is_paused():
+                    self._changed.wait(_PAUSED_S)
         if not self._stop:
             self.report("RUNNING")
         return not self._stop
+
+    def count(self, **more: int) -> None:
+        """Add to metrics."""
+        for name, value in more.items():
+            self.counts[name] = self.counts.get(name, 0) + value
+
+    def is_paused(self) -> bool:
+        return self._target != "STARTED"
 
 
 class Backoff:

@@ -8,11 +8,11 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from logdb_connect.client import below
-from logdb_connect.config import ConfigDef, ConfigKey
+from logdb_connect.catalogue import Kind
+from logdb_connect.config import REQUIRED, ConfigDef, ConfigKey
 from logdb_connect.errors import ConfigError, ConnectError
 from logdb_connect.plugin import Connector
-from logdb_connect.plugins import Kind, kind_of
+from logdb_connect.plugins import kind_of
 from logdb_connect.runtime import settings
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 _PARTS: tuple[tuple[str, Kind, str], ...] = (("transforms", "transformation", "Transforms"), ("predicates", "predicate", "Predicates"))
-_NEEDED = ("name", "connector.class")
 
 
 class BadRequest(ConnectError):
@@ -99,8 +98,6 @@ def _part(worker: "Worker", setting: str, kind: Kind, group: str, alias: str, co
             return str(error)
         return None
 
-    from logdb_connect.config import REQUIRED
-
     keys = [ConfigKey(f"{prefix}type", "CLASS", REQUIRED, f"Class of {alias}.", "HIGH", problem, group=group)]
     if setting == "transforms":
         keys.append(ConfigKey(f"{prefix}predicate", "STRING", None, "Predicate that decides which records it applies to.", group=group))
@@ -135,13 +132,8 @@ def unknown_properties(worker: "Worker", config: Mapping[str, str]) -> list[str]
     except ConfigError:
         return []
     prefixes = tuple(prefix for prefix in settings.PREFIXES if not prefix.startswith(("transforms.", "predicates.")))
-    parts = tuple(f"{part}.{alias}." for part, _, _ in _PARTS for alias in definition[part].parse(config.get(part, "")))
-    del parts
     return [name for name in definition.unknown(config) if not name.startswith(prefixes)]
 
 
 def _unknown(name: str, fault: str) -> dict[str, Any]:
     return {"definition": None, "value": {"name": name, "value": None, "recommended_values": [], "errors": [fault], "visible": True}}
-
-
-__all__ = ["BadRequest", "below", "check", "definition_of", "unknown_properties", "validate"]

@@ -191,7 +191,7 @@ class Worker:
             client=self.client,
             offsets=lambda: self.offsets_of(config),
             settings=SourceSettings(
-                exactly_once=self.config["exactly.once.source.support"].lower() != "disabled",
+                exactly_once=self.config["exactly.once.source.support"] == "enabled",
                 transactional_id=f"connect-cluster-{self._group_id}-{task_id.connector}-{task_id.task}",
                 producer=overrides,
                 create_topic=partial(self.create_topic, config),
@@ -207,7 +207,8 @@ class Worker:
         if not self.config["topic.creation.enable"] or self.client.has_topic(topic):
             return
         rules = topic_rules(config, topic)
-        partitions, replication = int(rules.pop("partitions", "-1")), int(rules.pop("replication.factor", "-1"))
+        partitions, wanted = int(rules.pop("partitions", "-1")), int(rules.pop("replication.factor", "-1"))
+        replication = self.client.possible_replication(wanted)
         self.client.create_topic(topic, partitions=partitions, replication=replication, **rules)
 
 

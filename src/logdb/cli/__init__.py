@@ -28,6 +28,8 @@ KAFKA_TOOLS = {
     "kafka-dump-log": "dump",
     "kafka-delete-records": "delete-records",
     "kafka-server-start": "serve",
+    "connect-standalone": "connect-standalone",
+    "connect-distributed": "connect-distributed",
     "kafka-storage": "kafka-storage",
     "zookeeper-server-start": "zookeeper-server-start",
 }

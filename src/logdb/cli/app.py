@@ -79,6 +79,8 @@ VERBS = {verb: place for verbs in SECTIONS.values() for verb, place in verbs.ite
 _ALIASES = {"ls": "list"}  # the help does not name them
 # Kafka's tools that no verb has the flags of, or that have nothing to do here; the help does not name them.
 _TOOLS_ALONE = {
+    "connect-distributed": "connect:distributed",
+    "connect-standalone": "connect:standalone",
     "kafka-transactions": "transactions_as_kafka:kafka_transactions",
     "kafka-storage": "kafka_needless:kafka_storage",
     "zookeeper-server-start": "kafka_needless:zookeeper_server_start",

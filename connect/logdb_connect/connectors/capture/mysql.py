@@ -104,7 +104,9 @@ class MySqlCaptureTask(CaptureTask):
             {"connection.url": url, "connection.user": self._where["user"], "connection.password": password}, writes=False
         )
         tables, included, excluded = Chosen(config), config["database.include.list"], config["database.exclude.list"]
-        self._chosen = lambda schema, table: (not included or schema in included) and schema not in excluded and tables(schema, table)
+        self._chosen: Callable[[str, str], bool] = lambda schema, table: (
+            (not included or schema in included) and schema not in excluded and tables(schema, table)
+        )
         self._catalog = Catalog(self._engine, config["topic.prefix"], _SOURCE, self._chosen)
         with retriable(self._engine.url), self._engine.connect() as connection:
             self._is_mariadb = "MariaDB" in str(connection.scalar(text("SELECT version()")))

@@ -17,7 +17,7 @@ from sqlalchemy import Engine
 from logdb_connect.config import REQUIRED, ConfigDef, ConfigKey, at_least
 from logdb_connect.connectors.sql.connection import CONNECTION, engine_of, reason, retriable
 from logdb_connect.connectors.sql.queries import Cursor, QueryReader, Reader, TableReader
-from logdb_connect.connectors.sql.settings import connected, zone_fault
+from logdb_connect.connectors.sql.settings import check_offsets, connected, zone_fault
 from logdb_connect.data import SourceBatch
 from logdb_connect.errors import ConnectError
 from logdb_connect.plugin import Properties, SourceConnector, SourceTask
@@ -145,7 +145,7 @@ class JdbcSourceConnector(SourceConnector):
         return str(SOURCE.parse(properties)["mode"]) != "bulk"
 
     def alter_offsets(self, properties: Properties, offsets: Mapping[str, Any]) -> None:
-        """Any offsets with numbers are right: a task then reads what comes behind them."""
+        check_offsets(offsets, ("table", "query"), ("incrementing", "timestamp", "timestamp_nanos"))
 
     def stop(self) -> None:
         if self._engine is not None:

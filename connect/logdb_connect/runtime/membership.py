@@ -1,0 +1,194 @@
+"""A worker's membership in the group of workers: joins, syncs, beats, leaves (Kafka's classic protocol, type ``connect``).
+
+Workers send what they run, and their URL; the leader sends everyone's work.  Both as JSON, under the protocol name ``logdb``: a Java
+worker cannot join this group.
+
+Threading: ``join`` and ``leave`` in the herder's thread; heartbeats have one of their own, so that slow work does not end a membership.
+"""
+
+import concurrent.futures
+import json
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from logdb import LogdbError
+from logdb.errors import FencedInstance, IllegalGeneration, RebalanceInProgress, UnknownMember
+from logdb_connect.client import Client
+from logdb_connect.runtime.assignment import Work
+from logdb_connect.runtime.tasks import TaskId
+
+logger = logging.getLogger(__name__)
+PROTOCOL_TYPE, PROTOCOL = "connect", "logdb"
+
+
+class Member(NamedTuple):
+    """A worker as the leader sees it."""
+
+    url: str
+    offset: int
+    work: Work
+
+
+class Assignment(NamedTuple):
+    """A worker's work in a generation.
+
+    ``offset``: of the config topic, which the worker reads up to there first.  ``delay_ms``: when the leader assigns what waits.
+    ``everyone``: the work of each worker, by its URL.
+    """
+
+    leader_url: str
+    offset: int
+    work: Work
+    delay_ms: int
+    everyone: Mapping[str, Work]
+
+
+class Joined(NamedTuple):
+    """A generation begins."""
+
+    generation: int
+    leads: bool
+    assignment: Assignment
+
+
+class Lost(Exception):
+    """The worker was removed from the group: others may have its work."""
+
+
+class Membership:
+    """One worker's place in the group."""
+
+    def __init__(
+        self,
+        client: Client,
+        group_id: str,
+        client_id: str,
+        *,
+        session_ms: int,
+        heartbeat_ms: int,
+        rebalance_ms: int,
+        wake: Callable[[], None],
+    ) -> None:
+        self._client, self._group_id, self._client_id = client, group_id, client_id
+        self._session_ms, self._heartbeat_s, self._rebalance_ms, self._wake = session_ms, heartbeat_ms / 1000, rebalance_ms, wake
+        self.member_id, self.generation = "", -1
+        self._stop = threading.Event()
+        self._problem: LogdbError | None = None
+        self._thread: threading.Thread | None = None
+
+    def check(self) -> bool:
+        """Whether the worker must join again.
+
+        Raises:
+            Lost: It is no member any more.
+        """
+        problem, self._problem = self._problem, None
+        if isinstance(problem, UnknownMember | IllegalGeneration | FencedInstance):
+            self._forget(problem)
+            raise Lost(str(problem))
+        return problem is not None
+
+    def join(self, me: Member, assign: Callable[[Mapping[str, Member]], Mapping[str, Assignment]]) -> Joined | None:
+        """Take part in a rebalance; None: another one has begun, join again.
+
+        Args:
+            assign: Called on the leader.
+
+        Raises:
+            Lost: It was no member any more.
+        """
+        session = self._client.session
+        try:
+            joined = session.join_group(
+                self._group_id,
+                member_id=self.member_id,
+                session_timeout_ms=self._session_ms,
+                rebalance_timeout_ms=self._rebalance_ms,
+                protocol_type=PROTOCOL_TYPE,
+                protocols=[(PROTOCOL, _encoded(url=me.url, offset=me.offset, **_listed(me.work)))],
+                client_id=self._client_id,
+            ).result(self._rebalance_ms / 1000 + self._session_ms / 1000)
+            self.member_id, self.generation = joined.member_id, joined.generation
+            leads = joined.leader_id == joined.member_id
+            assignments = {}
+            if leads:
+                members = {one.member_id: _member(one.metadata) for one in joined.members}
+                assignments = {
+                    member_id: _encoded(
+                        leader=one.leader_url,
+                        offset=one.offset,
+                        delay_ms=one.delay_ms,
+                        everyone={url: _listed(work) for url, work in one.everyone.items()},
+                        **_listed(one.work),
+                    )
+                    for member_id, one in assign(members).items()
+                }
+            synced = session.sync_group(
+                self._group_id, generation=self.generation, member_id=self.member_id, assignments=assignments
+            ).result(self._rebalance_ms / 1000)
+        except (RebalanceInProgress, concurrent.futures.TimeoutError):
+            return None
+        except (UnknownMember, IllegalGeneration, FencedInstance) as error:
+            self._forget(error)
+            raise Lost(str(error)) from error
+        self._problem = None
+        self._beat()
+        given = json.loads(synced.assignment or b"{}")
+        everyone = {url: _work(work) for url, work in given.get("everyone", {}).items()}
+        assignment = Assignment(given.get("leader", ""), given.get("offset", 0), _work(given), given.get("delay_ms", 0), everyone)
+        return Joined(self.generation, leads, assignment)
+
+    def leave(self) -> None:
+        """Leave the group."""
+        self._stop.set()
+        if self.member_id:
+            try:
+                self._client.session.leave_group(self._group_id, self.member_id)
+            except LogdbError as error:
+                logger.info("group %s: %s", self._group_id, error)
+        self.member_id, self.generation = "", -1
+
+    def _forget(self, error: LogdbError) -> None:
+        logger.warning("group %s: %s", self._group_id, error)
+        if not isinstance(error, IllegalGeneration):
+            self.member_id = ""
+        self.generation = -1
+
+    def _beat(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="connect-heartbeat", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stop.wait(min(self._heartbeat_s, 1.0)):
+            member_id, generation = self.member_id, self.generation
+            if not member_id or generation < 0 or self._problem is not None:
+                continue
+            try:
+                self._client.session.heartbeat(self._group_id, generation=generation, member_id=member_id)
+            except LogdbError as error:
+                if isinstance(error, RebalanceInProgress | UnknownMember | IllegalGeneration | FencedInstance):
+                    if (member_id, generation) == (self.member_id, self.generation):
+                        self._problem = error
+                        self._wake()
+                elif not error.retriable:
+                    logger.warning("group %s: %s", self._group_id, error)
+
+
+def _encoded(**document: Any) -> bytes:
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def _listed(work: Work) -> dict[str, Any]:
+    return {"connectors": sorted(work.connectors), "tasks": sorted(map(list, work.tasks))}
+
+
+def _work(document: Mapping[str, Any]) -> Work:
+    return Work(frozenset(document.get("connectors", ())), frozenset(TaskId(name, number) for name, number in document.get("tasks", ())))
+
+
+def _member(metadata: bytes) -> Member:
+    document = json.loads(metadata)
+    return Member(document["url"], document["offset"], _work(document))

@@ -1,0 +1,89 @@
+"""``logdb connect list, status, …``: what they print, and what they ask before they change something."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from logdb.cli.app import cli
+from support.connect_workers import Rest, served, standalone, written
+from support.waiting import until
+
+
+@pytest.fixture
+def worker(tmp_path):
+    (tmp_path / "in.txt").write_text("a\nb\n")
+    with served(tmp_path / "db") as broker, standalone(broker, tmp_path) as rest:
+        yield rest
+
+
+@pytest.fixture
+def connector(tmp_path):
+    config = {"name": "in", "connector.class": "FileStreamSource", "file": f"{tmp_path}/in.txt", "topic": "lines"}
+    return written(tmp_path / "in.properties", config)
+
+
+@pytest.fixture
+def run(worker: Rest):
+    def call(*words: str, code: int = 0) -> str:
+        made = CliRunner().invoke(cli, ["connect", words[0], "--url", f"http://127.0.0.1:{worker.port}", *words[1:]])
+        assert made.exit_code == code, made.output
+        return made.output
+
+    return call
+
+
+def test_the_life_of_a_connector(run, worker, connector):
+    assert "is right" in run("validate", connector)
+    assert run("create", connector) == "created source connector in\n"
+    worker.await_states("in", "RUNNING", "RUNNING")
+    assert "Connector in already exists" in run("create", connector, code=1)
+    assert "stored source connector in" in run("create", "--update", connector)
+    worker.await_states("in", "RUNNING", "RUNNING")
+    assert run("list").splitlines()[1].split() == ["in", "source", "RUNNING", "1", "RUNNING", "FileStreamSource"]
+    assert [line.split()[:3] for line in run("status", "in").splitlines()[1:]] == [
+        ["connector", "RUNNING", f"127.0.0.1:{worker.port}"],
+        ["task", "0", "RUNNING"],
+    ]
+    for words, state in ((("pause",), "PAUSED"), (("resume",), "RUNNING")):
+        run(*words, "in")
+        worker.await_states("in", state, state)
+    assert run("restart", "in") == "restarted connector in\n"
+    assert run("restart", "in", "--task", "0") == "restarted task 0 of connector in\n"
+    worker.await_states("in", "RUNNING", "RUNNING")
+    assert "would delete source connector in with 1 task\nnothing was done" in run("delete", "in")
+    assert worker.get("/connectors") == ["in"]
+    assert json.loads(run("delete", "in", "--yes", "--json"))["executed"] is True
+    assert worker.get("/connectors") == []
+    assert "Connector in not found" in run("status", "in", code=1)
+
+
+def test_offsets_are_shown_first(run, worker, connector, tmp_path):
+    run("create", connector)
+    until(lambda: worker.get("/connectors/in/offsets")["offsets"])
+    found = json.loads(run("offsets", "in", "--json"))
+    assert found["offsets"][0]["offset"]["position"] == 4
+    found["offsets"][0]["offset"] = {"position": 2}
+    file = tmp_path / "new.json"
+    file.write_text(json.dumps(found))
+    assert "STOPPED state" in run("offsets", "in", "--set", str(file), "--yes", code=1)
+    run("stop", "in")
+    worker.await_states("in", "STOPPED")
+    assert "would set these offsets of connector in\nnothing was done" in run("offsets", "in", "--set", str(file))
+    assert worker.get("/connectors/in/offsets")["offsets"][0]["offset"]["position"] == 4
+    run("offsets", "in", "--set", str(file), "--yes")
+    assert worker.get("/connectors/in/offsets")["offsets"][0]["offset"] == {"position": 2}
+    assert "would forget" in run("offsets", "in", "--reset")
+    assert json.loads(run("offsets", "in", "--reset", "--yes", "--json"))["to"] == []
+    assert worker.get("/connectors/in/offsets") == {"offsets": []}
+
+
+def test_wrong_calls(run, connector, tmp_path):
+    wrong = written(tmp_path / "wrong.properties", {"name": "x", "connector.class": "FileStreamSink", "file": "/tmp/x"})
+    assert "Must configure one of topics or topics.regex" in run("validate", wrong, code=1)
+    assert "available connectors are" in run("plugins") or "FileStreamSinkConnector" in run("plugins")
+    unknown = written(tmp_path / "unknown.properties", {"name": "x", "connector.class": "Nothing"})
+    assert "FileStreamSinkConnector" in run("create", unknown, code=1)
+    assert "No such file" in run("create", str(tmp_path / "nothing.properties"), code=2)
+    made = CliRunner().invoke(cli, ["connect", "list", "--url", "http://127.0.0.1:1"])
+    assert (made.exit_code, "no worker answers at http://127.0.0.1:1" in made.output) == (1, True)

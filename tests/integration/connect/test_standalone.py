@@ -1,0 +1,314 @@
+"""A worker alone: files and topics, states, bad input, and the REST API's answers."""
+
+import json
+import socket
+import urllib.request
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+import logdb
+from logdb_connect.errors import ConfigError, ConnectError
+from support.connect_plugins import Blocking, Scripted, retriable
+from support.connect_workers import served, standalone, written
+from support.waiting import until
+
+PLUGINS = "support.connect_plugins:"
+
+
+@pytest.fixture
+def broker(tmp_path):
+    with served(tmp_path / "db") as address:
+        yield address
+
+
+@pytest.fixture(autouse=True)
+def _fresh():
+    Scripted.kept.clear(), Scripted.failures.clear(), Scripted.calls.clear()
+    yield
+    Blocking.released.set()
+    Blocking.released.clear()
+
+
+def file_source(directory, name="in", **more):
+    return {"name": name, "connector.class": "FileStreamSource", "file": f"{directory}/{name}.txt", "topic": "lines", **more}
+
+
+def file_sink(directory, name="out", **more):
+    return {"name": name, "connector.class": "FileStreamSink", "file": f"{directory}/{name}.txt", "topics": "lines", **more}
+
+
+def values(broker, topic, partition=0):
+    with logdb.open(broker) as db:
+        if topic not in [one.name for one in db.topics()]:
+            return []
+        return [record.value for record in db.log(topic, partition).read(0, isolation_level="read_committed")]
+
+
+def test_from_file_to_topic_to_file_also_in_a_directory(tmp_path):
+    (tmp_path / "in.txt").write_text("a\nb\n")
+    with standalone(str(tmp_path / "db"), tmp_path, file_source(tmp_path), file_sink(tmp_path)) as rest:
+        until(lambda: (tmp_path / "out.txt").exists() and (tmp_path / "out.txt").read_text() == "a\nb\n")
+        rest.await_states("in", "RUNNING", "RUNNING")
+        until(lambda: rest.get("/connectors/out/offsets")["offsets"])
+        found = rest.get("/connectors/in/offsets")["offsets"]
+    assert [(one["partition"], one["offset"]["position"]) for one in found] == [({"filename": f"{tmp_path}/in.txt"}, 4)]
+    copy = json.loads((tmp_path / "offsets").read_text())
+    assert copy["offsets"] == [{"connector": "in", **found[0]}]
+
+
+def test_without_the_offset_file_a_source_begins_again(broker, tmp_path):
+    (tmp_path / "in.txt").write_text("a\n")
+    for _ in range(2):
+        with standalone(broker, tmp_path, file_source(tmp_path)):
+            until(lambda: values(broker, "lines"))
+    assert values(broker, "lines") == [b"a"]
+    (tmp_path / "offsets").unlink()
+    with standalone(broker, tmp_path, file_source(tmp_path)):
+        until(lambda: values(broker, "lines") == [b"a", b"a"])
+
+
+def test_at_least_once_where_exactly_once_is_disabled(broker, tmp_path):
+    counter = {"name": "count", "connector.class": f"{PLUGINS}CounterConnector", "topic": "numbers", "limit": "25"}
+    with standalone(broker, tmp_path, counter, exactly_once_source_support="disabled") as rest:
+        until(lambda: len(values(broker, "numbers")) == 25)
+        until(lambda: rest.get("/connectors/count/offsets")["offsets"] == [{"partition": {"counter": "0"}, "offset": {"next": 25}}])
+    with logdb.open(broker) as db:
+        assert db.transactions() == []
+
+
+def test_each_state_of_a_connector_and_its_tasks(broker, tmp_path):
+    counter = {"name": "count", "connector.class": f"{PLUGINS}CounterConnector", "topic": "numbers", "counters": "2", "tasks.max": "2"}
+    with standalone(broker, tmp_path, counter) as rest:
+        rest.await_states("count", "RUNNING", "RUNNING", "RUNNING")
+        assert rest.call("PUT", "/connectors/count/pause") == (202, None)
+        rest.await_states("count", "PAUSED", "PAUSED", "PAUSED")
+        assert rest.call("PUT", "/connectors/count/resume") == (202, None)
+        rest.await_states("count", "RUNNING", "RUNNING", "RUNNING")
+        assert rest.call("PUT", "/connectors/count/stop") == (204, None)
+        rest.await_states("count", "STOPPED")
+        assert rest.get("/connectors/count/tasks") == []
+        assert rest.call("PUT", "/connectors/count/resume") == (202, None)
+        rest.await_states("count", "RUNNING", "RUNNING", "RUNNING")
+        assert rest.call("POST", "/connectors/count/tasks/1/restart") == (204, None)
+        assert rest.call("POST", "/connectors/count/restart") == (204, None)
+        assert rest.call("POST", "/connectors/count/restart?includeTasks=true")[0] == 202
+        rest.await_states("count", "RUNNING", "RUNNING", "RUNNING")
+        until(lambda: len(values(broker, "numbers")) == 200)
+        assert rest.get("/connectors/count/topics") == {"count": {"topics": ["numbers"]}}
+        status, made = rest.call("PATCH", "/connectors/count/config", {"tasks.max": "1", "limit": "150"})
+        assert (status, made["config"]["limit"]) == (200, "150")
+        rest.await_states("count", "RUNNING", "RUNNING")
+        until(lambda: len(values(broker, "numbers")) == 250)
+        assert rest.call("DELETE", "/connectors/count") == (204, None)
+        assert rest.get("/connectors") == []
+    found = values(broker, "numbers")
+    assert len(found) == len(set(found))
+
+
+def test_a_failed_sink_task_says_why_and_only_it_is_restarted(broker, tmp_path):
+    with logdb.open(broker) as db:
+        db.create_topic("lines")
+        db.append("lines", b"poison")
+    Scripted.failures.append(ValueError("this record"))
+    (tmp_path / "in.txt").write_text("a\n")
+    sink = {"name": "sink", "connector.class": f"{PLUGINS}ScriptedConnector", "topics": "lines"}
+    with standalone(broker, tmp_path, sink, file_source(tmp_path)) as rest:
+        rest.await_states("sink", "RUNNING", "FAILED")
+        trace = rest.get("/connectors/sink/status")["tasks"][0]["trace"]
+        assert "ValueError: this record" in trace
+        assert "connect_plugins.py" in trace
+        rest.await_states("in", "RUNNING", "RUNNING")
+        assert rest.call("POST", "/connectors/sink/restart?includeTasks=true&onlyFailed=true")[0] == 202
+        rest.await_states("sink", "RUNNING", "RUNNING")
+        until(lambda: Scripted.kept == ["poison", "a"])
+
+
+def test_a_retriable_error_of_a_sink_calls_put_again(broker, tmp_path):
+    Scripted.failures += retriable(2)
+    (tmp_path / "in.txt").write_text("a\nb\n")
+    sink = {"name": "sink", "connector.class": f"{PLUGINS}ScriptedConnector", "topics": "lines"}
+    with standalone(broker, tmp_path, file_source(tmp_path), sink) as rest:
+        until(lambda: Scripted.kept == ["a", "b"])
+        rest.await_states("sink", "RUNNING", "RUNNING")
+        until(lambda: rest.get("/connectors/sink/offsets")["offsets"])
+        assert rest.get("/connectors/sink/offsets")["offsets"][0]["offset"]["kafka_offset"] >= 2
+
+
+@pytest.mark.parametrize("blocking", ["BlockingConnector", "BlockingStart"])
+def test_one_that_blocks_leaves_the_others_running(broker, tmp_path, blocking):
+    (tmp_path / "in.txt").write_text("a\n")
+    with standalone(
+        broker, tmp_path, {"name": "stuck", "connector.class": f"{PLUGINS}{blocking}"}, task_shutdown_graceful_timeout_ms="200"
+    ) as rest:
+        assert rest.call("POST", "/connectors", {"name": "in", "config": file_source(tmp_path)})[0] == 201
+        until(lambda: values(broker, "lines") == [b"a"])
+        assert rest.call("DELETE", "/connectors/stuck") == (204, None)
+        assert rest.get("/connectors") == ["in"]
+        rest.await_states("in", "RUNNING", "RUNNING")
+
+
+def test_a_task_that_was_abandoned_can_write_nothing_more(broker, tmp_path, monkeypatch):
+    poll = Blocking.poll
+
+    def late(self):
+        poll(self)
+        from logdb_connect import SourceRecord
+
+        return [SourceRecord(topic="late", value="x", source_partition={"a": 1}, source_offset={"b": 1})]
+
+    monkeypatch.setattr(Blocking, "poll", late)
+    stuck = {"name": "stuck", "connector.class": f"{PLUGINS}BlockingConnector"}
+    with standalone(broker, tmp_path, stuck, task_shutdown_graceful_timeout_ms="100") as rest:
+        rest.await_states("stuck", "RUNNING", "RUNNING")
+        rest.call("DELETE", "/connectors/stuck")
+        Blocking.released.set()
+        (tmp_path / "in.txt").write_text("a\n")
+        rest.call("POST", "/connectors", {"name": "in", "config": file_source(tmp_path)})
+        until(lambda: values(broker, "lines") == [b"a"])
+    assert values(broker, "late") == []
+
+
+# ------------------------------------------------------------ what bad input gets
+
+
+def test_wrong_connectors_are_refused_and_name_what_is_wrong(broker, tmp_path):
+    with standalone(broker, tmp_path, file_source(tmp_path)) as rest:
+
+        def made(called, **config):
+            return rest.call("POST", "/connectors", {"name": called, "config": config})
+
+        status, answer = made("x", **{"connector.class": "NoSuchConnector"})
+        assert (status, answer["error_code"]) == (500, 500)
+        assert "FileStreamSourceConnector" in answer["message"]
+        assert made("in", **file_source(tmp_path))[0] == 409
+        assert made("in", **file_source(tmp_path))[1]["message"] == "Connector in already exists"
+        status, answer = made("x", **{"connector.class": "FileStreamSink", "file": "/tmp/x", "tasks.max": "none"})
+        assert status == 400
+        assert "contains the following 3 error(s):" in answer["message"]
+        assert "Invalid value none for configuration tasks.max" in answer["message"]
+        assert "Must configure one of topics or topics.regex" in answer["message"]
+        assert made("x", **{"connector.class": f"{PLUGINS}CounterConnector"})[0] == 400
+        assert made("x") == (400, {"error_code": 400, "message": "Connector config ['name'] contains no connector type"})
+        assert rest.call("POST", "/connectors", {"config": {}})[0] == 400
+        assert rest.call("PUT", "/connectors/x/config", {"name": "y", "connector.class": "FileStreamSource"})[0] == 400
+        assert rest.get("/connectors") == ["in"]
+
+
+def test_validation_answers_field_by_field(broker, tmp_path):
+    with standalone(broker, tmp_path) as rest:
+        path = "/connector-plugins/FileStreamSink/config/validate"
+        status, answer = rest.call("PUT", path, {"connector.class": "FileStreamSink", "name": "a", "tasks.max": "0"})
+        assert (status, answer["name"]) == (200, "org.apache.kafka.connect.file.FileStreamSinkConnector")
+        by_name = {one["value"]["name"]: one for one in answer["configs"]}
+        assert by_name["tasks.max"]["value"]["errors"] == ["Invalid value 0 for configuration tasks.max: Value must be at least 1"]
+        assert by_name["tasks.max"]["definition"]["type"] == "INT"
+        assert by_name["topics"]["value"]["errors"]
+        assert answer["error_count"] == 3
+        status, answer = rest.call("PUT", path, {"connector.class": "FileStreamSource"})
+        assert status == 400
+        assert "does not match" in answer["message"]
+
+
+def test_offsets_change_only_while_a_connector_is_stopped(broker, tmp_path):
+    (tmp_path / "in.txt").write_text("a\nb\nc\n")
+    with standalone(broker, tmp_path, file_source(tmp_path), file_sink(tmp_path)) as rest:
+        until(lambda: (tmp_path / "out.txt").exists() and (tmp_path / "out.txt").read_text() == "a\nb\nc\n")
+        new = {"offsets": [{"partition": {"filename": f"{tmp_path}/in.txt"}, "offset": {"position": 2}}]}
+        status, answer = rest.call("PATCH", "/connectors/in/offsets", new)
+        assert (status, "STOPPED state" in answer["message"]) == (400, True)
+        assert rest.call("DELETE", "/connectors/out/offsets")[0] == 400
+        for name in ("in", "out"):
+            assert rest.call("PUT", f"/connectors/{name}/stop") == (204, None)
+            rest.await_states(name, "STOPPED")
+        assert rest.call("PATCH", "/connectors/in/offsets", new) == (
+            200,
+            {"message": "The offsets for this connector have been altered successfully"},
+        )
+        assert rest.get("/connectors/in/offsets") == new
+        assert rest.call("PATCH", "/connectors/in/offsets", {"offsets": [{"partition": 1}]})[0] == 400
+        assert rest.call("DELETE", "/connectors/out/offsets")[0] == 200
+        assert rest.get("/connectors/out/offsets") == {"offsets": []}
+        rest.call("PUT", "/connectors/in/resume")
+        until(lambda: values(broker, "lines") == [b"a", b"b", b"c", b"b", b"c"])
+
+
+def test_a_taken_port_and_an_open_address_name_the_setting(broker, tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        begin = standalone(broker, tmp_path, listeners=address)
+        with pytest.raises(ConnectError, match=rf"listeners={address}: cannot listen: .*; name another port"), begin:
+            pass
+    begin = standalone(broker, tmp_path, listeners="http://0.0.0.0:0")
+    with pytest.raises(ConfigError, match=r"others can reach it.*rest\.insecure=true"), begin:
+        pass
+    with pytest.raises(ConfigError, match="must be http://host:port"), standalone(broker, tmp_path, listeners="8083"):
+        pass
+
+
+def test_users_of_the_rest_api(broker, tmp_path):
+    users = written(tmp_path / "users.properties", {"ada": "secret"})
+    with standalone(broker, tmp_path, rest_users_file=users) as rest:
+        status, answer = rest.call("GET", "/connectors")
+        assert (status, answer["error_code"]) == (401, 401)
+        assert rest.call("GET", "/connectors", headers={"Authorization": "Basic YWRhOndyb25n"})[0] == 401
+        assert rest.call("GET", "/connectors", headers={"Authorization": "Basic YWRhOnNlY3JldA=="}) == (200, [])
+
+
+def test_metrics_have_connects_names(broker, tmp_path):
+    (tmp_path / "in.txt").write_text("a\nb\n")
+    with standalone(broker, tmp_path, file_source(tmp_path), file_sink(tmp_path)) as rest:
+        until(lambda: (tmp_path / "out.txt").exists() and (tmp_path / "out.txt").read_text() == "a\nb\n")
+        until(lambda: rest.get("/connectors/out/offsets")["offsets"])
+        with urllib.request.urlopen(f"http://127.0.0.1:{rest.port}/metrics") as answer:
+            families = {one.name: one for one in text_string_to_metric_families(answer.read().decode())}
+    task = {"connector": "in", "task": "0"}
+    found = {(one.name, *sorted(one.labels.items())): one.value for family in families.values() for one in family.samples}
+    assert found["kafka_connect_worker_connector_count",] == 2
+    assert found["kafka_connect_source_task_source_record_write_total", *sorted(task.items())] == 2
+    assert found["kafka_connect_sink_task_sink_record_read_total", ("connector", "out"), ("task", "0")] == 2
+    assert found["kafka_connect_connector_task_status", *sorted({**task, "status": "running"}.items())] == 1
+
+
+def test_only_allowed_connectors_directories_and_hosts(broker, tmp_path):
+    limits = {"connector_directories_allowed": str(tmp_path / "data"), "connector_classes_allowed": "FileStreamSource"}
+    (tmp_path / "data").mkdir()
+    with standalone(broker, tmp_path, **limits) as rest:
+        status, answer = rest.call("POST", "/connectors", {"name": "out", "config": file_sink(tmp_path)})
+        assert (status, "connector.classes.allowed" in answer["message"]) == (500, True)
+        rest.call("POST", "/connectors", {"name": "in", "config": file_source(tmp_path)})
+        until(lambda: "FAILED" in rest.states("in") or rest.call("GET", "/connectors/in")[0] == 404)
+        rest.call("POST", "/connectors", {"name": "fine", "config": file_source(tmp_path / "data", "fine")})
+        rest.await_states("fine", "RUNNING", "RUNNING")
+
+
+def test_unknown_properties_get_one_warning_each(broker, tmp_path, caplog):
+    with standalone(broker, tmp_path, file_source(tmp_path, filee="x"), no_such_setting="1"):
+        pass
+    warnings = [record.getMessage() for record in caplog.records if "unknown" in record.getMessage()]
+    assert warnings == ["worker: no.such.setting is unknown and has no effect", "connector in: filee is unknown and has no effect"]
+
+
+def test_other_answers_have_kafkas_shape(broker, tmp_path):
+    with standalone(broker, tmp_path, file_source(tmp_path)) as rest:
+        assert {"version", "commit", "kafka_cluster_id"} == set(rest.get("/"))
+        assert rest.get("/health") == {
+            "status": "healthy",
+            "message": "Worker has completed startup and is ready to handle requests.",
+        }
+        assert rest.call("GET", "/connectors/nobody") == (404, {"error_code": 404, "message": "Connector nobody not found"})
+        assert rest.call("GET", "/nothing") == (404, {"error_code": 404, "message": "HTTP 404 Not Found"})
+        assert rest.call("POST", "/connectors", "text")[0] == 400
+        rest.await_states("in", "RUNNING", "RUNNING")
+        expanded = rest.get("/connectors?expand=status&expand=info")
+        assert set(expanded["in"]) == {"status", "info"}
+        assert expanded["in"]["info"]["config"]["topic"] == "lines"
+        kinds = {one["type"] for one in rest.get("/connector-plugins?connectorsOnly=false")}
+        assert kinds >= {"source", "sink", "converter", "header_converter"}
+        assert any(one["name"] == "file" for one in rest.get("/connector-plugins/FileStreamSource/config"))
+        assert rest.call("GET", "/connector-plugins/Nothing/config")[0] == 404
+        assert rest.call("PUT", "/admin/loggers/logdb_connect.test", {"level": "debug"}) == (200, ["logdb_connect.test"])
+        assert rest.get("/admin/loggers/logdb_connect.test")["level"] == "DEBUG"
+        assert rest.call("GET", "/admin/loggers/no.such")[0] == 404

@@ -1,0 +1,118 @@
+"""Connectors for tests of the worker: they fail, block and count as a test wants."""
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from logdb_connect import (
+    REQUIRED,
+    ConfigDef,
+    ConfigKey,
+    RetriableError,
+    SinkConnector,
+    SinkTask,
+    SourceConnector,
+    SourceRecord,
+    SourceTask,
+)
+
+
+class Counter(SourceTask):
+    """Writes the numbers from its offset on."""
+
+    def start(self, properties):
+        self._topic, self._partition = properties["topic"], {"counter": properties["number"]}
+        self._limit = int(properties["limit"])
+        offset = self.context.offset(self._partition)
+        self._next = 0 if offset is None else offset["next"]
+
+    def poll(self):
+        if self._next >= self._limit:
+            self.context.wait(0.05)
+            return None
+        begin, self._next = self._next, min(self._next + 10, self._limit)
+        return [
+            SourceRecord(
+                topic=self._topic,
+                value=f"{self._partition['counter']}:{number}",
+                source_partition=self._partition,
+                source_offset={"next": number + 1},
+            )
+            for number in range(begin, self._next)
+        ]
+
+
+class CounterConnector(SourceConnector):
+    config_def = ConfigDef(
+        ConfigKey("topic", "STRING", REQUIRED, "Topic to write to.", "HIGH"),
+        ConfigKey("limit", "LONG", 100, "Where to stop counting."),
+        ConfigKey("counters", "INT", 1, "How many counters there are."),
+    )
+    task_class = Counter
+
+    def start(self, properties):
+        self._config = self.config_def.parse(properties)
+
+    def task_configs(self, max_tasks):
+        count = min(max_tasks, self._config["counters"])
+        shared = {"topic": self._config["topic"], "limit": str(self._config["limit"])}
+        return [{**shared, "number": str(number)} for number in range(count)]
+
+
+class Blocking(SourceTask):
+    """Never returns from ``poll``, whatever it is told."""
+
+    released: ClassVar[threading.Event] = threading.Event()
+
+    def poll(self):
+        self.released.wait()
+
+
+class BlockingConnector(SourceConnector):
+    task_class = Blocking
+
+    def task_configs(self, max_tasks):
+        return [{}]
+
+
+class BlockingStart(SourceConnector):
+    task_class = Blocking
+
+    def start(self, properties):
+        Blocking.released.wait()
+
+    def task_configs(self, max_tasks):
+        return [{}]
+
+
+class Scripted(SinkTask):
+    """Keeps records; raises what the test puts into ``failures`` first."""
+
+    kept: ClassVar[list[Any]] = []
+    failures: ClassVar[list[Exception]] = []
+    calls: ClassVar[list[str]] = []
+
+    def put(self, records: Sequence[Any]) -> None:
+        if records and self.failures:
+            raise self.failures.pop(0)
+        self.kept.extend(record.value for record in records)
+        self.calls.append(f"put {len(records)}")
+
+
+class ScriptedConnector(SinkConnector):
+    task_class = Scripted
+
+    def task_configs(self, max_tasks):
+        return [{} for _ in range(max_tasks)]
+
+
+class Slow(SinkTask):
+    """Takes its time for each record."""
+
+    def put(self, records):
+        time.sleep(0.01 * len(records))
+
+
+def retriable(count: int) -> list[Exception]:
+    return [RetriableError("not now") for _ in range(count)]

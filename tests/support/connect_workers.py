@@ -1,0 +1,157 @@
+"""Connect's workers for tests: in this process, or as processes that are killed; and calls of their REST API."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import logdb
+from logdb_connect.runtime import starting
+from support.ports import free_port
+from support.waiting import until
+
+WORKER = {
+    "key.converter": "org.apache.kafka.connect.storage.StringConverter",
+    "value.converter": "org.apache.kafka.connect.storage.StringConverter",
+    "offset.flush.interval.ms": "100",
+    "task.shutdown.graceful.timeout.ms": "2000",
+}
+SHARED = {
+    "exactly.once.source.support": "enabled",
+    "group.id": "workers",
+    "config.storage.topic": "connect-configs",
+    "offset.storage.topic": "connect-offsets",
+    "status.storage.topic": "connect-status",
+    "offset.storage.partitions": "2",
+    "session.timeout.ms": "6000",
+    "heartbeat.interval.ms": "300",
+    "scheduled.rebalance.max.delay.ms": "0",
+}
+
+
+def written(path: Path, properties: Mapping[str, str]) -> str:
+    path.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
+    return str(path)
+
+
+class Rest:
+    """Calls of a worker's REST API."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+
+    def call(self, method: str, path: str, body: Any = None, headers: Mapping[str, str] = {}) -> tuple[int, Any]:
+        """Status and JSON of an answer."""
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self.port}{path}",
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Content-Type": "application/json", **headers},
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                content = answer.read()
+                return answer.status, json.loads(content) if content else None
+        except urllib.error.HTTPError as error:
+            content = error.read()
+            return error.code, json.loads(content) if content else None
+
+    def get(self, path: str) -> Any:
+        status, document = self.call("GET", path)
+        assert status == 200, (status, document)
+        return document
+
+    def states(self, name: str) -> list[str]:
+        """The states of a connector and its tasks; empty where there is none yet."""
+        status, document = self.call("GET", f"/connectors/{name}/status")
+        if status != 200:
+            return []
+        return [document["connector"]["state"], *(task["state"] for task in document["tasks"])]
+
+    def await_states(self, name: str, *wanted: str) -> None:
+        self._await(lambda: self.states(name) == list(wanted), name)
+
+    def _await(self, condition: Callable[[], bool], name: str) -> None:
+        try:
+            until(condition)
+        except AssertionError as error:
+            raise AssertionError(f"{name}: {self.call('GET', f'/connectors/{name}/status')}") from error
+
+
+@contextlib.contextmanager
+def served(directory: Path) -> Iterator[str]:
+    """A served database; ``host:port``."""
+    with logdb.open(directory) as db, logdb.serve(db, http="127.0.0.1:0") as server:
+        yield server.addresses[0]
+
+
+@contextlib.contextmanager
+def standalone(place: str, directory: Path, *connectors: Mapping[str, str], **more: str) -> Iterator[Rest]:
+    """A standalone worker in this process."""
+    port = free_port()
+    properties = {**WORKER, "bootstrap.servers": place, "listeners": f"http://127.0.0.1:{port}", **_dotted(more)}
+    worker = written(directory / "worker.properties", {"offset.storage.file.filename": f"{directory}/offsets", **properties})
+    files = [written(directory / f"{one['name']}.properties", one) for one in connectors]
+    with starting.standalone(worker, files):
+        yield Rest(port)
+
+
+@contextlib.contextmanager
+def distributed(place: str, directory: Path, name: str = "worker", **more: str) -> Iterator[Rest]:
+    """A distributed worker in this process."""
+    port = free_port()
+    properties = {**WORKER, **SHARED, "bootstrap.servers": place, "listeners": f"http://127.0.0.1:{port}", **_dotted(more)}
+    with starting.distributed(written(directory / f"{name}.properties", properties)):
+        yield Rest(port)
+
+
+class WorkerProcess:
+    """A worker as a process.  ``kind``: standalone or distributed."""
+
+    def __init__(self, kind: str, *files: str, port: int) -> None:
+        logdb_command = os.path.join(os.path.dirname(sys.executable), "logdb")
+        self.process = subprocess.Popen([logdb_command, "connect", kind, *files], stderr=subprocess.PIPE, text=True)
+        self.rest = Rest(port)
+        self.stderr: list[str] = []
+        self._reading = threading.Thread(target=self._read, daemon=True)
+        self._reading.start()
+        until(self._answers, "the worker answers")
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        with self.process.stderr as lines:
+            self.stderr.extend(lines)
+
+    def _answers(self) -> bool:
+        assert self.process.poll() is None, self.stderr
+        with contextlib.suppress(OSError):
+            return self.rest.call("GET", "/")[0] == 200
+        return False
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def stop(self) -> int:
+        self.process.terminate()
+        return self.process.wait(30)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.kill()
+        self._reading.join()
+
+
+def _dotted(more: Mapping[str, str]) -> dict[str, str]:
+    return {name.replace("_", "."): value for name, value in more.items()}
