@@ -9,6 +9,7 @@ At least once (``exactly.once.source.support=disabled``): records first, offsets
 
 import contextlib
 import logging
+import time
 import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -25,16 +26,21 @@ from logdb_connect.runtime.tasks import Backoff, Report, Stopping, Target, TaskI
 
 logger = logging.getLogger(__name__)
 
+_OWNERSHIP_WAIT_S = 60.0
+
 
 class SourceSettings(NamedTuple):
-    """What a source task needs beside its own properties."""
+    """What a source task needs beside its own properties.
+
+    ``owned_since``: whether the worker knows that it had the task at a time of ``time.monotonic``, or later.
+    """
 
     exactly_once: bool
     transactional_id: str
     producer: Mapping[str, str]
     create_topic: Callable[[str], None]
     used_topic: Callable[[str], None]
-    boundary_ms: int | None = None
+    owned_since: Callable[[float], bool]
 
 
 class SourceRunner(TaskRunner):
@@ -169,11 +175,21 @@ class SourceRunner(TaskRunner):
                 return
 
     def _may_retry(self, error: LogdbError) -> bool:
-        if isinstance(error, ProducerFenced):
-            return False  # another task has this id now
+        if isinstance(error, ProducerFenced) or isinstance(error.__cause__, ProducerFenced):
+            return self._still_owns()  # a broker that crashed, or a transaction that timed out, fences, too
         if isinstance(error, UnknownTopic):
             self._known_topics.discard(error.topic)  # it was deleted: created again with the next records
         return error.retriable or any(isinstance(cause, LogdbError) and cause.retriable for cause in (error.__cause__, error.__context__))
+
+    def _still_owns(self) -> bool:
+        """Whether this worker still has the task, as of now: no other worker has taken its id."""
+        since = time.monotonic()
+        backoff = Backoff(self)
+        while not self._abandoned and time.monotonic() < since + _OWNERSHIP_WAIT_S:
+            if self._settings.owned_since(since):
+                return not self._abandoned
+            backoff.pause()
+        return False
 
     def _took_place(self, prepared: Prepared, commit: str) -> bool:
         """Whether the commit whose answer was lost took place."""

@@ -196,8 +196,13 @@ class Worker:
                 producer=overrides,
                 create_topic=partial(self.create_topic, config),
                 used_topic=partial(self.used_topic, task_id.connector),
+                owned_since=self.member_since,
             ),
         )
+
+    def member_since(self, _: float) -> bool:
+        """Whether this worker was a member of its group then, or later; a standalone worker always is."""
+        return True
 
     def used_topic(self, connector: str, topic: str) -> None:
         """A task reads or writes a topic; the herder puts a function of its own here."""
