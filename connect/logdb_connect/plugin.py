@@ -139,7 +139,14 @@ class SinkTaskContext(Protocol):
 
 
 class SinkTask:
-    """Writes to a target."""
+    """Writes to a target.
+
+    Attributes:
+        notes_offsets: Whether ``open`` needs the metadata of ``pre_commit``: the worker then calls ``pre_commit`` also before the first
+            ``put`` of a partition, with the position at which the partition begins.
+    """
+
+    notes_offsets: ClassVar[bool] = False
 
     context: SinkTaskContext
     """Set by the worker before ``start``."""

@@ -226,6 +226,7 @@ class FileStreamSinkTask(SinkTask):
         _is_truncatable: Whether the file is a regular one, under the very name that the operator gave.
     """
 
+    notes_offsets = True
     _descriptor: int | None = None
 
     def start(self, properties: Properties) -> None:

@@ -219,12 +219,31 @@ class SinkRunner(TaskRunner):
 
     def _deliver(self, polled: Mapping[TopicPartition, Sequence[AnyRecord]]) -> None:
         assert self._chain is not None
+        if not self._note_begins(polled):
+            return
         records = self._chain.records(polled)
         self._put(records)
         self.count(sink_task_sink_record_read_total=sum(map(len, polled.values())), sink_task_sink_record_send_total=len(records))
         for partition, given in polled.items():
             if partition in self._opened:
                 self._positions[partition] = OffsetAndMetadata(given[-1].offset + 1, given[-1].leader_epoch)
+
+    def _note_begins(self, polled: Mapping[TopicPartition, Sequence[AnyRecord]]) -> bool:
+        """Commit what the task notes before the first records of a partition.  Where that fails, the records are read again."""
+        assert self._task is not None
+        assert self._consumer is not None
+        fresh = {one: records[0].offset for one, records in polled.items() if one in self._opened and one not in self._positions}
+        if not fresh or not getattr(self._task, "notes_offsets", False):
+            return True
+        self._positions.update({partition: OffsetAndMetadata(offset) for partition, offset in fresh.items()})
+        self._commit(sorted(fresh))
+        if fresh.keys() <= self._committed.keys():
+            return True
+        for partition, records in polled.items():
+            self._consumer.seek(partition, records[0].offset)
+            if partition in fresh:
+                del self._positions[partition]
+        return False
 
     def _put(self, records: SinkRecords) -> None:
         """Call ``put`` until it takes the records."""

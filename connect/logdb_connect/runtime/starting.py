@@ -156,6 +156,7 @@ def _worker(
 ) -> Worker:
     limits.configure(config["connector.directories.allowed"], config["connector.hosts.allowed"])
     plugins = Plugins(config["plugin.path"], config["connector.classes.allowed"])
+    limits.configure(config["connector.directories.allowed"], config["connector.hosts.allowed"])
     return Worker(properties, config, client=client, plugins=plugins, resolve=dict, offsets=stores, group_id=group_id)
 
 

@@ -47,7 +47,7 @@ SOURCE = CONNECTION + ConfigDef(
     ConfigKey("table.whitelist", "LIST", (), "Tables to read: `orders` or `shop.orders`; empty: all.", group="Tables"),
     ConfigKey("table.blacklist", "LIST", (), "Tables to leave out.", group="Tables"),
     ConfigKey("schema.pattern", "STRING", None, "Schema of the tables; default: the user's.", group="Tables"),
-    ConfigKey("table.types", "LIST", ("TABLE",), "Kinds of tables.", "LOW", values=("TABLE", "VIEW"), group="Tables"),
+    ConfigKey("table.types", "LIST", ["TABLE"], "Kinds of tables.", "LOW", values=("TABLE", "VIEW"), group="Tables"),
     ConfigKey("table.poll.interval.ms", "LONG", 60_000, "Interval of looking for new tables.", "LOW", at_least(1), group="Tables"),
     ConfigKey("topic.prefix", "STRING", "", "Prefix of topics: `topic.prefix` and the table's name.", "HIGH", group="Output"),
     ConfigKey("poll.interval.ms", "INT", 5000, "Interval of polls of one table.", "HIGH", at_least(0), group="Output"),
