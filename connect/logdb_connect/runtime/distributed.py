@@ -89,6 +89,7 @@ class Distributed(Herder):
             rebalance_ms=config["rebalance.timeout.ms"],
             wake=self._wake,
         )
+        worker.member_since = self._membership.was_member  # type: ignore[method-assign]  # the hook for it
         self._threads = [
             threading.Thread(target=self._main, name="connect-herder", daemon=True),
             threading.Thread(target=self._tail, name="connect-tail", daemon=True),

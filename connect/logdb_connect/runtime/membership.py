@@ -10,6 +10,7 @@ import concurrent.futures
 import json
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -75,8 +76,13 @@ class Membership:
         self._session_ms, self._heartbeat_s, self._rebalance_ms, self._wake = session_ms, heartbeat_ms / 1000, rebalance_ms, wake
         self.member_id, self.generation = "", -1
         self._stop = threading.Event()
+        self._confirmed = 0.0
         self._problem: LogdbError | None = None
         self._thread: threading.Thread | None = None
+
+    def was_member(self, since: float) -> bool:
+        """Whether the group has answered a heartbeat that was sent then, or later."""
+        return self._confirmed >= since and self.generation >= 0
 
     def check(self) -> bool:
         """Whether the worker must join again.
@@ -167,7 +173,9 @@ class Membership:
             if not member_id or generation < 0 or self._problem is not None:
                 continue
             try:
+                sent = time.monotonic()
                 self._client.session.heartbeat(self._group_id, generation=generation, member_id=member_id)
+                self._confirmed = sent
             except LogdbError as error:
                 if isinstance(error, RebalanceInProgress | UnknownMember | IllegalGeneration | FencedInstance):
                     if (member_id, generation) == (self.member_id, self.generation):
