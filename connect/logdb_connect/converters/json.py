@@ -113,7 +113,7 @@ class _Writing:
         return made
 
 
-class _Reading:
+class Reading:
     """What is made once for each schema that values are read with.
 
     Attributes:
@@ -207,10 +207,11 @@ class JsonConverter(HeadersAsValues):
         )
         size = config.get("schemas.cache.size", 1000)
         self._writings: Cache[Schema | None, _Writing] = Cache(size, self._make_writing)
-        self._readings: Cache[bytes, _Reading] = Cache(size, self._make_reading)
+        self._readings: Cache[bytes, Reading] = Cache(size, self._make_reading)
         self._last_writing = self._make_writing(None)
-        self._last_reading, self._last_head = self._make_reading(b"null"), b'{"schema":null,"payload":'
-        self._given: _Reading | None = None
+        self._last_reading = self._head_reading = self._make_reading(b"null")
+        self._head = b'{"schema":null,"payload":'  # of values that _head_reading reads
+        self._given: Reading | None = None
         if (content := config.get("schema.content")) and self._enveloped:
             try:
                 self._given = self._make_reading(content.encode())
@@ -274,16 +275,19 @@ class JsonConverter(HeadersAsValues):
         if data is None:
             return None, None
         if not self._enveloped:
-            return None, self._read(self._last_reading, data) if data else None
+            return None, self.read(self._last_reading, data) if data else None
         if self._given is not None:
-            return self._given.schema, self._read(self._given, data)
-        if data.startswith(self._last_head) and data.endswith(b"}"):
+            return self._given.schema, self.read(self._given, data)
+        if data.startswith(self._head) and data.endswith(b"}"):
             # What lies between is one JSON value, or is refused: then the bytes are taken apart as a whole.
-            reading, payload = self._last_reading, data[len(self._last_head) : -1]
+            reading, payload = self._head_reading, data[len(self._head) : -1]
             try:
-                return reading.schema, self._read(reading, payload)
+                value = self.read(reading, payload)
             except DataError:
                 pass
+            else:
+                self._last_reading = reading
+                return reading.schema, value
         return self._read_envelope(data)
 
     def to_connect_many(self, topic: str, data: Sequence[bytes | None]) -> list[tuple[Schema | None, Any]]:
@@ -314,11 +318,17 @@ class JsonConverter(HeadersAsValues):
         if envelope.schema != self._last_reading.schema_json:
             self._last_reading = self._readings[bytes(envelope.schema)]
         payload = bytes(envelope.payload)
-        if data.endswith(payload + b"}"):
-            self._last_head = data[: -len(payload) - 1]
-        return self._last_reading.schema, self._read(self._last_reading, payload)
+        head = b'{"schema":' + bytes(envelope.schema) + b',"payload":'
+        if data.startswith(head):  # as Kafka writes it; others are read whole each time
+            self._head, self._head_reading = head, self._last_reading
+        return self._last_reading.schema, self.read(self._last_reading, payload)
 
-    def _read(self, reading: _Reading, payload: bytes) -> Any:
+    def read(self, reading: Reading, payload: bytes) -> Any:
+        """The value of a payload, which has no envelope.
+
+        Raises:
+            DataError: It is none of the schema's.
+        """
         if reading.decode is not None:
             try:
                 return reading.finished(reading.decode(payload))
@@ -327,8 +337,8 @@ class JsonConverter(HeadersAsValues):
         parsed = _parse(payload)
         return _plain(parsed) if reading.schema is None else self._values.of_json(reading.schema, parsed)
 
-    def _make_reading(self, schema_json: bytes) -> _Reading:
-        return _Reading(self._values.schema_of_json(_parse(schema_json)), schema_json)
+    def _make_reading(self, schema_json: bytes) -> Reading:
+        return Reading(self._values.schema_of_json(_parse(schema_json)), schema_json)
 
 
 def _as_jackson(encoded: list[bytes]) -> list[bytes]:

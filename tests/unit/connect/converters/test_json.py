@@ -118,6 +118,22 @@ def test_bytes_that_are_none_of_this_format(data):
             tried.to_connect_many("t", [HEAD + b"1}", data])
 
 
+def test_envelopes_of_other_forms_between_kafkas():
+    used = converter()
+    plain = HEAD + b"1}"
+    spaced = b'{"schema": {"type":"string","optional":true}, "payload": "a" }'
+    turned = b'{"payload":{"type":"struct","fields":[]},"schema":{"type":"struct","fields":[]}}'
+    number = (Schema(type="int32"), 1)
+    for _ in range(2):
+        assert used.to_connect("t", plain) == number
+        assert used.to_connect("t", spaced) == (Schema(type="string", optional=True), "a")
+        assert used.to_connect("t", turned) == (struct(), {})
+        assert used.to_connect_many("t", [plain, spaced, plain]) == [number, (Schema(type="string", optional=True), "a"), number]
+    used.to_connect("t", turned)
+    with pytest.raises(DataError):
+        used.to_connect("t", turned.replace(b'"schema":{"type":"struct","fields":[]}', b'"schema":{"type":"struct"}'))
+
+
 def test_a_null_that_has_a_default():
     schema = struct(n=Schema(type="int32", optional=True, default=7))
     with_default, without = converter(), converter(replace_null_with_default=False)
