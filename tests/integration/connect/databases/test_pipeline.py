@@ -103,7 +103,7 @@ def test_kills_of_worker_and_servers_lose_and_repeat_no_change(origin, mariadb_s
         counted |= {"predicates.gone.type": "org.apache.kafka.connect.transforms.predicates.RecordIsTombstone"}
         connectors = [capture(origin), sink(mariadb_shop), counted]
         files = [written(Path(tmp_path) / f"{each.get('name')}.properties", each) for each in ({"name": "worker", **worker}, *connectors)]
-        for _ in range(8):
+        for _ in range(6):
             with WorkerProcess("standalone", *files, port=port) as process:
                 for _ in range(rng.randrange(3, 9)):
                     some_changes(origin, rng)
@@ -116,8 +116,9 @@ def test_kills_of_worker_and_servers_lose_and_repeat_no_change(origin, mariadb_s
         with WorkerProcess("standalone", *files, port=port) as process:
             until(lambda: rows(mariadb_shop) == rows(origin) != [], "the tables are equal")
             live = live_records(broker)
+            for name in ("capture", "sink", "all"):
+                process.rest.await_states(name, "RUNNING", "RUNNING")
             until(lambda: changes(mariadb_shop) == live, "each change is there once")
-            assert process.rest.states("capture")[-1] == "RUNNING"
 
 
 def live_records(broker):
@@ -130,4 +131,6 @@ def live_records(broker):
 
 
 def changes(shop):
-    return [offset for (offset,) in shop.ask("SELECT __connect_offset FROM changes ORDER BY 1")]
+    with contextlib.suppress(sqlalchemy.exc.ProgrammingError):  # there is no table yet
+        return [offset for (offset,) in shop.ask("SELECT __connect_offset FROM changes ORDER BY 1")]
+    return None
