@@ -4,6 +4,7 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ def _run(kind: Any) -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[Postgres]:
-    yield from _run(Postgres)
+    yield from _run(partial(Postgres, wal2json=True))
 
 
 @pytest.fixture(scope="session")

@@ -64,7 +64,7 @@ def origin(kind, directory):
         with closing(Sqlite(directory)) as shop:
             yield shop
     else:
-        with open_to_its_user() as where, closing(Postgres(where)) as shop:
+        with open_to_its_user(wal2json=True) as where, closing(Postgres(where)) as shop:
             yield shop
 
 
