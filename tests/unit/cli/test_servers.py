@@ -154,7 +154,7 @@ LOCAL = ["serve", "cluster", "quorum", "brokers", "partitions", "mirror", "dump"
 def test_what_needs_the_files_does_not_offer_a_server(verb):
     """docs/reference/http.md has the same list."""
     shown = "--bootstrap-server" in call(verb, "--help").stdout
-    assert shown == (verb not in (*LOCAL, "spark", "completion", "version", "help"))
+    assert shown == (verb not in (*LOCAL, "spark", "connect", "completion", "version", "help"))
     if verb in LOCAL:
         arguments = {
             "dump": ["x.log"], "restore": [__file__, "x"], "parquet": ["t"], "serve": ["d"], "kafka-links": ["bin"],
