@@ -20,6 +20,8 @@ from polars.io.plugins import register_io_source
 from logdb.codec.topic_dataset import TopicDataset
 from logdb.codec.typed_values import ValueSchema, typed_values
 
+_VERSION_MIN = (1, 36)  # an earlier one may give rows that a comparison of timestamps excludes
+
 Since: TypeAlias = Callable[[int], Mapping[int, int]]
 """By partition, the first offset with a timestamp of so many ms since 1970, or later."""
 
@@ -49,12 +51,15 @@ class Comparison(NamedTuple):
         return _COMPARISONS[self.operation](pc.field(self.column), pa.scalar(self.value, pa.timestamp(unit, "UTC")))
 
 
-def lazy_frame(dataset: TopicDataset, since: Since, values: ValueSchema | None, name: str) -> pl.LazyFrame:
+def lazy_frame(dataset: TopicDataset, since: Since, values: ValueSchema | None) -> pl.LazyFrame:
     """The records of a dataset, and columns made of their values.
 
     Raises:
+        ImportError: This polars is too old.
         ValueError: ``values`` is no schema, or has a field with the name of a column.
     """
+    if tuple(map(int, pl.__version__.split(".")[:2])) < _VERSION_MIN:
+        raise ImportError(f"scan_polars needs polars 1.36 or newer; {pl.__version__} is installed: pip install --upgrade polars")
     typed = [] if values is None else typed_values(values, ()).fields
     if twice := [field.name for field in typed if field.name in dataset.schema.names]:
         raise ValueError(f"schema: {twice[0]!r} is a column of the record itself; rename the field")
@@ -79,7 +84,7 @@ def lazy_frame(dataset: TopicDataset, since: Since, values: ValueSchema | None, 
 
     empty = pa.schema([*dataset.schema, *typed]).empty_table()
     schema = pl.DataFrame(pl.from_arrow(empty)).schema
-    return register_io_source(read, schema=dict(schema), is_pure=True, explain_name=name)
+    return register_io_source(read, schema=dict(schema))
 
 
 def _batches(

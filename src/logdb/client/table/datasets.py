@@ -57,7 +57,7 @@ def scan_polars(
             found[number] = OFFSET_MAX if offset is None else offset
         return found
 
-    return lazy_frame(topic_dataset(db, topic, start, end, isolation_level, tiers), since, schema, f"logdb {topic}")
+    return lazy_frame(topic_dataset(db, topic, start, end, isolation_level, tiers), since, schema)
 
 
 def _within(one: Range, tiers: "TopicTiers") -> list[Part]:
