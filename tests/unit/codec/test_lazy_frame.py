@@ -65,7 +65,7 @@ def test_what_is_understood(predicate, expected):
 
 def test_an_old_polars_is_refused(monkeypatch):
     monkeypatch.setattr(pl, "__version__", "1.35.2")
-    with pytest.raises(ImportError, match="scan_polars needs polars 1.36 or newer; 1.35.2 is installed"):
+    with pytest.raises(ImportError, match=r"scan_polars needs polars 1.36 or newer; 1.35.2 is installed"):
         lazy_frame(None, None, None)
 
 
