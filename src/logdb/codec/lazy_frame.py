@@ -70,7 +70,8 @@ def lazy_frame(dataset: TopicDataset, since: Since, values: ValueSchema | None) 
     ) -> Iterator[pl.DataFrame]:
         wanted = names if columns is None else list(dict.fromkeys([*columns, *(() if predicate is None else predicate.meta.root_names())]))
         left = row_count
-        for batch in _batches(dataset, wanted, values, _filter(predicate, since)):
+        narrowed, excluding = _narrowed(dataset, predicate, since)
+        for batch in _batches(narrowed, wanted, values, excluding):
             frame = pl.DataFrame(pl.from_arrow(batch))
             frame = frame if predicate is None else frame.filter(predicate)
             frame = frame if columns is None else frame.select(columns)
@@ -103,16 +104,14 @@ def _batches(
             yield pa.RecordBatch.from_arrays([*(batch.column(name) for name in own), *made], schema=kinds)
 
 
-def _filter(predicate: pl.Expr | None, since: Since) -> "ds.Expression | None":
-    """What pyarrow filters by: every row that the predicate takes, and maybe others."""
+def _narrowed(dataset: TopicDataset, predicate: pl.Expr | None, since: Since) -> "tuple[TopicDataset, ds.Expression | None]":
+    """What is read, and what pyarrow filters that by: every row that the predicate takes, and maybe others."""
     found = [] if predicate is None else comparisons(predicate)
     expressions = [one.expression() for one in found]
     begins = [one.value * 1000 // one.per_second for one in found if one.column == "timestamp" and one.operation in {"Eq", "Gt", "GtEq"}]
     if begins:  # all records before that offset are older; behind it there may be older ones, too
-        offsets = since(max(begins))
-        parts = [(pc.field("partition") == number) & (pc.field("offset") >= offset) for number, offset in offsets.items()]
-        expressions.append(reduce(lambda one, other: one | other, parts))
-    return reduce(lambda one, other: one & other, expressions) if expressions else None
+        dataset = dataset.from_offsets(since(max(begins)))
+    return dataset, reduce(lambda one, other: one & other, expressions) if expressions else None
 
 
 def comparisons(predicate: pl.Expr) -> list[Comparison]:
