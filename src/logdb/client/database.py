@@ -846,7 +846,7 @@ class Database(Administration):
 
         ``collect`` reads only the columns that the query uses.  Comparisons of ``offset``, ``partition`` and ``timestamp`` with constants,
         joined by ``&``, limit the ranges of the logs that it reads; a latest ``timestamp`` does so only for records with a Parquet file.
-        Needs polars 1.20 or newer and pyarrow.
+        Needs polars 1.36 or newer and pyarrow.
 
         Args:
             start, end, isolation_level: As ``topic_dataset``.
@@ -858,8 +858,9 @@ class Database(Administration):
         Raises:
             ValueError: ``schema`` is no schema, or a field has the name of another column.
             UnknownTopic, UnknownPartition: see ``logdb.errors``.
-            SerializationError: From ``collect``: a value does not fit ``schema``.
-            OffsetOutOfRange: From ``collect``: retention deleted records meanwhile.
+            SerializationError: From ``collect``: a value does not fit ``schema``.  Before version 2, polars raises ComputeError around it.
+            OffsetOutOfRange: From ``collect``, in the same way: retention deleted records meanwhile.
+            ImportError: polars or pyarrow is missing, or too old.
         """
         arrow.import_pyarrow()
         from logdb.client.table.datasets import scan_polars  # few programs need it

@@ -69,7 +69,7 @@ def open(path: "StrPath | Sequence[str]", **options: Any) -> Database:
         batch_size: Bytes at which an open batch is closed, 101 to 1,048,576.
         linger_ms: How long a record waits in memory for others before it is written, 0 to 60,000.
         retention_check_interval_ms: The shortest time between two checks for old records in the background (Kafka's
-            ``log.retention.check.interval.ms``), 1 or more; also checked at an opening, when a segment is full, and at a close.
+            ``log.retention.check.interval.ms``), 1 or more.  An opening, a full segment, a changed limit and a close check at once.
         cleaner_bytes_per_second: Limit of compaction's reads and writes in the background, over all topics, 1 or more.
         offsets_retention_minutes: How long the committed offsets of a group without members are kept, 1 or more;
             None: until the group is deleted.

@@ -20,6 +20,8 @@ from polars.io.plugins import register_io_source
 from logdb.codec.topic_dataset import TopicDataset
 from logdb.codec.typed_values import ValueSchema, typed_values
 
+_VERSION_MIN = (1, 36)  # an earlier one may give rows that a comparison of timestamps excludes
+
 Since: TypeAlias = Callable[[int], Mapping[int, int]]
 """By partition, the first offset with a timestamp of so many ms since 1970, or later."""
 
@@ -49,12 +51,15 @@ class Comparison(NamedTuple):
         return _COMPARISONS[self.operation](pc.field(self.column), pa.scalar(self.value, pa.timestamp(unit, "UTC")))
 
 
-def lazy_frame(dataset: TopicDataset, since: Since, values: ValueSchema | None, name: str) -> pl.LazyFrame:
+def lazy_frame(dataset: TopicDataset, since: Since, values: ValueSchema | None) -> pl.LazyFrame:
     """The records of a dataset, and columns made of their values.
 
     Raises:
+        ImportError: This polars is too old.
         ValueError: ``values`` is no schema, or has a field with the name of a column.
     """
+    if tuple(map(int, pl.__version__.split(".")[:2])) < _VERSION_MIN:
+        raise ImportError(f"scan_polars needs polars 1.36 or newer; {pl.__version__} is installed: pip install --upgrade polars")
     typed = [] if values is None else typed_values(values, ()).fields
     if twice := [field.name for field in typed if field.name in dataset.schema.names]:
         raise ValueError(f"schema: {twice[0]!r} is a column of the record itself; rename the field")
@@ -65,7 +70,8 @@ def lazy_frame(dataset: TopicDataset, since: Since, values: ValueSchema | None, 
     ) -> Iterator[pl.DataFrame]:
         wanted = names if columns is None else list(dict.fromkeys([*columns, *(() if predicate is None else predicate.meta.root_names())]))
         left = row_count
-        for batch in _batches(dataset, wanted, values, _filter(predicate, since)):
+        narrowed, excluding = _narrowed(dataset, predicate, since)
+        for batch in _batches(narrowed, wanted, values, excluding):
             frame = pl.DataFrame(pl.from_arrow(batch))
             frame = frame if predicate is None else frame.filter(predicate)
             frame = frame if columns is None else frame.select(columns)
@@ -79,7 +85,7 @@ def lazy_frame(dataset: TopicDataset, since: Since, values: ValueSchema | None, 
 
     empty = pa.schema([*dataset.schema, *typed]).empty_table()
     schema = pl.DataFrame(pl.from_arrow(empty)).schema
-    return register_io_source(read, schema=dict(schema), is_pure=True, explain_name=name)
+    return register_io_source(read, schema=dict(schema))
 
 
 def _batches(
@@ -98,16 +104,14 @@ def _batches(
             yield pa.RecordBatch.from_arrays([*(batch.column(name) for name in own), *made], schema=kinds)
 
 
-def _filter(predicate: pl.Expr | None, since: Since) -> "ds.Expression | None":
-    """What pyarrow filters by: every row that the predicate takes, and maybe others."""
+def _narrowed(dataset: TopicDataset, predicate: pl.Expr | None, since: Since) -> "tuple[TopicDataset, ds.Expression | None]":
+    """What is read, and what pyarrow filters that by: every row that the predicate takes, and maybe others."""
     found = [] if predicate is None else comparisons(predicate)
     expressions = [one.expression() for one in found]
     begins = [one.value * 1000 // one.per_second for one in found if one.column == "timestamp" and one.operation in {"Eq", "Gt", "GtEq"}]
     if begins:  # all records before that offset are older; behind it there may be older ones, too
-        offsets = since(max(begins))
-        parts = [(pc.field("partition") == number) & (pc.field("offset") >= offset) for number, offset in offsets.items()]
-        expressions.append(reduce(lambda one, other: one | other, parts))
-    return reduce(lambda one, other: one & other, expressions) if expressions else None
+        dataset = dataset.from_offsets(since(max(begins)))
+    return dataset, reduce(lambda one, other: one & other, expressions) if expressions else None
 
 
 def comparisons(predicate: pl.Expr) -> list[Comparison]:

@@ -63,6 +63,12 @@ class TopicDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
     def filter(self, expression: "ds.Expression | None") -> "TopicDataset":
         return TopicDataset(self._topic, self._parts, self._read, _both(self._filters, expression))
 
+    def from_offsets(self, offsets: Mapping[int, int]) -> "TopicDataset":
+        """Without what ends before these offsets, by partition: ranges of logs begin there, files stay whole."""
+        parts = [part._replace(start=max(part.start, offsets[part.partition])) if part.path is None else part for part in self._parts]
+        kept = [part for part in parts if max(part.start, offsets[part.partition]) < part.end]
+        return TopicDataset(self._topic, kept, self._read, self._filters)
+
     def scanner(
         self,
         columns: "Sequence[str] | Mapping[str, ds.Expression] | None" = None,

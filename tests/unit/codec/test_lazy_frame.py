@@ -7,7 +7,7 @@ import pytest
 
 pl = pytest.importorskip("polars")
 pytest.importorskip("pyarrow")
-from logdb.codec.lazy_frame import comparisons  # noqa: E402 -- it needs both
+from logdb.codec.lazy_frame import comparisons, lazy_frame  # noqa: E402 -- it needs both
 
 AT = datetime.datetime(2024, 1, 1, tzinfo=UTC)
 MS = int(AT.timestamp() * 1000)
@@ -61,6 +61,12 @@ def test_what_is_understood(predicate, expected):
         numbers = kept[column].dt.epoch("ms") if column == "timestamp" else kept[column]
         passed = {"Eq": numbers == value, "Lt": numbers < value, "LtEq": numbers <= value, "Gt": numbers > value, "GtEq": numbers >= value}
         assert passed[operation].all()
+
+
+def test_an_old_polars_is_refused(monkeypatch):
+    monkeypatch.setattr(pl, "__version__", "1.35.2")
+    with pytest.raises(ImportError, match=r"scan_polars needs polars 1.36 or newer; 1.35.2 is installed"):
+        lazy_frame(None, None, None)
 
 
 def test_a_form_that_polars_has_changed_narrows_nothing(monkeypatch):

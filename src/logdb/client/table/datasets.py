@@ -52,12 +52,12 @@ def scan_polars(
 
     def since(timestamp_ms: int) -> dict[int, int]:
         found = {}
-        for number in range(len(db.describe_topic(topic).partitions)):
+        for number in range(len(db.describe_topic(topic).partitions)):  # it may have more by now
             offset = db.log(topic, number).offset_for_timestamp(timestamp_ms)
             found[number] = OFFSET_MAX if offset is None else offset
         return found
 
-    return lazy_frame(topic_dataset(db, topic, start, end, isolation_level, tiers), since, schema, f"logdb {topic}")
+    return lazy_frame(topic_dataset(db, topic, start, end, isolation_level, tiers), since, schema)
 
 
 def _within(one: Range, tiers: "TopicTiers") -> list[Part]:
