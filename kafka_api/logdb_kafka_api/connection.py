@@ -131,7 +131,7 @@ class Connection(asyncio.BufferedProtocol):
         self._reserving: asyncio.Task[None] | None = None
         self._owner: Owner = None  # of the memory of the frame that is received
         self._taken_bytes = 0
-        self._began_s = self._since_s = self._loop.time()
+        self._began_s = self._since_s = self._door.now_s()
         self._is_new, self._is_busy = given is None, False
         self._unsent: list[Buffer] = []
         self.session: AuthorizedSession | None = None
@@ -199,7 +199,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._filled += nbytes
         if self._filled - self._progress >= _PROGRESS_BYTES:
-            self._progress, self._since_s = self._filled, self._loop.time()
+            self._progress, self._since_s = self._filled, self._door.now_s()
         if self._filled == self._size:
             self._end_frame(self._room)
         elif self._filled == len(self._room):
@@ -432,7 +432,7 @@ class Connection(asyncio.BufferedProtocol):
         if answer is None:
             return False
         self._is_new = False
-        self._since_s = self._loop.time()  # and no earlier look at it is needed
+        self._since_s = self._door.now_s()  # and no earlier look at it is needed
         if self._owed or answer.later is not None:
             self._is_busy = True
             self._owe(answer)
@@ -520,11 +520,11 @@ class Connection(asyncio.BufferedProtocol):
 
     def _begin_wait(self) -> None:
         """The client's time begins: to send a request or its rest, or to read."""
-        self._since_s = self._loop.time()
+        self._since_s = self._door.now_s()
         self._door.watch(self)
 
     def deadline_s(self, limits: "Limits") -> float | None:
-        """The time of the loop until which the client has to send or read; None: the door works on its request, or reads no further."""
+        """Until which time of ``Door.now_s`` the client has to send or read; None: the door works on its request, or reads no further."""
         if self._writable is not None:
             return self._since_s + limits.write_timeout_ms / 1000
         is_begun = 0 < len(self._rest) < _SIZE_AND_KEY.size or self._room is not None  # a longer rest waits for us
@@ -533,6 +533,11 @@ class Connection(asyncio.BufferedProtocol):
         if self._is_new and not self._is_busy:
             return self._began_s + limits.header_timeout_ms / 1000
         return self._since_s + (limits.body_timeout_ms if is_begun else limits.keep_alive_ms) / 1000
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the first request, or the login, is still to come."""
+        return self._is_new
 
     def _hand_over(self, door: str, begun: bytes) -> None:
         """Give the connection to the door whose protocol the client speaks."""

@@ -25,6 +25,7 @@ from logdb.requests.principals import ANONYMOUS
 from logdb.serving.connection_slots import ConnectionSlot, ConnectionSlots
 from logdb.serving.listener import Listener
 from logdb.serving.logins import UNASKED, Logins
+from logdb.serving.loop_time import LoopTime
 from logdb.serving.resources import DoorResources
 from logdb.serving.server import Given
 from logdb.serving.tls import Certificate, FilePath
@@ -41,7 +42,6 @@ from logdb_kafka_api.repeated import NO_ACKNOWLEDGEMENT, RepeatedProduce, repeat
 logger = logging.getLogger(__name__)
 
 _MISSING_MAX = 100
-_SWEEPS_PER_TIMEOUT = 4  # at most: one look serves all connections whose time is over by then
 _UNAUTHENTICATED = Identity(ANONYMOUS, None)  # before authentication
 
 
@@ -111,6 +111,7 @@ class KafkaDoor(DoorResources):
         self._unsupported = set[int]()
         self._missing = set[str]()
         self._sweeping: asyncio.TimerHandle | None = None
+        self._time = LoopTime()
         self._listener = Listener(address, self._certificate, self.slots, self.accept, handshake_timeout_ms=self.limits.header_timeout_ms)
 
     # ------------------------------------------------------------ its begin and end
@@ -182,15 +183,26 @@ class KafkaDoor(DoorResources):
         deadline_s = connection.deadline_s(self.limits)
         if deadline_s is None:
             return
-        due_s = deadline_s + self.limits.header_timeout_ms / _SWEEPS_PER_TIMEOUT / 1000
-        if self._sweeping is None or due_s < self._sweeping.when():
+        # One look serves all connections whose time is over by then.
+        period_s = self.limits.header_timeout_ms / LoopTime.LOOKS / 1000
+        due_s = deadline_s + period_s
+        if connection.is_new:  # often, to notice that the loop has no turn for it
+            due_s = min(due_s, self.now_s() + period_s)
+        when_s = self._time.on_loop_s(due_s)
+        if self._sweeping is None or when_s < self._sweeping.when():
             if self._sweeping is not None:
                 self._sweeping.cancel()
-            self._sweeping = asyncio.get_running_loop().call_at(due_s, self._sweep)
+            self._sweeping = asyncio.get_running_loop().call_at(when_s, self._sweep)
+
+    def now_s(self) -> float:
+        """The time that clients have."""
+        return self._time.now_s()
 
     def _sweep(self) -> None:
         """Cut off the connections whose time is over."""
-        self._sweeping, now_s = None, asyncio.get_running_loop().time()
+        if self._sweeping is not None:
+            self._time.came(self._sweeping)
+        self._sweeping, now_s = None, self.now_s()
         for connection in list(self.connections):
             deadline_s = connection.deadline_s(self.limits)
             if deadline_s is not None and deadline_s <= now_s:

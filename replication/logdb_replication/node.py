@@ -160,10 +160,7 @@ class Node:
             self._first_index = promotion.begin(store, client, self.config, self._registered) if self._promoting else self._registered.index
             copy = self._copy = StateCopy(client, self._take, self._foresee)
             closing.callback(self._stop, client, copy)
-            while not self._ended.is_set():
-                with contextlib.suppress(ControllerUnavailable):
-                    copy.wait_for(self._first_index, _REGISTER_S)
-                    break
+            self._wait_for_first_state(copy)
             yield broker
 
     def _manager(self, store: Store, client: ControllerClient, pool: Pool) -> ReplicaManager:
@@ -223,6 +220,18 @@ class Node:
                 assert isinstance(answer, Registered)
                 incarnations.save(io, self._path, (incarnation,))
                 return answer
+
+    def _wait_for_first_state(self, copy: StateCopy) -> None:
+        """Until the store and the replicas have followed the state in which this node is registered; says now and then what is missing."""
+        said = 0
+        while not self._ended.is_set():
+            try:
+                copy.wait_for(self._first_index, _REGISTER_S)
+                return
+            except ControllerUnavailable as error:
+                said += 1
+                if not said & (said - 1):  # the first time, the second, the fourth …
+                    logger.warning("node %d opens its partitions: %s; %s", self.config.node, error, self._replicas.progress())
 
     def _foresee(self, state: ClusterState) -> None:
         """Lead no longer what a state gives to others, and say who leads it: to have the store follow may take as long as a disk hangs."""
@@ -288,8 +297,11 @@ class Node:
                 # One that could not lead is silent, so that it is fenced.
                 if (failure := self._copy.failure) is not None:
                     self._reason = str(failure)
-                elif not self._replicas.disk_hangs:
+                elif self._replicas.disk_hangs:
+                    self._reason = f"a sync of its disk has not ended for {times.session_ms} ms"
+                else:
                     self._be_heard(2 * interval_s, late)
+                    self._reason = "the controllers know more than it has applied yet"
                     heard_ms = sent_ms
             except (StaleBrokerEpoch, UnknownBroker) as error:
                 logger.critical("node %d ends: another process has registered as this node: %s", self.config.node, error)

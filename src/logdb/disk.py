@@ -415,13 +415,19 @@ def sync_together(io: IO, files: Sequence[File]) -> bool:
 
 def _ask(io: IO, files: Sequence[File], question: Callable[[Sequence[int]], Sequence[int]]) -> None:
     """Raise SyncFailed if one of the files has failed: the system reports that once, to this call or to a sync beside it."""
-    with _together, contextlib.ExitStack() as held:
-        for file in files:
-            held.enter_context(file._syncing)
-        had_failed = [file for file in files if file._sync_failed]
-        failed = [(file, number) for file, number in zip(files, question([file._fd for file in files]), strict=True) if number]
-        if had_failed or failed:
-            _fail(files)
+    held: list[threading.Lock] = []
+    with _together:
+        try:
+            for file in files:
+                file._syncing.acquire()
+                held.append(file._syncing)
+            had_failed = [file for file in files if file._sync_failed]
+            failed = [(file, number) for file, number in zip(files, question([file._fd for file in files]), strict=True) if number]
+            if had_failed or failed:
+                _fail(files)
+        finally:
+            for lock in held:
+                lock.release()
     if failed:
         file, number = failed[0]
         raise condemn(io, file.path, OSError(number, os.strerror(number), file.path))

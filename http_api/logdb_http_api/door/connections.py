@@ -8,6 +8,7 @@ from typing import Any
 from aiohttp import web
 
 from logdb.serving.connection_slots import ConnectionSlot, ConnectionSlots, host_of
+from logdb.serving.loop_time import LoopTime
 from logdb_http_api.door.boundaries import HEAD_END, Boundaries
 from logdb_http_api.door.limits import HttpLimits
 
@@ -195,7 +196,7 @@ class Connections:
         self.slots = ConnectionSlots(limits.connections_max, limits.connections_per_address_max)
         self._none_left = asyncio.Event()
         self._sweeper: asyncio.TimerHandle | None = None  # while there is a connection that keeps to a time, or may
-        self._late_s = 0.0  # how long the loop had no turn for the sweeper, in all
+        self._time = LoopTime(loop)
 
     def accept(self, place: ConnectionSlot | None = None) -> "Connection":
         """The protocol for a connection that was accepted; ``place``: the one it has already."""
@@ -216,18 +217,19 @@ class Connections:
             self._none_left.set()
 
     def now_s(self) -> float:
-        """The time of the loop without the times for which it was too busy to take what clients have sent."""
-        return self.loop.time() - self._late_s
+        """See ``LoopTime``."""
+        return self._time.now_s()
 
     def watch(self) -> None:
         """A connection may keep to a time from now on: look now and then who is too slow."""
         if self._sweeper is None:
-            self._sweeper = self.loop.call_later(min(self.limits.header_timeout_ms, self.limits.write_timeout_ms) / 4000, self._sweep)
+            timeout_ms = min(self.limits.header_timeout_ms, self.limits.write_timeout_ms)
+            self._sweeper = self.loop.call_later(timeout_ms / LoopTime.LOOKS / 1000, self._sweep)
 
     def _sweep(self) -> None:
         """Close connections that are too slow; look again later unless all are idle."""
         if self._sweeper is not None:
-            self._late_s += max(0.0, self.loop.time() - self._sweeper.when())
+            self._time.came(self._sweeper)
         self._sweeper, now_s = None, self.now_s()
         for connection in list(self.open):
             if connection.is_too_slow(now_s, self.limits):

@@ -164,6 +164,8 @@ class Service:
         if comes_back:
             self._check_clock(node, request.clock_ms)
             self._decide(UnfenceBroker(node, broker.epoch))
+            with self._lock:
+                self._sessions.unfenced(node)
             broker = self._registered(node, request.broker_epoch)
         return Heard(broker.fenced, broker.draining)
 
@@ -184,7 +186,9 @@ class Service:
 
     def _describe(self, _node: int, _request: Describe) -> Described:
         with self._lock:
-            heard = self._sessions.ages_ms() if self._leading else {}
+            leads = self._leading
+            heard = self._sessions.ages_ms() if leads else {}
+            behind = {node: self._sessions.behind(node) for node, one in self._feed.state.brokers.items() if leads and one.fenced}
         brokers = [
             {
                 "node": broker.node_id,
@@ -195,6 +199,7 @@ class Service:
                 "fenced": broker.fenced,
                 "draining": broker.draining,
                 "heard_ms_ago": heard.get(broker.node_id),
+                "behind": behind.get(broker.node_id),
             }
             for broker in self._feed.state.brokers.values()
         ]

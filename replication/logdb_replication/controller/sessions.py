@@ -26,7 +26,7 @@ class Sessions:
     ``_now_ms``      passed               time that this controller has run
     ``_passed_ms``   passed               when it was called last, on the clock of the caller
     ``_heard``       heard, passed        by broker: when, in ``_now_ms``
-    ``_awaited``     caught_up            by broker that is fenced: the index that it must know before it leads again
+    ``_awaited``     caught_up, unfenced  by broker that is fenced: the index that it must know before it leads again
     ``_late``        heard                by broker: how late its heartbeats come
     ``_known``       knows                by broker: the index that it knew last; a broker that begins again may know less
     """
@@ -87,12 +87,24 @@ class Sessions:
     def forget(self, node: int) -> None:
         """It is fenced: it has a session again when it is heard."""
         self._heard.pop(node, None)
+        self._awaited.pop(node, None)
+
+    def unfenced(self, node: int) -> None:
+        """It may lead: should it be fenced again, it has to know what happened until then."""
+        self._awaited.pop(node, None)
+
+    def behind(self, node: int) -> int | None:
+        """How many changes of the metadata a fenced broker has yet to know before it may lead; None: it was not heard."""
+        awaited = self._awaited.get(node)
+        return None if awaited is None else max(0, awaited[1] - self._known.get(node, 0))
 
     def caught_up(self, node: int, epoch: int, index: int, applied: int) -> bool:
-        """Whether a fenced broker knows as much as this controller did when it was first heard in this epoch."""
+        """Whether a fenced broker knows as much as this controller did when it was first heard in this epoch.
+
+        It stays so until it is ``unfenced``.  If that fails, the next heartbeat tries again: a broker that takes long for each state would
+        otherwise never know the newest one.
+        """
         known_epoch, awaited = self._awaited.get(node, (-1, 0))
         if known_epoch != epoch:
             _, awaited = self._awaited[node] = epoch, applied
-        if index >= awaited:
-            del self._awaited[node]
         return index >= awaited

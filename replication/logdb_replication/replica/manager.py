@@ -218,6 +218,12 @@ class ReplicaManager:
         for leader in [node for node, fetcher in self._fetchers.items() if fetcher.is_empty]:
             self._end(self._fetchers.pop(leader))
 
+    def progress(self) -> str:
+        """How many partitions have the role that the newest state gives them, in words."""
+        newest = self._newest
+        count = 0 if newest is None else sum(len(topic.partitions) for topic in newest.topics.values())
+        return f"{min(len(self._roles), count)} of {count} partitions have their role"
+
     def _let_go(self, state: ClusterState) -> None:
         """Leave the partitions of topics that a state does not have; one that was made anew has another id."""
         for where, role in list(self._roles.items()):

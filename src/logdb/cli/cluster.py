@@ -239,13 +239,21 @@ def list_brokers(session: Session, /, config: str) -> None:
         return
     columns = ("node", "http", "rack", "state", "leads", "replicas", "in sync")
     table(columns, [
-        [one["node"], one["addresses"].get("http", ""), one["rack"], one["state"], one["leads"], one["replicas"], one["in_sync"]]
+        [one["node"], one["addresses"].get("http", ""), one["rack"], _shown_state(one), one["leads"], one["replicas"], one["in_sync"]]
         for one in found
     ])  # fmt: skip
 
 
 def _state_of(broker: Mapping[str, Any]) -> str:
     return "fenced" if broker["fenced"] else "draining" if broker["draining"] else "active"
+
+
+def _shown_state(broker: Mapping[str, Any]) -> str:
+    """With what a fenced one waits for, as far as the controller that leads knows."""
+    state, behind = _state_of(broker), broker.get("behind")
+    if state != "fenced" or "behind" not in broker:
+        return state
+    return "fenced: it is not heard" if behind is None else f"fenced: {behind} changes behind"
 
 
 @brokers.command(short_help="Move leadership away from a broker.")

@@ -306,6 +306,7 @@ class Log(AppendableLog):
             self._alone(lambda _next_offset: self.configure(config))
         else:
             self.configure(config)
+        self._host.wake_syncer(self)  # flush.ms may be another
 
     # ------------------------------------------------------------ leaders and followers
 

@@ -54,7 +54,8 @@ def _sync_some(io: IO, logs: "Sequence[Log]") -> "list[Log]":
     for log in logs:
         if (shared := log.syncs.begin_shared()) is not None:
             try:
-                device, _ = shared.tail[-1].open().file_id()
+                shared.tail[-1].open()
+                device, _ = shared.tail[-1].file_id or (0, 0)  # it is known once the file was open
                 by_device.setdefault(device, []).append(shared)
             except (LogdbError, OSError):  # its topic was deleted, say
                 log.syncs.undo_shared(shared)

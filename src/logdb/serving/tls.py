@@ -27,6 +27,7 @@ from typing import Any, Self, TypeAlias
 from logdb.access.certificates import distinguished_name
 from logdb.errors import InvalidCertificate
 from logdb.serving.connection_slots import ConnectionSlot, ConnectionSlots, host_of
+from logdb.serving.loop_time import LoopTime
 
 logger = logging.getLogger(__name__)
 
@@ -225,6 +226,9 @@ def _reason(error: OSError | ValueError) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
+_NEVER_S = 86_400  # asyncio's own time for a handshake counts while the loop has no turn
+
+
 class PendingHandshakes:
     """The connections of a door whose handshake is not over.  Used on one event loop."""
 
@@ -243,22 +247,43 @@ class PendingHandshakes:
             timeout_ms: From the begin of a connection to the end of its handshake.
         """
         self.certificate, self.slots, self.accept, self.timeout_ms = certificate, slots, accept, timeout_ms
-        self._transports: set[asyncio.Transport] = set()
+        self._began_s: dict[asyncio.Transport, float] = {}
+        self._time = LoopTime()
+        self._sweeper: asyncio.TimerHandle | None = None  # while there is a connection
 
     def begin(self) -> asyncio.Protocol:
         """The protocol for a connection that was accepted."""
         return _PendingHandshake(self)
 
     def add(self, transport: asyncio.Transport) -> None:
-        self._transports.add(transport)
+        self._began_s[transport] = self._time.now_s()
+        self._watch()
 
     def discard(self, transport: asyncio.Transport) -> None:
-        self._transports.discard(transport)
+        self._began_s.pop(transport, None)
+        if not self._began_s and self._sweeper is not None:
+            self._sweeper.cancel()
+            self._sweeper = None
 
     def abort(self) -> None:
         """Close all of them."""
-        for transport in list(self._transports):
+        for transport in list(self._began_s):
             transport.abort()
+
+    def _watch(self) -> None:
+        if self._sweeper is None and self._began_s:
+            loop = asyncio.get_running_loop()
+            self._sweeper = loop.call_later(self.timeout_ms / LoopTime.LOOKS / 1000, self._sweep)
+
+    def _sweep(self) -> None:
+        """Close those whose time is over."""
+        if self._sweeper is not None:
+            self._time.came(self._sweeper)
+        self._sweeper, due_s = None, self._time.now_s() - self.timeout_ms / 1000
+        for transport, began_s in list(self._began_s.items()):
+            if began_s < due_s:
+                transport.abort()
+        self._watch()
 
 
 class _Handshake(SSLProtocol):
@@ -286,7 +311,6 @@ class _PendingHandshake(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        self._timer = self._loop.call_later(self._pending.timeout_ms / 1000, transport.abort)
         self._pending.add(transport)
         self._slot = self._pending.slots.take(host_of(transport), extra=True)
         if self._slot is None:
@@ -303,7 +327,8 @@ class _PendingHandshake(asyncio.Protocol):
     def _begin_handshake(self, data: bytes, slot: ConnectionSlot) -> None:
         """Go on with TLS; ``data``: what has come so far."""
         over: asyncio.Future[None] = self._loop.create_future()
-        protocol = _Handshake(self._loop, self._pending.accept(slot), self._pending.certificate.context, over, server_side=True)
+        accepted, context = self._pending.accept(slot), self._pending.certificate.context
+        protocol = _Handshake(self._loop, accepted, context, over, server_side=True, ssl_handshake_timeout=_NEVER_S)
         over.add_done_callback(partial(self._over, slot, protocol))
         self._transport.set_protocol(protocol)
         protocol.connection_made(self._transport)
@@ -314,14 +339,12 @@ class _PendingHandshake(asyncio.Protocol):
         error = None if over.cancelled() else over.exception()
         if error is not None:
             logger.debug("%s: no handshake: %s", self._transport.get_extra_info("peername"), error)
-        self._timer.cancel()
         self._pending.discard(self._transport)
         if error is not None or not handshake.completed:
             slot.give_back()
 
     def connection_lost(self, exc: Exception | None) -> None:
         del exc
-        self._timer.cancel()
         self._pending.discard(self._transport)
         if self._slot is not None:
             self._slot.give_back()

@@ -4,9 +4,11 @@ Both sleep until something is due: an idle store wakes neither thread.
 """
 
 import contextlib
+import itertools
 import logging
 import threading
 from collections.abc import Callable
+from heapq import heappop, heappush
 
 from logdb.errors import SyncFailed
 from logdb.io import IO
@@ -44,7 +46,10 @@ class Flusher:
     def __init__(self, io: IO, linger_ms: int, checkpoint: Callable[[list[Log]], None]) -> None:
         self._io, self._linger_ms, self._checkpoint = io, linger_ms, checkpoint
         self._lingering: set[Log] = set()
-        self._unsynced: set[Log] = set()
+        self._unsynced: set[Log] = set()  # woken since the last round
+        self._due: dict[Log, int] = {}  # when to look at a log again; each has one entry in the heap with this time, and perhaps others
+        self._heap: list[tuple[int, int, Log]] = []
+        self._number = itertools.count()
         self._failed: set[tuple[str, Log]] = set()  # logs whose failure was already reported, by thread
         self._wake_writer, self._wake_syncer = _Signal(), _Signal()
         self._stopped = threading.Event()
@@ -77,6 +82,7 @@ class Flusher:
     def forget(self, log: Log) -> None:
         self._lingering.discard(log)
         self._unsynced.discard(log)
+        self._due.pop(log, None)
 
     def _write_loop(self) -> None:
         while not self._stopped.is_set():
@@ -109,10 +115,9 @@ class Flusher:
             wait_s = self._sync_due()
 
     def _sync_due(self) -> float | None:
-        """One round over the logs with unsynced or unsealed data; returns the time until the next is due, None if no work is left."""
+        """One round over the logs that were woken, and those that are due; returns the time until the next is, None if no work is left."""
         now_ms = self._io.monotonic_ms()
-        logs, tended, ready = list(self._unsynced), [], []
-        self._unsynced.difference_update(logs)  # first: a later write adds one again
+        logs, tended, ready = self._take(now_ms), [], []
         unsynced = self._sync(logs, now_ms)
         for log in logs:
             if log in unsynced:
@@ -132,7 +137,8 @@ class Flusher:
                     tended.append(log)
         tended += [log for log, error in unsynced.items() if not isinstance(error, SyncFailed)]
         if ready:
-            ready += [log for log in tended if log not in ready and _is_due(log.checkpoint_due_ms(), now_ms + _TOGETHER_MS)]
+            others = {*tended, *list(self._due)}.difference(ready)
+            ready += [log for log in others if _is_due(log.checkpoint_due_ms(), now_ms + _TOGETHER_MS)]
             try:
                 self._checkpoint(ready)
                 self._failed.difference_update([("checkpoint", log) for log in ready])
@@ -140,11 +146,39 @@ class Flusher:
                 self._report("checkpoint", ready[0], error)
                 if isinstance(error, SyncFailed):
                     tended = [log for log in tended if log not in ready]
-        due = {log: due_ms for log in tended if (due_ms := log.due_ms()) is not None}
-        self._unsynced.update(due)
-        if not due:
+        return self._wait_s(tended)
+
+    def _take(self, now_ms: int) -> list[Log]:
+        """The logs to look at; those that wait for their time cost nothing."""
+        woken = list(self._unsynced)
+        self._unsynced.difference_update(woken)  # first: a later write adds one again
+        logs = dict.fromkeys(woken)
+        self._take_due(logs, now_ms)
+        if len(logs) >= shared_sync.COUNT_MIN:
+            self._take_due(logs, now_ms + _SYNCED_TOGETHER_MS)
+        return list(logs)
+
+    def _take_due(self, logs: dict[Log, None], until_ms: int) -> None:
+        while self._heap and self._heap[0][0] <= until_ms:
+            due_ms, _, log = heappop(self._heap)
+            if self._due.get(log) == due_ms:
+                self._due.pop(log, None)
+                logs[log] = None
+
+    def _wait_s(self, tended: list[Log]) -> float | None:
+        """Note when to look at these logs again; returns the time until the first of all is due."""
+        for log in tended:
+            due_ms, known_ms = log.due_ms(), self._due.get(log)
+            if due_ms is None:
+                self._due.pop(log, None)
+            elif known_ms is None or due_ms < known_ms:  # else it is looked at early, once
+                self._due[log] = due_ms
+                heappush(self._heap, (due_ms, next(self._number), log))
+        while self._heap and self._due.get(self._heap[0][2]) != self._heap[0][0]:
+            heappop(self._heap)
+        if not self._heap:
             return None
-        return max(min(due.values()) - self._io.monotonic_ms(), _SYNC_TICK_MS) / 1000
+        return max(self._heap[0][0] - self._io.monotonic_ms(), _SYNC_TICK_MS) / 1000
 
     def _sync(self, logs: list[Log], now_ms: int) -> dict[Log, Exception]:
         """Sync those that are due; returns the errors of those that could not be."""

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import struct
+from functools import partial
 
 import pytest
 
@@ -246,5 +247,24 @@ def test_what_is_not_parsed_behind_a_long_poll_is_not_waited_for(tmp_path):
         assert len(client.connection._frames) == 63 and client.connection.deadline_s(door.limits) is None
         log.append(b"v")
         await client.answered(101)
+
+    run(tmp_path, scenario)
+
+
+def test_time_in_which_the_loop_had_no_turn_is_not_that_of_a_first_request(tmp_path):
+    async def scenario(door, log):
+        loop, client, closing = asyncio.get_running_loop(), Client(door), []
+        real = loop.time
+        try:
+            for late_s in (0.0, 30.0, 0.0, 0.0):  # a look comes each 2.5 s, if the loop lets it
+                now_s = door._sweeping.when() + late_s
+                loop.time = partial(float, now_s)
+                door._sweeping.cancel()
+                door._sweep()
+                closing.append(client._is_closing)
+        finally:
+            loop.time = real
+        client.lose()
+        assert closing == [False, False, False, True]
 
     run(tmp_path, scenario)

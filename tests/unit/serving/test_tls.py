@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import ssl
+import time
 
 import pytest
 
@@ -184,3 +185,29 @@ def test_a_server_whose_own_certificate_may_sign_warns_at_its_start(authority, c
     (warning,) = caplog.messages
     assert str(itself.cert) in warning
     assert "CA:FALSE" in warning
+
+
+def test_time_in_which_the_loop_had_no_turn_is_not_the_clients(authority):
+    """The hello lies in the socket while the process has no processor: the handshake goes on afterwards."""
+    files = authority.server()
+
+    async def story():
+        async with listening(Certificate(files.cert, files.key), timeout_ms=400) as (slots, port):
+            _, silent = await asyncio.open_connection("127.0.0.1", port)
+            while not slots.count:
+                await asyncio.sleep(0)
+            opening = asyncio.open_connection("127.0.0.1", port, ssl=authority.context(), server_hostname="127.0.0.1")
+            connecting = asyncio.ensure_future(opening)
+            while slots.count < 2:
+                await asyncio.sleep(0)
+            for _ in range(4):  # a turn now and then, each for one step
+                time.sleep(0.3)
+                await asyncio.sleep(0)
+            reader, writer = await connecting
+            writer.write(b"hello")
+            assert await reader.readexactly(5) == b"hello"
+            writer.close()
+            await freed(slots)  # the silent one is closed in its time
+            silent.close()
+
+    asyncio.run(story())

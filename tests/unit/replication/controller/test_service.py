@@ -11,12 +11,12 @@ from logdb.io import IO
 from logdb_replication.config import Times
 from logdb_replication.controller import commands
 from logdb_replication.controller import service as services
-from logdb_replication.controller.commands import CreateTopic, FenceBroker, RegisterBroker, ResignLeader
+from logdb_replication.controller.commands import CreateTopic, FenceBroker, RegisterBroker, ResignLeader, TakeProducerIds
 from logdb_replication.controller.errors import ClocksApart, DuplicateBroker, UnknownBroker, UnknownCommand
 from logdb_replication.controller.feed import Feed
 from logdb_replication.controller.messages import Describe, Heard, Heartbeat, Propose, Suspect, Suspected, Watch
 from logdb_replication.controller.service import Service
-from logdb_replication.raft.errors import BarrierTimeout, NotQuorumLeader, QuorumStopped
+from logdb_replication.raft.errors import BarrierTimeout, NotQuorumLeader, QuorumStopped, UnknownOutcome
 from support.controllers import CLUSTER
 from support.waiting import until
 
@@ -103,6 +103,21 @@ def test_a_heartbeat_unfences_a_broker_that_has_caught_up(controller):
     index = controller.feed.state.index
     assert controller.service.answer(1, Heartbeat(epoch, index - 1, NOW_MS)) == Heard(True, False)
     assert controller.service.answer(1, Heartbeat(epoch, index, NOW_MS)) == Heard(False, False)
+
+
+def test_a_broker_that_could_not_be_unfenced_is_at_its_next_heartbeat(controller, monkeypatch):
+    epoch, index = controller.register(1), controller.feed.state.index
+    with monkeypatch.context() as patch:
+        patch.setattr(controller.service, "_decide", _outcome_is_unknown)
+        with pytest.raises(UnknownOutcome):
+            controller.service.answer(1, Heartbeat(epoch, index, NOW_MS))
+    controller.propose(TakeProducerIds(1))  # others go on: the broker is behind by then
+    assert controller.service.answer(1, Describe()).brokers[0]["behind"] == 0
+    assert controller.service.answer(1, Heartbeat(epoch, index, NOW_MS)) == Heard(False, False)
+
+
+def _outcome_is_unknown(command):
+    raise UnknownOutcome("no majority has answered")
 
 
 @pytest.mark.parametrize(("way", "sign"), [("ahead of", 1), ("behind", -1)])
@@ -279,6 +294,7 @@ def test_describe_names_the_brokers(controller):
             "fenced": False,
             "draining": False,
             "heard_ms_ago": 0,
+            "behind": None,
         }
     ]
 

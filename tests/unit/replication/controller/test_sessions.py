@@ -46,8 +46,24 @@ def test_a_fenced_broker_comes_back_when_it_knows_what_the_controller_did():
     assert not sessions.caught_up(1, 7, 10, 20)
     assert not sessions.caught_up(1, 7, 19, 90)
     assert sessions.caught_up(1, 7, 20, 200)
+    sessions.unfenced(1)
     assert not sessions.caught_up(1, 7, 5, 6)
     assert sessions.caught_up(1, 8, 5, 5)  # another registration
+
+
+def test_what_a_broker_has_to_know_does_not_grow_while_its_return_is_decided():
+    """A controller that is starved may fail to decide it; a node with many partitions is always some states behind."""
+    sessions = Sessions(1000, 50, 250)
+    sessions.begin(0)
+    for index in range(20, 90, 10):
+        sessions.knows(1, index)
+        assert sessions.caught_up(1, 7, index, index + 50) == (index >= 70)
+        assert sessions.behind(1) == max(0, 70 - index)
+    sessions.forget(1)
+    assert not sessions.caught_up(1, 7, 80, 90), "it was fenced again"
+    assert sessions.behind(1) == 10
+    sessions.unfenced(1)
+    assert sessions.behind(1) is None
 
 
 def test_the_session_of_a_broker_that_is_heard_late_is_longer():
