@@ -1,6 +1,5 @@
 """``logdb spark``: runs programs on Spark; an entry point of the group ``logdb.spark`` does it."""
 
-
 import click
 
 from logdb.announced import announced
