@@ -29,7 +29,11 @@ def tables() -> dict[str, list[str]]:
         "connector": _without(settings.CONNECTOR),
         "source": _without(settings.SOURCE, settings.CONNECTOR),
         "sink": _without(settings.SINK, settings.CONNECTOR),
-        "metrics": ["| metric | type | meaning |", "|---|---|---|", *(f"| `{name}` | {kind} | {text} |" for name, (kind, text) in METRICS.items())],
+        "metrics": [
+            "| metric | type | meaning |",
+            "|---|---|---|",
+            *(f"| `{name}` | {kind} | {text} |" for name, (kind, text) in METRICS.items()),
+        ],
     }
 
 
@@ -37,7 +41,9 @@ def written(text: str) -> str:
     """The page with its tables."""
     for name, rows in tables().items():
         begin, end = f"<!-- begin: {name} -->", f"<!-- end: {name} -->"
-        text = re.sub(rf"{begin}.*?{end}", lambda _, rows=rows, begin=begin, end=end: "\n".join([begin, "", *rows, "", end]), text, flags=re.S)
+        text = re.sub(
+            rf"{begin}.*?{end}", lambda _, rows=rows, begin=begin, end=end: "\n".join([begin, "", *rows, "", end]), text, flags=re.DOTALL
+        )
     return text
 
 
