@@ -155,7 +155,7 @@ def _worker(
     properties: Mapping[str, str], config: Mapping[str, Any], client: Client, stores: Callable[[str | None], OffsetStore], group_id: str
 ) -> Worker:
     plugins = Plugins(config["plugin.path"], config["connector.classes.allowed"])
-    limits.configure(config["connector.directories.allowed"], config["connector.hosts.allowed"])
+    limits.configure(config["connector.directories.allowed"], config["connector.hosts.allowed"], config["connector.commands.allowed"])
     return Worker(properties, config, client=client, plugins=plugins, resolve=dict, offsets=stores, group_id=group_id)
 
 
