@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 Kind = Literal["source", "sink", "converter", "header_converter", "transformation", "predicate"]
 
 
+_AVRO = "avro"
 _BOTH: tuple[Kind, ...] = ("converter", "header_converter")
 
 
@@ -41,6 +42,9 @@ def _converters() -> Iterator[Plugin]:
         short = name.rpartition(".")[2]
         for kind in _BOTH:
             yield Plugin(f"{package}.{name}", kind, f"logdb_connect.converters.{module}:{short}", (short,))
+    yield Plugin(
+        "io.confluent.connect.avro.AvroConverter", "converter", "logdb_connect.converters.avro:AvroConverter", ("AvroConverter",), _AVRO
+    )
     target = "logdb_connect.converters.simple_header:SimpleHeaderConverter"
     yield Plugin(f"{package}.storage.SimpleHeaderConverter", "header_converter", target, ("SimpleHeaderConverter",))
 
@@ -119,6 +123,34 @@ PLUGINS: tuple[Plugin, ...] = (
         "source",
         "logdb_connect.connectors.datagen:DatagenConnector",
         ("DatagenSource", "DatagenSourceConnector"),
+    ),
+    Plugin(
+        "io.debezium.connector.mariadb.MariaDbConnector",
+        "source",
+        "logdb_connect.connectors.capture.mysql:MariaDbConnector",
+        ("MariaDbConnector", "MariaDb"),
+        "connect-mysql",
+    ),
+    Plugin(
+        "io.debezium.connector.mysql.MySqlConnector",
+        "source",
+        "logdb_connect.connectors.capture.mysql:MySqlConnector",
+        ("MySqlConnector", "MySql"),
+        "connect-mysql",
+    ),
+    Plugin(
+        "io.debezium.connector.postgresql.PostgresConnector",
+        "source",
+        "logdb_connect.connectors.capture.postgresql:PostgresConnector",
+        ("PostgresConnector", "Postgres"),
+        "connect-postgresql",
+    ),
+    Plugin(
+        "SqliteCaptureConnector",
+        "source",
+        "logdb_connect.connectors.capture.sqlite:SqliteCaptureConnector",
+        ("SqliteCapture",),
+        "connect-sql",
     ),
     Plugin("OutboxSourceConnector", "source", "logdb_connect.connectors.outbox:OutboxSourceConnector", ("OutboxSource",), "connect-sql"),
     Plugin("org.apache.kafka.connect.file.FileStreamSinkConnector", "sink", "logdb_connect.connectors.file:FileStreamSinkConnector"),

@@ -49,6 +49,9 @@ class SourceContext:
 
     def keep(self, found: SourceBatch | Iterable[SourceRecord] | None):
         """What the worker does with a poll's records: their offsets are committed."""
+        if isinstance(found, SourceBatch):  # it may be an offset alone
+            self.offsets[frozenset(found.source_partition.items())] = found.offset
+            return
         for record in found or ():
             self.offsets[frozenset(record.source_partition.items())] = record.source_offset
 
@@ -92,9 +95,11 @@ def records_of(task, polls=1, *, commit=True):
             found = task.poll()
         except RetriableError:
             continue
+        if found is not None and not isinstance(found, SourceBatch):
+            found = list(found)
         new = list(found or ())
         if commit:
-            task.context.keep(new)
+            task.context.keep(found)
             task.commit()
         records += new
     return records

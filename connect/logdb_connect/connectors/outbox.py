@@ -25,7 +25,7 @@ from sqlalchemy.exc import DBAPIError
 
 from logdb_connect.config import ConfigDef, ConfigKey, at_least
 from logdb_connect.connectors.sql.connection import CONNECTION, engine_of, passes, reason, retriable
-from logdb_connect.connectors.sql.settings import connected, zone_fault
+from logdb_connect.connectors.sql.settings import check_offsets, connected, zone_fault
 from logdb_connect.connectors.sql.tables import Name, quoted, shown, table_of
 from logdb_connect.data import OPTIONAL_STRING, STRING, Field, Header, Schema, SourceRecord
 from logdb_connect.errors import ConnectError, DataError
@@ -147,7 +147,7 @@ class OutboxSourceConnector(SourceConnector):
         return _faults(OUTBOX.parse(properties))
 
     def alter_offsets(self, properties: Properties, offsets: Mapping[str, Any]) -> None:
-        """Any number is right: the rows behind it are published."""
+        check_offsets(offsets, ("table",), ("number",))
 
 
 def _faults(config: Mapping[str, Any]) -> dict[str, str]:

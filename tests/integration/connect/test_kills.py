@@ -86,5 +86,3 @@ def test_each_line_arrives_once(tmp_path, kind):
             print(*worker.stderr, *(worker.rest.call("GET", f"/connectors/{one}/status") for one in ("in", "out")), sep="\n")
             raise
         assert out.read_text().splitlines() == [f"line {number}" for number in range(count)], f"{seed=}"
-
-

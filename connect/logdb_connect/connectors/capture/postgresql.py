@@ -69,6 +69,7 @@ _SOURCE = source_schema(
     txId=Schema(type="int64", optional=True),
     lsn=Schema(type="int64", optional=True),
 )
+_AWAY = (psycopg2.OperationalError, psycopg2.InterfaceError)
 _OPS: dict[str, Op] = {"I": "c", "U": "u", "D": "d"}
 _OPTIONS = {"format-version": 2, "include-xids": 1, "include-timestamp": 1, "include-lsn": 1, "include-pk": 0, "include-transaction": 1}
 
@@ -102,7 +103,7 @@ class PostgresCaptureTask(CaptureTask):
         self._catalog = Catalog(self._engine, config["topic.prefix"], _SOURCE, Chosen(config))
         self._chosen = Chosen(config)
         self._signatures: dict[tuple[str, str], Any] = {}
-        self._reset(None)
+        self._reset({"lsn": 0})
         with retriable(self._engine.url), self._engine.begin() as connection:
             level = connection.scalar(text("SHOW wal_level"))
             for each in config["replica.identity.autoset.values"]:
@@ -130,12 +131,13 @@ class PostgresCaptureTask(CaptureTask):
                     self._drop_slot()
             self._engine.dispose()
 
-    def _reset(self, offset: Offset | None) -> None:
+    def _reset(self, offset: Offset) -> None:
         """Continue behind an offset."""
-        self._lsn: int = 0 if offset is None else int(offset["lsn"])  # the end of the last whole transaction
+        self._resume = offset
+        self._lsn = int(offset["lsn"])  # the end of the last whole transaction
         self._stored_lsn = self._lsn
         self._skipped: tuple[int, int] | None = None  # of this transaction: so many changes
-        if offset is not None and offset.get("events"):
+        if offset.get("events"):
             self._skipped = int(offset["txId"]), int(offset["events"])
         self._xid: int | None = None
         self._ts_ms = 0
@@ -221,24 +223,30 @@ class PostgresCaptureTask(CaptureTask):
         try:
             if self._cursor is None:
                 self._open_stream()
-            return self._read()
-        except (psycopg2.OperationalError, psycopg2.InterfaceError) as error:
+            records = self._read()
+        except (psycopg2.Error, RetriableError) as error:
             self._close_stream()
-            raise RetriableError(
-                f"The slot {self._config['slot.name']} cannot be read now: {' '.join(str(error).split())}. Retry is safe."
-            ) from error
-        except psycopg2.errors.ObjectInUse as error:
-            self._close_stream()
-            raise RetriableError(f"Another program reads the slot {self._config['slot.name']}. Retry is safe.") from error
+            self._reset(self._resume)  # what this poll has read is read again
+            if isinstance(error, RetriableError):
+                raise
+            slot, reason = self._config["slot.name"], " ".join(str(error).split())
+            if isinstance(error, psycopg2.errors.ObjectInUse):
+                raise RetriableError(f"Another program reads the slot {slot}: {reason}. Retry is safe.") from error
+            if isinstance(error, _AWAY) or type(error) is psycopg2.DatabaseError:  # the last: a connection that broke
+                raise RetriableError(f"The slot {slot} cannot be read now: {reason}. Retry is safe.") from error
+            raise ConnectError(f"The slot {slot} cannot be read: {reason}") from error
+        if self._xid is None:
+            self._resume = {"lsn": self._lsn}
+        elif records:
+            self._resume = records[-1].source_offset
+        return records
 
     def _open_stream(self) -> None:
-        """Begin at the end of the last whole transaction whose records were given: its changes may have been cut off."""
-        skipped = (self._xid, self._events) if self._xid is not None and self._events else self._skipped
+        """Begin at the end of the last whole transaction whose records were given."""
         connection = psycopg2.connect(**self._where, connection_factory=LogicalReplicationConnection)
         self._cursor = cursor = connection.cursor()
         interval = max(1, self._config["status.update.interval.ms"] // 1000)
         cursor.start_replication(self._config["slot.name"], options=_OPTIONS, decode=True, start_lsn=self._lsn, status_interval=interval)
-        self._skipped, self._xid, self._events = skipped, None, 0
 
     def _close_stream(self) -> None:
         if (cursor := self._cursor) is not None:

@@ -111,12 +111,14 @@ class SqliteCaptureTask(CaptureTask):
         return ends
 
     def _changes(self) -> list[SourceRecord]:
-        with retriable(self._engine_.url):
-            self._install()
-            records: list[SourceRecord] = []
-            for table in self._tables:
-                records += self._changes_of(table, self._config["max.batch.size"])
-        return records
+        before = dict(self._positions)
+        try:
+            with retriable(self._engine_.url):
+                self._install()
+                return [each for table in self._tables for each in self._changes_of(table, self._config["max.batch.size"])]
+        except RetriableError:
+            self._positions = before  # what this poll has read is read again
+            raise
 
     def _changes_of(self, table: CapturedTable, limit: int) -> list[SourceRecord]:
         query = f"SELECT * FROM {_quoted(PREFIX + table.name)} WHERE position > ? ORDER BY position LIMIT ?"  # noqa: S608

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from logdb_connect.config import ConfigDef
 from logdb_connect.connectors.capture.events import Change, Recorder, expression_faults
+from logdb_connect.connectors.sql.settings import check_offsets
 from logdb_connect.data import SourceBatch, SourceRecord, SourceRecords
 from logdb_connect.errors import ConnectError, RetriableError
 from logdb_connect.plugin import Properties, SourceConnector, SourceTask
@@ -122,4 +123,4 @@ class CaptureConnector(SourceConnector):
         return expression_faults(self.config_def.parse(properties))
 
     def alter_offsets(self, properties: Properties, offsets: Mapping[str, Any]) -> None:
-        """Positions are the database's: it refuses one that it does not have."""
+        check_offsets(offsets, ("server",), ("lsn", "txId", "events", "pos", "event", "row"))

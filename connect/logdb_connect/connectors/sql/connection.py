@@ -16,6 +16,7 @@ from sqlalchemy.engine import URL, Engine, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
 from logdb_connect.config import REQUIRED, ConfigDef, ConfigKey, Password, at_least
+from logdb_connect.connectors import limits
 from logdb_connect.errors import ConfigError, ConnectError, RetriableError
 
 _log = logging.getLogger(__name__)
@@ -143,6 +144,7 @@ def engine_of(config: Mapping[str, Any], *, writes: bool) -> Engine:
         ConnectError: A package is missing, or the file of an SQLite database that is to be read.
     """
     url = url_of(config)
+    _check_limits(url)
     arguments: dict[str, Any] = {}
     if url.get_backend_name() == "sqlite":
         if not writes and url.database not in {None, "", ":memory:"} and not Path(str(url.database)).exists():
@@ -161,6 +163,21 @@ def engine_of(config: Mapping[str, Any], *, writes: bool) -> Engine:
     if engine.dialect.name == "sqlite":
         _own_transactions(engine, "BEGIN IMMEDIATE" if writes else "BEGIN")
     return engine
+
+
+def _check_limits(url: URL) -> None:
+    """Raises ``ConnectError`` where the worker does not allow the file or the host."""
+    if url.get_backend_name() == "sqlite":
+        if url.database not in {None, "", ":memory:"}:
+            limits.check_path(unquote(str(url.database).removeprefix("file:")))
+        return
+    more = [url.query[key] for key in ("host", "hostaddr", "service", "unix_socket") if key in url.query]  # drivers take them, too
+    named = [url.host or "localhost", *(name for each in more for name in ([each] if isinstance(each, str) else each))]
+    for host in (name for each in named for name in each.split(",")):
+        if host.startswith("/"):
+            limits.check_path(host)
+        else:
+            limits.check_host(host.rpartition(":")[0] if host.count(":") == 1 else host)
 
 
 def _time_zone(engine: Engine, zone: str) -> None:

@@ -17,7 +17,7 @@ from sqlalchemy import Engine
 from logdb_connect.config import REQUIRED, ConfigDef, ConfigKey, at_least
 from logdb_connect.connectors.sql.connection import CONNECTION, engine_of, reason, retriable
 from logdb_connect.connectors.sql.queries import Cursor, QueryReader, Reader, TableReader
-from logdb_connect.connectors.sql.settings import connected, zone_fault
+from logdb_connect.connectors.sql.settings import check_offsets, connected, zone_fault
 from logdb_connect.data import SourceBatch
 from logdb_connect.errors import ConnectError
 from logdb_connect.plugin import Properties, SourceConnector, SourceTask
@@ -47,7 +47,7 @@ SOURCE = CONNECTION + ConfigDef(
     ConfigKey("table.whitelist", "LIST", (), "Tables to read: `orders` or `shop.orders`; empty: all.", group="Tables"),
     ConfigKey("table.blacklist", "LIST", (), "Tables to leave out.", group="Tables"),
     ConfigKey("schema.pattern", "STRING", None, "Schema of the tables; default: the user's.", group="Tables"),
-    ConfigKey("table.types", "LIST", ("TABLE",), "Kinds of tables.", "LOW", values=("TABLE", "VIEW"), group="Tables"),
+    ConfigKey("table.types", "LIST", ["TABLE"], "Kinds of tables.", "LOW", values=("TABLE", "VIEW"), group="Tables"),
     ConfigKey("table.poll.interval.ms", "LONG", 60_000, "Interval of looking for new tables.", "LOW", at_least(1), group="Tables"),
     ConfigKey("topic.prefix", "STRING", "", "Prefix of topics: `topic.prefix` and the table's name.", "HIGH", group="Output"),
     ConfigKey("poll.interval.ms", "INT", 5000, "Interval of polls of one table.", "HIGH", at_least(0), group="Output"),
@@ -145,7 +145,7 @@ class JdbcSourceConnector(SourceConnector):
         return str(SOURCE.parse(properties)["mode"]) != "bulk"
 
     def alter_offsets(self, properties: Properties, offsets: Mapping[str, Any]) -> None:
-        """Any offsets with numbers are right: a task then reads what comes behind them."""
+        check_offsets(offsets, ("table", "query"), ("incrementing", "timestamp", "timestamp_nanos"))
 
     def stop(self) -> None:
         if self._engine is not None:

@@ -21,7 +21,7 @@ def upsert(table: Table, keys: Sequence[str], dialect: str, *, change: bool = Tr
     if dialect in _MYSQL:
         insert = mysql.insert(table)
         changed = others or list(keys[:1])  # MySQL has no DO NOTHING: it sets a key to what it is
-        return insert.on_duplicate_key_update({table.c[key].name: insert.inserted[key] for key in changed})
+        return insert.on_duplicate_key_update({key: insert.inserted[key] for key in changed})
     insert_of: Any = postgresql.insert if dialect == "postgresql" else sqlite.insert
     statement = insert_of(table)
     columns = [table.c[key] for key in keys]

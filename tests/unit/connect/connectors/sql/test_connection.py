@@ -1,6 +1,7 @@
 import pytest
 
 from logdb_connect import ConfigError, ConnectError, Password
+from logdb_connect.connectors import limits
 from logdb_connect.connectors.sql.connection import engine_of, url_of
 
 
@@ -39,3 +40,25 @@ def test_a_url_of_no_database_is_refused(text):
 def test_a_source_makes_no_database(tmp_path):
     with pytest.raises(ConnectError, match="There is no SQLite database"):
         engine_of({"connection.url": f"jdbc:sqlite:{tmp_path}/none.db"}, writes=False)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "postgresql://127.0.0.2/x",
+        "postgresql:///x?host=127.0.0.2",
+        "mysql://127.0.0.2/x",
+        "postgresql://127.0.0.1,127.0.0.2/x",
+        "sqlite:////etc/x",
+        "jdbc:sqlite:/etc/x",
+    ],
+)
+def test_the_limits_of_the_worker_hold(tmp_path, text):
+    limits.configure([str(tmp_path)], ["127.0.0.1", "localhost"])
+    try:
+        with pytest.raises(ConnectError, match="may not"):
+            engine_of({"connection.url": text}, writes=True)
+        engine_of({"connection.url": f"sqlite:///{tmp_path}/shop.db"}, writes=True)
+        engine_of({"connection.url": "postgresql://127.0.0.1/x"}, writes=True)
+    finally:
+        limits.configure()

@@ -231,3 +231,12 @@ def test_logical_types_of_columns(file, started):
     records = records_of(started(mode="incrementing", table__whitelist="moments", db__timezone="Europe/Zurich"))
     assert [each.value["since"] for each in records] == [datetime(2026, 7, 1, 12, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC)]
     assert records[0].value_schema.field("since").schema == Schema(type="int64", name=TIMESTAMP, optional=True)
+
+
+def test_offsets_that_an_administrator_sets_are_checked():
+    connector = JdbcSourceConnector()
+    connector.alter_offsets({}, {'{"protocol":"1","table":"a"}': {"incrementing": 5}, '{"query":"query"}': None})
+    with pytest.raises(ConnectError, match="must have the key table or query"):
+        connector.alter_offsets({}, {'{"file":"a"}': {"incrementing": 5}})
+    with pytest.raises(ConnectError, match="must be a whole number, not x"):
+        connector.alter_offsets({}, {'{"table":"a"}': {"incrementing": "x"}})
