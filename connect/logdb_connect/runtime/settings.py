@@ -34,6 +34,7 @@ WORKER = ConfigDef(
     ConfigKey("plugin.path", "LIST", [], "Directories with plugins: Python modules and packages.", "LOW"),
     ConfigKey("connector.classes.allowed", "LIST", [], "The only connectors that may be created; empty: all.", "LOW"),
     ConfigKey("connector.directories.allowed", "LIST", [], "The only directories that connectors may use; empty: all.", "LOW"),
+    ConfigKey("connector.commands.allowed", "LIST", [], "Programs that connectors may run, by absolute path; empty: none.", "LOW"),
     ConfigKey(
         "connector.hosts.allowed", "LIST", [], "The only hosts that connectors may reach: names, patterns, networks; empty: all.", "LOW"
     ),
