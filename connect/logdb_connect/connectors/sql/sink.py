@@ -104,9 +104,7 @@ class _Target:
 
     def __init__(self, name: Name, layout: Layout, matched: Mapping[str, Any], settings: "_Settings") -> None:
         self.layout, self.name = layout, name
-        self.has_plain_keys = not any(
-            layout.fields[each].type == "string" for each in layout.keys
-        )  # else "a" may be "A": a collation decides
+        self.has_plain_keys = not any(layout.fields[each].type == "string" for each in layout.keys)  # a collation may take "a" for "A"
         self.fields = [field for field in layout.fields if field in matched]
         self._places = [index for index, field in enumerate(layout.fields) if field in matched]
         self._all = len(self._places) == len(layout.fields)
@@ -157,7 +155,7 @@ class _Run:
         self._deleted: dict[tuple[Any, ...], list[Any]] = {}
 
     def takes(self, target: _Target) -> bool:
-        """Whether a record of ``target`` may follow.  Deletes come before upserts, so both may be in a run only if equal keys are the same."""
+        """Whether a record of ``target`` may follow.  A run deletes before it upserts: keys that are equal must be so here, too."""
         last = self._writes or self._deletes
         if last is None or target is self._writes or target is self._deletes:
             return True
@@ -300,7 +298,8 @@ class JdbcSinkTask(SinkTask):
     def _store(self, records: Sequence[SinkRecord]) -> None:
         """Store records and their offsets in one transaction; those that are stored already are left out."""
         assert self._engine is not None
-        work = [(record, self._target(record)) for record in records]  # creates and extends tables: in transactions of their own
+        # creates and extends tables: in transactions of their own
+        work = [(record, target) for record in records if (target := self._target(record)) is not None]
         with self._engine.begin() as connection:
             if self._stored is not None:
                 ends: dict[TopicPartition, int] = {}
@@ -328,11 +327,14 @@ class JdbcSinkTask(SinkTask):
                 start += 1
             run.write(connection)
 
-    def _target(self, record: SinkRecord) -> _Target:
+    def _target(self, record: SinkRecord) -> _Target | None:
+        """Where a record goes; None: it deletes from a table that does not exist."""
         layout = self._layouts.of(record)
         known = self._targets.get((record.topic, id(layout)))
         if known is None:
             name = self._tables.name(self._config["table.name.format"].replace("${topic}", record.topic))
+            if not layout.has_value and not self._tables.exists(name):
+                return None
             matched = self._tables.prepare(name, layout.fields, layout.keys)
             known = self._targets[record.topic, id(layout)] = (layout, _Target(name, layout, matched, self._settings))
         return known[1]

@@ -85,6 +85,14 @@ def test_upserts_and_deletes_of_many_keys_are_few_statements(file, started):
     assert statements.count("DELETE") == 2 and ask(file, "SELECT * FROM names") == [("a", 2)]
 
 
+def test_a_delete_from_a_table_that_does_not_exist_is_done(file, started):
+    task = started(**upserts(auto__evolve="false"))
+    task.put(sink_records("orders", [None, {"id": 2, "name": "b"}], keys=[{"id": 1}, {"id": 2}], key_schema=KEY, value_schema=ROW))
+    task.put(sink_records("none", [None], keys=[{"id": 1}], key_schema=KEY))
+    assert ask(file, "SELECT * FROM orders") == [(2, "b")]
+    assert ask(file, "SELECT topic, next_offset FROM logdb_connect_offsets ORDER BY 1") == [("none", 1), ("orders", 2)]
+
+
 def test_a_record_is_stored_once_whatever_is_given_again(file, started):
     records = sink_records("orders", [{"id": each, "name": None} for each in range(4)], value_schema=ROW)
     started().put(records[:3])  # it dies before the worker commits the offsets
