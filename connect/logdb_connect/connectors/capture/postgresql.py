@@ -300,7 +300,8 @@ class PostgresCaptureTask(CaptureTask):
         if known is None:
             signature = dict(columns)
             before = self._signatures.get(name, {})
-            other = any(before.get(column) != kind for column, kind in columns)
+            fewer = change["action"] == "I" and len(columns) < len(before)  # an update leaves out large values that are as before
+            other = fewer or any(before.get(column) != kind for column, kind in columns)
             if other:  # or the first time: the table may have changed since the snapshot
                 self._catalog.forget(*name)
                 self._seen = {key: table for key, table in self._seen.items() if key[0] != name}

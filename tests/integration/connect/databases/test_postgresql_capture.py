@@ -257,6 +257,9 @@ def test_columns_that_are_new(shop, started):
     insert(shop, 2)
     (record,) = polled(task, 1)
     assert record.value["age"] == 7 and "rating" not in record.value
+    shop.ask("ALTER TABLE customers DROP COLUMN age")
+    insert(shop, 3)
+    assert "age" not in polled(task, 1)[0].value
 
 
 def test_errors_name_what_to_change(shop, started):
