@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 Kind = Literal["source", "sink", "converter", "header_converter", "transformation", "predicate"]
 
 
+_AVRO = "avro"
 _BOTH: tuple[Kind, ...] = ("converter", "header_converter")
 
 
@@ -41,6 +42,9 @@ def _converters() -> Iterator[Plugin]:
         short = name.rpartition(".")[2]
         for kind in _BOTH:
             yield Plugin(f"{package}.{name}", kind, f"logdb_connect.converters.{module}:{short}", (short,))
+    yield Plugin(
+        "io.confluent.connect.avro.AvroConverter", "converter", "logdb_connect.converters.avro:AvroConverter", ("AvroConverter",), _AVRO
+    )
     target = "logdb_connect.converters.simple_header:SimpleHeaderConverter"
     yield Plugin(f"{package}.storage.SimpleHeaderConverter", "header_converter", target, ("SimpleHeaderConverter",))
 

@@ -37,6 +37,7 @@ CONSUMER_OPTIONS = {
     "max.poll.interval.ms": ("max_poll_interval_ms", int),
     "max.poll.records": ("max_poll_records", int),
 }
+_BATCH_SIZE = 256 << 10
 _NEEDLESS = ("serializer", "deserializer", "acks", "enable.idempotence", "security.", "sasl.", "ssl.", "bootstrap.servers", "client.")
 
 
@@ -101,7 +102,7 @@ class Client:
 
     def producer(self, overrides: Mapping[str, str], transactional_id: str | None = None) -> Producer:
         """A producer with ``producer.override.*``; transactional with an id."""
-        options = chosen(PRODUCER_OPTIONS, overrides)
+        options = {"batch_size": _BATCH_SIZE, **chosen(PRODUCER_OPTIONS, overrides)}
         if transactional_id is None:
             options.pop("transaction_timeout_ms", None)
             plain: Producer = self.db.producer(**options)

@@ -350,8 +350,10 @@ class SourceChain(_Chain):
     def _batch_rows(self, batch: SourceBatch) -> list[Row]:
         topic, partition, at = batch.topic, batch.partition, batch.timestamp_ms
         values = self._value.from_connect_many(topic, batch.value_schema, batch.values)
-        given = [None] * len(values) if batch.keys is None else batch.keys
-        keys = self._key.from_connect_many(topic, batch.key_schema, given)
+        if batch.keys is None:
+            keys = [self._key.from_connect(topic, batch.key_schema, None)] * len(values)
+        else:
+            keys = self._key.from_connect_many(topic, batch.key_schema, batch.keys)
         return [(topic, value, key, partition, (), at) for value, key in zip(values, keys, strict=True)]
 
     def _run_rows(self, pairs: Sequence[tuple[SourceRecord, SourceRecord]]) -> list[Row]:

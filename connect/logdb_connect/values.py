@@ -251,6 +251,8 @@ class _Parser:
 
 
 def _aligned(schema: Schema | None, value: Any) -> Any:
+    if value is None and schema is not None:
+        raise DataError("Unable to convert a null value to a schema that requires a value")
     is_float = schema is not None and schema.type in {"float32", "float64"}
     return float(value) if is_float and isinstance(value, int) and not isinstance(value, bool) else value
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from benches.peers.kafka.jars import PLATFORM
+from benches.peers.kafka.jars import PLATFORM, Jars
 from support.ports import free_port
 
 Found = TypeVar("Found")
@@ -22,9 +22,9 @@ def java(program: str, *arguments: object, classes: Path | None = None) -> list[
     return ["java", *_FLAGS, "-cp", ":".join(map(str, [*jars, classes or ""])), program, *map(str, arguments)]
 
 
-def compiled(source: Path, classes: Path) -> Path:
+def compiled(source: Path, classes: Path, jars: Jars = PLATFORM) -> Path:
     """Compile a program; returns ``classes``."""
-    subprocess.run(["javac", "-d", classes, "-cp", f"{PLATFORM.directory}/*", source], check=True, timeout=120)
+    subprocess.run(["javac", "-d", classes, "-cp", f"{jars.directory}/*", source], check=True, timeout=120)
     return classes
 
 

@@ -1,17 +1,23 @@
-"""The tables of docs/reference that are made of the code: the options of ``logdb serve``, and the commands.
+"""The tables of docs/reference that are made of the code: the options of ``logdb serve``, the commands,
+and the properties of Connect's converters and transforms.
 
 ``python tests/support/reference_tables.py`` writes them anew, between the marks ``<!-- NAME -->`` and ``<!-- end -->``.  A test sees
 that this would change nothing.
 """
 
+import importlib
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 
 from logdb.cli.app import SECTIONS, cli
 from logdb.cli.settings import _TOPIC_PROPERTIES, SETTINGS
+from logdb_connect.catalogue import PLUGINS
+from logdb_connect.config import definition
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 _PART = re.compile(r"(<!-- ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -113,12 +119,50 @@ def common_flags() -> str:
     return table("option | meaning", (_flag(option) for option in options))
 
 
-PAGES = ("commands.md", "server-options.md")
+# ---------------------------------------------------------------- Connect
+
+
+def _plugins(*kinds: str) -> dict[str, tuple[list[str], Any]]:
+    """Names and class of each converter, transform or predicate, by its short name."""
+    found: dict[str, tuple[list[str], Any]] = {}
+    for plugin in PLUGINS:
+        module, _, attribute = plugin.target.partition(":")
+        if plugin.kind in kinds and module.startswith(("logdb_connect.converters.", "logdb_connect.transforms.")):
+            short = re.split(r"\$", plugin.name.rpartition(".")[2])[0]
+            names, _ = found.setdefault(short, ([], getattr(importlib.import_module(module), attribute)))
+            names += [plugin.name] if plugin.name not in names else []
+    return found
+
+
+def _properties(short: str, names: list[str], made: Any) -> Iterator[str]:
+    """A heading, the names, what the class is for, and a table of its properties."""
+    base = next((one for one in made.__mro__ if one.__name__ == short), made)
+    yield f"### {short}"
+    yield f"{' · '.join(f'`{name}`' for name in names)}\n\n{base.__doc__.replace('``', '`')}"
+    if rows := [
+        (
+            f"`{key.name}`",
+            "required" if (shown := definition(key))["required"] else f"`{shown['default_value']}`" if shown["default_value"] else "",
+            key.documentation,
+        )
+        for key in made.config_def
+    ]:
+        yield table("property | default | meaning", iter(rows))
+
+
+def connect(*kinds: str) -> str:
+    return "\n\n".join(part for short, (names, made) in _plugins(*kinds).items() for part in _properties(short, names, made)) + "\n"
+
+
+PAGES = ("commands.md", "connect-transforms.md", "server-options.md")
 TABLES: dict[str, Callable[[], str]] = {
     "options": options,
     "topic-properties": topic_properties,
     "commands": commands,
     "common-flags": common_flags,
+    "connect-converters": partial(connect, "converter", "header_converter"),
+    "connect-transforms": partial(connect, "transformation"),
+    "connect-predicates": partial(connect, "predicate"),
 }
 
 if __name__ == "__main__":

@@ -56,3 +56,5 @@ PLATFORM = Jars("platform")
 """Kafka Streams with its examples, Connect with the file connectors, MirrorMaker, and the command-line tools."""
 SPARK_SOURCE = Jars("spark_source")
 """Spark's Kafka source, for the Spark of ``benches.peers.spark``."""
+HDFS = Jars("hdfs")
+"""Hadoop's file system in one process."""

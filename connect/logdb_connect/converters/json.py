@@ -15,6 +15,7 @@ import base64
 import binascii
 import json
 import math
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
@@ -40,6 +41,7 @@ _TYPES: Final[Mapping[str, Any]] = {
     "bytes": "bytes",
     "string": "string",
 }
+_CONTROL: Final = re.compile(rb"\\(?:(u00[01])[0-9a-f]|.)")
 _FLOAT_MAX: Final = 1.7976931348623157e308
 _FAST: Final[Mapping[str, Any]] = {
     **{name: Annotated[int, msgspec.Meta(ge=-(1 << bits), le=(1 << bits) - 1)] for name, bits in logical.INTEGERS.items()},
@@ -174,7 +176,7 @@ class JsonConverter(HeadersAsValues):
         writing = self._writing(schema)
         if writing.fast_type is not None:
             try:
-                data = _encode(msgspec.convert(value, writing.fast_type))
+                data = _as_jackson([_encode(msgspec.convert(value, writing.fast_type))])[0]
             except (msgspec.ValidationError, UnicodeEncodeError, RecursionError):
                 pass  # the general path knows more, and says what is wrong
             else:
@@ -194,14 +196,14 @@ class JsonConverter(HeadersAsValues):
             else:
                 fast = None
             if fast is not None:
-                return [head + each + tail for each in map(_encode, fast)]
+                return [head + each + tail for each in _as_jackson(list(map(_encode, fast)))]
         except (msgspec.ValidationError, UnicodeEncodeError, RecursionError):
             pass  # the general path knows more, and says which value is wrong
         return [None if schema is None and each is None else self._general(writing, each) for each in values]
 
     def _general(self, writing: _Writing, value: Any) -> bytes:
         try:
-            data = _encode(self._values.to_json(writing.schema, value))
+            data = _as_jackson([_encode(self._values.to_json(writing.schema, value))])[0]
         except (UnicodeEncodeError, RecursionError, OverflowError) as error:
             raise DataError(f"Converting Kafka Connect data to byte[] failed due to serialization error: {error}") from None
         return writing.head + data + b"}" if writing.head else data
@@ -223,7 +225,7 @@ class JsonConverter(HeadersAsValues):
         if data is None:
             return None, None
         if not self._enveloped:
-            return None, self._read(self._last_reading, data)
+            return None, self._read(self._last_reading, data) if data else None
         if self._given is not None:
             return self._given.schema, self._read(self._given, data)
         if data.startswith(self._last_head) and data.endswith(b"}"):
@@ -278,6 +280,13 @@ class JsonConverter(HeadersAsValues):
 
     def _make_reading(self, schema_json: bytes) -> _Reading:
         return _Reading(self._values.schema_of_json(_parse(schema_json)), schema_json)
+
+
+def _as_jackson(encoded: list[bytes]) -> list[bytes]:
+    """The same with control characters as Jackson writes them, in capitals: keys that are equal have equal bytes."""
+    if b"\\u00" not in b"".join(encoded):
+        return encoded
+    return [_CONTROL.sub(lambda found: found[0][:-2] + found[0][-2:].upper() if found[1] else found[0], each) for each in encoded]
 
 
 def _parse(data: bytes) -> Any:

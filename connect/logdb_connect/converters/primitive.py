@@ -10,6 +10,7 @@ from logdb_connect.config import ConfigDef, ConfigKey
 from logdb_connect.data import OPTIONAL_BYTES, OPTIONAL_STRING, Schema, SchemaType
 from logdb_connect.errors import ConfigError, DataError
 from logdb_connect.plugin import Converter, HeaderConverter
+from logdb_connect.values import text_of
 
 
 class HeadersAsValues(Converter, HeaderConverter):
@@ -23,7 +24,7 @@ class HeadersAsValues(Converter, HeaderConverter):
 
 
 class StringConverter(HeadersAsValues):
-    """Text; a value that is none is written as ``str`` has it."""
+    """Text; another value is written as headers are (``logdb_connect.values``)."""
 
     config_def: ClassVar[ConfigDef] = ConfigDef(
         ConfigKey(
@@ -47,7 +48,7 @@ class StringConverter(HeadersAsValues):
         if value is None:
             return None
         try:
-            return (value if isinstance(value, str) else text_of(value)).encode(self._encoding)
+            return (value if isinstance(value, str) else text_of(schema, value)).encode(self._encoding)
         except UnicodeEncodeError as error:
             raise DataError(f"Failed to serialize to a string: {error.reason} at character {error.start}") from None
 
@@ -66,11 +67,6 @@ class StringConverter(HeadersAsValues):
     def to_connect_many(self, topic: str, data: Sequence[bytes | None]) -> list[tuple[Schema | None, Any]]:  # noqa: ARG002
         encoding = self._encoding
         return [(OPTIONAL_STRING, None if each is None else each.decode(encoding, "replace")) for each in data]
-
-
-def text_of(value: Any) -> str:
-    """A value as text: booleans as Kafka writes them, the others as Python does."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 class ByteArrayConverter(HeadersAsValues):

@@ -48,33 +48,35 @@ def make_app(herder: Herder) -> web.Application:
 
 
 def _error(status: int, message: str) -> web.Response:
+    """An error in Kafka's shape."""
     return web.json_response({"error_code": status, "message": message}, status=status)
 
 
 @web.middleware
 async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Errors in Kafka's shape."""
+    redact = request.app[HERDER].worker.redact
     try:
         return await handler(request)
     except web.HTTPException as error:
         return _error(error.status, f"HTTP {error.status} {error.reason}")
     except NotFound as error:
-        return _error(404, str(error))
+        return _error(404, redact(str(error)))
     except NotLeader as error:
         if request.query.get("forward", "true") != "false":
             return await forward(request, error.url, request.app[HERDER].worker.config)
-        return _error(409, str(error))
+        return _error(409, redact(str(error)))
     except Conflict as error:
-        return _error(409, str(error))
+        return _error(409, redact(str(error)))
     except BadRequest as error:
-        return _error(400, str(error))
+        return _error(400, redact(str(error)))
     except (ConnectError, LogdbError) as error:
-        return _error(500, str(error))
+        return _error(500, redact(str(error)))
     except TimeoutError:
         return _error(500, "Request timed out. The worker is currently busy; a retry is safe.")
     except Exception as error:
         logger.exception("%s %s", request.method, request.path)
-        return _error(500, f"{type(error).__name__}: {error}")
+        return _error(500, redact(f"{type(error).__name__}: {error}"))
 
 
 async def call(request: web.Request, function: Callable[..., T], *args: Any, **options: Any) -> T:

@@ -30,6 +30,9 @@ class Prepared:
     def __init__(self, rows: list[Row]) -> None:
         self.rows, self.polled = rows, 0
         self.topics = {row[0] for row in rows}
+        if any(type(topic) is not str for topic in self.topics):  # from a config provider
+            self.rows = [(str(row[0]), *row[1:]) for row in rows]
+            self.topics = set(map(str, self.topics))
         self._offsets: dict[str, tuple[Mapping[str, Any], Mapping[str, Any] | None]] = {}
 
     @property
@@ -40,6 +43,13 @@ class Prepared:
     def note(self, partition: Mapping[str, Any], offset: Mapping[str, Any] | None) -> None:
         """Continue at ``offset`` after these records."""
         self._offsets[repr(sorted(partition.items()))] = (partition, offset)
+
+    def add(self, more: "Prepared") -> None:
+        """Those of the next poll, too."""
+        self.rows += more.rows
+        self.topics |= more.topics
+        self.polled += more.polled
+        self._offsets |= more._offsets
 
     def send(self, producer: Producer) -> None:
         """Send all records."""

@@ -304,7 +304,10 @@ class Herder:
 
     def _tasks_made(self, name: str, tasks: Any) -> None:
         """A connector has made the configs of its tasks."""
-        given: list[Config] = [dict(one) for one in tasks]
+        config = self.configs.configs.connectors.get(name)
+        if config is None:
+            return
+        given = self.worker.unresolved(config, tasks)
         if not self.lock.acquire(timeout=_LOCK_S):  # maybe its holder waits for this connector to stop
             raise Conflict("Cannot complete request: the worker is busy")
         try:
@@ -321,7 +324,8 @@ class Herder:
     def _report(self, of: "str | TaskId", state: State, trace: str | None) -> None:
         if state == "UNASSIGNED" and (of if isinstance(of, str) else of.connector) not in self.configs.configs.connectors:
             return  # it was deleted
-        self.statuses.put(of, Status(state, self.worker.id, trace, self.generation))
+        shown = None if trace is None else self.worker.redact(trace)
+        self.statuses.put(of, Status(state, self.worker.id, shown, self.generation))
 
     def _used_topic(self, connector: str, topic: str) -> None:
         if self.worker.config["topic.tracking.enable"]:

@@ -11,12 +11,13 @@ import contextlib
 import logging
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from logdb import LogdbError, Producer, TransactionalProducer
 from logdb.errors import ProducerFenced, UnknownTopic
 from logdb_connect.client import Client
+from logdb_connect.data import SourceBatch, SourceRecord, SourceRecords
 from logdb_connect.errors import RetriableError
 from logdb_connect.plugin import Properties, SourceTask
 from logdb_connect.runtime.chain import Prepared, SourceChain
@@ -27,11 +28,13 @@ from logdb_connect.runtime.tasks import Backoff, Report, Stopping, Target, TaskI
 logger = logging.getLogger(__name__)
 
 _OWNERSHIP_WAIT_S = 60.0
+_GATHER_S, _GATHER_COUNT_MAX, _LARGE_BATCH = 0.1, 50_000, 500
 
 
 class SourceSettings(NamedTuple):
     """What a source task needs beside its own properties.
 
+    ``per_poll``: a transaction has the records of one poll, not of several.
     ``owned_since``: whether the worker knows that it had the task at a time of ``time.monotonic``, or later.
     """
 
@@ -41,6 +44,7 @@ class SourceSettings(NamedTuple):
     create_topic: Callable[[str], None]
     used_topic: Callable[[str], None]
     owned_since: Callable[[float], bool]
+    per_poll: bool
 
 
 class SourceRunner(TaskRunner):
@@ -66,7 +70,7 @@ class SourceRunner(TaskRunner):
         self._producer: Producer | None = None
         self._chain: SourceChain | None = None
         self._known_topics: set[str] = set()
-        self._written: dict[bytes, dict[str, Any]] = {}  # offsets that this task has committed
+        self._gathering = False  # records wait for a poll that may have more
 
     # ------------------------------------------------------------ what the task sees
 
@@ -96,7 +100,7 @@ class SourceRunner(TaskRunner):
             backoff.reset()
             if records is None or self.is_stopping():
                 continue
-            prepared = self._chain.prepare(records)
+            prepared = self._gathered(task, records)
             if prepared.rows or prepared.offsets:
                 self._write(prepared)
                 task.commit()
@@ -105,6 +109,37 @@ class SourceRunner(TaskRunner):
                 source_task_source_record_write_total=len(prepared.rows),
                 source_task_transaction_total=int(self._settings.exactly_once),
             )
+
+    def wait(self, seconds: float) -> None:
+        """As ``TaskRunner.wait``; at once while records wait to be written."""
+        if not self._gathering:
+            super().wait(seconds)
+
+    def _gathered(self, task: SourceTask, records: SourceBatch | Iterable[SourceRecord]) -> Prepared:
+        """The records of a poll; of a source that gives large batches, those of the next ones too, for a moment: one transaction."""
+        assert self._chain is not None
+        prepared = self._chain.prepare(records)
+        until = time.monotonic() + _GATHER_S
+        more: SourceRecords = records
+        while (
+            not self._settings.per_poll
+            and isinstance(more, SourceBatch)
+            and len(more) >= _LARGE_BATCH
+            and len(prepared.rows) < _GATHER_COUNT_MAX
+            and time.monotonic() < until
+            and not self.is_stopping()
+        ):
+            self._gathering = True
+            try:
+                more = task.poll()
+            except RetriableError as error:
+                logger.warning("task %s: poll is called again: %s", self.id, error)
+                more = None
+            finally:
+                self._gathering = False
+            if more is not None:
+                prepared.add(self._chain.prepare(more))
+        return prepared
 
     def _close(self) -> None:
         if (task := self._task) is not None:

@@ -13,6 +13,7 @@ from logdb_connect.connectors import limits
 from logdb_connect.errors import ConfigError
 from logdb_connect.plugins import Plugins
 from logdb_connect.properties import read, read_connector
+from logdb_connect.providers import Providers
 from logdb_connect.runtime import settings
 from logdb_connect.runtime.herder import Herder, Standalone
 from logdb_connect.runtime.offsets import OffsetFile, OffsetStore
@@ -22,6 +23,7 @@ from logdb_connect.runtime.worker import Worker
 logger = logging.getLogger(__name__)
 _OWN_PREFIXES = ("producer.", "consumer.", "admin.", "key.converter.", "value.converter.", "header.converter.", "config.providers.")
 _CLIENT_PREFIXES = ("security.", "sasl.", "ssl.", "metrics.", "metric.", "auto.include.jmx.reporter", "reconnect.", "retry.", "request.")
+_FORMATTER = logging.Formatter()
 _NEEDLESS = (
     "access.control.allow.methods",
     "access.control.allow.origin",
@@ -43,7 +45,7 @@ _NEEDLESS = (
 @contextlib.contextmanager
 def standalone(worker_file: str, connector_files: Sequence[str]) -> Iterator[threading.Event]:
     """A standalone worker with its connectors; ends with the block.  The event is set if it ends by itself."""
-    properties = read(worker_file)
+    properties, providers = _resolved(worker_file)
     config = parsed(settings.STANDALONE, properties)
     given = [read_connector(path) for path in connector_files]
     with contextlib.ExitStack() as stack:
@@ -58,7 +60,8 @@ def standalone(worker_file: str, connector_files: Sequence[str]) -> Iterator[thr
                 replication=config["offset.storage.replication.factor"],
             )
         )
-        worker = _worker(properties, config, client, stores, f"standalone-{file.identity}")
+        stack.enter_context(_hidden(providers))
+        worker = _worker(properties, config, client, stores, f"standalone-{file.identity}", providers)
         herder = Standalone(worker)
         stack.callback(herder.close)
         ended, _ = stack.enter_context(_served(herder, config))
@@ -76,7 +79,7 @@ def distributed(worker_file: str) -> Iterator[threading.Event]:
     from logdb_connect.rest.forwarding import sender
     from logdb_connect.runtime.distributed import Distributed
 
-    properties = read(worker_file)
+    properties, providers = _resolved(worker_file)
     config = parsed(settings.DISTRIBUTED, properties)
     with contextlib.ExitStack() as stack:
         client = stack.enter_context(contextlib.closing(Client(properties)))
@@ -88,7 +91,8 @@ def distributed(worker_file: str) -> Iterator[threading.Event]:
                 replication=config["offset.storage.replication.factor"],
             )
         )
-        worker = _worker(properties, config, client, stores, config["group.id"])
+        stack.enter_context(_hidden(providers))
+        worker = _worker(properties, config, client, stores, config["group.id"], providers)
         herder = Distributed(worker, config, send_tasks=sender(config))
         stack.callback(herder.close)
         ended, url = stack.enter_context(_served(herder, config))
@@ -151,13 +155,45 @@ def parsed(definition: ConfigDef, properties: Mapping[str, str]) -> dict[str, An
     return config
 
 
+def _resolved(worker_file: str) -> tuple[dict[str, str], Providers]:
+    """The properties of a worker, with the values of its config providers."""
+    given = read(worker_file)
+    providers = Providers(given)
+    return providers.resolve(given), providers
+
+
+@contextlib.contextmanager
+def _hidden(providers: Providers) -> Iterator[None]:
+    """Log lines have none of the values that came from config providers."""
+
+    def hide(record: logging.LogRecord) -> bool:
+        record.msg, record.args = providers.redact(record.getMessage()), ()
+        if record.exc_info:
+            record.exc_text, record.exc_info = providers.redact(_FORMATTER.formatException(record.exc_info)), None
+        return True
+
+    handlers = list(logging.getLogger().handlers)
+    for handler in handlers:
+        handler.addFilter(hide)
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            handler.removeFilter(hide)
+        providers.close()
+
+
 def _worker(
-    properties: Mapping[str, str], config: Mapping[str, Any], client: Client, stores: Callable[[str | None], OffsetStore], group_id: str
+    properties: Mapping[str, str],
+    config: Mapping[str, Any],
+    client: Client,
+    stores: Callable[[str | None], OffsetStore],
+    group_id: str,
+    providers: Providers,
 ) -> Worker:
-    limits.configure(config["connector.directories.allowed"], config["connector.hosts.allowed"])
     plugins = Plugins(config["plugin.path"], config["connector.classes.allowed"])
     limits.configure(config["connector.directories.allowed"], config["connector.hosts.allowed"])
-    return Worker(properties, config, client=client, plugins=plugins, resolve=dict, offsets=stores, group_id=group_id)
+    return Worker(properties, config, client=client, plugins=plugins, providers=providers, offsets=stores, group_id=group_id)
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ from logdb_connect.config import ConfigDef
 from logdb_connect.errors import ConfigError
 from logdb_connect.plugin import Connector, Properties
 from logdb_connect.plugins import Plugins, kind_of
+from logdb_connect.providers import Providers
 from logdb_connect.runtime import settings
 from logdb_connect.runtime.chain import Chains
 from logdb_connect.runtime.connectors import ConnectorRunner, OnTasks
@@ -25,8 +26,6 @@ from logdb_connect.runtime.source import SourceRunner, SourceSettings
 from logdb_connect.runtime.tasks import Report, Target, TaskId, TaskRunner
 
 logger = logging.getLogger(__name__)
-
-Resolve = Callable[[Mapping[str, str]], dict[str, str]]
 
 
 class Worker:
@@ -45,24 +44,45 @@ class Worker:
         *,
         client: Client,
         plugins: Plugins,
-        resolve: Resolve,
+        providers: Providers,
         offsets: Callable[[str | None], OffsetStore],
         group_id: str,
     ) -> None:
         """Nothing runs yet.
 
         Args:
-            resolve: Puts the values of config providers in place of their variables.
+            providers: Put values in place of variables.
             offsets: The store of a topic; None: the worker's.
         """
         self.id = ""
         self.client, self.plugins, self.config = client, plugins, config
-        self.resolve = resolve
+        self._providers = providers
         self.properties, self._make_offsets, self._group_id = properties, offsets, group_id
         self.connectors: dict[str, ConnectorRunner] = {}
         self.tasks: dict[TaskId, TaskRunner] = {}
 
     # ------------------------------------------------------------ what configs mean
+
+    def resolve(self, config: Mapping[str, str]) -> dict[str, str]:
+        """Properties with values in place of variables.
+
+        Raises:
+            ConfigError: A variable has no value.
+        """
+        return self._providers.resolve(config)
+
+    def redact(self, text: str) -> str:
+        """A text without the values of variables."""
+        return self._providers.redact(text)
+
+    def unresolved(self, config: Mapping[str, str], tasks: Iterable[Mapping[str, str]]) -> list[dict[str, str]]:
+        """Configs of tasks with variables again, in place of the values that the connector has handed on."""
+        resolved = self.resolve(config)
+        hidden = {name: text for name, text in config.items() if resolved.get(name) != text}
+        return [
+            {name: hidden[name] if name in hidden and text == resolved[name] else str(text) for name, text in task.items()}
+            for task in tasks
+        ]
 
     def connector_class(self, config: Mapping[str, str]) -> type[Connector]:
         """The class of a connector.
@@ -197,6 +217,7 @@ class Worker:
                 create_topic=partial(self.create_topic, config),
                 used_topic=partial(self.used_topic, task_id.connector),
                 owned_since=self.member_since,
+                per_poll="transaction.boundary" in config,
             ),
         )
 

@@ -257,6 +257,29 @@ def test_users_of_the_rest_api(broker, tmp_path):
         assert rest.call("GET", "/connectors", headers={"Authorization": "Basic YWRhOnNlY3JldA=="}) == (200, [])
 
 
+def test_secrets_stay_where_they_are(broker, tmp_path, caplog):
+    secrets = written(tmp_path / "secrets.properties", {"topic": "lines", "word": "hush-hush"})
+    variables = {"topic": f"${{file:{secrets}:topic}}", "number": f"${{file:{secrets}:word}}", "limit": "x"}
+    config = {"connector.class": f"{PLUGINS}CounterConnector", **variables}
+    providers = {
+        "config_providers": "file",
+        "config_providers_file_class": "org.apache.kafka.common.config.provider.FileConfigProvider",
+    }
+    with standalone(broker, tmp_path, **providers) as rest:
+        status, answer = rest.call("POST", "/connectors", {"name": "c", "config": {**config, "limit": variables["number"]}})
+        assert (status, "hush-hush" in answer["message"]) == (400, False)
+        assert rest.call("POST", "/connectors", {"name": "c", "config": {**config, "limit": "20"}})[0] == 201
+        rest.await_states("c", "RUNNING", "RUNNING")
+        until(lambda: len(values(broker, "lines")) == 20)
+        assert rest.get("/connectors/c/config")["number"] == variables["number"]
+        assert rest.get("/connectors/c/tasks")[0]["config"]["topic"] == variables["topic"]
+        sink = {"connector.class": f"{PLUGINS}ScriptedConnector", "topics": "lines", "word": variables["number"]}
+        Scripted.failures.append(ValueError("it is hush-hush"))
+        rest.call("POST", "/connectors", {"name": "s", "config": sink})
+        rest.await_states("s", "RUNNING", "FAILED")
+        assert "it is [hidden]" in rest.get("/connectors/s/status")["tasks"][0]["trace"]
+
+
 def test_metrics_have_connects_names(broker, tmp_path):
     (tmp_path / "in.txt").write_text("a\nb\n")
     with standalone(broker, tmp_path, file_source(tmp_path), file_sink(tmp_path)) as rest:
