@@ -79,6 +79,8 @@ def _transforms() -> Iterator[Plugin]:
 
 
 PLUGINS: tuple[Plugin, ...] = (
+    Plugin("DltSinkConnector", "sink", "logdb_connect.connectors.dlt_sink:DltSinkConnector", extra="connect-dlt"),
+    Plugin("SingerSourceConnector", "source", "logdb_connect.connectors.singer:SingerSourceConnector"),
     Plugin(
         "DirectorySourceConnector",
         "source",

@@ -41,6 +41,8 @@ _TYPES: Final[Mapping[str, Any]] = {
     "bytes": "bytes",
     "string": "string",
 }
+_ALSO: Final[Mapping[str, Any]] = {"array": (set, frozenset), "float32": Decimal, "float64": Decimal}
+"""What values of a type may be, beside those of ``logical.fits``."""
 _CONTROL: Final = re.compile(rb"\\(?:(u00[01])[0-9a-f]|.)")
 _FLOAT_MAX: Final = 1.7976931348623157e308
 _FAST: Final[Mapping[str, Any]] = {
@@ -227,7 +229,7 @@ class JsonConverter(HeadersAsValues):
         if writing.fast_type is not None:
             try:
                 data = _as_jackson([_encode(msgspec.convert(writing.prepared(value), writing.fast_type))])[0]
-            except (msgspec.ValidationError, DataError, UnicodeEncodeError, RecursionError):
+            except (msgspec.ValidationError, DataError, ValueError, RecursionError):
                 pass  # the general path knows more, and says what is wrong
             else:
                 return writing.head + data + b"}" if writing.head else data
@@ -247,7 +249,7 @@ class JsonConverter(HeadersAsValues):
                 fast = None
             if fast is not None:
                 return [head + each + tail for each in _as_jackson(list(map(_encode, fast)))]
-        except (msgspec.ValidationError, DataError, UnicodeEncodeError, RecursionError):
+        except (msgspec.ValidationError, DataError, ValueError, RecursionError):
             pass  # the general path knows more, and says which value is wrong
         return [None if schema is None and each is None else self._general(writing, each) for each in values]
 
@@ -422,6 +424,8 @@ class _Values:
             raise DataError("Conversion error: null value for field that is required and has no default value")
         if schema.name in logical.NAMES:
             return _logical_to_json(schema, value, numeric=self.numeric)
+        if isinstance(value, _ALSO.get(schema.type, ())):  # as msgspec does
+            value = list(value) if schema.type == "array" else math.nan if value.is_snan() else float(value)
         if not logical.fits(schema.type, value):
             raise DataError(f"Invalid type for {schema.type.upper()}: {type(value).__name__}")
         match schema.type:
