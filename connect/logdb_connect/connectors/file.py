@@ -245,7 +245,7 @@ class FileStreamSinkTask(SinkTask):
         found = os.fstat(self._descriptor)
         named = os.lstat(self._path)
         self._is_truncatable = stat.S_ISREG(named.st_mode) and (named.st_dev, named.st_ino) == (found.st_dev, found.st_ino)
-        _lock(self._descriptor, self._path)
+        _lock(self._descriptor, self._path)  # where that fails, stop closes the file
 
     def open(self, partitions: Sequence[TopicPartition]) -> None:
         if not self._open and self._is_truncatable:
@@ -356,7 +356,6 @@ def _lock(descriptor: int, path: str) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        os.close(descriptor)
         raise ConnectError(
             f"Another task writes to {path}. Each FileStreamSink needs a file of its own; if the other task ends, restart this one."
         ) from None

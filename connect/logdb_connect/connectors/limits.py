@@ -1,7 +1,8 @@
-"""What connectors of this process may reach: directories and hosts.
+"""What connectors of this process may reach: directories, hosts, commands.
 
 A principal who may create a connector can read files and reach hosts as the worker can.  The worker's properties
-``connector.directories.allowed`` and ``connector.hosts.allowed`` limit that.  The limits hold for the whole process.
+``connector.directories.allowed`` and ``connector.hosts.allowed`` limit that.  Commands run only where ``connector.commands.allowed``
+names them.  The limits hold for the whole process.
 """
 
 import fnmatch
@@ -14,16 +15,19 @@ from logdb_connect.errors import ConnectError
 
 _directories: tuple[str, ...] = ()
 _hosts: tuple[str, ...] = ()
+_commands: tuple[str, ...] = ()
 
 
-def configure(directories: Iterable[str] = (), hosts: Iterable[str] = ()) -> None:
-    """Set the limits; nothing given: no limit.
+def configure(directories: Iterable[str] = (), hosts: Iterable[str] = (), commands: Iterable[str] = ()) -> None:
+    """Set the limits.  No directories or hosts: no limit.  No commands: none may run.
 
     Args:
         directories: Connectors may use what is below these.
+        commands: Absolute paths of programs.
         hosts: Names, patterns such as ``*.example.com``, or networks such as ``10.0.0.0/8``.
     """
-    global _directories, _hosts  # noqa: PLW0603 one for the process
+    global _directories, _hosts, _commands  # noqa: PLW0603 one for the process
+    _commands = tuple(commands)
     _directories = tuple(os.path.realpath(each) for each in directories)
     _hosts = tuple(each.strip().lower() for each in hosts)
 
@@ -50,6 +54,13 @@ def addresses(host: str, port: int) -> Sequence[str]:
     if allowed := [each for each in found if any(_address(each) in network for network in networks)]:
         return allowed
     raise ConnectError(f"Connectors of this worker may not connect to {host}: connector.hosts.allowed has only {', '.join(_hosts)}")
+
+
+def check_command(path: str) -> None:
+    """Raises ``ConnectError`` where connectors may not run a program."""
+    if not os.path.isabs(path) or path not in _commands:
+        allowed = f"has only {', '.join(_commands)}" if _commands else "is empty"
+        raise ConnectError(f"Connectors of this worker may not run {path}: the worker's connector.commands.allowed {allowed}")
 
 
 def check_host(host: str) -> None:

@@ -34,17 +34,24 @@ WORKER = ConfigDef(
     ConfigKey("plugin.path", "LIST", [], "Directories with plugins: Python modules and packages.", "LOW"),
     ConfigKey("connector.classes.allowed", "LIST", [], "The only connectors that may be created; empty: all.", "LOW"),
     ConfigKey("connector.directories.allowed", "LIST", [], "The only directories that connectors may use; empty: all.", "LOW"),
+    ConfigKey("connector.commands.allowed", "LIST", [], "Programs that connectors may run, by absolute path; empty: none.", "LOW"),
     ConfigKey(
         "connector.hosts.allowed", "LIST", [], "The only hosts that connectors may reach: names, patterns, networks; empty: all.", "LOW"
     ),
     ConfigKey("config.providers", "LIST", [], "Names of config providers.", "LOW"),
     ConfigKey("offset.flush.interval.ms", "LONG", 60_000, "How often offsets of sinks are committed.", "LOW", _INTERVAL),
-    ConfigKey("offset.flush.timeout.ms", "LONG", 5_000, "How long a commit of offsets may take.", "LOW", at_least(1)),
     ConfigKey("task.shutdown.graceful.timeout.ms", "LONG", 5_000, "How long to wait for all tasks to stop.", "LOW", _INTERVAL),
     ConfigKey("topic.creation.enable", "BOOLEAN", True, "Create the topics that sources write to.", "LOW"),
     ConfigKey("topic.tracking.enable", "BOOLEAN", True, "Remember which topics a connector uses.", "LOW"),
     ConfigKey("topic.tracking.allow.reset", "BOOLEAN", True, "Allow PUT /connectors/{c}/topics/reset.", "LOW"),
-    ConfigKey("connector.client.config.override.policy", "STRING", "All", "Which client properties a connector may set.", "MEDIUM"),
+    ConfigKey(
+        "connector.client.config.override.policy",
+        "STRING",
+        "All",
+        "None: connectors may not have producer.override.* and consumer.override.*.",
+        "MEDIUM",
+        values=("All", "None"),
+    ),
     ConfigKey("client.id", "STRING", "", "Name of this worker for logs of the server.", "LOW"),
 )
 STANDALONE = WORKER + ConfigDef(
@@ -141,7 +148,7 @@ SOURCE = CONNECTOR + ConfigDef(
         "exactly.once.support",
         "STRING",
         "requested",
-        "required: refuse a connector that cannot.",
+        "required: refuse a connector, or a worker, that is not exactly once.",
         "MEDIUM",
         values=("requested", "required"),
         group="Exactly Once Support",
@@ -150,12 +157,11 @@ SOURCE = CONNECTOR + ConfigDef(
         "transaction.boundary",
         "STRING",
         "poll",
-        "Where transactions end: after each poll, or after an interval.",
+        "poll, if given: each transaction has the records of one poll; otherwise it may have those of several.",
         "MEDIUM",
-        values=("poll", "interval", "connector"),
+        values=("poll",),
         group="Exactly Once Support",
     ),
-    ConfigKey("transaction.boundary.interval.ms", "LONG", None, "The interval.", "LOW", group="Exactly Once Support"),
     ConfigKey("offsets.storage.topic", "STRING", None, "A topic of its own for the connector's offsets.", "LOW", group="Offsets Topic"),
 )
 SINK = CONNECTOR + ConfigDef(

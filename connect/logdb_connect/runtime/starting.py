@@ -34,6 +34,7 @@ _NEEDLESS = (
     "inter.worker.key.ttl.ms",
     "inter.worker.signature.algorithm",
     "inter.worker.verification.algorithms",
+    "offset.flush.timeout.ms",
     "offset.storage.cleanup.policy",
     "plugin.discovery",
     "response.http.headers.config",
@@ -192,7 +193,7 @@ def _worker(
     providers: Providers,
 ) -> Worker:
     plugins = Plugins(config["plugin.path"], config["connector.classes.allowed"])
-    limits.configure(config["connector.directories.allowed"], config["connector.hosts.allowed"])
+    limits.configure(config["connector.directories.allowed"], config["connector.hosts.allowed"], config["connector.commands.allowed"])
     return Worker(properties, config, client=client, plugins=plugins, providers=providers, offsets=stores, group_id=group_id)
 
 

@@ -75,6 +75,7 @@ class ObjectStoreSourceTask(SourceTask):
         self._done[part] = object_.begin, self._read
         if not self._rows:
             del self._waiting[0]
+            self._done[part] = object_.begin, -1
         topic, _, partition = part
         return SourceBatch(
             source_partition=self._source_partition(part),

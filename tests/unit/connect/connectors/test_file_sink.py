@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 
 from logdb import OffsetAndMetadata, TopicPartition
-from logdb_connect.connectors.file import FileStreamSinkConnector
+from logdb_connect.connectors.file import FileStreamSinkConnector, FileStreamSinkTask
 from logdb_connect.data import STRING, Schema, struct
 from logdb_connect.errors import ConnectError, RetriableError
 from support.connect_tasks import Sink, sink_record
@@ -226,10 +226,15 @@ def test_files_that_are_not_regular(path):
 
 def test_two_tasks_of_one_file(path):
     one = sink(path)
+    task = FileStreamSinkTask()
     with pytest.raises(ConnectError, match="Another task writes to"):
-        sink(path)
+        task.start({"file": str(path)})
+    other = os.open("/dev/null", os.O_RDONLY)  # nothing of this process is closed twice
+    task.stop()
+    os.fstat(other)
     one.stop()
     sink(path).stop()
+    os.close(other)
 
 
 def test_a_full_disk_is_tried_again_without_half_lines(path):

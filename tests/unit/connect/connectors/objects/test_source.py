@@ -34,7 +34,11 @@ def rows(count, partition=0, topic="t", schema=None, begin=0):
 def test_what_the_sink_wrote_comes_back(format_class):
     url, one = filled([*rows(6, schema=ROW), *rows(4, 1, schema=ROW)], **{"format.class": format_class})
     two = source(url, format_class=format_class)
+    fetched = []
+    get = two.task._store.get
+    two.task._store.get = lambda name: (fetched.append(name), get(name))[1]
     assert two.drain() == [{"n": n} for n in (*range(6), *range(3))]
+    assert len(fetched) == len(set(fetched)) == 3
     one.put(rows(3, begin=6, schema=ROW))
     assert two.drain() == [{"n": n} for n in (6, 7, 8)]
     assert two.offsets[-1] == (
