@@ -45,6 +45,8 @@ def _converters() -> Iterator[Plugin]:
     yield Plugin(
         "io.confluent.connect.avro.AvroConverter", "converter", "logdb_connect.converters.avro:AvroConverter", ("AvroConverter",), _AVRO
     )
+    target = "logdb_connect.converters.json_schema:JsonSchemaConverter"
+    yield Plugin("io.confluent.connect.json.JsonSchemaConverter", "converter", target, ("JsonSchemaConverter",))
     target = "logdb_connect.converters.simple_header:SimpleHeaderConverter"
     yield Plugin(f"{package}.storage.SimpleHeaderConverter", "header_converter", target, ("SimpleHeaderConverter",))
 

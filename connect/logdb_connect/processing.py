@@ -405,7 +405,8 @@ class SinkChain(_Chain):
         Raises:
             ConnectError: A record failed, and ``errors.tolerance`` is ``none``.
         """
-        self._polled[topic, partition] = records
+        if self._handler.settings.queue:
+            self._polled[topic, partition] = records
         kept = records
         try:
             converted = self._converted(topic, records)

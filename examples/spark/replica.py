@@ -1,9 +1,11 @@
-"""A table that follows another one: the changes of `change_capture.py`, applied to a table of SQLite.
+"""A table that follows another one: its changes, captured by Connect, are applied to a table of SQLite.
+
+`examples/connect/capture-sqlite.properties` and `capture-postgresql.properties` bring the changes.
 
 Shows a stream into a store that Spark does not know.  Of each micro-batch the executors find the last state of each key; the
 driver writes them in one transaction.  To write a batch twice does no harm: it says what rows are, not what is added.
 
-    logdb spark run examples/spark/replica.py --path db --topic customers --checkpoint replica \\
+    logdb spark run examples/spark/replica.py --path db --topic shop.main.customers --checkpoint replica \\
         --sqlite replica.sqlite --table customers --key id --columns id,name,email
 """
 

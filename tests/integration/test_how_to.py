@@ -33,7 +33,7 @@ PROGRAMS = {
     "from-redis-streams": "redis-server",
     "tls-and-users": "openssl",
 }
-NOT_RUN = {"console", "text", "toml"}
+NOT_RUN = {"console", "properties", "text", "toml"}
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""A schema registry with Confluent's REST API, in a thread.  None of others is to be had from the package registries."""
+"""A schema registry with Confluent's REST API, in a thread: for tests of faults, and fast.  ``support.apicurio`` is a real one."""
 
 import contextlib
 import json

@@ -41,6 +41,8 @@ _TYPES: Final[Mapping[str, Any]] = {
     "bytes": "bytes",
     "string": "string",
 }
+_ALSO: Final[Mapping[str, Any]] = {"array": (set, frozenset), "float32": Decimal, "float64": Decimal}
+"""What values of a type may be, beside those of ``logical.fits``."""
 _CONTROL: Final = re.compile(rb"\\(?:(u00[01])[0-9a-f]|.)")
 _FLOAT_MAX: Final = 1.7976931348623157e308
 _FAST: Final[Mapping[str, Any]] = {
@@ -87,30 +89,79 @@ class Cache(Generic[Key, Value]):
 
 
 class _Writing:
-    """What is made once for each schema that values are written with."""
+    """What is made once for each schema that values are written with.
 
-    __slots__ = ("convert_many", "fast_type", "head", "schema")
+    Attributes:
+        fast_type: What msgspec converts values to; None: only the general path writes them.
+        logical: Fields of a struct whose values become numbers or text before.
+    """
 
-    def __init__(self, schema: Schema | None, head: bytes) -> None:
+    __slots__ = ("convert_many", "fast_type", "head", "logical", "schema")
+
+    def __init__(self, schema: Schema | None, head: bytes, *, numeric: bool) -> None:
         self.schema, self.head = schema, head
-        self.fast_type = None if schema is None else _fast_type(schema, reads=False)
+        self.logical = _logical_fields(schema, numeric=numeric)
+        self.fast_type = None if schema is None else _fast_type(_plain_fields(schema, self.logical), reads=False)
         self.convert_many = None if self.fast_type is None else list[self.fast_type]  # type: ignore[name-defined]
 
+    def prepared(self, value: Any) -> Any:
+        """The value for ``fast_type``."""
+        if not self.logical or not isinstance(value, dict):
+            return value
+        made = dict(value)
+        for name, schema in self.logical.items():
+            if (given := made.get(name)) is not None:
+                made[name] = _logical_to_json(schema, given)
+        return made
 
-class _Reading:
-    """What is made once for each schema that values are read with."""
 
-    __slots__ = ("decode", "decode_envelope", "schema", "schema_json")
+class Reading:
+    """What is made once for each schema that values are read with.
+
+    Attributes:
+        decode, decode_envelope: From a payload, or from the whole; None: only the general path reads values.
+        logical: Fields of a struct whose values are made of numbers or text afterwards.
+    """
+
+    __slots__ = ("decode", "decode_envelope", "logical", "schema", "schema_json")
 
     def __init__(self, schema: Schema | None, schema_json: bytes) -> None:
         self.schema, self.schema_json = schema, msgspec.Raw(schema_json)
-        fast_type = Any if schema is None else _fast_type(schema, reads=True)
+        self.logical = _logical_fields(schema, numeric=False)
+        fast_type = Any if schema is None else _fast_type(_plain_fields(schema, self.logical), reads=True)
         self.decode: Callable[[bytes], Any] | None = None
         self.decode_envelope: Callable[[Any], Any] | None = None
         if fast_type is not None:
             self.decode = msgspec.json.Decoder(fast_type).decode
             fields = [("schema", msgspec.Raw), ("payload", fast_type)]
             self.decode_envelope = msgspec.json.Decoder(msgspec.defstruct("Envelope", fields, forbid_unknown_fields=True, gc=False)).decode
+
+    def finished(self, value: Any) -> Any:
+        """The value that ``decode`` gave, with its logical types."""
+        if self.logical and value is not None:
+            for name, schema in self.logical.items():
+                if (given := value[name]) is not None:
+                    value[name] = _logical_of_json(schema, given)
+        return value
+
+
+def _logical_fields(schema: Schema | None, *, numeric: bool) -> dict[str, Schema]:
+    """The fields of a struct that have a logical type and no default; decimals only as text."""
+    return {
+        field.name: field.schema
+        for field in (schema.fields if schema is not None and schema.type == "struct" else ())
+        if field.schema.name in logical.NAMES and field.schema.default is None and not (numeric and field.schema.name == DECIMAL)
+    }
+
+
+def _plain_fields(schema: Schema, logical_fields: Mapping[str, Schema]) -> Schema:
+    """The struct with the numbers or the text that stand for the values of these fields."""
+
+    def plain(field: Field) -> Field:
+        kind = "string" if field.schema.name == DECIMAL else field.schema.type
+        return Field(field.name, Schema(type=kind, optional=field.schema.optional)) if field.name in logical_fields else field
+
+    return schema.replace(fields=tuple(map(plain, schema.fields))) if logical_fields else schema
 
 
 class JsonConverter(HeadersAsValues):
@@ -158,10 +209,11 @@ class JsonConverter(HeadersAsValues):
         )
         size = config.get("schemas.cache.size", 1000)
         self._writings: Cache[Schema | None, _Writing] = Cache(size, self._make_writing)
-        self._readings: Cache[bytes, _Reading] = Cache(size, self._make_reading)
+        self._readings: Cache[bytes, Reading] = Cache(size, self._make_reading)
         self._last_writing = self._make_writing(None)
-        self._last_reading, self._last_head = self._make_reading(b"null"), b'{"schema":null,"payload":'
-        self._given: _Reading | None = None
+        self._last_reading = self._head_reading = self._make_reading(b"null")
+        self._head = b'{"schema":null,"payload":'  # of values that _head_reading reads
+        self._given: Reading | None = None
         if (content := config.get("schema.content")) and self._enveloped:
             try:
                 self._given = self._make_reading(content.encode())
@@ -176,8 +228,8 @@ class JsonConverter(HeadersAsValues):
         writing = self._writing(schema)
         if writing.fast_type is not None:
             try:
-                data = _as_jackson([_encode(msgspec.convert(value, writing.fast_type))])[0]
-            except (msgspec.ValidationError, UnicodeEncodeError, RecursionError):
+                data = _as_jackson([_encode(msgspec.convert(writing.prepared(value), writing.fast_type))])[0]
+            except (msgspec.ValidationError, DataError, ValueError, RecursionError):
                 pass  # the general path knows more, and says what is wrong
             else:
                 return writing.head + data + b"}" if writing.head else data
@@ -192,12 +244,12 @@ class JsonConverter(HeadersAsValues):
             elif schema.type == "string" and writing.fast_type is not None and set(map(type, values)) == {str}:
                 fast = values
             elif writing.convert_many is not None:
-                fast = msgspec.convert(values, writing.convert_many)
+                fast = msgspec.convert(list(map(writing.prepared, values)) if writing.logical else values, writing.convert_many)
             else:
                 fast = None
             if fast is not None:
                 return [head + each + tail for each in _as_jackson(list(map(_encode, fast)))]
-        except (msgspec.ValidationError, UnicodeEncodeError, RecursionError):
+        except (msgspec.ValidationError, DataError, ValueError, RecursionError):
             pass  # the general path knows more, and says which value is wrong
         return [None if schema is None and each is None else self._general(writing, each) for each in values]
 
@@ -217,7 +269,7 @@ class JsonConverter(HeadersAsValues):
         head = b""
         if self._enveloped:
             head = b'{"schema":' + (b"null" if schema is None else _encode(self._values.schema_to_json(schema))) + b',"payload":'
-        return _Writing(schema, head)
+        return _Writing(schema, head, numeric=self._values.numeric)
 
     # ------------------------------------------------------------ from bytes
 
@@ -225,16 +277,19 @@ class JsonConverter(HeadersAsValues):
         if data is None:
             return None, None
         if not self._enveloped:
-            return None, self._read(self._last_reading, data) if data else None
+            return None, self.read(self._last_reading, data) if data else None
         if self._given is not None:
-            return self._given.schema, self._read(self._given, data)
-        if data.startswith(self._last_head) and data.endswith(b"}"):
+            return self._given.schema, self.read(self._given, data)
+        if data.startswith(self._head) and data.endswith(b"}"):
             # What lies between is one JSON value, or is refused: then the bytes are taken apart as a whole.
-            reading, payload = self._last_reading, data[len(self._last_head) : -1]
+            reading, payload = self._head_reading, data[len(self._head) : -1]
             try:
-                return reading.schema, self._read(reading, payload)
+                value = self.read(reading, payload)
             except DataError:
                 pass
+            else:
+                self._last_reading = reading
+                return reading.schema, value
         return self._read_envelope(data)
 
     def to_connect_many(self, topic: str, data: Sequence[bytes | None]) -> list[tuple[Schema | None, Any]]:
@@ -248,7 +303,7 @@ class JsonConverter(HeadersAsValues):
                 except (msgspec.DecodeError, RecursionError):
                     found = []
                 if len(found) == len(data):
-                    return found
+                    return [(schema, reading.finished(value)) for _, value in found] if reading.logical else found
         return [self.to_connect(topic, each) for each in data]
 
     def _read_envelope(self, data: bytes) -> tuple[Schema | None, Any]:
@@ -265,21 +320,27 @@ class JsonConverter(HeadersAsValues):
         if envelope.schema != self._last_reading.schema_json:
             self._last_reading = self._readings[bytes(envelope.schema)]
         payload = bytes(envelope.payload)
-        if data.endswith(payload + b"}"):
-            self._last_head = data[: -len(payload) - 1]
-        return self._last_reading.schema, self._read(self._last_reading, payload)
+        head = b'{"schema":' + bytes(envelope.schema) + b',"payload":'
+        if data.startswith(head):  # as Kafka writes it; others are read whole each time
+            self._head, self._head_reading = head, self._last_reading
+        return self._last_reading.schema, self.read(self._last_reading, payload)
 
-    def _read(self, reading: _Reading, payload: bytes) -> Any:
+    def read(self, reading: Reading, payload: bytes) -> Any:
+        """The value of a payload, which has no envelope.
+
+        Raises:
+            DataError: It is none of the schema's.
+        """
         if reading.decode is not None:
             try:
-                return reading.decode(payload)
+                return reading.finished(reading.decode(payload))
             except (msgspec.DecodeError, RecursionError):
                 pass  # the general path knows more, and says what is wrong
         parsed = _parse(payload)
         return _plain(parsed) if reading.schema is None else self._values.of_json(reading.schema, parsed)
 
-    def _make_reading(self, schema_json: bytes) -> _Reading:
-        return _Reading(self._values.schema_of_json(_parse(schema_json)), schema_json)
+    def _make_reading(self, schema_json: bytes) -> Reading:
+        return Reading(self._values.schema_of_json(_parse(schema_json)), schema_json)
 
 
 def _as_jackson(encoded: list[bytes]) -> list[bytes]:
@@ -350,7 +411,7 @@ class _Values:
     """The general path: values and schemas as what ``json`` reads, and msgspec writes."""
 
     def __init__(self, *, numeric: bool, defaults: bool) -> None:
-        self._numeric, self._defaults = numeric, defaults
+        self.numeric, self._defaults = numeric, defaults
 
     def to_json(self, schema: Schema | None, value: Any) -> Any:
         if schema is None:
@@ -362,7 +423,9 @@ class _Values:
                 return None
             raise DataError("Conversion error: null value for field that is required and has no default value")
         if schema.name in logical.NAMES:
-            return self._logical_to_json(schema, value)
+            return _logical_to_json(schema, value, numeric=self.numeric)
+        if isinstance(value, _ALSO.get(schema.type, ())):  # as msgspec does
+            value = list(value) if schema.type == "array" else math.nan if value.is_snan() else float(value)
         if not logical.fits(schema.type, value):
             raise DataError(f"Invalid type for {schema.type.upper()}: {type(value).__name__}")
         match schema.type:
@@ -388,14 +451,6 @@ class _Values:
         if unknown := value.keys() - found.keys():
             raise DataError(f"{min(unknown)} is not a valid field name")
         return found
-
-    def _logical_to_json(self, schema: Schema, value: Any) -> Any:
-        if schema.name != DECIMAL:
-            return logical.to_number(schema, value)
-        if not isinstance(value, Decimal):
-            raise DataError(f"Invalid type for Decimal, expected Decimal but was {type(value).__name__}")
-        logical.scale_in(value)
-        return value if self._numeric else base64.b64encode(logical.decimal_to_bytes(value, logical.scale_of(schema))).decode()
 
     def _plain_to_json(self, value: Any) -> Any:
         match value:
@@ -559,6 +614,15 @@ def _float_of_json(schema: Schema, parsed: Any) -> float:
         number = float(parsed)
         return logical.float32_of(number) if schema.type == "float32" else number
     raise DataError(f"Invalid type for {schema.type.upper()}: {_node(parsed)}")
+
+
+def _logical_to_json(schema: Schema, value: Any, *, numeric: bool = False) -> Any:
+    if schema.name != DECIMAL:
+        return logical.to_number(schema, value)
+    if not isinstance(value, Decimal):
+        raise DataError(f"Invalid type for Decimal, expected Decimal but was {type(value).__name__}")
+    logical.scale_in(value)
+    return value if numeric else base64.b64encode(logical.decimal_to_bytes(value, logical.scale_of(schema))).decode()
 
 
 def _logical_of_json(schema: Schema, parsed: Any) -> Any:

@@ -34,6 +34,7 @@ _NEEDLESS = (
     "inter.worker.key.ttl.ms",
     "inter.worker.signature.algorithm",
     "inter.worker.verification.algorithms",
+    "offset.flush.timeout.ms",
     "offset.storage.cleanup.policy",
     "plugin.discovery",
     "response.http.headers.config",

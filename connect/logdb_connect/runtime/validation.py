@@ -44,7 +44,7 @@ def validate(worker: "Worker", plugin: str, config: Mapping[str, str]) -> dict[s
     except ConfigError as error:
         resolved, errors = dict(config), {error.name: str(error)}
     definition = definition_of(worker, made, resolved)
-    errors |= _topic_errors(made, resolved)
+    errors |= _topic_errors(made, resolved) | _worker_errors(worker, made, resolved)
     entries = definition.validate(resolved, errors)
     known = {entry["definition"]["name"] for entry in entries}
     if not any(entry["value"]["errors"] for entry in entries):
@@ -123,6 +123,20 @@ def _topic_errors(made: type[Connector], config: Mapping[str, str]) -> dict[str,
         text = "The DLQ topic has the same name as one of the topics that the sink reads"
         return {"errors.deadletterqueue.topic.name": text}
     return {}
+
+
+def _worker_errors(worker: "Worker", made: type[Connector], config: Mapping[str, str]) -> dict[str, str]:
+    """What the worker's settings do not allow."""
+    errors = {}
+    if worker.config["connector.client.config.override.policy"] == "None":
+        text = "The 'None' policy does not allow '{}' to be overridden in the connector configuration."
+        errors = {name: text.format(name) for name in config if name.startswith(("producer.override.", "consumer.override."))}
+    if kind_of(made) == "source" and config.get("exactly.once.support") == "required":
+        if worker.config["exactly.once.source.support"] != "enabled":
+            errors["exactly.once.support"] = "This worker does not have exactly-once source support enabled."
+        elif callable(decide := getattr(made(), "exactly_once", None)) and not decide(config):
+            errors["exactly.once.support"] = "The connector does not support exactly-once semantics with the provided configuration."
+    return errors
 
 
 def unknown_properties(worker: "Worker", config: Mapping[str, str]) -> list[str]:

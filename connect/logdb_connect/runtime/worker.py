@@ -221,7 +221,7 @@ class Worker:
             ),
         )
 
-    def member_since(self, _: float) -> bool:
+    def member_since(self, since: float) -> bool:  # noqa: ARG002 -- the hook of a distributed worker
         """Whether this worker was a member of its group then, or later; a standalone worker always is."""
         return True
 

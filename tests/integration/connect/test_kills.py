@@ -59,7 +59,7 @@ def test_each_line_arrives_once(tmp_path, kind):
     with contextlib.ExitStack() as stack:
         stack.callback(lambda: broker.process.poll() is None and broker.kill())
         worker = WorkerProcess(kind, *files, port=port)
-        stack.callback(lambda: worker.__exit__())
+        stack.callback(lambda: worker.__exit__())  # noqa: PLW0108 -- of the last worker
         if kind == "distributed":
             for one in (source, sink):
                 until(lambda one=one: worker.rest.call("PUT", f"/connectors/{one['name']}/config", one)[0] in (200, 201))

@@ -193,9 +193,15 @@ class Chosen:
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._include = [re.compile(each, re.IGNORECASE) for each in config["table.include.list"]]
         self._exclude = [re.compile(each, re.IGNORECASE) for each in config["table.exclude.list"]]
+        self._known: dict[tuple[str, str], bool] = {}
 
     def __call__(self, schema: str, table: str) -> bool:
-        name = f"{schema}.{table}"
+        known = self._known.get((schema, table))
+        if known is None:
+            known = self._known[schema, table] = self._matches(f"{schema}.{table}")
+        return known
+
+    def _matches(self, name: str) -> bool:
         if any(each.fullmatch(name) for each in self._exclude):
             return False
         return not self._include or any(each.fullmatch(name) for each in self._include)

@@ -69,6 +69,7 @@ _SOURCE = source_schema(
     txId=Schema(type="int64", optional=True),
     lsn=Schema(type="int64", optional=True),
 )
+_decode = json.JSONDecoder(parse_float=Decimal).decode
 _AWAY = (psycopg2.OperationalError, psycopg2.InterfaceError)
 _OPS: dict[str, Op] = {"I": "c", "U": "u", "D": "d"}
 _OPTIONS = {"format-version": 2, "include-xids": 1, "include-timestamp": 1, "include-lsn": 1, "include-pk": 0, "include-transaction": 1}
@@ -102,7 +103,8 @@ class PostgresCaptureTask(CaptureTask):
             _log.warning("plugin.name=%s: the connector uses wal2json", config["plugin.name"])
         self._catalog = Catalog(self._engine, config["topic.prefix"], _SOURCE, Chosen(config))
         self._chosen = Chosen(config)
-        self._signatures: dict[tuple[str, str], Any] = {}
+        self._signatures: dict[tuple[str, str], dict[str, str]] = {}  # types of columns, as far as changes have named them
+        self._seen: dict[tuple[tuple[str, str], tuple[tuple[str, str], ...]], CapturedTable] = {}  # by the columns of a change
         self._reset({"lsn": 0})
         with retriable(self._engine.url), self._engine.begin() as connection:
             level = connection.scalar(text("SHOW wal_level"))
@@ -260,7 +262,7 @@ class PostgresCaptureTask(CaptureTask):
         limit = self._config["max.batch.size"]
         while len(records) < limit and (message := self._cursor.read_message()) is not None:
             self._is_idle = False
-            self._take(json.loads(message.payload, parse_float=Decimal), message.data_start, records)
+            self._take(_decode(message.payload), message.data_start, records)
         if not records:
             self._confirm_idle()
         return records
@@ -293,16 +295,26 @@ class PostgresCaptureTask(CaptureTask):
     def _table(self, change: Mapping[str, Any]) -> CapturedTable:
         """The table, looked up again when its columns are other ones."""
         name = change["schema"], change["table"]
-        if columns := change.get("columns"):
-            signature = {each["name"]: each["type"] for each in columns}
-            known = self._signatures.get(name)
-            if known is not None and any(known.get(column) != kind for column, kind in signature.items()):
+        columns = tuple([(each["name"], each["type"]) for each in change.get("columns", ())])
+        known = self._seen.get((name, columns))
+        if known is None:
+            signature = dict(columns)
+            before = self._signatures.get(name, {})
+            fewer = change["action"] == "I" and len(columns) < len(before)  # an update leaves out large values that are as before
+            other = fewer or any(before.get(column) != kind for column, kind in columns)
+            if other:  # or the first time: the table may have changed since the snapshot
                 self._catalog.forget(*name)
-                known = None
-            self._signatures[name] = {**(known or {}), **signature}
+                self._seen = {key: table for key, table in self._seen.items() if key[0] != name}
+                before = {}
+            self._signatures[name] = {**before, **signature}
+            with retriable(self._engine_.url):
+                known = self._seen[name, columns] = self._catalog.table(*name)
+        return known
+
+    @property
+    def _engine_(self) -> Engine:
         assert self._engine is not None
-        with retriable(self._engine.url):
-            return self._catalog.table(*name)
+        return self._engine
 
     def _row(self, table: CapturedTable, columns: Sequence[Mapping[str, Any]] | None, before: Mapping[str, Any]) -> dict[str, Any] | None:
         """A row of wal2json's columns; a large value that did not change is that of before."""

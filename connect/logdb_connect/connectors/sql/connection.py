@@ -153,7 +153,8 @@ def engine_of(config: Mapping[str, Any], *, writes: bool) -> Engine:
     elif url.get_backend_name() in {"mysql", "mariadb"}:
         arguments = {"init_command": "SET time_zone = '+00:00'"}
     try:
-        engine = sqlalchemy.create_engine(url, pool_pre_ping=True, connect_args=arguments)
+        more = {"executemany_mode": "values_plus_batch"} if url.get_driver_name() == "psycopg2" else {}
+        engine = sqlalchemy.create_engine(url, pool_pre_ping=True, connect_args=arguments, **more)
     except (ImportError, NoSuchModuleError) as error:
         raise ConnectError(
             f"{url.get_backend_name()} needs a driver: {error}. Install logdb[connect-postgresql] or logdb[connect-mysql]"

@@ -103,7 +103,8 @@ class _Target:
     """Statements for one table and one layout, made once; and the rows that wait for them."""
 
     def __init__(self, name: Name, layout: Layout, matched: Mapping[str, Any], settings: "_Settings") -> None:
-        self.layout = layout
+        self.layout, self.name = layout, name
+        self.has_plain_keys = not any(layout.fields[each].type == "string" for each in layout.keys)  # a collation may take "a" for "A"
         self.fields = [field for field in layout.fields if field in matched]
         self._places = [index for index, field in enumerate(layout.fields) if field in matched]
         self._all = len(self._places) == len(layout.fields)
@@ -140,6 +141,51 @@ class _Target:
         assert self._delete is not None
         for start in range(0, len(keys), self._size):
             connection.execute(self._delete, [dict(zip(names, key, strict=True)) for key in keys[start : start + self._size]])
+
+
+class _Run:
+    """Records whose statements may be made together."""
+
+    def __init__(self, layouts: Layouts) -> None:
+        self._layouts = layouts
+        self._writes: _Target | None = None
+        self._deletes: _Target | None = None
+        self._rows: list[list[Any]] = []
+        self._by_key: dict[tuple[Any, ...], list[Any]] = {}  # PostgreSQL refuses a key that is twice in a statement: the last row counts
+        self._deleted: dict[tuple[Any, ...], list[Any]] = {}
+
+    def takes(self, target: _Target) -> bool:
+        """Whether a record of ``target`` may follow.  A run deletes before it upserts: keys that are equal must be so here, too."""
+        last = self._writes or self._deletes
+        if last is None or target is self._writes or target is self._deletes:
+            return True
+        first_of_kind = (self._writes if target.layout.has_value else self._deletes) is None
+        return first_of_kind and target.is_upsert and target.has_plain_keys and last.has_plain_keys and target.name == last.name
+
+    def add(self, record: SinkRecord, target: _Target) -> None:
+        row = target.picked(self._layouts.row(record, target.layout))
+        if target.layout.has_value and not target.is_upsert:
+            self._writes = target
+            self._rows.append(row)
+            return
+        key = _hashable(row[: len(target.layout.keys)])
+        self._by_key.pop(key, None)
+        if target.layout.has_value:
+            self._writes = target
+            self._by_key[key] = row
+        else:
+            self._deletes = target
+            self._deleted[key] = row
+
+    def write(self, connection: Connection) -> None:
+        if self._deletes is not None:
+            keys = list(self._deleted.values())
+            converted(keys, self._deletes.conversions)
+            self._deletes.delete(connection, keys)
+        rows = self._rows or list(self._by_key.values())
+        if self._writes is not None and rows:
+            converted(rows, self._writes.conversions)
+            self._writes.write(connection, rows)
 
 
 class _Settings:
@@ -252,7 +298,8 @@ class JdbcSinkTask(SinkTask):
     def _store(self, records: Sequence[SinkRecord]) -> None:
         """Store records and their offsets in one transaction; those that are stored already are left out."""
         assert self._engine is not None
-        work = [(record, self._target(record)) for record in records]  # creates and extends tables: in transactions of their own
+        # creates and extends tables: in transactions of their own
+        work = [(record, target) for record in records if (target := self._target(record)) is not None]
         with self._engine.begin() as connection:
             if self._stored is not None:
                 ends: dict[TopicPartition, int] = {}
@@ -271,28 +318,23 @@ class JdbcSinkTask(SinkTask):
             self._write(connection, work)
 
     def _write(self, connection: Connection, work: Sequence[tuple[SinkRecord, _Target]]) -> None:
-        """Runs of records of one target, in order."""
+        """Runs of records of one target, in order; in a run of upserts there may be deletes, too."""
         start = 0
-        for end in range(1, len(work) + 1):
-            if end < len(work) and work[end][1] is work[start][1]:
-                continue
-            target, run = work[start][1], [record for record, _ in work[start:end]]
-            rows = [target.picked(self._layouts.row(record, target.layout)) for record in run]
-            converted(rows, target.conversions)
-            if not target.layout.has_value:
-                target.delete(connection, rows)
-            elif target.is_upsert:  # PostgreSQL refuses a key that is twice in a statement: the last row counts
-                width = len(target.layout.keys)
-                target.write(connection, list({_hashable(row[:width]): row for row in rows}.values()))
-            else:
-                target.write(connection, rows)
-            start = end
+        while start < len(work):
+            run = _Run(self._layouts)
+            while start < len(work) and run.takes(work[start][1]):
+                run.add(*work[start])
+                start += 1
+            run.write(connection)
 
-    def _target(self, record: SinkRecord) -> _Target:
+    def _target(self, record: SinkRecord) -> _Target | None:
+        """Where a record goes; None: it deletes from a table that does not exist."""
         layout = self._layouts.of(record)
         known = self._targets.get((record.topic, id(layout)))
         if known is None:
             name = self._tables.name(self._config["table.name.format"].replace("${topic}", record.topic))
+            if not layout.has_value and not self._tables.exists(name):
+                return None
             matched = self._tables.prepare(name, layout.fields, layout.keys)
             known = self._targets[record.topic, id(layout)] = (layout, _Target(name, layout, matched, self._settings))
         return known[1]

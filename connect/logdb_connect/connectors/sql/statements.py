@@ -25,9 +25,13 @@ def upsert(table: Table, keys: Sequence[str], dialect: str, *, change: bool = Tr
     insert_of: Any = postgresql.insert if dialect == "postgresql" else sqlite.insert
     statement = insert_of(table)
     columns = [table.c[key] for key in keys]
-    if not others:
-        return statement.on_conflict_do_nothing(index_elements=columns)  # type: ignore[no-any-return]
-    return statement.on_conflict_do_update(index_elements=columns, set_={key: statement.excluded[key] for key in others})  # type: ignore[no-any-return]
+    if others:
+        statement = statement.on_conflict_do_update(index_elements=columns, set_={key: statement.excluded[key] for key in others})
+    else:
+        statement = statement.on_conflict_do_nothing(index_elements=columns)
+    if dialect == "postgresql":  # SQLAlchemy puts many rows into one such statement only if it returns something
+        statement = statement.returning(sqlalchemy.literal_column("1"))
+    return statement  # type: ignore[no-any-return]
 
 
 def update(table: Table, keys: Sequence[str]) -> Executable:

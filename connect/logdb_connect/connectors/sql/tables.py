@@ -119,6 +119,12 @@ class Tables:
     def column(self, name: str) -> str:
         return name.lower() if self._lower_case else name
 
+    def exists(self, name: Name) -> bool:
+        """Whether the table is there."""
+        if name not in self._known and (found := self._look_up(name)) is not None:
+            self._known[name] = found
+        return name in self._known
+
     def prepare(self, name: Name, fields: Mapping[str, Schema], keys: Sequence[str]) -> dict[str, tuple[str, TypeEngine[Any]]]:
         """The column and its type of each field; creates or extends the table where that is allowed.
 

@@ -247,14 +247,19 @@ def test_a_snapshot_that_was_cut_off_begins_again(shop, started):
 
 
 def test_columns_that_are_new(shop, started):
+    insert(shop, 0)
     task = started()
     records_of(task, 2)
+    shop.ask("ALTER TABLE customers ADD COLUMN first int DEFAULT 1")
     insert(shop, 1)
-    polled(task, 1)
+    assert polled(task, 1)[0].value["first"] == 1
     shop.ask("ALTER TABLE customers ADD COLUMN age int DEFAULT 7, DROP COLUMN rating")
     insert(shop, 2)
     (record,) = polled(task, 1)
     assert record.value["age"] == 7 and "rating" not in record.value
+    shop.ask("ALTER TABLE customers DROP COLUMN age")
+    insert(shop, 3)
+    assert "age" not in polled(task, 1)[0].value
 
 
 def test_errors_name_what_to_change(shop, started):

@@ -1,11 +1,15 @@
 import json
 import math
+from datetime import date
+from decimal import Decimal
 
 import pytest
 
 from logdb_connect import DataError, Schema, struct
 from logdb_connect.converters.json import JsonConverter
 from logdb_connect.data import STRING
+from logdb_connect.logical import EPOCH, decimal_schema
+from logdb_connect.values import DATE_SCHEMA, TIMESTAMP_SCHEMA
 
 PERSON = struct(
     "person",
@@ -14,6 +18,8 @@ PERSON = struct(
     weight=Schema(type="float64", optional=True),
     tags=Schema(type="array", values=STRING, optional=True),
 )
+
+TIMES = struct("times", at=TIMESTAMP_SCHEMA, day=DATE_SCHEMA.replace(optional=True), price=decimal_schema(2))
 
 
 def converter(**config):
@@ -39,6 +45,7 @@ def test_a_value_in_its_envelope():
         (Schema(type="map", keys=STRING, values=Schema(type="int64")), [{"a": 1}, {}]),
         (Schema(type="map", keys=Schema(type="int64"), values=STRING), [{1: "a"}, {}]),
         (Schema(type="bytes"), [b"", b"\xff\x00"]),
+        (TIMES, [{"at": EPOCH, "day": None, "price": Decimal("1.50")}, {"at": EPOCH, "day": date(2020, 1, 31), "price": Decimal(-7)}]),
     ],
 )
 def test_many_are_as_one_by_one(enable, schema, values):
@@ -62,12 +69,16 @@ def test_many_are_as_one_by_one(enable, schema, values):
         (Schema(type="boolean"), 1),
         (PERSON, {"name": "a", "aeg": 3}),
         (PERSON, {"age": 3}),
+        (TIMES, {"at": 0, "day": None, "price": Decimal(1)}),
+        (TIMES, {"at": EPOCH, "day": None, "price": "AQ=="}),
+        (TIMES, {"at": EPOCH, "day": None, "price": Decimal("1.234")}),
+        (TIMES, {"at": None, "day": None, "price": Decimal(1)}),
         (None, {"a": 1 << 64}),
         (None, object()),
     ],
 )
 def test_a_value_that_does_not_fit_is_refused(schema, value):
-    fits = [{"name": "a"}] if schema is PERSON else ["a"] if schema in {STRING, None} else [1]
+    fits = [] if schema is TIMES else [{"name": "a"}] if schema is PERSON else ["a"] if schema in {STRING, None} else [1]
     with pytest.raises(DataError):
         converter().from_connect("t", schema, value)
     with pytest.raises(DataError):
@@ -105,6 +116,22 @@ def test_bytes_that_are_none_of_this_format(data):
             tried.to_connect("t", data)
         with pytest.raises(DataError):
             tried.to_connect_many("t", [HEAD + b"1}", data])
+
+
+def test_envelopes_of_other_forms_between_kafkas():
+    used = converter()
+    plain = HEAD + b"1}"
+    spaced = b'{"schema": {"type":"string","optional":true}, "payload": "a" }'
+    turned = b'{"payload":{"type":"struct","fields":[]},"schema":{"type":"struct","fields":[]}}'
+    number = (Schema(type="int32"), 1)
+    for _ in range(2):
+        assert used.to_connect("t", plain) == number
+        assert used.to_connect("t", spaced) == (Schema(type="string", optional=True), "a")
+        assert used.to_connect("t", turned) == (struct(), {})
+        assert used.to_connect_many("t", [plain, spaced, plain]) == [number, (Schema(type="string", optional=True), "a"), number]
+    used.to_connect("t", turned)
+    with pytest.raises(DataError):
+        used.to_connect("t", turned.replace(b'"schema":{"type":"struct","fields":[]}', b'"schema":{"type":"struct"}'))
 
 
 def test_a_null_that_has_a_default():

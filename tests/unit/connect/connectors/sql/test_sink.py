@@ -4,6 +4,7 @@ from datetime import UTC, date, datetime, time
 from decimal import Decimal
 
 import pytest
+from sqlalchemy import event
 
 from logdb import OffsetAndMetadata, TopicPartition
 from logdb_connect import ConfigError, ConnectError, RetriableError, Schema, struct
@@ -63,6 +64,33 @@ def test_upserts_and_tombstones_leave_the_last_state_of_each_key(file, started):
     values = [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}, {"id": 1, "name": "c"}, None, {"id": 3, "name": "x"}, {"id": 3, "name": "y"}]
     task.put(sink_records("orders", values, keys=keys, key_schema=KEY, value_schema=ROW))
     assert ask(file, "SELECT * FROM orders") == [(2, "b"), (3, "y")]
+
+
+def test_upserts_and_deletes_of_many_keys_are_few_statements(file, started):
+    task, statements = started(**upserts()), []
+    event.listen(task._engine, "before_cursor_execute", lambda *given: statements.append(given[2].split()[0]))
+    numbers = [each % 7 for each in range(100)]
+    values = [None if each % 3 == 0 else {"id": number, "name": f"n{each}"} for each, number in enumerate(numbers)]
+    keys = [{"id": number} for number in numbers]
+    task.put(sink_records("orders", values, keys=keys, key_schema=KEY, value_schema=ROW))
+    last = dict(zip(numbers, values, strict=True))
+    assert ask(file, "SELECT * FROM orders") == [(number, row["name"]) for number, row in sorted(last.items()) if row]
+    assert statements.count("DELETE") == 1 and statements.count("INSERT") == 2  # the rows, and the offset
+    names = struct("key", name=STRING)  # of these a collation decides which are equal: each in its order
+    task.put(
+        sink_records(
+            "names", [{"id": 1}, None, {"id": 2}], keys=[{"name": each} for each in "aAa"], key_schema=names, value_schema=struct(id=INT)
+        )
+    )
+    assert statements.count("DELETE") == 2 and ask(file, "SELECT * FROM names") == [("a", 2)]
+
+
+def test_a_delete_from_a_table_that_does_not_exist_is_done(file, started):
+    task = started(**upserts(auto__evolve="false"))
+    task.put(sink_records("orders", [None, {"id": 2, "name": "b"}], keys=[{"id": 1}, {"id": 2}], key_schema=KEY, value_schema=ROW))
+    task.put(sink_records("none", [None], keys=[{"id": 1}], key_schema=KEY))
+    assert ask(file, "SELECT * FROM orders") == [(2, "b")]
+    assert ask(file, "SELECT topic, next_offset FROM logdb_connect_offsets ORDER BY 1") == [("none", 1), ("orders", 2)]
 
 
 def test_a_record_is_stored_once_whatever_is_given_again(file, started):

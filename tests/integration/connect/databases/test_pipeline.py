@@ -1,0 +1,136 @@
+"""PostgreSQL → capture → topic → sink → MariaDB, by a worker that is killed, between servers that die: each change is applied once."""
+
+import contextlib
+import random
+from pathlib import Path
+
+import pytest
+import sqlalchemy
+
+import logdb
+from support.connect_workers import WORKER, WorkerProcess, served, standalone, written
+from support.ports import free_port
+from support.waiting import until
+
+JSON = {
+    "key.converter": "org.apache.kafka.connect.json.JsonConverter",
+    "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+}
+
+
+def capture(shop, **more):
+    return {
+        "name": "capture",
+        "connector.class": "PostgresConnector",
+        "database.hostname": "127.0.0.1",
+        "database.port": str(shop.server.port),
+        "database.user": shop.user,
+        "database.dbname": shop.name,
+        "slot.name": shop.name,
+        "topic.prefix": "shop",
+        "table.include.list": r"public\.customers",
+        **JSON,
+        **more,
+    }
+
+
+def sink(shop, **more):
+    return {
+        "name": "sink",
+        "connector.class": "io.confluent.connect.jdbc.JdbcSinkConnector",
+        "topics": "shop.public.customers",
+        "connection.url": f"jdbc:mariadb://127.0.0.1:{shop.server.port}/{shop.name}",
+        "connection.user": shop.user,
+        "insert.mode": "upsert",
+        "pk.mode": "record_key",
+        "delete.enabled": "true",
+        "auto.create": "true",
+        "table.name.format": "customers",
+        "max.retries": "1000",
+        "retry.backoff.ms": "50",
+        "errors.retry.timeout": "-1",
+        **JSON,
+        **more,
+    }
+
+
+def some_changes(shop, rng):
+    with contextlib.suppress(sqlalchemy.exc.OperationalError), shop.transaction() as connection:
+        for _ in range(rng.randrange(1, 9)):
+            upsert = """INSERT INTO customers VALUES (:id, :name) ON CONFLICT (id) DO UPDATE SET name = excluded.name"""
+            connection.execute(sqlalchemy.text(upsert), {"id": rng.randrange(30), "name": f"n{rng.random()}"})
+            if rng.random() < 0.3:
+                connection.execute(sqlalchemy.text("DELETE FROM customers WHERE id = :id"), {"id": rng.randrange(30)})
+        connection.commit()
+
+
+def rows(shop):
+    with contextlib.suppress(sqlalchemy.exc.OperationalError, sqlalchemy.exc.ProgrammingError):
+        return sorted(shop.ask("SELECT id, name FROM customers"))
+    return None
+
+
+@pytest.fixture
+def origin(postgres_shop):
+    postgres_shop.ask("CREATE TABLE customers (id int PRIMARY KEY, name text)")
+    postgres_shop.ask("ALTER TABLE customers REPLICA IDENTITY FULL")
+    return postgres_shop
+
+
+def test_a_table_follows_another_one(origin, mariadb_shop, tmp_path):
+    origin.ask("INSERT INTO customers VALUES (1, 'a'), (2, 'b'), (3, 'c')")
+    with served(tmp_path / "db") as broker, standalone(broker, tmp_path, capture(origin), sink(mariadb_shop)) as rest:
+        until(lambda: rows(mariadb_shop) == [(1, "a"), (2, "b"), (3, "c")])
+        origin.ask("UPDATE customers SET name = 'z' WHERE id = 1")
+        origin.ask("DELETE FROM customers WHERE id = 2")
+        until(lambda: rows(mariadb_shop) == [(1, "z"), (3, "c")])
+        rest.await_states("capture", "RUNNING", "RUNNING")
+        rest.await_states("sink", "RUNNING", "RUNNING")
+
+
+def test_kills_of_worker_and_servers_lose_and_repeat_no_change(origin, mariadb_shop, tmp_path):
+    rng, port = random.Random(11), free_port()
+    with served(tmp_path / "db") as broker:
+        worker = {
+            **WORKER,
+            "bootstrap.servers": broker,
+            "listeners": f"http://127.0.0.1:{port}",
+            "offset.storage.file.filename": f"{tmp_path}/o",
+        }
+        counted = sink(mariadb_shop, name="all", **{"insert.mode": "insert", "pk.mode": "kafka", "delete.enabled": "false"})
+        counted |= {"table.name.format": "changes", "transforms": "live", "transforms.live.predicate": "gone", "predicates": "gone"}
+        counted |= {"transforms.live.type": "org.apache.kafka.connect.transforms.Filter"}
+        counted |= {"predicates.gone.type": "org.apache.kafka.connect.transforms.predicates.RecordIsTombstone"}
+        connectors = [capture(origin), sink(mariadb_shop), counted]
+        files = [written(Path(tmp_path) / f"{each.get('name')}.properties", each) for each in ({"name": "worker", **worker}, *connectors)]
+        for _ in range(6):
+            with WorkerProcess("standalone", *files, port=port) as process:
+                for _ in range(rng.randrange(3, 9)):
+                    some_changes(origin, rng)
+                if rng.random() < 0.4:
+                    server = rng.choice([origin.server, mariadb_shop.server])
+                    server.kill()
+                    server.start()
+                    some_changes(origin, rng)
+                process.kill()
+        with WorkerProcess("standalone", *files, port=port) as process:
+            until(lambda: rows(mariadb_shop) == rows(origin) != [], "the tables are equal")
+            live = live_records(broker)
+            for name in ("capture", "sink", "all"):
+                process.rest.await_states(name, "RUNNING", "RUNNING")
+            until(lambda: changes(mariadb_shop) == live, "each change is there once")
+
+
+def live_records(broker):
+    """Offsets of the records that have a value."""
+    with logdb.open(broker) as db:
+        log = db.log("shop.public.customers")
+        return [
+            record.offset for record in log.read(0, isolation_level="read_committed", end_offset=log.end_offset) if record.value is not None
+        ]
+
+
+def changes(shop):
+    with contextlib.suppress(sqlalchemy.exc.ProgrammingError):  # there is no table yet
+        return [offset for (offset,) in shop.ask("SELECT __connect_offset FROM changes ORDER BY 1")]
+    return None
