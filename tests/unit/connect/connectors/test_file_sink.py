@@ -2,6 +2,7 @@ import datetime
 import json
 import os
 import signal
+import warnings
 from decimal import Decimal
 
 import pytest
@@ -164,7 +165,9 @@ def test_kill_9_between_all_steps_leaves_each_line_once(path, tmp_path):
         path.unlink()
         committed.unlink(missing_ok=True)
         for each in (step, 1 + step * 7 % total, None):
-            child = os.fork()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)  # threads of other tests: the child uses none of them
+                child = os.fork()
             if child == 0:
                 try:
                     run_to(each, path, committed)
