@@ -143,7 +143,7 @@ class SinkTask:
 
     Attributes:
         notes_offsets: Whether ``open`` needs the metadata of ``pre_commit``: the worker then calls ``pre_commit`` also before the first
-            ``put`` of a partition, with the position at which the partition begins.
+            ``put`` of a partition, with the position at which the partition begins, and always with all partitions of the task.
     """
 
     notes_offsets: ClassVar[bool] = False

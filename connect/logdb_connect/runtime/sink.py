@@ -264,6 +264,8 @@ class SinkRunner(TaskRunner):
     def _commit(self, partitions: Sequence[TopicPartition]) -> None:
         """Commit what the task says is stored."""
         task, consumer = self._task, self._consumer
+        if getattr(task, "notes_offsets", False):
+            partitions = sorted(self._opened)  # what it notes, such as the length of a file, is of all of them
         positions = {partition: self._positions[partition] for partition in partitions if partition in self._positions}
         if task is None or not positions:
             return
