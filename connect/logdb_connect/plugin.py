@@ -116,7 +116,7 @@ class SourceTask:
         raise NotImplementedError
 
     def commit(self) -> None:
-        """All records that ``poll`` gave before its last call are stored, with their offsets: the source may forget them."""
+        """All records that ``poll`` has given are stored, with their offsets: the source may forget them."""
 
     def stop(self) -> None:
         """Close the source.  Called once, also after a failure of ``start``; maybe while ``poll`` waits."""

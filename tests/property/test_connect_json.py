@@ -112,3 +112,48 @@ def test_both_paths_give_the_same(case, enveloped, numeric):
         read = [used._values.of_json(schema, _parse(data)["payload"]) for data in written]
         assert shown([used.to_connect("t", data) for data in written]) == shown([(schema, each) for each in read])
         assert shown(used.to_connect_many("t", written)) == shown([(schema, each) for each in read])
+
+
+SEEDS = [
+    b'{"schema":{"type":"int32","optional":false},"payload":1}',
+    b'{"schema":{"type":"struct","fields":[{"type":"string","optional":true,"field":"a"}],"optional":false},"payload":{"a":"x"}}',
+    b'{"schema":{"type":"bytes","name":"org.apache.kafka.connect.data.Decimal","parameters":{"scale":"2"}},"payload":"AQ=="}',
+    b'{"schema":{"type":"array","items":{"type":"double","default":1e3}},"payload":[1,NaN,-2.5e300]}',
+    b'{"payload":null,"schema":null}',
+]
+PIECES = st.sampled_from(
+    [
+        b"null",
+        b"1e999",
+        b'"',
+        b"{",
+        b"}",
+        b"[]",
+        b"\\ud800",
+        b"\xff",
+        b"-",
+        b",",
+        b'"type"',
+        b'"map"',
+        b"int8",
+        b" ",
+        b"99999999999999999999",
+    ]
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(SEEDS), st.integers(0, 150), st.integers(0, 12), PIECES), min_size=1, max_size=4))
+def test_hostile_bytes(cuts):
+    """Each is read or refused; what was read before makes no difference."""
+    used = JsonConverter()
+    used.configure({})
+    texts = [text for seed, at, size, piece in cuts for text in (seed, seed[:at] + piece + seed[at + size :])]
+    found = []
+    for text in texts:
+        fresh = JsonConverter()
+        fresh.configure({})
+        found.append(attempt(fresh.to_connect, "t", text))
+        assert shown(attempt(used.to_connect, "t", text)) == shown(found[-1])
+    kept = [text for text, one in zip(texts, found, strict=True) if one is not DataError]
+    assert shown(used.to_connect_many("t", kept)) == shown([one for one in found if one is not DataError])

@@ -51,6 +51,10 @@ _FAST: Final[Mapping[str, Any]] = {
     "boolean": bool,
     "string": str,
 }
+_UNREAD: Final = (msgspec.DecodeError, ValueError, RecursionError)
+"""What msgspec raises for bytes that it does not read; ``UnicodeDecodeError`` is a ``ValueError``."""
+_UNWRITTEN: Final = (msgspec.ValidationError, DataError, ValueError, RecursionError)
+"""What the fast path raises for values that it does not write."""
 _NOT_JSON = "Converting byte[] to Kafka Connect data failed due to serialization error: "
 _NO_ENVELOPE = (
     'JsonConverter with schemas.enable requires "schema" and "payload" fields and may not contain additional fields. '
@@ -229,7 +233,7 @@ class JsonConverter(HeadersAsValues):
         if writing.fast_type is not None:
             try:
                 data = _as_jackson([_encode(msgspec.convert(writing.prepared(value), writing.fast_type))])[0]
-            except (msgspec.ValidationError, DataError, ValueError, RecursionError):
+            except _UNWRITTEN:
                 pass  # the general path knows more, and says what is wrong
             else:
                 return writing.head + data + b"}" if writing.head else data
@@ -249,7 +253,7 @@ class JsonConverter(HeadersAsValues):
                 fast = None
             if fast is not None:
                 return [head + each + tail for each in _as_jackson(list(map(_encode, fast)))]
-        except (msgspec.ValidationError, DataError, ValueError, RecursionError):
+        except _UNWRITTEN:
             pass  # the general path knows more, and says which value is wrong
         return [None if schema is None and each is None else self._general(writing, each) for each in values]
 
@@ -300,7 +304,7 @@ class JsonConverter(HeadersAsValues):
                 schema, same = reading.schema, reading.schema_json
                 try:
                     found = [(schema, each.payload) for each in map(reading.decode_envelope, data) if each.schema == same]
-                except (msgspec.DecodeError, RecursionError):
+                except _UNREAD:
                     found = []
                 if len(found) == len(data):
                     return [(schema, reading.finished(value)) for _, value in found] if reading.logical else found
@@ -311,7 +315,7 @@ class JsonConverter(HeadersAsValues):
             envelope = _envelope(data)
         except msgspec.ValidationError:
             raise DataError(_NO_ENVELOPE) from None
-        except (msgspec.DecodeError, RecursionError):
+        except _UNREAD:
             parsed = _parse(data)  # what msgspec refuses and Kafka takes: NaN
             if not isinstance(parsed, dict) or parsed.keys() != {"schema", "payload"}:
                 raise DataError(_NO_ENVELOPE) from None
@@ -334,7 +338,7 @@ class JsonConverter(HeadersAsValues):
         if reading.decode is not None:
             try:
                 return reading.finished(reading.decode(payload))
-            except (msgspec.DecodeError, RecursionError):
+            except _UNREAD:
                 pass  # the general path knows more, and says what is wrong
         parsed = _parse(payload)
         return _plain(parsed) if reading.schema is None else self._values.of_json(reading.schema, parsed)
@@ -354,7 +358,7 @@ def _parse(data: bytes) -> Any:
     """JSON; numbers with a point are ``Decimal``, since those of a Decimal schema keep all of their digits."""
     try:
         return json.loads(data, parse_float=Decimal, parse_constant=float)
-    except (ValueError, RecursionError) as error:
+    except (ValueError, ArithmeticError, RecursionError) as error:
         raise DataError(f"{_NOT_JSON}{error}") from None
 
 
