@@ -279,6 +279,24 @@ def test_a_sync_that_fails_fails_the_task(path, monkeypatch):
     assert one.store == {}
 
 
+def test_a_file_that_is_deleted_takes_no_line_along(path):
+    store = {}
+    one = sink(path, store)
+    one.open(A)
+    one.put(LOG[A][:2])
+    one.commit()
+    path.unlink()
+    one.put(LOG[A][2:4])
+    with pytest.raises(ConnectError, match="was deleted while the task wrote to it"):
+        one.commit()
+    one.stop()
+    two = sink(path, store)
+    two.open(A)
+    two.deliver({A: LOG[A]})
+    two.close()
+    assert path.read_text().splitlines() == [record.value for record in LOG[A][2:]]
+
+
 def test_standard_output(capfd):
     one = Sink(FileStreamSinkConnector, {}, store := {})
     one.open(A)
