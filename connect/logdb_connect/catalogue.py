@@ -79,19 +79,9 @@ def _transforms() -> Iterator[Plugin]:
 
 
 PLUGINS: tuple[Plugin, ...] = (
-    Plugin("DltSinkConnector", "sink", "logdb_connect.connectors.dlt_sink:DltSinkConnector", extra="connect-dlt"),
-    Plugin("SingerSourceConnector", "source", "logdb_connect.connectors.singer:SingerSourceConnector"),
-    Plugin(
-        "DirectorySourceConnector",
-        "source",
-        "logdb_connect.connectors.directory:DirectorySourceConnector",
-        extra="connect-objects",
-    ),
-    Plugin(
-        "io.confluent.connect.http.HttpSinkConnector",
-        "sink",
-        "logdb_connect.connectors.http:HttpSinkConnector",
-    ),
+    Plugin("DirectorySourceConnector", "source", "logdb_connect.connectors.directory:DirectorySourceConnector", (), "connect-objects"),
+    Plugin("DltSinkConnector", "sink", "logdb_connect.connectors.dlt_sink:DltSinkConnector", (), "connect-dlt"),
+    Plugin("io.confluent.connect.http.HttpSinkConnector", "sink", "logdb_connect.connectors.http:HttpSinkConnector"),
     Plugin(
         "io.confluent.connect.jdbc.JdbcSinkConnector",
         "sink",
@@ -124,29 +114,45 @@ PLUGINS: tuple[Plugin, ...] = (
         "io.confluent.kafka.connect.datagen.DatagenConnector",
         "source",
         "logdb_connect.connectors.datagen:DatagenConnector",
-        ("DatagenSource", "DatagenSourceConnector"),
+        (
+            "DatagenSource",
+            "DatagenSourceConnector",
+        ),
     ),
     Plugin(
         "io.debezium.connector.mariadb.MariaDbConnector",
         "source",
         "logdb_connect.connectors.capture.mysql:MariaDbConnector",
-        ("MariaDbConnector", "MariaDb"),
+        (
+            "MariaDbConnector",
+            "MariaDb",
+        ),
         "connect-mysql",
     ),
     Plugin(
         "io.debezium.connector.mysql.MySqlConnector",
         "source",
         "logdb_connect.connectors.capture.mysql:MySqlConnector",
-        ("MySqlConnector", "MySql"),
+        (
+            "MySqlConnector",
+            "MySql",
+        ),
         "connect-mysql",
     ),
     Plugin(
         "io.debezium.connector.postgresql.PostgresConnector",
         "source",
         "logdb_connect.connectors.capture.postgresql:PostgresConnector",
-        ("PostgresConnector", "Postgres"),
+        (
+            "PostgresConnector",
+            "Postgres",
+        ),
         "connect-postgresql",
     ),
+    Plugin("org.apache.kafka.connect.file.FileStreamSinkConnector", "sink", "logdb_connect.connectors.file:FileStreamSinkConnector"),
+    Plugin("org.apache.kafka.connect.file.FileStreamSourceConnector", "source", "logdb_connect.connectors.file:FileStreamSourceConnector"),
+    Plugin("OutboxSourceConnector", "source", "logdb_connect.connectors.outbox:OutboxSourceConnector", ("OutboxSource",), "connect-sql"),
+    Plugin("SingerSourceConnector", "source", "logdb_connect.connectors.singer:SingerSourceConnector"),
     Plugin(
         "SqliteCaptureConnector",
         "source",
@@ -154,9 +160,15 @@ PLUGINS: tuple[Plugin, ...] = (
         ("SqliteCapture",),
         "connect-sql",
     ),
-    Plugin("OutboxSourceConnector", "source", "logdb_connect.connectors.outbox:OutboxSourceConnector", ("OutboxSource",), "connect-sql"),
-    Plugin("org.apache.kafka.connect.file.FileStreamSinkConnector", "sink", "logdb_connect.connectors.file:FileStreamSinkConnector"),
-    Plugin("org.apache.kafka.connect.file.FileStreamSourceConnector", "source", "logdb_connect.connectors.file:FileStreamSourceConnector"),
+    Plugin(
+        "io.confluent.connect.avro.AvroConverter", "converter", "logdb_connect.converters.avro:AvroConverter", ("AvroConverter",), "avro"
+    ),
+    Plugin(
+        "io.confluent.connect.json.JsonSchemaConverter",
+        "converter",
+        "logdb_connect.converters.json_schema:JsonSchemaConverter",
+        ("JsonSchemaConverter",),
+    ),
     Plugin(
         "org.apache.kafka.connect.converters.BooleanConverter",
         "converter",
@@ -187,7 +199,6 @@ PLUGINS: tuple[Plugin, ...] = (
         "logdb_connect.converters.primitive:IntegerConverter",
         ("IntegerConverter",),
     ),
-    Plugin("org.apache.kafka.connect.json.JsonConverter", "converter", "logdb_connect.converters.json:JsonConverter", ("JsonConverter",)),
     Plugin(
         "org.apache.kafka.connect.converters.LongConverter",
         "converter",
@@ -200,6 +211,7 @@ PLUGINS: tuple[Plugin, ...] = (
         "logdb_connect.converters.primitive:ShortConverter",
         ("ShortConverter",),
     ),
+    Plugin("org.apache.kafka.connect.json.JsonConverter", "converter", "logdb_connect.converters.json:JsonConverter", ("JsonConverter",)),
     Plugin(
         "org.apache.kafka.connect.storage.StringConverter",
         "converter",
@@ -235,21 +247,27 @@ PLUGINS: tuple[Plugin, ...] = (
         "header_converter",
         "logdb_connect.converters.primitive:IntegerConverter",
         ("IntegerConverter",),
+    ),
+    Plugin(
+        "org.apache.kafka.connect.converters.LongConverter",
+        "header_converter",
+        "logdb_connect.converters.primitive:LongConverter",
+        ("LongConverter",),
+    ),
+    Plugin(
+        "org.apache.kafka.connect.converters.ShortConverter",
+        "header_converter",
+        "logdb_connect.converters.primitive:ShortConverter",
+        ("ShortConverter",),
     ),
     Plugin(
         "org.apache.kafka.connect.json.JsonConverter", "header_converter", "logdb_connect.converters.json:JsonConverter", ("JsonConverter",)
     ),
     Plugin(
-        "org.apache.kafka.connect.converters.LongConverter",
+        "org.apache.kafka.connect.storage.SimpleHeaderConverter",
         "header_converter",
-        "logdb_connect.converters.primitive:LongConverter",
-        ("LongConverter",),
-    ),
-    Plugin(
-        "org.apache.kafka.connect.converters.ShortConverter",
-        "header_converter",
-        "logdb_connect.converters.primitive:ShortConverter",
-        ("ShortConverter",),
+        "logdb_connect.converters.simple_header:SimpleHeaderConverter",
+        ("SimpleHeaderConverter",),
     ),
     Plugin(
         "org.apache.kafka.connect.storage.StringConverter",
@@ -257,7 +275,229 @@ PLUGINS: tuple[Plugin, ...] = (
         "logdb_connect.converters.primitive:StringConverter",
         ("StringConverter",),
     ),
-    *_converters(),
-    *_transforms(),
+    Plugin("ApplyFunction", "transformation", "logdb_connect.transforms.python:ApplyFunction"),
+    Plugin(
+        "org.apache.kafka.connect.transforms.Cast$Key",
+        "transformation",
+        "logdb_connect.transforms.types:CastKey",
+        (
+            "Cast$Key",
+            "CastKey",
+        ),
+    ),
+    Plugin(
+        "org.apache.kafka.connect.transforms.Cast$Value",
+        "transformation",
+        "logdb_connect.transforms.types:CastValue",
+        (
+            "Cast$Value",
+            "CastValue",
+        ),
+    ),
+    Plugin(
+        "org.apache.kafka.connect.transforms.DropHeaders",
+        "transformation",
+        "logdb_connect.transforms.headers:DropHeaders",
+        ("DropHeaders",),
+    ),
+    Plugin(
+        "org.apache.kafka.connect.transforms.ExtractField$Key",
+        "transformation",
+        "logdb_connect.transforms.fields:ExtractFieldKey",
+        (
+            "ExtractField$Key",
+            "ExtractFieldKey",
+        ),
+    ),
+    Plugin(
+        "org.apache.kafka.connect.transforms.ExtractField$Value",
+        "transformation",
+        "logdb_connect.transforms.fields:ExtractFieldValue",
+        (
+            "ExtractField$Value",
+            "ExtractFieldValue",
+        ),
+    ),
+    Plugin("org.apache.kafka.connect.transforms.Filter", "transformation", "logdb_connect.transforms.predicates:Filter", ("Filter",)),
+    Plugin(
+        "org.apache.kafka.connect.transforms.Flatten$Key",
+        "transformation",
+        "logdb_connect.transforms.fields:FlattenKey",
+        (
+            "Flatten$Key",
+            "FlattenKey",
+        ),
+    ),
+    Plugin(
+        "org.apache.kafka.connect.transforms.Flatten$Value",
+        "transformation",
+        "logdb_connect.transforms.fields:FlattenValue",
+        (
+            "Flatten$Value",
+            "FlattenValue",
+        ),
+    ),
+    Plugin(
+        "org.apache.kafka.connect.transforms.HeaderFrom$Key",
+        "transformation",
+        "logdb_connect.transforms.headers:HeaderFromKey",
+        (
+            "HeaderFrom$Key",
+            "HeaderFromKey",
+        ),
+    ),
+    Plugin(
+        "org.apache.kafka.connect.transforms.HeaderFrom$Value",
+        "transformation",
+        "logdb_connect.transforms.headers:HeaderFromValue",
+        (
+            "HeaderFrom$Value",
+            "HeaderFromValue",
+        ),
+    ),
+    Plugin(
+        "org.apache.kafka.connect.transforms.HoistField$Key",
+        "transformation",
+        "logdb_connect.transforms.fields:HoistFieldKey",
+        (
+            "HoistField$Key",
+            "HoistFieldKey",
+        ),
+    ),
+    Plugin(
+        "org.apache.kafka.connect.transforms.HoistField$Value",
+        "transformation",
+        "logdb_connect.transforms.fields:HoistFieldValue",
+        (
+            "HoistField$Value",
+            "HoistFieldValue",
+        ),
+    ),
+    Plugin(
+        "org.apache.kafka.connect.transforms.InsertField$Key",
+        "transformation",
+        "logdb_connect.transforms.fields:InsertFieldKey",
+        (
+            "InsertField$Key",
+            "InsertFieldKey",
+        ),
+    ),
+    Plugin(
+        "org.apache.kafka.connect.transforms.InsertField$Value",
+        "transformation",
+        "logdb_connect.transforms.fields:InsertFieldValue",
+        (
+            "InsertField$Value",
+            "InsertFieldValue",
+        ),
+    ),
+    Plugin(
+        "org.apache.kafka.connect.transforms.InsertHeader",
+        "transformation",
+        "logdb_connect.transforms.headers:InsertHeader",
+        ("InsertHeader",),
+    ),
+    Plugin(
+        "org.apache.kafka.connect.transforms.MaskField$Key",
+        "transformation",
+        "logdb_connect.transforms.fields:MaskFieldKey",
+        (
+            "MaskField$Key",
+            "MaskFieldKey",
+        ),
+    ),
+    Plugin(
+        "org.apache.kafka.connect.transforms.MaskField$Value",
+        "transformation",
+        "logdb_connect.transforms.fields:MaskFieldValue",
+        (
+            "MaskField$Value",
+            "MaskFieldValue",
+        ),
+    ),
+    Plugin(
+        "org.apache.kafka.connect.transforms.RegexRouter", "transformation", "logdb_connect.transforms.routes:RegexRouter", ("RegexRouter",)
+    ),
+    Plugin(
+        "org.apache.kafka.connect.transforms.ReplaceField$Key",
+        "transformation",
+        "logdb_connect.transforms.fields:ReplaceFieldKey",
+        (
+            "ReplaceField$Key",
+            "ReplaceFieldKey",
+        ),
+    ),
+    Plugin(
+        "org.apache.kafka.connect.transforms.ReplaceField$Value",
+        "transformation",
+        "logdb_connect.transforms.fields:ReplaceFieldValue",
+        (
+            "ReplaceField$Value",
+            "ReplaceFieldValue",
+        ),
+    ),
+    Plugin(
+        "org.apache.kafka.connect.transforms.SetSchemaMetadata$Key",
+        "transformation",
+        "logdb_connect.transforms.fields:SetSchemaMetadataKey",
+        (
+            "SetSchemaMetadata$Key",
+            "SetSchemaMetadataKey",
+        ),
+    ),
+    Plugin(
+        "org.apache.kafka.connect.transforms.SetSchemaMetadata$Value",
+        "transformation",
+        "logdb_connect.transforms.fields:SetSchemaMetadataValue",
+        (
+            "SetSchemaMetadata$Value",
+            "SetSchemaMetadataValue",
+        ),
+    ),
+    Plugin(
+        "org.apache.kafka.connect.transforms.TimestampConverter$Key",
+        "transformation",
+        "logdb_connect.transforms.types:TimestampConverterKey",
+        (
+            "TimestampConverter$Key",
+            "TimestampConverterKey",
+        ),
+    ),
+    Plugin(
+        "org.apache.kafka.connect.transforms.TimestampConverter$Value",
+        "transformation",
+        "logdb_connect.transforms.types:TimestampConverterValue",
+        (
+            "TimestampConverter$Value",
+            "TimestampConverterValue",
+        ),
+    ),
+    Plugin(
+        "org.apache.kafka.connect.transforms.TimestampRouter",
+        "transformation",
+        "logdb_connect.transforms.routes:TimestampRouter",
+        ("TimestampRouter",),
+    ),
+    Plugin(
+        "org.apache.kafka.connect.transforms.ValueToKey", "transformation", "logdb_connect.transforms.fields:ValueToKey", ("ValueToKey",)
+    ),
+    Plugin(
+        "org.apache.kafka.connect.transforms.predicates.HasHeaderKey",
+        "predicate",
+        "logdb_connect.transforms.predicates:HasHeaderKey",
+        ("HasHeaderKey",),
+    ),
+    Plugin(
+        "org.apache.kafka.connect.transforms.predicates.RecordIsTombstone",
+        "predicate",
+        "logdb_connect.transforms.predicates:RecordIsTombstone",
+        ("RecordIsTombstone",),
+    ),
+    Plugin(
+        "org.apache.kafka.connect.transforms.predicates.TopicNameMatches",
+        "predicate",
+        "logdb_connect.transforms.predicates:TopicNameMatches",
+        ("TopicNameMatches",),
+    ),
 )
 """Add a row for each class, in the order: connectors, converters, transforms, predicates; by name."""

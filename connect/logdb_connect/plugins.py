@@ -158,7 +158,7 @@ def _load(target: str, setting: str, extra: str | None) -> type:
         for part in name.split("."):
             made = getattr(made, part)
     except ModuleNotFoundError as error:
-        hint = f": pip install 'logdb[{extra}]'" if extra and not module.startswith(str(error.name)) else ""
+        hint = f"; it is in the extra {extra} of logdb" if extra and not module.startswith(str(error.name)) else ""
         raise ConfigError(setting, f"{target} needs the package {error.name}{hint}") from error
     except Exception as error:
         raise ConfigError(setting, f"{target} cannot be imported: {type(error).__name__}: {error}") from error

@@ -27,6 +27,7 @@ PAGES = sorted(page.stem for page in DIRECTORY.glob("*.md") if page.stem != "ind
 LONG = ("boards", "job-queue", "upgrading")
 PORTS = ("6379", "8080", "8081", "8082", "8083", "8443", "9092")
 PROGRAMS = {
+    "connect": "curl",
     "exactly-once": "psql",
     "full-disk": "unshare",
     "monitoring": "curl",

@@ -170,9 +170,16 @@ class Follower:
                 self._begin(present, self.position)  # an editor saved the file under its name
                 return
             os.close(present)
-        later = [each for each in self._beside() if self._rotated and fnmatch.fnmatchcase(each.name, self._rotated)]
-        between = sorted((each.stat().st_mtime_ns, each.path) for each in later if each.stat().st_ino != was.st_ino)
-        path = next((path for written_ns, path in between if written_ns > was.st_mtime_ns), self._path)
+        later = sorted(
+            (written_ns, each.path)
+            for each in self._beside()
+            if each.stat().st_ino != was.st_ino and (written_ns := each.stat().st_mtime_ns) > was.st_mtime_ns
+        )
+        matching = [path for _, path in later if self._rotated and fnmatch.fnmatchcase(os.path.basename(path), self._rotated)]
+        path = matching[0] if matching else self._path
+        name = os.path.basename(self._path)
+        if self._rotated is None and (missed := [other for _, other in later if os.path.basename(other).startswith(name)]):
+            _log.warning("%s may be rotated files that are not read: set rotated.file.pattern to read them", ", ".join(missed))
         if (descriptor := _opened(path)) is not None:
             self._begin(descriptor, 0)
 

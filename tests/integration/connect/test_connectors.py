@@ -27,15 +27,17 @@ def test_a_file_sink_that_is_killed_before_its_first_commit_has_each_line_once(t
             ),
         ]
         for turn in range(3):
-            db.log("lines", turn % 2).append(value=b"line %d" % turn)
             with WorkerProcess("standalone", *files, port=port) as process:
-                until(lambda turn=turn: out.exists() and f"line {turn}\n" in out.read_text())
+                for part in range(2):  # the second partition begins when lines of the first one are not committed yet
+                    line = f"line {turn} of {part}\n"
+                    db.log("lines", part).append(value=line.strip().encode())
+                    until(lambda line=line: out.exists() and line in out.read_text())
                 process.kill()
         with WorkerProcess("standalone", *files, port=port) as process:
             process.rest.await_states("out", "RUNNING", "RUNNING")
-            until(lambda: len(out.read_text().splitlines()) == 3)
+            until(lambda: len(out.read_text().splitlines()) == 6)
             process.stop()
-    assert sorted(out.read_text().splitlines()) == ["line 0", "line 1", "line 2"]
+    assert sorted(out.read_text().splitlines()) == [f"line {turn} of {part}" for turn in range(3) for part in range(2)]
 
 
 def test_made_up_records_reach_s3(tmp_path, s3):

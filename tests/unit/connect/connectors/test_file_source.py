@@ -124,7 +124,7 @@ def test_rotation_waits_until_the_old_file_is_quiet(path):
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_rotation_while_the_task_is_away(path, committed):
+def test_one_rotation_while_the_task_is_away(path, committed):
     append(path, b"1\n2\n")
     offsets = []
     if committed:
@@ -138,7 +138,8 @@ def test_rotation_while_the_task_is_away(path, committed):
     assert source(path, offsets).drain() == wanted
 
 
-def test_rotations_while_the_task_is_away_with_a_pattern(path):
+@pytest.mark.parametrize("pattern", ["app.log.?", None])
+def test_rotations_while_the_task_is_away(path, pattern, caplog):
     append(path, b"1\n")
     offsets = []
     one = source(path, offsets)
@@ -149,9 +150,11 @@ def test_rotations_while_the_task_is_away_with_a_pattern(path):
         path.rename(path.with_suffix(f".log.{n}"))
         os.utime(path.with_suffix(f".log.{n}"), (1_700_000_000 - n, 1_700_000_000 - n))
         append(path, b"after %d\n" % n)
-    append(path.with_suffix(".log.1.bak.of.others"), b"no\n")
-    os.utime(path.with_suffix(".log.1.bak.of.others"), (1, 1))
-    assert source(path, offsets, rotated_file_pattern="app.log.?").drain() == ["2", "after 3", "after 2", "after 1"]
+    append(path.with_suffix(".log.old.of.others"), b"no\n")
+    os.utime(path.with_suffix(".log.old.of.others"), (1, 1))
+    more = {} if pattern is None else {"rotated_file_pattern": pattern}
+    assert source(path, offsets, **more).drain() == (["2", "after 1"] if pattern is None else ["2", "after 3", "after 2", "after 1"])
+    assert ("app.log.2, " in caplog.text and "set rotated.file.pattern" in caplog.text) == (pattern is None)
 
 
 def test_truncation_in_place(path):
