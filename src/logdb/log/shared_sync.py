@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-COUNT_MIN = 32
+COUNT_MIN = 128
 """Logs for which a shared sync is worth that it also waits for what other programs have written."""
 _COUNT_MAX = 2_048  # files that one such sync holds open
 

@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 _SYNC_TICK_MS = 50  # between two rounds: logs that are due at about the same time share a round
 _TOGETHER_MS = 5_000  # a checkpoint due so soon is made together with one that is due now, in one transaction of the catalogue
-_SYNCED_TOGETHER_MS = 250  # the same for a sync that many logs share
+_SYNCED_TOGETHER_MS = 500  # the same for a sync that many logs share
 _RETRY_MS = 200  # after a failed write, so that a full disk does not keep a core busy
 
 
