@@ -362,6 +362,20 @@ def test_only_allowed_connectors_directories_and_hosts(broker, tmp_path):
         rest.await_states("fine", "RUNNING", "RUNNING")
 
 
+def test_requests_that_a_page_of_others_lets_a_browser_send(broker, tmp_path):
+    with standalone(broker, tmp_path) as rest:
+        own = {"Origin": f"http://127.0.0.1:{rest.port}"}
+        assert rest.call("GET", "/connectors", headers=own) == (200, [])
+        config = {"name": "x", "config": file_source(tmp_path, "x")}
+        for headers, status in (
+            ({"Origin": "http://evil.example"}, 403),
+            ({"Host": "evil.example"}, 403),
+            ({"Content-Type": "text/plain"}, 415),
+        ):
+            assert rest.call("POST", "/connectors", config, headers)[0] == status
+        assert rest.get("/connectors") == []
+
+
 def test_unknown_properties_get_one_warning_each(broker, tmp_path, caplog):
     with standalone(broker, tmp_path, file_source(tmp_path, filee="x"), no_such_setting="1"):
         pass
