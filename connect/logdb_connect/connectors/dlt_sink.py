@@ -132,7 +132,7 @@ def _destination(config: Mapping[str, Any]) -> Any:
     try:
         from dlt import destinations
     except ImportError:
-        raise ConfigError("dlt.destination", "The dlt sink needs dlt: pip install 'logdb[connect-dlt]'") from None
+        raise ConfigError("dlt.destination", "The dlt sink needs the package dlt: pip install dlt") from None
     name = config["dlt.destination"]
     if name not in destinations.__all__:
         known = ", ".join(sorted(destinations.__all__))

@@ -276,6 +276,11 @@ class FileStreamSinkTask(SinkTask):
                 f"Cannot sync {self._path}: {error.strerror}. Repair the disk and restart the task: it continues at the committed offsets."
             ) from error
         now = os.fstat(self._descriptor)
+        if now.st_nlink == 0:
+            raise ConnectError(
+                f"{self._path} was deleted while the task wrote to it. Restart the task: it makes a new file, "
+                "and the records since the last commit come again."
+            )
         note = json.dumps({"length": now.st_size, "inode": now.st_ino, "file": self._path}, separators=(",", ":"))
         return {partition: position._replace(metadata=note) for partition, position in offsets.items()}
 

@@ -157,7 +157,7 @@ def open_store(config: Mapping[str, Any]) -> Store:
     try:
         import obstore  # noqa: F401
     except ImportError:
-        raise ConfigError("store.url", "Object stores need obstore: pip install 'logdb[connect-objects]'") from None
+        raise ConfigError("store.url", "Object stores need the package obstore: pip install obstore pyarrow fastavro") from None
     if not url or scheme in _ENDPOINT_SCHEMES:
         return _s3(config, url)
     return _by_url(url)
@@ -218,7 +218,7 @@ def _file_system(url: str) -> Store:
     try:
         import fsspec
     except ImportError:
-        raise ConfigError("store.url", "HDFS needs fsspec: pip install 'logdb[connect-hdfs]'") from None
+        raise ConfigError("store.url", "HDFS needs the package fsspec: pip install fsspec requests") from None
     make: Callable[..., Any] = fsspec.core.url_to_fs
     files, root = make(url)
     return FileSystem(_without_secrets(url), files, root)

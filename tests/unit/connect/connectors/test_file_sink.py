@@ -2,6 +2,7 @@ import datetime
 import json
 import os
 import signal
+import warnings
 from decimal import Decimal
 
 import pytest
@@ -164,7 +165,9 @@ def test_kill_9_between_all_steps_leaves_each_line_once(path, tmp_path):
         path.unlink()
         committed.unlink(missing_ok=True)
         for each in (step, 1 + step * 7 % total, None):
-            child = os.fork()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)  # threads of other tests: the child uses none of them
+                child = os.fork()
             if child == 0:
                 try:
                     run_to(each, path, committed)
@@ -274,6 +277,24 @@ def test_a_sync_that_fails_fails_the_task(path, monkeypatch):
     with pytest.raises(ConnectError, match="Cannot sync"):
         one.commit()
     assert one.store == {}
+
+
+def test_a_file_that_is_deleted_takes_no_line_along(path):
+    store = {}
+    one = sink(path, store)
+    one.open(A)
+    one.put(LOG[A][:2])
+    one.commit()
+    path.unlink()
+    one.put(LOG[A][2:4])
+    with pytest.raises(ConnectError, match="was deleted while the task wrote to it"):
+        one.commit()
+    one.stop()
+    two = sink(path, store)
+    two.open(A)
+    two.deliver({A: LOG[A]})
+    two.close()
+    assert path.read_text().splitlines() == [record.value for record in LOG[A][2:]]
 
 
 def test_standard_output(capfd):

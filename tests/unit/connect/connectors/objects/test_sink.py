@@ -1,6 +1,7 @@
 import itertools
 import json
 import os
+import sys
 
 import pytest
 
@@ -224,3 +225,9 @@ def test_a_topics_records_that_parquet_cannot_hold_together_fail_the_task():
     one.open(A)
     with pytest.raises(ConnectError, match=r"t\+0\+0000000000\.snappy\.parquet"):
         one.put([sink_record(0, {"a": 1}), sink_record(1, {"a": {"b": 1}})])
+
+
+def test_without_obstore_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    found = ObjectStoreSinkConnector().validate({"store.url": "memory:///v", "flush.size": "3"})
+    assert found == {"store.url": "Object stores need the package obstore: pip install obstore pyarrow fastavro"}
