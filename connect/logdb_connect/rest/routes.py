@@ -47,7 +47,7 @@ def make_app(herder: Herder) -> web.Application:
     return app
 
 
-def _error(status: int, message: str) -> web.Response:
+def refused(status: int, message: str) -> web.Response:
     """An error in Kafka's shape."""
     return web.json_response({"error_code": status, "message": message}, status=status)
 
@@ -59,24 +59,24 @@ async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         return await handler(request)
     except web.HTTPException as error:
-        return _error(error.status, f"HTTP {error.status} {error.reason}")
+        return refused(error.status, f"HTTP {error.status} {error.reason}")
     except NotFound as error:
-        return _error(404, redact(str(error)))
+        return refused(404, redact(str(error)))
     except NotLeader as error:
         if request.query.get("forward", "true") != "false":
             return await forward(request, error.url, request.app[HERDER].worker.config)
-        return _error(409, redact(str(error)))
+        return refused(409, redact(str(error)))
     except Conflict as error:
-        return _error(409, redact(str(error)))
+        return refused(409, redact(str(error)))
     except BadRequest as error:
-        return _error(400, redact(str(error)))
+        return refused(400, redact(str(error)))
     except (ConnectError, LogdbError) as error:
-        return _error(500, redact(str(error)))
+        return refused(500, redact(str(error)))
     except TimeoutError:
-        return _error(500, "Request timed out. The worker is currently busy; a retry is safe.")
+        return refused(500, "Request timed out. The worker is currently busy; a retry is safe.")
     except Exception as error:
         logger.exception("%s %s", request.method, request.path)
-        return _error(500, redact(f"{type(error).__name__}: {error}"))
+        return refused(500, redact(f"{type(error).__name__}: {error}"))
 
 
 async def call(request: web.Request, function: Callable[..., T], *args: Any, **options: Any) -> T:
@@ -255,7 +255,7 @@ async def put_tasks(request: web.Request) -> web.Response:
     herder, content = request.app[HERDER], await request.read()
     key = getattr(herder, "session_key", None)
     if key is None or not hmac.compare_digest(request.headers.get(SIGNATURE, ""), signature(key, content)):
-        return _error(403, "Internal request contained invalid signature.")
+        return refused(403, "Internal request contained invalid signature.")
     given = await body(request, list)
     await call(request, herder.put_tasks, _name(request), [_strings(one) for one in given])
     return web.Response(status=200)
@@ -281,7 +281,7 @@ async def topics(request: web.Request) -> web.Response:
 @routes.put("/connectors/{name}/topics/reset")
 async def reset_topics(request: web.Request) -> web.Response:
     if not request.app[HERDER].worker.config["topic.tracking.allow.reset"]:
-        return _error(403, "Topic tracking reset is disabled.")
+        return refused(403, "Topic tracking reset is disabled.")
     await call(request, request.app[HERDER].reset_topics, _name(request))
     return web.Response(status=202)
 

@@ -4,11 +4,13 @@ import asyncio
 import base64
 import contextlib
 import hmac
+import ipaddress
 import logging
 import ssl
 import threading
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 from aiohttp import web
 
@@ -16,10 +18,11 @@ from logdb.errors import InsecureAddress
 from logdb.serving.server import check_address
 from logdb_connect.errors import ConfigError, ConnectError
 from logdb_connect.properties import read
-from logdb_connect.rest.routes import Handler, make_app
+from logdb_connect.rest.routes import Handler, make_app, refused
 from logdb_connect.runtime.herder import Herder
 
 logger = logging.getLogger(__name__)
+_SHUTDOWN_S = 2
 
 
 class RestServer:
@@ -74,7 +77,8 @@ class RestServer:
     def stop(self) -> None:
         """Answer what is under way, and end."""
         if self._runner is not None:
-            asyncio.run_coroutine_threadsafe(self._runner.cleanup(), self._loop).result(10)
+            with contextlib.suppress(TimeoutError):
+                asyncio.run_coroutine_threadsafe(self._runner.cleanup(), self._loop).result(_SHUTDOWN_S + 3)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
         with contextlib.suppress(RuntimeError):
@@ -82,9 +86,10 @@ class RestServer:
 
     async def _open(self) -> None:
         app = make_app(self._herder)
+        app.middlewares.insert(0, self._not_from_a_page)
         if self._users:
-            app.middlewares.insert(0, self._authenticated)
-        self._runner = web.AppRunner(app, access_log=None, handle_signals=False)
+            app.middlewares.insert(1, self._authenticated)
+        self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=_SHUTDOWN_S)
         await self._runner.setup()
         opened: list[tuple[str, str, int]] = []
         for scheme, host, port in self.addresses:
@@ -109,6 +114,28 @@ class RestServer:
         return context
 
     @web.middleware
+    async def _not_from_a_page(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Refuse what a web page of others lets a browser send: it would reach a listener at loopback.
+
+        Such a request has another origin, a body that is not JSON, or the name of a host that the page's owner has redirected.
+        """
+        host = request.host
+        origin = request.headers.get("Origin")
+        if origin is not None and urlsplit(origin).netloc != host:
+            return refused(403, f"requests from pages of {origin} are refused")
+        if not self._users and not self._is_known(urlsplit(f"//{host}").hostname or ""):
+            return refused(403, f"the host {host} is not one of this worker; use its address, or set rest.advertised.host.name")
+        if request.method != "GET" and request.can_read_body and request.content_type != "application/json":
+            return refused(415, "HTTP 415 Unsupported Media Type")
+        return await handler(request)
+
+    def _is_known(self, host: str) -> bool:
+        with contextlib.suppress(ValueError):
+            ipaddress.ip_address(host)
+            return True
+        return host in {"localhost", self._config["rest.advertised.host.name"], *(name for _, name, _ in self.addresses)}
+
+    @web.middleware
     async def _authenticated(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.method == "POST" and request.path.endswith("/tasks"):
             return await handler(request)  # it checks the signature of a worker
@@ -117,6 +144,6 @@ class RestServer:
             user, _, password = base64.b64decode(given).decode().partition(":") if kind.lower() == "basic" else ("", "", "")
             if user in self._users and hmac.compare_digest(password.encode(), self._users[user].encode()):
                 return await handler(request)
-        return web.json_response(
-            {"error_code": 401, "message": "User cannot access the resource."}, status=401, headers={"WWW-Authenticate": "Basic"}
-        )
+        answer = refused(401, "User cannot access the resource.")
+        answer.headers["WWW-Authenticate"] = "Basic"
+        return answer

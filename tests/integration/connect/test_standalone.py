@@ -257,6 +257,61 @@ def test_users_of_the_rest_api(broker, tmp_path):
         assert rest.call("GET", "/connectors", headers={"Authorization": "Basic YWRhOnNlY3JldA=="}) == (200, [])
 
 
+JSON = {"value.converter": "org.apache.kafka.connect.json.JsonConverter", "value.converter.schemas.enable": "false"}
+
+
+def test_a_record_that_the_converter_cannot_read(broker, tmp_path):
+    with logdb.open(broker) as db:
+        db.create_topic("lines")
+        db.append_many("lines", [b"1", b"{broken", b"2"])
+    sink = {"name": "sink", "connector.class": f"{PLUGINS}ScriptedConnector", "topics": "lines", **JSON}
+    with standalone(broker, tmp_path, sink) as rest:
+        rest.await_states("sink", "RUNNING", "FAILED")
+        assert "Tolerance exceeded in error handler" in rest.get("/connectors/sink/status")["tasks"][0]["trace"]
+        assert rest.get("/connectors/sink/offsets") == {"offsets": []}
+        tolerant = {
+            "errors.tolerance": "all",
+            "errors.deadletterqueue.topic.name": "letters",
+            "errors.deadletterqueue.context.headers.enable": "true",
+        }
+        assert rest.call("PATCH", "/connectors/sink/config", tolerant)[0] == 200
+        until(lambda: Scripted.kept == [1, 2])
+        rest.await_states("sink", "RUNNING", "RUNNING")
+        until(lambda: rest.get("/connectors/sink/offsets")["offsets"])
+    with logdb.open(broker) as db:
+        (letter,) = db.log("letters").read(0)
+    headers = dict(letter.headers)
+    assert letter.value == b"{broken"
+    assert headers["__connect.errors.topic"] == b"lines"
+    assert headers["__connect.errors.offset"] == b"1"
+    assert headers["__connect.errors.stage"] == b"VALUE_CONVERTER"
+
+
+def test_transforms_and_a_topic_of_its_own_rules(broker, tmp_path):
+    (tmp_path / "in.txt").write_text("a\nb\n")
+    source = file_source(
+        tmp_path,
+        **JSON,
+        **{
+            "transforms": "hoist,route",
+            "transforms.hoist.type": "org.apache.kafka.connect.transforms.HoistField$Value",
+            "transforms.hoist.field": "line",
+            "transforms.route.type": "org.apache.kafka.connect.transforms.RegexRouter",
+            "transforms.route.regex": "(.*)",
+            "transforms.route.replacement": "routed-$1",
+            "topic.creation.default.partitions": "1",
+            "topic.creation.groups": "routed",
+            "topic.creation.routed.include": "routed-.*",
+            "topic.creation.routed.partitions": "1",
+            "topic.creation.routed.retention.ms": "3600000",
+        },
+    )
+    with standalone(broker, tmp_path, source):
+        until(lambda: values(broker, "routed-lines") == [b'{"line":"a"}', b'{"line":"b"}'])
+    with logdb.open(broker) as db:
+        assert db.describe_topic("routed-lines").config["retention.ms"] == 3_600_000
+
+
 def test_secrets_stay_where_they_are(broker, tmp_path, caplog):
     secrets = written(tmp_path / "secrets.properties", {"topic": "lines", "word": "hush-hush"})
     variables = {"topic": f"${{file:{secrets}:topic}}", "number": f"${{file:{secrets}:word}}", "limit": "x"}
@@ -305,6 +360,20 @@ def test_only_allowed_connectors_directories_and_hosts(broker, tmp_path):
         until(lambda: "FAILED" in rest.states("in") or rest.call("GET", "/connectors/in")[0] == 404)
         rest.call("POST", "/connectors", {"name": "fine", "config": file_source(tmp_path / "data", "fine")})
         rest.await_states("fine", "RUNNING", "RUNNING")
+
+
+def test_requests_that_a_page_of_others_lets_a_browser_send(broker, tmp_path):
+    with standalone(broker, tmp_path) as rest:
+        own = {"Origin": f"http://127.0.0.1:{rest.port}"}
+        assert rest.call("GET", "/connectors", headers=own) == (200, [])
+        config = {"name": "x", "config": file_source(tmp_path, "x")}
+        for headers, status in (
+            ({"Origin": "http://evil.example"}, 403),
+            ({"Host": "evil.example"}, 403),
+            ({"Content-Type": "text/plain"}, 415),
+        ):
+            assert rest.call("POST", "/connectors", config, headers)[0] == status
+        assert rest.get("/connectors") == []
 
 
 def test_unknown_properties_get_one_warning_each(broker, tmp_path, caplog):
