@@ -91,6 +91,7 @@ def test_the_wheel_holds_the_library_and_nothing_else(built: dict[str, Path]) ->
         names = wheel.namelist()
     assert {name.split("/")[0].split("-")[0] for name in names} == {
         "logdb",
+        "logdb_connect",
         "logdb_http_api",
         "logdb_kafka_api",
         "logdb_replication",

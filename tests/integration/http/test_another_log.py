@@ -61,9 +61,9 @@ def recreate(server, topic, count):
     make(server.database, topic, b"new", count)
 
 
-def waits(server):
-    """Wait until a reader waits in the server."""
-    until(lambda: any(door.waits._bells for door in server.server._doors))
+def waits(server, topic):
+    """Wait until a reader of the topic waits in the server."""
+    until(lambda: any(key.log.topic == topic for door in server.server._doors for key in list(door.waits._bells)))
 
 
 # ---------------------------------------------------------------- the topic was created again
@@ -83,7 +83,7 @@ def test_an_iterator_that_waits_already(server, remote, topic):
     with ThreadPoolExecutor(1) as pool:
         follower = remote.log(topic).follow(5, timeout_ms=LONG_MS)
         waiting = pool.submit(next, follower)
-        waits(server)
+        waits(server, topic)
         recreate(server, topic, 8)
         with pytest.raises(TopicDeleted):
             waiting.result(10)
@@ -133,7 +133,7 @@ def test_a_stream_of_events(server, topic, count):
     for path in (f"/logdb/v1/topics/{topic}/partitions/0/events", f"/logdb/v1/topics/{topic}/events"):
         with Client(server.url, f"{path}?offset=earliest") as client:
             client.take(5)
-            waits(server)
+            waits(server, topic)
             recreate(server, topic, count)
             event = client.next()
             assert event.kind == "error"
@@ -150,7 +150,7 @@ def test_a_fetch_of_kafkas_clients_that_waits(server, topic, count, version):
         partition = {"partition": 0, "fetch_offset": 5, "partition_max_bytes": 1 << 20}
         asked = {"max_wait_ms": LONG_MS, "min_bytes": 1, "isolation_level": 0, "topics": [{"topic": topic, "partitions": [partition]}]}
         sent = wire.send("Fetch", version, **asked)
-        waits(server)
+        waits(server, topic)
         recreate(server, topic, count)
         (one,) = wire.answer("Fetch", version, sent)["responses"][0]["partitions"]
         assert (one["error_code"], one["records"]) == (3, b"")
@@ -312,7 +312,7 @@ def test_a_position_behind_a_transactions_marker_has_its_epoch(lost):
             assert consumer.poll(100) == {}
             assert consumer.positions() == {TopicPartition("t", 0): OffsetAndMetadata(52, 0)}
             waiting = pool.submit(next, follower)
-            waits(before)
+            waits(before, "t")
             before.server.close()
             with restored() as database:
                 database.log("t").append_many([b"new"] * 60)
