@@ -223,6 +223,16 @@ ROWS = (
         )
         for level in ("os", "interval", "fsync")
     ),
+    *(
+        Row(
+            name=f"unsynced-{count}",
+            work=f"the oldest record without a sync at interval, flush.ms=1000, over {count:,} partitions that all get records",
+            ours=f"unsynced_{count}",
+            limit=1_500,
+            count={100: 1},
+        )
+        for count in (100, 1_000, 10_000)
+    ),
     Row(name="memory", work="memory of 1,000 open partitions", ours="memory", limit=100, count={100: 1}),
     Row(name="import", work="import logdb", ours="import_", limit=50, count={100: 1}),
     Row(name="import-uncompiled", work="… where no compiled files are kept", ours="import_uncompiled", count={100: 1}),

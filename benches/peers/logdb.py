@@ -642,6 +642,28 @@ def _produce_over(level: "Durability", partition_count: int, work: Work) -> Meas
         return rate(work.count, time.perf_counter() - began)
 
 
+_UNSYNCED_S = 6.0
+
+
+def _oldest_unsynced(partition_count: int, work: Work) -> Measure:
+    """How old the oldest record is that no sync has covered, at worst, while all partitions at level interval get records in turn."""
+    import logdb
+
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    with logdb.open(str(work.directory), durability="interval") as db:
+        db.create_topic("t", partitions=partition_count)
+        logs, worst_ms, until = [db.log("t", partition) for partition in range(partition_count)], 0, 0.0
+        while not until or time.monotonic() < until:
+            for log in logs:
+                log.append_many([bytes(100)])
+            now_ms = time.monotonic_ns() // 1_000_000
+            if until:  # the first record of a log writes more
+                worst_ms = max([worst_ms, *(now_ms - since for log in logs if (since := log.syncs.unsynced_since_ms))])
+            until = until or time.monotonic() + _UNSYNCED_S
+        return Measure(worst_ms, "ms", f"flush.ms is {logs[0].config.flush_ms}")
+
+
 def _disk(level: "Durability", work: Work) -> Measure:
     """What the disk holds of an open database with 1,000 partitions, each with ten small calls, as ``du`` counts it."""
     import logdb
@@ -774,3 +796,4 @@ OPERATIONS |= {
     for count in _PARTITION_COUNTS
 }
 OPERATIONS |= {f"disk_{level}": partial(_disk, level) for level in _LEVELS}
+OPERATIONS |= {f"unsynced_{count}": partial(_oldest_unsynced, count) for count in _PARTITION_COUNTS}
