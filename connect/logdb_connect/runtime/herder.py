@@ -184,7 +184,7 @@ class Herder:
             self.config(name)
             if target == "STOPPED":  # a stopped connector has no tasks (KIP-875)
                 self.configs.put_target(name, target)
-                self.configs.put_tasks(name, [])
+                self._store_tasks(name, [])
             else:
                 self.configs.put_target(name, target)
 
@@ -213,11 +213,19 @@ class Herder:
             self._start_connector(name)
 
     def put_tasks(self, name: str, tasks: Sequence[Config]) -> None:
-        """New configs of a connector's tasks; does nothing if they are the old ones."""
+        """Store new configs of a connector's tasks, unless it was deleted or stopped."""
         self.check_leads(waits=False)
         with self.lock:
             if name in self.configs.configs.connectors and self.configs.configs.target(name) != "STOPPED":
-                self.configs.put_tasks(name, tasks)
+                self._store_tasks(name, tasks)
+
+    def _store_tasks(self, name: str, tasks: Sequence[Config]) -> None:
+        """Store configs of tasks, and fence the tasks that are no more."""
+        former = self.configs.configs.task_ids(name)
+        self.configs.put_tasks(name, tasks)
+        config = self.configs.configs.connectors.get(name, {})
+        if self.worker.config["exactly.once.source.support"] == "enabled" and self.worker.kind(config) == "source":
+            self.worker.fence(former[len(tasks) :])
 
     # ------------------------------------------------------------ offsets
 
