@@ -20,6 +20,7 @@ from logdb_connect.errors import ConfigError
 
 logger = logging.getLogger(__name__)
 
+_importing = threading.Lock()  # tasks begin side by side; Python 3.11 may fail to parse several modules at a time
 GROUPS = ("logdb.connectors", "logdb.transforms", "logdb.converters")
 _WHAT: dict[Kind, str] = {
     "source": "connector",
@@ -154,7 +155,8 @@ def _names(plugin: Plugin | None) -> set[str]:
 def _load(target: str, setting: str, extra: str | None) -> type:
     module, _, name = target.partition(":")
     try:
-        made: Any = importlib.import_module(module)
+        with _importing:
+            made: Any = importlib.import_module(module)
         for part in name.split("."):
             made = getattr(made, part)
     except ModuleNotFoundError as error:

@@ -98,15 +98,13 @@ class Herder:
         ]
 
     def status(self, name: str) -> dict[str, Any]:
-        """States of a connector and its tasks.
+        """States of a connector and its tasks; a connector that was created just now is UNASSIGNED.
 
         Raises:
-            NotFound: It has no status yet.
+            NotFound: There is no such connector.
         """
         config = self.config(name)
-        found = self.statuses.get(name)
-        if found is None:
-            raise NotFound(f"No status found for connector {name}")
+        found = self.statuses.get(name) or Status("UNASSIGNED", "")
         tasks = [(one, self.statuses.get(one)) for one in self.configs.configs.task_ids(name)]
         return {
             "name": name,

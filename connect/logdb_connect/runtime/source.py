@@ -28,7 +28,7 @@ from logdb_connect.runtime.tasks import Backoff, Report, Stopping, Target, TaskI
 logger = logging.getLogger(__name__)
 
 _OWNERSHIP_WAIT_S = 60.0
-_GATHER_S, _GATHER_COUNT_MAX, _LARGE_BATCH = 0.1, 50_000, 500
+_GATHER_S, _GATHER_COUNT_MAX, _LARGE_BATCH = 0.1, 20_000, 500
 
 
 class SourceSettings(NamedTuple):
