@@ -145,6 +145,7 @@ class TopicChanges:
         self._prepare = prepare
         self._state, self._io, self._entries, self._replacer, self._forget = state, state.io, entries, replacer, forget
         self._interrupted = False  # a change may be committed, and is not finished
+        self._untold: tuple[EventKind, TopicEntry] | None = None  # a change that may be committed, and that no listener knows
         self._unnamed: list[str] = []  # directories of partitions that were made, and that the catalogue may not name
 
     def create(
@@ -226,12 +227,10 @@ class TopicChanges:
             self._begin()
             entry = self._state.topic(name)
             intent = Intent("delete", name, {"partition_count": entry.partition_count, "topic_id": entry.topic_id})
+            self._untold = ("topic_deleted", entry)
             self._interrupted = True  # until it is finished
             number = self._entries.forget(name, intent)
             self._tell("topic_deleted", entry)
-            for partition in range(entry.partition_count):
-                if (log := self._state.logs.pop(TopicPartition(name, partition), None)) is not None:
-                    self._forget(log)
             self._finish_delete(number, intent)
             self._interrupted = False
 
@@ -262,7 +261,14 @@ class TopicChanges:
                 if exists(self._io, path):
                     remove_tree(self._io, path)
             self._entries.load()
-            self._interrupted, self._unnamed = False, []
+            if self._untold is not None and self._is_committed(*self._untold):
+                self._tell(*self._untold)
+            self._interrupted, self._untold, self._unnamed = False, None, []
+
+    def _is_committed(self, kind: EventKind, entry: TopicEntry) -> bool:
+        known = self._state.catalogue.topic(entry.name)
+        is_there = known is not None and known.topic_id == entry.topic_id
+        return not is_there if kind == "topic_deleted" else is_there and known == entry
 
     def _finish(self, number: int, intent: Intent) -> bool:
         """Finish a change of a topic; False if the intent is not of one."""
@@ -276,6 +282,7 @@ class TopicChanges:
     def _tell(self, kind: EventKind, entry: TopicEntry) -> None:
         """Report a committed change to the listeners."""
         self._state.tell(TopicEvent(kind, _info(entry)))
+        self._untold = None
 
     def _begin(self) -> None:
         self._state.check_writable()
@@ -328,9 +335,11 @@ class TopicChanges:
             return txn.add_intent(intent)
 
         self._unnamed = [self._unfinished_path(entry.topic_id, partition, ".tmp") for partition in partitions]
+        event: EventKind = "topic_created" if kind == "create" else "partitions_added"
+        self._untold = (event, entry)
         self._interrupted = True  # until it is finished
         number = self._entries.change(lambda: logs, commit)
-        self._tell("topic_created" if kind == "create" else "partitions_added", entry)
+        self._tell(event, entry)
         self._finish_create(number, intent)
         self._interrupted = False
 
@@ -359,6 +368,9 @@ class TopicChanges:
         self._state.catalogue.write(lambda txn: txn.clear_intent(number))
 
     def _finish_delete(self, number: int, intent: Intent) -> None:
+        for partition in range(intent.body["partition_count"]):  # first: an open log would take appends of the next topic of this name
+            if (log := self._state.logs.pop(TopicPartition(intent.topic, partition), None)) is not None:
+                self._forget(log)
         doomed = []
         for partition in range(intent.body["partition_count"]):
             path = self._state.partition_path(intent.topic, partition)
