@@ -681,9 +681,9 @@ def test_a_log_that_was_moved_off_a_full_disk_is_emptied_once_there_is_room(tmp_
         assert produced(cluster.leader(), encode_batch([b"0"]))[0] is Code.NONE
         equal(cluster)
         io.fail("pwrite", errno.ENOSPC, "topic.json")
-        tried = io.count("pwrite")
+        tried = io.count("pwrite", "topic.json")
         removed_from(cluster, 3)
-        eventually(lambda: io.count("pwrite") > tried + 2)
+        eventually(lambda: io.count("pwrite", "topic.json") > tried + 2)
         assert full.log().end_offset == 1
         assert sum("cannot be emptied" in one.getMessage() for one in caplog.records) == 1
         io.heal()

@@ -10,7 +10,7 @@ def complete(command, args, incomplete=""):
 
 
 def test_verbs_and_options(filled):
-    assert complete(filled, [], "con") == ["consume", "configs"]
+    assert complete(filled, [], "con") == ["consume", "configs", "connect"]
     assert complete(filled, ["topics"], "d") == ["delete", "describe"]
     assert "--from-beginning" in complete(filled, ["consume"], "--f")
 
