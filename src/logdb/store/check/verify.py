@@ -244,7 +244,10 @@ class Verifier:
         return [intent for _, intent in self.dump.intents if replacement_intent.concerns(intent, topic, partition)]
 
     def _look_again(self, entry: LogEntry) -> Report:
-        """Check a log again against the newest catalogue, until its entry stays the same; a log deleted meanwhile has no problem."""
+        """Check a log again against the newest catalogue, until its entry stays the same; a log deleted meanwhile has no problem.
+
+        Segments that the writer replaces during each check, until the checks end, cannot be told from missing ones: a note says so.
+        """
         where, found, looks = (entry.topic, entry.partition), Report(), 0
         for _ in range(_MOVING_LOOK_COUNT_MAX):
             self.dump = read_in_child(self._file("catalogue"), lock=True)
@@ -254,9 +257,12 @@ class Verifier:
             found = self.check_partition(self.dump.topics[entry.topic], now, _by_log(self.dump).get(where, []))
             looks += now.generation == entry.generation  # another generation: its segments were replaced during the check
             if found.ok or looks == _LOOK_COUNT_MAX:
-                break
+                return found
             entry = now
-        return found
+        moving = Report()
+        reason = f"its writer replaced segments during each of {_MOVING_LOOK_COUNT_MAX} checks; try again"
+        moving.notes.append(f"{self._directory(*where)}: not checked: {reason}")
+        return moving
 
     def _check_strays(self) -> None:
         """Check names in the directory that the catalogue does not have."""
