@@ -636,7 +636,8 @@ def test_a_log_that_is_replaced_during_each_check_is_no_damage(tmp_path, monkeyp
 
         def read(*args, **kwargs):
             dump = real(*args, **kwargs)
-            return dump._replace(logs=[log._replace(generation=next(generations)) for log in dump.logs])
+            dump.logs = [log._replace(generation=next(generations)) for log in dump.logs]
+            return dump
 
         monkeypatch.setattr(verify_module, "read_in_child", read)
         monkeypatch.setattr(verify_module, "_MOVING_LOOK_COUNT_MAX", 3)
