@@ -63,6 +63,7 @@ class Exchange(Generic[R]):
     _followed: Connection | None = None  # another request was sent on it meanwhile
     _failure: Exception | None = None
     _leader: Address | None = None  # that a refusal has named
+    _failed_leader: ServerUnavailable | None = None  # a leader that a refusal has named does not answer
     _redirect_count = 0  # of the connections, when it was sent
     _is_begun = False  # whether the answer is
     _announced: int | None = None
@@ -165,7 +166,7 @@ class Exchange(Generic[R]):
         """Send the request to the server that leads what it is about, or wait until there is one.
 
         Raises:
-            LogdbError: The refusal; the time is over.
+            LogdbError: The refusal, or why the leader that it names does not answer; the time is over.
         """
         former, self._leader = self._leader, None
         self._sent_count -= 1  # it was answered
@@ -174,7 +175,7 @@ class Exchange(Generic[R]):
         left_s = self._until - time.monotonic()
         try:
             if left_s <= 0:
-                raise error
+                raise (self._failed_leader or error) from None
         finally:
             del error  # its traceback has this frame
         if self._leader in (None, former, said_by):
@@ -262,12 +263,13 @@ class Exchange(Generic[R]):
         pause_s = self._pause_s * random.uniform(0.5, 1)  # noqa: S311 -- it spreads the retries of clients; it is no secret
         self._pause_s = min(2 * self._pause_s, _ELECTION_PAUSE_S_MAX if self._connections.is_cluster else _PAUSE_S_MAX)
         left_s = (self._connections.connect_until or self._until) - time.monotonic()
+        said = _words(reason) if leader is None else f"the leader {leader.url}: {_words(reason)}"
         if pause_s >= left_s:
-            said = _words(reason) if leader is None else f"the leader {leader.url}: {_words(reason)}"
             raise ServerUnavailable(self._connections.urls, said) from cause
         if leader is None:
             self._connections.failed(self._failure_count, _words(reason), left_s)
         else:
+            self._failed_leader = ServerUnavailable(self._connections.urls, said)
             self._connections.leader_failed(leader, _words(reason), left_s)
         self._connections.ended.wait(pause_s)
         self._connections.check_open()
