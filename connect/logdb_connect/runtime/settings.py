@@ -181,8 +181,6 @@ PREFIXES = (
     "key.converter.",
     "value.converter.",
     "header.converter.",
-    "transforms.",
-    "predicates.",
     "config.providers.",
     "producer.",
     "consumer.",

@@ -17,7 +17,6 @@ from logdb_connect.providers import Providers
 from logdb_connect.runtime import settings
 from logdb_connect.runtime.herder import Herder, Standalone
 from logdb_connect.runtime.offsets import OffsetFile, OffsetStore
-from logdb_connect.runtime.validation import unknown_properties
 from logdb_connect.runtime.worker import Worker
 
 logger = logging.getLogger(__name__)
@@ -68,8 +67,6 @@ def standalone(worker_file: str, connector_files: Sequence[str]) -> Iterator[thr
         ended, _ = stack.enter_context(_served(herder, config))
         stack.enter_context(_copying(stores, file, config["offset.flush.interval.ms"]))
         for one in given:
-            for name in unknown_properties(worker, one):
-                logger.warning("connector %s: %s is unknown and has no effect", one["name"], name)
             herder.create(one["name"], one)
         yield ended
 

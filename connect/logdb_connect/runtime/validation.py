@@ -35,7 +35,7 @@ def validate(worker: "Worker", plugin: str, config: Mapping[str, str]) -> dict[s
     """
     given = config.get("connector.class")
     if not given:
-        raise BadRequest(f"Connector config {sorted(config)} contains no connector type")
+        raise BadRequest(f"Connector config {sorted(config)} contains no connector type: connector.class is missing")
     made: type[Connector] = worker.plugins.connector(given)
     if plugin and worker.plugins.connector(plugin) is not made:
         raise BadRequest(f"Included connector type {given} does not match request type {plugin}")
@@ -145,8 +145,7 @@ def unknown_properties(worker: "Worker", config: Mapping[str, str]) -> list[str]
         definition = definition_of(worker, worker.plugins.connector(config.get("connector.class", "")), config)
     except ConfigError:
         return []
-    prefixes = tuple(prefix for prefix in settings.PREFIXES if not prefix.startswith(("transforms.", "predicates.")))
-    return [name for name in definition.unknown(config) if not name.startswith(prefixes)]
+    return [name for name in definition.unknown(config) if not name.startswith(settings.PREFIXES)]
 
 
 def _unknown(name: str, fault: str) -> dict[str, Any]:

@@ -133,6 +133,7 @@ def test_a_retriable_error_of_a_sink_calls_put_again(broker, tmp_path):
         rest.await_states("sink", "RUNNING", "RUNNING")
         until(lambda: rest.get("/connectors/sink/offsets")["offsets"])
         assert rest.get("/connectors/sink/offsets")["offsets"][0]["offset"]["kafka_offset"] >= 2
+        assert "flush after 2" in Scripted.calls  # as Java's SinkTask: before offsets are committed
 
 
 @pytest.mark.parametrize("blocking", ["BlockingConnector", "BlockingStart"])
@@ -189,7 +190,10 @@ def test_wrong_connectors_are_refused_and_name_what_is_wrong(broker, tmp_path):
         assert "Invalid value none for configuration tasks.max" in answer["message"]
         assert "Must configure one of topics or topics.regex" in answer["message"]
         assert made("x", **{"connector.class": f"{PLUGINS}CounterConnector"})[0] == 400
-        assert made("x") == (400, {"error_code": 400, "message": "Connector config ['name'] contains no connector type"})
+        message = "Connector config ['name'] contains no connector type: connector.class is missing"
+        assert made("x") == (400, {"error_code": 400, "message": message})
+        status, answer = rest.call("POST", "/connectors", {"name": "x", "connector.class": "FileStreamSink"})
+        assert (status, "config is missing" in answer["message"]) == (400, True)
         assert rest.call("POST", "/connectors", {"config": {}})[0] == 400
         assert rest.call("PUT", "/connectors/x/config", {"name": "y", "connector.class": "FileStreamSource"})[0] == 400
         assert rest.get("/connectors") == ["in"]
@@ -267,8 +271,10 @@ def test_a_record_that_the_converter_cannot_read(broker, tmp_path):
     sink = {"name": "sink", "connector.class": f"{PLUGINS}ScriptedConnector", "topics": "lines", **JSON}
     with standalone(broker, tmp_path, sink) as rest:
         rest.await_states("sink", "RUNNING", "FAILED")
-        assert "Tolerance exceeded in error handler" in rest.get("/connectors/sink/status")["tasks"][0]["trace"]
-        assert rest.get("/connectors/sink/offsets") == {"offsets": []}
+        trace = rest.get("/connectors/sink/status")["tasks"][0]["trace"]
+        assert "Tolerance exceeded in error handler" in trace
+        assert "(topic lines, partition 0, offset 1)" in trace
+        assert all(one["offset"]["kafka_offset"] == 0 for one in rest.get("/connectors/sink/offsets")["offsets"])
         tolerant = {
             "errors.tolerance": "all",
             "errors.deadletterqueue.topic.name": "letters",
@@ -372,15 +378,20 @@ def test_requests_that_a_page_of_others_lets_a_browser_send(broker, tmp_path):
             ({"Host": "evil.example"}, 403),
             ({"Content-Type": "text/plain"}, 415),
         ):
-            assert rest.call("POST", "/connectors", config, headers)[0] == status
+            answered, answer = rest.call("POST", "/connectors", config, headers)
+            assert answered == status
+        assert "Content-Type: application/json" in answer["message"]
         assert rest.get("/connectors") == []
 
 
 def test_unknown_properties_get_one_warning_each(broker, tmp_path, caplog):
-    with standalone(broker, tmp_path, file_source(tmp_path, filee="x"), no_such_setting="1"):
-        pass
+    with standalone(broker, tmp_path, file_source(tmp_path, filee="x"), no_such_setting="1") as rest:
+        created = file_source(tmp_path, filee="x") | {"name": "later"}
+        assert rest.call("POST", "/connectors", {"name": "later", "config": created})[0] == 201
     warnings = [record.getMessage() for record in caplog.records if "unknown" in record.getMessage()]
-    assert warnings == ["worker: no.such.setting is unknown and has no effect", "connector in: filee is unknown and has no effect"]
+    assert warnings == [
+        f"{what} is unknown and has no effect" for what in ("worker: no.such.setting", "connector in: filee", "connector later: filee")
+    ]
 
 
 def test_other_answers_have_kafkas_shape(broker, tmp_path):
