@@ -194,6 +194,13 @@ def test_wrong_connectors_are_refused_and_name_what_is_wrong(broker, tmp_path):
         assert made("x") == (400, {"error_code": 400, "message": message})
         status, answer = rest.call("POST", "/connectors", {"name": "x", "connector.class": "FileStreamSink"})
         assert (status, "config is missing" in answer["message"]) == (400, True)
+        for wrong, message in (
+            ({"value.converter": "JsonConvertr"}, "JsonConvertr for configuration value.converter: Failed to find"),
+            ({**JSON, "value.converter.schemas.enable": "perhaps"}, "perhaps for configuration schemas.enable"),
+            ({"transforms": "a", "transforms.a.type": "Filter", "transforms.a.predicate": "b"}, "must be one of predicates="),
+        ):
+            status, answer = made("x", **file_source(tmp_path, "x"), **wrong)
+            assert (status, "following 1 error(s)" in answer["message"], message in answer["message"]) == (400, True, True), answer
         assert rest.call("POST", "/connectors", {"config": {}})[0] == 400
         assert rest.call("PUT", "/connectors/x/config", {"name": "y", "connector.class": "FileStreamSource"})[0] == 400
         assert rest.get("/connectors") == ["in"]
@@ -388,7 +395,7 @@ def test_unknown_properties_get_one_warning_each(broker, tmp_path, caplog):
     with standalone(broker, tmp_path, file_source(tmp_path, filee="x"), no_such_setting="1") as rest:
         created = file_source(tmp_path, filee="x") | {"name": "later"}
         assert rest.call("POST", "/connectors", {"name": "later", "config": created})[0] == 201
-    warnings = [record.getMessage() for record in caplog.records if "unknown" in record.getMessage()]
+    warnings = [record.getMessage() for record in caplog.records if "is unknown" in record.getMessage()]
     assert warnings == [
         f"{what} is unknown and has no effect" for what in ("worker: no.such.setting", "connector in: filee", "connector later: filee")
     ]

@@ -254,6 +254,7 @@ def test_offsets_that_an_administrator_sets_are_taken(file, started):
         ({"delete.enabled": "true"}, "delete.enabled", "needs pk.mode=record_key"),
         ({"pk.mode": "kafka", "pk.fields": "a,b"}, "pk.fields", "needs three names"),
         ({"db.timezone": "Mars/Olympus"}, "db.timezone", "no time zone"),
+        ({"connection.url": "jdbc:oracle:thin:@h:1"}, "connection.url", "oracle is not supported; use sqlite, postgresql"),
     ],
 )
 def test_settings_that_do_not_fit_together(settings, name, message):
