@@ -50,7 +50,7 @@ def standalone(worker_file: str, connector_files: Sequence[str]) -> Iterator[thr
     given = [read_connector(path) for path in connector_files]
     with contextlib.ExitStack() as stack:
         client = stack.enter_context(contextlib.closing(Client(properties)))
-        file = OffsetFile(config["offset.storage.file.filename"])
+        file = stack.enter_context(contextlib.closing(OffsetFile(config["offset.storage.file.filename"])))
         stores = _Stores(
             lambda topic: OffsetStore(
                 client,

@@ -68,6 +68,13 @@ def test_without_the_offset_file_a_source_begins_again(broker, tmp_path):
         until(lambda: values(broker, "lines") == [b"a", b"a"])
 
 
+def test_a_second_worker_needs_an_offset_file_of_its_own(broker, tmp_path):
+    with standalone(broker, tmp_path):
+        second = standalone(broker, tmp_path)
+        with pytest.raises(ConnectError, match="another worker uses this file; give each worker a file of its own"), second:
+            pass
+
+
 def test_at_least_once_where_exactly_once_is_disabled(broker, tmp_path):
     counter = {"name": "count", "connector.class": f"{PLUGINS}CounterConnector", "topic": "numbers", "limit": "25"}
     with standalone(broker, tmp_path, counter, exactly_once_source_support="disabled") as rest:
