@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from logdb_connect.client import Client
 from logdb_connect.config import ConfigDef
 from logdb_connect.connectors import limits
-from logdb_connect.errors import ConfigError
+from logdb_connect.errors import ConfigError, ConnectError
 from logdb_connect.plugins import Plugins
 from logdb_connect.properties import read, read_connector
 from logdb_connect.providers import Providers
@@ -66,8 +66,11 @@ def standalone(worker_file: str, connector_files: Sequence[str]) -> Iterator[thr
         stack.callback(herder.close)
         ended, _ = stack.enter_context(_served(herder, config))
         stack.enter_context(_copying(stores, file, config["offset.flush.interval.ms"]))
-        for one in given:
-            herder.create(one["name"], one)
+        for path, one in zip(connector_files, given, strict=True):
+            try:
+                herder.create(one["name"], one)
+            except ConnectError as error:
+                raise ConnectError(f"{path}: {error}") from error
         yield ended
 
 

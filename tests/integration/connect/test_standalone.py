@@ -213,6 +213,12 @@ def test_wrong_connectors_are_refused_and_name_what_is_wrong(broker, tmp_path):
         assert rest.get("/connectors") == ["in"]
 
 
+def test_an_error_names_the_connectors_file(broker, tmp_path):
+    begin = standalone(broker, tmp_path, {"name": "typo", "connector.class": "FileStreamSorce"})
+    with pytest.raises(ConnectError, match=rf"{tmp_path}/typo\.properties: Failed to find any class"), begin:
+        pass
+
+
 def test_validation_answers_field_by_field(broker, tmp_path):
     with standalone(broker, tmp_path) as rest:
         path = "/connector-plugins/FileStreamSink/config/validate"
