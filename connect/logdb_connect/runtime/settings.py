@@ -165,7 +165,7 @@ SOURCE = CONNECTOR + ConfigDef(
         "transaction.boundary",
         "STRING",
         "poll",
-        "poll: each transaction has the records of one poll. By default it may have those of several polls.",
+        "If it is set to poll, each transaction has the records of one poll. Otherwise it may have those of several polls.",
         "MEDIUM",
         values=("poll",),
         group="Exactly Once Support",
