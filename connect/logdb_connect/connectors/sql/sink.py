@@ -293,7 +293,8 @@ class JdbcSinkTask(SinkTask):
         except (DataError, StatementError, ValueError, OverflowError) as error:
             if not _is_of_a_record(error):
                 raise
-            self.context.report(record, DataError(f"{where(record)} was refused: {reason(error)}"))
+            said = reason(error)
+            self.context.report(record, DataError(said if where(record) in said else f"{where(record)} was refused: {said}"))
 
     def _store(self, records: Sequence[SinkRecord]) -> None:
         """Store records and their offsets in one transaction; those that are stored already are left out."""

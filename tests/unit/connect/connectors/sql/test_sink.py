@@ -221,6 +221,7 @@ def test_a_record_that_fits_no_row_is_reported(started, file, records, message):
     task.put([*records, *sink_records("orders", [{"id": 5}], start=1)])
     ((record, error),) = task.context.reported
     assert record.offset == 0 and message in str(error)
+    assert str(error).count("orders-0@0") == 1
     assert ask(file, "SELECT * FROM orders") == [(5,)]
 
 
