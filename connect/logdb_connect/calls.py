@@ -16,6 +16,7 @@ from logdb.cli.output import asked, counted, emit, say, table
 from logdb.cli.session import Function, Session, here, pass_session
 from logdb_connect.errors import ConnectError
 from logdb_connect.properties import read_connector
+from logdb_connect.runtime.settings import PREFIXES
 
 URL_VARIABLE, PASSWORD_VARIABLE = "LOGDB_CONNECT", "LOGDB_PASSWORD"
 DEFAULT_URL = "http://127.0.0.1:8083"
@@ -171,6 +172,10 @@ def validate(session: Session, /, file: str, api: Api) -> None:
         table(("property", "error"), wrong)
     else:
         say(f"{file} is right")
+    known = {one["value"]["name"] for one in found["configs"]}
+    for name in sorted(set(config) - known):
+        if not name.startswith(PREFIXES):
+            say(f"warning: {name} is unknown and has no effect")
 
 
 def _change(name: str, help_text: str, method: str, path: str, done: str) -> click.Command:

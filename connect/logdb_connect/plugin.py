@@ -154,6 +154,9 @@ class SinkTask:
         """Store records, or keep them until ``pre_commit``.  Also called with none, at least once in ``offset.flush.interval.ms``."""
         raise NotImplementedError
 
+    def flush(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Store what ``put`` has kept.  For a sink that needs no ``pre_commit`` of its own, which calls this."""
+
     def pre_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> Mapping[TopicPartition, OffsetAndMetadata]:
         """Flush, and say which offsets to commit.
 
@@ -164,6 +167,7 @@ class SinkTask:
             Positions up to which the target keeps the records for sure.  Their metadata comes back as ``context.committed``: a note of
             the sink about its target.  The worker therefore also calls this before the first ``put`` of a partition.
         """
+        self.flush(offsets)
         return offsets
 
     def close(self, partitions: Sequence[TopicPartition]) -> None:

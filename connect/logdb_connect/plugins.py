@@ -88,7 +88,7 @@ class Plugins:
             )
         made = _load(name if plugin is None else plugin.target, setting, None if plugin is None else plugin.extra)
         if not any(_is(made, kind) for kind in kinds):
-            raise ConfigError(setting, f"{setting}={name}: {made.__module__}:{made.__qualname__} is no {_WHAT[kinds[0]]}")
+            raise ConfigError(setting, f"{setting}={name}: is no {_WHAT[kinds[0]]}; it must have {_needs(kinds[0])}")
         return made
 
     def name_of(self, made: type) -> str:
@@ -139,6 +139,12 @@ def _is(made: Any, kind: Kind) -> bool:
         task = getattr(made, "task_class", None)
         return callable(getattr(made, "task_configs", None)) and callable(getattr(task, "poll" if kind == "source" else "put", None))
     return callable(getattr(made, _METHODS[kind], None))
+
+
+def _needs(kind: Kind) -> str:
+    if kind in ("source", "sink"):
+        return "task_configs, and a task_class with poll (source) or put (sink)"
+    return f"the method {_METHODS[kind]}"
 
 
 def _names(plugin: Plugin | None) -> set[str]:

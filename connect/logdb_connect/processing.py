@@ -239,7 +239,8 @@ class ErrorHandler:
             self.letters += 1
             self.send_letter(self._row(letter, failure))
         if not self.settings.tolerates_all:
-            raise ConnectError(f"Tolerance exceeded in error handler: {failure.stage}: {failure.error}") from failure.error
+            where = "" if letter is None else f" (topic {letter.topic}, partition {letter.partition}, offset {letter.record.offset})"
+            raise ConnectError(f"Tolerance exceeded in error handler: {failure.stage}: {failure.error}{where}") from failure.error
         self.skipped += 1
 
     def _log(self, failure: Failure, record: object) -> None:

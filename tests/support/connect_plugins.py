@@ -99,6 +99,9 @@ class Scripted(SinkTask):
         self.kept.extend(record.value for record in records)
         self.calls.append(f"put {len(records)}")
 
+    def flush(self, offsets):
+        self.calls.append(f"flush after {len(self.kept)}")
+
 
 class ScriptedConnector(SinkConnector):
     task_class = Scripted

@@ -6,6 +6,7 @@ that this would change nothing.
 """
 
 import importlib
+import inspect
 import re
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -138,7 +139,7 @@ def _properties(short: str, names: list[str], made: Any) -> Iterator[str]:
     """A heading, the names, what the class is for, and a table of its properties."""
     base = next((one for one in made.__mro__ if one.__name__ == short), made)
     yield f"### {short}"
-    yield f"{' · '.join(f'`{name}`' for name in names)}\n\n{base.__doc__.replace('``', '`')}"
+    yield f"{' · '.join(f'`{name}`' for name in names)}\n\n{inspect.cleandoc(base.__doc__).replace('``', '`')}"
     if rows := [
         (
             f"`{key.name}`",

@@ -24,7 +24,7 @@ from sqlalchemy import Column, Connection, Engine, Select, Table, select, text
 from sqlalchemy.exc import DBAPIError
 
 from logdb_connect.config import ConfigDef, ConfigKey, at_least
-from logdb_connect.connectors.sql.connection import CONNECTION, engine_of, passes, reason, retriable
+from logdb_connect.connectors.sql.connection import CONNECTION, engine_of, passes, reason, retriable, url_fault
 from logdb_connect.connectors.sql.settings import check_offsets, connected, zone_fault
 from logdb_connect.connectors.sql.tables import Name, quoted, shown, table_of
 from logdb_connect.data import OPTIONAL_STRING, STRING, Field, Header, Schema, SourceRecord
@@ -151,7 +151,7 @@ class OutboxSourceConnector(SourceConnector):
 
 
 def _faults(config: Mapping[str, Any]) -> dict[str, str]:
-    faults = dict(zone_fault(config))
+    faults = {**zone_fault(config), **url_fault(config)}
     for each in config["table.fields.additional.placement"]:
         parts = each.split(":")
         if len(parts) not in {2, 3} or parts[1] not in _PLACES or not all(parts):

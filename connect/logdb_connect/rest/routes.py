@@ -165,7 +165,9 @@ def _expanded(herder: Herder, names: list[str], wanted: list[str]) -> dict[str, 
 @routes.post("/connectors")
 async def create(request: web.Request) -> web.Response:
     document = await body(request)
-    name, config = document.get("name"), _strings(document.get("config"))
+    if "config" not in document:
+        raise BadRequest('config is missing: the body must be {"name": NAME, "config": {PROPERTY: VALUE}}')
+    name, config = document.get("name"), _strings(document["config"])
     name = name if name is not None else config.get("name")
     if not isinstance(name, str) or not name.strip():
         raise BadRequest("Connector name must be a string of at least one character")

@@ -126,7 +126,7 @@ class RestServer:
         if not self._users and not self._is_known(urlsplit(f"//{host}").hostname or ""):
             return refused(403, f"the host {host} is not one of this worker; use its address, or set rest.advertised.host.name")
         if request.method != "GET" and request.can_read_body and request.content_type != "application/json":
-            return refused(415, "HTTP 415 Unsupported Media Type")
+            return refused(415, "HTTP 415 Unsupported Media Type: send the header Content-Type: application/json")
         return await handler(request)
 
     def _is_known(self, host: str) -> bool:

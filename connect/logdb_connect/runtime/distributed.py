@@ -108,7 +108,8 @@ class Distributed(Herder):
         """Stop all work, then leave the group."""
         self._stopping = True
         self._wake()
-        self._threads[0].join(2)
+        if self._threads[0].ident is not None:  # it never began where the REST API could not listen
+            self._threads[0].join(2)
         super().close()
         self._membership.leave()
         self.topic_configs.resign()

@@ -6,6 +6,7 @@ whether the commit took place.
 """
 
 import contextlib
+import fcntl
 import json
 import os
 import threading
@@ -106,20 +107,47 @@ def _normal(key: bytes) -> bytes:
 
 
 class OffsetFile:
-    """``offset.storage.file.filename`` of a standalone worker: its identity, and a copy of the offsets for people."""
+    """``offset.storage.file.filename`` of a standalone worker: its identity, and a copy of the offsets for people.
+
+    A lock on ``FILE.lock`` keeps other workers away: they would have the same identity.  It ends with ``close``, or with the process.
+    """
 
     def __init__(self, path: str) -> None:
         """Read the file, or write it with a new identity.
 
         Raises:
-            ConnectError: It is another file, or cannot be written.
+            ConnectError: It is another file, cannot be written, or another worker uses it.
         """
         self._path = path
-        document = self._read()
-        self.identity = str(uuid.uuid4()) if document is None else document
-        self._copied: list[Any] | None = None
-        if document is None:
-            self.write([])
+        self._locked = self._lock()
+        try:
+            document = self._read()
+            self.identity = str(uuid.uuid4()) if document is None else document
+            self._copied: list[Any] | None = None
+            if document is None:
+                self.write([])
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Let another worker use the file."""
+        os.close(self._locked)
+
+    def _lock(self) -> int:
+        try:
+            descriptor = os.open(f"{self._path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            raise ConnectError(f"offset.storage.file.filename={self._path}: {error.strerror}") from None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(descriptor)
+            if isinstance(error, BlockingIOError):
+                text = "another worker uses this file; give each worker a file of its own"
+                raise ConnectError(f"offset.storage.file.filename={self._path}: {text}") from None
+            raise ConnectError(f"offset.storage.file.filename={self._path}: cannot be locked: {error.strerror}") from None
+        return descriptor
 
     def _read(self) -> str | None:
         try:

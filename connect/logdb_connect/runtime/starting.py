@@ -10,14 +10,13 @@ from urllib.parse import urlsplit
 from logdb_connect.client import Client
 from logdb_connect.config import ConfigDef
 from logdb_connect.connectors import limits
-from logdb_connect.errors import ConfigError
+from logdb_connect.errors import ConfigError, ConnectError
 from logdb_connect.plugins import Plugins
 from logdb_connect.properties import read, read_connector
 from logdb_connect.providers import Providers
 from logdb_connect.runtime import settings
 from logdb_connect.runtime.herder import Herder, Standalone
 from logdb_connect.runtime.offsets import OffsetFile, OffsetStore
-from logdb_connect.runtime.validation import unknown_properties
 from logdb_connect.runtime.worker import Worker
 
 logger = logging.getLogger(__name__)
@@ -51,7 +50,7 @@ def standalone(worker_file: str, connector_files: Sequence[str]) -> Iterator[thr
     given = [read_connector(path) for path in connector_files]
     with contextlib.ExitStack() as stack:
         client = stack.enter_context(contextlib.closing(Client(properties)))
-        file = OffsetFile(config["offset.storage.file.filename"])
+        file = stack.enter_context(contextlib.closing(OffsetFile(config["offset.storage.file.filename"])))
         stores = _Stores(
             lambda topic: OffsetStore(
                 client,
@@ -67,10 +66,11 @@ def standalone(worker_file: str, connector_files: Sequence[str]) -> Iterator[thr
         stack.callback(herder.close)
         ended, _ = stack.enter_context(_served(herder, config))
         stack.enter_context(_copying(stores, file, config["offset.flush.interval.ms"]))
-        for one in given:
-            for name in unknown_properties(worker, one):
-                logger.warning("connector %s: %s is unknown and has no effect", one["name"], name)
-            herder.create(one["name"], one)
+        for path, one in zip(connector_files, given, strict=True):
+            try:
+                herder.create(one["name"], one)
+            except ConnectError as error:
+                raise ConnectError(f"{path}: {error}") from error
         yield ended
 
 

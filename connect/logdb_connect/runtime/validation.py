@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from logdb_connect.catalogue import Kind
+from logdb_connect.client import below
 from logdb_connect.config import REQUIRED, ConfigDef, ConfigKey
 from logdb_connect.errors import ConfigError, ConnectError
 from logdb_connect.plugin import Connector
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
     from logdb_connect.runtime.worker import Worker
 
 logger = logging.getLogger(__name__)
+_CONVERTERS: tuple[tuple[str, Kind], ...] = (
+    ("key.converter", "converter"),
+    ("value.converter", "converter"),
+    ("header.converter", "header_converter"),
+)
 _PARTS: tuple[tuple[str, Kind, str], ...] = (("transforms", "transformation", "Transforms"), ("predicates", "predicate", "Predicates"))
 
 
@@ -35,7 +41,7 @@ def validate(worker: "Worker", plugin: str, config: Mapping[str, str]) -> dict[s
     """
     given = config.get("connector.class")
     if not given:
-        raise BadRequest(f"Connector config {sorted(config)} contains no connector type")
+        raise BadRequest(f"Connector config {sorted(config)} contains no connector type: connector.class is missing")
     made: type[Connector] = worker.plugins.connector(given)
     if plugin and worker.plugins.connector(plugin) is not made:
         raise BadRequest(f"Included connector type {given} does not match request type {plugin}")
@@ -44,7 +50,7 @@ def validate(worker: "Worker", plugin: str, config: Mapping[str, str]) -> dict[s
     except ConfigError as error:
         resolved, errors = dict(config), {error.name: str(error)}
     definition = definition_of(worker, made, resolved)
-    errors |= _topic_errors(made, resolved) | _worker_errors(worker, made, resolved)
+    errors |= _topic_errors(made, resolved) | _converter_errors(worker, resolved) | _worker_errors(worker, made, resolved)
     entries = definition.validate(resolved, errors)
     known = {entry["definition"]["name"] for entry in entries}
     if not any(entry["value"]["errors"] for entry in entries):
@@ -56,7 +62,7 @@ def validate(worker: "Worker", plugin: str, config: Mapping[str, str]) -> dict[s
         name = entry["value"]["name"]
         if name in config and entry["value"]["value"] is not None and config[name] != resolved.get(name):
             entry["value"]["value"] = config[name]
-    groups = sorted({str(entry["definition"]["group"]) for entry in entries if entry["definition"]["group"]})
+    groups = sorted({str(shown["group"]) for entry in entries if (shown := entry["definition"]) and shown["group"]})
     count = sum(len(entry["value"]["errors"]) for entry in entries)
     return {"name": worker.plugins.name_of(made), "error_count": count, "groups": groups, "configs": entries}
 
@@ -100,7 +106,13 @@ def _part(worker: "Worker", setting: str, kind: Kind, group: str, alias: str, co
 
     keys = [ConfigKey(f"{prefix}type", "CLASS", REQUIRED, f"Class of {alias}.", "HIGH", problem, group=group)]
     if setting == "transforms":
-        keys.append(ConfigKey(f"{prefix}predicate", "STRING", None, "Predicate that decides which records it applies to.", group=group))
+        predicates = settings.CONNECTOR["predicates"].parse(config.get("predicates", ""))
+
+        def unknown(alias: Any) -> str | None:
+            return None if alias is None or alias in predicates else f"must be one of predicates={','.join(predicates)}"
+
+        text = "Predicate that decides which records it applies to."
+        keys.append(ConfigKey(f"{prefix}predicate", "STRING", None, text, "MEDIUM", unknown, group=group))
         keys.append(ConfigKey(f"{prefix}negate", "BOOLEAN", False, "Apply it to the others.", group=group))
     definition = ConfigDef(*keys)
     name = config.get(f"{prefix}type")
@@ -125,6 +137,21 @@ def _topic_errors(made: type[Connector], config: Mapping[str, str]) -> dict[str,
     return {}
 
 
+def _converter_errors(worker: "Worker", config: Mapping[str, str]) -> dict[str, str]:
+    """What is wrong with the converters that a connector names."""
+    errors = {}
+    for setting, kind in _CONVERTERS:
+        if name := config.get(setting):
+            try:
+                made: Any = worker.plugins.find(name, (kind,), setting)
+            except ConfigError as error:
+                errors[setting] = f"Invalid value {name} for configuration {setting}: {error}"
+                continue
+            faulty = made.config_def.validate(below(f"{setting}.", config))
+            errors |= {f"{setting}.{one['value']['name']}": fault for one in faulty for fault in one["value"]["errors"]}
+    return errors
+
+
 def _worker_errors(worker: "Worker", made: type[Connector], config: Mapping[str, str]) -> dict[str, str]:
     """What the worker's settings do not allow."""
     errors = {}
@@ -145,8 +172,7 @@ def unknown_properties(worker: "Worker", config: Mapping[str, str]) -> list[str]
         definition = definition_of(worker, worker.plugins.connector(config.get("connector.class", "")), config)
     except ConfigError:
         return []
-    prefixes = tuple(prefix for prefix in settings.PREFIXES if not prefix.startswith(("transforms.", "predicates.")))
-    return [name for name in definition.unknown(config) if not name.startswith(prefixes)]
+    return [name for name in definition.unknown(config) if not name.startswith(settings.PREFIXES)]
 
 
 def _unknown(name: str, fault: str) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from logdb_connect.runtime.offsets import OffsetStore
 from logdb_connect.runtime.sink import SinkRunner, SinkSettings
 from logdb_connect.runtime.source import SourceRunner, SourceSettings
 from logdb_connect.runtime.tasks import Report, Target, TaskId, TaskRunner
+from logdb_connect.runtime.validation import unknown_properties
 
 logger = logging.getLogger(__name__)
 
@@ -128,6 +129,8 @@ class Worker:
         try:
             properties = self.resolve(config)
             max_tasks = settings.CONNECTOR["tasks.max"].parse(properties.get("tasks.max", "1"))
+            for unknown in unknown_properties(self, config):
+                logger.warning("connector %s: %s is unknown and has no effect", name, unknown)
         except Exception as error:  # noqa: BLE001 -- a provider of someone else; it is raised again in the connector's thread
             make, properties, max_tasks = partial(_raise, error), dict(config), 1
         self.connectors[name] = runner = ConnectorRunner(

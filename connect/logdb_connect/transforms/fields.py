@@ -31,7 +31,7 @@ class _Insertion:
 
 
 class InsertField(base.PartTransform):
-    """Fields with the topic, the partition, the offset, the time, or a text."""
+    """Adds fields: the topic, the partition, the offset, the timestamp or a fixed text."""
 
     config_def: ClassVar[ConfigDef] = ConfigDef(
         ConfigKey("topic.field", "STRING", None, f"Field name for Kafka topic. {_OPTIONALITY}"),
@@ -171,7 +171,7 @@ class ReplaceFieldValue(ReplaceField):
 
 
 class MaskField(base.PartTransform):
-    """Fields become zero, empty, or a text."""
+    """Replaces the values of fields: by zero, by an empty value or by a text."""
 
     config_def: ClassVar[ConfigDef] = ConfigDef(
         ConfigKey("fields", "LIST", REQUIRED, "Names of fields to mask.", "HIGH", base.not_empty),
@@ -266,7 +266,7 @@ class MaskFieldValue(MaskField):
 
 
 class ValueToKey(Transform):
-    """The key is made of fields of the value."""
+    """Makes the key of fields of the value."""
 
     config_def: ClassVar[ConfigDef] = ConfigDef(
         ConfigKey("fields", "LIST", REQUIRED, "Field names on the record value to extract as the record key.", "HIGH", base.not_empty),
@@ -332,7 +332,7 @@ def path_of(text: str, version: str) -> list[str]:
 
 
 class ExtractField(base.PartTransform):
-    """One field takes the place of the whole."""
+    """Replaces a struct or a map by one of its fields."""
 
     config_def: ClassVar[ConfigDef] = ConfigDef(
         ConfigKey("field", "STRING", REQUIRED, "Field name to extract."),
@@ -384,7 +384,7 @@ class ExtractFieldValue(ExtractField):
 
 
 class HoistField(base.PartTransform):
-    """The whole becomes the one field of a struct or a map."""
+    """Puts the whole key or value into the only field of a struct or a map."""
 
     config_def: ClassVar[ConfigDef] = ConfigDef(
         ConfigKey("field", "STRING", REQUIRED, "Field name for the single field that will be created in the resulting Struct or Map.")
@@ -412,7 +412,7 @@ class HoistFieldValue(HoistField):
 
 
 class Flatten(base.PartTransform):
-    """Nested fields become fields of the top level."""
+    """Moves nested fields to the top level."""
 
     config_def: ClassVar[ConfigDef] = ConfigDef(
         ConfigKey(
@@ -495,7 +495,7 @@ class FlattenValue(Flatten):
 
 
 class SetSchemaMetadata(base.PartTransform):
-    """The schema gets another name, or another version."""
+    """Sets the name and the version of the schema."""
 
     config_def: ClassVar[ConfigDef] = ConfigDef(
         ConfigKey("schema.name", "STRING", None, "Schema name to set.", "HIGH"),

@@ -12,7 +12,7 @@ from logdb_connect.transforms import base
 
 
 class HeaderFrom(base.PartTransform):
-    """Fields become headers."""
+    """Copies or moves fields into headers."""
 
     config_def: ClassVar[ConfigDef] = ConfigDef(
         ConfigKey(
@@ -86,7 +86,7 @@ class HeaderFromValue(HeaderFrom):
 
 
 class InsertHeader(Transform):
-    """One more header, the same for all records."""
+    """Adds a header with a fixed value to each record."""
 
     config_def: ClassVar[ConfigDef] = ConfigDef(
         ConfigKey("header", "STRING", REQUIRED, "The name of the header.", "HIGH"),
@@ -102,7 +102,7 @@ class InsertHeader(Transform):
 
 
 class DropHeaders(Transform):
-    """Headers go by their names."""
+    """Removes the headers with these names."""
 
     config_def: ClassVar[ConfigDef] = ConfigDef(
         ConfigKey("headers", "LIST", REQUIRED, "The name of the headers to be removed.", "HIGH", base.not_empty)

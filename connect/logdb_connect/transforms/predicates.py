@@ -10,14 +10,14 @@ from logdb_connect.transforms import base
 
 
 class Filter(Transform):
-    """Drops all records; a predicate says which."""
+    """Drops each record that reaches it. Use it with a predicate."""
 
     def apply(self, record: ConnectRecord) -> None:  # noqa: ARG002
         return None
 
 
 class TopicNameMatches(Predicate):
-    """Records of topics whose whole name matches."""
+    """Holds for records of a topic whose whole name matches."""
 
     config_def: ClassVar[ConfigDef] = ConfigDef(
         ConfigKey(
@@ -37,7 +37,7 @@ class TopicNameMatches(Predicate):
 
 
 class HasHeaderKey(Predicate):
-    """Records with a header of this name."""
+    """Holds for records with a header of this name."""
 
     config_def: ClassVar[ConfigDef] = ConfigDef(ConfigKey("name", "STRING", REQUIRED, "The header name.", check=base.not_blank))
 
@@ -49,7 +49,7 @@ class HasHeaderKey(Predicate):
 
 
 class RecordIsTombstone(Predicate):
-    """Records without value."""
+    """Holds for records without a value."""
 
     def test(self, record: ConnectRecord) -> bool:
         return record.value is None

@@ -35,9 +35,9 @@ def function_of(name: str, text: str) -> Callable[..., Any]:
 
 
 class ApplyFunction(Transform):
-    """Calls ``function(record)``, which gives the record that takes its place, or None to drop it.
+    """Calls ``function(record)``. It returns the record that replaces this one, or None to drop it.
 
-    The function must make another record (``record.replace(…)``); it must not change the one that it gets.
+    The function must leave the record that it gets unchanged: ``record.replace(…)`` makes another one.
     """
 
     config_def: ClassVar[ConfigDef] = ConfigDef(

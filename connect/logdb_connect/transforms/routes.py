@@ -16,7 +16,7 @@ _REFERENCE = re.compile(r"\\(.)|\$\{([A-Za-z][A-Za-z0-9]*)\}|\$(\d)|([\\$])", re
 
 
 class RegexRouter(Transform):
-    """Another name for a topic whose whole name matches."""
+    """Renames the topic of a record if the whole name matches."""
 
     config_def: ClassVar[ConfigDef] = ConfigDef(
         ConfigKey("regex", "STRING", REQUIRED, "Regular expression to use for matching.", "HIGH", base.IS_REGEX),
@@ -65,7 +65,7 @@ class RegexRouter(Transform):
 
 
 class TimestampRouter(Transform):
-    """The topic's name with the record's time."""
+    """Adds the record's timestamp to the name of its topic."""
 
     config_def: ClassVar[ConfigDef] = ConfigDef(
         ConfigKey(

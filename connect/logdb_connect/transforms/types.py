@@ -57,7 +57,7 @@ def _spec_fault(spec: list[str]) -> str | None:
 
 
 class Cast(base.PartTransform):
-    """Fields, or the whole, as another type."""
+    """Converts fields, or the whole key or value, to another type."""
 
     config_def: ClassVar[ConfigDef] = ConfigDef(
         ConfigKey(
@@ -224,7 +224,7 @@ def _quotient(number: int, divisor: int) -> int:
 
 
 class TimestampConverter(base.PartTransform):
-    """A time as text, number, date, time of day or timestamp."""
+    """Converts a time: to text, a number, a date, a time of day or a timestamp."""
 
     config_def: ClassVar[ConfigDef] = ConfigDef(
         ConfigKey("field", "STRING", "", "The field containing the timestamp, or empty if the entire value is a timestamp", "HIGH"),

@@ -81,6 +81,9 @@ def test_offsets_are_shown_first(run, worker, connector, tmp_path):
 def test_wrong_calls(run, connector, tmp_path):
     wrong = written(tmp_path / "wrong.properties", {"name": "x", "connector.class": "FileStreamSink", "file": "/tmp/x"})
     assert "Must configure one of topics or topics.regex" in run("validate", wrong, code=1)
+    config = {"name": "x", "connector.class": "FileStreamSource", "topic": "x", "fil": "x", "value.converter.schemas.enable": "false"}
+    path = written(tmp_path / "typo.properties", config)
+    assert run("validate", path) == f"{path} is right\nwarning: fil is unknown and has no effect\n"
     assert "available connectors are" in run("plugins") or "FileStreamSinkConnector" in run("plugins")
     unknown = written(tmp_path / "unknown.properties", {"name": "x", "connector.class": "Nothing"})
     assert "FileStreamSinkConnector" in run("create", unknown, code=1)

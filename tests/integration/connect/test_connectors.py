@@ -68,7 +68,7 @@ def test_made_up_records_reach_s3(tmp_path, s3):
     assert {"registertime", "userid", "regionid", "gender"} == rows[0].keys()
 
 
-def test_the_plugin_of_the_examples(tmp_path):
+def test_the_plugins_of_the_examples(tmp_path):
     heart = {"name": "heart", "connector.class": "heartbeat:HeartbeatConnector", "topic": "beats", "interval.ms": "20"}
     for turn in (1, 2):
         with standalone(str(tmp_path / "db"), tmp_path, heart, plugin_path=str(EXAMPLES)) as rest:
@@ -77,3 +77,8 @@ def test_the_plugin_of_the_examples(tmp_path):
     with logdb.open(tmp_path / "db") as db:
         values = [record.value.decode() for record in db.log("beats", 0).read(0, isolation_level="read_committed")]
     assert values == [f"beat {number}" for number in range(len(values))]
+    out = tmp_path / "out.txt"
+    append = {"name": "append", "connector.class": "append:AppendConnector", "topics": "beats", "file": str(out)}
+    with standalone(str(tmp_path / "db"), tmp_path, append, plugin_path=str(EXAMPLES)) as rest:
+        until(lambda: rest.get("/connectors/append/offsets")["offsets"] and out.read_text().count("\n") == len(values))
+    assert [line.split(" ", 2)[2] for line in out.read_text().splitlines()] == values

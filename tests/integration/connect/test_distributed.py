@@ -2,11 +2,13 @@
 
 import contextlib
 import json
+import socket
 import threading
 
 import pytest
 
 import logdb
+from logdb_connect.errors import ConnectError
 from support.connect_plugins import Blocking
 from support.connect_workers import SHARED, WORKER, Rest, WorkerProcess, distributed, served, written
 from support.ports import free_port
@@ -112,6 +114,15 @@ def test_more_tasks_and_fewer(broker, tmp_path):
             first.await_states("one", "RUNNING", *["RUNNING"] * tasks)
             until(lambda: len(values(broker, "one")) == 400)
         assert len(set(values(broker, "one"))) == 400
+
+
+def test_a_taken_port_is_named(broker, tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        begin = distributed(broker, tmp_path, listeners=f"http://127.0.0.1:{taken.getsockname()[1]}")
+        with pytest.raises(ConnectError, match=r"cannot listen: .*; name another port"), begin:
+            pass
 
 
 def test_the_topics_hold_what_kafka_connect_writes(broker, tmp_path):

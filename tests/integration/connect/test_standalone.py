@@ -68,6 +68,13 @@ def test_without_the_offset_file_a_source_begins_again(broker, tmp_path):
         until(lambda: values(broker, "lines") == [b"a", b"a"])
 
 
+def test_a_second_worker_needs_an_offset_file_of_its_own(broker, tmp_path):
+    with standalone(broker, tmp_path):
+        second = standalone(broker, tmp_path)
+        with pytest.raises(ConnectError, match="another worker uses this file; give each worker a file of its own"), second:
+            pass
+
+
 def test_at_least_once_where_exactly_once_is_disabled(broker, tmp_path):
     counter = {"name": "count", "connector.class": f"{PLUGINS}CounterConnector", "topic": "numbers", "limit": "25"}
     with standalone(broker, tmp_path, counter, exactly_once_source_support="disabled") as rest:
@@ -133,6 +140,7 @@ def test_a_retriable_error_of_a_sink_calls_put_again(broker, tmp_path):
         rest.await_states("sink", "RUNNING", "RUNNING")
         until(lambda: rest.get("/connectors/sink/offsets")["offsets"])
         assert rest.get("/connectors/sink/offsets")["offsets"][0]["offset"]["kafka_offset"] >= 2
+        assert "flush after 2" in Scripted.calls  # as Java's SinkTask: before offsets are committed
 
 
 @pytest.mark.parametrize("blocking", ["BlockingConnector", "BlockingStart"])
@@ -189,10 +197,26 @@ def test_wrong_connectors_are_refused_and_name_what_is_wrong(broker, tmp_path):
         assert "Invalid value none for configuration tasks.max" in answer["message"]
         assert "Must configure one of topics or topics.regex" in answer["message"]
         assert made("x", **{"connector.class": f"{PLUGINS}CounterConnector"})[0] == 400
-        assert made("x") == (400, {"error_code": 400, "message": "Connector config ['name'] contains no connector type"})
+        message = "Connector config ['name'] contains no connector type: connector.class is missing"
+        assert made("x") == (400, {"error_code": 400, "message": message})
+        status, answer = rest.call("POST", "/connectors", {"name": "x", "connector.class": "FileStreamSink"})
+        assert (status, "config is missing" in answer["message"]) == (400, True)
+        for wrong, message in (
+            ({"value.converter": "JsonConvertr"}, "JsonConvertr for configuration value.converter: Failed to find"),
+            ({**JSON, "value.converter.schemas.enable": "perhaps"}, "perhaps for configuration schemas.enable"),
+            ({"transforms": "a", "transforms.a.type": "Filter", "transforms.a.predicate": "b"}, "must be one of predicates="),
+        ):
+            status, answer = made("x", **file_source(tmp_path, "x"), **wrong)
+            assert (status, "following 1 error(s)" in answer["message"], message in answer["message"]) == (400, True, True), answer
         assert rest.call("POST", "/connectors", {"config": {}})[0] == 400
         assert rest.call("PUT", "/connectors/x/config", {"name": "y", "connector.class": "FileStreamSource"})[0] == 400
         assert rest.get("/connectors") == ["in"]
+
+
+def test_an_error_names_the_connectors_file(broker, tmp_path):
+    begin = standalone(broker, tmp_path, {"name": "typo", "connector.class": "FileStreamSorce"})
+    with pytest.raises(ConnectError, match=rf"{tmp_path}/typo\.properties: Failed to find any class"), begin:
+        pass
 
 
 def test_validation_answers_field_by_field(broker, tmp_path):
@@ -373,15 +397,20 @@ def test_requests_that_a_page_of_others_lets_a_browser_send(broker, tmp_path):
             ({"Host": "evil.example"}, 403),
             ({"Content-Type": "text/plain"}, 415),
         ):
-            assert rest.call("POST", "/connectors", config, headers)[0] == status
+            answered, answer = rest.call("POST", "/connectors", config, headers)
+            assert answered == status
+        assert "Content-Type: application/json" in answer["message"]
         assert rest.get("/connectors") == []
 
 
 def test_unknown_properties_get_one_warning_each(broker, tmp_path, caplog):
-    with standalone(broker, tmp_path, file_source(tmp_path, filee="x"), no_such_setting="1"):
-        pass
-    warnings = [record.getMessage() for record in caplog.records if "unknown" in record.getMessage()]
-    assert warnings == ["worker: no.such.setting is unknown and has no effect", "connector in: filee is unknown and has no effect"]
+    with standalone(broker, tmp_path, file_source(tmp_path, filee="x"), no_such_setting="1") as rest:
+        created = file_source(tmp_path, filee="x") | {"name": "later"}
+        assert rest.call("POST", "/connectors", {"name": "later", "config": created})[0] == 201
+    warnings = [record.getMessage() for record in caplog.records if "is unknown" in record.getMessage()]
+    assert warnings == [
+        f"{what} is unknown and has no effect" for what in ("worker: no.such.setting", "connector in: filee", "connector later: filee")
+    ]
 
 
 def test_other_answers_have_kafkas_shape(broker, tmp_path):

@@ -36,7 +36,7 @@ def test_an_unknown_class_lists_the_known_ones():
         Plugins().connector("NoSuchConnector")
     with pytest.raises(ConfigError, match=r"cannot be imported|needs the package"):
         Plugins().connector("no_such_module:Class")
-    with pytest.raises(ConfigError, match="is no connector"):
+    with pytest.raises(ConfigError, match=r"is no connector; it must have task_configs, and a task_class with poll"):
         Plugins().connector("collections:OrderedDict")
 
 

@@ -199,6 +199,10 @@ def _by_url(url: str) -> Store:
     from obstore.store import LocalStore, MemoryStore, from_url
 
     parts = urlsplit(url)
+    if not parts.scheme or (parts.scheme == "file" and (parts.netloc or parts.path in ("", "/"))):
+        raise ConfigError(
+            "store.url", f"Invalid value {_without_secrets(url)} for configuration store.url: a directory is file:///directory"
+        )
     if parts.scheme == "file":
         directory = unquote(parts.path)
         return ObjectStore(url, LocalStore(directory, mkdir=True), directory=directory)

@@ -86,6 +86,15 @@ CONNECTION = ConfigDef(
 )
 
 
+def url_fault(config: Mapping[str, Any]) -> dict[str, str]:
+    """What is wrong with ``connection.url``, for a validation."""
+    try:
+        url_of(config)
+    except ConfigError as error:
+        return {error.name: str(error)}
+    return {}
+
+
 def url_of(config: Mapping[str, Any]) -> URL:
     """The URL of ``connection.url``, ``connection.user`` and ``connection.password``.
 
@@ -99,7 +108,9 @@ def url_of(config: Mapping[str, Any]) -> URL:
         raise ConfigError("connection.url", "Invalid value for configuration connection.url: it is no URL of a database.") from None
     if url.drivername.partition("+")[0] not in (*DIALECTS, "postgres"):
         allowed = ", ".join(DIALECTS)
-        raise ConfigError("connection.url", f"Invalid value for configuration connection.url: {url.drivername} must be one of {allowed}")
+        raise ConfigError(
+            "connection.url", f"Invalid value for configuration connection.url: {url.drivername} is not supported; use {allowed}"
+        )
     url = url.set(drivername=DRIVERS.get(url.drivername, url.drivername))
     if (user := config.get("connection.user")) is not None:
         url = url.set(username=user)

@@ -15,7 +15,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, StatementError
 
 from logdb import TopicPartition
 from logdb_connect.config import ConfigDef, ConfigKey, at_least
-from logdb_connect.connectors.sql.connection import CONNECTION, engine_of, reason, retriable
+from logdb_connect.connectors.sql.connection import CONNECTION, engine_of, reason, retriable, url_fault
 from logdb_connect.connectors.sql.offsets import DEFAULT_TABLE, StoredOffsets
 from logdb_connect.connectors.sql.rows import KAFKA_FIELDS, Convert, Layout, Layouts, conversion, converted, where
 from logdb_connect.connectors.sql.settings import connected, zone_fault
@@ -83,7 +83,7 @@ _REFUSED_MYSQL = {1048, 1264, 1265, 1292, 1364, 1366, 1406, 3140, 4025}
 def _faults(config: Mapping[str, Any]) -> dict[str, str]:
     """What is wrong with settings together."""
     mode, fields = config["pk.mode"], config["pk.fields"]
-    faults = {**zone_fault(config)}
+    faults = {**zone_fault(config), **url_fault(config)}
     if (
         config["insert.mode"] in {"upsert", "update"}
         and mode in {"none", "kafka"}
@@ -293,7 +293,8 @@ class JdbcSinkTask(SinkTask):
         except (DataError, StatementError, ValueError, OverflowError) as error:
             if not _is_of_a_record(error):
                 raise
-            self.context.report(record, DataError(f"{where(record)} was refused: {reason(error)}"))
+            said = reason(error)
+            self.context.report(record, DataError(said if where(record) in said else f"{where(record)} was refused: {said}"))
 
     def _store(self, records: Sequence[SinkRecord]) -> None:
         """Store records and their offsets in one transaction; those that are stored already are left out."""

@@ -15,7 +15,7 @@ import sqlalchemy
 from sqlalchemy import Engine
 
 from logdb_connect.config import REQUIRED, ConfigDef, ConfigKey, at_least
-from logdb_connect.connectors.sql.connection import CONNECTION, engine_of, reason, retriable
+from logdb_connect.connectors.sql.connection import CONNECTION, engine_of, reason, retriable, url_fault
 from logdb_connect.connectors.sql.queries import Cursor, QueryReader, Reader, TableReader
 from logdb_connect.connectors.sql.settings import check_offsets, connected, zone_fault
 from logdb_connect.data import SourceBatch
@@ -185,7 +185,7 @@ class JdbcSourceConnector(SourceConnector):
 
 def _faults(config: Mapping[str, Any]) -> dict[str, str]:
     """What is wrong with settings together."""
-    mode, faults = config["mode"], dict(zone_fault(config))
+    mode, faults = config["mode"], {**zone_fault(config), **url_fault(config)}
     if "timestamp" in mode and not config["timestamp.column.name"]:
         faults["timestamp.column.name"] = f"mode={mode} needs timestamp.column.name"
     if "incrementing" in mode and config["query"] and not config["incrementing.column.name"]:

@@ -208,6 +208,8 @@ def test_files_of_a_directory_are_durable(tmp_path, monkeypatch):
         ({"format.class": "X"}, "format.class"),
         ({"partitioner.class": "X"}, "partitioner.class"),
         ({"store.url": "ftp://x"}, "store.url"),
+        ({"store.url": "backup/objects"}, "store.url"),
+        ({"store.url": "file://backup/objects"}, "store.url"),
         ({"store.url": ""}, "s3.bucket.name"),
         ({"rotate.schedule.interval.ms": "5"}, "timezone"),
     ],

@@ -221,6 +221,7 @@ def test_a_record_that_fits_no_row_is_reported(started, file, records, message):
     task.put([*records, *sink_records("orders", [{"id": 5}], start=1)])
     ((record, error),) = task.context.reported
     assert record.offset == 0 and message in str(error)
+    assert str(error).count("orders-0@0") == 1
     assert ask(file, "SELECT * FROM orders") == [(5,)]
 
 
@@ -254,6 +255,7 @@ def test_offsets_that_an_administrator_sets_are_taken(file, started):
         ({"delete.enabled": "true"}, "delete.enabled", "needs pk.mode=record_key"),
         ({"pk.mode": "kafka", "pk.fields": "a,b"}, "pk.fields", "needs three names"),
         ({"db.timezone": "Mars/Olympus"}, "db.timezone", "no time zone"),
+        ({"connection.url": "jdbc:oracle:thin:@h:1"}, "connection.url", "oracle is not supported; use sqlite, postgresql"),
     ],
 )
 def test_settings_that_do_not_fit_together(settings, name, message):

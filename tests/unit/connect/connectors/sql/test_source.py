@@ -219,6 +219,7 @@ def test_a_table_that_does_not_fit_the_mode(file, started, settings, message):
         ({"mode": "incrementing", "query": "SELECT 1"}, "incrementing.column.name"),
         ({"mode": "bulk", "query": "SELECT 1", "table.whitelist": "a"}, "query"),
         ({"mode": "bulk", "table.whitelist": "a", "table.blacklist": "b"}, "table.blacklist"),
+        ({"mode": "bulk", "connection.url": "jdbc:oracle:thin:@h:1"}, "connection.url"),
     ],
 )
 def test_settings_that_do_not_fit_together(settings, name):
