@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 from aiohttp import web
 
@@ -95,8 +96,14 @@ async def body(request: web.Request, kind: type = dict) -> Any:
         document = json.loads(await request.read())
     except ValueError as error:
         raise BadRequest(f"the body is not JSON: {error}") from None
+    except RecursionError:
+        raise BadRequest("the body is nested too deeply") from None
     if not isinstance(document, kind):
         raise BadRequest(f"the body must be a JSON {'object' if kind is dict else 'array'}")
+    try:
+        json.dumps(document, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise BadRequest("the body has a surrogate without its pair, such as \\ud800: no record can hold it") from None
     return document
 
 
@@ -172,7 +179,7 @@ async def create(request: web.Request) -> web.Response:
     if config.get("name", name) != name:
         raise BadRequest("Connector name configuration in the request body doesn't match the connector name")
     made = await call(request, request.app[HERDER].create, name.strip(), config, document.get("initial_state"))
-    return web.json_response(made, status=201, headers={"Location": f"/connectors/{name}"})
+    return web.json_response(made, status=201, headers={"Location": f"/connectors/{quote(name.strip(), safe='')}"})
 
 
 @routes.get("/connectors/{name}")

@@ -61,7 +61,10 @@ class TopicConfigs:
         changes, self._changes = self._changes, []
         if self._began:
             for change in changes:
-                change()
+                try:
+                    change()
+                except Exception:  # the other changes count all the same
+                    logger.exception("config topic %s: a change was not acted on", self.topic.name)
         self._began = True
 
     # ------------------------------------------------------------ the leader writes
@@ -106,10 +109,11 @@ class TopicConfigs:
     def _write(self, records: Mapping[str, Any]) -> None:
         if self._producer is None:
             raise Conflict(STALE)
+        written = [(key.encode(), None if value is None else encoded(value)) for key, value in records.items()]
         try:
             self._producer.begin_transaction()
-            for key, value in records.items():
-                self._producer.send(self.topic.name, None if value is None else encoded(value), key.encode(), partition=0)
+            for name, text in written:
+                self._producer.send(self.topic.name, text, name, partition=0)
             self._producer.commit_transaction()
         except ProducerFenced as error:
             self.resign()
