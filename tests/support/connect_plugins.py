@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from logdb import TopicPartition
 from logdb_connect import (
     REQUIRED,
     ConfigDef,
@@ -116,3 +117,24 @@ class Slow(SinkTask):
 
 def retriable(count: int) -> list[Exception]:
     return [RetriableError("not now") for _ in range(count)]
+
+
+class Watched(SinkTask):
+    """Keeps records, and whether the group had an offset of their partition before; leaves the group in its first commit."""
+
+    kept: ClassVar[list[tuple[Any, bool]]] = []
+    leave: ClassVar[list[Any]] = []
+
+    def put(self, records):
+        for record in records:
+            at = TopicPartition(record.original_topic, record.original_partition)
+            self.kept.append((record.value, self.context.committed(at) is not None))
+
+    def pre_commit(self, offsets):
+        while self.leave:
+            self.leave.pop()()
+        return offsets
+
+
+class WatchedConnector(ScriptedConnector):
+    task_class = Watched
