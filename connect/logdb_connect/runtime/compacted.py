@@ -45,7 +45,7 @@ class CompactedTopic:
                 f"Topic '{name}' is required to have 'cleanup.policy=compact' to guarantee consistency and durability of "
                 f"connector state, but found the topic currently has 'cleanup.policy={policy}'"
             )
-        self.partition_count = len(info.partitions)
+        self.partition_count, self._topic_id = len(info.partitions), info.topic_id
 
     def positions(self) -> dict[TopicPartition, int]:
         """Where reading continues in each partition."""
@@ -67,7 +67,13 @@ class CompactedTopic:
         """
         end = time.monotonic() + self._timeout_ms / 1000
         with self._lock:
-            for part in self._client.db.describe_topic(self.name).partitions:
+            info = self._client.db.describe_topic(self.name)
+            if info.topic_id != self._topic_id:
+                logger.error("topic %s was deleted and created again: what was in it is lost when the workers end", self.name)
+                self._topic_id = info.topic_id
+                self._positions.clear()
+            self.partition_count = len(info.partitions)
+            for part in info.partitions:
                 position = max(self._positions.get(part.partition, 0), part.start_offset)
                 if position >= part.end_offset:
                     continue

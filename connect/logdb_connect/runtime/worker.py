@@ -3,6 +3,7 @@
 Threading: any thread, one call at a time (the herder's lock).
 """
 
+import contextlib
 import logging
 import re
 import time
@@ -212,7 +213,7 @@ class Worker:
             offsets=lambda: self.offsets_of(config),
             settings=SourceSettings(
                 exactly_once=self.config["exactly.once.source.support"] == "enabled",
-                transactional_id=f"connect-cluster-{self._group_id}-{task_id.connector}-{task_id.task}",
+                transactional_id=self._transactional_id(task_id),
                 producer=overrides,
                 create_topic=partial(self.create_topic, config),
                 used_topic=partial(self.used_topic, task_id.connector),
@@ -220,6 +221,15 @@ class Worker:
                 per_poll="transaction.boundary" in config,
             ),
         )
+
+    def _transactional_id(self, task_id: TaskId) -> str:
+        return f"connect-cluster-{self._group_id}-{task_id.connector}-{task_id.task}"
+
+    def fence(self, ids: Iterable[TaskId]) -> None:
+        """End the transactions of source tasks, wherever they run; a task that is still wanted begins another one."""
+        for one in ids:
+            with contextlib.closing(self.client.transactional_producer({}, self._transactional_id(one))) as producer:
+                producer.init_transactions()
 
     def member_since(self, since: float) -> bool:  # noqa: ARG002 -- the hook of a distributed worker
         """Whether this worker was a member of its group then, or later; a standalone worker always is."""
