@@ -38,6 +38,10 @@ def committed(rest):
     return [one["offset"]["kafka_offset"] for one in rest.get("/connectors/s/offsets")["offsets"]]
 
 
+def trace(rest):
+    return rest.get("/connectors/s/status")["tasks"][0].get("trace", "")
+
+
 def test_nothing_is_put_before_the_first_commit(broker, db, tmp_path):
     new_topic(db, [b"a", b"b"])
 
@@ -114,10 +118,11 @@ def test_a_table_does_not_leave_out_the_records_of_a_topic_that_was_created_agai
         until(lambda: is_stored(1, 2, 3))
         until(lambda: committed(rest) == [3])
         new_topic(db, rows(4, 5))
-        for _ in range(2):  # a restart does not help
-            rest.await_states("s", "RUNNING", "FAILED")
-            assert "t-0 begins anew at offset 0" in rest.get("/connectors/s/status")["tasks"][0]["trace"]
-            assert rest.call("POST", "/connectors/s/tasks/0/restart")[0] == 204
+        rest.await_states("s", "RUNNING", "FAILED")
+        first = trace(rest)
+        assert "t-0 begins anew at offset 0" in first
+        assert rest.call("POST", "/connectors/s/tasks/0/restart")[0] == 204
+        until(lambda: trace(rest) not in ("", first), "it fails again: the log does not have what the table has")
         assert rest.call("PUT", "/connectors/s/stop")[0] == 204
         rest.await_states("s", "STOPPED")
         reset = {"offsets": [{"partition": {"kafka_topic": "t", "kafka_partition": 0}, "offset": None}]}
