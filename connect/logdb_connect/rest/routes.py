@@ -261,7 +261,7 @@ async def put_tasks(request: web.Request) -> web.Response:
     """For workers of the group alone: configs of tasks, signed with the group's key (KIP-507)."""
     herder, content = request.app[HERDER], await request.read()
     key = getattr(herder, "session_key", None)
-    if key is None or not hmac.compare_digest(request.headers.get(SIGNATURE, ""), signature(key, content)):
+    if key is None or not hmac.compare_digest(request.headers.get(SIGNATURE, "").encode(), signature(key, content).encode()):
         return refused(403, "Internal request contained invalid signature.")
     given = await body(request, list)
     await call(request, herder.put_tasks, _name(request), [_strings(one) for one in given])

@@ -82,3 +82,22 @@ def test_validation_never_shows_what_a_provider_gave(broker, tmp_path):
         status, answer = rest.call("PUT", PATH.replace("CounterConnector", f"{PLUGINS}CounterConnector"), given)
         assert status == 200 and answer["error_count"] == 1
         assert "hush-hush" not in json.dumps(answer)
+
+
+def test_a_member_that_is_no_worker_gets_no_work(broker, tmp_path):
+    with distributed(broker, tmp_path, "a") as rest, logdb.open(broker) as db:
+        assert rest.call("POST", "/connectors", {"name": "one", "config": COUNTER})[0] == 201
+        rest.await_states("one", "RUNNING", "RUNNING")
+        joined = db.session.join_group(
+            "workers",
+            session_timeout_ms=30_000,
+            rebalance_timeout_ms=30_000,
+            protocol_type="connect",
+            protocols=[("logdb", b'{"url":1')],
+            client_id="other",
+        ).result(20)
+        synced = db.session.sync_group("workers", generation=joined.generation, member_id=joined.member_id, assignments={})
+        assert rest.call("POST", "/connectors", {"name": "two", "config": {**COUNTER, "topic": "two"}})[0] == 201
+        synced.result(20)
+        db.session.leave_group("workers", joined.member_id)
+        rest.await_states("two", "RUNNING", "RUNNING")
