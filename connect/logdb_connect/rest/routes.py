@@ -28,6 +28,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 REQUEST_TIMEOUT_S = 90  # Kafka's
 _THREADS = 8
+_BODY_MAX = 16 << 20  # a worker sends the leader the configs of all tasks of a connector at once
 _LEVELS = ("OFF", "FATAL", "ERROR", "WARN", "INFO", "DEBUG", "TRACE")
 _OF_PYTHON = {"OFF": 100, "FATAL": 50, "ERROR": 40, "WARN": 30, "INFO": 20, "DEBUG": 10, "TRACE": 5}
 routes = web.RouteTableDef()
@@ -37,7 +38,7 @@ POOL: web.AppKey[ThreadPoolExecutor] = web.AppKey("pool", ThreadPoolExecutor)
 
 def make_app(herder: Herder) -> web.Application:
     """The application of a worker."""
-    app = web.Application(middlewares=[_errors])
+    app = web.Application(middlewares=[_errors], client_max_size=_BODY_MAX)
     app[HERDER], app[POOL] = herder, ThreadPoolExecutor(_THREADS, thread_name_prefix="connect-rest")
     app.add_routes(routes)
 

@@ -101,3 +101,9 @@ def test_a_member_that_is_no_worker_gets_no_work(broker, tmp_path):
         synced.result(20)
         db.session.leave_group("workers", joined.member_id)
         rest.await_states("two", "RUNNING", "RUNNING")
+
+
+def test_large_bodies(broker, tmp_path):
+    with standalone(broker, tmp_path) as rest:
+        for size, status in ((2 << 20, 201), (17 << 20, 413)):
+            assert rest.call("PUT", "/connectors/large/config", {**COUNTER, "x": "x" * size})[0] == status
