@@ -14,6 +14,7 @@ import os
 import stat
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
+from urllib.parse import quote, quote_plus
 
 from logdb.cli import properties as java_properties
 from logdb_connect.errors import ConfigError
@@ -157,8 +158,8 @@ class Providers:
         return {name: self._resolved(name, text) if "${" in text else text for name, text in config.items()}
 
     def redact(self, text: str) -> str:
-        """A text without the values that were resolved; a value shorter than four characters stays."""
-        for secret in list(self._secrets):
+        """A text without the values that were resolved, also as URLs have them; a value shorter than four characters stays."""
+        for secret in sorted(self._secrets, key=len, reverse=True):  # one may be the begin of another one
             text = text.replace(secret, "[hidden]")
         return text
 
@@ -195,8 +196,15 @@ class Providers:
         if found is None:
             raise ConfigError(name, f"Invalid value {variable} for configuration {name}: the provider {parts[0]} has no such value")
         if len(found) >= _REDACTED_MIN and len(self._secrets) < _SECRETS_MAX:
-            self._secrets[found] = None
+            self._secrets |= dict.fromkeys(_forms(found))
+            if len(stripped := found.strip()) >= _REDACTED_MIN:  # a file may end with a line feed
+                self._secrets |= dict.fromkeys(_forms(stripped))
         return found
+
+
+def _forms(text: str) -> Sequence[str]:
+    """How messages may have a value: as it is, as in URLs, as in ``repr``."""
+    return text, quote(text, safe=""), quote(text), quote_plus(text), repr(text)[1:-1]
 
 
 def _made(name: str, worker: Mapping[str, str]) -> ConfigProvider:

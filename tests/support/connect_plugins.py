@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from logdb import TopicPartition
 from logdb_connect import (
     REQUIRED,
     ConfigDef,
@@ -119,3 +120,62 @@ class Slow(SinkTask):
 
 def retriable(count: int) -> list[Exception]:
     return [RetriableError("not now") for _ in range(count)]
+
+
+class Watched(SinkTask):
+    """Keeps records, and whether the group had an offset of their partition before; leaves the group in its first commit."""
+
+    kept: ClassVar[list[tuple[Any, bool]]] = []
+    leave: ClassVar[list[Any]] = []
+
+    def put(self, records):
+        for record in records:
+            at = TopicPartition(record.original_topic, record.original_partition)
+            self.kept.append((record.value, self.context.committed(at) is not None))
+
+    def pre_commit(self, offsets):
+        while self.leave:
+            self.leave.pop()()
+        return offsets
+
+
+class WatchedConnector(ScriptedConnector):
+    task_class = Watched
+
+
+class Moving(SourceTask):
+    """Counts its parts.  The task that has part 1 alone hangs at 5 with a record in hand, until another one has the part."""
+
+    hangs: ClassVar[threading.Event] = threading.Event()
+    released: ClassVar[threading.Event] = threading.Event()
+
+    def start(self, properties):
+        self._parts = properties["parts"].split(",")
+        found = {part: self.context.offset({"part": part}) for part in self._parts}
+        self._next = {part: 0 if offset is None else offset["next"] for part, offset in found.items()}
+
+    def poll(self):
+        if len(self._parts) == 2:
+            self.released.set()
+        if all(number >= 20 for number in self._next.values()):
+            self.context.wait(0.05)
+            return None
+        return self._records()
+
+    def _records(self):
+        for part, number in self._next.items():
+            if number < 20:
+                if self._parts == ["1"] and number == 5:
+                    self.hangs.set()
+                    self.released.wait(20)
+                self._next[part] = number + 1
+                yield SourceRecord(
+                    topic="moving", value=f"{part}:{number}", source_partition={"part": part}, source_offset={"next": number + 1}
+                )
+
+
+class MovingConnector(SourceConnector):
+    task_class = Moving
+
+    def task_configs(self, max_tasks):
+        return [{"parts": "0"}, {"parts": "1"}] if max_tasks > 1 else [{"parts": "0,1"}]

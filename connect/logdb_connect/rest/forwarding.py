@@ -13,6 +13,7 @@ from typing import Any
 
 import aiohttp
 from aiohttp import web
+from yarl import URL
 
 from logdb_connect.errors import Conflict, ConnectError
 
@@ -36,14 +37,13 @@ def _trusting(cafile: str | None) -> ssl.SSLContext:
 async def forward(request: web.Request, url: str, config: Mapping[str, Any]) -> web.Response:
     """Have another worker answer a request; it does not send it on again, but to a task's owner."""
     query = {**request.query, "forward": "true" if request.query.get("forward") is None else "false"}
+    target = URL(url).with_path(request.rel_url.raw_path, encoded=True).with_query(query)  # a name may have %2F or %3F
     headers = {name: request.headers[name] for name in _PASSED_ON if name in request.headers}
     tls = _trusting(config["rest.ssl.cafile"]) if url.startswith("https:") else True
     try:
         async with (
             aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_TIMEOUT_S)) as session,
-            session.request(
-                request.method, url + request.path, params=query, data=await request.read(), headers=headers, ssl=tls, allow_redirects=False
-            ) as answer,
+            session.request(request.method, target, data=await request.read(), headers=headers, ssl=tls, allow_redirects=False) as answer,
         ):
             content = await answer.read()
             kept = {name: answer.headers[name] for name in ("Content-Type", "Location") if name in answer.headers}

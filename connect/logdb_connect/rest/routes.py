@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 from aiohttp import web
 
@@ -27,6 +28,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 REQUEST_TIMEOUT_S = 90  # Kafka's
 _THREADS = 8
+_BODY_MAX = 16 << 20  # a worker sends the leader the configs of all tasks of a connector at once
 _LEVELS = ("OFF", "FATAL", "ERROR", "WARN", "INFO", "DEBUG", "TRACE")
 _OF_PYTHON = {"OFF": 100, "FATAL": 50, "ERROR": 40, "WARN": 30, "INFO": 20, "DEBUG": 10, "TRACE": 5}
 routes = web.RouteTableDef()
@@ -36,7 +38,7 @@ POOL: web.AppKey[ThreadPoolExecutor] = web.AppKey("pool", ThreadPoolExecutor)
 
 def make_app(herder: Herder) -> web.Application:
     """The application of a worker."""
-    app = web.Application(middlewares=[_errors])
+    app = web.Application(middlewares=[_errors], client_max_size=_BODY_MAX)
     app[HERDER], app[POOL] = herder, ThreadPoolExecutor(_THREADS, thread_name_prefix="connect-rest")
     app.add_routes(routes)
 
@@ -95,8 +97,14 @@ async def body(request: web.Request, kind: type = dict) -> Any:
         document = json.loads(await request.read())
     except ValueError as error:
         raise BadRequest(f"the body is not JSON: {error}") from None
+    except RecursionError:
+        raise BadRequest("the body is nested too deeply") from None
     if not isinstance(document, kind):
         raise BadRequest(f"the body must be a JSON {'object' if kind is dict else 'array'}")
+    try:
+        json.dumps(document, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise BadRequest("the body has a surrogate without its pair, such as \\ud800: no record can hold it") from None
     return document
 
 
@@ -174,7 +182,7 @@ async def create(request: web.Request) -> web.Response:
     if config.get("name", name) != name:
         raise BadRequest("Connector name configuration in the request body doesn't match the connector name")
     made = await call(request, request.app[HERDER].create, name.strip(), config, document.get("initial_state"))
-    return web.json_response(made, status=201, headers={"Location": f"/connectors/{name}"})
+    return web.json_response(made, status=201, headers={"Location": f"/connectors/{quote(name.strip(), safe='')}"})
 
 
 @routes.get("/connectors/{name}")
@@ -256,7 +264,7 @@ async def put_tasks(request: web.Request) -> web.Response:
     """For workers of the group alone: configs of tasks, signed with the group's key (KIP-507)."""
     herder, content = request.app[HERDER], await request.read()
     key = getattr(herder, "session_key", None)
-    if key is None or not hmac.compare_digest(request.headers.get(SIGNATURE, ""), signature(key, content)):
+    if key is None or not hmac.compare_digest(request.headers.get(SIGNATURE, "").encode(), signature(key, content).encode()):
         return refused(403, "Internal request contained invalid signature.")
     given = await body(request, list)
     await call(request, herder.put_tasks, _name(request), [_strings(one) for one in given])

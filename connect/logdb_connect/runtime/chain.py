@@ -1,21 +1,25 @@
 """The chain of one task as its loop calls it: ``processing`` with the task's plugins, its clock, and its dead letter queue."""
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from logdb import AnyRecord, LogdbError, Producer, TopicPartition
+from logdb.errors import UnknownTopic
 from logdb_connect import processing
 from logdb_connect.catalogue import Kind
 from logdb_connect.client import below, now_ms
 from logdb_connect.config import ConfigDef
 from logdb_connect.data import SinkRecord, SinkRecords, SourceBatch, SourceRecord
-from logdb_connect.errors import RetriableError
+from logdb_connect.errors import ConnectError, RetriableError
 from logdb_connect.processing import ErrorHandler, ErrorSettings, Row
 from logdb_connect.runtime import settings
 from logdb_connect.runtime.tasks import TaskId, TaskRunner
 
 if TYPE_CHECKING:
     from logdb_connect.runtime.worker import Worker
+
+_LETTERS_MAX = 10_000
 
 
 class Prepared:
@@ -126,12 +130,21 @@ class SinkChain:
 
 
 class Letters:
-    """The dead letter queue of a task."""
+    """The dead letter queue of a task.  Letters are kept until they are stored: a producer forgets those that it could not write."""
 
     def __init__(self, producer: Producer, create: Callable[[], None]) -> None:
         self._producer, self._create, self._created = producer, create, False
+        self._kept: list[Row] = []
+        self._again = False  # the last flush failed
 
     def send(self, row: Row) -> None:
+        self._kept.append(row)
+        self._send(row)
+        if len(self._kept) >= _LETTERS_MAX and not self._again:
+            with contextlib.suppress(RetriableError):
+                self.flush()
+
+    def _send(self, row: Row) -> None:
         if not self._created:
             self._create()
             self._created = True
@@ -139,10 +152,28 @@ class Letters:
         self._producer.send(topic, value, key, partition=partition, headers=headers, timestamp_ms=timestamp_ms)
 
     def flush(self) -> None:
+        """All letters are stored; those of a flush that failed are sent again.
+
+        Raises:
+            RetriableError: The database does not answer.
+            ConnectError: It refuses a letter.
+        """
         try:
+            if self._again:
+                for row in self._kept:
+                    self._send(row)
             self._producer.flush()
         except LogdbError as error:
-            raise RetriableError(f"the dead letter queue was not written: {error}") from error if error.retriable else None
+            self._again = True
+            if isinstance(error, UnknownTopic):  # it was deleted: created again with the next attempt
+                self._created = False
+            if error.retriable or not self._created:
+                raise RetriableError(f"the dead letter queue was not written: {error}") from error
+            raise ConnectError(
+                f"the dead letter queue was not written: {error}. Correct the queue's topic, then restart the task: the records come again."
+            ) from error
+        self._again = False
+        self._kept.clear()
 
     def close(self) -> None:
         self._producer.close(5_000)

@@ -5,6 +5,7 @@ Threading: any thread.
 """
 
 import json
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from logdb import Record, TopicPartition
 from logdb_connect.client import Client
 from logdb_connect.errors import ConnectError
 
+logger = logging.getLogger(__name__)
 OnRecord = Callable[[Record], None]
 
 
@@ -43,7 +45,7 @@ class CompactedTopic:
                 f"Topic '{name}' is required to have 'cleanup.policy=compact' to guarantee consistency and durability of "
                 f"connector state, but found the topic currently has 'cleanup.policy={policy}'"
             )
-        self.partition_count = len(info.partitions)
+        self.partition_count, self._topic_id = len(info.partitions), info.topic_id
 
     def positions(self) -> dict[TopicPartition, int]:
         """Where reading continues in each partition."""
@@ -65,7 +67,13 @@ class CompactedTopic:
         """
         end = time.monotonic() + self._timeout_ms / 1000
         with self._lock:
-            for part in self._client.db.describe_topic(self.name).partitions:
+            info = self._client.db.describe_topic(self.name)
+            if info.topic_id != self._topic_id:
+                logger.error("topic %s was deleted and created again: what was in it is lost when the workers end", self.name)
+                self._topic_id = info.topic_id
+                self._positions.clear()
+            self.partition_count = len(info.partitions)
+            for part in info.partitions:
                 position = max(self._positions.get(part.partition, 0), part.start_offset)
                 if position >= part.end_offset:
                     continue
@@ -79,15 +87,28 @@ class CompactedTopic:
                     time.sleep(wait_s)
                     wait_s = min(2 * wait_s, 0.1)
                 for record in log.read(position, end_offset=part.end_offset, isolation_level="read_committed"):
-                    self._on_record(record)
+                    self._give(record)
                 self._positions[part.partition] = part.end_offset
+
+    def _give(self, record: Record) -> None:
+        """Whoever may write to the topic can write anything: what nobody understands is left out, and the worker goes on."""
+        try:
+            self._on_record(record)
+        except (ValueError, TypeError, OverflowError, RecursionError) as error:
+            logger.warning(
+                "topic %s: the record at offset %d is left out, no worker wrote it: %s: %s",
+                self.name,
+                record.offset,
+                type(error).__name__,
+                error,
+            )
 
 
 def decoded(data: bytes | None) -> Any:
     """JSON of a key or a value; None for a tombstone, or bytes that are no JSON."""
     try:
         return None if data is None else json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 

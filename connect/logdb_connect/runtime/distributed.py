@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 from logdb import LogdbError
 from logdb_connect.client import now_ms
@@ -89,7 +90,7 @@ class Distributed(Herder):
             rebalance_ms=config["rebalance.timeout.ms"],
             wake=self._wake,
         )
-        worker.member_since = self._membership.was_member  # type: ignore[method-assign]  # the hook for it
+        worker.member_since = self._owned_since  # type: ignore[method-assign]  # the hook for it
         self._threads = [
             threading.Thread(target=self._main, name="connect-herder", daemon=True),
             threading.Thread(target=self._tail, name="connect-tail", daemon=True),
@@ -177,6 +178,13 @@ class Distributed(Herder):
             return
         super().put_tasks(name, list(tasks))
 
+    def _owned_since(self, since: float) -> bool:
+        """Whether the group gave this worker its tasks, then or later, and it has obeyed all configs of now."""
+        try:
+            return self._membership.was_member(since) and self.topic_configs.is_current()
+        except LogdbError:
+            return False
+
     def _is_new(self, _name: str) -> bool:
         with self.lock:
             is_new = _name in self._fresh
@@ -188,8 +196,8 @@ class Distributed(Herder):
             return True
         known = self.topic_statuses
         known.catch_up()
-        states = [known.get(TaskId(name, number)) for number in range(1 + len(self.configs.configs.tasks.get(name, ())))]
-        return any(one is not None and one.state in ("RUNNING", "PAUSED") for one in states)
+        members = {self.worker.id, *(urlsplit(url).netloc for url in self._everyone)}  # another one can no longer say that it has ended
+        return any(one.state in ("RUNNING", "PAUSED") and one.worker_id in members for one in known.tasks(name).values())
 
     # ------------------------------------------------------------ the thread of the group
 

@@ -172,8 +172,9 @@ class Herder:
     def delete(self, name: str) -> None:
         self.check_leads()
         with self.lock:
-            self.config(name)
+            fenced = self._zombies(name, self.config(name))
             self.configs.remove_connector(name)
+            self.worker.fence(fenced)
 
     def set_target(self, name: str, target: Target) -> None:
         """Pause, resume or stop."""
@@ -182,7 +183,7 @@ class Herder:
             self.config(name)
             if target == "STOPPED":  # a stopped connector has no tasks (KIP-875)
                 self.configs.put_target(name, target)
-                self._store_tasks(name, [])
+                self._end_tasks(name)
             else:
                 self.configs.put_target(name, target)
 
@@ -215,15 +216,23 @@ class Herder:
         self.check_leads(waits=False)
         with self.lock:
             if name in self.configs.configs.connectors and self.configs.configs.target(name) != "STOPPED":
-                self._store_tasks(name, tasks)
+                if list(tasks) != self.configs.configs.tasks.get(name):
+                    self._end_tasks(name)
+                self.configs.put_tasks(name, tasks)
 
-    def _store_tasks(self, name: str, tasks: Sequence[Config]) -> None:
-        """Store configs of tasks, and fence the tasks that are no more."""
-        former = self.configs.configs.task_ids(name)
-        self.configs.put_tasks(name, tasks)
-        config = self.configs.configs.connectors.get(name, {})
-        if self.worker.config["exactly.once.source.support"] == "enabled" and self.worker.kind(config) == "source":
-            self.worker.fence(former[len(tasks) :])
+    def _end_tasks(self, name: str) -> None:
+        """Before other tasks take over what these read, these can write no more (KIP-618); called with the lock."""
+        fenced = self._zombies(name, self.config(name))
+        if fenced or self.configs.configs.tasks.get(name) or self.configs.configs.target(name) == "STOPPED":
+            self.configs.put_tasks(name, [])
+        self.worker.fence(fenced)
+
+    def _zombies(self, name: str, config: Config) -> list[TaskId]:
+        """Tasks of a source that may still write, exactly once."""
+        if self.worker.config["exactly.once.source.support"] != "enabled" or self.worker.kind(config) != "source":
+            return []
+        running = (one for one, status in self.statuses.tasks(name).items() if status.state != "UNASSIGNED")
+        return sorted({*self.configs.configs.task_ids(name), *running})
 
     # ------------------------------------------------------------ offsets
 

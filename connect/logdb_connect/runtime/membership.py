@@ -120,7 +120,7 @@ class Membership:
             leads = joined.leader_id == joined.member_id
             assignments = {}
             if leads:
-                members = {one.member_id: _member(one.metadata) for one in joined.members}
+                members = {one.member_id: member for one in joined.members if (member := _member(one.metadata)) is not None}
                 assignments = {
                     member_id: _encoded(
                         leader=one.leader_url,
@@ -197,6 +197,11 @@ def _work(document: Mapping[str, Any]) -> Work:
     return Work(frozenset(document.get("connectors", ())), frozenset(TaskId(name, number) for name, number in document.get("tasks", ())))
 
 
-def _member(metadata: bytes) -> Member:
-    document = json.loads(metadata)
-    return Member(document["url"], document["offset"], _work(document))
+def _member(metadata: bytes) -> Member | None:
+    """None: another program is in the group; it gets no work."""
+    try:
+        document = json.loads(metadata)
+        return Member(str(document["url"]), int(document["offset"]), _work(document))
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
+        logger.warning("a member of the group is no worker of this kind: %s: %s", type(error).__name__, error)
+        return None

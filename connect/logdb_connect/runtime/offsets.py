@@ -24,11 +24,10 @@ Fields = Mapping[str, Any]
 
 
 class Offset(NamedTuple):
-    """A committed offset of a source partition, with the transaction that wrote it."""
+    """A committed offset of a source partition."""
 
     partition: dict[str, Any]
     offset: dict[str, Any]
-    commit: str | None
 
 
 class OffsetStore:
@@ -39,6 +38,7 @@ class OffsetStore:
     ) -> None:
         self._identity = identity
         self._offsets: dict[bytes, Offset] = {}
+        self._commits: dict[bytes, str] = {}  # also of tombstones
         self._lock = threading.Lock()
         self._topic = CompactedTopic(client, topic, self._apply, partitions=partitions, replication=replication)
         self.topic = topic
@@ -56,8 +56,7 @@ class OffsetStore:
     def commit_of(self, key: bytes) -> str | None:
         """The transaction that wrote the offset of a key."""
         with self._lock:
-            found = self._offsets.get(_normal(key))
-        return None if found is None else found.commit
+            return self._commits.get(_normal(key))
 
     def of_connector(self, connector: str) -> list[Offset]:
         """All offsets of a connector."""
@@ -95,8 +94,9 @@ class OffsetStore:
         commit = next((data for name, data in record.headers if name == COMMIT_HEADER and data is not None), None)
         normal = encoded([key[0], dict(sorted(key[1].items())), *key[2:]])
         with self._lock:
+            self._commits[normal] = "" if commit is None else commit.decode(errors="replace")
             if isinstance(value, dict):
-                self._offsets[normal] = Offset(key[1], value, None if commit is None else commit.decode(errors="replace"))
+                self._offsets[normal] = Offset(key[1], value)
             else:
                 self._offsets.pop(normal, None)
 

@@ -10,14 +10,14 @@ committed before its first record is put; and each commit concerns all partition
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from logdb import AnyRecord, Consumer, LogdbError, OffsetAndMetadata, TopicPartition
-from logdb.errors import FencedInstance, IllegalGeneration, RebalanceInProgress, UnknownMember
+from logdb.errors import FencedInstance, IllegalGeneration, RebalanceInProgress, UnknownMember, UnknownTopic
 from logdb_connect.client import Client
 from logdb_connect.data import SinkRecord, SinkRecords
-from logdb_connect.errors import RetriableError
+from logdb_connect.errors import ConnectError, RetriableError
 from logdb_connect.plugin import Properties, SinkTask
 from logdb_connect.runtime.chain import SinkChain
 from logdb_connect.runtime.tasks import Backoff, Report, Target, TaskId, TaskRunner, quietly
@@ -63,6 +63,8 @@ class SinkRunner(TaskRunner):
         self._positions: dict[TopicPartition, OffsetAndMetadata] = {}  # behind the last record that put has taken
         self._committed: dict[TopicPartition, OffsetAndMetadata] = {}
         self._seeks: dict[TopicPartition, int] = {}
+        self._sought: dict[TopicPartition, int] = {}  # where no record has come from since
+        self._replaced = False  # the last commit came from a member of a former generation
         self._opened: set[TopicPartition] = set()
         self._known_topics: set[str] = set()
         self._commit_at = 0.0
@@ -99,8 +101,8 @@ class SinkRunner(TaskRunner):
             try:
                 polled = consumer.poll(_POLL_MS)
             except LogdbError as error:
-                if isinstance(error, FencedInstance) or not error.retriable:
-                    raise
+                if isinstance(error, FencedInstance) or not (error.retriable or isinstance(error, UnknownTopic)):
+                    raise  # a topic that was deleted is left out with the next subscription
                 logger.warning("task %s: the database does not answer, a retry follows: %s", self.id, error)
                 backoff.pause()
                 continue
@@ -186,6 +188,7 @@ class SinkRunner(TaskRunner):
             self._positions.pop(partition, None)
             self._committed.pop(partition, None)
             self._seeks.pop(partition, None)
+            self._sought.pop(partition, None)
         self._opened -= set(partitions)
         self._task.close(list(partitions))
 
@@ -194,6 +197,7 @@ class SinkRunner(TaskRunner):
             if partition in self._opened:
                 consumer.seek(partition, offset)
                 self._positions[partition] = OffsetAndMetadata(offset)
+                self._sought[partition] = offset
 
     def _still_wanted(self, polled: Mapping[TopicPartition, Sequence[AnyRecord]]) -> dict[TopicPartition, Sequence[AnyRecord]]:
         """Without partitions that were sought meanwhile: their records come again, from there."""
@@ -212,7 +216,7 @@ class SinkRunner(TaskRunner):
                 for partition, records in polled.items():  # of partitions that were assigned just now
                     consumer.seek(partition, records[0].offset)
             except LogdbError as error:
-                if isinstance(error, FencedInstance) or not error.retriable:
+                if isinstance(error, FencedInstance) or not (error.retriable or isinstance(error, UnknownTopic)):
                     raise
             self.wait(0.5)
         if not self.is_stopping():
@@ -222,20 +226,64 @@ class SinkRunner(TaskRunner):
 
     def _deliver(self, polled: Mapping[TopicPartition, Sequence[AnyRecord]]) -> None:
         assert self._chain is not None
+        if not (polled := self._of_same_logs(polled)):
+            return
         begun = {
             partition: given[0] for partition, given in polled.items() if partition not in self._positions and partition in self._opened
         }
         if begun:
             self._positions |= {partition: OffsetAndMetadata(first.offset) for partition, first in begun.items()}
-            backoff = Backoff(self)
-            while not self._commit():
-                backoff.pause()
+            self._commit_surely()
+            if self._replaced:  # the note about the target is not stored: the records come again, after it
+                self._take_back(polled, begun)
+                return
         records = self._chain.records(polled)
         self._put(records)
         self.count(sink_task_sink_record_read_total=sum(map(len, polled.values())), sink_task_sink_record_send_total=len(records))
         for partition, given in polled.items():
-            if partition in self._opened:
+            if partition in self._opened and partition not in self._seeks:  # sought in put: continue there
                 self._positions[partition] = OffsetAndMetadata(given[-1].offset + 1, given[-1].leader_epoch)
+
+    def _commit_surely(self) -> None:
+        backoff = Backoff(self)
+        while not self._commit():
+            backoff.pause()
+
+    def _take_back(self, polled: Mapping[TopicPartition, Sequence[AnyRecord]], begun: Iterable[TopicPartition]) -> None:
+        assert self._consumer is not None
+        for partition, given in polled.items():
+            self._consumer.seek(partition, given[0].offset)
+        for partition in begun:
+            self._positions.pop(partition, None)
+
+    def _of_same_logs(self, polled: Mapping[TopicPartition, Sequence[AnyRecord]]) -> Mapping[TopicPartition, Sequence[AnyRecord]]:
+        """Notice logs that begin anew, at offsets that were before: a topic was deleted and created again, or lost records.
+
+        A sink that keeps offsets of its own would take the new records for old ones.
+
+        Raises:
+            ConnectError: The sink has stored records of the former log, up to an offset that the new one does not have.
+        """
+        assert self._task is not None
+        anew = []
+        for partition, given in polled.items():
+            sought, at = self._sought.pop(partition, None), self._positions.get(partition)
+            if at is None or given[0].offset >= at.offset or partition not in self._opened:
+                continue
+            if sought is not None:
+                raise ConnectError(
+                    f"{partition.topic}-{partition.partition} begins anew at offset {given[0].offset}: it was deleted and created again, "
+                    f"or it lost records. The sink has stored records up to offset {sought}, and would leave the new ones out. Stop the "
+                    f"connector, reset its offsets (DELETE /connectors/{self.id.connector}/offsets), then resume it."
+                )
+            logger.warning("task %s: %s-%d begins anew, at offset %d", self.id, *partition, given[0].offset)
+            anew.append(partition)
+        if anew:
+            self._commit_surely()
+            self._forget(anew)
+            self._opened |= set(anew)
+            self._task.open(anew)
+        return {partition: records for partition, records in polled.items() if partition not in self._seeks}
 
     def _put(self, records: SinkRecords) -> None:
         """Call ``put`` until it takes the records."""
@@ -259,24 +307,41 @@ class SinkRunner(TaskRunner):
         positions = {partition: at for partition, at in self._positions.items() if partition in self._opened}
         if task is None or consumer is None or not positions:
             return True
+        self._replaced = False
         try:
             if self._chain is not None:
                 self._chain.flush()
             stored = {partition: at for partition, at in (task.pre_commit(positions) or {}).items() if partition in self._opened}
             changed = {partition: at for partition, at in stored.items() if self._committed.get(partition) != at}
             if changed:
-                consumer.commit(changed)
+                _commit_known(consumer, changed)
                 self._committed.update(changed)
                 self.count(sink_task_offset_commit_completion_total=1)
             self.counts["sink_task_partition_count"] = len(self._opened)
         except _REPLACED as error:  # the next poll joins again
             logger.warning("task %s: offsets are committed later: %s", self.id, error)
+            self._replaced = True
         except (RetriableError, LogdbError) as error:
             if isinstance(error, LogdbError) and not error.retriable:
                 raise
             logger.warning("task %s: offsets are committed later: %s", self.id, error)
             return False
         return True
+
+
+def _commit_known(consumer: Consumer, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+    """Commit offsets, without those of topics that were deleted."""
+    while offsets:
+        try:
+            consumer.commit(offsets)
+        except UnknownTopic as error:
+            if not (kept := {partition: at for partition, at in offsets.items() if partition.topic != error.topic}) or len(kept) == len(
+                offsets
+            ):
+                return
+            offsets = kept
+        else:
+            return
 
 
 class _Context:

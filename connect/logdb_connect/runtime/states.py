@@ -102,6 +102,8 @@ class StatusStore(Protocol):
 
     def get(self, of: "str | TaskId") -> Status | None: ...
 
+    def tasks(self, connector: str) -> dict[TaskId, Status]: ...
+
     def remove(self, connector: str) -> None: ...
 
     def add_topic(self, connector: str, topic: str) -> None: ...
@@ -123,6 +125,9 @@ class MemoryStatuses:
 
     def get(self, of: "str | TaskId") -> Status | None:
         return self._statuses.get(of)
+
+    def tasks(self, connector: str) -> dict[TaskId, Status]:
+        return {of: status for of, status in list(self._statuses.items()) if isinstance(of, TaskId) and of.connector == connector}
 
     def remove(self, connector: str) -> None:
         for of in [of for of in self._statuses if of == connector or (isinstance(of, TaskId) and of.connector == connector)]:

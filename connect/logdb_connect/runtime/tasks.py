@@ -94,6 +94,7 @@ class TaskRunner:
     def abandon(self) -> None:
         """Leave a task alone that does not end: nothing that it does later counts."""
         logger.error("task %s does not stop; its thread is abandoned", self.id)
+        self.report("UNASSIGNED")
         self._abandoned = True
         threading.Thread(target=self._cut_off, name=f"connect-{self.id}-abandoned", daemon=True).start()
 

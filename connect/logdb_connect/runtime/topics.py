@@ -44,6 +44,7 @@ class TopicConfigs:
         self.configs = Configs()
         self.session_key: bytes | None = None
         self._deferred: dict[str, dict[int, Config]] = {}
+        self._acted = 0
         self._began = False  # restarts and changes of before are not acted on
         self._changes: list[Callable[[], None]] = []
         self._producer: TransactionalProducer | None = None
@@ -61,8 +62,17 @@ class TopicConfigs:
         changes, self._changes = self._changes, []
         if self._began:
             for change in changes:
-                change()
+                try:
+                    change()
+                except Exception:  # the other changes count all the same
+                    logger.exception("config topic %s: a change was not acted on", self.topic.name)
         self._began = True
+        self._acted = self.position
+
+    def is_current(self) -> bool:
+        """Whether everything that is written now was acted on.  Threading: any thread."""
+        (part,) = self._client.db.describe_topic(self.topic.name).partitions
+        return part.end_offset <= self._acted
 
     # ------------------------------------------------------------ the leader writes
 
@@ -106,10 +116,11 @@ class TopicConfigs:
     def _write(self, records: Mapping[str, Any]) -> None:
         if self._producer is None:
             raise Conflict(STALE)
+        written = [(key.encode(), None if value is None else encoded(value)) for key, value in records.items()]
         try:
             self._producer.begin_transaction()
-            for key, value in records.items():
-                self._producer.send(self.topic.name, None if value is None else encoded(value), key.encode(), partition=0)
+            for name, text in written:
+                self._producer.send(self.topic.name, text, name, partition=0)
             self._producer.commit_transaction()
         except ProducerFenced as error:
             self.resign()
@@ -214,6 +225,11 @@ class TopicStatuses:
     def get(self, of: "str | TaskId") -> Status | None:
         with self._lock:
             return self._statuses.get(of)
+
+    def tasks(self, connector: str) -> dict[TaskId, Status]:
+        """All tasks of a connector that have a status, also those that it has no more."""
+        with self._lock:
+            return {of: status for of, status in self._statuses.items() if isinstance(of, TaskId) and of.connector == connector}
 
     def remove(self, connector: str) -> None:
         with self._lock:

@@ -5,6 +5,7 @@ of its transforms and predicates.
 """
 
 import logging
+import unicodedata
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +64,8 @@ def validate(worker: "Worker", plugin: str, config: Mapping[str, str]) -> dict[s
         if name in config and entry["value"]["value"] is not None and config[name] != resolved.get(name):
             entry["value"]["value"] = config[name]
     groups = sorted({str(shown["group"]) for entry in entries if (shown := entry["definition"]) and shown["group"]})
+    for entry in entries:
+        entry["value"]["errors"] = [worker.redact(fault) for fault in entry["value"]["errors"]]
     count = sum(len(entry["value"]["errors"]) for entry in entries)
     return {"name": worker.plugins.name_of(made), "error_count": count, "groups": groups, "configs": entries}
 
@@ -152,9 +155,20 @@ def _converter_errors(worker: "Worker", config: Mapping[str, str]) -> dict[str, 
     return errors
 
 
+def _name_errors(name: str) -> dict[str, str]:
+    """A name is a part of URLs, of log lines, and of the names of groups."""
+    if controls := sorted({ord(each) for each in name if unicodedata.category(each) == "Cc"}):
+        text = f"String may not contain control sequences but had the following ASCII chars: {', '.join(map(str, controls))}"
+    elif name in {".", ".."}:
+        text = "must be another name than . and .., which no URL can have"
+    else:
+        return {}
+    return {"name": f"Invalid value {name!r} for configuration name: {text}"}
+
+
 def _worker_errors(worker: "Worker", made: type[Connector], config: Mapping[str, str]) -> dict[str, str]:
     """What the worker's settings do not allow."""
-    errors = {}
+    errors = _name_errors(config.get("name", ""))
     if worker.config["connector.client.config.override.policy"] == "None":
         text = "The 'None' policy does not allow '{}' to be overridden in the connector configuration."
         errors = {name: text.format(name) for name in config if name.startswith(("producer.override.", "consumer.override."))}

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from logdb import Consumer, LogdbError
+from logdb import Consumer
 from logdb_connect.client import CONSUMER_OPTIONS, PRODUCER_OPTIONS, Client, any_of, below, unknown_overrides
 from logdb_connect.config import ConfigDef
 from logdb_connect.errors import ConfigError
@@ -216,7 +216,7 @@ class Worker:
             offsets=lambda: self.offsets_of(config),
             settings=SourceSettings(
                 exactly_once=self.config["exactly.once.source.support"] == "enabled",
-                transactional_id=self.transactional_id(task_id),
+                transactional_id=self._transactional_id(task_id),
                 producer=overrides,
                 create_topic=partial(self.create_topic, config),
                 used_topic=partial(self.used_topic, task_id.connector),
@@ -225,14 +225,13 @@ class Worker:
             ),
         )
 
-    def transactional_id(self, task_id: TaskId) -> str:
-        """Of a source task (KIP-618)."""
+    def _transactional_id(self, task_id: TaskId) -> str:
         return f"connect-cluster-{self._group_id}-{task_id.connector}-{task_id.task}"
 
     def fence(self, ids: Iterable[TaskId]) -> None:
-        """Source tasks that are no longer configured can write nothing more, wherever they still run."""
+        """End the transactions of source tasks, wherever they run; a task that is still wanted begins another one."""
         for one in ids:
-            with contextlib.suppress(LogdbError), self.client.transactional_producer({}, self.transactional_id(one)) as producer:
+            with contextlib.closing(self.client.transactional_producer({}, self._transactional_id(one))) as producer:
                 producer.init_transactions()
 
     def member_since(self, since: float) -> bool:  # noqa: ARG002 -- the hook of a distributed worker

@@ -9,7 +9,7 @@ import pytest
 
 import logdb
 from logdb_connect.errors import ConnectError
-from support.connect_plugins import Blocking
+from support.connect_plugins import Blocking, Moving
 from support.connect_workers import SHARED, WORKER, Rest, WorkerProcess, distributed, served, written
 from support.ports import free_port
 from support.waiting import until
@@ -194,3 +194,45 @@ def test_the_work_of_a_killed_worker_goes_to_the_other_one(broker, tmp_path):
             other.rest.await_states("source", "RUNNING", "RUNNING")
         assert second.stop() == 0
     assert (tmp_path / "out.txt").read_text().splitlines() == [str(number) for number in range(1_000)]
+
+
+def test_a_part_that_moves_to_another_task_is_left_by_the_former_one_first(broker, tmp_path):
+    Moving.hangs.clear()
+    Moving.released.clear()
+    with distributed(broker, tmp_path, "a") as first, distributed(broker, tmp_path, "b") as second:
+        create(first, "moving", {"connector.class": f"{PLUGINS}MovingConnector", "tasks.max": "2"})
+        until(Moving.hangs.is_set)
+        until(lambda: len({workers_of(second, "moving").get(f"moving-{task}") for task in (0, 1)} - {None}) == 2)
+        assert first.call("PATCH", "/connectors/moving/config", {"tasks.max": "1"})[0] == 200
+        until(lambda: {"0:19", "1:19"} <= set(values(broker, "moving")))
+        first.await_states("moving", "RUNNING", "RUNNING")
+    found = values(broker, "moving")
+    assert sorted(found) == sorted(set(found)), "each once"
+
+
+def test_offsets_stay_while_any_task_of_a_stopped_connector_runs(broker, tmp_path):
+    new = {"offsets": [{"partition": {"counter": "0"}, "offset": {"next": 7}}]}
+    with distributed(broker, tmp_path, "a") as rest, logdb.open(broker) as db, db.producer() as producer:
+        create(rest, "one", counter("one", tasks=2))
+        until(lambda: len(workers_of(rest, "one")) == 3)
+        assert rest.call("PUT", "/connectors/one/stop")[0] == 204
+        rest.await_states("one", "STOPPED")
+        for worker, state, status in ((rest.port, "RUNNING", 400), (rest.port, "UNASSIGNED", 200), (1, "RUNNING", 200)):
+            document = {"state": state, "trace": None, "worker_id": f"127.0.0.1:{worker}", "generation": 9}
+            producer.send("connect-status", json.dumps(document).encode(), b"status-task-one-1")
+            producer.flush()
+            assert rest.call("PATCH", "/connectors/one/offsets", new)[0] == status, (worker, state)
+
+
+def test_topics_of_workers_that_were_created_again(broker, tmp_path):
+    with distributed(broker, tmp_path, "a") as rest:
+        create(rest, "one", counter("one"))
+        until(lambda: len(values(broker, "one")) == 100)
+        with logdb.open(broker) as db:
+            for topic, partitions in (("connect-configs", 1), ("connect-offsets", 2), ("connect-status", 5)):
+                db.delete_topic(topic)
+                db.create_topic(topic, partitions=partitions, config={"cleanup.policy": "compact"})
+        create(rest, "two", counter("two"))
+        until(lambda: len(values(broker, "two")) == 100)
+        rest.await_states("two", "RUNNING", "RUNNING")
+        until(lambda: rest.get("/connectors/two/offsets")["offsets"] == [{"partition": {"counter": "0"}, "offset": {"next": 100}}])

@@ -86,3 +86,20 @@ def test_what_cannot_be_read_is_an_error_of_the_property(tmp_path):
 def test_providers_that_cannot_be_made(worker, fault):
     with pytest.raises(ConfigError, match=fault):
         Providers({"config.providers": "p", **{f"config.providers.p.{key}": value for key, value in worker.items()}})
+
+
+def test_a_value_is_hidden_in_each_form_that_messages_have(monkeypatch):
+    monkeypatch.setenv("SHORT", "pass")
+    monkeypatch.setenv("LONG", "pass/w ör\nd'")
+    monkeypatch.setenv("LINE", "word of a file\n")
+    used = Providers({"config.providers": "env", "config.providers.env.class": f"{PACKAGE}EnvVarConfigProvider"})
+    used.resolve({"a": "${env:SHORT}", "b": "${env:LONG}", "c": "${env:LINE}"})
+    for form in (
+        "pass/w ör\nd'",
+        "pass%2Fw%20%C3%B6r%0Ad%27",
+        "pass/w%20%C3%B6r%0Ad%27",
+        "pass%2Fw+%C3%B6r%0Ad%27",
+        "pass/w ör\\nd'",
+        "word of a file",
+    ):
+        assert used.redact(f"[{form}]") == "[[hidden]]"

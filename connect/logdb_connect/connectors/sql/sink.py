@@ -230,7 +230,7 @@ class JdbcSinkTask(SinkTask):
             return
         for partition, offset in self._again(lambda: self._read_offsets(partitions)).items():
             committed = self.context.committed(partition)
-            if offset > (0 if committed is None else committed.offset):
+            if offset and offset >= (0 if committed is None else committed.offset):  # the worker notices if the log does not have it
                 self.context.seek(partition, offset)
 
     def put(self, records: Sequence[SinkRecord]) -> None:
