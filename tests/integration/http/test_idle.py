@@ -67,7 +67,9 @@ def test_idle_clients_beside_a_live_producer(tmp_path, record_property, wait, to
             pass
         during, threads = server.rss_bytes, thread_count(server)
         for offset in range(500):
-            assert append(line, "live").json == {"base_offset": offset, "next_offset": offset + 1}
+            said = append(line, "live")
+            assert said.status == 200, said
+            assert said.json == {"base_offset": offset, "next_offset": offset + 1}
         assert waiting.is_alive()
         assert append(line, "idle").status == 200
         waiting.join()
