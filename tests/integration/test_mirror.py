@@ -345,7 +345,7 @@ def test_what_is_refused(sides):
     with pytest.raises(MirrorDiverged, match="it has records, and not the config"):
         Mirror(source, target, ["t"]).copy()
     target.delete_topic("t")
-    target.create_topic("t", config={"retention.ms": 5})
+    target.create_topic("t", config={"retention.ms": 86_400_000})
     Mirror(source, target, ["t"]).copy()
     assert records(source) == records(target)
     for append in (lambda: target.append("t", b"x"), lambda: target.log("t").append_many([b"x"])):

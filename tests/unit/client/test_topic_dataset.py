@@ -163,7 +163,7 @@ def test_a_lazy_frame_gives_what_a_filter_afterwards_gives(db, seed):
 
 def test_a_lazy_frame_decodes_values_that_its_query_uses(db, reads):
     pl = pytest.importorskip("polars")
-    db.create_topic("j")
+    db.create_topic("j", partitions=1)
     for n in range(20):
         db.append("j", b'{"n": %d, "s": "s%d"}' % (n, n), b"k")
     db.append("j", b"no JSON")
