@@ -43,6 +43,11 @@ class Password(str):
         return Password, (self.value,)
 
 
+def revealed(text: str | None) -> str | None:
+    """The value itself, of a password or of another text."""
+    return text.value if isinstance(text, Password) else text
+
+
 @dataclass(frozen=True, slots=True)
 class ConfigKey:
     """One property.

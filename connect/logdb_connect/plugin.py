@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Protocol
 from logdb import OffsetAndMetadata, TopicPartition
 from logdb_connect.config import ConfigDef
 from logdb_connect.data import ConnectRecord, Schema, SinkRecord, SourceRecords
+from logdb_connect.errors import ConfigError
 
 Properties = Mapping[str, str]
 """Properties of a connector or a task, as in a property file."""
@@ -50,14 +51,30 @@ class Connector:
     """Set by the worker before ``start``."""
 
     def start(self, properties: Properties) -> None:
-        """Begin; ``properties`` have passed ``config_def`` and ``validate``."""
+        """Begin; ``properties`` have passed ``config_def`` and ``validate``.  Keeps them as ``_properties``, for ``task_configs``."""
+        self._properties = dict(properties)
 
     def task_configs(self, max_tasks: int) -> Sequence[Properties]:
         """Properties of at most ``max_tasks`` tasks; one task has one entry."""
         raise NotImplementedError
 
     def validate(self, properties: Properties) -> Mapping[str, str]:
-        """Errors that ``config_def`` cannot see, by property: ``{"file": "is a directory"}``."""
+        """Errors that ``config_def`` cannot see, by property: ``{"file": "is a directory"}``; those of ``check``."""
+        try:
+            config = self.config_def.parse(properties)
+        except ConfigError:
+            return {}  # the table says it
+        try:
+            return self.check(config)
+        except ConfigError as error:
+            return {error.name: str(error)}
+
+    def check(self, config: Mapping[str, Any]) -> Mapping[str, str]:
+        """As ``validate``, of values that have passed ``config_def``.
+
+        Raises:
+            ConfigError: Another way to say it.
+        """
         return {}
 
     def stop(self) -> None:

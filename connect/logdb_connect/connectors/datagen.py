@@ -166,17 +166,10 @@ class DatagenConnector(SourceConnector):
         ConfigKey("random.seed", "LONG", 0, "Another number makes other records", "LOW"),
     )
 
-    def start(self, properties: Properties) -> None:
-        self._properties = dict(properties)
-
     def task_configs(self, max_tasks: int) -> Sequence[Properties]:
         return [{**self._properties, "task.id": str(number)} for number in range(max_tasks)]
 
-    def validate(self, properties: Properties) -> Mapping[str, str]:
-        try:
-            config = self.config_def.parse(properties)
-        except ConfigError:
-            return {}  # the table says it
+    def check(self, config: Mapping[str, Any]) -> Mapping[str, str]:
         try:
             maker(schema_of(config)[1])
         except ConfigError as error:

@@ -24,7 +24,7 @@ from logdb_connect.connectors import limits
 from logdb_connect.connectors.objects.formats import Rows, parquet_rows
 from logdb_connect.converters.json import JsonConverter
 from logdb_connect.data import OPTIONAL_STRING, STRING, Field, Schema, SourceBatch
-from logdb_connect.errors import ConfigError, ConnectError, DataError
+from logdb_connect.errors import ConnectError, DataError
 from logdb_connect.plugin import Properties, SourceConnector, SourceTask
 
 _log = logging.getLogger(__name__)
@@ -306,17 +306,10 @@ class DirectorySourceConnector(SourceConnector):
         ),
     )
 
-    def start(self, properties: Properties) -> None:
-        self._properties = dict(properties)
-
     def task_configs(self, max_tasks: int) -> Sequence[Properties]:
         return [{**self._properties, "task.index": str(number), "task.count": str(max_tasks)} for number in range(max_tasks)]
 
-    def validate(self, properties: Properties) -> Mapping[str, str]:
-        try:
-            config = self.config_def.parse(properties)
-        except ConfigError:
-            return {}  # the table says it
+    def check(self, config: Mapping[str, Any]) -> Mapping[str, str]:
         if config["cleanup.policy"] == "MOVE" and config["finished.path"] is None:
             return {"finished.path": "cleanup.policy=MOVE needs finished.path"}
         wrong = [key for key in ("input.path", "finished.path", "error.path") if config[key] is not None and not os.path.isdir(config[key])]

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from logdb import OffsetAndMetadata, TopicPartition
-from logdb_connect.config import REQUIRED, ConfigDef, ConfigKey, at_least
+from logdb_connect.config import REQUIRED, ConfigDef, ConfigKey, at_least, revealed
 from logdb_connect.data import SinkRecord
 from logdb_connect.errors import ConfigError, ConnectError, DataError, RetriableError
 from logdb_connect.plugin import Properties, SinkConnector, SinkTask
@@ -104,21 +104,11 @@ class DltSinkConnector(SinkConnector):
         ConfigKey("batch.size", "INT", 10_000, "How many records a task keeps before it loads them early.", "LOW", at_least(1)),
     )
 
-    def start(self, properties: Properties) -> None:
-        self._properties = dict(properties)
-
     def task_configs(self, max_tasks: int) -> Sequence[Properties]:
         return [{**self._properties, _TASK: str(number)} for number in range(max_tasks)]
 
-    def validate(self, properties: Properties) -> Mapping[str, str]:
-        try:
-            config = self.config_def.parse(properties)
-        except ConfigError:
-            return {}  # the table says it
-        try:
-            _destination(config)
-        except ConfigError as error:
-            return {error.name: str(error)}
+    def check(self, config: Mapping[str, Any]) -> Mapping[str, str]:
+        _destination(config)
         return {}
 
 
@@ -137,7 +127,7 @@ def _destination(config: Mapping[str, Any]) -> Any:
     if name not in destinations.__all__:
         known = ", ".join(sorted(destinations.__all__))
         raise ConfigError("dlt.destination", f"Invalid value {name} for configuration dlt.destination: must be one of {known}")
-    text = getattr(config["dlt.destination.options"], "value", None) or "{}"
+    text = revealed(config["dlt.destination.options"]) or "{}"
     try:
         return getattr(destinations, name)(**json.loads(text))
     except (ValueError, TypeError) as error:

@@ -178,9 +178,6 @@ class FileStreamSourceConnector(SourceConnector):
         ),
     )
 
-    def start(self, properties: Properties) -> None:
-        self._properties = dict(properties)
-
     def task_configs(self, max_tasks: int) -> Sequence[Properties]:
         return [self._properties]
 
@@ -338,9 +335,6 @@ class FileStreamSinkConnector(SinkConnector):
     config_def: ClassVar[ConfigDef] = ConfigDef(
         ConfigKey("file", "STRING", None, "Destination filename. If not specified, the standard output will be used", "HIGH"),
     )
-
-    def start(self, properties: Properties) -> None:
-        self._properties = dict(properties)
 
     def task_configs(self, max_tasks: int) -> Sequence[Properties]:
         return [self._properties]

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 from urllib.parse import SplitResult, quote, urlsplit
 
 from logdb import TopicPartition
-from logdb_connect.config import REQUIRED, ConfigDef, ConfigKey, at_least
+from logdb_connect.config import REQUIRED, ConfigDef, ConfigKey, at_least, revealed
 from logdb_connect.connectors import limits
 from logdb_connect.connectors.java_text import java_text
 from logdb_connect.converters.json import JsonConverter
@@ -284,23 +284,13 @@ class HttpSinkConnector(SinkConnector):
         ConfigKey("ssl.cafile", "STRING", None, "Certificates to trust, PEM; those of the system by default.", "LOW"),
     )
 
-    def start(self, properties: Properties) -> None:
-        self._properties = dict(properties)
-
     def task_configs(self, max_tasks: int) -> Sequence[Properties]:
         return [self._properties] * max_tasks
 
-    def validate(self, properties: Properties) -> Mapping[str, str]:
-        try:
-            config = self.config_def.parse(properties)
-        except ConfigError:
-            return {}  # the table says it
-        try:
-            _url(config)
-            _headers(config)
-            _codes(config["retry.on.status.codes"])
-        except ConfigError as error:
-            return {error.name: str(error)}
+    def check(self, config: Mapping[str, Any]) -> Mapping[str, str]:
+        _url(config)
+        _headers(config)
+        _codes(config["retry.on.status.codes"])
         return {}
 
 
@@ -342,7 +332,7 @@ def _headers(config: Mapping[str, Any]) -> dict[str, str]:
                 "headers", f"Invalid value for configuration headers: {name.strip()!r} must be Name:value, in printable ASCII"
             )
         found = {key: old for key, old in found.items() if key.lower() != name.strip().lower()} | {name.strip(): value.strip()}
-    secret = getattr(config["connection.password"], "value", None) or ""
+    secret = revealed(config["connection.password"]) or ""
     if config["auth.type"] == "BASIC":
         found["Authorization"] = "Basic " + base64.b64encode(f"{config['connection.user']}:{secret}".encode()).decode()
     elif config["auth.type"] == "BEARER":

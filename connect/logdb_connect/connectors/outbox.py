@@ -137,9 +137,6 @@ class OutboxSourceConnector(SourceConnector):
     config_def: ClassVar[ConfigDef] = OUTBOX
     task_class: ClassVar[type] = OutboxSourceTask
 
-    def start(self, properties: Properties) -> None:
-        self._properties = properties
-
     def task_configs(self, max_tasks: int) -> Sequence[Properties]:
         return [self._properties] if max_tasks else []
 

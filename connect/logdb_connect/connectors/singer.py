@@ -15,10 +15,10 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from logdb_connect.config import REQUIRED, ConfigDef, ConfigKey, at_least
+from logdb_connect.config import REQUIRED, ConfigDef, ConfigKey, at_least, revealed
 from logdb_connect.connectors import limits
 from logdb_connect.data import SourceRecord
-from logdb_connect.errors import ConfigError, ConnectError
+from logdb_connect.errors import ConnectError
 from logdb_connect.plugin import Properties, SourceConnector, SourceTask
 
 _log = logging.getLogger(__name__)
@@ -89,7 +89,7 @@ class SingerSourceTask(SourceTask):
     def _run(self) -> None:
         self._directory = tempfile.TemporaryDirectory(prefix="logdb-tap-")  # only this user can read it
         arguments = list(self._command)
-        secret = getattr(self._config["tap.config"], "value", None)
+        secret = revealed(self._config["tap.config"])
         catalog = self._config["tap.catalog"]
         state = None if self._state is None else json.dumps(self._state)
         for name, text in (("config", secret), ("state", state), ("catalog", catalog)):
@@ -170,25 +170,18 @@ class SingerSourceConnector(SourceConnector):
         ConfigKey("batch.size", "INT", 10_000, "How many records are held back until the tap writes a state.", "LOW", at_least(1)),
     )
 
-    def start(self, properties: Properties) -> None:
-        self._properties = dict(properties)
-
     def task_configs(self, max_tasks: int) -> Sequence[Properties]:
         return [self._properties]
 
     def exactly_once(self, properties: Properties) -> bool:
         return False
 
-    def validate(self, properties: Properties) -> Mapping[str, str]:
-        try:
-            config = self.config_def.parse(properties)
-        except ConfigError:
-            return {}  # the table says it
+    def check(self, config: Mapping[str, Any]) -> Mapping[str, str]:
         try:
             limits.check_command(next(iter(shlex.split(config["tap.command"])), ""))
         except (ConnectError, ValueError) as error:
             return {"tap.command": str(error)}
-        texts = {name: getattr(config[name], "value", config[name]) for name in ("tap.config", "tap.catalog")}
+        texts = {name: revealed(config[name]) for name in ("tap.config", "tap.catalog")}
         return {name: f"{name} must be JSON" for name, text in texts.items() if text and not _is_json(text)}
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from http.client import HTTPException
 from typing import Any, Final
 
-from logdb_connect.config import REQUIRED, ConfigDef, ConfigKey
+from logdb_connect.config import REQUIRED, ConfigDef, ConfigKey, revealed
 from logdb_connect.data import Schema
 from logdb_connect.errors import ConfigError, DataError, RetriableError
 
@@ -67,7 +67,7 @@ class Registry:
             if parts.scheme not in {"http", "https"} or not parts.hostname:
                 message = "Invalid value for configuration schema.registry.url: must be URLs that begin with http:// or https://"
                 raise ConfigError("schema.registry.url", message)
-            login = getattr(info, "value", info)
+            login = revealed(info)
             if login is None and parts.username is not None:
                 login = f"{urllib.parse.unquote(parts.username)}:{urllib.parse.unquote(parts.password or '')}"
             base = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl().rstrip("/")

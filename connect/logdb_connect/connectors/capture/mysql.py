@@ -22,7 +22,7 @@ from pymysqlreplication.event import GtidEvent, HeartbeatLogEvent, MariadbGtidEv
 from pymysqlreplication.row_event import DeleteRowsEvent, RowsEvent, UpdateRowsEvent, WriteRowsEvent
 from sqlalchemy import Connection, Engine, text
 
-from logdb_connect.config import ConfigDef, ConfigKey, Password
+from logdb_connect.config import ConfigDef, ConfigKey, revealed
 from logdb_connect.connectors.capture.events import COMMON, HOST, CapturedTable, Change, Chosen, Op, Recorder, source_schema
 from logdb_connect.connectors.capture.snapshot import Catalog, rows_at_a_time
 from logdb_connect.connectors.capture.task import CaptureConnector, CaptureTask, Offset
@@ -91,18 +91,16 @@ class MySqlCaptureTask(CaptureTask):
 
     def _connect(self, properties: Properties) -> Recorder:
         config = self._config
-        password = config["database.password"]
         self._where = {
             "host": config["database.hostname"],
             "port": config["database.port"],
             "user": config["database.user"],
-            "password": password.value if isinstance(password, Password) else password or "",
+            "password": revealed(config["database.password"]) or "",
             "connect_timeout": 10,
         }
         url = f"mysql://{quote(config['database.hostname'])}:{config['database.port']}/"
-        self._engine = engine_of(
-            {"connection.url": url, "connection.user": self._where["user"], "connection.password": password}, writes=False
-        )
+        login = {"connection.user": config["database.user"], "connection.password": config["database.password"]}
+        self._engine = engine_of({"connection.url": url, **login}, writes=False)
         tables, included, excluded = Chosen(config), config["database.include.list"], config["database.exclude.list"]
         self._chosen: Callable[[str, str], bool] = lambda schema, table: (
             (not included or schema in included) and schema not in excluded and tables(schema, table)

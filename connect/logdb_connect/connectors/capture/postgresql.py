@@ -21,7 +21,7 @@ import psycopg2.errors
 from psycopg2.extras import LogicalReplicationConnection, ReplicationCursor
 from sqlalchemy import Engine, text
 
-from logdb_connect.config import ConfigDef, ConfigKey, Password
+from logdb_connect.config import ConfigDef, ConfigKey, revealed
 from logdb_connect.connectors.capture.events import COMMON, HOST, UNAVAILABLE, CapturedTable, Change, Chosen, Op, Recorder, source_schema
 from logdb_connect.connectors.capture.snapshot import Catalog, rows_at_a_time
 from logdb_connect.connectors.capture.task import CaptureConnector, CaptureTask, Offset
@@ -87,17 +87,16 @@ class PostgresCaptureTask(CaptureTask):
 
     def _connect(self, properties: Properties) -> Recorder:
         config = self._config
-        password = config["database.password"]
         self._where = {
             "host": config["database.hostname"],
             "port": config["database.port"],
             "user": config["database.user"],
-            "password": password.value if isinstance(password, Password) else password,
+            "password": revealed(config["database.password"]),
             "dbname": config["database.dbname"],
         }
         url = f"postgresql://{quote(config['database.hostname'])}:{config['database.port']}/{quote(config['database.dbname'])}"
         self._engine = engine_of(
-            {"connection.url": url, "connection.user": self._where["user"], "connection.password": password}, writes=True
+            {"connection.url": url, "connection.user": self._where["user"], "connection.password": config["database.password"]}, writes=True
         )
         if config["plugin.name"] != "wal2json":
             _log.warning("plugin.name=%s: the connector uses wal2json", config["plugin.name"])

@@ -113,9 +113,6 @@ class CaptureConnector(SourceConnector):
 
     task_class: ClassVar[type]
 
-    def start(self, properties: Properties) -> None:
-        self._properties = properties
-
     def task_configs(self, max_tasks: int) -> Sequence[Properties]:
         return [self._properties] if max_tasks else []
 

@@ -267,22 +267,12 @@ class ObjectStoreSinkConnector(SinkConnector):
     version = "1.0"
     config_def: ClassVar[ConfigDef] = STORE + FORMAT + ROTATION + PARTITIONER
 
-    def start(self, properties: Properties) -> None:
-        self._properties = dict(properties)
-
     def task_configs(self, max_tasks: int) -> Sequence[Properties]:
         return [self._properties] * max_tasks
 
-    def validate(self, properties: Properties) -> Mapping[str, str]:
-        try:
-            config = self.config_def.parse(properties)
-        except ConfigError:
-            return {}  # the table says it
-        for check in (_Rules, open_store):
-            try:
-                check(config)
-            except ConfigError as error:
-                return {error.name: str(error)}
+    def check(self, config: Mapping[str, Any]) -> Mapping[str, str]:
+        _Rules(config)
+        open_store(config)
         return {}
 
 

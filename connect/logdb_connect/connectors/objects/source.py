@@ -15,7 +15,7 @@ from logdb_connect.connectors.objects.formats import Rows, format_of
 from logdb_connect.connectors.objects.settings import FORMAT, STORE
 from logdb_connect.connectors.objects.stores import open_store
 from logdb_connect.data import SourceBatch
-from logdb_connect.errors import ConfigError, ConnectError, DataError
+from logdb_connect.errors import ConnectError, DataError
 from logdb_connect.plugin import Properties, SourceConnector, SourceTask
 
 _TASK, _TASKS = "logdb.task", "logdb.tasks"
@@ -178,23 +178,14 @@ class ObjectStoreSourceConnector(SourceConnector):
         )
     )
 
-    def start(self, properties: Properties) -> None:
-        self._properties = dict(properties)
-
     def task_configs(self, max_tasks: int) -> Sequence[Properties]:
         return [{**self._properties, _TASK: str(number), _TASKS: str(max_tasks)} for number in range(max_tasks)]
 
-    def validate(self, properties: Properties) -> Mapping[str, str]:
-        try:
-            config = self.config_def.parse(properties)
-        except ConfigError:
-            return {}  # the table says it
+    def check(self, config: Mapping[str, Any]) -> Mapping[str, str]:
         try:
             re.compile(config["topic.regex"])
             format_of(config)
             open_store(config)
-        except ConfigError as error:
-            return {error.name: str(error)}
         except re.error as error:
             return {"topic.regex": f"Invalid value {config['topic.regex']} for configuration topic.regex: {error}"}
         return {}

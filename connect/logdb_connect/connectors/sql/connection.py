@@ -15,7 +15,7 @@ from sqlalchemy import event
 from sqlalchemy.engine import URL, Engine, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
-from logdb_connect.config import REQUIRED, ConfigDef, ConfigKey, Password, at_least
+from logdb_connect.config import REQUIRED, ConfigDef, ConfigKey, at_least, revealed
 from logdb_connect.connectors import limits
 from logdb_connect.errors import ConfigError, ConnectError, RetriableError
 
@@ -115,7 +115,7 @@ def url_of(config: Mapping[str, Any]) -> URL:
     if (user := config.get("connection.user")) is not None:
         url = url.set(username=user)
     if (password := config.get("connection.password")) is not None:
-        url = url.set(password=password.value if isinstance(password, Password) else password)
+        url = url.set(password=revealed(password))
     return url
 
 

@@ -347,9 +347,6 @@ class JdbcSinkConnector(SinkConnector):
     config_def: ClassVar[ConfigDef] = SINK
     task_class: ClassVar[type] = JdbcSinkTask
 
-    def start(self, properties: Properties) -> None:
-        self._properties = properties
-
     def task_configs(self, max_tasks: int) -> Sequence[Properties]:
         return [self._properties] * max_tasks
 

@@ -110,7 +110,8 @@ class JdbcSourceConnector(SourceConnector):
     _engine: Engine | None = None
 
     def start(self, properties: Properties) -> None:
-        self._properties, self._config = properties, SOURCE.parse(properties)
+        super().start(properties)
+        self._config = SOURCE.parse(properties)
         self._engine = engine_of(self._config, writes=False)
         self._stopped = threading.Event()
         self._tables: list[tuple[str | None, str]] | None = None
