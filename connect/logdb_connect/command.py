@@ -7,6 +7,7 @@ import click
 
 from logdb.cli import logs
 from logdb.cli.session import Session, here, pass_session
+from logdb.cli.waiting import wait
 from logdb_connect import calls
 from logdb_connect.errors import ConnectError
 
@@ -38,7 +39,7 @@ def standalone(session: Session, /, worker: str, connectors: tuple[str, ...]) ->
 
     session.follows = True
     with _worker_log(session), run(worker, connectors) as ended:
-        ended.wait()
+        wait(ended)
 
 
 @connect.command(short_help="Run one of several workers that share connectors.")
@@ -55,7 +56,7 @@ def distributed(session: Session, /, worker: str) -> None:
 
     session.follows = True
     with _worker_log(session), run(worker) as ended:
-        ended.wait()
+        wait(ended)
 
 
 for _call in calls.COMMANDS:

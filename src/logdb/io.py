@@ -85,12 +85,14 @@ class IO:
         if flags & os.O_CREAT:
             mode = mode_in(os.path.dirname(path), mode)
         fd = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY, mode)  # neither changes anything for a regular file
-        if not flags & os.O_DIRECTORY:
-            try:
+        try:
+            if not flags & os.O_DIRECTORY:
                 check_regular(os.fstat(fd).st_mode, path)
-            except OSError:
-                os.close(fd)
-                raise
+            if flags & os.O_CREAT and (closed := mode_in(os.path.dirname(path), mode)) != mode:  # the directory was closed meanwhile
+                os.fchmod(fd, stat.S_IMODE(os.fstat(fd).st_mode) & closed)
+        except OSError:
+            os.close(fd)
+            raise
         return fd
 
     def close(self, fd: int) -> None:
@@ -250,7 +252,11 @@ class IO:
 
     def mkdir(self, path: str, *, apart: bool = False) -> None:
         """Make a directory; ``apart``: its mode does not depend on its parent's (``mode_in``)."""
-        os.mkdir(path, 0o777 if apart else mode_in(os.path.dirname(path), 0o777))
+        parent = os.path.dirname(path)
+        mode = 0o777 if apart else mode_in(parent, 0o777)
+        os.mkdir(path, mode)
+        if not apart and (closed := mode_in(parent, mode)) != mode:  # the parent was closed meanwhile
+            self.chmod(path, stat.S_IMODE(self.mode(path)) & closed)
 
     def mode(self, path: str, *, follow_link: bool = True) -> int:
         """The mode of a file or directory, as in ``os.stat``; not ``follow_link``: that of a symbolic link itself."""

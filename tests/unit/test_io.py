@@ -65,3 +65,20 @@ def test_clocks():
     assert io.monotonic_ms() <= io.monotonic_ms()
     assert io.clock_ms() > 1_700_000_000_000
     assert io.boot_id() == io.boot_id()
+
+
+def test_what_is_made_while_its_directory_is_closed_is_closed_too(tmp_path, monkeypatch):
+    def closes_first(call):
+        def closing(path, *args):
+            os.chmod(tmp_path, 0o700)
+            return call(path, *args)
+
+        return closing
+
+    monkeypatch.setattr("logdb.io.os.open", closes_first(os.open))
+    monkeypatch.setattr("logdb.io.os.mkdir", closes_first(os.mkdir))
+    os.chmod(tmp_path, 0o755)
+    os.close(IO().open(str(tmp_path / "file"), os.O_RDWR | os.O_CREAT))
+    os.chmod(tmp_path, 0o755)
+    IO().mkdir(str(tmp_path / "directory"))
+    assert not [one for one in tmp_path.iterdir() if one.stat().st_mode & 0o077]

@@ -19,6 +19,7 @@ from logdb.cli.properties import read as read_properties
 from logdb.cli.session import Session, common, pass_session
 from logdb.cli.topics import Pairs
 from logdb.cli.units import MILLISECONDS, WholeNumber
+from logdb.cli.waiting import wait
 from logdb.errors import UnknownTopic
 from logdb.mistakes import one_of
 from logdb.model import TOPIC_CONFIGS
@@ -119,7 +120,7 @@ def stream_of_server(sources: Sequence[Source], *, timeout_ms: int | None) -> It
             rest_s = None if timeout_ms is None else timeout_ms / 1000 - (time.monotonic() - idle_since)
             if rest_s is not None and (rest_s <= 0 or not grown.wait(rest_s)):
                 return
-            grown.wait()
+            wait(grown)
 
 
 def write(records: Iterator[Record | None], render: Render, count_max: int | None, *, counted: bool = False) -> None:
