@@ -15,11 +15,7 @@ from logdb_http_api.errors import ApiError
 OBJECT_LENGTH_MAX = 8 << 20
 _space = re.compile(r"[ \t\r\n]*").match
 _STRUCTURE, _STRING = re.compile(r'["{}\[\]]'), re.compile(r'["\\]')
-
-
-_decoder = json.JSONDecoder(parse_constant=documents.refuse_constant)
-_parse = _decoder.raw_decode
-_scan = _decoder.scan_once  # type: ignore[attr-defined]  # typeshed lacks it: the C scanner, whose errors say less
+_parse = json.JSONDecoder(parse_constant=documents.refuse_constant).raw_decode
 
 
 class _Nesting:
@@ -98,11 +94,11 @@ class JsonStream:
         length = len(text)
         try:
             while (at := _space(text, at).end()) < length:  # type: ignore[union-attr]  # the pattern matches an empty text, too
-                value, at = _scan(text, at)
+                value, at = _parse(text, at)
                 found.append(value)
-        except (ValueError, StopIteration):
+        except ValueError:
             if text[at] != "{":
-                _parse(text, at)
+                raise
             self._begin(text[at:])
 
     def _begin(self, text: str) -> None:

@@ -2,7 +2,7 @@
 
 Has the media types, and embeds keys and values: as base64 in ``binary``, as JSON in ``json``.
 
-All records are converted in one pass, in the C code of ``json`` or ``binascii``.  A JSON value in an answer is checked and then
+All records are converted in one pass, in the C code of ``msgspec`` or ``binascii``.  A JSON value in an answer is checked and then
 copied as stored, so that numbers keep all their digits.
 
 Source: Confluent's kafka-rest, ``Versions``, ``NoSchemaRecordSerializer``, ``ProduceRequest``.
@@ -11,8 +11,9 @@ Source: Confluent's kafka-rest, ``Versions``, ``NoSchemaRecordSerializer``, ``Pr
 import json
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from json.encoder import c_make_encoder, encode_basestring, encode_basestring_ascii  # type: ignore[attr-defined] # typeshed lacks it
 from typing import Any, NamedTuple, NoReturn
+
+import msgspec
 
 from logdb.codec import Record
 from logdb.errors import SerializationError
@@ -55,10 +56,6 @@ READING = {
 
 # Does not convert numbers, which are only checked.
 _check = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=documents.refuse_constant).decode
-# JSONEncoder(separators=(",", ":"), allow_nan=False) makes this for each value, which takes three times as long:
-# markers, default, encoder, indent, key_separator, item_separator, sort_keys, skipkeys, allow_nan.
-_chunks = c_make_encoder(None, None, encode_basestring, None, ":", ",", False, False, False)
-_escaped_chunks = c_make_encoder(None, None, encode_basestring_ascii, None, ":", ",", False, False, False)
 
 
 def parse(body: Buffer) -> Any:
@@ -121,9 +118,9 @@ def from_base64(value: Any) -> bytes:
 def to_json(value: Any) -> bytes:
     """A value as stored: JSON without spaces, in UTF-8."""
     try:
-        return "".join(_chunks(value, 0)).encode()
+        return msgspec.json.encode(value)
     except UnicodeEncodeError:  # half a surrogate pair, which JSON allows and UTF-8 does not
-        return "".join(_escaped_chunks(value, 0)).encode()
+        return json.dumps(value, separators=(",", ":")).encode()
 
 
 _EMBEDDED: dict[str, Callable[[Any], bytes]] = {BINARY: from_base64, JSON: to_json}
