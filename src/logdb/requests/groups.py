@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 
 from logdb.coordinator.events import GroupInfo, GroupSummary, JoinResult, SyncResult
-from logdb.model import NO_TOPIC_IDS, OffsetAndMetadata, TopicPartition
+from logdb.model import OffsetAndMetadata, TopicPartition
 from logdb.requests.request import May, Request, each_topic, listed, named
 from logdb.requests.resources import CLUSTER
 
@@ -15,7 +16,8 @@ _DELETE = named("Delete", "Group", "group_id")
 # ---------------------------------------------------------------- members
 
 
-class JoinGroup(Request[Future[JoinResult]], frozen=True, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinGroup(Request[Future[JoinResult]]):
     needs = (_READ,)
     group_id: str
     session_timeout_ms: int
@@ -29,7 +31,8 @@ class JoinGroup(Request[Future[JoinResult]], frozen=True, kw_only=True):
     require_member_id: bool = False
 
 
-class SyncGroup(Request[Future[SyncResult]], frozen=True, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncGroup(Request[Future[SyncResult]]):
     needs = (_READ,)
     group_id: str
     generation: int
@@ -40,7 +43,8 @@ class SyncGroup(Request[Future[SyncResult]], frozen=True, kw_only=True):
     protocol: str | None = None
 
 
-class Heartbeat(Request[None], frozen=True, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat(Request[None]):
     needs = (_READ,)
     group_id: str
     generation: int
@@ -48,7 +52,8 @@ class Heartbeat(Request[None], frozen=True, kw_only=True):
     group_instance_id: str | None = None
 
 
-class LeaveGroup(Request[None], frozen=True):
+@dataclass(frozen=True, slots=True)
+class LeaveGroup(Request[None]):
     needs = (_READ,)
     group_id: str
     member_id: str = ""
@@ -58,17 +63,19 @@ class LeaveGroup(Request[None], frozen=True):
 # ---------------------------------------------------------------- offsets
 
 
-class CommitOffsets(Request[Future[None]], frozen=True):
+@dataclass(frozen=True, slots=True)
+class CommitOffsets(Request[Future[None]]):
     needs = (_READ, each_topic("Read", "offsets"))
     group_id: str
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
     member_id: str = ""
     generation: int = -1
     group_instance_id: str | None = None
-    topic_ids: Mapping[str, str] = NO_TOPIC_IDS
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
 
 
-class FetchOffsets(Request[dict[TopicPartition, OffsetAndMetadata]], frozen=True):
+@dataclass(frozen=True, slots=True)
+class FetchOffsets(Request[dict[TopicPartition, OffsetAndMetadata]]):
     needs = (_DESCRIBE, each_topic("Describe", "partitions"))
     group_id: str
     partitions: tuple[TopicPartition, ...] | None = None
@@ -78,7 +85,8 @@ class FetchOffsets(Request[dict[TopicPartition, OffsetAndMetadata]], frozen=True
         return {partition: committed for partition, committed in answer.items() if may("Describe", "Topic", partition.topic)}
 
 
-class DeleteOffsets(Request[None], frozen=True):
+@dataclass(frozen=True, slots=True)
+class DeleteOffsets(Request[None]):
     needs = (_DELETE, each_topic("Read", "partitions"))
     group_id: str
     partitions: tuple[TopicPartition, ...]
@@ -87,7 +95,8 @@ class DeleteOffsets(Request[None], frozen=True):
 # ---------------------------------------------------------------- administration
 
 
-class Groups(Request[list[GroupSummary]], frozen=True):
+@dataclass(frozen=True, slots=True)
+class Groups(Request[list[GroupSummary]]):
     needs = (listed("Describe", "Group"),)
 
     def visible(self, answer: list[GroupSummary], may: May) -> list[GroupSummary]:
@@ -96,11 +105,13 @@ class Groups(Request[list[GroupSummary]], frozen=True):
         return [summary for summary in answer if may("Describe", "Group", summary.group_id)]
 
 
-class DescribeGroup(Request[GroupInfo], frozen=True):
+@dataclass(frozen=True, slots=True)
+class DescribeGroup(Request[GroupInfo]):
     needs = (_DESCRIBE,)
     group_id: str
 
 
-class DeleteGroup(Request[None], frozen=True):
+@dataclass(frozen=True, slots=True)
+class DeleteGroup(Request[None]):
     needs = (_DELETE,)
     group_id: str

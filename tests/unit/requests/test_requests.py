@@ -1,6 +1,7 @@
 """Every request in one table: what it needs, its answer, its method of a session, and who carries it out; as JSON and back."""
 
 import contextlib
+import dataclasses
 import inspect
 import json
 import types
@@ -104,10 +105,8 @@ def test_a_request_says_what_it_needs_and_answers(name):
 def test_fields_parameters_and_handlers_agree(name):
     """The method of a session, the request's fields, and the method that carries it out: the same names, and the same defaults."""
     kind = REQUESTS[name]
-    fields = {
-        field.name: inspect.Parameter.empty if field.default is msgspec.NODEFAULT else field.default
-        for field in msgspec.structs.fields(kind)
-    }
+    fields = {one.name: one.default for one in inspect.signature(kind).parameters.values()}
+    fields |= {one.name: one.default_factory() for one in dataclasses.fields(kind) if one.default_factory is not dataclasses.MISSING}
     log = ReplicaLog if name == "producers" else PartitionLog
     handler = getattr(SecurityChanges if kind in SECURITY_REQUESTS else log if name in OF_LOGS else Broker, name)
     carried, _ = signature(handler)
@@ -144,7 +143,7 @@ def test_the_method_of_a_session_makes_the_request_of_its_name(name):
 
 @pytest.mark.parametrize("kind", CALLS, ids=lambda kind: kind.method)
 def test_requests_and_answers_come_back_as_they_were(kind):
-    hints = {name: hint for name, hint in typing.get_type_hints(kind).items() if name in kind.__struct_fields__}
+    hints = {name: hint for name, hint in typing.get_type_hints(kind).items() if name in kind.__dataclass_fields__}
 
     @given(st.builds(kind, **{name: values(hint) for name, hint in hints.items()}), values(kind.answer))
     def check(request, answer):
@@ -213,12 +212,12 @@ def test_a_request_that_does_not_say_what_it_needs_is_none():
     before = dict(REQUESTS)
     with pytest.raises(TypeError, match="needs"):
 
-        class Silent(Request[None], frozen=True):
+        class Silent(Request[None]):
             pass
 
     with pytest.raises(TypeError, match="needs"):
 
-        class Inherits(topics.DeleteTopic, Request[None], frozen=True):
+        class Inherits(topics.DeleteTopic, Request[None]):
             pass
 
     assert before == REQUESTS
@@ -227,7 +226,7 @@ def test_a_request_that_does_not_say_what_it_needs_is_none():
 def test_a_request_that_needs_nothing_says_so():
     try:
 
-        class Open(Request[None], frozen=True):
+        class Open(Request[None]):
             needs = ()
 
         assert REQUESTS["open"] is Open
