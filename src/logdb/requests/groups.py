@@ -1,10 +1,10 @@
 """Requests of members of groups, about offsets, and of administrators; ``Session`` says what each does."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from logdb.coordinator.events import GroupInfo, GroupSummary, JoinResult, SyncResult
 from logdb.model import OffsetAndMetadata, TopicPartition
 from logdb.requests.request import May, Request, each_topic, listed, named
 from logdb.requests.resources import CLUSTER
@@ -12,6 +12,74 @@ from logdb.requests.resources import CLUSTER
 _READ = named("Read", "Group", "group_id")
 _DESCRIBE = named("Describe", "Group", "group_id")
 _DELETE = named("Delete", "Group", "group_id")
+
+# ---------------------------------------------------------------- answers
+
+
+class JoinedMember(NamedTuple):
+    """A member as its group's leader sees it: what it subscribes to under the protocol that was chosen."""
+
+    member_id: str
+    group_instance_id: str | None
+    metadata: bytes
+
+
+class JoinResult(NamedTuple):
+    """The new generation; ``members`` is empty for all but the leader.
+
+    ``skip_assignment``: the leader has been here before and nothing changed (KIP-814): it syncs without assignments.  Clients
+    before version 9 of JoinGroup lack this field: a door names ``former_leader_id`` to them, so that they assign nothing.
+    ``former_leader_id``: the member id that the leader had before it came back; "" unless the leader may skip the assignment.
+    """
+
+    generation: int
+    protocol: str
+    leader_id: str
+    member_id: str
+    members: tuple[JoinedMember, ...]
+    protocol_type: str = "consumer"
+    skip_assignment: bool = False
+    former_leader_id: str = ""
+
+
+class SyncResult(NamedTuple):
+    """The member's assignment, as its protocol writes it (``consumer_protocol.Assignment`` for consumers)."""
+
+    protocol: str
+    assignment: bytes
+    protocol_type: str = "consumer"
+
+
+class GroupSummary(NamedTuple):
+    """One row of a list of groups."""
+
+    group_id: str
+    state: str  # Empty, PreparingRebalance, CompletingRebalance, Stable
+    protocol_type: str
+
+
+class MemberInfo(NamedTuple):
+    """One member; metadata and assignment are empty unless the group is stable."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    metadata: bytes
+    assignment: bytes
+
+
+class GroupInfo(NamedTuple):
+    """A group; ``protocol`` is empty unless it is stable."""
+
+    group_id: str
+    state: str
+    protocol_type: str
+    protocol: str
+    generation: int
+    leader_id: str
+    members: tuple[MemberInfo, ...]
+
 
 # ---------------------------------------------------------------- members
 
@@ -22,7 +90,7 @@ class JoinGroup(Request[Future[JoinResult]]):
     group_id: str
     session_timeout_ms: int
     rebalance_timeout_ms: int
-    protocols: Sequence[tuple[str, bytes]]
+    protocols: tuple[tuple[str, bytes], ...]
     member_id: str = ""
     group_instance_id: str | None = None
     protocol_type: str = "consumer"

@@ -2,12 +2,23 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from logdb.coordinator.events import TransactionInfo
 from logdb.model import OffsetAndMetadata, ProducerIdAndEpoch, TopicPartition
 from logdb.requests.request import May, Request, cluster, each_topic, listed, named
 
 _WRITE = named("Write", "TransactionalId", "transactional_id")
+
+
+class TransactionInfo(NamedTuple):
+    """A transactional id and its last transaction; times in ms since 1970, -1 where there is none."""
+
+    transactional_id: str
+    state: str  # Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort, PrepareEpochFence
+    producer: ProducerIdAndEpoch
+    timeout_ms: int
+    start_ms: int
+    partitions: tuple[TopicPartition, ...]
 
 
 @dataclass(frozen=True, slots=True)
