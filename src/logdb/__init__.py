@@ -53,7 +53,8 @@ if TYPE_CHECKING:
     from logdb.client.table.table import Table, TableEntry
     from logdb.client.watching import Watch
     from logdb.codec import SendFuture
-    from logdb.coordinator.events import GroupInfo, GroupSummary, MemberInfo, TransactionInfo
+    from logdb.requests.groups import GroupInfo, GroupSummary, MemberInfo
+    from logdb.requests.transactions import TransactionInfo
     from logdb.requests.users import Users
     from logdb.serving.server import Server
     from logdb.store.sidecars import MadeSidecars
@@ -128,14 +129,14 @@ _HOMES = {
     "ConsumedRecord": "client.records",
     "Consumer": "client.consumer.consumer",
     "ConsumerConfig": "client.consumer.config",
-    "GroupInfo": "coordinator.events",
+    "GroupInfo": "requests.groups",
     "GroupMetadata": "client.consumer.membership",
     "GroupOffset": "client.administration",
-    "GroupSummary": "coordinator.events",
+    "GroupSummary": "requests.groups",
     "Interceptor": "client.producer.interceptor",
     "LogRange": "store.tiers",
     "MadeSidecars": "store.sidecars",
-    "MemberInfo": "coordinator.events",
+    "MemberInfo": "requests.groups",
     "OutgoingRecord": "client.producer.interceptor",
     "ParquetFile": "store.tiers",
     "Producer": "client.producer.producer",
@@ -147,7 +148,7 @@ _HOMES = {
     "TableEntry": "client.table.table",
     "TopicTiers": "store.tiers",
     "Transaction": "client.producer.transaction",
-    "TransactionInfo": "coordinator.events",
+    "TransactionInfo": "requests.transactions",
     "TransactionalProducer": "client.producer.transaction",
     "Users": "access.security",
     "Watch": "client.watching",

@@ -9,15 +9,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from logdb.coordinator.consumer_protocol import Assignment, Subscription
-from logdb.coordinator.events import (
-    CommitOffsets,
-    CommitTransactionOffsets,
-    DeleteGroup,
-    Heartbeat,
-    JoinGroup,
-    LeaveGroup,
-    SyncGroup,
-)
 from logdb.coordinator.groups import session_timer
 from logdb.errors import (
     DiskFull,
@@ -33,6 +24,8 @@ from logdb.errors import (
     UnknownMember,
 )
 from logdb.model import OffsetAndMetadata, ProducerIdAndEpoch, TopicPartition
+from logdb.requests.groups import CommitOffsets, DeleteGroup, FetchOffsets, Heartbeat, JoinGroup, LeaveGroup, SyncGroup
+from logdb.requests.transactions import CommitTransactionOffsets
 from support.coordination import group_runner
 
 SCALE = int(os.environ.get("LOGDB_TEST_SCALE", "1"))
@@ -238,7 +231,7 @@ class GroupMachine(RuleBasedStateMachine):
             if transaction is None:
                 self.runner.call(CommitOffsets, **fields)
             else:
-                self.runner.call(CommitTransactionOffsets, producer=ProducerIdAndEpoch(transaction, 0), **fields)
+                self.runner.call(CommitTransactionOffsets, transactional_id="x", producer=ProducerIdAndEpoch(transaction, 0), **fields)
         except (*REFUSED, DiskFull):
             return
         members = {member.member_id for member in info.members} if info else set()
@@ -318,7 +311,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     @invariant()
     def offsets_are_the_models(self) -> None:
-        found = self.runner.coordinator.fetch_offsets("g")
+        found = self.runner.coordinator.fetch_offsets(FetchOffsets("g"))
         assert {partition: value.offset for partition, value in found.items()} == {p: entry[0] for p, entry in self.committed.items()}
 
     @invariant()
@@ -366,7 +359,7 @@ class GroupMachine(RuleBasedStateMachine):
 
 def fetched(runner: Any, stable: bool) -> Any:
     try:
-        return runner.coordinator.fetch_offsets("g", require_stable=stable)
+        return runner.coordinator.fetch_offsets(FetchOffsets("g", require_stable=stable))
     except LogdbError as error:
         return str(error)
 

@@ -15,9 +15,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from logdb.broker import decisions
 from logdb.coordinator.effects import ActionDone, ActionFailed, SyncPartitions, WriteMarkers
-from logdb.coordinator.events import AbortTransaction, AddPartitions, EndTransaction, InitProducerId
 from logdb.errors import ConcurrentTransactions, DiskFull, InvalidProducer, InvalidTransactionState, LogdbError, ProducerFenced
 from logdb.model import ProducerIdAndEpoch, TopicPartition
+from logdb.requests.transactions import AbortTransaction, AddPartitions, EndTransaction, InitProducerId
 from support.coordination import FULL, Entry, transaction_runner
 
 SCALE = int(os.environ.get("LOGDB_TEST_SCALE", "1"))
@@ -189,7 +189,7 @@ class TransactionMachine(RuleBasedStateMachine):
                 self.current[transactional_id] = self.count
                 self.written[self.count] = set()
 
-        self.ask(AddPartitions, transactional_id, then, producer=producer, partitions=frozenset(partitions))
+        self.ask(AddPartitions, transactional_id, then, producer=producer, partitions=tuple(partitions))
 
     def known(self, transactional_id: str) -> bool:
         return any(info.transactional_id == transactional_id for info in self.runner.coordinator.transactions())
@@ -206,7 +206,7 @@ class TransactionMachine(RuleBasedStateMachine):
         if info.state != "Ongoing" or partition not in info.partitions:
             return
         try:
-            self.runner.call(AddPartitions, transactional_id=transactional_id, producer=producer, partitions=frozenset((partition,)))
+            self.runner.call(AddPartitions, transactional_id=transactional_id, producer=producer, partitions=(partition,))
         except LogdbError:
             return
         transaction = self.current[transactional_id]

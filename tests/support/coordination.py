@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from logdb.coordinator.effects import ActionDone, ActionFailed, Effects, StateRecord, TimerFired
+from logdb.coordinator.effects import ActionDone, ActionFailed, Effects, StateRecord, Submitted, TimerFired
 from logdb.coordinator.group_coordinator import GroupCoordinator
 from logdb.coordinator.groups import GroupConfig
 from logdb.coordinator.transaction_coordinator import TransactionCoordinator
@@ -96,10 +96,10 @@ class Runner:
 
     # ------------------------------------------------------------ what tests do
 
-    def start(self, kind: type, **fields: Any) -> int:
+    def start(self, kind: type, *, verified: object = None, **fields: Any) -> int:
         """Ask; returns the ticket."""
         ticket = next(self.tickets)
-        self.handle(kind(ticket=ticket, **fields))
+        self.handle(Submitted(ticket, kind(**fields), verified))
         return ticket
 
     def call(self, kind: type, **fields: Any) -> Any:

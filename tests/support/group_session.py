@@ -4,14 +4,14 @@ import itertools
 from concurrent.futures import Future
 from typing import Any
 
-from logdb.coordinator import events
-from logdb.coordinator.effects import Effects, TimerFired
+from logdb.coordinator.effects import Effects, Submitted, TimerFired
 from logdb.coordinator.group_coordinator import GroupCoordinator
 from logdb.coordinator.groups import GroupConfig
 from logdb.errors import LogdbError, UnknownTopic
+from logdb.requests.session import Session
 
 
-class GroupSession:
+class GroupSession(Session):
     """As much of a session as a membership asks for.
 
     Attributes:
@@ -53,22 +53,10 @@ class GroupSession:
             if (future := self._waiting.pop(ticket, None)) is not None:
                 future.set_exception(result) if isinstance(result, LogdbError) else future.set_result(result)
 
-    def _ask(self, kind: Any, **fields: Any) -> "Future[Any]":
+    def submit(self, request: Any) -> Any:
         if self.failures:
             raise self.failures.pop(0)
         ticket, future = next(self._tickets), Future[Any]()
         self._waiting[ticket] = future
-        self._carry_out(self.coordinator.handle(kind(ticket=ticket, **fields), self.now_ms))
-        return future
-
-    def join_group(self, group_id: str, **fields: Any) -> "Future[Any]":
-        return self._ask(events.JoinGroup, group_id=group_id, **fields | {"protocols": tuple(fields["protocols"])})
-
-    def sync_group(self, group_id: str, **fields: Any) -> "Future[Any]":
-        return self._ask(events.SyncGroup, group_id=group_id, **fields)
-
-    def heartbeat(self, group_id: str, **fields: Any) -> None:
-        self._ask(events.Heartbeat, group_id=group_id, **fields).result()
-
-    def leave_group(self, group_id: str, member_id: str) -> None:
-        self._ask(events.LeaveGroup, group_id=group_id, member_id=member_id).result()
+        self._carry_out(self.coordinator.handle(Submitted(ticket, request), self.now_ms))
+        return future if request.waits else future.result()

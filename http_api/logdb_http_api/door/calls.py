@@ -31,7 +31,7 @@ from logdb_http_api.door.schemas import Body
 from logdb_http_api.protocol import CALLS_PATH
 
 if TYPE_CHECKING:
-    from logdb.coordinator.events import JoinResult
+    from logdb.requests.groups import JoinResult
 
 _ELSEWHERE = (topics.Changes, topics.Reports, topics.Verify, topics.Backup)  # have routes of their own
 CALLS = [

@@ -13,9 +13,9 @@ from aiohttp import web
 from logdb.access.session import AuthorizedSession
 from logdb.client.administration import Administration, GroupOffset
 from logdb.coordinator.consumer_protocol import PROTOCOL_TYPE, Assignment
-from logdb.coordinator.events import GroupInfo, MemberInfo
 from logdb.errors import InvalidMessage, NotAuthorized, UnknownGroup
 from logdb.model import INTERNAL_TOPICS, TopicPartition
+from logdb.requests.groups import GroupInfo, MemberInfo
 from logdb_http_api.door.request import Request, answer
 from logdb_http_api.door.routing import Routes
 from logdb_http_api.v3 import shapes

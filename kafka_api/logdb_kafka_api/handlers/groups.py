@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from logdb.coordinator.events import GroupInfo, JoinResult, MemberInfo
 from logdb.errors import InvalidGroup, LogdbError, MemberIdRequired, UnknownGroup
+from logdb.requests.groups import GroupInfo, JoinResult, MemberInfo
 from logdb_kafka_api.call import Call, Values, each_once
 from logdb_kafka_api.errors import Code, coordinator_code_of
 from logdb_kafka_api.handlers.rights import operations

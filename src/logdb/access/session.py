@@ -11,6 +11,7 @@ Threading: as the broker.
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypedDict, TypeVar
 
@@ -449,7 +450,7 @@ class AuthorizedSession(Handle, Session):
 
     def _join(self, request: JoinGroup) -> Any:
         """The member's host is that of the session; the request's is ignored."""
-        return self.carry_out(request, client_host=self.host)
+        return self.carry_out(replace(request, client_host=self.host))
 
     def _list(self, request: Request[list[Any]]) -> list[Any]:
         """What this node coordinates, and the other nodes that are alive."""

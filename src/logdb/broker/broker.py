@@ -14,6 +14,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from logdb.broker.async_waiting import Waits
@@ -26,28 +27,8 @@ from logdb.broker.transaction_peers import TransactionPeers, leader_address
 from logdb.broker.waiting import Awaited, commit, wait_for_any
 from logdb.broker.watch import Events, PolledEvents
 from logdb.codec.batch import producer_ids, transactional_producers
-from logdb.coordinator.effects import Action, Reply, SyncPartitions, WriteMarkers
-from logdb.coordinator.events import (
-    AbortTransaction,
-    AddPartitions,
-    CommitOffsets,
-    CommitTransactionOffsets,
-    DeleteGroup,
-    DeleteOffsets,
-    EndTransaction,
-    GroupInfo,
-    GroupSummary,
-    Heartbeat,
-    InitProducerId,
-    JoinGroup,
-    JoinResult,
-    LeaveGroup,
-    SyncGroup,
-    SyncResult,
-    TopicsDeleted,
-    TransactionInfo,
-)
-from logdb.coordinator.group_coordinator import GroupCoordinator
+from logdb.coordinator.effects import Action, Reply, Submitted, SyncPartitions, WriteMarkers
+from logdb.coordinator.group_coordinator import GroupCoordinator, TopicsDeleted
 from logdb.coordinator.groups import GroupConfig
 from logdb.coordinator.member_memory import MemberMemory
 from logdb.coordinator.transaction_coordinator import TransactionCoordinator
@@ -77,7 +58,6 @@ from logdb.model import (
     BY_DEFAULT,
     INTERNAL_TOPICS,
     MIRROR_OF,
-    NO_TOPIC_IDS,
     NOTHING_KNOWN,
     REASSIGNMENT_RATES,
     SERVED_TOPIC_DEFAULTS,
@@ -95,7 +75,32 @@ from logdb.model import (
     TopicPartition,
     parse_rate,
 )
-from logdb.requests.session import CHANGE_COUNT_MAX
+from logdb.requests.groups import (
+    CommitOffsets,
+    DeleteGroup,
+    DeleteOffsets,
+    DescribeGroup,
+    FetchOffsets,
+    GroupInfo,
+    Groups,
+    GroupSummary,
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    SyncGroup,
+)
+from logdb.requests.session import CHANGE_COUNT_MAX, Session
+from logdb.requests.transactions import (
+    AbortTransaction,
+    AddOffsets,
+    AddPartitions,
+    CommitTransactionOffsets,
+    DescribeTransaction,
+    EndTransaction,
+    InitProducerId,
+    TransactionInfo,
+    Transactions,
+)
 from logdb.store.check.report import Copied, Report
 from logdb.store.protocols import (
     BrokerInfo,
@@ -123,10 +128,10 @@ _METADATA_WAIT_S, _LOOK_S = 10.0, 0.02
 _PRODUCER_ID_COUNT = 1_000  # reserved at once; a close loses those that are left
 
 
-class Broker(Handle):
+class Broker(Handle, Session):
     """The local session on a store; ``requests.session.Session`` says what each call does.
 
-    The method that carries out a request has the request's name, and its fields as arguments.
+    ``_STEPS`` names the method that carries a request out.  Of other requests it has the request's name, and its fields as arguments.
 
     ==================== ================== ====================== ==========================================================
     field                changed by         under                  to be trusted
@@ -230,7 +235,8 @@ class Broker(Handle):
 
     def submit(self, request: "Request[A]", **caller: Any) -> A:
         """Carry out a request; ``caller`` holds the arguments that its method takes beside the fields, about the caller."""
-        answer: A = getattr(self, request.method)(**request.arguments() | caller)
+        step = _STEPS.get(type(request))
+        answer: A = getattr(self, request.method)(**request.arguments() | caller) if step is None else step(self, request)
         return answer
 
     # ------------------------------------------------------------ topics and logs
@@ -666,7 +672,7 @@ class Broker(Handle):
             if transactional_id is None:
                 raise InvalidTransactionState(f"a transactional batch of producer {producer.producer_id} without its transactional id")
             verified = {**(verified or {}), producer.producer_id: log.verification(producer.producer_id)}
-            self._add_partitions(transactional_id, producer, frozenset((TopicPartition(topic, partition),)), verify_only=verify_only)
+            self._add_own(AddPartitions(transactional_id, producer, (TopicPartition(topic, partition),), verify_only))
         return self._append(log, batches, expected_offset=expected_offset, durability=durability, verified=verified)
 
     def _append(self, log: ReplicaLog, batches: Buffer, **options: Any) -> range:
@@ -699,7 +705,7 @@ class Broker(Handle):
                 answers[partition] = without_frames(error)
         for producer, partitions in added.items():
             try:
-                self._add_partitions(transactional_id, producer, frozenset(partitions))
+                self._add_own(AddPartitions(transactional_id, producer, tuple(partitions)))
             except LogdbError as error:
                 answers |= dict.fromkeys(partitions, without_frames(error))
         for partition, log in logs.items():
@@ -710,15 +716,10 @@ class Broker(Handle):
                     answers[partition] = without_frames(error)
         return answers
 
-    def init_producer_id(
-        self, transactional_id: str | None = None, *, transaction_timeout_ms: int = 60_000, producer: ProducerIdAndEpoch | None = None
-    ) -> ProducerIdAndEpoch:
-        if transactional_id is None:
+    def _init_producer_id(self, request: InitProducerId) -> ProducerIdAndEpoch:
+        if request.transactional_id is None:
             return ProducerIdAndEpoch(self._new_producer_id(), 0)
-        event = InitProducerId(
-            ticket=next(tickets), transactional_id=transactional_id, transaction_timeout_ms=transaction_timeout_ms, producer=producer
-        )
-        given: ProducerIdAndEpoch = self._transactions.of(transactional_id).call(event)
+        given: ProducerIdAndEpoch = self._of_transaction(request)
         return given
 
     def _new_producer_id(self) -> int:
@@ -731,85 +732,46 @@ class Broker(Handle):
 
     # ------------------------------------------------------------ transactions
 
-    def add_partitions(
-        self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Iterable[TopicPartition], *, verify_only: bool = False
-    ) -> None:
-        wanted = frozenset(partitions)
-        for partition in wanted:
+    def _of_transaction(self, request: "InitProducerId | AddPartitions | EndTransaction | AbortTransaction") -> Any:
+        """Let the coordinator of a transactional id carry a request out."""
+        return self._transactions.of(request.transactional_id or "").call(Submitted(next(tickets), request))
+
+    def _add_existing(self, request: AddPartitions) -> None:
+        for partition in request.partitions:
             if self.is_replicated:
                 self._check_partition(partition)
             else:
                 self.log(*partition)  # it exists
-        event = AddPartitions(
-            ticket=next(tickets), transactional_id=transactional_id, producer=producer, partitions=wanted, verify_only=verify_only
-        )
-        self._transactions.of(transactional_id).call(event)
+        self._of_transaction(request)
 
-    def _add_partitions(
-        self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: frozenset[TopicPartition], *, verify_only: bool = False
-    ) -> None:
+    def _add_own(self, request: AddPartitions) -> None:
         """Add partitions that this node leads to a transaction, whose coordinator may be another node; or verify that they take part.
 
         Raises:
             CoordinatorLoading: No node coordinates it now.
         """
         try:
-            event = AddPartitions(
-                ticket=next(tickets), transactional_id=transactional_id, producer=producer, partitions=partitions, verify_only=verify_only
-            )
-            self._transactions.of(transactional_id).call(event)
+            self._of_transaction(request)
         except NotCoordinator as error:
             if self.nodes is None:
                 raise
             try:
-                self.nodes.add_partitions(transactional_id, producer, partitions, verify_only=verify_only)
+                self.nodes.submit(request)
             except (NotCoordinator, ServerUnavailable):
                 raise CoordinatorLoading(error.topic, error.partition, error.leader_epoch) from None
 
-    def add_offsets(self, transactional_id: str, producer: ProducerIdAndEpoch, group_id: str) -> None:
-        partition = TopicPartition(_OFFSETS, self._groups.partition_of(group_id))
-        self._add_partitions(transactional_id, producer, frozenset((partition,)))
+    def _add_offsets(self, request: AddOffsets) -> None:
+        partition = TopicPartition(_OFFSETS, self._groups.partition_of(request.group_id))
+        self._add_own(AddPartitions(request.transactional_id, request.producer, (partition,)))
 
-    def commit_transaction_offsets(
-        self,
-        transactional_id: str,
-        producer: ProducerIdAndEpoch,
-        group_id: str,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata],
-        *,
-        member_id: str = "",
-        generation: int = -1,
-        group_instance_id: str | None = None,
-        verify_only: bool = False,
-        topic_ids: Mapping[str, str] = NO_TOPIC_IDS,
-    ) -> None:
-        for partition in offsets:
-            self._check_partition(partition, topic_ids.get(partition.topic))
-        shard = self._groups.of(group_id)
+    def _commit_transaction_offsets(self, request: CommitTransactionOffsets) -> None:
+        for partition in request.offsets:
+            self._check_partition(partition, request.topic_ids.get(partition.topic))
+        shard, producer = self._groups.of(request.group_id), request.producer
         verified = shard.query(lambda coordinator: coordinator.verification(producer.producer_id))
-        group = frozenset((TopicPartition(_OFFSETS, shard.log.partition),))
-        self._add_partitions(transactional_id, producer, group, verify_only=verify_only)
-        shard.call(
-            CommitTransactionOffsets(
-                ticket=next(tickets),
-                group_id=group_id,
-                producer=producer,
-                offsets=offsets,
-                member_id=member_id,
-                generation=generation,
-                group_instance_id=group_instance_id,
-                verified=verified,
-            )
-        )
-
-    def end_transaction(
-        self, transactional_id: str, producer: ProducerIdAndEpoch, *, commit: bool, bump_epoch: bool = True
-    ) -> ProducerIdAndEpoch:
-        event = EndTransaction(
-            ticket=next(tickets), transactional_id=transactional_id, producer=producer, commit=commit, bump_epoch=bump_epoch
-        )
-        following: ProducerIdAndEpoch = self._transactions.of(transactional_id).call(event)
-        return following
+        group = (TopicPartition(_OFFSETS, shard.log.partition),)
+        self._add_own(AddPartitions(request.transactional_id, producer, group, request.verify_only))
+        shard.call(Submitted(next(tickets), request, verified))
 
     def _execute(self, action: Action) -> None:
         """Execute an action of a coordinator.
@@ -827,96 +789,14 @@ class Broker(Handle):
 
     # ------------------------------------------------------------ groups
 
-    def join_group(
-        self,
-        group_id: str,
-        *,
-        member_id: str = "",
-        group_instance_id: str | None = None,
-        session_timeout_ms: int,
-        rebalance_timeout_ms: int,
-        protocol_type: str = "consumer",
-        protocols: Sequence[tuple[str, bytes]],
-        client_id: str = "",
-        client_host: str = "",
-        require_member_id: bool = False,
-    ) -> "Future[JoinResult]":
-        return _future(
-            self._groups.of(group_id),
-            JoinGroup(
-                ticket=next(tickets),
-                group_id=group_id,
-                session_timeout_ms=session_timeout_ms,
-                rebalance_timeout_ms=rebalance_timeout_ms,
-                protocols=tuple(protocols),
-                member_id=member_id,
-                group_instance_id=group_instance_id,
-                protocol_type=protocol_type,
-                client_id=client_id,
-                client_host=client_host,
-                require_member_id=require_member_id,
-            ),
-        )
+    def _of_group(self, request: "JoinGroup | SyncGroup | Heartbeat | LeaveGroup | CommitOffsets | DeleteGroup | DeleteOffsets") -> Any:
+        """Let the coordinator of a group carry a request out."""
+        shard, event = self._groups.of(request.group_id), Submitted(next(tickets), request)
+        return _future(shard, event) if request.waits else shard.call(event)
 
-    def sync_group(
-        self,
-        group_id: str,
-        *,
-        generation: int,
-        member_id: str,
-        group_instance_id: str | None = None,
-        assignments: Mapping[str, bytes],
-        protocol_type: str | None = None,
-        protocol: str | None = None,
-    ) -> "Future[SyncResult]":
-        return _future(
-            self._groups.of(group_id),
-            SyncGroup(
-                ticket=next(tickets),
-                group_id=group_id,
-                generation=generation,
-                member_id=member_id,
-                group_instance_id=group_instance_id,
-                assignments=assignments,
-                protocol_type=protocol_type,
-                protocol=protocol,
-            ),
-        )
-
-    def heartbeat(self, group_id: str, *, generation: int, member_id: str, group_instance_id: str | None = None) -> None:
-        self._groups.of(group_id).call(
-            Heartbeat(
-                ticket=next(tickets), group_id=group_id, generation=generation, member_id=member_id, group_instance_id=group_instance_id
-            )
-        )
-
-    def leave_group(self, group_id: str, member_id: str = "", *, group_instance_id: str | None = None) -> None:
-        self._groups.of(group_id).call(
-            LeaveGroup(ticket=next(tickets), group_id=group_id, member_id=member_id, group_instance_id=group_instance_id)
-        )
-
-    def commit_offsets(
-        self,
-        group_id: str,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata],
-        *,
-        member_id: str = "",
-        generation: int = -1,
-        group_instance_id: str | None = None,
-        topic_ids: Mapping[str, str] = NO_TOPIC_IDS,
-    ) -> "Future[None]":
-        present, absence = self._present(offsets, topic_ids)
-        future = _future(
-            self._groups.of(group_id),
-            CommitOffsets(
-                ticket=next(tickets),
-                group_id=group_id,
-                offsets=present,
-                member_id=member_id,
-                generation=generation,
-                group_instance_id=group_instance_id,
-            ),
-        )
+    def _commit_offsets(self, request: CommitOffsets) -> "Future[None]":
+        present, absence = self._present(request.offsets, request.topic_ids)
+        future: Future[None] = self._of_group(request if absence is None else replace(request, offsets=present))
         return future if absence is None else _failing(future, absence)
 
     def _present(
@@ -953,52 +833,48 @@ class Broker(Handle):
             if current_id != topic_id:
                 raise TopicDeleted(partition.topic, topic_id, current_id)
 
-    def fetch_offsets(
-        self, group_id: str, partitions: Iterable[TopicPartition] | None = None, *, require_stable: bool = False
-    ) -> dict[TopicPartition, OffsetAndMetadata]:
-        wanted = None if partitions is None else tuple(partitions)
-        shard = self._groups.find(group_id)
+    def _fetch_offsets(self, request: FetchOffsets) -> dict[TopicPartition, OffsetAndMetadata]:
+        shard = self._groups.find(request.group_id)
         if shard is None:
             return {}
         if self.replication is None:
             self.log(_OFFSETS, shard.log.partition)  # which ends its dangling transactions
-        return shard.query(lambda coordinator: coordinator.fetch_offsets(group_id, wanted, require_stable=require_stable))
+        return shard.query(lambda coordinator: coordinator.fetch_offsets(request))
 
     # ------------------------------------------------------------ administration
 
-    def groups(self) -> list[GroupSummary]:
+    def _list_groups(self, _: Groups) -> list[GroupSummary]:
         listings = self._groups.for_each(lambda shard: shard.query(GroupCoordinator.groups))
         return sorted(summary for listing in listings for summary in listing)
 
-    def describe_group(self, group_id: str) -> GroupInfo:
-        shard = self._groups.find(group_id)
+    def _describe_group(self, request: DescribeGroup | DeleteGroup | DeleteOffsets) -> GroupInfo:
+        shard = self._groups.find(request.group_id)
         if shard is None:
-            raise UnknownGroup(group_id)
-        return shard.query(lambda coordinator: coordinator.describe(group_id))
+            raise UnknownGroup(request.group_id)
+        return shard.query(lambda coordinator: coordinator.describe(request.group_id))
 
-    def delete_group(self, group_id: str) -> None:
-        self.describe_group(group_id)
-        self._groups.of(group_id).call(DeleteGroup(ticket=next(tickets), group_id=group_id))
+    def _delete_group(self, request: DeleteGroup) -> None:
+        self._describe_group(request)
+        self._of_group(request)
 
-    def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
-        self.describe_group(group_id)
-        event = DeleteOffsets(ticket=next(tickets), group_id=group_id, partitions=tuple(partitions))
-        for error in self._groups.of(group_id).call(event).values():
+    def _delete_offsets(self, request: DeleteOffsets) -> None:
+        self._describe_group(request)
+        for error in self._of_group(request).values():
             raise error
 
-    def transactions(self) -> list[TransactionInfo]:
+    def _list_transactions(self, _: Transactions) -> list[TransactionInfo]:
         listings = self._transactions.for_each(lambda shard: shard.query(TransactionCoordinator.transactions))
         return sorted(info for listing in listings for info in listing)
 
-    def describe_transaction(self, transactional_id: str) -> TransactionInfo:
-        shard = self._transactions.find(transactional_id)
+    def _describe_transaction(self, request: DescribeTransaction | AbortTransaction) -> TransactionInfo:
+        shard = self._transactions.find(request.transactional_id)
         if shard is None:
-            raise InvalidProducer.unknown(transactional_id)
-        return shard.query(lambda coordinator: coordinator.describe(transactional_id))
+            raise InvalidProducer.unknown(request.transactional_id)
+        return shard.query(lambda coordinator: coordinator.describe(request.transactional_id))
 
-    def abort_transaction(self, transactional_id: str) -> None:
-        self.describe_transaction(transactional_id)
-        self._transactions.of(transactional_id).call(AbortTransaction(ticket=next(tickets), transactional_id=transactional_id))
+    def _abort_transaction(self, request: AbortTransaction) -> None:
+        self._describe_transaction(request)
+        self._of_transaction(request)
 
     # ------------------------------------------------------------ for other nodes of the cluster
 
@@ -1127,7 +1003,7 @@ def _events_of(metadata: Metadata, nodes: "OtherNodes | None", *, is_writer: boo
 
 
 def _of_cluster(local: LocalPeers, replication: Replication | None, metadata: Metadata, nodes: "OtherNodes") -> TransactionPeers:
-    from logdb.broker.cluster_peers import ClusterPeers  # its requests need msgspec, which a database in the process does without
+    from logdb.broker.cluster_peers import ClusterPeers  # a database without a cluster needs none
 
     return ClusterPeers(local, replication, metadata, nodes)
 
@@ -1150,3 +1026,23 @@ def _failing(future: "Future[Any]", error: LogdbError) -> "Future[Any]":
     failing: Future[Any] = Future()
     future.add_done_callback(lambda done: failing.set_exception(done.exception() or error))
     return failing
+
+
+_STEPS: "Mapping[type[Request[Any]], Callable[[Broker, Any], Any]]" = {
+    InitProducerId: Broker._init_producer_id,
+    AddPartitions: Broker._add_existing,
+    AddOffsets: Broker._add_offsets,
+    CommitTransactionOffsets: Broker._commit_transaction_offsets,
+    EndTransaction: Broker._of_transaction,
+    Transactions: Broker._list_transactions,
+    DescribeTransaction: Broker._describe_transaction,
+    AbortTransaction: Broker._abort_transaction,
+    **dict.fromkeys((JoinGroup, SyncGroup, Heartbeat, LeaveGroup), Broker._of_group),
+    CommitOffsets: Broker._commit_offsets,
+    FetchOffsets: Broker._fetch_offsets,
+    DeleteOffsets: Broker._delete_offsets,
+    Groups: Broker._list_groups,
+    DescribeGroup: Broker._describe_group,
+    DeleteGroup: Broker._delete_group,
+}
+"""What carries a request out."""

@@ -22,9 +22,9 @@ from logdb.cli.reset import Target, parse_offsets, planned, written_offsets
 from logdb.cli.session import Function, Session, common, pass_session
 from logdb.cli.units import DURATION, WholeNumber
 from logdb.client.administration import GroupOffset
-from logdb.coordinator.events import GroupInfo, MemberInfo
 from logdb.errors import LogdbError, UnknownGroup, UnknownPartition, UnknownTopic
 from logdb.model import INTERNAL_TOPICS, TopicPartition
+from logdb.requests.groups import GroupInfo, MemberInfo
 
 _TYPE = "Classic"  # of every group, as Kafka names it
 _STATES = ("Assigning", "CompletingRebalance", "Dead", "Empty", "PreparingRebalance", "Reconciling", "Stable")  # Kafka's

@@ -8,9 +8,9 @@ from itertools import groupby
 
 from logdb.cli.output import line, say
 from logdb.client.administration import GroupOffset
-from logdb.coordinator.events import GroupInfo, MemberInfo
 from logdb.errors import LogdbError
 from logdb.model import TopicPartition
+from logdb.requests.groups import GroupInfo, MemberInfo
 
 _MISSING = "-"
 _WIDTH = 15  # of a column at least

@@ -13,8 +13,8 @@ import click
 from logdb.cli.actions import names
 from logdb.cli.output import counted, emit, say, table
 from logdb.cli.session import Session, common, pass_session
-from logdb.coordinator.events import TransactionInfo
 from logdb.errors import InvalidTransactionState
+from logdb.requests.transactions import TransactionInfo
 
 
 def moment(ms: int) -> str:

@@ -22,8 +22,8 @@ from logdb.model import INTERNAL_TOPICS, MIRROR_OF, TopicPartition
 
 if TYPE_CHECKING:
     import logdb
-    from logdb.coordinator.events import TransactionInfo
     from logdb.log.producers import Producer
+    from logdb.requests.transactions import TransactionInfo
     from logdb.store.protocols import ReplicaLog
 
 _TOO_FEW = """\

@@ -11,8 +11,9 @@ from logdb.mistakes import checked_call
 from logdb.model import OffsetAndMetadata, Partition, TopicPartition, partition_of, positions_of
 
 if TYPE_CHECKING:
-    from logdb.coordinator.events import GroupInfo, GroupSummary, MemberInfo, TransactionInfo
+    from logdb.requests.groups import GroupInfo, GroupSummary, MemberInfo
     from logdb.requests.session import Session
+    from logdb.requests.transactions import TransactionInfo
 
 
 class GroupOffset(NamedTuple):

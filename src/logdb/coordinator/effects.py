@@ -24,10 +24,13 @@ resigns is dropped with its state; a later load replays the partition into a new
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from logdb.errors import LogdbError
 from logdb.model import ProducerIdAndEpoch, TopicPartition
+from logdb.requests.request import Request
+
+Q = TypeVar("Q", bound=Request[Any])
 
 RETRY_MS = 1_000
 """The delay before a failed step is tried again."""
@@ -40,11 +43,24 @@ class StateRecord(NamedTuple):
     value: bytes | None
 
 
-class Reply(NamedTuple):
-    """The answer to the request that carried ``ticket``: its result, or the error to raise."""
+class Submitted(NamedTuple, Generic[Q]):
+    """Event: a client's request.
+
+    ``ticket``: a number by which the runner finds the waiting caller; the reply may come with the effects of a later event.
+    ``verified``, of offsets in a transaction: what ``GroupCoordinator.verification`` gave before the transaction was verified; None:
+    whoever asks knows that it is open.
+    """
 
     ticket: int
-    result: Any  # of the type that the event's docstring names; a LogdbError is raised
+    request: Q
+    verified: object | None = None
+
+
+class Reply(NamedTuple):
+    """The answer to a request: its result, or the error to raise."""
+
+    ticket: int
+    result: Any  # of the type that the request names; a LogdbError is raised
 
 
 TimerKey: TypeAlias = tuple[str, ...]

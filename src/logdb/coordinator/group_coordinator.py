@@ -7,24 +7,11 @@ plain store of offsets, in the state Empty.
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from logdb.coordinator.consumer_protocol import PROTOCOL_TYPE
-from logdb.coordinator.effects import Effects, Reply, StateRecord, Timer, TimerFired
-from logdb.coordinator.events import (
-    CommitOffsets,
-    CommitTransactionOffsets,
-    DeleteGroup,
-    DeleteOffsets,
-    GroupInfo,
-    GroupSummary,
-    Heartbeat,
-    JoinGroup,
-    LeaveGroup,
-    MemberInfo,
-    SyncGroup,
-    TopicsDeleted,
-)
+from logdb.coordinator.effects import Effects, Reply, StateRecord, Submitted, Timer, TimerFired
 from logdb.coordinator.groups import Group, GroupConfig, GroupState, Member, Step, session_timer, size_of, topics_of
 from logdb.coordinator.member_memory import MemberMemory
 from logdb.coordinator.offsets import Offsets
@@ -58,10 +45,35 @@ from logdb.errors import (
     without_frames,
 )
 from logdb.model import OffsetAndMetadata, TopicPartition
+from logdb.requests.groups import (
+    CommitOffsets,
+    DeleteGroup,
+    DeleteOffsets,
+    FetchOffsets,
+    GroupInfo,
+    GroupSummary,
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    MemberInfo,
+    SyncGroup,
+)
+from logdb.requests.transactions import CommitTransactionOffsets
 from logdb.verifications import Verifications
 
 _SWEEP = ("sweep",)
 _NAME_SIZE_BYTES_MAX = 32_000  # a recorded string has 32,767 bytes at most, and a member's id is a name and some more
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TopicsDeleted:
+    """Event: these topics were deleted: their offsets are forgotten.  No reply.
+
+    ``before_offset``: only those whose records lie before it; later ones are of a new topic of the same name.  None: all.
+    """
+
+    topics: frozenset[str]
+    before_offset: int | None = None
 
 
 class GroupCoordinator:
@@ -100,7 +112,7 @@ class GroupCoordinator:
     def handle(self, event: Any, now_ms: int) -> Effects:
         """The effects of an event; see ``effects.Coordinator``."""
         try:
-            return self._handlers[type(event)](event, now_ms)
+            return self._handlers[type(getattr(event, "request", event))](event, now_ms)
         except LogdbError as error:
             return Effects(replies=(Reply(event.ticket, without_frames(error)),))
 
@@ -196,15 +208,13 @@ class GroupCoordinator:
             group_id, group.state.value, group.protocol_type, protocol or "", group.generation, group.leader_id or "", tuple(members)
         )
 
-    def fetch_offsets(
-        self, group_id: str, partitions: Iterable[TopicPartition] | None = None, *, require_stable: bool = False
-    ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The committed offsets of a group, of the partitions that have one; None asks for all.
+    def fetch_offsets(self, request: FetchOffsets) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The committed offsets of a group, of the partitions that have one.
 
         Raises:
             UnstableOffsets: ``require_stable``, and a transaction that may change one of them has not ended yet.
         """
-        return self._offsets.fetch(group_id, partitions, require_stable=require_stable)
+        return self._offsets.fetch(request.group_id, request.partitions, require_stable=request.require_stable)
 
     def _group(self, group_id: str) -> Group:
         return self._groups.get(group_id) or Group(group_id=group_id)
@@ -216,94 +226,97 @@ class GroupCoordinator:
 
     # ------------------------------------------------------------ members
 
-    def _join(self, event: JoinGroup, now_ms: int) -> Effects:
-        self._check_join(event)
-        step = Step(self._group(event.group_id), self._config, now_ms)
-        if not event.member_id:
+    def _join(self, event: Submitted[JoinGroup], now_ms: int) -> Effects:
+        request = event.request
+        self._check_join(request)
+        step = Step(self._group(request.group_id), self._config, now_ms)
+        if not request.member_id:
             self._join_new(step, event)
-        elif event.member_id in step.group.invited and event.group_instance_id is None:
-            step.add(_member(event, event.member_id), event.protocol_type)
+        elif request.member_id in step.group.invited and request.group_instance_id is None:
+            step.add(_member(event, request.member_id), request.protocol_type)
         else:
             _rejoin(step, event)
         return step.effects()
 
-    def _check_join(self, event: JoinGroup) -> None:
-        config, group = self._config, self._group(event.group_id)
-        if not event.group_id:
+    def _check_join(self, request: JoinGroup) -> None:
+        config, group = self._config, self._group(request.group_id)
+        if not request.group_id:
             raise InvalidGroup("a group needs a name")
-        names = (event.group_id, event.group_instance_id or "", event.client_id, event.client_host, event.protocol_type)
-        if (size_bytes := max(len(name.encode()) for name in (*names, *dict(event.protocols)))) > _NAME_SIZE_BYTES_MAX:
+        names = (request.group_id, request.group_instance_id or "", request.client_id, request.client_host, request.protocol_type)
+        if (size_bytes := max(len(name.encode()) for name in (*names, *dict(request.protocols)))) > _NAME_SIZE_BYTES_MAX:
             raise InvalidGroup(f"a name of {size_bytes} bytes, the limit is {_NAME_SIZE_BYTES_MAX}")
-        if not config.session_timeout_ms_min <= event.session_timeout_ms <= config.session_timeout_ms_max:
+        if not config.session_timeout_ms_min <= request.session_timeout_ms <= config.session_timeout_ms_max:
             allowed = f"[{config.session_timeout_ms_min}, {config.session_timeout_ms_max}]"
-            raise InvalidGroup(f"session_timeout_ms={event.session_timeout_ms} is outside of {allowed}")
-        if event.member_id and event.member_id not in group.members and event.member_id not in group.invited:
-            group.member(event.member_id, event.group_instance_id)  # raises the fitting error
+            raise InvalidGroup(f"session_timeout_ms={request.session_timeout_ms} is outside of {allowed}")
+        if request.member_id and request.member_id not in group.members and request.member_id not in group.invited:
+            group.member(request.member_id, request.group_instance_id)  # raises the fitting error
         full = len(group.members) >= config.member_count_max
-        replaces = event.group_instance_id is not None and group.holder(event.group_instance_id) is not None
-        if full and event.member_id not in group.members and not replaces:
-            raise GroupFull(event.group_id, len(group.members), config.member_count_max)
-        former, size_bytes = group.members.get(event.member_id), size_of(event.protocols)
-        more = size_bytes - size_of(former.protocols) if former else size_bytes + len(event.client_id)
-        self._check_memory(group, more, event.client_host)
-        if not group.supports(event.protocol_type, event.protocols):
-            supported = ", ".join(name for name, _ in event.protocols)
+        replaces = request.group_instance_id is not None and group.holder(request.group_instance_id) is not None
+        if full and request.member_id not in group.members and not replaces:
+            raise GroupFull(request.group_id, len(group.members), config.member_count_max)
+        former, size_bytes = group.members.get(request.member_id), size_of(request.protocols)
+        more = size_bytes - size_of(former.protocols) if former else size_bytes + len(request.client_id)
+        self._check_memory(group, more, request.client_host)
+        if not group.supports(request.protocol_type, request.protocols):
+            supported = ", ".join(name for name, _ in request.protocols)
             raise InconsistentProtocol(
-                f"group {event.group_id!r} of type {group.protocol_type!r} shares {', '.join(sorted(group.candidates())) or 'nothing'}; "
-                f"the member of type {event.protocol_type!r} supports {supported or 'nothing'}"
+                f"group {request.group_id!r} of type {group.protocol_type!r} shares {', '.join(sorted(group.candidates())) or 'nothing'}; "
+                f"the member of type {request.protocol_type!r} supports {supported or 'nothing'}"
             )
 
     def _check_memory(self, group: Group, size_bytes: int, host: str) -> None:
         if not self._memory.has_room(size_bytes, host):
             raise MemberMemoryFull(group.group_id, size_bytes, self._memory.bytes_max)
 
-    def _join_new(self, step: Step, event: JoinGroup) -> None:
-        member_id = f"{event.client_id if event.group_instance_id is None else event.group_instance_id}-{self._new_id()}"
-        if event.group_instance_id is not None and (holder := step.group.holder(event.group_instance_id)) is not None:
+    def _join_new(self, step: Step, event: Submitted[JoinGroup]) -> None:
+        request = event.request
+        member_id = f"{request.client_id if request.group_instance_id is None else request.group_instance_id}-{self._new_id()}"
+        if request.group_instance_id is not None and (holder := step.group.holder(request.group_instance_id)) is not None:
             _replace_static(step, event, holder, member_id)
-        elif event.group_instance_id is None and event.require_member_id:
-            step.invite(member_id, event.client_host, event.session_timeout_ms)
-            step.reply(event.ticket, MemberIdRequired(event.group_id, member_id))
+        elif request.group_instance_id is None and request.require_member_id:
+            step.invite(member_id, request.client_host, request.session_timeout_ms)
+            step.reply(event.ticket, MemberIdRequired(request.group_id, member_id))
         else:
-            step.add(_member(event, member_id), event.protocol_type)
+            step.add(_member(event, member_id), request.protocol_type)
 
-    def _sync(self, event: SyncGroup, now_ms: int) -> Effects:
-        group = self._group(event.group_id)
-        member = self._of_generation(group, event)
-        for given, chosen in ((event.protocol_type, group.protocol_type), (event.protocol, group.protocol)):
+    def _sync(self, event: Submitted[SyncGroup], now_ms: int) -> Effects:
+        request, group = event.request, self._group(event.request.group_id)
+        member = self._of_generation(group, request)
+        for given, chosen in ((request.protocol_type, group.protocol_type), (request.protocol, group.protocol)):
             if given is not None and given != chosen:
-                raise InconsistentProtocol(f"group {event.group_id!r} has chosen {chosen!r}, not {given!r}")
+                raise InconsistentProtocol(f"group {request.group_id!r} has chosen {chosen!r}, not {given!r}")
         if group.state is GroupState.PREPARING:
-            raise RebalanceInProgress(event.group_id)
+            raise RebalanceInProgress(request.group_id)
         if member.member_id == group.leader_id:
-            more = sum(len(event.assignments.get(one.member_id, b"")) - len(one.assignment) for one in group.members.values())
+            more = sum(len(request.assignments.get(one.member_id, b"")) - len(one.assignment) for one in group.members.values())
             self._check_memory(group, more, member.client_host)
         step = Step(group, self._config, now_ms)
-        step.sync(member, event.ticket, event.assignments)
+        step.sync(member, event.ticket, request.assignments)
         return step.effects()
 
-    def _heartbeat(self, event: Heartbeat, _: int) -> Effects:
-        group = self._group(event.group_id)
-        member = self._of_generation(group, event)
-        answer = RebalanceInProgress(event.group_id) if group.state is GroupState.PREPARING else None
+    def _heartbeat(self, event: Submitted[Heartbeat], _: int) -> Effects:
+        request, group = event.request, self._group(event.request.group_id)
+        member = self._of_generation(group, request)
+        answer = RebalanceInProgress(request.group_id) if group.state is GroupState.PREPARING else None
         return Effects(replies=(Reply(event.ticket, answer),), timers=(_renewal(group, member),))
 
-    def _of_generation(self, group: Group, event: SyncGroup | Heartbeat | CommitOffsets | CommitTransactionOffsets) -> Member:
-        member = group.member(event.member_id, event.group_instance_id)
-        if event.generation != group.generation:
-            raise IllegalGeneration(event.group_id, event.generation, group.generation)
+    def _of_generation(self, group: Group, request: SyncGroup | Heartbeat | CommitOffsets | CommitTransactionOffsets) -> Member:
+        member = group.member(request.member_id, request.group_instance_id)
+        if request.generation != group.generation:
+            raise IllegalGeneration(request.group_id, request.generation, group.generation)
         return member
 
-    def _leave(self, event: LeaveGroup, now_ms: int) -> Effects:
-        step = Step(self._group(event.group_id), self._config, now_ms)
-        if event.member_id in step.group.invited and event.group_instance_id is None:
-            step.uninvite(event.member_id)
-        elif event.member_id or event.group_instance_id is None:
-            step.remove(step.group.member(event.member_id, event.group_instance_id))
-        elif (holder := step.group.holder(event.group_instance_id)) is not None:
+    def _leave(self, event: Submitted[LeaveGroup], now_ms: int) -> Effects:
+        request = event.request
+        step = Step(self._group(request.group_id), self._config, now_ms)
+        if request.member_id in step.group.invited and request.group_instance_id is None:
+            step.uninvite(request.member_id)
+        elif request.member_id or request.group_instance_id is None:
+            step.remove(step.group.member(request.member_id, request.group_instance_id))
+        elif (holder := step.group.holder(request.group_instance_id)) is not None:
             step.remove(holder)
         else:
-            raise UnknownMember(event.group_id, "")
+            raise UnknownMember(request.group_id, "")
         step.reply(event.ticket, None)
         step.rebalance_after_departure()
         return step.effects()
@@ -325,62 +338,62 @@ class GroupCoordinator:
 
     # ------------------------------------------------------------ offsets
 
-    def _commit(self, event: CommitOffsets, now_ms: int) -> Effects:
-        group = self._group(event.group_id)
+    def _commit(self, event: Submitted[CommitOffsets], now_ms: int) -> Effects:
+        request, group = event.request, self._group(event.request.group_id)
         timers: tuple[Timer, ...] = ()
-        if event.generation >= 0 or group.state is not GroupState.EMPTY:
-            member = self._of_generation(group, event)
+        if request.generation >= 0 or group.state is not GroupState.EMPTY:
+            member = self._of_generation(group, request)
             if group.state is GroupState.COMPLETING:
-                raise RebalanceInProgress(event.group_id)
+                raise RebalanceInProgress(request.group_id)
             timers = (_renewal(group, member),)
-        records, parsed = self._offset_records(event, now_ms)
+        records, parsed = self._offset_records(request, now_ms)
         return Effects(records=records, parsed=parsed, replies=(Reply(event.ticket, None),), timers=timers)
 
-    def _commit_transaction(self, event: CommitTransactionOffsets, now_ms: int) -> Effects:
-        group = self._group(event.group_id)
-        named = event.generation >= 0 or event.member_id or event.group_instance_id is not None
-        if named and not (event.generation < 0 and group.state is GroupState.EMPTY):
-            self._of_generation(group, event)
-        producer_id = event.producer.producer_id
+    def _commit_transaction(self, event: Submitted[CommitTransactionOffsets], now_ms: int) -> Effects:
+        request, group = event.request, self._group(event.request.group_id)
+        named = request.generation >= 0 or request.member_id or request.group_instance_id is not None
+        if named and not (request.generation < 0 and group.state is GroupState.EMPTY):
+            self._of_generation(group, request)
+        producer_id = request.producer.producer_id
         if not (event.verified is None or self._offsets.is_writing(producer_id) or self._verifying.holds(producer_id, event.verified)):
             raise ConcurrentTransactions(f"the transaction of producer {producer_id} ended before its offsets arrived")
-        records, parsed = self._offset_records(event, now_ms)
-        producer = event.producer if records else None
+        records, parsed = self._offset_records(request, now_ms)
+        producer = request.producer if records else None
         return Effects(records=records, parsed=parsed, producer=producer, replies=(Reply(event.ticket, None),))
 
     def _offset_records(
-        self, event: CommitOffsets | CommitTransactionOffsets, now_ms: int
+        self, request: CommitOffsets | CommitTransactionOffsets, now_ms: int
     ) -> tuple[tuple[StateRecord, ...], tuple[tuple[OffsetKey, OffsetValue], ...]]:
         """The records of a commit, and their parsed form."""
         records, parsed, too_large, size_bytes_max = [], [], {}, self._config.offset_metadata_bytes_max
-        for partition, (offset, leader_epoch, metadata) in event.offsets.items():
+        for partition, (offset, leader_epoch, metadata) in request.offsets.items():
             if (size_bytes := len(metadata.encode())) > size_bytes_max:
                 too_large[partition] = size_bytes
                 continue
             encoded = offset_value(OffsetValue(offset, leader_epoch, metadata, now_ms))
             value = OffsetValue(int(offset), int(leader_epoch), metadata, now_ms)  # numbers of other libraries are taken, too
-            records.append(StateRecord(offset_key(event.group_id, partition), encoded))
-            parsed.append((OffsetKey(event.group_id, partition), value))
+            records.append(StateRecord(offset_key(request.group_id, partition), encoded))
+            parsed.append((OffsetKey(request.group_id, partition), value))
         if too_large:
             raise OffsetMetadataTooLarge(tuple(too_large), next(iter(too_large.values())), size_bytes_max)
         return tuple(records), tuple(parsed)
 
-    def _delete_group(self, event: DeleteGroup, _: int) -> Effects:
-        group = self._known(event.group_id)
+    def _delete_group(self, event: Submitted[DeleteGroup], _: int) -> Effects:
+        request, group = event.request, self._known(event.request.group_id)
         if group.state is not GroupState.EMPTY:
-            raise GroupNotEmpty(event.group_id, len(group.members))
-        keys = self._offsets.listed(event.group_id)
-        return Effects(records=(*_tombstones(keys), _forget(event.group_id)), replies=(Reply(event.ticket, None),))
+            raise GroupNotEmpty(request.group_id, len(group.members))
+        keys = self._offsets.listed(request.group_id)
+        return Effects(records=(*_tombstones(keys), _forget(request.group_id)), replies=(Reply(event.ticket, None),))
 
-    def _delete_offsets(self, event: DeleteOffsets, _: int) -> Effects:
-        group = self._known(event.group_id)
+    def _delete_offsets(self, event: Submitted[DeleteOffsets], _: int) -> Effects:
+        request, group = event.request, self._known(event.request.group_id)
         if group.members and group.protocol_type != PROTOCOL_TYPE:
-            raise GroupNotEmpty(event.group_id, len(group.members))
+            raise GroupNotEmpty(request.group_id, len(group.members))
         topics = group.topics()
-        used = {partition for partition in event.partitions if topics is None or partition.topic in topics}
-        wanted = {OffsetKey(event.group_id, partition) for partition in event.partitions if partition not in used}
-        errors = {partition: GroupNotEmpty(event.group_id, len(group.members)) for partition in used}
-        return Effects(records=_tombstones(wanted & self._offsets.listed(event.group_id)), replies=(Reply(event.ticket, errors),))
+        used = {partition for partition in request.partitions if topics is None or partition.topic in topics}
+        wanted = {OffsetKey(request.group_id, partition) for partition in request.partitions if partition not in used}
+        errors = {partition: GroupNotEmpty(request.group_id, len(group.members)) for partition in used}
+        return Effects(records=_tombstones(wanted & self._offsets.listed(request.group_id)), replies=(Reply(event.ticket, errors),))
 
     def _topics_deleted(self, event: TopicsDeleted, _: int) -> Effects:
         gone = {key for key in self._offsets.listed() if key.partition.topic in event.topics}
@@ -411,36 +424,39 @@ class GroupCoordinator:
 # ---------------------------------------------------------------- parts of the handlers
 
 
-def _member(event: JoinGroup, member_id: str) -> Member:
+def _member(event: Submitted[JoinGroup], member_id: str) -> Member:
+    request = event.request
     return Member(
         member_id=member_id,
-        group_instance_id=event.group_instance_id,
-        client_id=event.client_id,
-        client_host=event.client_host,
-        rebalance_timeout_ms=event.rebalance_timeout_ms,
-        session_timeout_ms=event.session_timeout_ms,
-        protocols=event.protocols,
+        group_instance_id=request.group_instance_id,
+        client_id=request.client_id,
+        client_host=request.client_host,
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        session_timeout_ms=request.session_timeout_ms,
+        protocols=request.protocols,
         join_ticket=event.ticket,
     )
 
 
-def _update(step: Step, member: Member, event: JoinGroup) -> Member:
+def _update(step: Step, member: Member, event: Submitted[JoinGroup]) -> Member:
     """The member joins with what it supports now."""
-    step.reply(member.join_ticket, RebalanceInProgress(event.group_id))  # its caller has given up
+    request = event.request
+    step.reply(member.join_ticket, RebalanceInProgress(request.group_id))  # its caller has given up
     return step.put(
         member,
-        protocols=event.protocols,
-        rebalance_timeout_ms=event.rebalance_timeout_ms,
-        session_timeout_ms=event.session_timeout_ms,
+        protocols=request.protocols,
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        session_timeout_ms=request.session_timeout_ms,
         join_ticket=event.ticket,
     )
 
 
-def _rejoin(step: Step, event: JoinGroup) -> None:
+def _rejoin(step: Step, event: Submitted[JoinGroup]) -> None:
     """A member joins again: for a rebalance, to begin one, or because the answer was lost."""
+    request = event.request
     group = step.group
-    member = group.member(event.member_id, event.group_instance_id)
-    same = member.protocols == event.protocols
+    member = group.member(request.member_id, request.group_instance_id)
+    same = member.protocols == request.protocols
     if same and (group.state is GroupState.COMPLETING or (group.state is GroupState.STABLE and member.member_id != group.leader_id)):
         step.renew_session(member)
         step.reply(event.ticket, step.join_result(member))
@@ -449,10 +465,11 @@ def _rejoin(step: Step, event: JoinGroup) -> None:
     step.rebalance()
 
 
-def _replace_static(step: Step, event: JoinGroup, old: Member, member_id: str) -> None:
+def _replace_static(step: Step, event: Submitted[JoinGroup], old: Member, member_id: str) -> None:
     """A static member comes back: it takes its instance's place, without a rebalance if its subscription is the same."""
+    request = event.request
     group, was_leader = step.group, step.group.leader_id == old.member_id
-    step.remove(old, FencedInstance(event.group_id, old.group_instance_id or ""))
+    step.remove(old, FencedInstance(request.group_id, old.group_instance_id or ""))
     if was_leader:
         group.leader_id = member_id
     member = step.put(_member(event, member_id), assignment=old.assignment)

@@ -34,9 +34,9 @@ from typing import Any
 
 from logdb.coordinator.consumer_protocol import PROTOCOL_TYPE, Subscription
 from logdb.coordinator.effects import Effects, Reply, StateRecord, Timer, TimerKey
-from logdb.coordinator.events import JoinedMember, JoinResult, SyncResult
 from logdb.coordinator.records import GroupValue, MemberValue, group_key, group_value
 from logdb.errors import FencedInstance, InvalidMessage, LogdbError, RebalanceInProgress, UnknownMember
+from logdb.requests.groups import JoinedMember, JoinResult, SyncResult
 
 
 class GroupState(StrEnum):

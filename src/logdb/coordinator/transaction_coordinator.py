@@ -9,8 +9,7 @@ CompleteCommit (record) · the answer.
 from collections.abc import Callable
 from typing import Any
 
-from logdb.coordinator.effects import ActionDone, ActionFailed, Effects, Reply, StateRecord, SyncPartitions, Timer, TimerFired
-from logdb.coordinator.events import AbortTransaction, AddPartitions, EndTransaction, InitProducerId, TransactionInfo
+from logdb.coordinator.effects import ActionDone, ActionFailed, Effects, Reply, StateRecord, Submitted, SyncPartitions, Timer, TimerFired
 from logdb.coordinator.records import parse_transaction_key, parse_transaction_value, transaction_key
 from logdb.coordinator.transactions import Step, Transaction, TransactionConfig, TransactionState
 from logdb.errors import (
@@ -22,6 +21,7 @@ from logdb.errors import (
     without_frames,
 )
 from logdb.model import ProducerIdAndEpoch, TopicPartition
+from logdb.requests.transactions import AbortTransaction, AddPartitions, EndTransaction, InitProducerId, TransactionInfo
 
 _SWEEP = ("sweep",)
 
@@ -61,7 +61,7 @@ class TransactionCoordinator:
             return self._sweep(now_ms)
         step = Step(self._transactions, self._coordinator_epoch, self._new_producer_id, now_ms)
         try:
-            self._handlers.get(type(event), self._timer)(step, event)
+            self._handlers.get(type(getattr(event, "request", event)), self._timer)(step, event)
             return step.effects()
         except LogdbError as error:
             if isinstance(event, ActionDone):  # no producer id was available
@@ -147,39 +147,43 @@ class TransactionCoordinator:
 
     # ------------------------------------------------------------ requests
 
-    def _init(self, step: Step, event: InitProducerId) -> None:
-        if not event.transactional_id:
+    def _init(self, step: Step, event: Submitted[InitProducerId]) -> None:
+        if not event.request.transactional_id:
             raise InvalidProducer("a transactional id needs a name")
-        if not 0 < event.transaction_timeout_ms <= self._config.timeout_ms_max:
+        timeout_ms = event.request.transaction_timeout_ms
+        if not 0 < timeout_ms <= self._config.timeout_ms_max:
             allowed = f"[1, transaction.max.timeout.ms={self._config.timeout_ms_max}]"
-            raise InvalidTransactionTimeout(f"transaction_timeout_ms={event.transaction_timeout_ms} is outside of {allowed}")
+            raise InvalidTransactionTimeout(f"transaction_timeout_ms={timeout_ms} is outside of {allowed}")
         step.init(event)
 
-    def _add_partitions(self, step: Step, event: AddPartitions) -> None:
-        transaction = self._known(event.transactional_id)
-        transaction.check(event.producer)
-        if event.verify_only:
-            _check_takes_part(transaction, event.partitions)
+    def _add_partitions(self, step: Step, event: Submitted[AddPartitions]) -> None:
+        request, partitions = event.request, frozenset(event.request.partitions)
+        transaction = self._known(request.transactional_id)
+        transaction.check(request.producer)
+        if request.verify_only:
+            _check_takes_part(transaction, partitions)
         else:
-            step.add(transaction, event.partitions, deferred=self._config.defer_additions)
+            step.add(transaction, partitions, deferred=self._config.defer_additions)
         step.reply(event.ticket, None)
 
-    def _end(self, step: Step, event: EndTransaction) -> None:
-        transaction = self._known(event.transactional_id)
+    def _end(self, step: Step, event: Submitted[EndTransaction]) -> None:
+        request = event.request
+        transaction = self._known(request.transactional_id)
         ended = transaction.state not in (TransactionState.EMPTY, TransactionState.ONGOING)
-        if ended and transaction.is_repeated_end(event.producer):
-            step.end_again(transaction, event.ticket, commit=event.commit)
+        if ended and transaction.is_repeated_end(request.producer):
+            step.end_again(transaction, event.ticket, commit=request.commit)
             return
-        transaction.check(event.producer)
+        transaction.check(request.producer)
         if transaction.state.prepared:
-            raise ConcurrentTransactions(f"the last transaction of {event.transactional_id!r} is {transaction.state.title}")
-        step.end(transaction, event.ticket, commit=event.commit, bump=event.bump_epoch)
+            raise ConcurrentTransactions(f"the last transaction of {request.transactional_id!r} is {transaction.state.title}")
+        step.end(transaction, event.ticket, commit=request.commit, bump=request.bump_epoch)
 
-    def _abort(self, step: Step, event: AbortTransaction) -> None:
-        transaction = self._transactions.get(event.transactional_id)
+    def _abort(self, step: Step, event: Submitted[AbortTransaction]) -> None:
+        transactional_id = event.request.transactional_id
+        transaction = self._transactions.get(transactional_id)
         if transaction is None or transaction.state is not TransactionState.ONGOING or transaction.pending_commit is not None:
             state = "unknown" if transaction is None else transaction.state.title
-            raise InvalidTransactionState(f"transactional id {event.transactional_id!r} is {state}: there is nothing to abort")
+            raise InvalidTransactionState(f"transactional id {transactional_id!r} is {state}: there is nothing to abort")
         step.fence(step.keep(transaction, waiting=(*transaction.waiting, event)))
 
     # ------------------------------------------------------------ events of the runner

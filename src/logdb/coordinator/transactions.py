@@ -30,11 +30,22 @@ from enum import IntEnum
 from itertools import starmap
 from typing import Any, NamedTuple, TypeAlias
 
-from logdb.coordinator.effects import RETRY_MS, Action, Effects, Reply, StateRecord, SyncPartitions, Timer, TimerKey, WriteMarkers
-from logdb.coordinator.events import AbortTransaction, InitProducerId
+from logdb.coordinator.effects import (
+    RETRY_MS,
+    Action,
+    Effects,
+    Reply,
+    StateRecord,
+    Submitted,
+    SyncPartitions,
+    Timer,
+    TimerKey,
+    WriteMarkers,
+)
 from logdb.coordinator.records import TransactionValue, transaction_key, transaction_value
 from logdb.errors import ConcurrentTransactions, InvalidMessage, InvalidProducer, InvalidTransactionState, LogdbError, ProducerFenced
 from logdb.model import ProducerIdAndEpoch, TopicPartition
+from logdb.requests.transactions import AbortTransaction, InitProducerId
 
 EPOCH_MAX = 2**15 - 2
 """The last epoch that a producer gets; the one above it only fences."""
@@ -85,7 +96,7 @@ class PendingCommit(NamedTuple):
     tickets: tuple[int, ...]
 
 
-Waiting: TypeAlias = InitProducerId | AbortTransaction
+Waiting: TypeAlias = Submitted[InitProducerId] | Submitted[AbortTransaction]
 
 
 class Transaction(NamedTuple):
@@ -249,20 +260,22 @@ class Step:
 
     # ------------------------------------------------------------ init
 
-    def init(self, event: InitProducerId) -> None:
+    def init(self, event: Submitted[InitProducerId]) -> None:
         """A producer takes over its id, once the last transaction has ended."""
-        transaction = self.get(event.transactional_id)
+        request, transactional_id = event.request, event.request.transactional_id or ""
+        transaction = self.get(transactional_id)
         if transaction is None:
             transaction = Transaction(
-                transactional_id=event.transactional_id,
+                transactional_id=transactional_id,
                 producer_id=self._new_producer_id(),
                 producer_epoch=0,
-                timeout_ms=event.transaction_timeout_ms,
+                timeout_ms=request.transaction_timeout_ms,
             )
             self.reply(event.ticket, self.record(transaction, sync=False).producer)  # this producer id is never assigned again
             return
-        _check_goes_on(transaction, event.producer)
-        waiting = (*transaction.waiting, replace(event, producer=None))  # it was checked: it fences later producers
+        _check_goes_on(transaction, request.producer)
+        checked = event._replace(request=replace(request, producer=None))  # it fences later producers
+        waiting = (*transaction.waiting, checked)
         if transaction.ends:
             self.keep(transaction, waiting=waiting)
         elif transaction.state is TransactionState.ONGOING:
@@ -270,10 +283,10 @@ class Step:
         else:
             self._new_epoch(transaction, event)
 
-    def _new_epoch(self, transaction: Transaction, event: InitProducerId) -> None:
+    def _new_epoch(self, transaction: Transaction, event: Submitted[InitProducerId]) -> None:
         """Give this instance the next epoch.  Sync: two instances must never share one."""
-        epoch = transaction.producer_epoch
-        if event.producer is not None and event.producer.producer_epoch == transaction.last_producer_epoch != epoch:
+        producer, epoch = event.request.producer, transaction.producer_epoch
+        if producer is not None and producer.producer_epoch == transaction.last_producer_epoch != epoch:
             self.reply(event.ticket, transaction.producer)  # repeated: the answer was lost
             return
         ids = {"producer_id": transaction.producer_id, "producer_epoch": epoch + 1}
@@ -284,8 +297,8 @@ class Step:
             sync=True,
             **ids,
             previous_producer_id=transaction.producer_id,
-            last_producer_epoch=epoch if event.producer is not None else -1,
-            timeout_ms=event.transaction_timeout_ms,
+            last_producer_epoch=epoch if producer is not None else -1,
+            timeout_ms=event.request.transaction_timeout_ms,
             state=TransactionState.EMPTY,
             start_ms=-1,
             bump=False,
@@ -409,7 +422,7 @@ class Step:
             self.reply(ticket, transaction.producer)
         for event in waiting:
             try:
-                self.reply(event.ticket, None) if isinstance(event, AbortTransaction) else self.init(event)
+                self.reply(event.ticket, None) if isinstance(event.request, AbortTransaction) else self.init(event)
             except LogdbError as error:
                 self.reply(event.ticket, error)
 
@@ -434,7 +447,7 @@ def _check_goes_on(transaction: Transaction, producer: ProducerIdAndEpoch | None
     """
     if producer is None:
         return
-    taken_over = any(isinstance(event, InitProducerId) for event in transaction.waiting)
+    taken_over = any(isinstance(event.request, InitProducerId) for event in transaction.waiting)
     last_id = transaction.producer_id if transaction.producer_epoch > 0 else transaction.previous_producer_id
     was = transaction.last_producer_epoch >= 0 and producer == (last_id, transaction.last_producer_epoch)
     ended = transaction.bump and transaction.is_repeated_end(producer)  # only this instance can have ended it so

@@ -11,7 +11,7 @@
     principals.py, acls.py, users.py, resources.py
                       what their fields are made of
 
-The modules of requests are imported when one is first made: they need msgspec, and a database in the process makes none.
+A module of requests is imported when one of them is first made: ``import logdb`` needs none.
 """
 
 import importlib

@@ -3,13 +3,16 @@
 Each goes to the leader of the partition that its key names.
 """
 
+from dataclasses import dataclass
+
 from logdb.model import ProducerIdAndEpoch, TopicPartition
 from logdb.requests.request import Request, cluster
 
 _NEEDS = (cluster("ClusterAction"),)
 
 
-class WriteTransactionMarker(Request[None], frozen=True):
+@dataclass(frozen=True, slots=True)
+class WriteTransactionMarker(Request[None]):
     """``leader_of``: the partition that gets the marker; the rest as in ``coordinator.effects.WriteMarkers``."""
 
     needs = _NEEDS
@@ -20,7 +23,8 @@ class WriteTransactionMarker(Request[None], frozen=True):
     coordinator_epoch: int
 
 
-class WillEndTransaction(Request[bool], frozen=True):
+@dataclass(frozen=True, slots=True)
+class WillEndTransaction(Request[bool]):
     """``leader_of``: a partition of ``__transaction_state``, whose coordinator is asked."""
 
     needs = _NEEDS
@@ -29,14 +33,16 @@ class WillEndTransaction(Request[bool], frozen=True):
     partition: TopicPartition
 
 
-class EndMirroredTransactions(Request[None], frozen=True):
+@dataclass(frozen=True, slots=True)
+class EndMirroredTransactions(Request[None]):
     """``leader_of``: a partition that is a mirror no more; the answer comes once those are ended that no coordinator has."""
 
     needs = _NEEDS
     leader_of: TopicPartition
 
 
-class FindDecision(Request[tuple[ProducerIdAndEpoch, bool, int]], frozen=True):
+@dataclass(frozen=True, slots=True)
+class FindDecision(Request[tuple[ProducerIdAndEpoch, bool, int]]):
     """``leader_of``: a partition of ``__transaction_state``; the answer: producer, whether to commit, epoch of the coordinator."""
 
     needs = _NEEDS

@@ -15,6 +15,7 @@ used.  Two threads that do this at once crash the process.  So ``_making`` is he
 type and all types in it.  A type reaches msgspec only after that.
 """
 
+import dataclasses
 import operator
 import threading
 import types
@@ -74,7 +75,7 @@ def form(kind: Any, *, strict: bool = True) -> Form:
     origin, parts = typing.get_origin(kind), typing.get_args(kind)
     if kind in _PLAIN:
         return Form(_PLAIN[kind], _as_is)
-    if isinstance(kind, type) and (hasattr(kind, "_field_defaults") or issubclass(kind, msgspec.Struct)):
+    if isinstance(kind, type) and (hasattr(kind, "_field_defaults") or dataclasses.is_dataclass(kind)):
         return _form_of_fields(kind, strict=strict)
     if origin in (typing.Union, types.UnionType):
         if sum(hasattr(part, "_field_defaults") for part in parts) > 1:
@@ -98,21 +99,25 @@ def form(kind: Any, *, strict: bool = True) -> Form:
 
 
 def _form_of_fields(kind: Any, *, strict: bool) -> Form:
-    """The form of a named tuple or a struct."""
-    hints = typing.get_type_hints(kind)
-    if issubclass(kind, msgspec.Struct):
-        given = [field for field in msgspec.structs.fields(kind) if not field.required]
-        defaults = {field.name: {} if field.default is msgspec.NODEFAULT else field.default for field in given}  # msgspec copies a mapping
-        names = kind.__struct_fields__
-    else:
+    """The form of a named tuple or a dataclass."""
+    hints, text = typing.get_type_hints(kind), kind.__doc__
+    if hasattr(kind, "_field_defaults"):
         defaults, names = kind._field_defaults, kind._fields
+    else:
+        names = [field.name for field in dataclasses.fields(kind)]
+        defaults = {field.name: default for field in dataclasses.fields(kind) if (default := _default(field)) is not dataclasses.MISSING}
+        text = None if text.startswith(f"{kind.__name__}(") else text  # the signature stands in for a docstring
     forms = {name: form(hints[name], strict=strict) for name in names}
     makes = [(name, one.make) for name, one in forms.items()]
     fields = [(name, one.wanted, *([_decoded_default(defaults[name])] if name in defaults else ())) for name, one in forms.items()]
     wanted = msgspec.defstruct(
-        kind.__name__, fields, forbid_unknown_fields=strict, kw_only=True, module=kind.__module__, namespace={"__doc__": kind.__doc__}
+        kind.__name__, fields, forbid_unknown_fields=strict, kw_only=True, module=kind.__module__, namespace={"__doc__": text}
     )
     return Form(wanted, lambda value: kind(**{name: make(getattr(value, name)) for name, make in makes}))
+
+
+def _default(field: "dataclasses.Field[Any]") -> Any:
+    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
 def _decoded_default(value: Any) -> Any:
@@ -160,8 +165,8 @@ def _plain(value: Any) -> Any:
         return value
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return {name: _plain(part) for name, part in zip(value._fields, value, strict=True)}
-    if isinstance(value, msgspec.Struct):
-        return {name: _plain(getattr(value, name)) for name in value.__struct_fields__}
+    if dataclasses.is_dataclass(value):
+        return {name: _plain(getattr(value, name)) for name in value.__dataclass_fields__}
     if isinstance(value, Mapping):
         return [(_plain(key), _plain(part)) for key, part in value.items()]
     if isinstance(value, float):

@@ -1,10 +1,11 @@
 """Requests of members of groups, about offsets, and of administrators; ``Session`` says what each does."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from logdb.coordinator.events import GroupInfo, GroupSummary, JoinResult, SyncResult
-from logdb.model import NO_TOPIC_IDS, OffsetAndMetadata, TopicPartition
+from logdb.model import OffsetAndMetadata, TopicPartition
 from logdb.requests.request import May, Request, each_topic, listed, named
 from logdb.requests.resources import CLUSTER
 
@@ -12,15 +13,84 @@ _READ = named("Read", "Group", "group_id")
 _DESCRIBE = named("Describe", "Group", "group_id")
 _DELETE = named("Delete", "Group", "group_id")
 
+# ---------------------------------------------------------------- answers
+
+
+class JoinedMember(NamedTuple):
+    """A member as its group's leader sees it: what it subscribes to under the protocol that was chosen."""
+
+    member_id: str
+    group_instance_id: str | None
+    metadata: bytes
+
+
+class JoinResult(NamedTuple):
+    """The new generation; ``members`` is empty for all but the leader.
+
+    ``skip_assignment``: the leader has been here before and nothing changed (KIP-814): it syncs without assignments.  Clients
+    before version 9 of JoinGroup lack this field: a door names ``former_leader_id`` to them, so that they assign nothing.
+    ``former_leader_id``: the member id that the leader had before it came back; "" unless the leader may skip the assignment.
+    """
+
+    generation: int
+    protocol: str
+    leader_id: str
+    member_id: str
+    members: tuple[JoinedMember, ...]
+    protocol_type: str = "consumer"
+    skip_assignment: bool = False
+    former_leader_id: str = ""
+
+
+class SyncResult(NamedTuple):
+    """The member's assignment, as its protocol writes it (``consumer_protocol.Assignment`` for consumers)."""
+
+    protocol: str
+    assignment: bytes
+    protocol_type: str = "consumer"
+
+
+class GroupSummary(NamedTuple):
+    """One row of a list of groups."""
+
+    group_id: str
+    state: str  # Empty, PreparingRebalance, CompletingRebalance, Stable
+    protocol_type: str
+
+
+class MemberInfo(NamedTuple):
+    """One member; metadata and assignment are empty unless the group is stable."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    metadata: bytes
+    assignment: bytes
+
+
+class GroupInfo(NamedTuple):
+    """A group; ``protocol`` is empty unless it is stable."""
+
+    group_id: str
+    state: str
+    protocol_type: str
+    protocol: str
+    generation: int
+    leader_id: str
+    members: tuple[MemberInfo, ...]
+
+
 # ---------------------------------------------------------------- members
 
 
-class JoinGroup(Request[Future[JoinResult]], frozen=True, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinGroup(Request[Future[JoinResult]]):
     needs = (_READ,)
     group_id: str
     session_timeout_ms: int
     rebalance_timeout_ms: int
-    protocols: Sequence[tuple[str, bytes]]
+    protocols: tuple[tuple[str, bytes], ...]
     member_id: str = ""
     group_instance_id: str | None = None
     protocol_type: str = "consumer"
@@ -29,7 +99,8 @@ class JoinGroup(Request[Future[JoinResult]], frozen=True, kw_only=True):
     require_member_id: bool = False
 
 
-class SyncGroup(Request[Future[SyncResult]], frozen=True, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncGroup(Request[Future[SyncResult]]):
     needs = (_READ,)
     group_id: str
     generation: int
@@ -40,7 +111,8 @@ class SyncGroup(Request[Future[SyncResult]], frozen=True, kw_only=True):
     protocol: str | None = None
 
 
-class Heartbeat(Request[None], frozen=True, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat(Request[None]):
     needs = (_READ,)
     group_id: str
     generation: int
@@ -48,7 +120,8 @@ class Heartbeat(Request[None], frozen=True, kw_only=True):
     group_instance_id: str | None = None
 
 
-class LeaveGroup(Request[None], frozen=True):
+@dataclass(frozen=True, slots=True)
+class LeaveGroup(Request[None]):
     needs = (_READ,)
     group_id: str
     member_id: str = ""
@@ -58,17 +131,19 @@ class LeaveGroup(Request[None], frozen=True):
 # ---------------------------------------------------------------- offsets
 
 
-class CommitOffsets(Request[Future[None]], frozen=True):
+@dataclass(frozen=True, slots=True)
+class CommitOffsets(Request[Future[None]]):
     needs = (_READ, each_topic("Read", "offsets"))
     group_id: str
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
     member_id: str = ""
     generation: int = -1
     group_instance_id: str | None = None
-    topic_ids: Mapping[str, str] = NO_TOPIC_IDS
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
 
 
-class FetchOffsets(Request[dict[TopicPartition, OffsetAndMetadata]], frozen=True):
+@dataclass(frozen=True, slots=True)
+class FetchOffsets(Request[dict[TopicPartition, OffsetAndMetadata]]):
     needs = (_DESCRIBE, each_topic("Describe", "partitions"))
     group_id: str
     partitions: tuple[TopicPartition, ...] | None = None
@@ -78,7 +153,8 @@ class FetchOffsets(Request[dict[TopicPartition, OffsetAndMetadata]], frozen=True
         return {partition: committed for partition, committed in answer.items() if may("Describe", "Topic", partition.topic)}
 
 
-class DeleteOffsets(Request[None], frozen=True):
+@dataclass(frozen=True, slots=True)
+class DeleteOffsets(Request[None]):
     needs = (_DELETE, each_topic("Read", "partitions"))
     group_id: str
     partitions: tuple[TopicPartition, ...]
@@ -87,7 +163,8 @@ class DeleteOffsets(Request[None], frozen=True):
 # ---------------------------------------------------------------- administration
 
 
-class Groups(Request[list[GroupSummary]], frozen=True):
+@dataclass(frozen=True, slots=True)
+class Groups(Request[list[GroupSummary]]):
     needs = (listed("Describe", "Group"),)
 
     def visible(self, answer: list[GroupSummary], may: May) -> list[GroupSummary]:
@@ -96,11 +173,13 @@ class Groups(Request[list[GroupSummary]], frozen=True):
         return [summary for summary in answer if may("Describe", "Group", summary.group_id)]
 
 
-class DescribeGroup(Request[GroupInfo], frozen=True):
+@dataclass(frozen=True, slots=True)
+class DescribeGroup(Request[GroupInfo]):
     needs = (_DESCRIBE,)
     group_id: str
 
 
-class DeleteGroup(Request[None], frozen=True):
+@dataclass(frozen=True, slots=True)
+class DeleteGroup(Request[None]):
     needs = (_DELETE,)
     group_id: str

@@ -4,6 +4,7 @@ Record batches are no fields: they go beside a request as buffers, in and out, a
 needs what ``ReadBatches`` needs; each append, and a flush of the log, what ``Produce`` needs.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 from logdb.log.isolation import IsolationLevel
@@ -17,7 +18,8 @@ _DESCRIBE = named("Describe", "Topic", "topic")
 _READ = named("Read", "Topic", "topic")
 
 
-class Log(Request[PartitionLog], frozen=True):
+@dataclass(frozen=True, slots=True)
+class Log(Request[PartitionLog]):
     """The log of a partition, with its ends."""
 
     local = True
@@ -26,7 +28,8 @@ class Log(Request[PartitionLog], frozen=True):
     partition: int = 0
 
 
-class Produce(Request[range], frozen=True):
+@dataclass(frozen=True, slots=True)
+class Produce(Request[range]):
     local = True
     needs = (
         named("Write", "TransactionalId", "transactional_id"),
@@ -41,7 +44,8 @@ class Produce(Request[range], frozen=True):
     mirrored: bool = False
 
 
-class ReadBatches(Request[tuple[memoryview, int]], frozen=True):
+@dataclass(frozen=True, slots=True)
+class ReadBatches(Request[tuple[memoryview, int]]):
     local = True
     needs = (_READ,)
     topic: str
@@ -51,7 +55,8 @@ class ReadBatches(Request[tuple[memoryview, int]], frozen=True):
     isolation_level: IsolationLevel = "read_uncommitted"
 
 
-class AbortedTransactions(Request[list[AbortedTransaction]], frozen=True):
+@dataclass(frozen=True, slots=True)
+class AbortedTransactions(Request[list[AbortedTransaction]]):
     local = True
     needs = (_READ,)
     topic: str
@@ -60,7 +65,8 @@ class AbortedTransactions(Request[list[AbortedTransaction]], frozen=True):
     end_offset: int
 
 
-class Producers(Request[list[Producer]], frozen=True):
+@dataclass(frozen=True, slots=True)
+class Producers(Request[list[Producer]]):
     """The producers that have appended lately."""
 
     local = True
@@ -69,14 +75,16 @@ class Producers(Request[list[Producer]], frozen=True):
     partition: int
 
 
-class OpenTransactions(Request[list[OpenTransaction]], frozen=True):
+@dataclass(frozen=True, slots=True)
+class OpenTransactions(Request[list[OpenTransaction]]):
     local = True
     needs = (_DESCRIBE,)
     topic: str
     partition: int
 
 
-class OffsetForTimestamp(Request[int | None], frozen=True):
+@dataclass(frozen=True, slots=True)
+class OffsetForTimestamp(Request[int | None]):
     local = True
     needs = (_DESCRIBE,)
     topic: str
@@ -84,7 +92,8 @@ class OffsetForTimestamp(Request[int | None], frozen=True):
     timestamp_ms: int
 
 
-class EpochAt(Request[int], frozen=True):
+@dataclass(frozen=True, slots=True)
+class EpochAt(Request[int]):
     local = True
     needs = (_DESCRIBE,)
     topic: str

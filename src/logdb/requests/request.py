@@ -1,6 +1,6 @@
 """What a request is: fields, an answer, and the operations that its principal must be allowed.
 
-A request is a frozen struct.  Its class says everything that others need to know of it:
+A request is a frozen dataclass.  Its class says everything that others need to know of it:
 
     field or method     read by
     method              the broker, which carries it out by its method of that name; counters; ``/logdb/v1/calls/METHOD``
@@ -22,9 +22,8 @@ import re
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
+from dataclasses import Field, replace
 from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeAlias, TypeVar
-
-import msgspec
 
 from logdb.model import TopicPartition
 from logdb.requests.resources import CLUSTER, Operation, ResourceType
@@ -78,8 +77,10 @@ REQUESTS: "dict[str, type[Request[Any]]]" = {}
 """All requests by their methods: those whose modules were imported."""
 
 
-class Request(msgspec.Struct, Generic[A], frozen=True, forbid_unknown_fields=True):
+class Request(Generic[A]):
     """The base of all requests; ``A`` is what ``submit`` returns: the answer, or a future of it."""
+
+    __slots__ = ()
 
     needs: ClassVar[tuple[Need, ...]]
     local: ClassVar[bool] = False
@@ -87,6 +88,7 @@ class Request(msgspec.Struct, Generic[A], frozen=True, forbid_unknown_fields=Tru
     answer: ClassVar[Any]
     each: ClassVar[str | None]
     waits: ClassVar[bool]
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -101,7 +103,7 @@ class Request(msgspec.Struct, Generic[A], frozen=True, forbid_unknown_fields=Tru
 
     def arguments(self) -> dict[str, Any]:
         """The arguments of the broker's method."""
-        return {name: getattr(self, name) for name in self.__struct_fields__}
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
     @property
     def named_partitions(self) -> Collection[TopicPartition]:
@@ -116,7 +118,7 @@ class Request(msgspec.Struct, Generic[A], frozen=True, forbid_unknown_fields=Tru
         kept: Any = tuple(one for one in given if one not in partitions)
         if isinstance(given, Mapping):
             kept = {one: given[one] for one in kept}
-        return msgspec.structs.replace(self, **{self.each: kept})
+        return replace(self, **{self.each: kept})
 
     def visible(self, answer: Any, may: May) -> Any:  # noqa: ARG002 -- most answers are visible as they are
         """What a principal is shown of an answer: items that it may not describe are left out."""

@@ -1,6 +1,7 @@
 """Requests about users, tokens, ACLs and quotas, and their methods on a session; ``CredentialStore`` says what each does."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from logdb.requests import users
@@ -13,46 +14,54 @@ A = TypeVar("A")
 _ALTER = (cluster("Alter"),)
 
 
-class Users(Request[users.Users], frozen=True):
+@dataclass(frozen=True, slots=True)
+class Users(Request[users.Users]):
     needs = _ALTER
 
 
-class AddUser(Request[None], frozen=True):
+@dataclass(frozen=True, slots=True)
+class AddUser(Request[None]):
     needs = _ALTER
     name: str
     credentials: Mapping[Mechanism, ScramCredential]
     super_user: bool = False
 
 
-class SetPassword(Request[None], frozen=True):
+@dataclass(frozen=True, slots=True)
+class SetPassword(Request[None]):
     needs = _ALTER
     name: str
     credentials: Mapping[Mechanism, ScramCredential]
 
 
-class AlterCredentials(Request[None], frozen=True):
+@dataclass(frozen=True, slots=True)
+class AlterCredentials(Request[None]):
     needs = _ALTER
     name: str
     credentials: Mapping[Mechanism, ScramCredential | None]
 
 
-class AlterUser(Request[None], frozen=True):
+@dataclass(frozen=True, slots=True)
+class AlterUser(Request[None]):
     needs = _ALTER
     name: str | None
     quota: Mapping[str, int | None] | None = None
     super_user: bool | None = None
 
 
-class DeleteUsers(Request[None], frozen=True):
+@dataclass(frozen=True, slots=True)
+class DeleteUsers(Request[None]):
     needs = _ALTER
     names: Sequence[str]
 
 
-class Tokens(Request[list[TokenInfo]], frozen=True):
+@dataclass(frozen=True, slots=True)
+class Tokens(Request[list[TokenInfo]]):
     needs = _ALTER
 
 
-class AddToken(Request[TokenInfo], frozen=True):
+@dataclass(frozen=True, slots=True)
+class AddToken(Request[TokenInfo]):
     needs = _ALTER
     name: str
     owner: str
@@ -60,22 +69,26 @@ class AddToken(Request[TokenInfo], frozen=True):
     expires_in_ms: int | None = None
 
 
-class RevokeTokens(Request[None], frozen=True):
+@dataclass(frozen=True, slots=True)
+class RevokeTokens(Request[None]):
     needs = _ALTER
     names: Sequence[str]
 
 
-class Acls(Request[list[Acl]], frozen=True):
+@dataclass(frozen=True, slots=True)
+class Acls(Request[list[Acl]]):
     needs = (cluster("Describe"),)
     filters: Sequence[AclFilter] = ()
 
 
-class AddAcls(Request[None], frozen=True):
+@dataclass(frozen=True, slots=True)
+class AddAcls(Request[None]):
     needs = _ALTER
     acls: Sequence[Acl]
 
 
-class DeleteAcls(Request[list[Acl]], frozen=True):
+@dataclass(frozen=True, slots=True)
+class DeleteAcls(Request[list[Acl]]):
     needs = _ALTER
     filters: Sequence[AclFilter]
 

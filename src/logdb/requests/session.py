@@ -1,8 +1,8 @@
 """The interface of producers, consumers and transactions to a broker in the process, or behind a URL.
 
 A session carries out requests.  Here are the methods that make them, what each takes and what it raises; records go in and out by
-``produce`` and ``log``.  A local session is ``broker.Broker``, which has the same methods, and makes no request of a call; a session
-that inherits from ``Session`` (behind a URL, or of a principal) has ``submit``.  Client classes use nothing of a session but this.
+``produce`` and ``log``.  Each session inherits from ``Session`` and has ``submit``: ``broker.Broker`` in the process, one behind a URL,
+one of a principal.  Client classes use nothing of a session but this.
 
 Threading: every method, from any thread.  Requests that wait for other members of a group return futures; all others
 return when they are done, and what they changed is then durable at the level of the internal topic that holds it.
@@ -33,10 +33,11 @@ from logdb.store.protocols import ClusterNodes
 from logdb.store.protocols import PartitionLog as PartitionLog  # noqa: PLC0414  # what a session hands out
 
 if TYPE_CHECKING:
-    from logdb.coordinator.events import GroupInfo, GroupSummary, JoinResult, SyncResult, TransactionInfo
     from logdb.log.isolation import IsolationLevel
     from logdb.requests import topics
+    from logdb.requests.groups import GroupInfo, GroupSummary, JoinResult, SyncResult
     from logdb.requests.request import Request
+    from logdb.requests.transactions import TransactionInfo
     from logdb.store.check.report import Copied, Report
 
 A = TypeVar("A")
@@ -390,7 +391,7 @@ class Session(Protocol):
                 session_timeout_ms=session_timeout_ms,
                 rebalance_timeout_ms=rebalance_timeout_ms,
                 protocol_type=protocol_type,
-                protocols=protocols,
+                protocols=tuple(protocols),
                 client_id=client_id,
                 client_host=client_host,
                 require_member_id=require_member_id,

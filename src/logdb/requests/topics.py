@@ -1,12 +1,13 @@
 """Requests about topics, and about the database as a whole; ``Session`` says what each does."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from logdb import model
 from logdb.errors import LogdbError
 from logdb.log.isolation import IsolationLevel
-from logdb.model import BY_DEFAULT, NOTHING_KNOWN, ConfigValue, ExpiredRecords, KnownLog, ListChange, TopicInfo, TopicPartition
+from logdb.model import BY_DEFAULT, ConfigValue, ExpiredRecords, KnownLog, ListChange, TopicInfo, TopicPartition
 from logdb.requests.request import May, Need, Request, cluster, each_topic, listed, named
 from logdb.requests.resources import CLUSTER
 from logdb.store import protocols
@@ -20,7 +21,8 @@ Assignments: TypeAlias = tuple[tuple[int, ...], ...]
 # ---------------------------------------------------------------- what there is
 
 
-class Topics(Request[list[TopicInfo]], frozen=True):
+@dataclass(frozen=True, slots=True)
+class Topics(Request[list[TopicInfo]]):
     needs = (listed("Describe", "Topic"),)
     internal: bool = False
 
@@ -28,12 +30,14 @@ class Topics(Request[list[TopicInfo]], frozen=True):
         return [info for info in answer if may("Describe", "Topic", info.name)]
 
 
-class DescribeTopic(Request[TopicInfo], frozen=True):
+@dataclass(frozen=True, slots=True)
+class DescribeTopic(Request[TopicInfo]):
     needs = (named("Describe", "Topic", "name"),)
     name: str
 
 
-class DescribeAtRest(Request[TopicInfo], frozen=True):
+@dataclass(frozen=True, slots=True)
+class DescribeAtRest(Request[TopicInfo]):
     """As ``DescribeTopic``, at the cost of a look into the catalogue; see ``store.protocols.Storage.describe_at_rest``."""
 
     local = True
@@ -41,7 +45,8 @@ class DescribeAtRest(Request[TopicInfo], frozen=True):
     name: str
 
 
-class DescribeConfigs(Request[Mapping[str, ConfigValue]], frozen=True):
+@dataclass(frozen=True, slots=True)
+class DescribeConfigs(Request[Mapping[str, ConfigValue]]):
     """The configs of a topic that were set; ``name`` None: those of the node."""
 
     local = True
@@ -49,12 +54,14 @@ class DescribeConfigs(Request[Mapping[str, ConfigValue]], frozen=True):
     name: str | None
 
 
-class PartitionCount(Request[int], frozen=True):
+@dataclass(frozen=True, slots=True)
+class PartitionCount(Request[int]):
     needs = (named("Describe", "Topic", "topic"),)
     topic: str
 
 
-class PartitionSizes(Request[dict[TopicPartition, int]], frozen=True):
+@dataclass(frozen=True, slots=True)
+class PartitionSizes(Request[dict[TopicPartition, int]]):
     """How much of the disk each partition takes, of internal topics, too; ``topics`` None: of all."""
 
     local = True
@@ -62,7 +69,8 @@ class PartitionSizes(Request[dict[TopicPartition, int]], frozen=True):
     topics: tuple[str, ...] | None = None
 
 
-class Changes(Request[model.Changes], frozen=True):
+@dataclass(frozen=True, slots=True)
+class Changes(Request[model.Changes]):
     needs = (listed("Describe", "Topic"),)
     position: str | None
     timeout_ms: int
@@ -79,7 +87,8 @@ class Changes(Request[model.Changes], frozen=True):
         return answer._replace(events=tuple(event for event in answer.events if shown(event)))
 
 
-class ClusterNodes(Request[protocols.ClusterNodes], frozen=True):
+@dataclass(frozen=True, slots=True)
+class ClusterNodes(Request[protocols.ClusterNodes]):
     needs = (listed("Describe", "Topic"),)
 
     def visible(self, answer: protocols.ClusterNodes, may: May) -> protocols.ClusterNodes:
@@ -90,23 +99,26 @@ class ClusterNodes(Request[protocols.ClusterNodes], frozen=True):
         return answer._replace(partitions=partitions)
 
 
-class DescribeQuorum(Request[QuorumInfo], frozen=True):
+@dataclass(frozen=True, slots=True)
+class DescribeQuorum(Request[QuorumInfo]):
     local = True
     needs = (cluster("Describe"),)
 
 
-class Wait(Request[bool], frozen=True):
+@dataclass(frozen=True, slots=True)
+class Wait(Request[bool]):
     needs = (each_topic("Read", "positions"),)
     positions: Mapping[TopicPartition, int]
     timeout_ms: int
     isolation_level: IsolationLevel = "read_uncommitted"
-    known: Mapping[TopicPartition, KnownLog] = NOTHING_KNOWN
+    known: Mapping[TopicPartition, KnownLog] = field(default_factory=dict)
 
 
 # ---------------------------------------------------------------- changes of topics
 
 
-class CreateTopic(Request[TopicInfo], frozen=True):
+@dataclass(frozen=True, slots=True)
+class CreateTopic(Request[TopicInfo]):
     needs = (named("Create", "Topic", "name"),)
     name: str
     partitions: int = BY_DEFAULT
@@ -120,7 +132,8 @@ class CreateTopic(Request[TopicInfo], frozen=True):
         return self.if_not_exists
 
 
-class CheckNewTopic(Request[TopicInfo], frozen=True):
+@dataclass(frozen=True, slots=True)
+class CheckNewTopic(Request[TopicInfo]):
     """What ``CreateTopic`` would make, or raise, without doing it."""
 
     local = True
@@ -132,7 +145,8 @@ class CheckNewTopic(Request[TopicInfo], frozen=True):
     assignments: Assignments | None = None
 
 
-class AlterTopic(Request[TopicInfo], frozen=True):
+@dataclass(frozen=True, slots=True)
+class AlterTopic(Request[TopicInfo]):
     needs = (
         Need("Alter", "Topic", lambda request: () if request.partitions is None else (request.name,)),
         Need("AlterConfigs", "Topic", lambda request: (request.name,) if request.config or request.partitions is None else ()),
@@ -147,7 +161,8 @@ class AlterTopic(Request[TopicInfo], frozen=True):
         return self.assignments is None
 
 
-class CheckPartitions(Request[None], frozen=True):
+@dataclass(frozen=True, slots=True)
+class CheckPartitions(Request[None]):
     """Raise what ``AlterTopic`` would for these partitions, without adding them."""
 
     local = True
@@ -157,7 +172,8 @@ class CheckPartitions(Request[None], frozen=True):
     assignments: Assignments | None = None
 
 
-class CheckTopicConfigs(Request[None], frozen=True):
+@dataclass(frozen=True, slots=True)
+class CheckTopicConfigs(Request[None]):
     """Raise what ``AlterTopic`` would, without doing it."""
 
     local = True
@@ -166,7 +182,8 @@ class CheckTopicConfigs(Request[None], frozen=True):
     config: Config
 
 
-class AlterConfigs(Request[None], frozen=True):
+@dataclass(frozen=True, slots=True)
+class AlterConfigs(Request[None]):
     """Change configs by what they are at that moment: lists by ``ListChange``, or all at once; ``name`` None: those of the node."""
 
     local = True
@@ -177,19 +194,22 @@ class AlterConfigs(Request[None], frozen=True):
     validate_only: bool = False
 
 
-class DeleteTopic(Request[None], frozen=True):
+@dataclass(frozen=True, slots=True)
+class DeleteTopic(Request[None]):
     needs = (named("Delete", "Topic", "name"),)
     name: str
 
 
-class DeleteRecords(Request[int], frozen=True):
+@dataclass(frozen=True, slots=True)
+class DeleteRecords(Request[int]):
     needs = (named("Delete", "Topic", "topic"),)
     topic: str
     partition: int
     before_offset: int
 
 
-class EnforceRetention(Request[list[ExpiredRecords]], frozen=True):
+@dataclass(frozen=True, slots=True)
+class EnforceRetention(Request[list[ExpiredRecords]]):
     """``topic`` None: on each topic that the principal may delete.  ``config``: a dry run, as if the topic had these configs."""
 
     needs = (named("Delete", "Topic", "topic"),)
@@ -198,7 +218,8 @@ class EnforceRetention(Request[list[ExpiredRecords]], frozen=True):
     config: Config | None = None
 
 
-class Compact(Request[None], frozen=True):
+@dataclass(frozen=True, slots=True)
+class Compact(Request[None]):
     needs = (named("Alter", "Topic", "topic"),)
     topic: str
     partition: int | None = None
@@ -207,7 +228,8 @@ class Compact(Request[None], frozen=True):
 # ---------------------------------------------------------------- replicas and leaders
 
 
-class Reassign(Request[dict[TopicPartition, LogdbError | None]], frozen=True):
+@dataclass(frozen=True, slots=True)
+class Reassign(Request[dict[TopicPartition, LogdbError | None]]):
     """Let partitions have other replicas (KIP-455), each by itself; answered, while new replicas fetch, by the error of each.
 
     Attributes:
@@ -223,7 +245,8 @@ class Reassign(Request[dict[TopicPartition, LogdbError | None]], frozen=True):
     timeout_ms: int | None = None
 
 
-class Reassignments(Request[dict[TopicPartition, PartitionState]], frozen=True):
+@dataclass(frozen=True, slots=True)
+class Reassignments(Request[dict[TopicPartition, PartitionState]]):
     """The partitions that are being reassigned, those of internal topics too, of these; None: of all."""
 
     local = True
@@ -231,7 +254,8 @@ class Reassignments(Request[dict[TopicPartition, PartitionState]], frozen=True):
     partitions: tuple[TopicPartition, ...] | None = None
 
 
-class ElectLeaders(Request[dict[TopicPartition, LogdbError | None]], frozen=True):
+@dataclass(frozen=True, slots=True)
+class ElectLeaders(Request[dict[TopicPartition, LogdbError | None]]):
     """Let each partition be led by its first replica (KIP-460), each by itself; answered by the error of each.
 
     Attributes:
@@ -250,20 +274,24 @@ class ElectLeaders(Request[dict[TopicPartition, LogdbError | None]], frozen=True
 # ---------------------------------------------------------------- the whole
 
 
-class Flush(Request[None], frozen=True):
+@dataclass(frozen=True, slots=True)
+class Flush(Request[None]):
     needs = (cluster("IdempotentWrite"),)
     sync: bool = True
 
 
-class Reports(Request[tuple[str, ...]], frozen=True):
+@dataclass(frozen=True, slots=True)
+class Reports(Request[tuple[str, ...]]):
     needs = (cluster("Describe"),)
 
 
-class Verify(Request[Report], frozen=True):
+@dataclass(frozen=True, slots=True)
+class Verify(Request[Report]):
     needs = (cluster("ClusterAction"),)
 
 
-class Backup(Request[Copied], frozen=True):
+@dataclass(frozen=True, slots=True)
+class Backup(Request[Copied]):
     needs = (cluster("ClusterAction"),)
     path: str
     base: str | None = None

@@ -1,15 +1,28 @@
 """Requests of producers about their ids and transactions, and of administrators; ``Session`` says what each does."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from logdb.coordinator.events import TransactionInfo
-from logdb.model import NO_TOPIC_IDS, OffsetAndMetadata, ProducerIdAndEpoch, TopicPartition
+from logdb.model import OffsetAndMetadata, ProducerIdAndEpoch, TopicPartition
 from logdb.requests.request import May, Request, cluster, each_topic, listed, named
 
 _WRITE = named("Write", "TransactionalId", "transactional_id")
 
 
-class InitProducerId(Request[ProducerIdAndEpoch], frozen=True):
+class TransactionInfo(NamedTuple):
+    """A transactional id and its last transaction; times in ms since 1970, -1 where there is none."""
+
+    transactional_id: str
+    state: str  # Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort, PrepareEpochFence
+    producer: ProducerIdAndEpoch
+    timeout_ms: int
+    start_ms: int
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class InitProducerId(Request[ProducerIdAndEpoch]):
     needs = (
         cluster("IdempotentWrite", unless="transactional_id"),
         _WRITE,
@@ -19,7 +32,8 @@ class InitProducerId(Request[ProducerIdAndEpoch], frozen=True):
     producer: ProducerIdAndEpoch | None = None
 
 
-class AddPartitions(Request[None], frozen=True):
+@dataclass(frozen=True, slots=True)
+class AddPartitions(Request[None]):
     needs = (_WRITE, each_topic("Write", "partitions"))
     transactional_id: str
     producer: ProducerIdAndEpoch
@@ -27,14 +41,16 @@ class AddPartitions(Request[None], frozen=True):
     verify_only: bool = False
 
 
-class AddOffsets(Request[None], frozen=True):
+@dataclass(frozen=True, slots=True)
+class AddOffsets(Request[None]):
     needs = (_WRITE, named("Read", "Group", "group_id"))
     transactional_id: str
     producer: ProducerIdAndEpoch
     group_id: str
 
 
-class CommitTransactionOffsets(Request[None], frozen=True):
+@dataclass(frozen=True, slots=True)
+class CommitTransactionOffsets(Request[None]):
     needs = (_WRITE, named("Read", "Group", "group_id"), each_topic("Read", "offsets"))
     transactional_id: str
     producer: ProducerIdAndEpoch
@@ -44,10 +60,11 @@ class CommitTransactionOffsets(Request[None], frozen=True):
     generation: int = -1
     group_instance_id: str | None = None
     verify_only: bool = False
-    topic_ids: Mapping[str, str] = NO_TOPIC_IDS
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
 
 
-class EndTransaction(Request[ProducerIdAndEpoch], frozen=True):
+@dataclass(frozen=True, slots=True)
+class EndTransaction(Request[ProducerIdAndEpoch]):
     needs = (_WRITE,)
     transactional_id: str
     producer: ProducerIdAndEpoch
@@ -62,14 +79,16 @@ def _visible(info: TransactionInfo, may: May) -> TransactionInfo:
     return info._replace(partitions=tuple(partition for partition in info.partitions if may("Describe", "Topic", partition.topic)))
 
 
-class Transactions(Request[list[TransactionInfo]], frozen=True):
+@dataclass(frozen=True, slots=True)
+class Transactions(Request[list[TransactionInfo]]):
     needs = (listed("Describe", "TransactionalId"),)
 
     def visible(self, answer: list[TransactionInfo], may: May) -> list[TransactionInfo]:
         return [_visible(info, may) for info in answer if may("Describe", "TransactionalId", info.transactional_id)]
 
 
-class DescribeTransaction(Request[TransactionInfo], frozen=True):
+@dataclass(frozen=True, slots=True)
+class DescribeTransaction(Request[TransactionInfo]):
     needs = (named("Describe", "TransactionalId", "transactional_id"),)
     transactional_id: str
 
@@ -77,6 +96,7 @@ class DescribeTransaction(Request[TransactionInfo], frozen=True):
         return _visible(answer, may)
 
 
-class AbortTransaction(Request[None], frozen=True):
+@dataclass(frozen=True, slots=True)
+class AbortTransaction(Request[None]):
     needs = (_WRITE,)
     transactional_id: str

@@ -43,7 +43,7 @@ def server(tmp_path_factory):
 
 def arguments(name):
     """What is drawn for each parameter, as JSON: of its type, mostly at an edge."""
-    hints = {key: wanted for key, wanted in typing.get_type_hints(KINDS[name]).items() if key in KINDS[name].__struct_fields__}
+    hints = {key: wanted for key, wanted in typing.get_type_hints(KINDS[name]).items() if key in KINDS[name].__dataclass_fields__}
     made = {key: values_with(wanted, st.sampled_from(EDGES), st.sampled_from(WORDS)) for key, wanted in hints.items()}
     return st.builds(KINDS[name], **made)
 

@@ -43,10 +43,10 @@ def world(tmp_path):
 
 def test_all_partitions_are_added_at_once(world):
     added = []
-    add, world.broker._add_partitions = world.broker._add_partitions, lambda *call: (added.append(call[2]), add(*call))
+    add, world.broker._add_own = world.broker._add_own, lambda request: (added.append(set(request.partitions)), add(request))
     _, answers = world.produce(A, B, C)
     assert answers == {A: range(1), B: range(1), C: range(1)}
-    assert added == [frozenset((A, B, C))]
+    assert added == [{A, B, C}]
     assert world.parts() == (A, B, C)
     world.writer.end(commit=True)
     assert world.committed() == [[b"0"], [b"1"], [b"2"]]

@@ -3,7 +3,6 @@ from typing import Any
 import pytest
 
 from logdb.coordinator.consumer_protocol import Subscription
-from logdb.coordinator.events import DeleteGroup, Heartbeat, JoinGroup, JoinResult, LeaveGroup, SyncGroup, SyncResult
 from logdb.coordinator.records import GroupKey, parse_group_key, parse_group_value
 from logdb.errors import (
     DiskFull,
@@ -19,6 +18,7 @@ from logdb.errors import (
     UnknownGroup,
     UnknownMember,
 )
+from logdb.requests.groups import DeleteGroup, Heartbeat, JoinGroup, JoinResult, LeaveGroup, SyncGroup, SyncResult
 from support.coordination import Entry, group_runner
 
 SESSION_MS, REBALANCE_MS = 10_000, 60_000

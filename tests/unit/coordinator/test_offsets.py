@@ -3,16 +3,7 @@ from typing import Any
 import pytest
 
 from logdb.coordinator.consumer_protocol import Subscription
-from logdb.coordinator.events import (
-    CommitOffsets,
-    CommitTransactionOffsets,
-    DeleteGroup,
-    DeleteOffsets,
-    JoinGroup,
-    LeaveGroup,
-    SyncGroup,
-    TopicsDeleted,
-)
+from logdb.coordinator.group_coordinator import TopicsDeleted
 from logdb.coordinator.records import OffsetKey, OffsetValue, offset_key, offset_value, parse_group_key
 from logdb.errors import (
     ConcurrentTransactions,
@@ -27,6 +18,8 @@ from logdb.errors import (
     UnstableOffsets,
 )
 from logdb.model import OffsetAndMetadata, ProducerIdAndEpoch, TopicPartition
+from logdb.requests.groups import CommitOffsets, DeleteGroup, DeleteOffsets, FetchOffsets, JoinGroup, LeaveGroup, SyncGroup
+from logdb.requests.transactions import CommitTransactionOffsets
 from support.coordination import Entry, Runner, group_runner
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
@@ -46,11 +39,11 @@ def commit(runner: Runner, offsets: dict[TopicPartition, int], group_id: str = "
 
 def commit_in(runner: Runner, producer: ProducerIdAndEpoch, offsets: dict[TopicPartition, int], **fields: Any) -> None:
     values = {partition: OffsetAndMetadata(offset) for partition, offset in offsets.items()}
-    runner.call(CommitTransactionOffsets, group_id="g", producer=producer, offsets=values, **fields)
+    runner.call(CommitTransactionOffsets, transactional_id="x", group_id="g", producer=producer, offsets=values, **fields)
 
 
 def fetch(runner: Runner, *partitions: TopicPartition, group_id: str = "g", **fields: Any) -> dict[TopicPartition, int]:
-    found = runner.coordinator.fetch_offsets(group_id, partitions or None, **fields)
+    found = runner.coordinator.fetch_offsets(FetchOffsets(group_id, partitions or None, **fields))
     return {partition: value.offset for partition, value in found.items()}
 
 
@@ -80,7 +73,7 @@ def test_a_group_without_members_is_a_store_of_offsets(runner: Runner) -> None:
     commit(runner, {T0: 7})
     assert fetch(runner) == {T0: 7, T1: 6}
     assert fetch(runner, T0, U0) == {T0: 7}
-    assert runner.coordinator.fetch_offsets("g", [T0]) == {T0: OffsetAndMetadata(7, 3, "note")}
+    assert runner.coordinator.fetch_offsets(FetchOffsets("g", (T0,))) == {T0: OffsetAndMetadata(7, 3, "note")}
     assert states(runner) == {"g": "Empty"}
     assert runner.coordinator.describe("g").protocol_type == ""
 

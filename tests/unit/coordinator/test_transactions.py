@@ -3,7 +3,6 @@ from typing import Any
 import pytest
 
 from logdb.coordinator.effects import ActionDone, ActionFailed, SyncPartitions, TimerFired, WriteMarkers
-from logdb.coordinator.events import AbortTransaction, AddPartitions, EndTransaction, InitProducerId
 from logdb.coordinator.records import TransactionValue, parse_transaction_value, transaction_key, transaction_value
 from logdb.coordinator.transactions import EPOCH_MAX
 from logdb.errors import (
@@ -16,6 +15,7 @@ from logdb.errors import (
     ProducerFenced,
 )
 from logdb.model import ProducerIdAndEpoch, TopicPartition
+from logdb.requests.transactions import AbortTransaction, AddPartitions, EndTransaction, InitProducerId
 from support.coordination import FULL, Entry, transaction_runner
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
@@ -35,8 +35,7 @@ class Transactions:
         return self.runner.answer(self.start_init(**fields))  # type: ignore[no-any-return]
 
     def add(self, producer: ProducerIdAndEpoch, *partitions: TopicPartition, transactional_id: str = "x") -> None:
-        added = frozenset(partitions or (A0,))
-        self.runner.call(AddPartitions, transactional_id=transactional_id, producer=producer, partitions=added)
+        self.runner.call(AddPartitions, transactional_id=transactional_id, producer=producer, partitions=partitions or (A0,))
 
     def start_end(self, producer: ProducerIdAndEpoch, *, commit: bool = True, **fields: Any) -> int:
         return self.runner.start(EndTransaction, **{"transactional_id": "x", "producer": producer, "commit": commit} | fields)
@@ -245,12 +244,12 @@ def test_what_is_there_already_is_not_written_again(x: Transactions) -> None:
     producer = x.begin(A0, B0)
     count = len(x.runner.log)
     x.add(producer, B0)
-    x.runner.call(AddPartitions, transactional_id="x", producer=producer, partitions=frozenset())
+    x.runner.call(AddPartitions, transactional_id="x", producer=producer, partitions=())
     assert len(x.runner.log) == count
 
 
 def test_no_partition_begins_no_transaction(x: Transactions) -> None:
-    x.runner.call(AddPartitions, transactional_id="x", producer=x.init(), partitions=frozenset())
+    x.runner.call(AddPartitions, transactional_id="x", producer=x.init(), partitions=())
     assert x.state == "Empty"
 
 

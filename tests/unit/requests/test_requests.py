@@ -1,6 +1,7 @@
 """Every request in one table: what it needs, its answer, its method of a session, and who carries it out; as JSON and back."""
 
 import contextlib
+import dataclasses
 import inspect
 import json
 import types
@@ -13,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logdb.access.security_changes import SecurityChanges
-from logdb.broker.broker import Broker
-from logdb.coordinator import events
+from logdb.broker.broker import _STEPS, Broker
 from logdb.log import isolation
 from logdb.log.producers import Producer
 from logdb.model import OffsetAndMetadata, TopicPartition
@@ -52,7 +52,14 @@ OF_NODES = {
 }  # of a cluster, of one another
 WITH_BATCHES = {"log", "produce"} | OF_LOGS  # not behind a URL, where they have routes of their own
 NO_REQUESTS = {"check_open", "close", "io", "clock", "closed", "look_interval_ms_max", "submit", "topic_change_count", "produce_many"}
-KNOWN = {**vars(events), **vars(report), "Future": Future, "IsolationLevel": isolation.IsolationLevel, "Producer": Producer}
+KNOWN = {
+    **vars(groups),
+    **vars(transactions),
+    **vars(report),
+    "Future": Future,
+    "IsolationLevel": isolation.IsolationLevel,
+    "Producer": Producer,
+}
 JSON = st.recursive(
     st.one_of(
         st.none(), st.booleans(), st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False, allow_infinity=False), st.text(max_size=6)
@@ -104,18 +111,14 @@ def test_a_request_says_what_it_needs_and_answers(name):
 def test_fields_parameters_and_handlers_agree(name):
     """The method of a session, the request's fields, and the method that carries it out: the same names, and the same defaults."""
     kind = REQUESTS[name]
-    fields = {
-        field.name: inspect.Parameter.empty if field.default is msgspec.NODEFAULT else field.default
-        for field in msgspec.structs.fields(kind)
-    }
-    log = ReplicaLog if name == "producers" else PartitionLog
-    handler = getattr(SecurityChanges if kind in SECURITY_REQUESTS else log if name in OF_LOGS else Broker, name)
-    carried, _ = signature(handler)
-    carried.pop("go_on", None)
-    carried.pop("batches", None)
-    if name == "produce":
-        carried.pop("verify_only")  # of Kafka's older clients, whose door calls the broker's method
-    assert carried.keys() == fields.keys() - ({"topic", "partition"} if name in OF_LOGS else set())
+    fields = {one.name: one.default for one in inspect.signature(kind).parameters.values()}
+    fields |= {one.name: one.default_factory() for one in dataclasses.fields(kind) if one.default_factory is not dataclasses.MISSING}
+    if kind not in _STEPS:  # those of groups and transactions reach the coordinator as they are
+        log = ReplicaLog if name == "producers" else PartitionLog
+        carried, _ = signature(getattr(SecurityChanges if kind in SECURITY_REQUESTS else log if name in OF_LOGS else Broker, name))
+        for one in ("go_on", "batches", "verify_only") if name == "produce" else ("go_on",):
+            carried.pop(one, None)
+        assert carried.keys() == fields.keys() - ({"topic", "partition"} if name in OF_LOGS else set())
     if name in OF_DOORS | OF_LOGS | OF_NODES:
         return
     for of in (CredentialStore, SubmittedCredentialStore) if kind in SECURITY_REQUESTS else (Session,):
@@ -144,7 +147,7 @@ def test_the_method_of_a_session_makes_the_request_of_its_name(name):
 
 @pytest.mark.parametrize("kind", CALLS, ids=lambda kind: kind.method)
 def test_requests_and_answers_come_back_as_they_were(kind):
-    hints = {name: hint for name, hint in typing.get_type_hints(kind).items() if name in kind.__struct_fields__}
+    hints = {name: hint for name, hint in typing.get_type_hints(kind).items() if name in kind.__dataclass_fields__}
 
     @given(st.builds(kind, **{name: values(hint) for name, hint in hints.items()}), values(kind.answer))
     def check(request, answer):
@@ -213,12 +216,12 @@ def test_a_request_that_does_not_say_what_it_needs_is_none():
     before = dict(REQUESTS)
     with pytest.raises(TypeError, match="needs"):
 
-        class Silent(Request[None], frozen=True):
+        class Silent(Request[None]):
             pass
 
     with pytest.raises(TypeError, match="needs"):
 
-        class Inherits(topics.DeleteTopic, Request[None], frozen=True):
+        class Inherits(topics.DeleteTopic, Request[None]):
             pass
 
     assert before == REQUESTS
@@ -227,7 +230,7 @@ def test_a_request_that_does_not_say_what_it_needs_is_none():
 def test_a_request_that_needs_nothing_says_so():
     try:
 
-        class Open(Request[None], frozen=True):
+        class Open(Request[None]):
             needs = ()
 
         assert REQUESTS["open"] is Open

@@ -31,7 +31,6 @@ from typing import Any, NamedTuple, Protocol
 from logdb.client.consumer.assignors import Assignor, Member
 from logdb.codec.schema import INT32, STRING, Array, Field, Message, Struct
 from logdb.coordinator.consumer_protocol import Assignment, Subscription
-from logdb.coordinator.events import JoinedMember, JoinResult, SyncResult
 from logdb.errors import (
     Closed,
     FencedInstance,
@@ -43,6 +42,7 @@ from logdb.errors import (
     UnknownTopic,
 )
 from logdb.model import NO_TOPIC_IDS, Buffer, TopicPartition
+from logdb.requests.groups import JoinedMember, JoinResult, SyncResult
 from logdb.requests.session import Session
 
 logger = logging.getLogger(__name__)
