@@ -28,7 +28,7 @@ Values = dict[str, Any]
 _START_BYTES, _HEAD_AT = 4, 8
 _INT32, _NUMBERS, _SIZE_AND_CORRELATION_ID = struct.Struct(">i"), struct.Struct(">qqq"), struct.Struct(">ii")
 _MARKS = {"base_offset": 0x0101010101010102, "log_append_time_ms": 0x0101010101010103, "log_start_offset": 0x0101010101010104}
-"""Numbers that are in an answer in no other place: a topic's name has none of these bytes."""
+"""Numbers that are in an answer in no other place: a topic's name has none of these bytes, and an id has fewer."""
 _KEPT_BYTES_MAX = 1 << 10  # of a connection, which nothing counts
 _FIRST_VERSION = 5  # whose answers have all three
 NO_ACKNOWLEDGEMENT, OF_ALL = 0, -1
