@@ -3,6 +3,7 @@
 connection.py   one protocol a connection: frames, their order, silence, and the end
 frames.py       headers and messages
 repeated.py     a Produce that repeats the one before it
+topic_ids.py    the names of topics that a request names by their ids
 call.py         what a handler is given
 handlers/       the APIs, by family
 """
@@ -38,6 +39,7 @@ from logdb_kafka_api.handlers import HANDLERS, UNADVERTISED, UNAUTHENTICATED, pr
 from logdb_kafka_api.handlers.metadata import advertised, unsupported_version
 from logdb_kafka_api.limits import ROOM_BYTES, KafkaLimits
 from logdb_kafka_api.repeated import NO_ACKNOWLEDGEMENT, RepeatedProduce, repeatable
+from logdb_kafka_api.topic_ids import TopicIds
 
 logger = logging.getLogger(__name__)
 
@@ -107,6 +109,7 @@ class KafkaDoor(DoorResources):
         self.scratch = memoryview(bytearray(ROOM_BYTES))
         self.room: memoryview | None = memoryview(bytearray(ROOM_BYTES))
         self.advertised = [advertised(key) for key in sorted(HANDLERS.keys() - UNADVERTISED)]
+        self.topics = TopicIds(access)
         self._none_left = asyncio.Event()
         self._unsupported = set[int]()
         self._missing = set[str]()
@@ -296,12 +299,12 @@ class KafkaDoor(DoorResources):
         if identity is None or self.access.quotas.limits(identity.principal):
             return None
         found = self._read_produce(frame) if repeated is None or again is None else repeated.request(*again)
-        if found is None:
+        if found is None or not produce.is_named(self, found[0].version, found[1]):
             return None
         header, request = found
         if again is None:
             self._remember(connection, header, request, frame)
-        appends = produce.appends_of(request)
+        appends = produce.appends_of(request, header.version)
         if produce.waits(self, request["transactional_id"], appends, produce.durability_of(request)):
             return None
         call = Call(self, connection, header, self._kept_session(connection, identity))
@@ -327,7 +330,7 @@ class KafkaDoor(DoorResources):
         except AuthenticationFailed:
             raise
         except Exception as error:
-            refused = produce.failed(session, repeated.where, error)
+            refused = produce.failed(session, repeated.where, error, by_id=bool(repeated.topic_id))
             if repeated.acks == NO_ACKNOWLEDGEMENT:
                 raise produce.unacknowledged(refused) from error
             return Answer(repeated.refusal(correlation_id, refused))

@@ -88,6 +88,7 @@ class Code(IntEnum):
     UNACCEPTABLE_CREDENTIAL = 93
     INVALID_UPDATE_VERSION = 95
     UNKNOWN_TOPIC_ID = 100
+    INCONSISTENT_TOPIC_ID = 103
     TRANSACTIONAL_ID_NOT_FOUND = 105
     UNSUPPORTED_ENDPOINT_TYPE = 115
     UNKNOWN_SUBSCRIPTION_ID = 117
@@ -190,6 +191,11 @@ def code_of(error: LogdbError) -> Code:
     if isinstance(error, NotAuthorized):
         return _OF_RESOURCE.get(error.resource.partition(" ")[0], Code.CLUSTER_AUTHORIZATION_FAILED)
     return next(CODES[kind] for kind in type(error).__mro__ if kind in CODES)
+
+
+def topic_code_of(error: LogdbError, *, by_id: bool) -> Code:
+    """As ``code_of``; to a request that names topics by ids, a topic that is gone is an unknown id."""
+    return Code.UNKNOWN_TOPIC_ID if by_id and isinstance(error, errors.UnknownTopic) else code_of(error)
 
 
 def coordinator_code_of(error: LogdbError) -> Code:

@@ -28,7 +28,7 @@ Values = dict[str, Any]
 _START_BYTES, _HEAD_AT = 4, 8
 _INT32, _NUMBERS, _SIZE_AND_CORRELATION_ID = struct.Struct(">i"), struct.Struct(">qqq"), struct.Struct(">ii")
 _MARKS = {"base_offset": 0x0101010101010102, "log_append_time_ms": 0x0101010101010103, "log_start_offset": 0x0101010101010104}
-"""Numbers that are in an answer in no other place: a topic's name has none of these bytes."""
+"""Numbers that are in an answer in no other place: a topic's name has none of these bytes, and an id has fewer."""
 _KEPT_BYTES_MAX = 1 << 10  # of a connection, which nothing counts
 _FIRST_VERSION = 5  # whose answers have all three
 NO_ACKNOWLEDGEMENT, OF_ALL = 0, -1
@@ -44,6 +44,8 @@ def repeatable(header: RequestHeader, values: Values, frame: Buffer) -> TopicPar
     (topic,) = values["topic_data"]
     if len(topic["partition_data"]) != 1:
         return None
+    if not topic["name"]:  # of an unknown id
+        return None
     (part,) = topic["partition_data"]
     is_placed = part["mirrored"] or part["expected_offset"] != ANY_OFFSET
     if is_placed or not part["records"] or len(frame) - len(part["records"]) > _KEPT_BYTES_MAX:
@@ -57,6 +59,7 @@ class RepeatedProduce:
     Attributes:
         where: The partition.
         asked: What the session is asked for, each time.
+        topic_id: logdb's id of the topic, where the request has one; else "".
         version: Of the request.
         acks: How many replicas the client waits for.
     """
@@ -73,6 +76,7 @@ class RepeatedProduce:
         self._start, self._head = bytes(frame[:_START_BYTES]), bytes(frame[_HEAD_AT : self._size_at])
         self._tail = bytes(frame[begin + size_bytes :])
         self.where = TopicPartition(topic["name"], part["index"])
+        self.topic_id = str(topic.get("logdb_topic_id", ""))
         self.asked = Produce(*self.where, durability=values["durability"] or None)
         self.version, self.acks = header.version, values["acks"]
         self._around: tuple[int, bytes, bytes] | None = None  # the numbers of an answer
@@ -105,7 +109,7 @@ class RepeatedProduce:
 
     def refusal(self, correlation_id: int, answer: Values) -> Sequence[Buffer]:
         """As ``encode_response``, of ``answer`` for the one partition."""
-        responses = [{"name": self.where.topic, "partition_responses": [answer]}]
+        responses = [{"name": self.where.topic, "topic_id": self._topic["topic_id"], "partition_responses": [answer]}]
         return encode_response(self._header._replace(correlation_id=correlation_id), {"responses": responses})
 
     def _around_numbers(self) -> tuple[int, bytes, bytes]:

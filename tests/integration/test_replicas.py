@@ -461,7 +461,7 @@ def test_an_embedded_append_waits_for_the_replicas(replicas):
 
 def fetch_values(cluster, node, **changes):
     partition = {"partition": 0, "current_leader_epoch": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20, "flushed_offset": 0}
-    topic = {"topic": "t", "topic_id": cluster.controller.state.topics["t"].topic_id, "partitions": [partition]}
+    topic = {"topic": "t", "logdb_topic_id": cluster.controller.state.topics["t"].topic_id, "partitions": [partition]}
     values = {"replica_id": node.number, "replica_epoch": node.broker_epoch, "max_wait_ms": 0, "max_bytes": 1 << 20, "topics": [topic]}
     for where in (values, topic, partition):
         where |= {name: value for name, value in changes.items() if name in where}
@@ -487,7 +487,7 @@ def test_a_follower_is_one_of_the_cluster(replicas):
         ({"replica_id": 9}, Code.NOT_LEADER_OR_FOLLOWER),
         ({"current_leader_epoch": 5}, Code.UNKNOWN_LEADER_EPOCH),
         ({"current_leader_epoch": -1}, Code.FENCED_LEADER_EPOCH),
-        ({"topic_id": "another"}, Code.UNKNOWN_TOPIC_OR_PARTITION),
+        ({"logdb_topic_id": "another"}, Code.UNKNOWN_TOPIC_OR_PARTITION),
         ({"partition": 3}, Code.UNKNOWN_TOPIC_OR_PARTITION),
         ({"fetch_offset": 77}, Code.OFFSET_OUT_OF_RANGE),
     ],
@@ -511,7 +511,7 @@ def test_an_end_that_was_never_flushed_is_not_believed_past_the_log(replicas):
 def test_epochs_are_told_of_the_topic_that_is_meant(replicas):
     replicas.create_topic()
     partition = {"partition": 0, "current_leader_epoch": 0, "leader_epoch": 0}
-    values = {"replica_id": 2, "topics": [{"topic": "t", "topic_id": "another", "partitions": [partition]}]}
+    values = {"replica_id": 2, "topics": [{"topic": "t", "logdb_topic_id": "another", "partitions": [partition]}]}
     answer = asked(replicas.leader(), *epochs_request(values, 1)[:4], values, token=TOKEN)
     assert answer["topics"][0]["partitions"][0]["error_code"] == Code.UNKNOWN_TOPIC_OR_PARTITION
 

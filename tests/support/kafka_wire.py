@@ -8,6 +8,8 @@ from logdb.codec.messages import RESPONSE_HEADER
 from logdb_kafka_api.apis import APIS
 
 KEYS = {api.name: key for key, api in APIS.items()}
+BY_ID = 13
+"""The first version of Produce and of Fetch that names topics by their ids."""
 
 
 class Wire:
@@ -56,6 +58,10 @@ class Wire:
             data += more
         return data
 
+    def topic_id(self, topic: str) -> bytes:
+        """The id of a topic, of which there need not be one: then zeros."""
+        return self.ask("Metadata", 12, topics=[{"name": topic}], allow_auto_topic_creation=False)["topics"][0]["topic_id"]
+
     def is_closed(self) -> bool:
         """Whether the broker closes the connection without a further byte."""
         try:
@@ -76,7 +82,8 @@ def produce(
     wire: Wire, records: bytes, *, topic: str = "t", partition: int = 0, version: int = 9, acks: int = -1, **values: Any
 ) -> dict[str, Any]:
     """The answer for the one partition of a Produce request."""
-    data = [{"name": topic, "partition_data": [{"index": partition, "records": records}]}]
+    topic_id = wire.topic_id(topic) if version >= BY_ID else bytes(16)
+    data = [{"name": topic, "topic_id": topic_id, "partition_data": [{"index": partition, "records": records}]}]
     answer = wire.ask("Produce", version, acks=acks, timeout_ms=1000, topic_data=data, **values)
     return answer["responses"][0]["partition_responses"][0]
 
@@ -86,5 +93,7 @@ def fetch(wire: Wire, offset: int = 0, *, topic: str = "t", partition: int = 0, 
     asked = {"partition": partition, "fetch_offset": offset, "partition_max_bytes": 1 << 20, "current_leader_epoch": -1} | {
         name: values.pop(name) for name in ("partition_max_bytes", "current_leader_epoch") if name in values
     }
-    answer = wire.ask("Fetch", version, **{"max_wait_ms": 0, "min_bytes": 1, "topics": [{"topic": topic, "partitions": [asked]}]} | values)
+    topic_id = wire.topic_id(topic) if version >= BY_ID else bytes(16)
+    topics = [{"topic": topic, "topic_id": topic_id, "partitions": [asked]}]
+    answer = wire.ask("Fetch", version, **{"max_wait_ms": 0, "min_bytes": 1, "topics": topics} | values)
     return answer["responses"][0]["partitions"][0]

@@ -25,8 +25,18 @@ CLOSED, NO_ANSWER, TOO_LATE = "the connection is closed", "no answer", "no answe
 _TIMEOUT_S = 5.0
 _NOT_YET = (Code.COORDINATOR_LOAD_IN_PROGRESS, Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR)
 _RECORDS = encode_batch([Rec(b"k", b"v")], base_timestamp=NOW)
-_BYTES = {_RECORDS: "a batch", _RECORDS * 2: "two batches", _RECORDS[:-1]: "a batch that is cut off", bytes(15) + b"1": "an unknown id"}
 _LONG = "x" * 250
+_T, _OWN, _FORMER, _LAST = (name.encode().ljust(16, b".") for name in ("id of t", "id of own", "a former id", "id of last"))
+_OTHER_IDS = (bytes(16), bytes(15) + b"1", _FORMER)
+"""Ids that no topic has; the last one had the topic that ``again`` was before it was created again."""
+_BYTES = {
+    _RECORDS: "a batch",
+    _RECORDS * 2: "two batches",
+    _RECORDS[:-1]: "a batch that is cut off",
+    bytes(16): "no id",
+    bytes(15) + b"1": "an unknown id",
+    _FORMER: "the id of a topic that was created again",
+}
 _READERS = "readers"
 _CURSORS = (("t", 0), ("t", 9), ("t", -1), ("a", 0), ("z", 0))
 _OF_A_TOPIC = frozenset(("CreatePartitions", "IncrementalAlterConfigs", "DeleteTopics"))
@@ -38,17 +48,22 @@ Base = Callable[[int], Values]
 
 
 class Case(NamedTuple):
-    """``number``: among all cases of all APIs."""
+    """``number``: among all cases of all APIs.  ``row``: the API, and "by id" of requests that name topics by ids."""
 
     number: int
-    api: str
+    row: str
     version: int
     field: str
     value: Any
     values: Values
 
     @property
+    def api(self) -> str:
+        return self.row.split()[0]
+
+    @property
     def name(self) -> str:
+        """As a table has it."""
         return f"{self.field} = {_text(self.value)}" if self.field else "nothing"
 
 
@@ -68,6 +83,20 @@ def _text(value: Any) -> str:
 
 def _in_topic(topic: str, partition: Values, topics: str = "topics", name: str = "name", partitions: str = "partitions") -> Values:
     return {topics: [{name: topic, partitions: [partition]}]}
+
+
+def _by_id(topic_id: bytes, partition: Values, topics: str = "topics", partitions: str = "partitions") -> Values:
+    return {topics: [{"topic_id": topic_id, partitions: [partition]}]}
+
+
+def _fetch_by_id(number: int) -> Values:
+    values = _fetch(number)
+    return values | _by_id(_T, values["topics"][0]["partitions"][0])
+
+
+def _commit_by_id(number: int) -> Values:
+    values = _commit(number)
+    return values | _by_id(_T, values["topics"][0]["partitions"][0])
 
 
 def _fetch(_: int) -> Values:
@@ -102,7 +131,7 @@ def _configs(*configs: tuple[str, str | None]) -> list[Values]:
 
 BASES: Mapping[str, tuple[int, Base]] = MappingProxyType(
     {
-        "Metadata": (12, lambda _: {"topics": [{"topic_id": bytes(16), "name": "t"}], "allow_auto_topic_creation": False}),
+        "Metadata": (13, lambda _: {"topics": [{"topic_id": bytes(16), "name": "t"}], "allow_auto_topic_creation": False}),
         "Produce": (
             9,
             lambda number: {
@@ -113,7 +142,7 @@ BASES: Mapping[str, tuple[int, Base]] = MappingProxyType(
         ),
         "Fetch": (12, _fetch),
         "ListOffsets": (
-            8,
+            10,
             lambda _: {"replica_id": -1, **_in_topic("t", {"partition_index": 0, "current_leader_epoch": -1, "timestamp": -1})},
         ),
         "DescribeTopicPartitions": (0, lambda _: {"topics": [{"name": "t"}], "response_partition_limit": 2000, "cursor": None}),
@@ -149,11 +178,27 @@ BASES: Mapping[str, tuple[int, Base]] = MappingProxyType(
         "FindCoordinator": (4, lambda number: {"key_type": 0, "coordinator_keys": [f"f{number}"]}),
         "InitProducerId": (4, lambda number: {"transactional_id": f"i{number}", "transaction_timeout_ms": 60_000}),
         "DeleteRecords": (2, lambda number: {"timeout_ms": 20_000, **_in_topic("own", {"partition_index": number, "offset": 1})}),
+        "Metadata by id": (13, lambda _: {"topics": [{"topic_id": _T, "name": None}], "allow_auto_topic_creation": False}),
+        "Produce by id": (
+            13,
+            lambda number: {
+                "acks": -1,
+                "timeout_ms": 20_000,
+                **_by_id(_OWN, {"index": number, "records": _RECORDS}, "topic_data", "partition_data"),
+            },
+        ),
+        "Fetch by id": (17, _fetch_by_id),
+        "OffsetCommit by id": (10, _commit_by_id),
+        "OffsetFetch by id": (
+            10,
+            lambda _: {"groups": [{"group_id": _READERS, "topics": [{"topic_id": _T, "partition_indexes": [0]}]}], "require_stable": False},
+        ),
+        "DeleteTopics by id": (6, lambda _: {"topics": [{"name": None, "topic_id": _LAST}], "timeout_ms": 20_000}),
         # last: a Kafka deletes its internal topics, too
         "DeleteTopics": (6, lambda number: {"topics": [{"name": f"topic-{number}", "topic_id": bytes(16)}], "timeout_ms": 20_000}),
     }
 )
-"""By API: the version, and a request that nothing is wrong with."""
+"""By API, those that name topics by ids beside the others: the version, and a request that nothing is wrong with."""
 
 WRONG: Mapping[str, Mapping[str, Sequence[Any]]] = MappingProxyType(
     {
@@ -195,6 +240,32 @@ WRONG: Mapping[str, Mapping[str, Sequence[Any]]] = MappingProxyType(
             "forgotten_topics_data": ([{"topic": "none", "partitions": [0]}],),
             "rack_id": ("r",),
         },
+        "Metadata by id": {"topics.topic_id": _OTHER_IDS, "topics.name": ("", "t", "none")},
+        "Produce by id": {
+            "acks": (0, 1),
+            "topic_data.topic_id": _OTHER_IDS,
+            "topic_data.partition_data": ([],),
+            "topic_data.partition_data.index": (-1, 9999),
+        },
+        "Fetch by id": {
+            "replica_state": ({"replica_id": 5, "replica_epoch": -1},),
+            "topics.topic_id": _OTHER_IDS,
+            "topics.partitions": ([],),
+            "topics.partitions.partition": (-1, 9999),
+            "topics.partitions.fetch_offset": (4,),
+            "forgotten_topics_data": ([{"topic_id": bytes(15) + b"1", "partitions": [0]}],),
+        },
+        "OffsetCommit by id": {
+            "topics.topic_id": _OTHER_IDS,
+            "topics.partitions.partition_index": (-1, 9999),
+            "group_id": ("",),
+        },
+        "OffsetFetch by id": {
+            "groups.topics": (None, []),
+            "groups.topics.topic_id": _OTHER_IDS,
+            "groups.topics.partition_indexes": ([9999],),
+        },
+        "DeleteTopics by id": {"topics.topic_id": _OTHER_IDS},
         "ListOffsets": {
             "replica_id": (-2, 5),
             "isolation_level": (1, 2, -1),
@@ -325,7 +396,7 @@ WRONG: Mapping[str, Mapping[str, Sequence[Any]]] = MappingProxyType(
         },
     }
 )
-"""By API and field."""
+"""By row of ``BASES`` and field."""
 
 
 def _changed(values: Values, path: str, value: Any) -> Values:
@@ -340,12 +411,12 @@ def _changed(values: Values, path: str, value: Any) -> Values:
 
 def _cases() -> Iterator[Case]:
     number = 0
-    for api, (version, base) in BASES.items():
-        yield Case(number, api, version, "", None, base(number))
-        for field, wrong in WRONG[api].items():
+    for row, (version, base) in BASES.items():
+        yield Case(number, row, version, "", None, base(number))
+        for field, wrong in WRONG[row].items():
             for value in wrong:
                 number += 1
-                yield Case(number, api, version, field, value, _changed(base(number), field, value))
+                yield Case(number, row, version, field, value, _changed(base(number), field, value))
         number += 1
 
 
@@ -393,7 +464,11 @@ def _shown(api: str, answer: Any) -> Iterator[str]:
             elif name in _SHOWN[api]:
                 yield f"{name} {_value(name, value)}"
             elif name == "topics" and api in _OF_TOPICS:
-                shown = [topic for topic in value if topic["name"] != "own" and not (topic["name"] or "").startswith("topic-")]
+                shown = [
+                    topic
+                    for topic in value
+                    if topic["name"] not in {"own", "again", "last"} and not (topic["name"] or "").startswith("topic-")
+                ]
                 yield from _shown(api, sorted(shown, key=lambda topic: topic["name"] or ""))
             elif name == "partitions" and api in _OF_TOPICS:
                 yield "" if answer["is_internal"] else f"{len(value)} partitions"  # how many an internal topic has is the broker's
@@ -424,9 +499,16 @@ class Peer:
         self._address = address
         admin = AdminClient({"bootstrap.servers": address})
         each = [NewTopic(f"topic-{case.number}", 1, 1) for case in CASES if case.api in _OF_A_TOPIC]
-        for made in admin.create_topics([NewTopic("t", 1, 1), NewTopic("own", len(CASES), 1), *each]).values():
+        others = [NewTopic(name, 1, 1) for name in ("t", "again", "last")]
+        for made in admin.create_topics([*others, NewTopic("own", len(CASES), 1), *each]).values():
             made.result(60)
         with Wire(address) as wire:
+            former = wire.topic_id("again")
+            admin.delete_topics(["again"])["again"].result(60)
+            until(lambda: wire.topic_id("again") == bytes(16))
+            admin.create_topics([NewTopic("again", 1, 1)])["again"].result(60)
+            self._ids = {_FORMER: former, _T: wire.topic_id("t"), _OWN: wire.topic_id("own"), _LAST: wire.topic_id("last")}
+            assert wire.topic_id("again") not in {bytes(16), former}
             for partition in (case.number for case in CASES if case.api == "DeleteRecords"):
                 self._fill(wire, "own", partition)
             self._fill(wire, "t", 0)
@@ -435,6 +517,14 @@ class Peer:
             commit = _commit(0) | {"group_id": _READERS}
             until(lambda: wire.ask("OffsetCommit", 8, **commit)["topics"][0]["partitions"][0]["error_code"] == Code.NONE)
             until(lambda: wire.ask("InitProducerId", 4, transactional_id="first", transaction_timeout_ms=1000)["error_code"] == Code.NONE)
+
+    def _with_ids(self, values: Any) -> Any:
+        """The values of a case with the ids that this broker has given."""
+        if isinstance(values, dict):
+            return {name: self._with_ids(value) for name, value in values.items()}
+        if isinstance(values, list):
+            return list(map(self._with_ids, values))
+        return self._ids.get(values, values) if isinstance(values, bytes) else values
 
     @staticmethod
     def _fill(wire: Wire, topic: str, partition: int) -> None:
@@ -457,12 +547,13 @@ class Peer:
         return found[0]
 
     def _asked(self, case: Case) -> str:
+        values = self._with_ids(case.values)
         with Wire(self._address, _TIMEOUT_S) as wire:
             try:
-                if case.values.get("acks") == 0:
-                    wire.send(case.api, case.version, **case.values)
+                if values.get("acks") == 0:
+                    wire.send(case.api, case.version, **values)
                     return NO_ANSWER if wire.ask("ApiVersions", 0) else CLOSED
-                answer = wire.ask(case.api, case.version, **case.values)
+                answer = wire.ask(case.api, case.version, **values)
                 shown = " · ".join(filter(None, _shown(case.api, answer))) or "empty"
                 return re.sub(rf"\b(f|topic-){case.number}\b", r"\1N", shown)
             except (EOFError, ConnectionResetError):

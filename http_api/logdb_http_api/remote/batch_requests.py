@@ -151,7 +151,7 @@ class FetchRequest:
         values = {
             "max_bytes": self._size_bytes_max,
             "isolation_level": int(self._committed),
-            "topics": ({"topic": self.key.topic, "partitions": (one,), "topic_id": self._topic_id},),
+            "topics": ({"topic": self.key.topic, "partitions": (one,), "logdb_topic_id": self._topic_id},),
             "detailed": True,
         }
         out = bytearray(_HEADER.size)
@@ -164,7 +164,9 @@ class FetchRequest:
 
     def of_frame(self, decoded: dict[str, Any], url: str) -> Fetched:
         one = _partition(decoded, "partitions", url)
-        return Fetched(url, one["records"] or b"", one["next_offset"], one["readable_end_offset"], decoded["responses"][0]["topic_id"])
+        return Fetched(
+            url, one["records"] or b"", one["next_offset"], one["readable_end_offset"], decoded["responses"][0]["logdb_topic_id"]
+        )
 
     def http(self) -> HttpRequest:
         query: dict[str, object] = {"offset": self._offset, "max_bytes": self._size_bytes_max}

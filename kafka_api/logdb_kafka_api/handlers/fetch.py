@@ -6,10 +6,11 @@ Every answer is a full one: session id 0 tells the client that there is no fetch
 import contextlib
 import json
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
 
 from logdb.codec.batch import span
-from logdb.errors import LogdbError, NotLeaderOrFollower, OffsetOutOfRange, UnknownPartition, UnknownTopic, without_frames
+from logdb.errors import LogdbError, NotLeaderOrFollower, OffsetOutOfRange, TopicDeleted, UnknownPartition, UnknownTopic, without_frames
 from logdb.log.isolation import ISOLATION_LEVELS, IsolationLevel, is_committed
 from logdb.requests.error_document import document
 from logdb.requests.principals import CLUSTER_NODE
@@ -17,28 +18,60 @@ from logdb.serving import fetch as serving
 from logdb.serving.resources import DoorResources
 from logdb.store.protocols import Leadership, ReplicaLog, ReplicaReport, Replication, Standing
 from logdb_kafka_api.call import Call, Values
-from logdb_kafka_api.errors import Code, code_of
+from logdb_kafka_api.errors import Code, code_of, topic_code_of
 
 if TYPE_CHECKING:
     from logdb.access.log import AuthorizedLog
     from logdb.access.session import AuthorizedSession
 
 _FIRST_EPOCHS = (-1, 0)  # of a fetch that belongs to no session, ends one, or wants to begin one
+_FIRST_OF_IDS = 13  # version that names topics by their ids
 _LEVELS = range(len(ISOLATION_LEVELS))
+
+
+class Asked(NamedTuple):
+    """A topic as a request names it: by its name, or by its id, of which the name is known.
+
+    ``logdb_topic_id``: see ``serving.Wanted``.  ``name``: empty if the id is unknown.
+    """
+
+    name: str
+    topic_id: bytes
+    logdb_topic_id: str
+    by_id: bool
+
+    @property
+    def error(self) -> UnknownTopic | None:
+        """Why nothing can be read of it."""
+        return UnknownTopic(str(UUID(bytes=self.topic_id))) if self.by_id and not self.name else None
+
+
+def _wanted(asked: Asked, one: Values, epoch: int) -> serving.Wanted:
+    wanted = one["partition"], one["fetch_offset"], one["partition_max_bytes"]
+    return serving.Wanted(asked.name, *wanted, None if epoch < 0 else epoch, asked.logdb_topic_id)
+
+
+def _code(read: "DetailedRead | Read") -> Code:
+    """A topic that was created again while the fetch waited for its records has another id than the topic that was read."""
+    if read.error is None:
+        return Code.NONE
+    if read.asked.by_id and isinstance(read.error, TopicDeleted) and read.marks:
+        return Code.INCONSISTENT_TOPIC_ID
+    return topic_code_of(read.error, by_id=read.asked.by_id)
 
 
 class Read(serving.PartitionRead):
     """What is read of one partition; a client at ``read_committed`` leaves out aborted batches itself.
 
     field         meaning                                                    to be trusted
+    asked         the topic as the request names it                          always
     _aborted      first offsets of aborted transactions, by producer         always: of what was read so far
     others        see ``PartitionRead``                                      as they say
     """
 
-    def __init__(self, topic: str, asked: Values, topic_id: str = "") -> None:
-        epoch = asked["current_leader_epoch"]
-        wanted = asked["partition"], asked["fetch_offset"], asked["partition_max_bytes"]
-        super().__init__(serving.Wanted(topic, *wanted, None if epoch < 0 else epoch, topic_id))
+    def __init__(self, asked: "Asked", one: Values) -> None:
+        super().__init__(_wanted(asked, one, one["current_leader_epoch"]))
+        self.asked, self.error = asked, asked.error
         self._aborted: dict[tuple[int, int], None] = {}  # in order, each once: several reads may find the same
 
     def check(self, log: "AuthorizedLog", leader_epoch: int) -> None:
@@ -60,7 +93,7 @@ class Read(serving.PartitionRead):
             "high_watermark": -1,
             **self.marks,
             "partition_index": self.wanted.partition,
-            "error_code": Code.NONE if self.error is None else code_of(self.error),
+            "error_code": _code(self),
             "aborted_transactions": [{"producer_id": producer, "first_offset": offset} for producer, offset in self._aborted],
             "records": self.parts[0] if len(self.parts) == 1 else b"".join(self.parts),
         }
@@ -69,10 +102,9 @@ class Read(serving.PartitionRead):
 class DetailedRead(serving.UnabortedRead):
     """What is read of one partition for a request that is ``detailed``: as a fetch over HTTP has it, without aborted batches."""
 
-    def __init__(self, topic: str, asked: Values, topic_id: str = "") -> None:
-        epoch = asked["last_fetched_epoch"]
-        wanted = asked["partition"], asked["fetch_offset"], asked["partition_max_bytes"]
-        super().__init__(serving.Wanted(topic, *wanted, None if epoch < 0 else epoch, topic_id))
+    def __init__(self, asked: "Asked", one: Values) -> None:
+        super().__init__(_wanted(asked, one, one["last_fetched_epoch"]))
+        self.asked, self.error = asked, asked.error
 
     def values(self) -> Values:
         """As the response has it."""
@@ -81,7 +113,7 @@ class DetailedRead(serving.UnabortedRead):
             "last_stable_offset": self.marks.get("last_stable_offset", -1),
             "log_start_offset": self.marks.get("start_offset", -1),
             "partition_index": self.wanted.partition,
-            "error_code": Code.NONE if self.error is None else code_of(self.error),
+            "error_code": _code(self),
             "aborted_transactions": (),
             "records": self.parts[0] if len(self.parts) == 1 else b"".join(self.parts),
             "next_offset": self.next_offset,
@@ -105,7 +137,7 @@ class ReplicaRead(serving.PartitionRead):
         report = ReplicaReport(
             self._node_id,
             values["replica_epoch"],
-            topic["topic_id"],
+            topic["logdb_topic_id"],
             asked["current_leader_epoch"],
             asked["flushed_offset"],
             asked["lineage"],
@@ -187,7 +219,7 @@ async def _fetch_as_replica(call: Call, replication: Replication) -> Values:
     return {"error_code": Code.NONE, "responses": responses}
 
 
-def _reads(values: Values) -> "Sequence[DetailedRead | Read]":
+def _reads(values: Values, by_id: bool) -> "Sequence[DetailedRead | Read]":
     """What a request reads, each partition once: of one that is named twice the last counts, as in Kafka.
 
     Takes the topics out of the request, which may wait for long.
@@ -195,18 +227,22 @@ def _reads(values: Values) -> "Sequence[DetailedRead | Read]":
     Source: Kafka's ``FetchRequest.fetchData``.
     """
     make: type[DetailedRead | Read] = DetailedRead if values["detailed"] else Read
-    asked = {(topic["topic"], one["partition"]): (one, topic["topic_id"]) for topic in values.pop("topics") for one in topic["partitions"]}
-    return [make(topic, one, topic_id) for (topic, _), (one, topic_id) in asked.items()]
+    wanted = {}
+    for topic in values.pop("topics"):
+        asked = Asked(topic["topic"], topic["topic_id"], topic["logdb_topic_id"], by_id)
+        wanted.update({(asked.name, asked.topic_id, one["partition"]): (asked, one) for one in topic["partitions"]})
+    return [make(asked, one) for asked, one in wanted.values()]
 
 
 def _responses(reads: "Iterable[DetailedRead | Read]") -> list[Values]:
     """The answers by topic."""
-    topics: dict[str, Values] = {}
+    topics: dict[tuple[str, bytes], Values] = {}
     for read in reads:
-        topic = topics.setdefault(read.wanted.topic, {"topic": read.wanted.topic, "partitions": []})
+        name, topic_id, *_ = read.asked
+        topic = topics.setdefault((name, topic_id), {"topic": name, "topic_id": topic_id, "partitions": []})
         topic["partitions"].append(read.values())
         if isinstance(read, DetailedRead):
-            topic["topic_id"] = read.topic_id
+            topic["logdb_topic_id"] = read.topic_id
     return list(topics.values())
 
 
@@ -221,7 +257,11 @@ async def fetch(call: Call) -> Values:
         return {"error_code": Code.FETCH_SESSION_ID_NOT_FOUND, "responses": []}
     if values["isolation_level"] not in _LEVELS:  # never read_uncommitted for a client that asks for something else
         return {"error_code": Code.INVALID_REQUEST, "responses": []}
-    reads = await call.aside(_reads, values)
+    by_id = call.version >= _FIRST_OF_IDS
+    if by_id and not call.door.topics.name_at_once(values["topics"], "topic"):
+        await call.call(call.door.topics.look)
+        call.door.topics.name_at_once(values["topics"], "topic")
+    reads = await call.aside(_reads, values, by_id)
     if reads:
         await serving.fetch(
             call,

@@ -9,33 +9,43 @@ from logdb.requests.groups import CommitOffsets, DeleteOffsets, FetchOffsets
 from logdb_kafka_api.call import Call, Values, each_once
 from logdb_kafka_api.errors import Code, code_of, coordinator_code_of
 from logdb_kafka_api.handlers.partitions import possible
+from logdb_kafka_api.topic_ids import NO_ID
 
 _FIRST_OF_ERROR, _FIRST_OF_GROUPS = 2, 8  # versions of OffsetFetch
+_FIRST_OF_IDS = 10  # version of OffsetCommit and OffsetFetch that names topics by their ids
 _NO_OFFSET = -1
 
 
 def given(topics: Sequence[Values]) -> dict[TopicPartition, OffsetAndMetadata]:
-    """The offsets of OffsetCommit and of TxnOffsetCommit."""
+    """The offsets of OffsetCommit and of TxnOffsetCommit; without those of unknown ids."""
     return {
         TopicPartition(topic["name"], one["partition_index"]): OffsetAndMetadata(
             one["committed_offset"], one["committed_leader_epoch"], one["committed_metadata"] or ""
         )
         for topic in topics
+        if not _is_unknown(topic)
         for one in topic["partitions"]
     }
 
 
+def _is_unknown(topic: Values) -> bool:
+    """Whether a request names a topic by an id that no topic has."""
+    return topic.get("logdb_topic_id") == ""
+
+
 def told(topics: Sequence[Values], codes: Mapping[TopicPartition, Code]) -> Values:
     """The answer to either; ``codes``: of partitions whose offsets were not committed."""
+
+    def code(topic: Values, partition: int) -> Code:
+        return Code.UNKNOWN_TOPIC_ID if _is_unknown(topic) else codes.get(TopicPartition(topic["name"], partition), Code.NONE)
+
     return {
         "topics": [
             {
                 "name": topic["name"],
+                "topic_id": topic.get("topic_id", NO_ID),
                 "partitions": [
-                    {
-                        "partition_index": one["partition_index"],
-                        "error_code": codes.get(TopicPartition(topic["name"], one["partition_index"]), Code.NONE),
-                    }
+                    {"partition_index": one["partition_index"], "error_code": code(topic, one["partition_index"])}
                     for one in topic["partitions"]
                 ],
             }
@@ -48,7 +58,11 @@ async def offset_commit(call: Call) -> Values:
     """Commit offsets of the partitions that there are, that the principal may read, and whose metadata are not too large."""
     values = call.values
     member = (values["member_id"], values["generation_id_or_member_epoch"], values["group_instance_id"])
-    request = CommitOffsets(values["group_id"], await call.aside(given, values["topics"]), *member)
+    topic_ids: dict[str, str] = {}
+    if call.version >= _FIRST_OF_IDS:
+        await call.call(call.door.topics.name, values["topics"])
+        topic_ids = {topic["name"]: topic["logdb_topic_id"] for topic in values["topics"]}
+    request = CommitOffsets(values["group_id"], await call.aside(given, values["topics"]), *member, topic_ids)
     return await call.aside(told, values["topics"], await _commit(call, request))
 
 
@@ -99,8 +113,11 @@ async def offset_fetch(call: Call) -> Values:
 
 def _fetched(call: Call, asked: Values) -> Values:
     """The offsets of one group; all of them if no topics are named."""
-    group_id, topics = asked["group_id"], asked["topics"]
-    named = [TopicPartition(topic["name"], one) for topic in topics or () for one in topic["partition_indexes"]]
+    group_id, topics, by_id = asked["group_id"], asked["topics"], call.version >= _FIRST_OF_IDS
+    if by_id:
+        call.door.topics.name(topics or ())
+    unknown = [topic for topic in topics or () if _is_unknown(topic)]
+    named = [TopicPartition(topic["name"], one) for topic in topics or () if not _is_unknown(topic) for one in topic["partition_indexes"]]
     answer = {"group_id": group_id, "error_code": Code.NONE}
     request = FetchOffsets(group_id, None if topics is None else tuple(named), call.values["require_stable"])
     try:
@@ -117,10 +134,18 @@ def _fetched(call: Call, asked: Values) -> Values:
         return _offset(partition.partition, offsets.get(partition), codes.get(partition, code))
 
     by_name = by_topic(offsets if topics is None else named)
+    ids = {topic["name"]: topic["topic_id"] for topic in topics or ()} if by_id else {}
+    if by_id and topics is None:
+        ids = {name: call.door.topics.of(name) for name in by_name}
     return {
         **answer,
         "topics": [
-            {"name": name, "partitions": [found(TopicPartition(name, one)) for one in partitions]} for name, partitions in by_name.items()
+            *_each(unknown, Code.UNKNOWN_TOPIC_ID),
+            *(
+                {"name": name, "topic_id": ids.get(name), "partitions": [found(TopicPartition(name, one)) for one in partitions]}
+                for name, partitions in by_name.items()
+                if not by_id or ids[name] != NO_ID
+            ),
         ],
     }
 
@@ -139,7 +164,14 @@ def _offset(partition: int, committed: OffsetAndMetadata | None, code: Code) -> 
 
 
 def _each(topics: Sequence[Values], code: Code) -> list[Values]:
-    return [{"name": one["name"], "partitions": [_offset(at, None, code) for at in one["partition_indexes"]]} for one in topics]
+    return [
+        {
+            "name": one["name"],
+            "topic_id": one.get("topic_id"),
+            "partitions": [_offset(at, None, code) for at in one["partition_indexes"]],
+        }
+        for one in topics
+    ]
 
 
 # ---------------------------------------------------------------- deleting

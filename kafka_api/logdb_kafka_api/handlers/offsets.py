@@ -11,6 +11,7 @@ from logdb_kafka_api.errors import Code, code_of
 _LATEST = -1
 _ENDS = (_LATEST, -2, -4)  # offsets that need no record: latest, earliest, earliest local
 _NONE = -1
+_FIRST_OF_TIERS = 9  # version of ListOffsets
 
 
 async def list_offsets(call: Call) -> Values:
@@ -25,7 +26,7 @@ def _list_all(call: Call) -> Values:
     def answer(topic: str, asked: Values) -> Values:
         if counts[topic, asked["partition_index"]] > 1 or call.values["isolation_level"] not in range(len(ISOLATION_LEVELS)):
             return {"partition_index": asked["partition_index"], "error_code": Code.INVALID_REQUEST}
-        return _list(call.session, topic, asked, isolation_level)
+        return _list(call.session, topic, asked, isolation_level, knows_tiers=call.version >= _FIRST_OF_TIERS)
 
     return {
         "topics": [
@@ -35,7 +36,7 @@ def _list_all(call: Call) -> Values:
     }
 
 
-def _list(session: AuthorizedSession, topic: str, asked: Values, isolation_level: IsolationLevel) -> Values:
+def _list(session: AuthorizedSession, topic: str, asked: Values, isolation_level: IsolationLevel, *, knows_tiers: bool) -> Values:
     partition = asked["partition_index"]
     try:
         log = session.log(topic, partition)
@@ -49,6 +50,8 @@ def _list(session: AuthorizedSession, topic: str, asked: Values, isolation_level
                 offset, timestamp_ms = log.start_offset, _NONE
             case -3:
                 offset, timestamp_ms = log.latest_record() or (_NONE, _NONE)
+            case -5 if knows_tiers:  # the last offset in a slower tier, which there is none of (KIP-1005)
+                offset, timestamp_ms = _NONE, _NONE
             case timestamp_ms if timestamp_ms < 0:
                 return {"partition_index": partition, "error_code": Code.UNSUPPORTED_VERSION}
             case timestamp_ms:
@@ -86,7 +89,8 @@ def _epoch_end(session: AuthorizedSession, topic: Values, asked: Values) -> Valu
     where, current = (topic["topic"], asked["partition"]), asked["current_leader_epoch"]
     try:
         log = session.log(*where)
-        if topic["topic_id"] and session.replication is not None and session.replication.leads(*where).topic_id != topic["topic_id"]:
+        topic_id = topic["logdb_topic_id"]
+        if topic_id and session.replication is not None and session.replication.leads(*where).topic_id != topic_id:
             raise UnknownTopic(topic["topic"])
         end = log.epoch_end(asked["leader_epoch"], current_epoch=current if current >= 0 else None)
     except LogdbError as error:

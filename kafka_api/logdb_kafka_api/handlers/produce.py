@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from logdb.access.session import AuthorizedSession
 from logdb.codec.batch import CODEC_MASK, CRC_FROM, LOG_APPEND_TIME, attributes_at, check, codec_of_usual, magic_at, size_at
@@ -17,13 +17,17 @@ from logdb.requests.records import Produce
 from logdb.serving.resources import ON_LOOP_COUNT_MAX, DoorResources
 from logdb.store.protocols import Leadership
 from logdb_kafka_api.call import Call, Values
-from logdb_kafka_api.errors import Code, code_of
+from logdb_kafka_api.errors import Code, topic_code_of
 from logdb_kafka_api.repeated import ACKS, ANY_OFFSET, NO_ACKNOWLEDGEMENT, OF_ALL, RepeatedProduce
+
+if TYPE_CHECKING:
+    from logdb_kafka_api.door import KafkaDoor
 
 logger = logging.getLogger(__name__)
 
 _FIRST_OF_V2, _FIRST_OF_ZSTD = 3, 7  # versions whose batches have magic 2, or may be compressed by zstd
 _FIRST_OF_ADDING = 12  # whose clients leave it to Produce to add partitions to a transaction (KIP-890)
+FIRST_OF_IDS = 13  # version that names topics by their ids
 _ZSTD = 4  # the codec's number
 _CODES: Mapping[type[LogdbError], Code] = {
     ProducerFenced: Code.INVALID_PRODUCER_EPOCH,
@@ -37,12 +41,14 @@ class Append(NamedTuple):
     Attributes:
         expected_offset: Where the log has to end, or nothing is appended.
         mirrored: They are another cluster's, and keep their offsets.
+        topic_id: logdb's id of the topic that is meant; "": the one of that name; None: the id of the request is unknown.
     """
 
     where: TopicPartition
     records: memoryview
     expected_offset: int | None
     mirrored: bool
+    topic_id: str | None
 
 
 class Awaited(NamedTuple):
@@ -54,14 +60,21 @@ class Awaited(NamedTuple):
     offset: int
 
 
-def appends_of(values: Values) -> Sequence[Append]:
+def is_named(door: "KafkaDoor", version: int, values: Values) -> bool:
+    """Name the topics of a request that has their ids; False: look at the topics first."""
+    return version < FIRST_OF_IDS or door.topics.name_at_once(values["topic_data"])
+
+
+def appends_of(values: Values, version: int) -> Sequence[Append]:
     """What a request appends, in its order."""
+    by_id = version >= FIRST_OF_IDS
     return [
         Append(
             TopicPartition(topic["name"], one["index"]),
             one["records"] or memoryview(b""),
             None if one["expected_offset"] == ANY_OFFSET else one["expected_offset"],
             one["mirrored"],
+            (topic["logdb_topic_id"] or None) if by_id else "",
         )
         for topic in values["topic_data"]
         for one in topic["partition_data"]
@@ -89,7 +102,10 @@ def durability_of(values: Values) -> Durability | None:
 
 async def produce(call: Call) -> Values | None:
     """Append; all partitions in one thread, unless the request waits for nothing."""
-    appends = appends_of(call.values)
+    if not is_named(call.door, call.version, call.values):
+        await call.call(call.door.topics.look)
+        is_named(call.door, call.version, call.values)
+    appends = appends_of(call.values, call.version)
     if not waits(call.door, call.values["transactional_id"], appends, durability_of(call.values)):
         return append_at_once(call, appends)
     awaited: list[Awaited] = []
@@ -122,7 +138,7 @@ def append_again(
         return None
     if not door.is_free(repeated.where, door.append_size(records) if codec else len(records)):
         return None
-    appended = door.append_on_loop(session.append_at_once, repeated.asked, records)
+    appended = door.append_on_loop(session.append_at_once, repeated.asked, records, repeated.topic_id)
     if appended is None:
         return None
     base_offset, log = appended
@@ -143,7 +159,7 @@ async def _replicated(call: Call, awaited: Sequence[Awaited], timeout_ms: int, *
             await call.committed(one.leadership, one.offset, max(0, round((until - time.monotonic()) * 1000)))
         except LogdbError as error:
             one.answer.clear()
-            one.answer.update(failed(call.session, one.where, error, detailed=detailed))
+            one.answer.update(failed(call.session, one.where, error, detailed=detailed, by_id=call.version >= FIRST_OF_IDS))
 
 
 def append(call: Call, appends: Sequence[Append], awaited: list[Awaited]) -> Values | None:
@@ -168,7 +184,10 @@ def append(call: Call, appends: Sequence[Append], awaited: list[Awaited]) -> Val
             raise unacknowledged(refused)
         return None
     left, topics = iter(answers), values["topic_data"]
-    responses = [{"name": one["name"], "partition_responses": list(islice(left, len(one["partition_data"])))} for one in topics]
+    responses = [
+        {"name": one["name"], "topic_id": one["topic_id"], "partition_responses": list(islice(left, len(one["partition_data"])))}
+        for one in topics
+    ]
     return {"responses": responses}
 
 
@@ -178,6 +197,8 @@ def unacknowledged(refused: Values) -> ConnectionAbortedError:
 
 
 def _append(session: AuthorizedSession, one: Append, values: Values, version: int, awaited: list[Awaited]) -> Values:
+    if one.topic_id is None:
+        return _refused(one.where, Code.UNKNOWN_TOPIC_ID)
     code = _refusal(one, version, detailed=values["detailed"])
     try:
         if code is not None:
@@ -193,6 +214,7 @@ def _append(session: AuthorizedSession, one: Append, values: Values, version: in
             expected_offset=one.expected_offset,
             mirrored=one.mirrored,
             verify_only=version < _FIRST_OF_ADDING and not values["detailed"],
+            topic_id=one.topic_id,
         )
         answer: Values
         if values["detailed"]:
@@ -210,7 +232,7 @@ def _append(session: AuthorizedSession, one: Append, values: Values, version: in
             awaited.append(Awaited(one.where, answer, leadership, offsets.stop))
         return answer
     except Exception as error:  # noqa: BLE001 -- an error of ours is logged there; the other partitions, and the connection, go on
-        return failed(session, one.where, error, detailed=values["detailed"])
+        return failed(session, one.where, error, detailed=values["detailed"], by_id=bool(one.topic_id))
 
 
 def _refusal(one: Append, version: int, *, detailed: bool) -> Code | None:
@@ -238,7 +260,7 @@ def _refusal(one: Append, version: int, *, detailed: bool) -> Code | None:
     return Code.INVALID_RECORD if are_more else Code.INVALID_TIMESTAMP
 
 
-def failed(session: AuthorizedSession, where: TopicPartition, error: Exception, *, detailed: bool = False) -> Values:
+def failed(session: AuthorizedSession, where: TopicPartition, error: Exception, *, detailed: bool = False, by_id: bool = False) -> Values:
     """The answer for an append that failed; an error of ours is logged.
 
     Of a fenced producer it does not say all: that learns it from its coordinator.  Where the coordinator of its transaction cannot be asked
@@ -247,7 +269,7 @@ def failed(session: AuthorizedSession, where: TopicPartition, error: Exception, 
     if not isinstance(error, LogdbError):
         logger.error("Produce to %s", where, exc_info=error)
         return _refused(where, Code.UNKNOWN_SERVER_ERROR)
-    code = _CODES.get(type(error)) or code_of(error)
+    code = _CODES.get(type(error)) or topic_code_of(error, by_id=by_id)
     refused = _refused(where, code, str(error)) | {"record_errors": _record_errors(error)}
     return refused | {"error": json.dumps(document(session.located(error))).encode()} if detailed else refused
 

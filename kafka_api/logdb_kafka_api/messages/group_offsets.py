@@ -1,12 +1,12 @@
 """Committed offsets of consumer groups."""
 
-from logdb.codec.schema import BOOL, INT16, INT32, INT64, STRING, Array, Field, Message, structs
+from logdb.codec.schema import BOOL, INT16, INT32, INT64, STRING, UUID, Array, Field, Message, structs
 
 _COMMITTED = (Field("partition_index", INT32), Field("error_code", INT16))
 
 OFFSET_COMMIT_REQUEST = Message(
     "OffsetCommitRequest",
-    "0-9",
+    "0-10",
     "8+",
     Field("group_id", STRING),
     Field("generation_id_or_member_epoch", INT32, "1+", default=-1),
@@ -16,7 +16,8 @@ OFFSET_COMMIT_REQUEST = Message(
     Field(
         "topics",
         structs(
-            Field("name", STRING),
+            Field("name", STRING, "0-9"),
+            Field("topic_id", UUID, "10+"),
             Field(
                 "partitions",
                 structs(
@@ -32,15 +33,18 @@ OFFSET_COMMIT_REQUEST = Message(
 )
 OFFSET_COMMIT_RESPONSE = Message(
     "OffsetCommitResponse",
-    "0-9",
+    "0-10",
     "8+",
     Field("throttle_time_ms", INT32, "3+"),
-    Field("topics", structs(Field("name", STRING), Field("partitions", structs(*_COMMITTED)))),
+    Field(
+        "topics",
+        structs(Field("name", STRING, "0-9"), Field("topic_id", UUID, "10+"), Field("partitions", structs(*_COMMITTED))),
+    ),
 )
 
 OFFSET_FETCH_REQUEST = Message(
     "OffsetFetchRequest",
-    "0-9",
+    "0-10",
     "6+",
     Field("group_id", STRING, "0-7"),
     Field("topics", structs(Field("name", STRING), Field("partition_indexes", Array(INT32))), "0-7", nullable="2-7"),
@@ -50,14 +54,19 @@ OFFSET_FETCH_REQUEST = Message(
             Field("group_id", STRING),
             Field("member_id", STRING, "9+", nullable="9+", default=None),
             Field("member_epoch", INT32, "9+", default=-1),
-            Field("topics", structs(Field("name", STRING), Field("partition_indexes", Array(INT32))), nullable="0+"),
+            Field(
+                "topics",
+                structs(Field("name", STRING, "8-9"), Field("topic_id", UUID, "10+"), Field("partition_indexes", Array(INT32))),
+                nullable="0+",
+            ),
         ),
         "8+",
     ),
     Field("require_stable", BOOL, "7+"),
 )
 _OFFSETS = structs(
-    Field("name", STRING),
+    Field("name", STRING, "0-9"),
+    Field("topic_id", UUID, "10+"),
     Field(
         "partitions",
         structs(
@@ -71,7 +80,7 @@ _OFFSETS = structs(
 )
 OFFSET_FETCH_RESPONSE = Message(
     "OffsetFetchResponse",
-    "0-9",
+    "0-10",
     "6+",
     Field("throttle_time_ms", INT32, "3+"),
     Field("topics", _OFFSETS, "0-7"),

@@ -34,7 +34,7 @@ API_VERSIONS_RESPONSE = Message(
 
 METADATA_REQUEST = Message(
     "MetadataRequest",
-    "0-12",
+    "0-13",
     "9+",
     Field("topics", structs(Field("topic_id", UUID, "10+"), Field("name", STRING, nullable="10+")), nullable="1+"),
     Field("allow_auto_topic_creation", BOOL, "4+", default=True),
@@ -44,7 +44,7 @@ METADATA_REQUEST = Message(
 _NOT_ASKED = -(1 << 31)
 METADATA_RESPONSE = Message(
     "MetadataResponse",
-    "0-12",
+    "0-13",
     "9+",
     Field("throttle_time_ms", INT32, "3+"),
     Field(
@@ -81,6 +81,7 @@ METADATA_RESPONSE = Message(
         ),
     ),
     Field("cluster_authorized_operations", INT32, "8-10", default=_NOT_ASKED),
+    Field("error_code", INT16, "13+"),
 )
 
 _CURSOR = Struct(Field("topic_name", STRING), Field("partition_index", INT32))

@@ -4,7 +4,7 @@ from logdb.codec.schema import INT8, INT16, INT32, INT64, STRING, Field, Message
 
 LIST_OFFSETS_REQUEST = Message(
     "ListOffsetsRequest",
-    "1-8",
+    "1-10",
     "6+",
     Field("replica_id", INT32),
     Field("isolation_level", INT8, "2+"),
@@ -22,10 +22,11 @@ LIST_OFFSETS_REQUEST = Message(
             ),
         ),
     ),
+    Field("timeout_ms", INT32, "10+"),
 )
 LIST_OFFSETS_RESPONSE = Message(
     "ListOffsetsResponse",
-    "1-8",
+    "1-10",
     "6+",
     Field("throttle_time_ms", INT32, "2+"),
     Field(

@@ -449,7 +449,7 @@ class Fetcher:
 def _by_topic(asked: Iterable[tuple[FollowedPartition, dict[str, Any]]]) -> list[dict[str, Any]]:
     topics: dict[str, dict[str, Any]] = {}
     for one, values in asked:
-        topic = topics.setdefault(one.where.topic, {"topic": one.where.topic, "topic_id": one.topic_id, "partitions": []})
+        topic = topics.setdefault(one.where.topic, {"topic": one.where.topic, "logdb_topic_id": one.topic_id, "partitions": []})
         topic["partitions"].append(values)
     return list(topics.values())
 

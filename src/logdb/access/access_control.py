@@ -143,6 +143,19 @@ class AccessControl:
         """Signals that are set when a topic is created, altered or deleted; a session filters the topics by its principal."""
         return self._broker.events.signals
 
+    @property
+    def topic_change_count(self) -> int:
+        """How often a topic was created, altered or deleted, as far as this process knows."""
+        return self._broker.events.count
+
+    def topics(self) -> list[TopicInfo]:
+        """All topics, also internal ones and those that no principal may describe; may wait for a disk."""
+        return self._broker.topics(internal=True)
+
+    def topic_id(self, topic: str) -> str:
+        """The id of a topic; raises UnknownTopic."""
+        return self._broker.topic_id(topic)
+
     def waits(self) -> Waits:
         """The waits for records on the running event loop; a session authorizes the reads."""
         return self._broker.waits()

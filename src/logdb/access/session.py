@@ -535,6 +535,7 @@ class AuthorizedSession(Handle, Session):
         expected_offset: int | None = None,
         mirrored: bool = False,
         verify_only: bool = False,
+        topic_id: str = "",
     ) -> range:
         self._access.refresh()
         self._authorize_append(Produce(topic, partition, durability, transactional_id, expected_offset, mirrored))
@@ -545,18 +546,19 @@ class AuthorizedSession(Handle, Session):
             "mirrored": mirrored,
         }
         try:
-            offsets = self.call(self._broker.produce, topic, partition, batches, verify_only=verify_only, **how)
+            offsets = self.call(self._broker.produce, topic, partition, batches, verify_only=verify_only, topic_id=topic_id, **how)
         except NotLeaderOrFollower as error:
             offsets = self._others(error).produce(topic, partition, batches, **how)
         self.appended(topic, len(offsets), len(batches))
         return offsets
 
-    def append_at_once(self, request: Produce, batches: Buffer) -> tuple[int, ReplicaLog] | None:
+    def append_at_once(self, request: Produce, batches: Buffer, topic_id: str = "") -> tuple[int, ReplicaLog] | None:
         """Append for the next request of the same client, which is counted, if it waits for nothing; not for a node of a cluster.
 
         Args:
             request: Names partition and level alone.
             batches: As ``produce``; none is of a transaction.
+            topic_id: Of the topic that the client means; "": of any topic of that name.
 
         Returns:
             The base offset, and the log; None: nothing was done.
@@ -568,7 +570,7 @@ class AuthorizedSession(Handle, Session):
         access = self._access
         log = self._broker.log_at_once(TopicPartition(request.topic, request.partition), request.durability)
         access.refresh()
-        if log is None or access.quotas.limits(self.principal):
+        if log is None or topic_id not in {"", log.topic_id} or access.quotas.limits(self.principal):
             return None
         access.metrics.request_of(request.method)
         self._authorize_append(request)

@@ -447,6 +447,9 @@ class Broker(Handle, Session):
         """Names of all topics, also of internal ones."""
         return self._metadata.topic_names()
 
+    def topic_id(self, topic: str) -> str:
+        return self._metadata.topic_id(topic)
+
     def describe_topic(self, name: str) -> TopicInfo:
         return self._placed(self._store.describe_topic(name))
 
@@ -656,8 +659,11 @@ class Broker(Handle, Session):
         expected_offset: int | None = None,
         mirrored: bool = False,
         verify_only: bool = False,
+        topic_id: str = "",
     ) -> range:
         log = self.log(topic, partition)
+        if topic_id not in {"", log.topic_id}:
+            raise TopicDeleted(topic, topic_id, log.topic_id)
         if self.replication is not None:
             durability = _replicated(durability)
         if topic in INTERNAL_TOPICS:

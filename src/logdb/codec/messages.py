@@ -3,6 +3,9 @@
 The tagged fields from 100 on are logdb's own.  A request that is ``detailed`` gets an answer with ``next_offset``, ``readable_end_offset``
 and, as JSON, ``error`` (``requests.error_document``); so Kafka's clients never see them.  A Fetch with a ``replica_epoch`` is a follower's:
 it reports what that has flushed.  Its answer leaves out partitions that have nothing new.
+
+From Fetch 13 and Produce 13 on, ``topic_id`` names the topic: Kafka's 16 bytes.  ``logdb_topic_id``, a tagged field, is logdb's own
+text of the id; "" is not known.
 """
 
 from logdb.codec.schema import (
@@ -15,6 +18,7 @@ from logdb.codec.schema import (
     INT64,
     RECORDS,
     STRING,
+    UUID,
     Array,
     Field,
     Message,
@@ -27,9 +31,15 @@ PRODUCE, FETCH, OFFSET_FOR_LEADER_EPOCH = 0, 1, 23
 RESPONSE_HEADER = Message("ResponseHeader", "1", "1", Field("next_offset", INT64, "1", default=-1, tag=100))
 """The tagged fields of a response's header; that of a detailed Fetch announces where the next one goes on."""
 _LEADER = Struct(Field("leader_id", INT32, default=-1), Field("leader_epoch", INT32, default=-1))
+_NODE_ENDPOINTS = structs(
+    Field("node_id", INT32),
+    Field("host", STRING),
+    Field("port", INT32),
+    Field("rack", STRING, nullable="0+", default=None),
+)
 PRODUCE_REQUEST = Message(
     "ProduceRequest",
-    "0-12",  # 0 to 2 are refused; librdkafka up to 2.0 compresses nothing unless they are offered
+    "0-13",  # 0 to 2 are refused; librdkafka up to 2.0 compresses nothing unless they are offered
     "9+",
     Field("transactional_id", STRING, "3+", nullable="3+", default=None),
     Field("acks", INT16),
@@ -37,7 +47,8 @@ PRODUCE_REQUEST = Message(
     Field(
         "topic_data",
         structs(
-            Field("name", STRING),
+            Field("name", STRING, "0-12"),
+            Field("topic_id", UUID, "13+"),
             Field(
                 "partition_data",
                 structs(
@@ -54,12 +65,13 @@ PRODUCE_REQUEST = Message(
 )
 PRODUCE_RESPONSE = Message(
     "ProduceResponse",
-    "0-12",
+    "0-13",
     "9+",
     Field(
         "responses",
         structs(
-            Field("name", STRING),
+            Field("name", STRING, "0-12"),
+            Field("topic_id", UUID, "13+"),
             Field(
                 "partition_responses",
                 structs(
@@ -85,24 +97,16 @@ PRODUCE_RESPONSE = Message(
         ),
     ),
     Field("throttle_time_ms", INT32, "1+"),
-    Field(
-        "node_endpoints",
-        structs(
-            Field("node_id", INT32),
-            Field("host", STRING),
-            Field("port", INT32),
-            Field("rack", STRING, nullable="0+", default=None),
-        ),
-        "10+",
-        tag=0,
-    ),
+    Field("node_endpoints", _NODE_ENDPOINTS, "10+", tag=0),
 )
+_REPLICA_STATE = Struct(Field("replica_id", INT32, default=-1), Field("replica_epoch", INT64, default=-1))
 FETCH_REQUEST = Message(
     "FetchRequest",
-    "4-12",
+    "4-17",
     "12+",
     Field("cluster_id", STRING, "12+", nullable="12+", default=None, tag=0),
-    Field("replica_id", INT32, default=-1),
+    Field("replica_id", INT32, "4-14", default=-1),
+    Field("replica_state", _REPLICA_STATE, "15+", tag=1),
     Field("max_wait_ms", INT32),
     Field("min_bytes", INT32),
     Field("max_bytes", INT32, default=0x7FFFFFFF),
@@ -112,7 +116,8 @@ FETCH_REQUEST = Message(
     Field(
         "topics",
         structs(
-            Field("topic", STRING),
+            Field("topic", STRING, "4-12"),
+            Field("topic_id", UUID, "13+"),
             Field(
                 "partitions",
                 structs(
@@ -122,15 +127,20 @@ FETCH_REQUEST = Message(
                     Field("last_fetched_epoch", INT32, "12+", default=-1),
                     Field("log_start_offset", INT64, "5+", default=-1),
                     Field("partition_max_bytes", INT32),
+                    Field("replica_directory_id", UUID, "17+", tag=0),
                     Field("flushed_offset", INT64, "12+", default=-1, tag=100),
                     Field("high_watermark", INT64, "12+", default=-1, tag=101),
                     Field("lineage", INT64, "12+", tag=102),
                 ),
             ),
-            Field("topic_id", STRING, "12+", tag=100),
+            Field("logdb_topic_id", STRING, "12", tag=100),
         ),
     ),
-    Field("forgotten_topics_data", structs(Field("topic", STRING), Field("partitions", Array(INT32))), "7+"),
+    Field(
+        "forgotten_topics_data",
+        structs(Field("topic", STRING, "7-12"), Field("topic_id", UUID, "13+"), Field("partitions", Array(INT32))),
+        "7+",
+    ),
     Field("rack_id", STRING, "11+"),
     Field("detailed", BOOL, "12+", tag=101),
     Field("replica_epoch", INT64, "12+", default=-1, tag=102),
@@ -139,7 +149,7 @@ _EPOCH_END_OFFSET = Struct(Field("epoch", INT32, default=-1), Field("end_offset"
 _SNAPSHOT = Struct(Field("end_offset", INT64, default=-1), Field("epoch", INT32, default=-1))
 FETCH_RESPONSE = Message(
     "FetchResponse",
-    "4-12",
+    "4-17",
     "12+",
     Field("throttle_time_ms", INT32),
     Field("error_code", INT16, "7+"),
@@ -147,7 +157,8 @@ FETCH_RESPONSE = Message(
     Field(
         "responses",
         structs(
-            Field("topic", STRING),
+            Field("topic", STRING, "4-12"),
+            Field("topic_id", UUID, "13+"),
             Field(
                 "partitions",
                 structs(
@@ -172,9 +183,10 @@ FETCH_RESPONSE = Message(
                     Field("records", RECORDS, nullable="0+"),
                 ),
             ),
-            Field("topic_id", STRING, "12+", tag=100),
+            Field("logdb_topic_id", STRING, "12", tag=100),
         ),
     ),
+    Field("node_endpoints", _NODE_ENDPOINTS, "16+", tag=0),
 )
 OFFSET_FOR_LEADER_EPOCH_REQUEST = Message(
     "OffsetForLeaderEpochRequest",
@@ -193,7 +205,7 @@ OFFSET_FOR_LEADER_EPOCH_REQUEST = Message(
                     Field("leader_epoch", INT32),
                 ),
             ),
-            Field("topic_id", STRING, "4+", tag=100),
+            Field("logdb_topic_id", STRING, "4+", tag=100),
         ),
     ),
 )

@@ -75,6 +75,8 @@ class PartitionRead:
         Args:
             at_least_one: Take the first batch even if it is larger than the bounds.
         """
+        if self.error is not None:
+            return
         try:
             log = session.log(*self.where)
             self._meet(log.topic_id)

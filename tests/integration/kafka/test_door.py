@@ -21,7 +21,7 @@ from logdb_kafka_api.door import KafkaDoor
 from logdb_kafka_api.errors import Code
 from logdb_kafka_api.handlers import HANDLERS, UNADVERTISED, group_offsets
 from support.batches import Rec, encode_batch
-from support.kafka_wire import Wire, fetch, frame, produce
+from support.kafka_wire import BY_ID, Wire, fetch, frame, produce
 
 BATCH = encode_batch([Rec(b"k", b"v"), Rec(None, b"w")])
 LARGE = encode_batch([Rec(None, bytes(250_000))])
@@ -84,7 +84,7 @@ def test_the_first_client_that_is_too_old_is_told_of(caplog):
                 old.socket.sendall(struct.pack(">ihhih", 10, key, 3, 7, -1))
                 assert old.is_closed()
     warned = [record.getMessage() for record in caplog.records]
-    assert warned == ["127.0.0.1: unsupported: API 1 in version 3; Fetch has 4 to 12; the connection is closed"]
+    assert warned == ["127.0.0.1: unsupported: API 1 in version 3; Fetch has 4 to 17; the connection is closed"]
 
 
 def asked_for(wire, *names, allow=True):
@@ -229,7 +229,7 @@ def test_the_bytes_on_the_disk_are_those_that_were_sent(broker, wire, topic):
     assert bytes(got) == bytes(stored)
 
 
-@pytest.mark.parametrize("version", range(3, 10))
+@pytest.mark.parametrize("version", range(3, 14))
 def test_each_version_of_produce_appends(wire, topic, version):
     answer = produce(wire, BATCH, topic=topic, version=version)
     assert (answer["error_code"], answer["base_offset"]) == (Code.NONE, 0)
@@ -442,6 +442,40 @@ def test_a_topic_that_is_deleted_meanwhile_is_unknown(broker, wire):
         assert [produce(wire, BATCH, topic="short-lived")["base_offset"] for _ in range(4)] == [0, 2, 4, 6]
         broker.database.delete_topic("short-lived")
         assert produce(wire, BATCH, topic="short-lived")["error_code"] == Code.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize(("records", "transactional_id"), [(BATCH, None), (LARGE, None), (BATCH, "tx")], ids=["small", "large", "tx"])
+def test_a_client_that_sends_ids_learns_at_once_that_a_topic_was_created_again(broker, wire, records, transactional_id):
+    broker.database.create_topic("again")
+    former = wire.topic_id("again")
+
+    def append():
+        parts = [{"index": 0, "records": records}]
+        data = [{"topic_id": former, "partition_data": parts}]
+        asked = {"acks": -1, "timeout_ms": 1000, "transactional_id": transactional_id, "topic_data": data}
+        (answer,) = wire.ask("Produce", BY_ID, **asked)["responses"]
+        assert answer["topic_id"] == former
+        return Code(answer["partition_responses"][0]["error_code"])
+
+    at = {"partition": 0, "fetch_offset": 3, "partition_max_bytes": 1 << 20}
+    asked = {"max_wait_ms": 60_000, "min_bytes": 1, "topics": [{"topic_id": former, "partitions": [at]}]}
+    try:
+        assert [append() for _ in range(4)] == [Code.NONE] * 4  # the last ones repeat the one before
+        at["fetch_offset"] = broker.database.log("again").end_offset
+        with Wire(broker.bootstrap_servers) as reader:
+            poll = reader.send("Fetch", BY_ID, **asked)
+            broker.database.delete_topic("again")
+            (answer,) = reader.answer("Fetch", BY_ID, poll)["responses"]
+            assert (answer["topic_id"], answer["partitions"][0]["error_code"]) == (former, Code.UNKNOWN_TOPIC_ID)
+            assert append() == Code.UNKNOWN_TOPIC_ID
+            broker.database.create_topic("again")
+            assert append() == Code.UNKNOWN_TOPIC_ID
+            assert reader.ask("Fetch", BY_ID, **asked)["responses"][0]["partitions"][0]["error_code"] == Code.UNKNOWN_TOPIC_ID
+        assert broker.database.log("again").end_offset == 0
+        assert produce(wire, BATCH, topic="again", version=BY_ID)["error_code"] == Code.NONE
+        assert fetch(wire, topic="again", version=BY_ID)["records"] == broker.database.log("again").read_batches(0)[0]
+    finally:
+        broker.database.delete_topic("again")
 
 
 @pytest.mark.parametrize("codec", range(5))

@@ -22,7 +22,7 @@ KAFKA, LOGDB = HEAD.index("Kafka"), HEAD.index("logdb")
 def answered(address):
     """The rows that the answers of a broker make, without the other one's."""
     answers = Peer(address).answers()
-    return [[case.api, case.name, answers[case.number]] for case in CASES]
+    return [[case.row, case.name, answers[case.number]] for case in CASES]
 
 
 def differing(found, column):
@@ -48,4 +48,4 @@ def test_each_difference_is_a_row_of_the_page():
     section = PAGE.read_text(encoding="utf-8").split("## Fields of requests")[1].split("\n## ")[0]
     written = re.findall(r"^\| (\w+) \| `([\w.]+)`", section, re.MULTILINE)
     assert len(written) == len(set(written))
-    assert set(written) == {(api, field.split(" = ")[0]) for api, field, *answers in ROWS if len(set(answers)) > 1}
+    assert set(written) == {(row.split()[0], field.split(" = ")[0]) for row, field, *answers in ROWS if len(set(answers)) > 1}

@@ -11,11 +11,16 @@ from logdb_kafka_api.repeated import RepeatedProduce, repeatable
 
 PRODUCE = APIS[0]
 VERSIONS = [version for version in PRODUCE.request.versions if version >= 5]
+IDS = 13  # the first version that names topics by ids
+TOPIC_ID = bytes(range(16))
 SIZES = (1, 126, 127, 128, 16_383, 16_384, 70_000)  # on both sides of where a compact size takes another byte
 
 
+KNOWN = {TOPIC_ID: {"name": "t", "logdb_topic_id": "i"}}
+
+
 def frame_of(version, correlation_id, records, *, topic="t", partition=0, acks=-1, client=b"me", **more):
-    data = [{"name": topic, "partition_data": [{"index": partition, "records": records}]}]
+    data = [{"name": topic, "topic_id": TOPIC_ID, "partition_data": [{"index": partition, "records": records}]}]
     values = {"transactional_id": None, "acks": acks, "timeout_ms": 30_000, "topic_data": data, **more}
     head = b"\0\0" + version.to_bytes(2, "big") + correlation_id.to_bytes(4, "big") + len(client).to_bytes(2, "big") + client
     tags = b"\0" if PRODUCE.request.is_flexible(version) else b""
@@ -26,7 +31,11 @@ def decoded(frame):
     """As the door reads a frame that repeats nothing; None: it is no request."""
     try:
         header, position = read_header(frame)
-        return header, read_request(header, frame, position)
+        values = read_request(header, frame, position)
+        if header.version >= IDS:
+            for one in values["topic_data"]:
+                one.update(KNOWN.get(one["topic_id"], {"name": "", "logdb_topic_id": ""}))
+        return header, values
     except (UnsupportedApi, InvalidMessage):
         return None
 
@@ -99,10 +108,10 @@ def test_an_answer_is_what_encode_response_makes(version, topic):
     for number, base_offset in enumerate((0, 1, 1 << 40)):
         header = decoded(frame)[0]._replace(correlation_id=number)
         answer = {"index": 0, "error_code": Code.NONE, "base_offset": base_offset, "log_append_time_ms": -1, "log_start_offset": number}
-        values = {"responses": [{"name": topic, "partition_responses": [answer]}]}
+        values = {"responses": [{"name": topic, "topic_id": TOPIC_ID, "partition_responses": [answer]}]}
         assert known.answer(number, base_offset, -1, number) == b"".join(encode_response(header, values))
         refused = {"index": 0, "error_code": Code.INVALID_RECORD, "base_offset": -1, "error_message": "no"}
-        values = {"responses": [{"name": topic, "partition_responses": [refused]}]}
+        values = {"responses": [{"name": topic, "topic_id": TOPIC_ID, "partition_responses": [refused]}]}
         assert b"".join(known.refusal(number, refused)) == b"".join(encode_response(header, values))
 
 
@@ -126,6 +135,7 @@ def test_nothing_of_the_records_is_kept():
         (9, b"records", {"client": b"x" * 1_024}),
         (9, b"records", {"topic_data": [{"name": "t", "partition_data": [{"index": 0, "records": b"x", "mirrored": True}]}]}),
         (9, b"records", {"topic_data": [{"name": "t", "partition_data": [{"index": 0, "records": b"x", "expected_offset": 7}]}]}),
+        (13, b"records", {"topic_data": [{"topic_id": b"x" * 16, "partition_data": [{"index": 0, "records": b"x"}]}]}),
         (9, b"records", {"topic_data": []}),
         (9, b"records", {"topic_data": [{"name": "t", "partition_data": [{"index": n, "records": b"x"} for n in range(2)]}]}),
         (9, b"records", {"topic_data": [{"name": name, "partition_data": [{"index": 0, "records": b"x"}]} for name in "tu"]}),
@@ -142,3 +152,9 @@ def test_a_small_request_for_one_partition_is_remembered(more):
     assert repeatable(*decoded(frame), frame) == ("t", 3)
     assert repeated(frame).where == ("t", 3)
     assert repeated(frame).asked == Produce("t", 3, durability=more.get("durability"))
+    assert repeated(frame).topic_id == ""
+
+
+def test_a_request_that_names_its_topic_by_the_id_keeps_what_it_stands_for():
+    known = repeated(frame_of(IDS, 7, b"records"))
+    assert (known.where, known.topic_id) == (("t", 0), "i")

@@ -12,6 +12,7 @@ from logdb.requests.principals import Principal
 from logdb_kafka_api.apis import APIS
 from logdb_kafka_api.errors import Code
 from logdb_kafka_api.handlers import HANDLERS
+from logdb_kafka_api.topic_ids import TopicIds
 from support.security import secure
 
 KEYS = {api.name: key for key, api in APIS.items()}
@@ -34,10 +35,10 @@ def db(tmp_path):
 def ask(db):
     """Ask for alice, who may do just what is given."""
 
-    def ask(acls, name, **values):
+    def ask(acls, name, *, version=None, **values):
         secure(db.path, *acls)
         api, access = APIS[KEYS[name]], AccessControl(db._session)
-        version = api.request.versions[-1]
+        version = api.request.versions[-1] if version is None else version
 
         async def call(function, *args, **kwargs):
             return function(*args, **kwargs)
@@ -49,6 +50,7 @@ def ask(db):
             session=access.session(Principal("User", "alice"), "127.0.0.1"),
             door=SimpleNamespace(
                 access=access,
+                topics=TopicIds(access),
                 auto_create_topics=False,
                 num_partitions=1,
                 note_missing=lambda *_, **__: None,
@@ -78,11 +80,32 @@ def codes(topics, key="error_code"):
 
 def test_offsets_of_the_topics_that_may_be_read_are_committed(db, ask):
     member = {"group_id": "g", "member_id": "", "generation_id_or_member_epoch": -1}
-    told = ask([GROUP, MINE, "Allow alice@* All Topic none"], "OffsetCommit", **member, topics=offsets(*ASKED))["topics"]
+    told = ask([GROUP, MINE, "Allow alice@* All Topic none"], "OffsetCommit", version=9, **member, topics=offsets(*ASKED))["topics"]
     assert codes(told) == {"mine": NONE, "secret": REFUSED, "none": UNKNOWN}
     assert db._session.fetch_offsets("g") == {TopicPartition("mine", 0): OffsetAndMetadata(1)}
-    told = ask([MINE], "OffsetCommit", **member, topics=offsets(*ASKED))["topics"]
+    told = ask([MINE], "OffsetCommit", version=9, **member, topics=offsets(*ASKED))["topics"]
     assert set(codes(told).values()) == {Code.GROUP_AUTHORIZATION_FAILED}
+
+
+def test_a_topic_that_is_named_by_its_id_needs_the_same_rights(db, ask):
+    ids = {name: db.describe_topic(name).uuid for name in ("mine", "secret")} | {"none": b"x" * 16}
+    names = {topic_id: name for name, topic_id in ids.items()}
+
+    def by_name(topics):
+        return {names[topic["topic_id"]]: one["error_code"] for topic in topics for one in topic["partitions"]}
+
+    member = {"group_id": "g", "member_id": "", "generation_id_or_member_epoch": -1}
+    asked = [{"topic_id": ids[one["name"]], "partitions": one["partitions"]} for one in offsets(*ASKED)]
+    told = ask([GROUP, MINE], "OffsetCommit", **member, topics=asked)["topics"]
+    assert by_name(told) == {"mine": NONE, "secret": REFUSED, "none": Code.UNKNOWN_TOPIC_ID}
+    assert db._session.fetch_offsets("g") == {TopicPartition("mine", 0): OffsetAndMetadata(1)}
+    both = {TopicPartition(topic, 0): OffsetAndMetadata(1) for topic in ("mine", "secret")}
+    db._session.commit_offsets("g", both).result()
+    named = [{"topic_id": topic_id, "partition_indexes": [0]} for topic_id in ids.values()]
+    (told,) = ask([GROUP, MINE], "OffsetFetch", groups=[{"group_id": "g", "topics": named}])["groups"]
+    assert by_name(told["topics"]) == {"mine": NONE, "secret": REFUSED, "none": Code.UNKNOWN_TOPIC_ID}
+    (told,) = ask([GROUP, MINE], "OffsetFetch", groups=[{"group_id": "g", "topics": None}])["groups"]
+    assert by_name(told["topics"]) == {"mine": NONE}
 
 
 def test_offsets_of_the_topics_that_may_be_described_are_told(db, ask):
@@ -90,12 +113,12 @@ def test_offsets_of_the_topics_that_may_be_described_are_told(db, ask):
     db._session.commit_offsets("g", both).result()
     named = [{"name": name, "partition_indexes": [0]} for name in ASKED]
     acls = [GROUP, MINE, "Allow alice@* Describe Topic none"]
-    (told,) = ask(acls, "OffsetFetch", groups=[{"group_id": "g", "topics": named}])["groups"]
+    (told,) = ask(acls, "OffsetFetch", version=9, groups=[{"group_id": "g", "topics": named}])["groups"]
     assert codes(told["topics"]) == {"mine": NONE, "secret": REFUSED, "none": NONE}
     assert codes(told["topics"], "committed_offset") == {"mine": 1, "secret": -1, "none": -1}
-    (told,) = ask(acls, "OffsetFetch", groups=[{"group_id": "g", "topics": None}])["groups"]
+    (told,) = ask(acls, "OffsetFetch", version=9, groups=[{"group_id": "g", "topics": None}])["groups"]
     assert codes(told["topics"], "committed_offset") == {"mine": 1}
-    (told,) = ask([MINE], "OffsetFetch", groups=[{"group_id": "g", "topics": named}])["groups"]
+    (told,) = ask([MINE], "OffsetFetch", version=9, groups=[{"group_id": "g", "topics": named}])["groups"]
     assert (told["error_code"], told["topics"]) == (Code.GROUP_AUTHORIZATION_FAILED, [])
 
 
