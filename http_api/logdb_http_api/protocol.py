@@ -1,6 +1,6 @@
 """logdb's own protocol over HTTP, as the door and the remote session share it: paths, media types, bounds, and documents."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -17,12 +17,47 @@ WATCH_PATH, CHANGE_COUNT_MAX = "/logdb/v1/watch", 1024
 PARTITIONS_PATH, PARTITIONS_WAIT_MS_MAX = "/logdb/v1/partitions", 60_000
 PARTITION_PATH = "/logdb/v1/topics/{topic}/partitions/{partition}"
 BATCHES_PATH, BATCHES = f"{PARTITION_PATH}/batches", "application/vnd.logdb.batches"
+UPLOADS_PATH = f"{PARTITION_PATH}/uploads"
+UPLOAD_PATH, DISCARD_PATH = f"{UPLOADS_PATH}/{{id}}", f"{UPLOADS_PATH}/discard"
 FETCH_BYTES_MAX = 64 << 20
 
 
 def path_of(path: str, where: TopicPartition) -> str:
     """A path for one partition."""
     return path.format(topic=quote(where.topic, safe=""), partition=where.partition)
+
+
+class NamedUpload(NamedTuple):
+    """An upload, and the CRC-32C of its bytes."""
+
+    id: str
+    crc: int
+
+
+class AppendUploads(NamedTuple):
+    """The body of ``POST …/uploads``: uploads, in order, become batches of a producer.
+    ``sequence``: of the first record.
+    """
+
+    uploads: list[NamedUpload]
+    producer_id: int
+    producer_epoch: int
+    sequence: int
+    transactional_id: str | None = None
+
+
+class AppendedUploads(NamedTuple):
+    """The range of the offsets; or the ids that the server lacks: nothing was appended."""
+
+    base_offset: int
+    next_offset: int
+    missing: Sequence[str] = ()
+
+
+class DiscardUploads(NamedTuple):
+    """The body of ``POST …/uploads/discard``."""
+
+    ids: list[str]
 
 
 class PartitionState(NamedTuple):

@@ -5,7 +5,7 @@ A commit, in order:
         1. ``init_producer_id``: a former committer of the same name, a driver that was given up for example, is fenced; its open
            transaction is aborted, a decided one is completed.
     2. ``fetch_offsets``: the group of that name has the last committed batch.  If it is this one or a later one: done.
-    3. ``produce``: the staged batches, checksums compared, as one transaction.
+    3. ``produce``, or the append of uploads: the staged batches, checksums compared, as one transaction.
     4. ``commit_transaction_offsets``: the batch id + 1 as the group's offset in partition 0 of each topic, in the same
        transaction.
     5. ``end_transaction``: the commit point.
@@ -23,8 +23,10 @@ from logdb.codec.convert import stamp_producer
 from logdb.errors import LogdbError, ProducerFenced
 from logdb.model import OffsetAndMetadata, ProducerIdAndEpoch, TopicPartition
 from logdb.requests.session import Session
+from logdb_spark_source import uploading
 from logdb_spark_source.noted import NOTHING
 from logdb_spark_source.staging import Staged, check_there, gathered
+from logdb_spark_source.uploading import Uploaded
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +57,7 @@ def committed_batch(session: Session, name: str) -> int:
     return max((position.offset for position in session.fetch_offsets(name, require_stable=True).values()), default=0) - 1
 
 
-def commit(session: Session, name: str, batch_id: int, files: Sequence[Staged], *, noted: int = NOTHING) -> bool:
+def commit(session: Session, name: str, batch_id: int, files: Sequence[Staged | Uploaded], *, noted: int = NOTHING) -> bool:
     """Commit the content of ``files`` as the batch ``batch_id`` of ``name``.
 
     After a retriable error, or if another process has fenced this one, it starts again at step 1, which finds out the result of the
@@ -73,7 +75,7 @@ def commit(session: Session, name: str, batch_id: int, files: Sequence[Staged], 
     Raises:
         CommitForgotten: The database lacks ``noted``.
         ProducerFenced: Another process is committing under that name, or the transaction timed out.
-        CorruptionError, StagedFileMissing: Of the files; no record of the batch is visible.
+        CorruptionError, StagedFileMissing, UploadMissing: Of the staged batches; no record of the batch is visible.
         UnknownTopic, UnknownPartition, RecordTooLarge, NotAuthorized, DiskFull and others: as ``Session.produce``; the same.
     """
     for tries_left in reversed(range(_TRIES)):
@@ -86,14 +88,14 @@ def commit(session: Session, name: str, batch_id: int, files: Sequence[Staged], 
     raise AssertionError("the last try returns or raises")
 
 
-def _commit(session: Session, name: str, batch_id: int, files: Sequence[Staged], noted: int) -> bool:
+def _commit(session: Session, name: str, batch_id: int, files: Sequence[Staged | Uploaded], noted: int) -> bool:
     producer = session.init_producer_id(name, transaction_timeout_ms=_timeout_ms(files))
     found = committed_batch(session, name)
     if found >= batch_id:
         return False
     if found < noted:
         raise CommitForgotten(name, noted, found)
-    check_there(files)
+    check_there(one for one in files if isinstance(one, Staged))
     try:
         topics = _produce(session, name, producer, files)
         offsets = {TopicPartition(topic, 0): OffsetAndMetadata(batch_id + 1) for topic in sorted(topics)}
@@ -106,16 +108,19 @@ def _commit(session: Session, name: str, batch_id: int, files: Sequence[Staged],
     return True
 
 
-def _produce(session: Session, name: str, producer: ProducerIdAndEpoch, files: Sequence[Staged]) -> set[str]:
+def _produce(session: Session, name: str, producer: ProducerIdAndEpoch, files: Sequence[Staged | Uploaded]) -> set[str]:
     """Append everything; returns the topics."""
     sequences: dict[TopicPartition, int] = {}
-    for partition, batches in gathered(files):
+    for partition, batches in gathered(one for one in files if isinstance(one, Staged)):
         sequences[partition] = stamp_producer(batches, producer, sequences.get(partition, 0), transactional=True)
         session.produce(*partition, batches, transactional_id=name)
+    for group in uploading.grouped(one for one in files if isinstance(one, Uploaded)):
+        partition = group[0].partition
+        sequences[partition] = uploading.append(session, group, producer, sequences.get(partition, 0), name)
     return {partition.topic for partition in sequences}
 
 
-def _timeout_ms(files: Sequence[Staged]) -> int:
+def _timeout_ms(files: Sequence[Staged | Uploaded]) -> int:
     """Long enough for a slow network; while it is open, read_committed readers wait, also after the driver has died."""
     size_bytes = sum(staged.size_bytes for staged in files)
     return min(_TIMEOUT_MS + size_bytes // _SLOWEST_BYTES_PER_MS, _TIMEOUT_MS_MAX)

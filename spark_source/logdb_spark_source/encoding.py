@@ -16,6 +16,7 @@ from logdb.codec import convert
 from logdb.errors import InvalidTopic, UnknownPartition, UnknownTopic
 from logdb.model import COMPRESSION_TYPES, INTERNAL_TOPICS, PARTITION_COUNT_MAX, LogConfig, TopicInfo, TopicPartition
 from logdb_spark_source.staging import StagingFile
+from logdb_spark_source.uploading import Uploading
 
 if TYPE_CHECKING:
     import pyarrow
@@ -40,14 +41,14 @@ class Target(NamedTuple):
 
 
 class Encoder:
-    """Encodes the rows of one attempt of a task into its staged file.
+    """Encodes the rows of one attempt of a task into its staged file, or its uploads.
 
     Args:
         targets: The existing topics, by name.
         topic: For all rows; None: the column has it.
     """
 
-    def __init__(self, targets: Mapping[str, Target], topic: str | None, file: StagingFile) -> None:
+    def __init__(self, targets: Mapping[str, Target], topic: str | None, file: StagingFile | Uploading) -> None:
         self._targets, self._topic, self._file = targets, topic, file
         self._builders: dict[tuple[str, int], Batches] = {}
         self._turn = random.randrange(PARTITION_COUNT_MAX)  # noqa: S311 -- tasks begin with different partitions
@@ -60,7 +61,7 @@ class Encoder:
         Raises:
             UnknownTopic, UnknownPartition, InvalidTopic: A row names a topic or partition that does not exist.
             RecordTooLarge, InvalidRecord: The topic refuses a row: a missing key, for example.
-            DiskFull, WriteFailed: as ``StagingFile.add``.
+            DiskFull and others: as ``StagingFile.add``, ``Uploading.add``.
         """
         if not rows.num_rows:
             return

@@ -15,7 +15,8 @@ from urllib.parse import urlsplit
 import logdb
 from logdb.threads import renewed
 
-_CONNECT_TIMEOUT_MS = 30_000  # a restart of the server must not fail a task
+_CONNECT_TIMEOUT_MS = 5_000  # of the driver: a user waits for it
+_PATIENT_CONNECT_TIMEOUT_MS = 30_000  # a restart of the server must not fail a task
 _Identity = tuple[int, int, int] | None
 
 
@@ -49,8 +50,11 @@ class Location:
     def __str__(self) -> str:
         return self.path if self.path is not None else ",".join(self.urls)
 
-    def open(self) -> logdb.Database:
+    def open(self, *, patient: bool = False) -> logdb.Database:
         """The database, for reading; one handle per location and process, which callers do not close.
+
+        Args:
+            patient: Wait for a server that starts again.
 
         Raises:
             NotADatabase, ServerUnavailable, AuthenticationFailed: as ``logdb.open``.
@@ -61,15 +65,15 @@ class Location:
                 return known.database
             if known is not None and known.pid == pid:
                 known.database.close()
-            database = self.open_new_handle()
+            database = self.open_new_handle(patient=patient)
             _opened[self] = _Opened(database, pid, identity)
             return database
 
-    def open_new_handle(self) -> logdb.Database:
+    def open_new_handle(self, *, patient: bool = False) -> logdb.Database:
         """The database, for reading, by a handle that the caller closes."""
         if self.path is not None:
             return logdb.open(self.path, mode="r")
-        return logdb.open(self.urls, connect_timeout_ms=_CONNECT_TIMEOUT_MS)
+        return logdb.open(self.urls, connect_timeout_ms=_PATIENT_CONNECT_TIMEOUT_MS if patient else _CONNECT_TIMEOUT_MS)
 
     def _identity(self) -> _Identity:
         """The identity of a directory, which another one of that name lacks; None if it does not exist yet."""

@@ -8,6 +8,7 @@ import logdb
 from logdb.errors import OffsetOutOfRange, UnknownPartition, UnknownTopic
 from logdb.log.isolation import IsolationLevel
 from logdb_spark_source.columns import Converter, log_columns
+from logdb_spark_source.executors import open_in_task
 from logdb_spark_source.location import Location
 from logdb_spark_source.loss import lost
 from logdb_spark_source.planning import Range, Task
@@ -32,7 +33,7 @@ class TaskReader:
             DataLoss: Some of their offsets were deleted, and failOnDataLoss is true.
             CorruptionError: The log is damaged; the error has the position.
         """
-        database = self.place.open()
+        database = open_in_task(self.place)
         ids = {info.name: info.topic_id for info in database.topics(internal=True)} if task.ranges else {}
         converter = Converter(self.columns)
         for one in task.ranges:

@@ -1,8 +1,8 @@
 """The writers of Spark, for batches and streams: tasks stage their rows, the driver commits them in one transaction.
 
     driver    plans: checks options, columns and topics; the topics' state is part of the plan
-    tasks     ``write``: each writes a private file; a message tells the driver its content
-    driver    ``commit``: all messages in one transaction; then the files are removed
+    tasks     ``write``: each writes a private file, or uploads to the server; a message tells the driver its content
+    driver    ``commit``: all messages in one transaction; then the files or uploads are removed
               ``abort``: the files are removed; it may come after a successful commit, and does not change the database
 
 Spark never repeats a commit with the same messages: it runs the tasks of the batch again.
@@ -22,13 +22,15 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 import logdb
-from logdb.errors import DirectoryLocked, InvalidConfig, LogdbError, NotADatabase
+from logdb.errors import DirectoryLocked, InvalidConfig, LogdbError, NotADatabase, ServerUnavailable
 from logdb.requests.session import Session
-from logdb_spark_source import noted, staging
+from logdb_spark_source import noted, staging, uploading
 from logdb_spark_source.commit import commit
 from logdb_spark_source.encoding import Encoder
+from logdb_spark_source.executors import open_in_task, said_by_host
 from logdb_spark_source.location import Location
-from logdb_spark_source.staging import Staged, StagingFile
+from logdb_spark_source.staging import SharedDirectory, Staged, StagingFile
+from logdb_spark_source.uploading import Uploaded, Uploading
 from logdb_spark_source.write_options import WriteOptions, check_schema
 
 if TYPE_CHECKING:
@@ -44,7 +46,7 @@ _LOCK_LOOK_S = 0.05
 class Written(WriterCommitMessage):
     """A task's message to the driver; ``query_id``: of its stream, None in a batch."""
 
-    staged: Staged
+    staged: Staged | Uploaded
     query_id: str | None
 
 
@@ -60,22 +62,35 @@ class Sink:
         self.options = WriteOptions.of(given)
         check_schema(schema, self.options)
         self._targets = self.options.targets()
+        self._shared = None if self.options.uploads else SharedDirectory.made(self.options.staging)
 
     def stage(self, batches: "Iterator[pyarrow.RecordBatch]") -> Written:
-        """Write the rows of one attempt of a task to its own file."""
-        file = StagingFile(self.options.staging)
+        """Write the rows of one attempt of a task to its own file, or its uploads.
+
+        Raises:
+            StagingNotShared: This machine does not see the driver's directory; no row was encoded.
+            AuthenticationFailed, ServerUnavailable: as ``open_in_task``; no row was encoded.
+        """
+        file: StagingFile | Uploading
+        if self._shared is None:
+            file = Uploading(open_in_task(self.options.place).session)
+        else:
+            self._shared.check()
+            file = StagingFile(self.options.staging)
         try:
             encoder = Encoder(self._targets, self.options.topic, file)
             for rows in batches:
                 encoder.add(rows)
             encoder.finish()
-        except BaseException:
+        except BaseException as error:
             file.discard()
+            if isinstance(error, ServerUnavailable):
+                raise said_by_host(error) from error.__cause__
             raise
         context = TaskContext.get()
         return Written(file.close(), None if context is None else context.getLocalProperty(_QUERY_ID))
 
-    def commit(self, name: str, batch_id: int, files: Sequence[Staged]) -> None:
+    def commit(self, name: str, batch_id: int, files: Sequence[Staged | Uploaded]) -> None:
         """Commit a batch of a stream, or one with a writeId, and note it."""
         options = self.options
         known = noted.last(options.staging, name) if options.fail_on_data_loss else noted.NOTHING
@@ -84,7 +99,7 @@ class Sink:
         with contextlib.suppress(LogdbError):  # it is committed nevertheless, and the next batch writes the note
             noted.note(options.staging, name, batch_id)
 
-    def commit_anonymous(self, files: Sequence[Staged]) -> None:
+    def commit_anonymous(self, files: Sequence[Staged | Uploaded]) -> None:
         """Commit a batch without a successor, under a name that is deleted afterwards."""
         name = f"spark-{uuid.uuid4()}"
         with opened(self.options.place, self.options.lock_timeout_ms) as session:
@@ -93,13 +108,18 @@ class Sink:
                 session.delete_group(name)
 
     def clean(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Remove staged files, also old ones of other queries."""
-        staging.discard(_files(messages))
-        staging.reap(self.options.staging)
+        """Remove staged files, also old ones of other queries; or uploads."""
+        files = _files(messages)
+        if not self.options.uploads:
+            staging.discard(one for one in files if isinstance(one, Staged))
+            staging.reap(self.options.staging)
+        elif files:
+            with contextlib.suppress(LogdbError):  # they expire
+                uploading.discard(self.options.place.open().session, (one for one in files if isinstance(one, Uploaded)))
 
 
-def _files(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
-    """The tasks' staged files, in the order of their rows; a task without rows may have sent no message."""
+def _files(messages: Sequence[WriterCommitMessage | None]) -> list[Staged | Uploaded]:
+    """The tasks' staged files or uploads, in the order of their rows; a task without rows may have sent no message."""
     return [message.staged for message in messages if isinstance(message, Written) and message.staged.pieces]
 
 
@@ -171,7 +191,7 @@ def opened(place: Location, lock_timeout_ms: int) -> Iterator[Session]:
         NotADatabase: The directory is gone.
     """
     if place.path is None:
-        yield place.open().session
+        yield place.open(patient=True).session
         return
     if not os.path.isdir(place.path):
         raise NotADatabase(f"{place.path} is gone")

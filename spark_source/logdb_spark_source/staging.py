@@ -5,6 +5,7 @@ positions and checksums.  So a file counts only if its task's attempt does, and 
 another way.  Files are not synced: after a power cut Spark runs the tasks again.
 
     <random>.staged     mode 0600; removed when the batch is committed or aborted, otherwise when it is a week old
+    .token              a random number that the driver makes: a task that finds it shares the directory with the driver
 """
 
 import contextlib
@@ -22,6 +23,7 @@ from logdb.errors import CorruptionError, DiskFull, LogdbError, WriteFailed
 from logdb.model import Buffer, TopicPartition
 
 SUFFIX = ".staged"
+_TOKEN = ".token"  # noqa: S105 -- it is no secret
 REAP_AGE_S = 7 * 24 * 3_600
 GROUP_SIZE_BYTES = 1 << 20  # per append, about; a log at level fsync syncs as much at once
 
@@ -30,10 +32,70 @@ class StagedFileMissing(LogdbError):
     """The driver cannot find a task's staged file; no record of the batch was committed."""
 
     def __init__(self, path: str, written_on: str) -> None:
-        host = socket.gethostname()
-        why = "it was removed" if written_on == host else f"it was written on {written_on}, and both machines have to share the directory"
-        super().__init__(f"{host} finds no staged file {path}: {why}; the option stagingPath names another directory")
-        self.path, self.written_on, self.host = path, written_on, host
+        super().__init__(
+            f"the staged file {path}, which a task on {written_on} wrote, was removed before the commit on {socket.gethostname()}."
+            " Nothing of the batch was written: run the write, or start the query, again"
+        )
+        self.path, self.written_on = path, written_on
+
+
+class StagingNotShared(LogdbError):
+    """A task does not see the directory in which the driver looks for its staged files; nothing was written."""
+
+    def __init__(self, directory: str, driver: str, found: str) -> None:
+        super().__init__(
+            f"on host {socket.gethostname()}: {directory} is not the directory of that name on the driver's host {driver}: {found}."
+            " stagingPath must name a directory that driver and executors share. With url, leave stagingPath out: tasks then upload to the"
+            " server"
+        )
+        self.directory, self.driver = directory, driver
+
+
+class SharedDirectory(NamedTuple):
+    """The directory of staged files as the driver sees it; ``token`` is in it, whatever the names of hosts and paths."""
+
+    path: str
+    driver: str
+    token: str
+
+    @classmethod
+    def made(cls, path: str) -> "SharedDirectory":
+        """On the driver: make the directory and its token, if they are missing.
+
+        Raises:
+            DiskFull, WriteFailed: The directory or the disk refuses them.
+        """
+        token_path = os.path.join(path, _TOKEN)
+        with named_errors(token_path):
+            make_directory(path)
+            if not os.path.exists(token_path):
+                unfinished = os.path.join(path, uuid.uuid4().hex + SUFFIX)
+                try:
+                    with open(unfinished, "x", encoding="ascii") as file:
+                        file.write(uuid.uuid4().hex)
+                    with contextlib.suppress(FileExistsError):  # another driver was faster
+                        os.link(unfinished, token_path)
+                finally:
+                    remove(unfinished)
+            return cls(path, socket.gethostname(), _read_token(token_path))
+
+    def check(self) -> None:
+        """In a task: return if this is the driver's directory.
+
+        Raises:
+            StagingNotShared: It is missing here, or another one.
+        """
+        try:
+            found = _read_token(os.path.join(self.path, _TOKEN))
+        except OSError as error:
+            raise StagingNotShared(self.path, self.driver, error.strerror or str(error)) from None
+        if found != self.token:
+            raise StagingNotShared(self.path, self.driver, "they have different tokens (.token)")
+
+
+def _read_token(path: str) -> str:
+    with open(path, encoding="ascii", errors="replace") as file:
+        return file.read(64)
 
 
 class Piece(NamedTuple):

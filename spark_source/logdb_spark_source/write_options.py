@@ -34,7 +34,8 @@ class WriteOptions:
 
     Attributes:
         topic: For all rows; None: the column has it.
-        staging: The directory of the staged files.
+        staging: The directory of the staged files, and of the driver's notes.
+        uploads: Tasks upload their batches to the server, in place of files.
         lock_timeout_ms: How long a commit waits for the writer's lock of a directory.
         fail_on_data_loss: Whether it is an error if the database lacks an earlier commit.
         write_id, batch_id: A batch write with both is done exactly once; None without.
@@ -43,6 +44,7 @@ class WriteOptions:
     place: Location
     topic: str | None
     staging: str
+    uploads: bool
     lock_timeout_ms: int
     fail_on_data_loss: bool
     write_id: str | None
@@ -67,6 +69,7 @@ class WriteOptions:
             place=place,
             topic=_topic(options),
             staging=_staging(options, place),
+            uploads=place.path is None and options.text("stagingPath") is None,
             lock_timeout_ms=_LOCK_TIMEOUT_MS if lock_timeout_ms is None else lock_timeout_ms,
             fail_on_data_loss=options.flag("failOnDataLoss", default=True),
             write_id=write_id,

@@ -39,10 +39,12 @@ from logdb_http_api.door import (
     partitions,
     sending,
     upgrade,
+    uploads,
 )
 from logdb_http_api.door.authentication import OPEN_PATHS, Authenticator, challenge
 from logdb_http_api.door.connections import Connection, Connections
 from logdb_http_api.door.kept_backups import KeptBackups
+from logdb_http_api.door.kept_uploads import KeptUploads
 from logdb_http_api.door.limits import HttpLimits
 from logdb_http_api.door.request import Request
 from logdb_http_api.door.routing import Route, Router
@@ -59,6 +61,7 @@ from logdb_http_api.v3 import routes as v3
 logger = logging.getLogger(__name__)
 
 _MAKING_COUNT, _DECODING_COUNT = 4, 2
+_EXPIRY_S = 600.0
 _SMALL_ANSWER_BYTES = 64 << 10  # an answer of at most this size is handed to the transport as a whole
 
 
@@ -70,6 +73,7 @@ class HttpDoor(DoorResources):
         decoding: Large bodies of JSON that are parsed.
         instances: Consumers of REST v2.
         backups: To be downloaded.
+        uploads: To be appended.
     """
 
     limits: HttpLimits
@@ -114,6 +118,7 @@ class HttpDoor(DoorResources):
             *metrics_page.routes.all,
             *openapi.routes.all,
             *batches.routes.all,
+            *uploads.routes.all,
             *upgrade.routes.all,
             *partitions.routes.all,
             *calls.routes.all,
@@ -127,6 +132,7 @@ class HttpDoor(DoorResources):
             *v3_acls.routes.all,
         )
         self.backups = KeptBackups()
+        self._expiry: asyncio.TimerHandle | None = None
         page.files()
 
     @cached_property
@@ -151,6 +157,12 @@ class HttpDoor(DoorResources):
         """
         self.begin_waits()
         self.instances = Instances(self.limits, self.memory)
+        self.uploads = KeptUploads(
+            self.access.directory,
+            bytes_max=self.limits.uploads_bytes_max,
+            owner_bytes_max=self.limits.uploads_per_principal_bytes_max,
+            idle_ms=self.limits.upload_idle_ms,
+        )
         self._router = Router(self.routes)
         server = web.Server(self._serve, handler_cancellation=True)
         self._connections = Connections(server, self.limits, asyncio.get_running_loop())
@@ -161,6 +173,8 @@ class HttpDoor(DoorResources):
             self.accept,
             handshake_timeout_ms=self.limits.header_timeout_ms,
         )
+        if self.uploads.is_used:
+            self.expire_uploads()
         if not self._address:
             return ()
         return (f"{'http' if self._certificate is None else 'https'}://{await self._listener.open()}",)
@@ -169,9 +183,23 @@ class HttpDoor(DoorResources):
         """The protocol for a connection; None: it takes a slot itself."""
         return self._connections.accept(slot)
 
+    def expire_uploads(self) -> None:
+        """From now on remove old uploads from time to time, until there are none."""
+        if self._expiry is None and not self.draining:
+            delay_s = min(self.limits.upload_idle_ms / 1000, _EXPIRY_S)
+            self._expiry = asyncio.get_running_loop().call_later(delay_s, self._remove_old_uploads)
+
+    def _remove_old_uploads(self) -> None:
+        self._expiry = None
+        if not self.draining and self.uploads.is_used:
+            self.executor.submit(self.uploads.remove_old)
+            self.expire_uploads()
+
     async def drain(self, timeout_ms: int) -> None:
         """Take nothing new, answer what is under way, then close; what waits for records is answered at once."""
         self.end_waits()
+        if self._expiry is not None:
+            self._expiry.cancel()
         try:
             await self._listener.stop()
             self._connections.close_idle()

@@ -18,6 +18,9 @@ class HttpLimits(Limits):
         instances_max: Consumer instances of REST v2; further ones are refused (503).
         instances_per_principal_max: Those of one principal.
         instance_idle_ms: How long one may be left alone.
+        uploads_bytes_max: Batches that are kept outside the logs, of all principals; more are refused (507).
+        uploads_per_principal_bytes_max: Those of one principal.
+        upload_idle_ms: How long they are kept.
     """
 
     body_bytes_max: int = 64 << 20
@@ -27,6 +30,9 @@ class HttpLimits(Limits):
     instances_max: int = 2_000
     instances_per_principal_max: int = 500
     instance_idle_ms: int = 300_000
+    uploads_bytes_max: int = 16 << 30
+    uploads_per_principal_bytes_max: int = 8 << 30
+    upload_idle_ms: int = 86_400_000
 
     def __post_init__(self) -> None:
         Limits.__post_init__(self)

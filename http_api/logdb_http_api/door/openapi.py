@@ -29,7 +29,7 @@ _IN_PATHS = {
     "timestamp_ms": "Milliseconds since 1970; negative: before.",
     "group": "The group's id.",
     "instance": "The consumer instance's name.",
-    "id": "The backup's id, as its making has answered.",
+    "id": "The id of the backup, as its making has answered; or of the upload, as the client has chosen it.",
     "cluster_id": "The cluster's id, as GET /v3/clusters answers.",
     "broker_id": "The broker's number; 0 without a cluster.",
     "consumer_group_id": "The group's id.",
@@ -41,7 +41,7 @@ _RECORDS = "Records as JSON: keys and values embedded as base64, text or JSON."
 _TAGS = {
     "Health": ("Whether the server lives and takes requests, and its numbers for Prometheus.", ("health", "metrics_page", "openapi")),
     "Page": ("The page at / for browsers, and its files.", ("page",)),
-    "Raw batches": ("Record batches as they lie in the log: Kafka's RecordBatch v2.", ("batches", "partitions", "upgrade")),
+    "Raw batches": ("Record batches as they lie in the log: Kafka's RecordBatch v2.", ("batches", "uploads", "partitions", "upgrade")),
     "Calls": ("The calls of `logdb.open(url)`: methods of a session, arguments and results as JSON.", ("calls",)),
     "Events": ("Records and changes of topics as server-sent events.", ("events",)),
     "Database": ("The database as a whole: recovery, verification, backups.", ("downloads",)),
@@ -90,6 +90,7 @@ _REASONS = {
     422: "A value is not allowed",
     426: "The connection must change to another protocol",
     503: "Not now",
+    507: "There is no room",
 }
 
 

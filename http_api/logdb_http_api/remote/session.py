@@ -59,6 +59,7 @@ from logdb_http_api.remote.connections import Connections
 from logdb_http_api.remote.end_offsets import EndOffsets
 from logdb_http_api.remote.exchange import Exchange, send_request
 from logdb_http_api.remote.log import RemoteLog
+from logdb_http_api.remote.uploads import RemoteUploads
 from logdb_http_api.remote.watching import Watching
 from logdb_http_api.remote.wires import HttpRequest
 
@@ -98,6 +99,7 @@ class RemoteSession(Handle, Session):
         self.connections, self._batch_size, self.clock = connections, batch_size, clock
         self.ends = EndOffsets(connections, self.describe_topic)
         self.watching = Watching(self.ends)
+        self.uploads = RemoteUploads(connections)
         self._logs: dict[TopicPartition, RemoteLog] = {}
         self._infos: dict[str, tuple[TopicInfo, float]] = {}  # a topic, and when the entry expires
         self._commits = Pool(1, "logdb-commit")  # one thread keeps their order

@@ -143,6 +143,9 @@ SETTINGS = {
     "instances_max": Setting("most consumer instances of REST v2  [default: 2000]", int),
     "instances_per_principal_max": Setting("most consumer instances of one principal  [default: 500]", int),
     "instance_idle_ms": Setting("longest time that a consumer instance may be idle  [default: 300000]", int),
+    "uploads_bytes_max": Setting("most bytes of uploads: batches that Spark's tasks have staged  [default: 17179869184]", int),
+    "uploads_per_principal_bytes_max": Setting("most bytes of uploads of one principal  [default: 8589934592]", int),
+    "upload_idle_ms": Setting("longest time that an upload is kept without use  [default: 86400000]", int),
 }
 
 # Kafka's broker defaults for topics -> the topic config.  A larger unit counts if the smaller one is not set.

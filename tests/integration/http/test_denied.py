@@ -78,6 +78,7 @@ def _filled(value, names):
 
 ANYBODY = object()  # the answer is the same to all, and has nothing in it that is anybody's
 OF_TOPIC = "/logdb/v1/topics/{topic}/partitions/0"
+UPLOADS = "/logdb/v1/topics/{topic}/partitions/{partition}/uploads"
 OF_INSTANCE = "/consumers/{group}/instances/one"
 V3 = "/v3/clusters/{cluster}"
 V3_TOPIC, V3_GROUP = V3 + "/topics/{topic}", V3 + "/consumer-groups/{group}"
@@ -116,6 +117,10 @@ ASKS = {
     ("GET", "/logdb/v1/topics/{topic}/partitions/{partition}/events"): Ask(OF_TOPIC + "/events?offset=0"),
     ("POST", "/logdb/v1/topics/{topic}/partitions/{partition}/batches"): Ask(OF_TOPIC + "/batches", batch([b"x"], 1, 0, 0), BATCHES),
     ("GET", "/logdb/v1/topics/{topic}/partitions/{partition}/batches"): Ask(OF_TOPIC + "/batches?offset=0"),
+    ("PUT", UPLOADS + "/{id}"): Ask(OF_TOPIC + "/uploads/" + "0" * 32, batch([b"x"], 1, 0, 0), BATCHES),
+    ("GET", UPLOADS + "/{id}"): Ask(OF_TOPIC + "/uploads/" + "0" * 32),
+    ("POST", UPLOADS): Ask(OF_TOPIC + "/uploads", {"uploads": [], **PRODUCER, "sequence": 0}),
+    ("POST", UPLOADS + "/discard"): Ask(OF_TOPIC + "/uploads/discard", {"ids": ["0" * 32]}),
     ("POST", "/logdb/v1/partitions"): Ask("/logdb/v1/partitions", {"positions": [[PARTITION, 0]]}, found=[None]),
     ("GET", "/logdb/v1/topics/{topic}/partitions/{partition}/timestamps/latest"): Ask(OF_TOPIC + "/timestamps/latest"),
     ("GET", "/logdb/v1/topics/{topic}/partitions/{partition}/timestamps/{timestamp_ms}"): Ask(OF_TOPIC + "/timestamps/0"),

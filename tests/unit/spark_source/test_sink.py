@@ -3,16 +3,31 @@
 import dataclasses
 import os
 import pickle
+import shutil
+import socket
+import tempfile
 import threading
 
 import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 import logdb
-from logdb.errors import DirectoryLocked, InvalidConfig, LogdbError, NotADatabase, NotAuthorized, ReadOnly, UnknownTopic
-from logdb_spark_source import noted, sink
+from logdb.errors import (
+    AuthenticationFailed,
+    DirectoryLocked,
+    InvalidConfig,
+    LogdbError,
+    NotADatabase,
+    NotAuthorized,
+    ReadOnly,
+    UnknownTopic,
+)
+from logdb_spark_source import location, noted, sink
 from logdb_spark_source.commit import CommitForgotten
 from logdb_spark_source.sink import BatchWriter, StreamWriter
+from logdb_spark_source.staging import StagingNotShared
+from logdb_spark_source.uploading import UploadMissing
+from logdb_spark_source.write_options import WriteOptions
 from support.security import secure
 from support.serving import served
 from support.staged import rows, values
@@ -21,16 +36,16 @@ SCHEMA = StructType([StructField("key", BinaryType()), StructField("value", Bina
 
 
 @pytest.fixture
-def given(place, tmp_path):
-    """The options of a sink, on a directory that no process holds, or on a server."""
+def given(place, tmp_path, monkeypatch):
+    """The options of a sink, on a directory that no process holds, or on a server that keeps uploads."""
     with logdb.open(tmp_path / "db") as database:
         database.create_topic("t")
-    staging = str(tmp_path / "staging")
     if place == "path":
-        yield {"path": str(tmp_path / "db"), "topic": "t", "stagingPath": staging}
+        yield {"path": str(tmp_path / "db"), "topic": "t", "stagingPath": str(tmp_path / "staging")}
         return
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with served(tmp_path / "db") as server:
-        yield {"url": server.url, "topic": "t", "stagingPath": staging}
+        yield {"url": server.url, "topic": "t"}
 
 
 @pytest.fixture
@@ -61,9 +76,16 @@ def stream(given, batch_id, *tasks, query_id="q", end="commit", **more):
     return messages
 
 
+def notes_of(given):
+    return WriteOptions.of(given).staging
+
+
 def left(given):
-    """What is still staged."""
-    return [name for name in os.listdir(given["stagingPath"]) if name.endswith(".staged")] if os.path.isdir(given["stagingPath"]) else []
+    """What is still staged: files, or uploads of the server in the directory beside."""
+    directory = given.get("stagingPath") or os.path.join(tempfile.gettempdir(), "db", "uploads")
+    if not os.path.isdir(directory):
+        return []
+    return [name for name in os.listdir(directory) if "url" in given or name.endswith(".staged")]
 
 
 def groups(given):
@@ -119,10 +141,10 @@ def test_a_task_that_fails_leaves_no_file(given):
 
 def test_tries_that_did_not_count_are_not_committed(given, looked):
     writer = batch_writer(given)
-    lost, won = task(writer, 0, 1), task(writer, 0, 1)
+    _, won = task(writer, 0, 1), task(writer, 0, 1)
     writer.commit([won])
     assert looked() == [0, 1]
-    assert left(given) == [os.path.basename(lost.staged.path)], "it is reaped when it is old: its task may still be at it"
+    assert len(left(given)) == 1, "it is reaped when it is old: its task may still be at it"
 
 
 def test_a_batch_write_that_is_named_is_done_once(given, looked):
@@ -148,7 +170,7 @@ def test_a_stream(given, looked):
     for batch_id in range(3):
         stream(given, batch_id, [batch_id], [], [10 + batch_id])
     assert (looked(), left(given), groups(given)) == ([0, 10, 1, 11, 2, 12], [], ["spark-q"])
-    assert noted.last(given["stagingPath"], "spark-q") == 2
+    assert noted.last(notes_of(given), "spark-q") == 2
 
 
 def test_a_batch_that_comes_again_counts_once(given, looked):
@@ -179,10 +201,10 @@ def test_a_database_that_forgot(given, looked):
 
 
 def test_a_note_that_cannot_be_written_does_no_harm(given, looked):
-    os.makedirs(noted.path(given["stagingPath"], "spark-q"))
-    os.chmod(given["stagingPath"], 0o700)
+    os.makedirs(noted.path(notes_of(given), "spark-q"))
+    os.chmod(notes_of(given), 0o700)
     stream(given, 1, [1])
-    assert (looked(), noted.last(given["stagingPath"], "spark-q"), left(given)) == ([1], -1, [])
+    assert (looked(), noted.last(notes_of(given), "spark-q"), left(given)) == ([1], -1, [])
 
 
 def test_tasks_that_were_not_told_their_query(given, looked):
@@ -194,10 +216,10 @@ def test_tasks_that_were_not_told_their_query(given, looked):
 @pytest.mark.parametrize("damage", [b"", b"{}", b'{"batch": null}', b"\xff", b"[1]"])
 def test_a_damaged_note_is_none(given, looked, damage):
     stream(given, 0, [0])
-    with open(noted.path(given["stagingPath"], "spark-q"), "wb") as file:
+    with open(noted.path(notes_of(given), "spark-q"), "wb") as file:
         file.write(damage)
     stream(given, 1, [1])
-    assert (looked(), noted.last(given["stagingPath"], "spark-q")) == ([0, 1], 1)
+    assert (looked(), noted.last(notes_of(given), "spark-q")) == ([0, 1], 1)
 
 
 @pytest.mark.parametrize("name", ["../up", "a/b", "%", "ü"])
@@ -216,6 +238,63 @@ def test_a_topic_that_is_deleted_meanwhile(given, looked):
         writer.commit(messages)
     writer.abort(messages)
     assert left(given) == []
+
+
+# ---------------------------------------------------------------- other machines
+
+
+@pytest.mark.local
+@pytest.mark.parametrize("how", ["missing", "another one"])
+def test_a_directory_that_is_not_the_drivers_is_told_before_a_row_is_encoded(given, how):
+    """Whatever the hosts are called: here both are one."""
+    writer = batch_writer(given)
+    shutil.rmtree(given["stagingPath"])
+    if how == "another one":
+        batch_writer(given)
+
+    def encoded():
+        raise AssertionError("a row was asked for")
+        yield
+
+    with pytest.raises(StagingNotShared, match=r"on host .* is not the directory of that name on the driver's host .* stagingPath must"):
+        writer.write(encoded())
+    assert left(given) == []
+
+
+def test_a_batch_whose_upload_has_expired_writes_nothing_and_comes_again(tmp_path):
+    with served(tmp_path / "db") as server:
+        server.database.create_topic("t")
+        given = {"url": server.url, "topic": "t"}
+        writer = batch_writer(given, writeId="w", batchId="0")
+        messages = [task(writer, 0), task(writer, 1)]
+        gone = messages[1].staged.pieces[0]
+        with logdb.open(server.url) as database:
+            database.session.uploads.discard(gone.partition, gone.holder, [gone.id])
+        with pytest.raises(UploadMissing, match=r"has expired \(upload_idle_ms\).*start the query again"):
+            writer.commit(messages)
+        assert values(server.database) == []
+        writer.commit([task(writer, 0), task(writer, 1)])
+        assert values(server.database) == [b"0", b"1"]
+
+
+def test_an_executor_without_the_token_says_host_cause_and_remedy(tmp_path, monkeypatch):
+    with logdb.open(tmp_path / "db") as database:
+        database.create_topic("t")
+    secure(tmp_path / "db", *NEEDED, users={"spark": "secret"})
+    monkeypatch.setenv("LOGDB_USER", "spark")
+    monkeypatch.setenv("LOGDB_PASSWORD", "secret")
+    with served(tmp_path / "db") as server:
+        plan = pickle.dumps(BatchWriter({"url": server.url, "topic": "t"}, SCHEMA, overwrite=False))
+        forget_handles(monkeypatch)
+        monkeypatch.delenv("LOGDB_USER")
+        with pytest.raises(AuthenticationFailed, match=rf"on host {socket.gethostname()}: .* Set LOGDB_TOKEN.* of the executors"):
+            task(pickle.loads(plan), 0)
+        forget_handles(monkeypatch)
+
+
+def forget_handles(monkeypatch):
+    """As a worker in a process of its own."""
+    monkeypatch.setattr(location, "_opened", {})
 
 
 # ---------------------------------------------------------------- the writer's lock
@@ -283,8 +362,9 @@ NEEDED = (
 )
 
 
+@pytest.mark.parametrize("staged_in", ["files", "uploads"])
 @pytest.mark.parametrize("left_out", [None, 0, 1, 2, 3, 4])
-def test_what_a_sink_has_to_be_allowed(tmp_path, monkeypatch, left_out):
+def test_what_a_sink_has_to_be_allowed(tmp_path, monkeypatch, left_out, staged_in):
     """As docs/reference/spark.md says; reading includes describing."""
     with logdb.open(tmp_path / "db") as database:
         database.create_topic("t")
@@ -292,16 +372,15 @@ def test_what_a_sink_has_to_be_allowed(tmp_path, monkeypatch, left_out):
     monkeypatch.setenv("LOGDB_USER", "spark")
     monkeypatch.setenv("LOGDB_PASSWORD", "secret")
     with served(tmp_path / "db") as server:
-        given = {"url": server.url, "topic": "t", "stagingPath": str(tmp_path / "staging")}
+        given = {"url": server.url, "topic": "t", **({"stagingPath": str(tmp_path / "staging")} if staged_in == "files" else {})}
         writer = BatchWriter(given, SCHEMA, overwrite=False)
-        messages = [task(writer, 0)]
         if left_out in (None, 4):
-            writer.commit(messages)
+            writer.commit([task(writer, 0)])
             assert values(server.database) == [b"0"]
             assert [group.group_id for group in server.database.groups()] == ([] if left_out is None else [f"spark-{_job(server)}"])
         else:
             with pytest.raises(NotAuthorized, match="User:spark is not allowed to"):
-                writer.commit(messages)
+                writer.commit([task(writer, 0)])
             assert values(server.database) == []
 
 

@@ -6,7 +6,7 @@ import pytest
 from logdb.errors import CorruptionError, WriteFailed
 from logdb.model import TopicPartition
 from logdb_spark_source import staging
-from logdb_spark_source.staging import StagedFileMissing, StagingFile
+from logdb_spark_source.staging import SharedDirectory, StagedFileMissing, StagingFile, StagingNotShared
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -61,11 +61,23 @@ def test_a_flipped_bit_is_found_with_its_place_and_both_checksums(tmp_path):
         list(staging.gathered([file]))
 
 
-def test_a_file_of_another_machine_says_which(tmp_path):
+def test_a_file_that_was_removed_says_who_wrote_it(tmp_path):
     file = written(tmp_path, (A, b"first"))._replace(path=str(tmp_path / "gone"), host="worker-7")
     for look in (staging.check_there, lambda files: list(staging.gathered(files))):
-        with pytest.raises(StagedFileMissing, match=r"written on worker-7, and both machines have to share the directory.* stagingPath"):
+        with pytest.raises(StagedFileMissing, match=r"gone, which a task on worker-7 wrote, was removed before the commit.* again"):
             look([file])
+
+
+def test_a_directory_is_known_by_its_token_whatever_its_name(tmp_path):
+    shared = SharedDirectory.made(str(tmp_path / "a"))
+    assert SharedDirectory.made(str(tmp_path / "a")) == shared, "another driver finds the token"
+    os.rename(tmp_path / "a", tmp_path / "b")
+    shared._replace(path=str(tmp_path / "b")).check()
+    with pytest.raises(StagingNotShared, match="No such file"):
+        shared.check()
+    SharedDirectory.made(str(tmp_path / "a"))
+    with pytest.raises(StagingNotShared, match="different tokens"):
+        shared.check()
 
 
 @pytest.mark.parametrize(("mode", "good"), [(0o777, False), (0o1777, True), (0o775, True)])
