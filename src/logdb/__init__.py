@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from logdb.requests.users import Users
     from logdb.serving.server import Server
     from logdb.store.sidecars import MadeSidecars
+    from logdb.store.tables import UpdatedTable
     from logdb.store.tiers import LogRange, ParquetFile, TopicTiers
 
 __version__ = "0.1.0"
@@ -109,6 +110,7 @@ __all__ = [
     "Transaction",
     "TransactionInfo",
     "TransactionalProducer",
+    "UpdatedTable",
     "Users",
     "Watch",
     "aio",
@@ -149,6 +151,7 @@ _HOMES = {
     "Transaction": "client.producer.transaction",
     "TransactionInfo": "coordinator.events",
     "TransactionalProducer": "client.producer.transaction",
+    "UpdatedTable": "store.tables",
     "Users": "access.security",
     "Watch": "client.watching",
     "serve": "client.serving",
