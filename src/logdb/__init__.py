@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from logdb.requests.users import Users
     from logdb.serving.server import Server
     from logdb.store.sidecars import MadeSidecars
+    from logdb.store.tables import UpdatedTable
     from logdb.store.tiers import LogRange, ParquetFile, TopicTiers
 
 __version__ = "0.1.0"
@@ -110,6 +111,7 @@ __all__ = [
     "Transaction",
     "TransactionInfo",
     "TransactionalProducer",
+    "UpdatedTable",
     "Users",
     "Watch",
     "aio",
@@ -150,6 +152,7 @@ _HOMES = {
     "Transaction": "client.producer.transaction",
     "TransactionInfo": "requests.transactions",
     "TransactionalProducer": "client.producer.transaction",
+    "UpdatedTable": "store.tables",
     "Users": "access.security",
     "Watch": "client.watching",
     "serve": "client.serving",

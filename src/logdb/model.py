@@ -333,6 +333,23 @@ def _policies() -> tuple[Callable[[object], str], str]:
     return parse, "delete, compact, both with a comma, or empty, which keeps all records"
 
 
+def _avro_record() -> tuple[Callable[[object], str], str]:
+    def parse(value: object) -> str:
+        if value == "":
+            return ""
+        if not isinstance(value, str) or len(value) > _SCHEMA_CHARS_MAX:
+            raise ValueError
+        import json  # few topics have one
+
+        schema = json.loads(value)  # JSONDecodeError is a ValueError
+        if not isinstance(schema, dict) or schema.get("type") != "record" or not schema.get("fields"):
+            raise ValueError
+        return value
+
+    return parse, f"an Avro record with fields, as JSON of at most {_SCHEMA_CHARS_MAX} characters, or empty"
+
+
+_SCHEMA_CHARS_MAX = 64 << 10
 _LONG, _INT = 2**63 - 1, 2**31 - 1
 
 
@@ -349,6 +366,9 @@ def _key(default: ConfigValue, kind: tuple[Callable[[object], ConfigValue], str]
 
 IN_SYNC_MIN = "min.insync.replicas"
 MIRROR_OF = "logdb.mirror.of"
+TABLE_MODE, TABLE_SCHEMA = "logdb.iceberg.mode", "logdb.iceberg.schema"
+RAW_TABLE = "key_value"
+"""The mode of a table whose columns are those of the record, and whose files are the Parquet sidecars."""
 
 DELETING_CONFIGS = ("retention.ms", "retention.bytes", "cleanup.policy")
 """Configs of topics that decide which records are deleted."""
@@ -367,6 +387,8 @@ TOPIC_CONFIGS: Mapping[str, _Key] = {
     "local.retention.bytes": _key(-2, _whole(-2, _LONG), "stored, without effect"),
     "local.retention.ms": _key(-2, _whole(-2, _LONG), "stored, without effect"),
     MIRROR_OF: _key("", _topic_id(), "id of the topic that logdb mirror copies into this one, which takes no other records; or ''"),
+    TABLE_MODE: _key("disabled", _one_of("disabled", RAW_TABLE, "json", "avro"), "the topic is an Iceberg table, with these columns"),
+    TABLE_SCHEMA: _key("", _avro_record(), "Avro schema of the values, as JSON, for modes json and avro"),
     "logdb.parquet": _key(False, _flag(), "make a Parquet file of each sealed segment, in the background"),
     "max.compaction.lag.ms": _key(_LONG, _whole(1, _LONG), "longest that a record may stay uncompacted"),
     "max.message.bytes": _key(1_048_588, _whole(128, _INT), "largest record batch accepted"),

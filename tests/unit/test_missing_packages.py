@@ -20,7 +20,7 @@ def asked_for(hint: str) -> set[str]:
     return {word.strip("'") for word in hint.partition("pip install ")[2].split()}
 
 
-@pytest.mark.parametrize("package", ["aiohttp", "click", "fastavro", "pyarrow", "pyspark", "rich"])
+@pytest.mark.parametrize("package", ["aiohttp", "click", "fastavro", "pyarrow", "pyiceberg", "pyspark", "rich"])
 def test_the_hint_asks_for_what_the_extra_does(package: str) -> None:
     wanted = {words for extra in PROJECT["optional-dependencies"].values() for words in extra}
     error = errors.missing_package("a thing", f"{package}.part")

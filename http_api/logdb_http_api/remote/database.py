@@ -23,6 +23,7 @@ from logdb_http_api.remote.connections import Connections
 from logdb_http_api.remote.session import RemoteSession
 
 if TYPE_CHECKING:
+    from logdb.store.tables import UpdatedTable
     from logdb.store.tiers import TopicTiers
 
 
@@ -73,6 +74,9 @@ class RemoteDatabase(Database):
 
     def make_parquet(self, topic: str, partition: int | None = None, *, progress: Progress | None = None) -> list[MadeSidecars]:  # noqa: ARG002 -- the interface's
         raise LocalOnly("make_parquet", self.path)
+
+    def update_iceberg(self, topic: str) -> "UpdatedTable":  # noqa: ARG002 -- the interface's
+        raise LocalOnly("update_iceberg", self.path)
 
     def topic_tiers(self, topic: str, *, isolation_level: IsolationLevel = "read_uncommitted") -> "TopicTiers":  # noqa: ARG002 -- the interface's
         raise LocalOnly("topic_tiers", self.path)

@@ -45,6 +45,7 @@ class Database(Mirror[databases.Database]):
     enforce_retention = in_thread(databases.Database.enforce_retention)
     compact = in_thread(databases.Database.compact)
     make_parquet = in_thread(databases.Database.make_parquet)
+    update_iceberg = in_thread(databases.Database.update_iceberg)
     topic_tiers = in_thread(databases.Database.topic_tiers)
     topic_dataset = in_thread(databases.Database.topic_dataset)
     scan_polars = in_thread(databases.Database.scan_polars)

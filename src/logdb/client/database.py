@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from logdb.store.sidecars import MadeSidecars
     from logdb.store.state import Mode
     from logdb.store.store import Store
+    from logdb.store.tables import UpdatedTable
     from logdb.store.tiers import TopicTiers
 
     P = TypeVar("P", bound=Producer)
@@ -780,6 +781,25 @@ class Database(Administration):
             LocalOnly: The database is behind a URL.
             CorruptionError: A batch is damaged.
             UnknownTopic, UnknownPartition, ReadOnly, DiskFull, SyncFailed, Closed: see ``logdb.errors``.
+        """
+
+    @abstractmethod
+    def update_iceberg(self, topic: str) -> "UpdatedTable":
+        """Commit all records appended before to the topic's Iceberg table, now; the active segment is sealed first.
+
+        The topic has the config ``logdb.iceberg.mode``.  The background does the same for segments that are full, or old enough.  Needs
+        ``logdb[iceberg]``.
+
+        Returns:
+            The current snapshot, and where the tail of each partition begins.
+
+        Raises:
+            LocalOnly: The database is behind a URL.
+            PolicyViolation: The topic has no table.
+            ModuleNotFoundError: The package pyiceberg is not installed.
+            ValueError: The schema of the topic has no columns.
+            CorruptionError: A batch is damaged.
+            UnknownTopic, ReadOnly, DiskFull, SyncFailed, Closed: see ``logdb.errors``.
         """
 
     @abstractmethod

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from logdb.broker.broker import Broker
     from logdb.client.security_admin import SecurityAdmin
     from logdb.client.table.view import TopicViews
+    from logdb.store.tables import UpdatedTable
     from logdb.store.tiers import TopicTiers
 
 
@@ -126,6 +127,11 @@ class LocalDatabase(Database):
         self._base.check_open(writable=True)
         numbers = range(self._store.partition_count(topic)) if partition is None else (partition,)
         return [self._store.make_sidecars(topic, number, progress) for number in numbers]
+
+    @checked_call
+    def update_iceberg(self, topic: str) -> "UpdatedTable":
+        self._base.check_open(writable=True)
+        return self._store.update_table(topic)
 
     @checked_call
     def topic_tiers(self, topic: str, *, isolation_level: IsolationLevel = "read_uncommitted") -> "TopicTiers":

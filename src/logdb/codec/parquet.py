@@ -45,21 +45,35 @@ class Sink(Protocol):
 
 
 def schema() -> "pyarrow.Schema":
-    """The columns: names and types of Spark's Kafka source, except the timestamp, which has milliseconds."""
+    """The columns: names and types of Spark's Kafka source, except the timestamp, which has milliseconds.
+
+    They have the ids of the columns of an Iceberg table.
+    """
     pa = import_pyarrow()
-    header = pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())]))
     return pa.schema(
         [
-            pa.field("key", pa.binary()),
-            pa.field("value", pa.binary()),
-            pa.field("topic", pa.string(), nullable=False),
-            pa.field("partition", pa.int32(), nullable=False),
-            pa.field("offset", pa.int64(), nullable=False),
-            pa.field("timestamp", pa.timestamp("ms", tz="UTC"), nullable=False),
-            pa.field("timestampType", pa.int32(), nullable=False),
-            pa.field("headers", pa.list_(header)),
+            field("key", pa.binary(), 1),
+            field("value", pa.binary(), 2),
+            field("topic", pa.string(), 3, nullable=False),
+            field("partition", pa.int32(), 4, nullable=False),
+            field("offset", pa.int64(), 5, nullable=False),
+            field("timestamp", pa.timestamp("ms", tz="UTC"), 6, nullable=False),
+            field("timestampType", pa.int32(), 7, nullable=False),
+            field("headers", headers_type(9), 8),
         ]
     )
+
+
+def field(name: str, kind: "pyarrow.DataType", field_id: int, *, nullable: bool = True) -> "pyarrow.Field":
+    """A field with an id in files."""
+    return import_pyarrow().field(name, kind, nullable, {"PARQUET:field_id": str(field_id)})
+
+
+def headers_type(first_id: int) -> "pyarrow.DataType":
+    """The type of a record's headers; its three fields have ids from ``first_id`` on."""
+    pa = import_pyarrow()
+    parts = [field("key", pa.string(), first_id + 1), field("value", pa.binary(), first_id + 2)]
+    return pa.list_(field("element", pa.struct(parts), first_id))
 
 
 class Rows:

@@ -25,7 +25,7 @@ from logdb.io import IO
 from logdb.log.log import Log
 from logdb.log.sealed import sidecar_path, unfinished_sidecar_path
 from logdb.meta import SegmentEntry, Sidecar, WriteTransaction
-from logdb.model import TOPIC_CONFIGS, Buffer, ConfigValue, TopicPartition
+from logdb.model import RAW_TABLE, TABLE_MODE, TOPIC_CONFIGS, Buffer, ConfigValue, TopicPartition
 from logdb.store.check.report import Progress
 from logdb.store.entries import Entries
 from logdb.store.housekeeping import UNTIL_ASKED, Housekeeping
@@ -77,6 +77,7 @@ class Sidecars:
         self._making = renewed(threading.Lock())
         self._waiting_count = 0  # callers of ``make``
         self._stopping = False
+        self.made: Callable[[], None] = lambda: None  # a round has made sidecars
 
     def consider(self, config: Mapping[str, ConfigValue]) -> None:
         """A topic has these configs: start, if it has sidecars."""
@@ -93,12 +94,7 @@ class Sidecars:
 
     def make(self, topic: str, partition: int, progress: Progress | None = None) -> MadeSidecars:
         """Roll the active segment, check the present sidecars, and make the missing ones; in the caller's thread."""
-        name, log = TopicPartition(topic, partition), self._log(topic, partition)
-        if log.read_only_reason is not None:
-            raise ReadOnly(f"{name} is read-only: {log.read_only_reason}")
-        log.flush()
-        log.roll()
-        self._checkpoint([log])
+        name, log = TopicPartition(topic, partition), self.seal(topic, partition)
         self._waiting_count += 1
         try:
             dropped = self._drop_damaged(log)
@@ -108,6 +104,16 @@ class Sidecars:
         there = [named.sidecar for named in self._state.catalogue.segments(*name) if named.sidecar is not None]
         size_bytes = sum(sidecar.size_bytes for sidecar in there)
         return MadeSidecars(topic, partition, made, dropped, len(there), size_bytes, log.last_stable_offset)
+
+    def seal(self, topic: str, partition: int) -> Log:
+        """Roll and seal the active segment of a partition; returns its log."""
+        name, log = TopicPartition(topic, partition), self._log(topic, partition)
+        if log.read_only_reason is not None:
+            raise ReadOnly(f"{name} is read-only: {log.read_only_reason}")
+        log.flush()
+        log.roll()
+        self._checkpoint([log])
+        return log
 
     def altered(self) -> None:
         """A segment of a log with sidecars was sealed, or a topic has other configs."""
@@ -138,6 +144,7 @@ class Sidecars:
                 raise failure
         finally:
             del failure  # its traceback has this frame
+            self.made()
         return None if missing else UNTIL_ASKED
 
     def _make_missing(self, log: Log, progress: Progress | None = None) -> int:
@@ -296,7 +303,7 @@ class _Sink:
 
 def is_wanted(config: Mapping[str, ConfigValue]) -> bool:
     """Whether a topic with these configs has sidecars."""
-    return bool(config.get(CONFIG, TOPIC_CONFIGS[CONFIG].default))
+    return bool(config.get(CONFIG, TOPIC_CONFIGS[CONFIG].default)) or config.get(TABLE_MODE) == RAW_TABLE
 
 
 def damage(io: IO, directory: str, named: SegmentEntry) -> str | None:

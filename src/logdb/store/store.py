@@ -59,6 +59,7 @@ from logdb.store.reserve import Reserve
 from logdb.store.security_file import SecurityFile
 from logdb.store.sidecars import MadeSidecars
 from logdb.store.state import Mode, StoreState
+from logdb.store.tables import UpdatedTable
 from logdb.store.writer import Writer
 
 T = TypeVar("T")
@@ -445,6 +446,11 @@ class Store(Handle):
         """Create the sidecars that a partition lacks; see ``Database.make_parquet``."""
         self._state.check_writable()
         return self.writer.sidecars.make(topic, partition, progress)
+
+    def update_table(self, topic: str) -> UpdatedTable:
+        """Bring the Iceberg table of a topic up to date; see ``Database.update_iceberg``."""
+        self._state.check_writable()
+        return self.writer.tables.update(topic)
 
     def partition_path(self, topic: str, partition: int) -> str:
         """The directory of a partition."""

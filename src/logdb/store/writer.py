@@ -29,6 +29,7 @@ from logdb.store.scrub import Scrub
 from logdb.store.segment_replacer import SegmentReplacer
 from logdb.store.sidecars import Sidecars
 from logdb.store.state import StoreState
+from logdb.store.tables import Tables, is_table
 from logdb.store.topics import TopicChanges
 from logdb.store.truncation import Truncations
 
@@ -92,6 +93,7 @@ class Writer:
         self.cleaner = Cleaner(io, self, opened.catalogue, cleaner_bytes_per_second)
         self.scrub = Scrub(state, self.log, scrub_bytes_per_second)
         self.sidecars = Sidecars(state, self.entries, self.log, self.checkpoint)
+        self.tables = Tables(state, self.log, self.sidecars)
         self.truncations = Truncations(state, self.entries, self.checkpoints, self.cleaner, self.replacer, self.logs.recovered)
 
     # ------------------------------------------------------------ opening and closing
@@ -244,6 +246,7 @@ class Writer:
                     self._topics.finish_interrupted()
 
         self.reserve.spend(delete)
+        self.tables.forget(name)
 
     def _finish_topics(self) -> None:
         self._topics.finish_interrupted()
@@ -265,6 +268,7 @@ class Writer:
         self.retention.altered(name, former)
         self.cleaner.altered()
         self.sidecars.altered()
+        self.tables.altered()
 
     def _sealed(self, log: Log) -> None:
         """A segment of a log was sealed: background tasks check it."""
@@ -277,6 +281,8 @@ class Writer:
             self.cleaner.altered()
         if sidecars.is_wanted(topic.config):
             self.sidecars.altered()
+        if is_table(topic.config):
+            self.tables.altered()
 
     def _forget(self, log: Log) -> None:
         """Close the log of a deleted topic; its unwritten records are dropped."""
@@ -322,7 +328,10 @@ class Writer:
     # ------------------------------------------------------------ the host of retention and of the cleaner
 
     def begin_at(self, log: Log, start_offset: int, config: Mapping[str, ConfigValue] | None = None) -> bool:
-        return self._log_starts.move(log, start_offset, config)
+        moved = self._log_starts.move(log, start_offset, config)
+        if moved:
+            self._rewritten(log)
+        return moved
 
     def entry(self, name: TopicPartition) -> LogEntry:
         return self.entries.get(name)
@@ -333,7 +342,16 @@ class Writer:
         except LogdbError:
             replacement.discard()
             raise
-        return self.replacer.replace(log, replacement)
+        replaced = self.replacer.replace(log, replacement)
+        self._rewritten(log)
+        return replaced
+
+    def _rewritten(self, log: Log) -> None:
+        """Segments of a log were removed or replaced."""
+        topic = self._state.catalogue.topic(log.topic)
+        if topic is not None and is_table(topic.config):
+            self.sidecars.altered()
+            self.tables.altered()
 
     def _keep_decisions(self, log: Log) -> None:
         """Before compacted segments of ``log`` replace others: a transaction's decision stays until its markers are durable."""

@@ -1,0 +1,1 @@
+"""Topics as tables of Apache Iceberg (docs/inside/iceberg.md)."""

@@ -1,0 +1,214 @@
+"""Brings the table of a topic up to date with its sealed segments (docs/inside/iceberg.md, "A commit")."""
+
+import json
+import logging
+import os
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow.parquet as pq
+from pyiceberg.io.pyarrow import compute_statistics_plan, data_file_statistics_from_parquet_metadata, parquet_path_to_id_mapping
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.table import Table
+from pyiceberg.table.update.snapshot import ExpireSnapshots
+from pyiceberg.typedef import Record
+
+from logdb.io import IO
+from logdb.store.tables import TablePartition, TableSegment, UpdatedTable, current_metadata
+from logdb_iceberg.catalogue import TableCatalogue, properties_of
+from logdb_iceberg.columns import Columns, columns_of
+from logdb_iceberg.files import DataFileName, link, location_of, make_directory, path_of, sync_directory, write_through
+
+logger = logging.getLogger(__name__)
+
+SNAPSHOT_COUNT, SNAPSHOT_AGE_MS = 100, 86_400_000
+_STARTS, _ENDS = "logdb.start-offsets", "logdb.end-offsets"
+_FORMAT = "1"
+
+
+class _Plan(NamedTuple):
+    """The data files that a table shall have, each with its segment if it is new, and the offsets that they cover."""
+
+    files: Mapping[DataFileName, TableSegment | None]
+    starts: Mapping[int, int]
+    ends: Mapping[int, int]
+
+
+def update(directory: str, topic: str, topic_id: str, mode: str, schema: str, partitions: Sequence[TablePartition]) -> UpdatedTable:
+    """See ``logdb.store.tables.Updater``."""
+    columns, catalogue = columns_of(mode, topic, schema), TableCatalogue(directory, topic)
+    properties = columns.properties | {
+        "format-version": "2",
+        "logdb.format": _FORMAT,
+        "logdb.topic": topic,
+        "logdb.topic-id": topic_id,
+        "logdb.mode": mode,
+        "logdb.schema": schema,
+        "commit.manifest-merge.enabled": "true",
+        "commit.manifest.min-count-to-merge": "50",
+    }
+    table = _opened(catalogue, columns, properties)
+    present = _present(table)
+    plan = _plan(partitions, present, _offsets(table, _ENDS))
+    added = [_made(table, columns, name, segment) for name, segment in plan.files.items() if name not in present and segment is not None]
+    for name, segment in plan.files.items():
+        if name in present and segment is not None:
+            _heal(table, name, segment)
+    if added:
+        sync_directory(os.path.join(directory, "data"))
+    added = [one for one in added if one.record_count]
+    removed = [file for name, file in present.items() if name not in plan.files]
+    if added or removed or table.current_snapshot() is None or plan.ends != _offsets(table, _ENDS):
+        _commit(table, added, removed, plan)
+    catalogue.hint()
+    _remove_unnamed(table, catalogue)
+    return _result(table, topic, len(added), len(removed), plan.ends)
+
+
+def _opened(catalogue: TableCatalogue, columns: Columns, properties: dict[str, str]) -> Table:
+    """The table in the directory; it is made anew if it is of another topic, mode, schema or place."""
+    wanted = {key: value for key, value in properties.items() if key.startswith("logdb.")} | {"location": location_of(catalogue.directory)}
+    found = current_metadata(IO(), catalogue.directory)
+    if found is not None:
+        try:
+            if wanted.items() <= properties_of(found[1]).items():
+                make_directory(os.path.join(catalogue.directory, "data"))
+                return catalogue.load_table()
+        except (ValueError, TypeError, AttributeError) as error:
+            raise ValueError(f"{found[1]} is damaged ({error}): remove {catalogue.directory}, and the table is made again") from error
+    if os.path.lexists(catalogue.directory):
+        shutil.rmtree(catalogue.directory)
+    make_directory(os.path.join(catalogue.directory, "data"))
+    return catalogue.create(columns.schema, columns.spec, properties)
+
+
+def _present(table: Table) -> dict[DataFileName, DataFile]:
+    """The data files of the current snapshot."""
+    snapshot = table.current_snapshot()
+    manifests = [] if snapshot is None else snapshot.manifests(table.io)
+    entries = [entry for manifest in manifests for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True)]
+    return {DataFileName.of(os.path.basename(entry.data_file.file_path)): entry.data_file for entry in entries}
+
+
+def _offsets(table: Table, name: str) -> dict[int, int]:
+    snapshot = table.current_snapshot()
+    text = None if snapshot is None or snapshot.summary is None else snapshot.summary.additional_properties.get(name)
+    return {int(partition): offset for partition, offset in json.loads(text or "{}").items()}
+
+
+# ---------------------------------------------------------------- which files
+
+
+def _plan(partitions: Sequence[TablePartition], present: Mapping[DataFileName, DataFile], ends: Mapping[int, int]) -> _Plan:
+    files: dict[DataFileName, TableSegment | None] = {}
+    new_starts, new_ends = {}, {}
+    for partition in partitions:
+        number, start = partition.partition, partition.start_offset
+        reach = partition.segments[-1].next_offset if partition.segments else start
+        new_starts[number] = start
+        if reach >= min(ends.get(number, 0), partition.end_offset):
+            files |= {_name(number, segment, start): segment for segment in partition.segments}
+            new_ends[number] = reach
+        else:  # a file is still missing: what is there stays, so that no record is away for a while
+            files |= {name: None for name in present if name.partition == number and name.next_offset > start}
+            new_ends[number] = ends[number]
+    return _Plan(files, new_starts, new_ends)
+
+
+def _name(partition: int, segment: TableSegment, start_offset: int) -> DataFileName:
+    inside = segment.base_offset < start_offset
+    return DataFileName(partition, segment.base_offset, segment.next_offset, segment.crc, start_offset if inside else None)
+
+
+# ---------------------------------------------------------------- data files
+
+
+def _made(table: Table, columns: Columns, name: DataFileName, segment: TableSegment) -> DataFile:
+    """Link or write a data file, durably but for its name; returns its entry in a manifest."""
+    path = os.path.join(path_of(table.location()), "data", str(name))
+    if segment.sidecar is not None and name.from_offset is None:
+        link(segment.sidecar, path)
+    else:
+        reader = segment.read(segment.base_offset if name.from_offset is None else name.from_offset)
+        os.replace(write_through(path, lambda file: columns.write(file, reader, name.partition)), path)
+    schema = table.schema()
+    with pq.ParquetFile(path) as file:
+        statistics = data_file_statistics_from_parquet_metadata(
+            file.metadata, compute_statistics_plan(schema, table.properties), parquet_path_to_id_mapping(schema)
+        )
+    return DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=location_of(path),
+        file_format=FileFormat.PARQUET,
+        partition=Record(name.partition),
+        file_size_in_bytes=os.path.getsize(path),
+        sort_order_id=None,
+        spec_id=table.spec().spec_id,
+        equality_ids=None,
+        key_metadata=None,
+        **statistics.to_serialized_dict(),
+    )
+
+
+def _heal(table: Table, name: DataFileName, segment: TableSegment) -> None:
+    """Link a sidecar that was made again, in place of a file that was lost or damaged."""
+    if segment.sidecar is not None and name.from_offset is None:
+        link(segment.sidecar, os.path.join(path_of(table.location()), "data", str(name)))
+
+
+# ---------------------------------------------------------------- the snapshot
+
+
+def _commit(table: Table, added: Sequence[DataFile], removed: Sequence[DataFile], plan: _Plan) -> None:
+    """Commit one snapshot, and let old ones expire."""
+    summary = {_STARTS: _json(plan.starts), _ENDS: _json(plan.ends)}
+    with table.transaction() as transaction:
+        producer: Any = transaction.update_snapshot(snapshot_properties=summary)
+        producer = producer.overwrite() if removed else producer.merge_append()
+        for file in added:
+            producer.append_data_file(file)
+        for file in removed:
+            producer.delete_data_file(file)
+        producer.commit()
+        if expired := _expired(table):
+            ExpireSnapshots(transaction).by_ids(expired).commit()
+
+
+def _json(offsets: Mapping[int, int]) -> str:
+    return json.dumps({str(partition): offset for partition, offset in offsets.items()}, separators=(",", ":"))
+
+
+def _expired(table: Table) -> list[int]:
+    """The snapshots that go with the next commit; the current one stays until then."""
+    snapshots = sorted(table.metadata.snapshots, key=lambda one: one.sequence_number or 0)
+    oldest_ms, current = time.time_ns() // 1_000_000 - SNAPSHOT_AGE_MS, table.metadata.current_snapshot_id
+    surplus = max(0, len(snapshots) + 1 - SNAPSHOT_COUNT)
+    return [
+        one.snapshot_id
+        for number, one in enumerate(snapshots)
+        if one.snapshot_id != current and (number < surplus or one.timestamp_ms < oldest_ms)
+    ]
+
+
+def _remove_unnamed(table: Table, catalogue: TableCatalogue) -> None:
+    """Remove the files that no snapshot names: of snapshots that have expired, and of commits that did not happen."""
+    data, metadata = set[str](), set[str]()
+    for snapshot in table.metadata.snapshots:
+        metadata.add(path_of(snapshot.manifest_list))
+        for manifest in snapshot.manifests(table.io):
+            if (path := path_of(manifest.manifest_path)) not in metadata:
+                metadata.add(path)
+                data |= {path_of(entry.data_file.file_path) for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True)}
+    catalogue.remove_unnamed(table, data, metadata)
+
+
+def _result(table: Table, topic: str, added: int, removed: int, ends: Mapping[int, int]) -> UpdatedTable:
+    snapshot = table.current_snapshot()
+    assert snapshot is not None and snapshot.summary is not None
+    summary = snapshot.summary.additional_properties
+    return UpdatedTable(
+        topic, table.metadata_location, snapshot.snapshot_id, added, removed,
+        int(summary.get("total-data-files", 0)), int(summary.get("total-records", 0)), dict(ends),
+    )  # fmt: skip
