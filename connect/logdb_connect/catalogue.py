@@ -151,6 +151,24 @@ PLUGINS: tuple[Plugin, ...] = (
     ),
     Plugin("org.apache.kafka.connect.file.FileStreamSinkConnector", "sink", "logdb_connect.connectors.file:FileStreamSinkConnector"),
     Plugin("org.apache.kafka.connect.file.FileStreamSourceConnector", "source", "logdb_connect.connectors.file:FileStreamSourceConnector"),
+    Plugin(
+        "org.apache.kafka.connect.mirror.MirrorCheckpointConnector",
+        "source",
+        "logdb_connect.connectors.mirror.checkpoints:MirrorCheckpointConnector",
+        ("MirrorCheckpoint",),
+    ),
+    Plugin(
+        "org.apache.kafka.connect.mirror.MirrorHeartbeatConnector",
+        "source",
+        "logdb_connect.connectors.mirror.checkpoints:MirrorHeartbeatConnector",
+        ("MirrorHeartbeat",),
+    ),
+    Plugin(
+        "org.apache.kafka.connect.mirror.MirrorSourceConnector",
+        "source",
+        "logdb_connect.connectors.mirror.source:MirrorSourceConnector",
+        ("MirrorSource",),
+    ),
     Plugin("OutboxSourceConnector", "source", "logdb_connect.connectors.outbox:OutboxSourceConnector", ("OutboxSource",), "connect-sql"),
     Plugin("SingerSourceConnector", "source", "logdb_connect.connectors.singer:SingerSourceConnector"),
     Plugin(

@@ -13,12 +13,15 @@ The base classes are a convenience: any class with these methods will do.  A con
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from logdb import OffsetAndMetadata, TopicPartition
 from logdb_connect.config import ConfigDef
 from logdb_connect.data import ConnectRecord, Schema, SinkRecord, SourceRecords
 from logdb_connect.errors import ConfigError
+
+if TYPE_CHECKING:
+    from logdb_connect.client import Client
 
 Properties = Mapping[str, str]
 """Properties of a connector or a task, as in a property file."""
@@ -41,11 +44,15 @@ class Connector:
         config_def: The properties beside those that every connector has.
         task_class: A ``SourceTask`` or a ``SinkTask``.
         version: Shown by ``/connector-plugins``.
+        defaults: Properties that come before the worker's where the connector has none: its converters.
+        prefixes: Beginnings of further properties that it knows, of clients of its own.
     """
 
     config_def: ClassVar[ConfigDef] = ConfigDef()
     task_class: ClassVar[type]
     version: ClassVar[str] = "undefined"
+    defaults: ClassVar[Properties] = {}
+    prefixes: ClassVar[tuple[str, ...]] = ()
 
     context: ConnectorContext
     """Set by the worker before ``start``."""
@@ -109,6 +116,10 @@ class SinkConnector(Connector):
 class SourceTaskContext(Protocol):
     """What a worker offers a source task."""
 
+    @property
+    def client(self) -> "Client":
+        """The worker's database, which records go to: for topics and groups that the task looks after."""
+
     def offset(self, source_partition: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """The last committed ``source_offset`` of a part of the source, or None: begin at its start."""
 
@@ -120,7 +131,11 @@ class SourceTaskContext(Protocol):
 
 
 class SourceTask:
-    """Reads a source."""
+    """Reads a source.
+
+    A task may have a method ``written(offsets: Mapping[TopicPartition, range])``.  It is called before ``commit``, with the offsets that
+    the records have got: from the first of each partition to the last, where other records may lie in between.
+    """
 
     context: SourceTaskContext
     """Set by the worker before ``start``."""

@@ -61,6 +61,22 @@ class Prepared:
         for topic, value, key, partition, headers, timestamp_ms in self.rows:
             send(topic, value, key, partition=partition, headers=headers, timestamp_ms=timestamp_ms)
 
+    def send_noted(self, producer: Producer) -> Callable[[], dict[TopicPartition, range]]:
+        """Send all records.
+
+        Returns:
+            Gives the offsets of each partition, from its first record to its last, when all are written.  Records whose partition the
+            producer chooses are left out.
+        """
+        first, last = dict[TopicPartition, Any](), dict[TopicPartition, Any]()
+        for topic, value, key, partition, headers, timestamp_ms in self.rows:
+            sent = producer.send(topic, value, key, partition=partition, headers=headers, timestamp_ms=timestamp_ms)
+            if partition is not None:
+                at = TopicPartition(topic, partition)
+                first.setdefault(at, sent)
+                last[at] = sent
+        return lambda: {at: range(sent.result().offset, last[at].result().offset + 1) for at, sent in first.items()}
+
 
 class SourceChain:
     """Transforms and converters of a source task."""

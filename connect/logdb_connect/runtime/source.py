@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from logdb import LogdbError, Producer, TransactionalProducer
+from logdb import LogdbError, Producer, TopicPartition, TransactionalProducer
 from logdb.errors import ProducerFenced, UnknownTopic
 from logdb_connect.client import Client
 from logdb_connect.data import SourceBatch, SourceRecord, SourceRecords
@@ -71,8 +71,13 @@ class SourceRunner(TaskRunner):
         self._chain: SourceChain | None = None
         self._known_topics: set[str] = set()
         self._gathering = False  # records wait for a poll that may have more
+        self._offsets_written: Callable[[], Mapping[TopicPartition, range]] | None = None  # of the last transaction, for ``written``
 
     # ------------------------------------------------------------ what the task sees
+
+    @property
+    def client(self) -> Client:
+        return self._client
 
     def offset(self, source_partition: Mapping[str, Any]) -> Mapping[str, Any] | None:
         return self._offsets.get(self.id.connector, source_partition)
@@ -103,6 +108,8 @@ class SourceRunner(TaskRunner):
             prepared = self._gathered(task, records)
             if prepared.rows or prepared.offsets:
                 self._write(prepared)
+                if self._offsets_written is not None:
+                    task.written(self._offsets_written())  # type: ignore[attr-defined]  # it has the method: _send
                 task.commit()
             self.count(
                 source_task_source_record_poll_total=prepared.polled,
@@ -239,14 +246,23 @@ class SourceRunner(TaskRunner):
             raise Stopping  # abandoned
         if isinstance(producer, TransactionalProducer):
             producer.begin_transaction()
-            prepared.send(producer)
+            offsets = self._send(producer, prepared)
             self._send_offsets(producer, prepared, commit)
             producer.commit_transaction()
         else:
-            prepared.send(producer)
+            offsets = self._send(producer, prepared)
             producer.flush()
             self._send_offsets(producer, prepared, commit)
             producer.flush()
+        self._offsets_written = offsets
+
+    def _send(self, producer: Producer, prepared: Prepared) -> Callable[[], Mapping[TopicPartition, range]] | None:
+        """Send records; what gives their offsets, if the task asks for them."""
+        self._offsets_written = None
+        if hasattr(self._task, "written"):
+            return prepared.send_noted(producer)
+        prepared.send(producer)
+        return None
 
     def _send_offsets(self, producer: Producer, prepared: Prepared, commit: str) -> None:
         headers = ((COMMIT_HEADER, commit.encode()),)

@@ -183,10 +183,12 @@ def _worker_errors(worker: "Worker", made: type[Connector], config: Mapping[str,
 def unknown_properties(worker: "Worker", config: Mapping[str, str]) -> list[str]:
     """Properties that no part of a connector knows."""
     try:
-        definition = definition_of(worker, worker.plugins.connector(config.get("connector.class", "")), config)
+        made = worker.plugins.connector(config.get("connector.class", ""))
+        definition = definition_of(worker, made, config)
     except ConfigError:
         return []
-    return [name for name in definition.unknown(config) if not name.startswith(settings.PREFIXES)]
+    known = (*settings.PREFIXES, *getattr(made, "prefixes", ()))
+    return [name for name in definition.unknown(config) if not name.startswith(known)]
 
 
 def _unknown(name: str, fault: str) -> dict[str, Any]:

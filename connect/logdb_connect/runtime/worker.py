@@ -177,6 +177,7 @@ class Worker:
 
     def _make_task(self, task_id: TaskId, config: Mapping[str, str], properties: Properties, target: Target, report: Report) -> TaskRunner:
         made = self.connector_class(config)
+        config = {**getattr(made, "defaults", {}), **config}
         properties = {"task.class": f"{made.task_class.__module__}:{made.task_class.__qualname__}", **properties}
         chains = Chains(self, task_id, config)
         if kind_of(made) == "source":
