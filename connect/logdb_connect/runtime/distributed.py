@@ -12,8 +12,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from logdb import LogdbError
-from logdb_connect.client import now_ms
-from logdb_connect.errors import Conflict, ConnectError
+from logdb_connect.client import Client, now_ms
+from logdb_connect.errors import ConfigError, Conflict, ConnectError
+from logdb_connect.logdb_client import LogdbClient
 from logdb_connect.runtime.assignment import Leader, Work
 from logdb_connect.runtime.herder import Herder
 from logdb_connect.runtime.membership import Assignment, Lost, Member, Membership
@@ -82,7 +83,7 @@ class Distributed(Herder):
         self._ticked = threading.Condition()
         self._began = threading.Event()  # no rebalance goes on
         self._membership = Membership(
-            worker.client,
+            _of_logdb(worker.client),
             config["group.id"],
             config["client.id"] or "connect",
             session_ms=config["session.timeout.ms"],
@@ -312,7 +313,7 @@ class Distributed(Herder):
         while not self._stopping:
             try:
                 positions = {**topics[0].positions(), **topics[1].positions()}
-                if not self.worker.client.session.wait(positions, 1_000):
+                if not self.worker.client.wait(positions, 1_000):
                     continue
                 self.topic_statuses.catch_up()
                 with self.lock:
@@ -367,3 +368,10 @@ class Distributed(Herder):
         if self._leads and self._leader.assigned is not None and self._configured() != self._leader.assigned:
             self._rejoin = True
             self._wake()
+
+
+def _of_logdb(client: Client) -> LogdbClient:
+    if not isinstance(client, LogdbClient):
+        text = "distributed workers need logdb; a standalone one works on Kafka, too"
+        raise ConfigError("bootstrap.servers", f"Invalid value {client.place} for configuration bootstrap.servers: {text}")
+    return client

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from logdb import LogdbError
 from logdb.errors import FencedInstance, IllegalGeneration, RebalanceInProgress, UnknownMember
-from logdb_connect.client import Client
+from logdb_connect.logdb_client import LogdbClient
 from logdb_connect.runtime.assignment import Work
 from logdb_connect.runtime.tasks import TaskId
 
@@ -63,7 +63,7 @@ class Membership:
 
     def __init__(
         self,
-        client: Client,
+        client: LogdbClient,
         group_id: str,
         client_id: str,
         *,
