@@ -7,6 +7,7 @@ Threading: any thread; a producer and a consumer belong to the thread of their t
 """
 
 import contextlib
+import logging
 import re
 import threading
 import time
@@ -32,6 +33,7 @@ from logdb.errors import (
 from logdb_connect.client import Client, Consumer, Headers, Listener, PartitionOffsets, TopicState
 from logdb_connect.errors import ConfigError
 
+logger = logging.getLogger(__name__)
 Found = TypeVar("Found")
 _Error = kafka.KafkaError
 
@@ -349,6 +351,27 @@ class KafkaClient(Client):
 
     # ------------------------------------------------------------ groups
 
+    def group(self, group_id: str, topic: str, *, session_ms: int, heartbeat_ms: int, rebalance_s: float) -> "KafkaGroup":
+        """Join a group of workers, which talk in a topic of one partition."""
+        shared = {**self._base, "enable.auto.commit": False, "fetch.queue.backoff.ms": 10, "fetch.wait.max.ms": 100}
+        config = {
+            **shared,
+            "group.id": group_id,
+            "session.timeout.ms": session_ms,
+            "heartbeat.interval.ms": heartbeat_ms,
+            "max.poll.interval.ms": max(session_ms, round(rebalance_s * 1000)),
+            "partition.assignment.strategy": "cooperative-sticky",  # who leads goes on to
+        }
+        (state,) = self.topic_state(topic).partitions
+        reader = made(kafka.Consumer, {**shared, "group.id": "-", "auto.offset.reset": "latest"})
+        reader.assign([kafka.TopicPartition(topic, 0, state.end_offset)])
+        return KafkaGroup(group_id, topic, made(kafka.Consumer, config), reader, self._members)
+
+    def _members(self, group_id: str) -> frozenset[str] | None:
+        described = self._admin.describe_consumer_groups([group_id], request_timeout=_CALL_S)
+        (found,) = self._results(described, group_id=group_id).values()
+        return frozenset(one.member_id for one in found.members) if found.state == kafka.ConsumerGroupState.STABLE else None
+
     def leave(self, consumer: Consumer, group_id: str, group_instance_id: str) -> None:  # noqa: ARG002 -- librdkafka knows them
         """A static member leaves when it unsubscribes; when it is closed alone, it stays one."""
         assert isinstance(consumer, KafkaConsumer)
@@ -585,6 +608,67 @@ class KafkaConsumer:
 
     def close(self) -> None:
         self._consumer.close()
+
+
+class KafkaGroup:
+    """A group of workers: a consumer that holds the partition of a topic, or not, and one that reads the topic from now on."""
+
+    def __init__(
+        self, group_id: str, topic: str, member: Any, reader: Any, members: Callable[[str], frozenset[str] | None]
+    ) -> None:  # fmt: skip
+        self._group_id, self._topic, self._member, self._reader, self._members = group_id, topic, member, reader, members
+        self._lost = False
+        member.subscribe([topic], on_lost=self._on_lost)
+
+    def _on_lost(self, _consumer: Any, _partitions: Any) -> None:
+        self._lost = True
+
+    @property
+    def member_id(self) -> str:
+        return str(self._member.memberid() or "")
+
+    def is_lost(self) -> bool:
+        """Whether the group had removed this member since ``take_lost``."""
+        return self._lost
+
+    def take_lost(self) -> bool:
+        lost, self._lost = self._lost, False
+        return lost
+
+    def leads(self) -> bool:
+        """Whether it holds the partition."""
+        return bool(self._member.assignment())
+
+    def members(self) -> frozenset[str] | None:
+        """The ids of all members; None: a rebalance of the consumers goes on."""
+        return self._members(self._group_id)
+
+    def confirms(self) -> bool:
+        """Whether the group takes a commit of this member: it is one, as of now."""
+        try:
+            for one in self._member.commit(offsets=[kafka.TopicPartition(self._topic, 0, 0)], asynchronous=False):
+                if one.error is not None:
+                    return False
+        except kafka.KafkaException as error:
+            logger.info("group %s: %s", self._group_id, error)
+            return False
+        return True
+
+    def poll(self, timeout_s: float) -> list[KafkaRecord]:
+        """The next records of the topic; the membership goes on."""
+        try:
+            self._member.consume(_POLL_COUNT, 0)
+            messages = self._reader.consume(1, timeout_s)
+            if messages:
+                messages += self._reader.consume(_POLL_COUNT, 0)
+        except kafka.KafkaException as error:
+            raise fault(error, topic=self._topic, group_id=self._group_id) from error
+        return [_record(one) for one in messages if one.error() is None]
+
+    def close(self) -> None:
+        """Leave."""
+        self._member.close()
+        self._reader.close()
 
 
 def _listener(function: Listener) -> Callable[[Any, Sequence[Any]], None]:
