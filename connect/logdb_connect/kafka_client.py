@@ -53,7 +53,7 @@ _NAMES = {"fetch.max.wait.ms": "fetch.wait.max.ms", "max.request.size": "message
 _SECURITY = ("security.protocol", "sasl.mechanism", "ssl.endpoint.identification.algorithm")
 
 _CALL_S = 30.0
-_CREATE_S, _LOOK_S = 10.0, 0.05
+_CREATE_S, _REPEAT_S, _LOOK_S = 10.0, 5.0, 0.05
 _COMMIT_S = 60.0
 _REFRESH_S = 2.0
 _POLL_COUNT = 5_000
@@ -103,6 +103,12 @@ def fault(cause: "kafka.KafkaException | kafka.KafkaError", *, topic: str = "", 
     return KafkaFault(error, bool(error.retriable() or error.txn_requires_abort() or code in _RETRIABLE))
 
 
+def _warn(error: Any) -> None:
+    """librdkafka tries again without an end; who waits for it is told why."""
+    if error.fatal() or error.code() not in (_Error._TRANSPORT, _Error._RESOLVE):
+        logger.warning("Kafka: %s", error.str())
+
+
 def connection(properties: Mapping[str, str]) -> dict[str, Any]:
     """The settings of librdkafka that all clients of a worker have.
 
@@ -113,7 +119,7 @@ def connection(properties: Mapping[str, str]) -> dict[str, Any]:
         security = client_security.of_properties(properties)
     except click.UsageError as error:
         raise ConfigError("security.protocol", error.message) from None
-    found: dict[str, Any] = {"bootstrap.servers": properties["bootstrap.servers"].strip(), "log_level": 3}
+    found: dict[str, Any] = {"bootstrap.servers": properties["bootstrap.servers"].strip(), "log_level": 0, "error_cb": _warn}
     found |= {name: properties[name].strip() for name in _SECURITY if name in properties}
     if security.user is not None:
         found.setdefault("sasl.mechanism", "PLAIN")
@@ -215,8 +221,19 @@ class KafkaClient(Client):
         except kafka.KafkaException as error:
             raise fault(error, topic=topic, group_id=group_id) from error
 
-    def _results(self, futures: "Mapping[Any, Future[Found]]", **names: str) -> dict[Any, Found]:
-        return {key: self._call(future.result, **names) for key, future in futures.items()}
+    def _results(
+        self, ask: "Callable[..., Mapping[Any, Future[Found]]]", *args: Any, topic: str = "", group_id: str = "", **options: Any
+    ) -> dict[Any, Found]:
+        """The answers to a call of the administration; it is repeated for a while where a leader is not known yet."""
+        end = time.monotonic() + _REPEAT_S
+        while True:
+            futures = self._call(ask, *args, topic=topic, group_id=group_id, request_timeout=_CALL_S, **options)
+            try:
+                return {key: self._call(future.result, topic=topic, group_id=group_id) for key, future in futures.items()}
+            except KafkaFault as error:
+                if not error.retriable or time.monotonic() > end:
+                    raise
+                time.sleep(_LOOK_S)
 
     def cluster_id(self) -> str:
         return str(self._call(self._admin.list_topics, timeout=_CALL_S).cluster_id)
@@ -224,8 +241,7 @@ class KafkaClient(Client):
     # ------------------------------------------------------------ topics
 
     def _describe(self, name: str) -> Any:
-        futures = self._admin.describe_topics(kafka.TopicCollection([name]), request_timeout=_CALL_S)
-        return self._results(futures, topic=name)[name]
+        return self._results(self._admin.describe_topics, kafka.TopicCollection([name]), topic=name)[name]
 
     def has_topic(self, name: str) -> bool:
         with contextlib.suppress(UnknownTopic):
@@ -237,7 +253,7 @@ class KafkaClient(Client):
         settings = {key.replace("_", "."): str(value) for key, value in config.items()}
         new = admin.NewTopic(name, partitions, replication, config=settings)
         try:
-            self._results(self._admin.create_topics([new], request_timeout=_CALL_S), topic=name)
+            self._results(self._admin.create_topics, [new], topic=name)
         except KafkaFault as error:
             if error.code != _Error.TOPIC_ALREADY_EXISTS:
                 raise
@@ -256,7 +272,7 @@ class KafkaClient(Client):
 
     def cleanup_policy(self, name: str) -> str:
         resource = admin.ConfigResource(admin.ResourceType.TOPIC, name)
-        (found,) = self._results(self._admin.describe_configs([resource], request_timeout=_CALL_S), topic=name).values()
+        (found,) = self._results(self._admin.describe_configs, [resource], topic=name).values()
         return str(found["cleanup.policy"].value)
 
     def topic_state(self, name: str) -> TopicState:
@@ -272,7 +288,7 @@ class KafkaClient(Client):
 
     def _offsets(self, name: str, numbers: Iterable[int], spec: Any, **options: Any) -> dict[int, int]:
         asked = {kafka.TopicPartition(name, number): spec for number in numbers}
-        found = self._results(self._admin.list_offsets(asked, request_timeout=_CALL_S, **options), topic=name)
+        found = self._results(self._admin.list_offsets, asked, **options, topic=name)
         return {at.partition: one.offset for at, one in found.items()}
 
     def read(self, name: str, partition: int, start: int, end: int) -> Iterable[KafkaRecord]:
@@ -308,7 +324,7 @@ class KafkaClient(Client):
         end = time.monotonic() + timeout_ms / 1000
         asked = {kafka.TopicPartition(*at): admin.OffsetSpec.latest() for at in positions}
         while True:
-            found = self._results(self._admin.list_offsets(asked, request_timeout=_CALL_S), topic=next(iter(positions)).topic)
+            found = self._results(self._admin.list_offsets, asked, topic=next(iter(positions)).topic)
             if any(one.offset > positions[TopicPartition(at.topic, at.partition)] for at, one in found.items()):
                 return True
             if time.monotonic() >= end:
@@ -368,8 +384,7 @@ class KafkaClient(Client):
         return KafkaGroup(group_id, topic, made(kafka.Consumer, config), reader, self._members)
 
     def _members(self, group_id: str) -> frozenset[str] | None:
-        described = self._admin.describe_consumer_groups([group_id], request_timeout=_CALL_S)
-        (found,) = self._results(described, group_id=group_id).values()
+        (found,) = self._results(self._admin.describe_consumer_groups, [group_id], group_id=group_id).values()
         return frozenset(one.member_id for one in found.members) if found.state == kafka.ConsumerGroupState.STABLE else None
 
     def leave(self, consumer: Consumer, group_id: str, group_instance_id: str) -> None:  # noqa: ARG002 -- librdkafka knows them
@@ -381,7 +396,7 @@ class KafkaClient(Client):
         wanted = None if partitions is None else [kafka.TopicPartition(*at) for at in partitions]
         asked = [kafka.ConsumerGroupTopicPartitions(group_id, wanted)]
         try:
-            (found,) = self._results(self._admin.list_consumer_group_offsets(asked, request_timeout=_CALL_S), group_id=group_id).values()
+            (found,) = self._results(self._admin.list_consumer_group_offsets, asked, group_id=group_id).values()
         except KafkaFault as error:
             if error.code == _Error.GROUP_ID_NOT_FOUND:
                 return {}
@@ -393,14 +408,14 @@ class KafkaClient(Client):
         """Offsets of a group can be deleted all at once only; of some partitions, the log's beginning is as good as none."""
         if all(offset is None for offset in offsets.values()) and offsets.keys() >= self.committed(group_id).keys():
             try:
-                self._results(self._admin.delete_consumer_groups([group_id], request_timeout=_CALL_S), group_id=group_id)
+                self._results(self._admin.delete_consumer_groups, [group_id], group_id=group_id)
             except KafkaFault as error:
                 if error.code != _Error.GROUP_ID_NOT_FOUND:
                     raise
             return
         wanted = [kafka.TopicPartition(*at, self._start(at) if offset is None else offset) for at, offset in offsets.items()]
         asked = [kafka.ConsumerGroupTopicPartitions(group_id, wanted)]
-        (found,) = self._results(self._admin.alter_consumer_group_offsets(asked, request_timeout=_CALL_S), group_id=group_id).values()
+        (found,) = self._results(self._admin.alter_consumer_group_offsets, asked, group_id=group_id).values()
         for one in found.topic_partitions:
             if one.error is not None:
                 raise fault(one.error, topic=one.topic, group_id=group_id)
