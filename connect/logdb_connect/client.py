@@ -2,127 +2,223 @@
 
 ``bootstrap.servers`` names servers, ``host:port`` or URLs, as Kafka's clients have them; or a directory, which this process then opens
 for writing.  Security properties are those of Kafka's clients (``security.protocol``, ``sasl.jaas.config``, ``ssl.truststore.location``).
+``logdb.client`` says which client is used: logdb's, or Kafka's (``kafka_client``); ``connected`` asks the servers where it is ``auto``.
 
 Threading: any thread; a producer and a consumer belong to the thread of their task.
 """
 
-import contextlib
-import hashlib
-import os
 import re
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
-import logdb
-from logdb import Consumer, OffsetAndMetadata, Producer, Session, TopicPartition, TransactionalProducer
-from logdb.cli.servers import Servers
-from logdb.errors import TopicExists, UnknownTopic
+from logdb import AnyRecord, OffsetAndMetadata, TopicPartition
 from logdb_connect.errors import ConfigError
 
-PRODUCER_OPTIONS = {
-    "batch.size": ("batch_size", int),
-    "buffer.memory": ("buffer_memory", int),
-    "compression.type": ("compression_type", str),
-    "delivery.timeout.ms": ("delivery_timeout_ms", int),
-    "linger.ms": ("linger_ms", int),
-    "max.block.ms": ("max_block_ms", int),
-    "transaction.timeout.ms": ("transaction_timeout_ms", int),
-}
-CONSUMER_OPTIONS = {
-    "auto.offset.reset": ("auto_offset_reset", str),
-    "client.id": ("client_id", str),
-    "group.id": ("group_id", str),
-    "isolation.level": ("isolation_level", str),
-    "max.poll.interval.ms": ("max_poll_interval_ms", int),
-    "max.poll.records": ("max_poll_records", int),
-}
-_BATCH_SIZE = 256 << 10
-_NEEDLESS = ("serializer", "deserializer", "acks", "enable.idempotence", "security.", "sasl.", "ssl.", "bootstrap.servers", "client.")
+Headers = Iterable[tuple[str, bytes | None]]
+Listener = Callable[[Sequence[TopicPartition]], object]
 
 
-class Client:
-    """The database of a worker."""
+class Producer(Protocol):
+    """Writes records.  Its errors are those of logdb."""
 
-    def __init__(self, properties: Mapping[str, str]) -> None:
-        """Open it.
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        *,
+        partition: int | None = None,
+        headers: Headers = (),
+        timestamp_ms: int | None = None,
+    ) -> object:
+        """Take a record; it is written soon."""
+
+    def flush(self) -> None:
+        """Return when all records are acknowledged.
 
         Raises:
-            ConfigError: ``bootstrap.servers`` names none.
-            LogdbError: It cannot be opened.
+            LogdbError: One was not written.
         """
-        self.place = properties.get("bootstrap.servers", "").strip()
-        if not self.place:
-            raise ConfigError("bootstrap.servers", 'Missing required configuration "bootstrap.servers" which has no default value.')
-        if self.place.startswith((".", "/")) or os.path.isdir(self.place):
-            self.db = logdb.open(self.place)
-        else:
-            self.db = Servers(client_pairs=tuple(f"{key}={value}" for key, value in properties.items()), asks=False).open(self.place)
 
-    def close(self) -> None:
-        self.db.close()
+    def close(self, timeout_ms: int | None = None) -> None:
+        """Write what waits, and end."""
+
+
+class TransactionalProducer(Producer, Protocol):
+    """Writes records in transactions."""
+
+    def init_transactions(self) -> None:
+        """End the transaction of a former producer of this id, which can write no more."""
+
+    def begin_transaction(self) -> None: ...
+
+    def commit_transaction(self) -> None: ...
+
+
+class Member(Protocol):
+    """Who a consumer is in its group."""
 
     @property
-    def session(self) -> Session:
-        """For groups."""
-        return self.db.session
+    def member_id(self) -> str: ...
 
+
+class Consumer(Protocol):
+    """Reads topics as a member of a group."""
+
+    def subscribe(
+        self,
+        *,
+        pattern: "re.Pattern[str]",
+        on_assigned: Listener | None = None,
+        on_revoked: Listener | None = None,
+        on_lost: Listener | None = None,
+    ) -> None: ...
+
+    def poll(self, timeout_ms: int = 0) -> Mapping[TopicPartition, Sequence[AnyRecord]]: ...
+
+    def seek(self, partition: TopicPartition, offset: int) -> None: ...
+
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+    def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class PartitionOffsets(NamedTuple):
+    """Where a partition begins and ends."""
+
+    partition: int
+    start_offset: int
+    end_offset: int
+
+
+class TopicState(NamedTuple):
+    """A topic as it is now.  ``topic_id`` tells it from others of its name."""
+
+    topic_id: str
+    partitions: Sequence[PartitionOffsets]
+
+
+class Client(ABC):
+    """The database of a worker.
+
+    Attributes:
+        place: As ``bootstrap.servers`` names it.
+        producer_properties, consumer_properties: Of Kafka's, those that have an effect.
+    """
+
+    place: str
+    producer_properties: Collection[str]
+    consumer_properties: Collection[str]
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    @abstractmethod
     def cluster_id(self) -> str:
-        """A name of the database that stays: made of the id of its topic of committed offsets."""
-        with contextlib.suppress(logdb.LogdbError):
-            topic_id = self.db.describe_topic("__consumer_offsets").topic_id
-            return hashlib.sha256(topic_id.encode()).hexdigest()[:22]
-        return hashlib.sha256(self.place.encode()).hexdigest()[:22]
+        """A name of the database that stays."""
 
     # ------------------------------------------------------------ topics
 
-    def has_topic(self, name: str) -> bool:
-        with contextlib.suppress(UnknownTopic):
-            return self.db.session.partition_count(name) > 0
-        return False
+    @abstractmethod
+    def has_topic(self, name: str) -> bool: ...
 
+    @abstractmethod
     def create_topic(self, name: str, *, partitions: int = -1, replication: int | None = None, **config: object) -> None:
-        """Create a topic, unless it exists."""
-        replication = None if replication is None or replication < 1 else replication
-        with contextlib.suppress(TopicExists):
-            self.db.create_topic(
-                name,
-                partitions=partitions,
-                replication_factor=replication,
-                config={key.replace("_", "."): value for key, value in config.items()},
-                if_not_exists=True,
-            )
+        """Create a topic, unless it exists; ``_`` in the name of a config stands for a dot."""
+
+    @abstractmethod
+    def server_count(self) -> int: ...
 
     def possible_replication(self, wanted: int | None) -> int | None:
         """A replication factor that the cluster can have; None is its default: a directory, or a single server, has one replica."""
-        brokers = len(self.session.cluster_nodes()[0])
-        return None if wanted is None or wanted < 1 or brokers < wanted else wanted
+        return None if wanted is None or wanted < 1 or self.server_count() < wanted else wanted
+
+    @abstractmethod
+    def cleanup_policy(self, name: str) -> str: ...
+
+    @abstractmethod
+    def topic_state(self, name: str) -> TopicState:
+        """A topic as it is now.
+
+        Raises:
+            UnknownTopic: There is none.
+        """
+
+    @abstractmethod
+    def committed_end(self, name: str, partition: int) -> int:
+        """Up to where records are readable at ``read_committed``: where the first open transaction begins, or the end."""
+
+    @abstractmethod
+    def read(self, name: str, partition: int, start: int, end: int) -> Iterable[AnyRecord]:
+        """The committed records in [start, end); all of them are readable."""
+
+    @abstractmethod
+    def wait(self, positions: Mapping[TopicPartition, int], timeout_ms: int) -> bool:
+        """Wait until a partition grows beyond its position; whether one has."""
 
     # ------------------------------------------------------------ records
 
-    def producer(self, overrides: Mapping[str, str], transactional_id: str | None = None) -> Producer:
-        """A producer with ``producer.override.*``; transactional with an id."""
-        options = {"batch_size": _BATCH_SIZE, **chosen(PRODUCER_OPTIONS, overrides)}
-        if transactional_id is None:
-            options.pop("transaction_timeout_ms", None)
-            plain: Producer = self.db.producer(**options)
-            return plain
-        made: Producer = self.db.producer(transactional_id=transactional_id, **options)
-        return made
+    @abstractmethod
+    def producer(self, overrides: Mapping[str, str]) -> Producer:
+        """A producer with ``producer.override.*``."""
 
-    def transactional_producer(self, overrides: Mapping[str, str], transactional_id: str) -> TransactionalProducer:
-        made = self.producer(overrides, transactional_id)
-        assert isinstance(made, TransactionalProducer)
-        return made
+    @abstractmethod
+    def transactional_producer(self, overrides: Mapping[str, str], transactional_id: str) -> TransactionalProducer: ...
 
-    def consumer(self, overrides: Mapping[str, str], **options: Any) -> Consumer:
-        """A consumer with ``consumer.override.*``, which come before ``options``."""
-        return self.db.consumer(**{**options, **chosen(CONSUMER_OPTIONS, overrides)})
+    @abstractmethod
+    def consumer(self, overrides: Mapping[str, str], *, group_id: str, group_instance_id: str, client_id: str) -> Consumer:
+        """A consumer of committed records from the beginning on; ``consumer.override.*`` come before that."""
 
-    # ------------------------------------------------------------ committed offsets
+    # ------------------------------------------------------------ groups
 
+    @abstractmethod
+    def leave(self, consumer: Consumer, group_id: str, group_instance_id: str) -> None:
+        """Close a consumer and free its place in the group, which is a lasting one."""
+
+    @abstractmethod
     def committed(self, group_id: str, partitions: Sequence[TopicPartition] | None = None) -> dict[TopicPartition, OffsetAndMetadata]:
-        return self.session.fetch_offsets(group_id, partitions)
+        """Committed offsets: of these partitions, or all."""
+
+    @abstractmethod
+    def alter_committed(self, group_id: str, offsets: Mapping[TopicPartition, int | None]) -> None:
+        """Set the committed offsets of a group without members; None: the group begins there as if it had read nothing.
+
+        Raises:
+            GroupNotEmpty: The group has members.
+        """
+
+
+def connected(properties: Mapping[str, str]) -> Client:
+    """The client that ``logdb.client`` names, or that fits what answers at ``bootstrap.servers``.
+
+    Raises:
+        ConfigError: ``bootstrap.servers`` names none, or nothing tells what answers there.
+        LogdbError: The database cannot be opened.
+    """
+    place = properties.get("bootstrap.servers", "").strip()
+    if not place:
+        raise ConfigError("bootstrap.servers", 'Missing required configuration "bootstrap.servers" which has no default value.')
+    kind = properties.get("logdb.client", "auto").strip().lower()
+    if kind == "auto":
+        from logdb_connect.detection import kind_at
+
+        kind = kind_at(place, properties)
+    if kind == "kafka":
+        from logdb_connect.kafka_client import KafkaClient
+
+        return KafkaClient(properties)
+    from logdb_connect.logdb_client import LogdbClient
+
+    return LogdbClient(properties)
+
+
+_NEEDLESS = ("serializer", "deserializer", "acks", "enable.idempotence", "security.", "sasl.", "ssl.", "bootstrap.servers", "client.")
 
 
 def chosen(table: Mapping[str, tuple[str, type]], overrides: Mapping[str, str]) -> dict[str, Any]:
@@ -141,9 +237,9 @@ def chosen(table: Mapping[str, tuple[str, type]], overrides: Mapping[str, str]) 
     return options
 
 
-def unknown_overrides(table: Mapping[str, tuple[str, type]], overrides: Mapping[str, str]) -> list[str]:
+def unknown_overrides(known: Collection[str], overrides: Mapping[str, str]) -> list[str]:
     """Properties of Kafka's clients that have no effect here."""
-    return sorted(name for name in overrides if name not in table and not any(part in name for part in _NEEDLESS))
+    return sorted(name for name in overrides if name not in known and not any(part in name for part in _NEEDLESS))
 
 
 def below(prefix: str, properties: Mapping[str, str]) -> dict[str, str]:

@@ -4,11 +4,11 @@ import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from logdb import AnyRecord, LogdbError, Producer, TopicPartition
+from logdb import AnyRecord, LogdbError, TopicPartition
 from logdb.errors import UnknownTopic
 from logdb_connect import processing
 from logdb_connect.catalogue import Kind
-from logdb_connect.client import below, now_ms
+from logdb_connect.client import Producer, below, now_ms
 from logdb_connect.config import ConfigDef
 from logdb_connect.data import SinkRecord, SinkRecords, SourceBatch, SourceRecord
 from logdb_connect.errors import ConnectError, RetriableError

@@ -11,12 +11,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from logdb import Record, TopicPartition
+from logdb import AnyRecord, TopicPartition
 from logdb_connect.client import Client
 from logdb_connect.errors import ConnectError
 
 logger = logging.getLogger(__name__)
-OnRecord = Callable[[Record], None]
+OnRecord = Callable[[AnyRecord], None]
 
 
 class CompactedTopic:
@@ -38,14 +38,14 @@ class CompactedTopic:
         self._positions: dict[int, int] = {}
         if not client.has_topic(name):
             client.create_topic(name, partitions=partitions, replication=client.possible_replication(replication), cleanup_policy="compact")
-        info = client.db.describe_topic(name)
-        policy = str(info.config.get("cleanup.policy", "delete"))
+        policy = client.cleanup_policy(name)
         if policy != "compact":
             raise ConnectError(
                 f"Topic '{name}' is required to have 'cleanup.policy=compact' to guarantee consistency and durability of "
                 f"connector state, but found the topic currently has 'cleanup.policy={policy}'"
             )
-        self.partition_count, self._topic_id = len(info.partitions), info.topic_id
+        state = client.topic_state(name)
+        self.partition_count, self._topic_id = len(state.partitions), state.topic_id
 
     def positions(self) -> dict[TopicPartition, int]:
         """Where reading continues in each partition."""
@@ -67,30 +67,29 @@ class CompactedTopic:
         """
         end = time.monotonic() + self._timeout_ms / 1000
         with self._lock:
-            info = self._client.db.describe_topic(self.name)
-            if info.topic_id != self._topic_id:
+            state = self._client.topic_state(self.name)
+            if state.topic_id != self._topic_id:
                 logger.error("topic %s was deleted and created again: what was in it is lost when the workers end", self.name)
-                self._topic_id = info.topic_id
+                self._topic_id = state.topic_id
                 self._positions.clear()
-            self.partition_count = len(info.partitions)
-            for part in info.partitions:
+            self.partition_count = len(state.partitions)
+            for part in state.partitions:
                 position = max(self._positions.get(part.partition, 0), part.start_offset)
                 if position >= part.end_offset:
                     continue
-                log = self._client.db.log(self.name, part.partition)
                 wait_s = 0.001
-                while log.readable_end_offset("read_committed") < part.end_offset:
+                while self._client.committed_end(self.name, part.partition) < part.end_offset:
                     if time.monotonic() > end:
                         raise ConnectError(
                             f"a transaction has been open in topic {self.name} for {self._timeout_ms} ms: logdb transactions lists it"
                         )
                     time.sleep(wait_s)
                     wait_s = min(2 * wait_s, 0.1)
-                for record in log.read(position, end_offset=part.end_offset, isolation_level="read_committed"):
+                for record in self._client.read(self.name, part.partition, position, part.end_offset):
                     self._give(record)
                 self._positions[part.partition] = part.end_offset
 
-    def _give(self, record: Record) -> None:
+    def _give(self, record: AnyRecord) -> None:
         """Whoever may write to the topic can write anything: what nobody understands is left out, and the worker goes on."""
         try:
             self._on_record(record)

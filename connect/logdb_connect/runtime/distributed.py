@@ -8,12 +8,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from logdb import LogdbError
-from logdb_connect.client import now_ms
+from logdb_connect.client import Client, now_ms
 from logdb_connect.errors import Conflict, ConnectError
+from logdb_connect.logdb_client import LogdbClient
 from logdb_connect.runtime.assignment import Leader, Work
 from logdb_connect.runtime.herder import Herder
 from logdb_connect.runtime.membership import Assignment, Lost, Member, Membership
@@ -21,6 +22,9 @@ from logdb_connect.runtime.states import Config
 from logdb_connect.runtime.tasks import TaskId
 from logdb_connect.runtime.topics import STALE, TopicConfigs, TopicStatuses
 from logdb_connect.runtime.worker import Worker
+
+if TYPE_CHECKING:
+    from logdb_connect.runtime.kafka_membership import KafkaMembership
 
 logger = logging.getLogger(__name__)
 
@@ -81,15 +85,7 @@ class Distributed(Herder):
         self._stopping = False
         self._ticked = threading.Condition()
         self._began = threading.Event()  # no rebalance goes on
-        self._membership = Membership(
-            worker.client,
-            config["group.id"],
-            config["client.id"] or "connect",
-            session_ms=config["session.timeout.ms"],
-            heartbeat_ms=config["heartbeat.interval.ms"],
-            rebalance_ms=config["rebalance.timeout.ms"],
-            wake=self._wake,
-        )
+        self._membership = _membership(worker.client, config, self._wake)
         worker.member_since = self._owned_since  # type: ignore[method-assign]  # the hook for it
         self._threads = [
             threading.Thread(target=self._main, name="connect-herder", daemon=True),
@@ -312,7 +308,7 @@ class Distributed(Herder):
         while not self._stopping:
             try:
                 positions = {**topics[0].positions(), **topics[1].positions()}
-                if not self.worker.client.session.wait(positions, 1_000):
+                if not self.worker.client.wait(positions, 1_000):
                     continue
                 self.topic_statuses.catch_up()
                 with self.lock:
@@ -367,3 +363,18 @@ class Distributed(Herder):
         if self._leads and self._leader.assigned is not None and self._configured() != self._leader.assigned:
             self._rejoin = True
             self._wake()
+
+
+def _membership(client: Client, config: Mapping[str, Any], wake: Callable[[], None]) -> "Membership | KafkaMembership":
+    times = {
+        "session_ms": config["session.timeout.ms"],
+        "heartbeat_ms": config["heartbeat.interval.ms"],
+        "rebalance_ms": config["rebalance.timeout.ms"],
+    }
+    if isinstance(client, LogdbClient):
+        return Membership(client, config["group.id"], config["client.id"] or "connect", wake=wake, **times)
+    from logdb_connect.kafka_client import KafkaClient
+    from logdb_connect.runtime.kafka_membership import KafkaMembership
+
+    assert isinstance(client, KafkaClient)
+    return KafkaMembership(client, config["group.id"], f"{config['config.storage.topic']}-members", wake=wake, **times)

@@ -5,7 +5,6 @@
 Threading: any thread; ``lock`` makes one change at a time.
 """
 
-import contextlib
 import json
 import logging
 import threading
@@ -14,7 +13,6 @@ from functools import partial
 from typing import Any
 
 from logdb import TopicPartition
-from logdb.errors import UnknownGroup
 from logdb_connect.errors import Conflict, NotFound
 from logdb_connect.runtime.states import Config, ConfigStore, MemoryConfigs, MemoryStatuses, Status, StatusStore
 from logdb_connect.runtime.tasks import State, Target, TaskId
@@ -279,18 +277,14 @@ class Herder:
         return any(runner.is_alive for one, runner in self.worker.tasks.items() if one.connector == name)
 
     def _alter_sink(self, name: str, config: Config, offsets: "list[dict[str, Any]] | None") -> None:
-        group, db = self.worker.sink_group(name, config), self.worker.client.db
+        group, client = self.worker.sink_group(name, config), self.worker.client
         connector = self.worker.connector_class(config)()
         if offsets is None:
-            now: dict[TopicPartition, int | None] = dict.fromkeys(self.worker.client.committed(group))
+            now: dict[TopicPartition, int | None] = dict.fromkeys(client.committed(group))
         else:
             now = dict(map(_sink_offset, offsets))
         connector.alter_offsets(config, now)  # type: ignore[attr-defined]  # of a sink
-        with contextlib.suppress(UnknownGroup):
-            if forgotten := [at for at, offset in now.items() if offset is None]:
-                db.delete_group_offsets(group, forgotten)
-        if kept := {at: offset for at, offset in now.items() if offset is not None}:
-            db.reset_offsets(group, kept)
+        client.alter_committed(group, now)
 
     def _alter_source(self, name: str, config: Config, offsets: "list[dict[str, Any]] | None") -> None:
         store = self.worker.offsets_of(config)

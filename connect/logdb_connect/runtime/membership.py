@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from logdb import LogdbError
 from logdb.errors import FencedInstance, IllegalGeneration, RebalanceInProgress, UnknownMember
-from logdb_connect.client import Client
+from logdb_connect.logdb_client import LogdbClient
 from logdb_connect.runtime.assignment import Work
 from logdb_connect.runtime.tasks import TaskId
 
@@ -63,7 +63,7 @@ class Membership:
 
     def __init__(
         self,
-        client: Client,
+        client: LogdbClient,
         group_id: str,
         client_id: str,
         *,
@@ -113,7 +113,7 @@ class Membership:
                 session_timeout_ms=self._session_ms,
                 rebalance_timeout_ms=self._rebalance_ms,
                 protocol_type=PROTOCOL_TYPE,
-                protocols=[(PROTOCOL, _encoded(url=me.url, offset=me.offset, **_listed(me.work)))],
+                protocols=[(PROTOCOL, encoded(**member_document(me)))],
                 client_id=self._client_id,
             ).result(self._rebalance_ms / 1000 + self._session_ms / 1000)
             self.member_id, self.generation = joined.member_id, joined.generation
@@ -121,16 +121,7 @@ class Membership:
             assignments = {}
             if leads:
                 members = {one.member_id: member for one in joined.members if (member := _member(one.metadata)) is not None}
-                assignments = {
-                    member_id: _encoded(
-                        leader=one.leader_url,
-                        offset=one.offset,
-                        delay_ms=one.delay_ms,
-                        everyone={url: _listed(work) for url, work in one.everyone.items()},
-                        **_listed(one.work),
-                    )
-                    for member_id, one in assign(members).items()
-                }
+                assignments = {member_id: encoded(**assignment_document(one)) for member_id, one in assign(members).items()}
             synced = session.sync_group(
                 self._group_id, generation=self.generation, member_id=self.member_id, assignments=assignments
             ).result(self._rebalance_ms / 1000)
@@ -141,10 +132,7 @@ class Membership:
             raise Lost(str(error)) from error
         self._problem = None
         self._beat()
-        given = json.loads(synced.assignment or b"{}")
-        everyone = {url: _work(work) for url, work in given.get("everyone", {}).items()}
-        assignment = Assignment(given.get("leader", ""), given.get("offset", 0), _work(given), given.get("delay_ms", 0), everyone)
-        return Joined(self.generation, leads, assignment)
+        return Joined(self.generation, leads, assignment_of(json.loads(synced.assignment or b"{}")))
 
     def leave(self) -> None:
         """Leave the group."""
@@ -185,8 +173,22 @@ class Membership:
                     logger.warning("group %s: %s", self._group_id, error)
 
 
-def _encoded(**document: Any) -> bytes:
+def encoded(**document: Any) -> bytes:
     return json.dumps(document, separators=(",", ":")).encode()
+
+
+def member_document(member: Member) -> dict[str, Any]:
+    return {"url": member.url, "offset": member.offset, **_listed(member.work)}
+
+
+def assignment_document(one: Assignment) -> dict[str, Any]:
+    everyone = {url: _listed(work) for url, work in one.everyone.items()}
+    return {"leader": one.leader_url, "offset": one.offset, "delay_ms": one.delay_ms, "everyone": everyone, **_listed(one.work)}
+
+
+def assignment_of(document: Mapping[str, Any]) -> Assignment:
+    everyone = {url: _work(work) for url, work in document.get("everyone", {}).items()}
+    return Assignment(document.get("leader", ""), document.get("offset", 0), _work(document), document.get("delay_ms", 0), everyone)
 
 
 def _listed(work: Work) -> dict[str, Any]:
@@ -197,11 +199,14 @@ def _work(document: Mapping[str, Any]) -> Work:
     return Work(frozenset(document.get("connectors", ())), frozenset(TaskId(name, number) for name, number in document.get("tasks", ())))
 
 
+def member_of(document: Mapping[str, Any]) -> Member:
+    return Member(str(document["url"]), int(document["offset"]), _work(document))
+
+
 def _member(metadata: bytes) -> Member | None:
     """None: another program is in the group; it gets no work."""
     try:
-        document = json.loads(metadata)
-        return Member(str(document["url"]), int(document["offset"]), _work(document))
+        return member_of(json.loads(metadata))
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         logger.warning("a member of the group is no worker of this kind: %s: %s", type(error).__name__, error)
         return None

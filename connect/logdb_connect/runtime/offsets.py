@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from logdb import Record
+from logdb import AnyRecord
 from logdb_connect.client import Client
 from logdb_connect.errors import ConnectError
 from logdb_connect.runtime.compacted import CompactedTopic, decoded, encoded
@@ -76,7 +76,8 @@ class OffsetStore:
 
     def write(self, client: Client, connector: str, offsets: Sequence[tuple[Fields, Fields | None]]) -> None:
         """Set offsets, all or none; None forgets one."""
-        with client.transactional_producer({}, f"connect-offsets-{self.topic}-{connector}") as producer:
+        with contextlib.closing(client.transactional_producer({}, f"connect-offsets-{self.topic}-{connector}")) as producer:
+            producer.init_transactions()
             producer.begin_transaction()
             for partition, offset in offsets:
                 producer.send(self.topic, None if offset is None else encoded(offset), self.key(connector, partition))
@@ -86,7 +87,7 @@ class OffsetStore:
     def _suffix(self) -> list[str]:
         return [] if self._identity is None else [self._identity]
 
-    def _apply(self, record: Record) -> None:
+    def _apply(self, record: AnyRecord) -> None:
         key = decoded(record.key)
         if not (isinstance(key, list) and len(key) in (2, 3) and isinstance(key[0], str) and isinstance(key[1], dict)):
             return

@@ -60,6 +60,14 @@ WORKER = ConfigDef(
         "MEDIUM",
         values=("All", "None"),
     ),
+    ConfigKey(
+        "logdb.client",
+        "STRING",
+        "auto",
+        "How to talk to bootstrap.servers: logdb; kafka, by confluent-kafka; auto: ask what answers there.",
+        "LOW",
+        values=("auto", "logdb", "kafka"),
+    ),
     ConfigKey("client.id", "STRING", "", "Name of this worker for logs of the server.", "LOW"),
 )
 STANDALONE = WORKER + ConfigDef(

@@ -13,9 +13,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from logdb import AnyRecord, Consumer, LogdbError, OffsetAndMetadata, TopicPartition
+from logdb import AnyRecord, LogdbError, OffsetAndMetadata, TopicPartition
 from logdb.errors import FencedInstance, IllegalGeneration, RebalanceInProgress, UnknownMember, UnknownTopic
-from logdb_connect.client import Client
+from logdb_connect.client import Client, Consumer
 from logdb_connect.data import SinkRecord, SinkRecords
 from logdb_connect.errors import ConnectError, RetriableError
 from logdb_connect.plugin import Properties, SinkTask
@@ -122,8 +122,6 @@ class SinkRunner(TaskRunner):
             settings.consumer,
             group_id=settings.group_id,
             group_instance_id=self._instance,
-            auto_offset_reset="earliest",
-            isolation_level="read_committed",
             client_id=f"connector-consumer-{self.id}",
         )
         settings.subscribe(consumer, self._assigned, self._revoked, self._lost)
@@ -152,13 +150,8 @@ class SinkRunner(TaskRunner):
 
     def _leave(self, consumer: Consumer | None) -> None:
         """Close the consumer, and leave the group, so that its partitions are free."""
-        if consumer is None:
-            return
-        member_id = consumer.group_metadata().member_id
-        quietly(consumer.close, f"task {self.id}: close")
-        if member_id:
-            with contextlib.suppress(LogdbError):  # a successor has its place
-                self._client.session.leave_group(self._settings.group_id, member_id, group_instance_id=self._instance)
+        if consumer is not None:
+            quietly(lambda: self._client.leave(consumer, self._settings.group_id, self._instance), f"task {self.id}: close")
 
     # ------------------------------------------------------------ partitions
 

@@ -12,11 +12,11 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
-from logdb import LogdbError, Producer, TopicPartition, TransactionalProducer
+from logdb import LogdbError, TopicPartition
 from logdb.errors import ProducerFenced, UnknownTopic
-from logdb_connect.client import Client
+from logdb_connect.client import Client, Producer, TransactionalProducer
 from logdb_connect.data import SourceBatch, SourceRecord, SourceRecords
 from logdb_connect.errors import RetriableError
 from logdb_connect.plugin import Properties, SourceTask
@@ -244,11 +244,12 @@ class SourceRunner(TaskRunner):
         producer = self._producer
         if producer is None:
             raise Stopping  # abandoned
-        if isinstance(producer, TransactionalProducer):
-            producer.begin_transaction()
+        if self._settings.exactly_once:
+            transactional = cast("TransactionalProducer", producer)
+            transactional.begin_transaction()
             offsets = self._send(producer, prepared)
             self._send_offsets(producer, prepared, commit)
-            producer.commit_transaction()
+            transactional.commit_transaction()
         else:
             offsets = self._send(producer, prepared)
             producer.flush()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from logdb_connect.client import Client
+from logdb_connect.client import Client, connected
 from logdb_connect.config import ConfigDef
 from logdb_connect.connectors import limits
 from logdb_connect.errors import ConfigError, ConnectError
@@ -49,7 +49,7 @@ def standalone(worker_file: str, connector_files: Sequence[str]) -> Iterator[thr
     config = parsed(settings.STANDALONE, properties)
     given = [read_connector(path) for path in connector_files]
     with contextlib.ExitStack() as stack:
-        client = stack.enter_context(contextlib.closing(Client(properties)))
+        client = stack.enter_context(contextlib.closing(connected(properties)))
         file = stack.enter_context(contextlib.closing(OffsetFile(config["offset.storage.file.filename"])))
         stores = _Stores(
             lambda topic: OffsetStore(
@@ -83,7 +83,7 @@ def distributed(worker_file: str) -> Iterator[threading.Event]:
     properties, providers = _resolved(worker_file)
     config = parsed(settings.DISTRIBUTED, properties)
     with contextlib.ExitStack() as stack:
-        client = stack.enter_context(contextlib.closing(Client(properties)))
+        client = stack.enter_context(contextlib.closing(connected(properties)))
         stores = _Stores(
             lambda topic: OffsetStore(
                 client,

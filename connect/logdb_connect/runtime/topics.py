@@ -15,9 +15,9 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from logdb import LogdbError, Producer, Record, TransactionalProducer
+from logdb import AnyRecord, LogdbError
 from logdb.errors import ProducerFenced
-from logdb_connect.client import Client, now_ms
+from logdb_connect.client import Client, Producer, TransactionalProducer, now_ms
 from logdb_connect.errors import Conflict, ConnectError
 from logdb_connect.runtime.compacted import CompactedTopic, decoded, encoded
 from logdb_connect.runtime.states import Config, Configs, OnChange, Status
@@ -71,7 +71,7 @@ class TopicConfigs:
 
     def is_current(self) -> bool:
         """Whether everything that is written now was acted on.  Threading: any thread."""
-        (part,) = self._client.db.describe_topic(self.topic.name).partitions
+        (part,) = self._client.topic_state(self.topic.name).partitions
         return part.end_offset <= self._acted
 
     # ------------------------------------------------------------ the leader writes
@@ -133,7 +133,7 @@ class TopicConfigs:
 
     # ------------------------------------------------------------ what records say
 
-    def _apply(self, record: Record) -> None:
+    def _apply(self, record: AnyRecord) -> None:
         key, value = (record.key or b"").decode(errors="replace"), decoded(record.value)
         value = value if isinstance(value, dict) else None
         kind, _, name = key.partition("-")
@@ -266,7 +266,7 @@ class TopicStatuses:
         except LogdbError as error:
             logger.warning("status topic %s: %s", self.topic.name, error)
 
-    def _apply(self, record: Record) -> None:
+    def _apply(self, record: AnyRecord) -> None:
         key, value = (record.key or b"").decode(errors="replace"), decoded(record.value)
         if found := _STATUS_TOPIC.fullmatch(key):
             with self._lock:

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from logdb import Consumer
-from logdb_connect.client import CONSUMER_OPTIONS, PRODUCER_OPTIONS, Client, any_of, below, unknown_overrides
+from logdb_connect.client import Client, Consumer, any_of, below, unknown_overrides
 from logdb_connect.config import ConfigDef
 from logdb_connect.errors import ConfigError
 from logdb_connect.plugin import Connector, Properties
@@ -183,7 +182,7 @@ class Worker:
         if kind_of(made) == "source":
             return self._make_source(task_id, config, properties, target, report, made, chains)
         overrides = self.overrides(config, "consumer")
-        _warn(task_id, "consumer.override.", unknown_overrides(CONSUMER_OPTIONS, overrides))
+        _warn(task_id, "consumer.override.", unknown_overrides(self.client.consumer_properties, overrides))
         return SinkRunner(
             task_id,
             target,
@@ -205,7 +204,7 @@ class Worker:
         self, task_id: TaskId, config: Mapping[str, str], properties: Properties, target: Target, report: Report, made: Any, chains: Chains
     ) -> TaskRunner:
         overrides = self.overrides(config, "producer")
-        _warn(task_id, "producer.override.", unknown_overrides(PRODUCER_OPTIONS, overrides))
+        _warn(task_id, "producer.override.", unknown_overrides(self.client.producer_properties, overrides))
         return SourceRunner(
             task_id,
             target,
