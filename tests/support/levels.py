@@ -81,6 +81,7 @@ CHECK = {
     "integration/cluster/test_reassignment.py": _NODES,
     "integration/cluster/test_storm.py": _NODES,
     "integration/connect/test_connector_kills.py": _KILLS,
+    "integration/connect/databases/test_all_kills.py": _KILLS,
     "integration/connect/databases/test_pipeline.py::test_kills_of_worker_and_servers_lose_and_repeat_no_change": _KILLS,
     "integration/connect/test_distributed.py::test_the_work_of_a_killed_worker_goes_to_the_other_one": _KILLS,
     "integration/connect/test_hdfs.py": "it starts an HDFS; integration/connect/test_objects.py is in make test",
