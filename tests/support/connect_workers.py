@@ -149,23 +149,22 @@ class WorkerProcess:
     """A worker as a process.  ``kind``: standalone or distributed."""
 
     def __init__(self, kind: str, *files: str, port: int) -> None:
-        self.process = subprocess.Popen([LOGDB, "connect", kind, *files], stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen([LOGDB, "connect", kind, *files], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.rest = Rest(port)
         self.stderr: list[str] = []
         self._reading = threading.Thread(target=self._read, daemon=True)
         self._reading.start()
-        until(self._answers, "the worker answers")
+        assert self.process.stdout is not None
+        self.first_line = self.process.stdout.readline()  # it is ready
+        if not self.first_line:
+            self.process.wait()
+            self._reading.join()
+        assert self.first_line, self.stderr
 
     def _read(self) -> None:
         assert self.process.stderr is not None
         with self.process.stderr as lines:
             self.stderr.extend(lines)
-
-    def _answers(self) -> bool:
-        assert self.process.poll() is None, self.stderr
-        with contextlib.suppress(OSError):
-            return self.rest.call("GET", "/")[0] == 200
-        return False
 
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)
@@ -182,6 +181,8 @@ class WorkerProcess:
         if self.process.poll() is None:
             self.kill()
         self._reading.join()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
 
 
 def _dotted(more: Mapping[str, str]) -> dict[str, str]:
