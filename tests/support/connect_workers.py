@@ -146,25 +146,29 @@ class BrokerProcess:
 
 
 class WorkerProcess:
-    """A worker as a process.  ``kind``: standalone or distributed."""
+    """A worker as a process, once it is ready.  ``kind``: standalone or distributed."""
 
     def __init__(self, kind: str, *files: str, port: int) -> None:
-        self.process = subprocess.Popen([LOGDB, "connect", kind, *files], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        command = [sys.executable, "-X", "faulthandler", LOGDB, "connect", kind, *files]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.rest = Rest(port)
+        self.stdout: list[str] = []
         self.stderr: list[str] = []
-        self._reading = threading.Thread(target=self._read, daemon=True)
-        self._reading.start()
-        assert self.process.stdout is not None
-        self.first_line = self.process.stdout.readline()  # it is ready
-        if not self.first_line:
-            self.process.wait()
-            self._reading.join()
-        assert self.first_line, self.stderr
+        self._reading = [threading.Thread(target=self._read, args=(each,), daemon=True) for each in ("stdout", "stderr")]
+        for thread in self._reading:
+            thread.start()
+        try:
+            until(lambda: self.stdout or self.process.poll() is not None, "the worker is ready", 60)
+        except AssertionError as error:
+            self.process.send_signal(signal.SIGABRT)  # its stacks
+            self.__exit__()
+            raise AssertionError("".join([f"{error}\n", *self.stderr])) from None
+        assert self.stdout, "".join(self.stderr)
 
-    def _read(self) -> None:
-        assert self.process.stderr is not None
-        with self.process.stderr as lines:
-            self.stderr.extend(lines)
+    def _read(self, name: str) -> None:
+        with getattr(self.process, name) as lines:
+            for line in lines:
+                getattr(self, name).append(line)
 
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)
@@ -180,9 +184,8 @@ class WorkerProcess:
     def __exit__(self, *_: object) -> None:
         if self.process.poll() is None:
             self.kill()
-        self._reading.join()
-        assert self.process.stdout is not None
-        self.process.stdout.close()
+        for thread in self._reading:
+            thread.join()
 
 
 def _dotted(more: Mapping[str, str]) -> dict[str, str]:

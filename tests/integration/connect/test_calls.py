@@ -104,7 +104,7 @@ def test_a_worker_shows_its_url_and_runs_in_the_background_as_by_kafkas_scripts(
         properties = {**WORKER, "bootstrap.servers": broker, "offset.storage.file.filename": f"{tmp_path}/offsets"}
         worker = written(tmp_path / "worker.properties", {**properties, "listeners": f"http://127.0.0.1:{port}"})
         with WorkerProcess("standalone", worker, port=port) as process:
-            assert process.first_line == f"REST API at http://127.0.0.1:{port}\n"
+            assert process.stdout == [f"REST API at http://127.0.0.1:{port}\n"]
         command = [os.path.join(os.path.dirname(sys.executable), "logdb"), "connect-standalone.sh", "-daemon"]
         begun = subprocess.run([*command, worker], capture_output=True, text=True, cwd=tmp_path)
         found = re.fullmatch(r"REST API at \S+; pid (\d+), log in (\S+)\n", begun.stderr)
