@@ -86,6 +86,7 @@ CHECK = {
     "integration/connect/test_distributed.py::test_the_work_of_a_killed_worker_goes_to_the_other_one": _KILLS,
     "integration/connect/test_hdfs.py": "it starts an HDFS; integration/connect/test_objects.py is in make test",
     "integration/connect/test_kills.py": _KILLS,
+    "integration/connect/test_rolling_restart.py": _PROCESSES,
     "integration/http/test_half_a_head.py": "each request is cut at many places",
     "integration/http/test_honest_client.py": "it measures how fast others are answered; integration/http/test_hostile.py is in make test",
     "integration/http/test_idle.py": _MEASURES,
