@@ -1,17 +1,47 @@
 """``logdb connect``: runs workers, and talks to them by their REST API."""
 
 import contextlib
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import click
 
 from logdb.cli import logs
+from logdb.cli.output import emit, line, say
 from logdb.cli.session import Session, here, pass_session
 from logdb.cli.waiting import wait
 from logdb_connect import calls
 from logdb_connect.errors import ConnectError
 
+if TYPE_CHECKING:
+    from logdb_connect.runtime.starting import Running
+
 _FILE = click.Path(dir_okay=False)
+
+
+def _in_background(context: click.Context, _: click.Parameter, given: bool) -> None:
+    """``-daemon``, as Kafka's scripts have it: start the worker in the background, and end once it is ready."""
+    if not given:
+        return
+    words = [word for word in sys.orig_argv if word not in ("-daemon", "--daemon")]
+    log = os.path.join(os.environ.get("LOG_DIR", "."), f"{context.info_name}.out")
+    try:
+        with open(log, "ab") as file:
+            worker = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=file, start_new_session=True)
+    except OSError as error:
+        raise click.ClickException(f"{log}: {error.strerror}; LOG_DIR names a directory for it") from None
+    assert worker.stdout is not None
+    ready = worker.stdout.readline()
+    if not ready:
+        raise click.ClickException(f"the worker ended with exit code {worker.wait()}; {log} says why")
+    say(f"{ready.decode().strip()}; pid {worker.pid}, log in {log}")
+    context.exit()
+
+
+_daemon = click.option("--daemon", is_flag=True, hidden=True, is_eager=True, expose_value=False, callback=_in_background)
 
 
 @click.group(short_help="Data in and out, with Kafka Connect's property files.")
@@ -26,6 +56,7 @@ def connect() -> None:
 @connect.command(short_help="Run one worker with connectors of property files.")
 @click.argument("worker", metavar="WORKER.properties", type=_FILE)
 @click.argument("connectors", metavar="[CONNECTOR.properties]...", nargs=-1, type=_FILE)
+@_daemon
 @here
 @pass_session
 def standalone(session: Session, /, worker: str, connectors: tuple[str, ...]) -> None:
@@ -38,12 +69,13 @@ def standalone(session: Session, /, worker: str, connectors: tuple[str, ...]) ->
     from logdb_connect.runtime.starting import standalone as run
 
     session.follows = True
-    with _worker_log(session), run(worker, connectors) as ended:
-        wait(ended)
+    with _worker_log(session), run(worker, connectors) as running:
+        _serve(session, running)
 
 
 @connect.command(short_help="Run one of several workers that share connectors.")
 @click.argument("worker", metavar="WORKER.properties", type=_FILE)
+@_daemon
 @here
 @pass_session
 def distributed(session: Session, /, worker: str) -> None:
@@ -55,12 +87,21 @@ def distributed(session: Session, /, worker: str) -> None:
     from logdb_connect.runtime.starting import distributed as run
 
     session.follows = True
-    with _worker_log(session), run(worker) as ended:
-        wait(ended)
+    with _worker_log(session), run(worker) as running:
+        _serve(session, running)
 
 
 for _call in calls.COMMANDS:
     connect.add_command(_call)
+
+
+def _serve(session: Session, running: "Running") -> None:
+    """Say where the REST API is, and wait for the end."""
+    if session.as_json:
+        emit({"url": running.url, "pid": os.getpid()})
+    else:
+        line(f"REST API at {running.url}")
+    wait(running.ended)
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ name a Python class: ``module:Class``.  A class is imported when it is used firs
 others usable.
 """
 
+import difflib
 import importlib
 import importlib.metadata
 import importlib.util
@@ -15,6 +16,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from logdb.mistakes import one_of
 from logdb_connect.catalogue import PLUGINS, Kind, Plugin
 from logdb_connect.errors import ConfigError
 
@@ -84,12 +86,18 @@ class Plugins:
             raise ConfigError(
                 setting,
                 f"Failed to find any class that implements {_WHAT[kinds[0]].capitalize()} and which name matches {name}, "
-                f"available {_WHAT[kinds[0]]}s are: {known or 'none'}",
+                f"available {_WHAT[kinds[0]]}s are: {known or 'none'}{self._hint(name, kinds)}",
             )
         made = _load(name if plugin is None else plugin.target, setting, None if plugin is None else plugin.extra)
         if not any(_is(made, kind) for kind in kinds):
             raise ConfigError(setting, f"{setting}={name}: is no {_WHAT[kinds[0]]}; it must have {_needs(kinds[0])}")
         return made
+
+    def _hint(self, name: str, kinds: Sequence[Kind]) -> str:
+        """The names that look like one, as a question."""
+        known = {other.lower(): other for one in self._plugins if one.kind in kinds for other in sorted(_names(one), key=len, reverse=True)}
+        near = difflib.get_close_matches(name.lower(), known, n=2, cutoff=0.8)
+        return f"; did you mean {one_of(known[each] for each in near)}?" if near else ""
 
     def name_of(self, made: type) -> str:
         """The name by which others know a class."""

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -18,6 +19,9 @@ from logdb_connect.runtime import starting
 from support.ports import free_port
 from support.waiting import until
 
+LOGDB = os.path.join(os.path.dirname(sys.executable), "logdb")
+KILLS = 10 * int(os.environ.get("LOGDB_TEST_SCALE", "1"))
+"""Rounds of kills: 10 in ``make check``, 100 in ``make fault``."""
 WORKER = {
     "key.converter": "org.apache.kafka.connect.storage.StringConverter",
     "value.converter": "org.apache.kafka.connect.storage.StringConverter",
@@ -113,28 +117,58 @@ def distributed(place: str, directory: Path, name: str = "worker", **more: str) 
         yield Rest(port)
 
 
+def random_seed() -> int:
+    """Of a test that kills at random; ``LOGDB_KILLS_SEED`` repeats one."""
+    seed = int(os.environ.get("LOGDB_KILLS_SEED", "0")) or random.randrange(1, 1 << 32)
+    print(f"LOGDB_KILLS_SEED={seed}")
+    return seed
+
+
+class BrokerProcess:
+    """``logdb serve`` as a process, which starts again at the same port."""
+
+    def __init__(self, directory: Path, *options: str) -> None:
+        self.port = free_port()
+        self.place = f"127.0.0.1:{self.port}"
+        self._words = [LOGDB, "serve", str(directory), "--kafka", self.place, *options]
+        self.start()
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(self._words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        assert self.process.stdout is not None
+        self.process.stdout.readline()
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
 class WorkerProcess:
-    """A worker as a process.  ``kind``: standalone or distributed."""
+    """A worker as a process, once it is ready.  ``kind``: standalone or distributed."""
 
     def __init__(self, kind: str, *files: str, port: int) -> None:
-        logdb_command = os.path.join(os.path.dirname(sys.executable), "logdb")
-        self.process = subprocess.Popen([logdb_command, "connect", kind, *files], stderr=subprocess.PIPE, text=True)
+        command = [sys.executable, "-X", "faulthandler", LOGDB, "connect", kind, *files]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.rest = Rest(port)
+        self.stdout: list[str] = []
         self.stderr: list[str] = []
-        self._reading = threading.Thread(target=self._read, daemon=True)
-        self._reading.start()
-        until(self._answers, "the worker answers")
+        self._reading = [threading.Thread(target=self._read, args=(each,), daemon=True) for each in ("stdout", "stderr")]
+        for thread in self._reading:
+            thread.start()
+        try:
+            until(lambda: self.stdout or self.process.poll() is not None, "the worker is ready", 60)
+        except AssertionError as error:
+            self.process.send_signal(signal.SIGABRT)  # its stacks
+            self.__exit__()
+            raise AssertionError("".join([f"{error}\n", *self.stderr])) from None
+        assert self.stdout, "".join(self.stderr)
 
-    def _read(self) -> None:
-        assert self.process.stderr is not None
-        with self.process.stderr as lines:
-            self.stderr.extend(lines)
-
-    def _answers(self) -> bool:
-        assert self.process.poll() is None, self.stderr
-        with contextlib.suppress(OSError):
-            return self.rest.call("GET", "/")[0] == 200
-        return False
+    def _read(self, name: str) -> None:
+        with getattr(self.process, name) as lines:
+            for line in lines:
+                getattr(self, name).append(line)
 
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)
@@ -150,7 +184,8 @@ class WorkerProcess:
     def __exit__(self, *_: object) -> None:
         if self.process.poll() is None:
             self.kill()
-        self._reading.join()
+        for thread in self._reading:
+            thread.join()
 
 
 def _dotted(more: Mapping[str, str]) -> dict[str, str]:

@@ -83,7 +83,7 @@ class Distributed(Herder):
         self._rejoin_at: float | None = None
         self._fresh: set[str] = set()  # connectors whose tasks are to be started again with the next configs
         self._stopping = False
-        self._ticked = threading.Condition()
+        self._woken = threading.Event()  # something is to be looked at
         self._began = threading.Event()  # no rebalance goes on
         self._membership = _membership(worker.client, config, self._wake)
         worker.member_since = self._owned_since  # type: ignore[method-assign]  # the hook for it
@@ -198,8 +198,7 @@ class Distributed(Herder):
     # ------------------------------------------------------------ the thread of the group
 
     def _wake(self) -> None:
-        with self._ticked:
-            self._ticked.notify_all()
+        self._woken.set()
 
     def _main(self) -> None:
         while not self._stopping:
@@ -215,19 +214,20 @@ class Distributed(Herder):
                 time.sleep(_RETRY_S)
 
     def _tick(self) -> None:
+        self._woken.clear()
         due = self._rejoin_at is not None and time.monotonic() >= self._rejoin_at
         if self._membership.check() or self._rejoin or due:
             self._join()
             return
-        with self._ticked:
-            self._ticked.wait(_TICK_S)
+        self._woken.wait(_TICK_S)
 
     def _join(self) -> None:
         self._began.clear()
-        self.leader_url, self._rejoin, self._rejoin_at = None, False, None
+        self.leader_url, self._rejoin_at = None, None
         try:
             with self.lock:
                 self.topic_configs.catch_up()
+                self._rejoin = False  # this rebalance has all changes up to here
                 me = Member(self.url, self.topic_configs.position, self._owned())
             joined = self._membership.join(me, self._assign)
             if joined is None:
@@ -359,8 +359,12 @@ class Distributed(Herder):
         return frozenset(one for one in self.worker.tasks if one.connector == name)
 
     def _ask_rejoin(self) -> None:
-        """The leader has to assign anew, if something is configured that is not assigned, or the other way round."""
-        if self._leads and self._leader.assigned is not None and self._configured() != self._leader.assigned:
+        """Something is configured that is not assigned, or the other way round: the leader has to assign anew.
+
+        Each worker joins when it reads the change: a rebalance waits for all of them, and a heartbeat would tell them later.
+        """
+        assigned = self._leader.assigned if self._leads else Work.union(self._everyone.values())
+        if assigned is not None and self._configured() != assigned:
             self._rejoin = True
             self._wake()
 

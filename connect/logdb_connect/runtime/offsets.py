@@ -1,8 +1,8 @@
 """Offsets of sources, in a compacted topic (``KafkaOffsetBackingStore``).
 
 Key: JSON ``["connector",{partition}]``, in a standalone worker ``["connector",{partition},"identity"]``.  Value: JSON ``{offset}``; a
-tombstone forgets it.  A header of each record, ``logdb.commit``, names the transaction: after a commit without an answer it tells
-whether the commit took place.
+tombstone forgets it.  A header of each record, ``logdb.commit``, names the task and the transaction: after a commit without an answer it
+tells whether the commit took place.
 """
 
 import contextlib
@@ -20,6 +20,7 @@ from logdb_connect.errors import ConnectError
 from logdb_connect.runtime.compacted import CompactedTopic, decoded, encoded
 
 COMMIT_HEADER = "logdb.commit"
+"""Its value: ``TASK:TRANSACTION``."""
 Fields = Mapping[str, Any]
 
 
@@ -38,7 +39,7 @@ class OffsetStore:
     ) -> None:
         self._identity = identity
         self._offsets: dict[bytes, Offset] = {}
-        self._commits: dict[bytes, str] = {}  # also of tombstones
+        self._commits: dict[bytes, dict[str, str]] = {}  # the last one of each task; also of tombstones
         self._lock = threading.Lock()
         self._topic = CompactedTopic(client, topic, self._apply, partitions=partitions, replication=replication)
         self.topic = topic
@@ -53,10 +54,10 @@ class OffsetStore:
             found = self._offsets.get(_normal(self.key(connector, partition)))
         return None if found is None else dict(found.offset)
 
-    def commit_of(self, key: bytes) -> str | None:
-        """The transaction that wrote the offset of a key."""
+    def took_place(self, key: bytes, task: str, commit: str) -> bool:
+        """Whether the task's last transaction with an offset of this key is ``commit``.  Other tasks may have written the key since."""
         with self._lock:
-            return self._commits.get(_normal(key))
+            return self._commits.get(_normal(key), {}).get(task) == commit
 
     def of_connector(self, connector: str) -> list[Offset]:
         """All offsets of a connector."""
@@ -95,7 +96,9 @@ class OffsetStore:
         commit = next((data for name, data in record.headers if name == COMMIT_HEADER and data is not None), None)
         normal = encoded([key[0], dict(sorted(key[1].items())), *key[2:]])
         with self._lock:
-            self._commits[normal] = "" if commit is None else commit.decode(errors="replace")
+            if commit is not None:
+                task, _, number = commit.decode(errors="replace").rpartition(":")
+                self._commits.setdefault(normal, {})[task] = number
             if isinstance(value, dict):
                 self._offsets[normal] = Offset(key[1], value)
             else:

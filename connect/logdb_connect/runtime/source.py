@@ -238,7 +238,7 @@ class SourceRunner(TaskRunner):
         if not prepared.offsets or not self._settings.exactly_once:
             return False
         self._offsets.catch_up()
-        return self._offsets.commit_of(self._offsets.key(self.id.connector, prepared.offsets[0][0])) == commit
+        return self._offsets.took_place(self._offsets.key(self.id.connector, prepared.offsets[0][0]), str(self.id.task), commit)
 
     def _attempt(self, prepared: Prepared, commit: str) -> None:
         producer = self._producer
@@ -266,7 +266,7 @@ class SourceRunner(TaskRunner):
         return None
 
     def _send_offsets(self, producer: Producer, prepared: Prepared, commit: str) -> None:
-        headers = ((COMMIT_HEADER, commit.encode()),)
+        headers = ((COMMIT_HEADER, f"{self.id.task}:{commit}".encode()),)
         for partition, offset in prepared.offsets:
             producer.send(
                 self._offsets.topic,

@@ -4,7 +4,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from logdb_connect.client import Client, connected
@@ -42,9 +42,21 @@ _NEEDLESS = (
 )
 
 
+class Running(NamedTuple):
+    """A worker that runs.
+
+    Attributes:
+        ended: Set if it ends by itself.
+        url: Of its REST API.
+    """
+
+    ended: threading.Event
+    url: str
+
+
 @contextlib.contextmanager
-def standalone(worker_file: str, connector_files: Sequence[str]) -> Iterator[threading.Event]:
-    """A standalone worker with its connectors; ends with the block.  The event is set if it ends by itself."""
+def standalone(worker_file: str, connector_files: Sequence[str]) -> Iterator[Running]:
+    """A standalone worker with its connectors; ends with the block."""
     properties, providers = _resolved(worker_file)
     config = parsed(settings.STANDALONE, properties)
     given = [read_connector(path) for path in connector_files]
@@ -64,18 +76,18 @@ def standalone(worker_file: str, connector_files: Sequence[str]) -> Iterator[thr
         worker = _worker(properties, config, client, stores, f"standalone-{file.identity}", providers)
         herder = Standalone(worker)
         stack.callback(herder.close)
-        ended, _ = stack.enter_context(_served(herder, config))
+        running = stack.enter_context(_served(herder, config))
         stack.enter_context(_copying(stores, file, config["offset.flush.interval.ms"]))
         for path, one in zip(connector_files, given, strict=True):
             try:
                 herder.create(one["name"], one)
             except ConnectError as error:
                 raise ConnectError(f"{path}: {error}") from error
-        yield ended
+        yield running
 
 
 @contextlib.contextmanager
-def distributed(worker_file: str) -> Iterator[threading.Event]:
+def distributed(worker_file: str) -> Iterator[Running]:
     """A worker that shares the work of its group; ends with the block."""
     from logdb_connect.rest.forwarding import sender
     from logdb_connect.runtime.distributed import Distributed
@@ -96,9 +108,9 @@ def distributed(worker_file: str) -> Iterator[threading.Event]:
         worker = _worker(properties, config, client, stores, config["group.id"], providers)
         herder = Distributed(worker, config, send_tasks=sender(config))
         stack.callback(herder.close)
-        ended, url = stack.enter_context(_served(herder, config))
-        herder.start(url)
-        yield ended
+        running = stack.enter_context(_served(herder, config))
+        herder.start(running.url)
+        yield running
 
 
 class _Stores:
@@ -198,15 +210,15 @@ def _worker(
 
 
 @contextlib.contextmanager
-def _served(herder: Herder, config: Mapping[str, Any]) -> Iterator[tuple[threading.Event, str]]:
-    """The REST API of a worker, and its URL."""
+def _served(herder: Herder, config: Mapping[str, Any]) -> Iterator[Running]:
+    """The REST API of a worker."""
     from logdb_connect.rest.server import RestServer
 
     server = RestServer(herder, config)
     server.start()
     url, herder.worker.id = advertised(config, server.addresses)
     try:
-        yield server.ended, url
+        yield Running(server.ended, url)
     finally:
         server.stop()
 

@@ -62,6 +62,7 @@ _TOOLS = {
     "kafka-dump-log": Flags(needless_values={"--max-message-size"}),
     "kafka-get-offsets": Flags(renamed={"--broker-list": "--bootstrap-server"}),
     "kafka-log-dirs": Flags(needless_values={"--broker-list"}),  # all are shown
+    **dict.fromkeys(("connect-distributed", "connect-standalone"), Flags(renamed={"-daemon": "--daemon"})),
     "kafka-server-start": Flags(renamed={"-daemon": "--daemon"}, argument="--config"),
 }
 

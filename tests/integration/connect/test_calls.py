@@ -1,12 +1,18 @@
 """``logdb connect list, status, …``: what they print, and what they ask before they change something."""
 
 import json
+import os
+import re
+import signal
+import subprocess
+import sys
 
 import pytest
 from click.testing import CliRunner
 
 from logdb.cli.app import cli
-from support.connect_workers import Rest, served, standalone, written
+from support.connect_workers import WORKER, Rest, WorkerProcess, served, standalone, written
+from support.ports import free_port
 from support.waiting import until
 
 
@@ -90,3 +96,25 @@ def test_wrong_calls(run, connector, tmp_path):
     assert "No such file" in run("create", str(tmp_path / "nothing.properties"), code=2)
     made = CliRunner().invoke(cli, ["connect", "list", "--url", "http://127.0.0.1:1"])
     assert (made.exit_code, "no worker answers at http://127.0.0.1:1" in made.output) == (1, True)
+
+
+def test_a_worker_shows_its_url_and_runs_in_the_background_as_by_kafkas_scripts(tmp_path):
+    with served(tmp_path / "db") as broker:
+        port = free_port()
+        properties = {**WORKER, "bootstrap.servers": broker, "offset.storage.file.filename": f"{tmp_path}/offsets"}
+        worker = written(tmp_path / "worker.properties", {**properties, "listeners": f"http://127.0.0.1:{port}"})
+        with WorkerProcess("standalone", worker, port=port) as process:
+            assert process.stdout == [f"REST API at http://127.0.0.1:{port}\n"]
+        command = [os.path.join(os.path.dirname(sys.executable), "logdb"), "connect-standalone.sh", "-daemon"]
+        begun = subprocess.run([*command, worker], capture_output=True, text=True, cwd=tmp_path)
+        found = re.fullmatch(r"REST API at \S+; pid (\d+), log in (\S+)\n", begun.stderr)
+        assert found, begun
+        try:
+            assert Rest(port).get("/connectors") == []
+        finally:
+            os.kill(int(found[1]), signal.SIGTERM)
+        until(lambda: not os.path.exists(f"/proc/{found[1]}"), "the worker ends")
+        assert (tmp_path / found[2]).exists()
+        failed = subprocess.run([*command, "/no/such.properties"], capture_output=True, text=True, cwd=tmp_path)
+        assert failed.returncode == 1
+        assert "the worker ended with exit code" in failed.stderr

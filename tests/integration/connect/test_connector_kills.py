@@ -7,11 +7,10 @@ from pathlib import Path
 import logdb
 from logdb_connect.connectors.objects.source import ObjectStoreSourceConnector
 from support.connect_tasks import Source
-from support.connect_workers import WORKER, WorkerProcess, served, written
+from support.connect_workers import KILLS, WORKER, WorkerProcess, random_seed, served, written
 from support.ports import free_port
 from support.waiting import until
 
-ROUNDS = 10
 CONNECTORS = (
     {
         "name": "in",
@@ -49,7 +48,7 @@ class Writer:
 
 
 def test_each_line_is_once_in_file_and_objects(tmp_path):
-    chance = random.Random(31)
+    chance = random.Random(random_seed())
     where = {
         "in": {"file": f"{tmp_path}/app.log"},
         "out": {"file": f"{tmp_path}/out.txt"},
@@ -63,7 +62,7 @@ def test_each_line_is_once_in_file_and_objects(tmp_path):
         worker |= {"offset.storage.file.filename": f"{tmp_path}/offsets"}
         files = [written(tmp_path / "worker.properties", worker)]
         files += [written(tmp_path / f"{one['name']}.properties", one | where[one["name"]]) for one in CONNECTORS]
-        for turn in range(ROUNDS):
+        for turn in range(KILLS):
             with WorkerProcess("standalone", *files, port=port) as process:
                 end = time.monotonic() + chance.uniform(0.1, 1.5)
                 while time.monotonic() < end:

@@ -9,6 +9,7 @@ import pytest
 
 import logdb
 from logdb_connect.errors import ConnectError
+from logdb_connect.runtime.membership import Membership
 from support.connect_plugins import Blocking, Moving
 from support.connect_workers import SHARED, WORKER, Rest, WorkerProcess, distributed, served, written
 from support.ports import free_port
@@ -79,6 +80,23 @@ def test_two_workers_share_four_connectors_one_leaves_and_returns(broker, tmp_pa
             until(lambda: shared_evenly(again, {first.port, again.port}))
     for name in NAMES:
         assert values(broker, name) == [f"0:{number}" for number in range(100)], "each once, in order"
+
+
+def test_workers_begin_a_rebalance_when_they_read_the_change_not_at_their_next_heartbeat(broker, tmp_path, monkeypatch):
+    slow = {"session_timeout_ms": "60000"}
+    with distributed(broker, tmp_path, "a", **slow) as first, distributed(broker, tmp_path, "b", **slow) as second:
+        until(lambda: len({workers_of(second, name).get(name) for name in created(first, NAMES[:2])}) == 2)
+        monkeypatch.setattr(Membership, "check", lambda _: False)  # heartbeats tell of no rebalance
+        for name in created(second, NAMES[2:]):
+            first.await_states(name, "RUNNING", "RUNNING")
+
+
+def created(rest: Rest, names):
+    """Each name, whose connector exists now."""
+    for name in names:
+        if name not in rest.get("/connectors"):
+            create(rest, name, counter(name))
+        yield name
 
 
 def test_any_worker_answers_any_request(broker, tmp_path):

@@ -34,6 +34,10 @@ def test_a_connector_has_many_names(name):
 def test_an_unknown_class_lists_the_known_ones():
     with pytest.raises(ConfigError, match=r"NoSuchConnector, available connectors are: .*FileStreamSourceConnector"):
         Plugins().connector("NoSuchConnector")
+    with pytest.raises(ConfigError, match=r"; did you mean FileStreamSink\?$"):
+        Plugins().connector("FileStreamSnk")
+    with pytest.raises(ConfigError, match=r"; did you mean io.confluent.connect.s3.S3SinkConnector\?$"):
+        Plugins().connector("io.confluent.connect.s3.s3sinkConnector")
     with pytest.raises(ConfigError, match=r"cannot be imported|needs the package"):
         Plugins().connector("no_such_module:Class")
     with pytest.raises(ConfigError, match=r"is no connector; it must have task_configs, and a task_class with poll"):

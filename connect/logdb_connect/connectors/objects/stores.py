@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit, urlunsplit
 
+from logdb_connect.config import revealed
 from logdb_connect.connectors import limits
 from logdb_connect.errors import ConfigError, ConnectError, RetriableError
 
@@ -189,8 +190,12 @@ def _s3(config: Mapping[str, Any], endpoint: str | None) -> Store:
     }
     if endpoint:
         options |= {"endpoint": endpoint, "client_options": {"allow_http": endpoint.startswith("http:")}}
-    if config["aws.access.key.id"]:
-        options |= {"access_key_id": config["aws.access.key.id"], "secret_access_key": _secret(config["aws.secret.access.key"])}
+    key_id, secret = config["aws.access.key.id"], revealed(config["aws.secret.access.key"])
+    if bool(key_id) != bool(secret):
+        missing, given = ("aws.secret.access.key", "aws.access.key.id") if key_id else ("aws.access.key.id", "aws.secret.access.key")
+        raise ConfigError(missing, f'Missing required configuration "{missing}": {given} needs it. Set both, or neither.')
+    if key_id:
+        options |= {"access_key_id": key_id, "secret_access_key": secret}
     return ObjectStore(f"s3://{bucket}", S3Store(bucket, **options), part_size=config["s3.part.size"])
 
 
@@ -242,10 +247,6 @@ def _sync(directory: Path, name: str) -> None:
 def _without_secrets(url: str) -> str:
     parts = urlsplit(url)
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query=""))
-
-
-def _secret(password: Any) -> str:
-    return str(getattr(password, "value", password))
 
 
 def _first(error: BaseException) -> str:

@@ -125,10 +125,8 @@ class JdbcSourceConnector(SourceConnector):
         if self._tables is None:
             connected(self._engine, self._config, self._stopped.wait)
             self._tables = self._found()
+        self._warn(self._tables)
         if not self._tables:
-            _log.warning(
-                "There is no table for %s: looking again every %s ms", self._properties.get("name"), self._config["table.poll.interval.ms"]
-            )
             return []
         count = min(max_tasks, len(self._tables))
         least, more = divmod(len(self._tables), count)
@@ -171,6 +169,17 @@ class JdbcSourceConnector(SourceConnector):
             and not {name, f"{schema}.{name}"} & left_out
         ]
         return sorted(chosen, key=lambda each: (each[0] or "", each[1]))
+
+    def _warn(self, found: Sequence[tuple[str | None, str]]) -> None:
+        """Name the tables of ``table.whitelist`` that the database does not have."""
+        known = {text for schema, name in found for text in (name, f"{schema}.{name}")}
+        missing = [name for name in self._config["table.whitelist"] if name not in known]
+        name, interval_ms = self._properties.get("name"), self._config["table.poll.interval.ms"]
+        if missing:
+            names = ", ".join(missing)
+            _log.warning("%s: the database has no table %s (table.whitelist); it looks again every %s ms", name, names, interval_ms)
+        elif not found:
+            _log.warning("%s: the database has no table that the settings choose; it looks again every %s ms", name, interval_ms)
 
     def _watch(self) -> None:
         while not self._stopped.wait(self._config["table.poll.interval.ms"] / 1000):

@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy
 
 import logdb
-from support.connect_workers import WORKER, WorkerProcess, served, standalone, written
+from support.connect_workers import KILLS, WORKER, WorkerProcess, random_seed, served, standalone, written
 from support.ports import free_port
 from support.waiting import until
 
@@ -89,7 +89,7 @@ def test_a_table_follows_another_one(origin, mariadb_shop, tmp_path):
 
 
 def test_kills_of_worker_and_servers_lose_and_repeat_no_change(origin, mariadb_shop, tmp_path):
-    rng, port = random.Random(11), free_port()
+    rng, port = random.Random(random_seed()), free_port()
     with served(tmp_path / "db") as broker:
         worker = {
             **WORKER,
@@ -103,7 +103,7 @@ def test_kills_of_worker_and_servers_lose_and_repeat_no_change(origin, mariadb_s
         counted |= {"predicates.gone.type": "org.apache.kafka.connect.transforms.predicates.RecordIsTombstone"}
         connectors = [capture(origin), sink(mariadb_shop), counted]
         files = [written(Path(tmp_path) / f"{each.get('name')}.properties", each) for each in ({"name": "worker", **worker}, *connectors)]
-        for _ in range(6):
+        for _ in range(KILLS):
             with WorkerProcess("standalone", *files, port=port) as process:
                 for _ in range(rng.randrange(3, 9)):
                     some_changes(origin, rng)

@@ -222,6 +222,13 @@ def test_validation_names_the_property(properties, name):
         sink(**{"store.url": "memory:///v"} | properties)
 
 
+def test_half_of_the_credentials_is_refused():
+    good = {"s3.bucket.name": "b", "store.url": "http://127.0.0.1:1", "flush.size": "3"}
+    assert ObjectStoreSinkConnector().validate(good | {"aws.access.key.id": "a", "aws.secret.access.key": "b"}) == {}
+    for given, missing in (("aws.access.key.id", "aws.secret.access.key"), ("aws.secret.access.key", "aws.access.key.id")):
+        assert list(ObjectStoreSinkConnector().validate(good | {given: "a"})) == [missing]
+
+
 def test_a_topics_records_that_parquet_cannot_hold_together_fail_the_task():
     one = sink(format_class="ParquetFormat", flush_size="2")
     one.open(A)

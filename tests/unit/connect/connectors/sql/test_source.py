@@ -241,3 +241,17 @@ def test_offsets_that_an_administrator_sets_are_checked():
         connector.alter_offsets({}, {'{"file":"a"}': {"incrementing": 5}})
     with pytest.raises(ConnectError, match="must be a whole number, not x"):
         connector.alter_offsets({}, {'{"table":"a"}': {"incrementing": "x"}})
+
+
+def test_a_table_of_the_whitelist_that_is_missing_is_named(file, caplog):
+    connector = started_connector(JdbcSourceConnector, given(file, mode="bulk", table__whitelist="orders,nobody,also_gone"))
+    assert len(connector.task_configs(4)) == 1
+    assert "shop: the database has no table nobody, also_gone (table.whitelist); it looks again every 60000 ms" in caplog.text
+    connector.stop()
+
+
+def test_a_database_without_a_table_to_read_is_named(file, caplog):
+    connector = started_connector(JdbcSourceConnector, given(file, mode="bulk", table__blacklist="orders"))
+    assert connector.task_configs(4) == []
+    assert "shop: the database has no table that the settings choose; it looks again every 60000 ms" in caplog.text
+    connector.stop()
