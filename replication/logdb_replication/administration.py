@@ -13,6 +13,7 @@ from logdb.errors import LogdbError
 from logdb_replication.config import ClusterConfig, format_address
 from logdb_replication.controller.client import ControllerClient
 from logdb_replication.controller.commands import DrainBroker
+from logdb_replication.controller.elections import HAND_OVER_S
 from logdb_replication.controller.machine import Machine
 from logdb_replication.controller.state import ClusterState
 
@@ -70,12 +71,20 @@ def drain(config_path: str, node: int, *, draining: bool, timeout_s: float, prog
         ControllerUnavailable: There is no quorum.
     """
     with controllers(config_path) as (_, client):
-        client.propose(DrainBroker(node, draining))
-        end = time.monotonic() + timeout_s
-        while draining and (left := _led(cluster_state(client), node)) and time.monotonic() < end:
+        client.propose(DrainBroker(node, draining, in_order=draining))
+        if not draining:
+            return _led(cluster_state(client), node)
+        now = time.monotonic()
+        end, hand_over_end, least = now + timeout_s, now + HAND_OVER_S, -1
+        while (left := _led(cluster_state(client), node)) and time.monotonic() < end:
+            if least < 0 or left < least:
+                least, hand_over_end = left, time.monotonic() + HAND_OVER_S
+            elif time.monotonic() > hand_over_end:
+                client.propose(DrainBroker(node, draining))  # it hangs, or no other replica is in sync
+                hand_over_end = end
             progress(left)
             time.sleep(POLL_S)
-        return _led(cluster_state(client), node)
+        return left
 
 
 def _led(state: ClusterState, node: int) -> int:

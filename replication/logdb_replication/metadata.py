@@ -61,7 +61,7 @@ from logdb_replication.controller.commands import (
     TakeProducerIds,
     TopicIs,
 )
-from logdb_replication.controller.elections import preferred
+from logdb_replication.controller.elections import HAND_OVER_S, is_electing, preferred
 from logdb_replication.controller.errors import IneligibleReplica, PartitionChanged, StateChanged
 from logdb_replication.controller.machine import answered
 from logdb_replication.controller.messages import Described
@@ -418,9 +418,11 @@ class ClusterMetadata:
         if partition.is_led_as_preferred:
             raise ElectionNotNeeded(*where, first)
         if preferred(partition, self._state.brokers) is not partition:
-            answer = propose(ElectPreferred(topic.name, topic.topic_id, where.partition, partition.leader_epoch))
-            assert isinstance(answer, PartitionIs)
-            partition = answer.state
+            elect = partial(ElectPreferred, topic.name, topic.topic_id, where.partition, partition.leader_epoch)
+            propose(elect(in_order=True))
+            if not self.wait(lambda state: not is_electing(state, where), HAND_OVER_S):
+                propose(elect())  # its leader hangs
+            partition = self.partition_state(*where)
         if not partition.is_led_as_preferred:
             raise PreferredLeaderNotAvailable(*where, first)
 

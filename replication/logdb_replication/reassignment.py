@@ -6,6 +6,7 @@ Threading: each function makes its own connections.
 """
 
 import contextlib
+import time
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -17,7 +18,9 @@ from logdb_http_api.remote.connection import Security
 from logdb_http_api.remote.session import nodes_session
 from logdb_replication.administration import cluster_state, controllers
 from logdb_replication.config import ClusterConfig
+from logdb_replication.controller.client import ControllerClient
 from logdb_replication.controller.commands import ElectPreferred, ElectUnclean, LimitReassignments, PreferLeaders
+from logdb_replication.controller.elections import HAND_OVER_S, is_electing
 from logdb_replication.controller.machine import answered
 from logdb_replication.controller.state import ClusterState, TopicState
 from logdb_replication.controller.tls import node_tls
@@ -25,6 +28,7 @@ from logdb_replication.metadata import Propose, propose_reassignment
 from logdb_replication.tokens import cluster_token
 
 _TIMEOUT_MS = 3_000
+_POLL_S = 0.1
 
 
 def reassign(
@@ -141,12 +145,34 @@ def prefer_leaders(config_path: str, topic: str | None = None, number: int | Non
         if topic is not None and number is not None:
             named = [TopicPartition(topic, number)]
         wanted = {where: _partition(state, where) for where in named}
-        if topic is None:
-            client.propose(PreferLeaders())
-        else:
-            for where, (one, partition) in wanted.items():
-                client.propose(ElectPreferred(one.name, one.topic_id, where.partition, partition.leader_epoch))
+        _elect_preferred(client, state, wanted, is_all=topic is None)
     return {where: partition.in_sync for where, (_, partition) in wanted.items() if partition.leader is None}
+
+
+def _elect_preferred(client: ControllerClient, state: ClusterState, wanted: Collection[TopicPartition], *, is_all: bool) -> None:
+    """Let leaders hand over to the first replicas; those that do not in time are replaced at once."""
+    if is_all:
+        client.propose(PreferLeaders(in_order=True))
+    for where in () if is_all else wanted:
+        client.propose(_election(state, where, in_order=True))
+    least, until = len(wanted) + 1, 0.0
+    while left := _electing(state := cluster_state(client), wanted):
+        if len(left) < least:
+            least, until = len(left), time.monotonic() + HAND_OVER_S
+        elif time.monotonic() > until:
+            break
+        time.sleep(_POLL_S)
+    for where in left:
+        client.propose(_election(state, where))
+
+
+def _electing(state: ClusterState, wanted: Collection[TopicPartition]) -> list[TopicPartition]:
+    return [where for where in wanted if is_electing(state, where)]
+
+
+def _election(state: ClusterState, where: TopicPartition, *, in_order: bool = False) -> ElectPreferred:
+    topic, partition = _partition(state, where)
+    return ElectPreferred(topic.name, topic.topic_id, where.partition, partition.leader_epoch, in_order)
 
 
 def _partitions(state: ClusterState, topics: Collection[str] | None) -> list[TopicPartition]:

@@ -889,6 +889,41 @@ def test_a_leader_answers_what_it_has_before_a_reassignment_takes_it_away(replic
     assert replicas.leader().number in target
 
 
+def test_a_leader_answers_what_it_has_before_a_reassignment_to_nodes_in_sync_takes_it_away(tmp_path, monkeypatch):
+    with Replicas(tmp_path, lag_ms=60_000) as replicas:
+        replicas.create_topic()
+        leader, before = replicas.leader(), replicas.controller.partition().replicas
+        target = tuple(node for node in before if node != leader.number)
+
+        def begin():
+            replicas.controller.propose(commands.Reassign("t", replicas.controller.state.topics["t"].topic_id, 0, target, before))
+
+        check_order_of_a_handover(replicas, leader, monkeypatch, begin)
+        assert replicas.controller.partition().replicas == target
+
+
+@pytest.mark.parametrize("is_all", [False, True])
+def test_a_leader_answers_what_it_has_before_an_election_that_was_asked_for(tmp_path, monkeypatch, is_all):
+    monkeypatch.setattr(managers, "PREFER_INTERVAL_MS", 600_000)
+    with Replicas(tmp_path, lag_ms=60_000) as replicas:
+        replicas.create_topic()
+        leader = next_leader(replicas)
+        first, epoch = replicas.controller.partition().preferred_leader, replicas.controller.partition().leader_epoch
+        replicas.controller.propose(commands.DrainBroker(first, draining=False))
+        topic_id = replicas.controller.state.topics["t"].topic_id
+        command = commands.PreferLeaders(in_order=True) if is_all else commands.ElectPreferred("t", topic_id, 0, epoch, in_order=True)
+        check_order_of_a_handover(replicas, leader, monkeypatch, lambda: replicas.controller.propose(command))
+        assert replicas.leader().number == first
+
+
+@pytest.mark.parametrize("replicas", [{"lag_ms": 60_000}], indirect=True)
+def test_a_leader_that_is_drained_answers_what_it_has_before_another_one_leads(replicas, monkeypatch):
+    replicas.create_topic()
+    leader = replicas.leader()
+    drain = commands.DrainBroker(leader.number, draining=True, in_order=True)
+    check_order_of_a_handover(replicas, leader, monkeypatch, lambda: replicas.controller.propose(drain))
+
+
 def test_what_was_committed_in_an_epoch_stays_committed_once_it_is_over(replicas):
     """An append that waits hears of the end before it has looked again."""
     replicas.create_topic()
@@ -935,4 +970,7 @@ def check_order_of_a_handover(replicas, leader, monkeypatch, begin):
     assert first == [(Code.NONE, 0)]
     assert answers[0][0] is Code.NOT_LEADER_OR_FOLLOWER
     assert at_election[0] == (leader, 1)
-    assert produced(replicas.leader(), batch([b"R2"], 7, 0, 1)) == (Code.NONE, 1)
+    for _ in range(2):
+        assert produced(replicas.leader(), batch([b"R2"], 7, 0, 1)) == (Code.NONE, 1)
+        assert produced(replicas.leader(), batch([b"R1"], 7, 0, 0)) == (Code.NONE, 0)
+    assert [record.value for record in replicas.leader().log().read(0)] == [b"R1", b"R2"]

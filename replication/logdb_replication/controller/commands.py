@@ -78,11 +78,15 @@ class FenceBroker(_Command, frozen=True):
     epoch: Count
 
 
-class DrainBroker(_Command, frozen=True):
-    """Whether its leaderships go to others, where there are any; a registration ends it."""
+class DrainBroker(_Command, frozen=True, omit_defaults=True):
+    """Whether a broker's leaderships go to others, where there are any; a registration ends it.
+
+    ``in_order``: the broker hands them over itself; otherwise they go at once.  An older version has no such field.
+    """
 
     node_id: NodeId
     draining: bool
+    in_order: bool = False
 
 
 # ---------------------------------------------------------------- topics
@@ -203,16 +207,19 @@ class ResignLeader(_Command, frozen=True):
     leader_epoch: Epoch
 
 
-class ElectPreferred(_Command, frozen=True):
+class ElectPreferred(_Command, frozen=True, omit_defaults=True):
     """A partition is led by its first replica, where that is in sync, unfenced and does not drain.  Answered by ``PartitionIs``.
 
-    ``leader_epoch``: at which it was chosen; later, nothing changes.
+    Attributes:
+        leader_epoch: At which it was chosen; later, nothing changes.
+        in_order: The leader is asked to hand over; otherwise the election is at once.  An older version has no such field.
     """
 
     topic: Name
     topic_id: TopicId
     partition: Number
     leader_epoch: Epoch
+    in_order: bool = False
 
 
 class ElectUnclean(_Command, frozen=True):
@@ -253,8 +260,13 @@ class LimitReassignments(_Command, frozen=True):
     bytes_per_s: Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)] | None
 
 
-class PreferLeaders(_Command, frozen=True):
-    """Each partition is led by its first replica, where that is in sync, unfenced and does not drain: leaders are spread again."""
+class PreferLeaders(_Command, frozen=True, omit_defaults=True):
+    """Each partition is led by its first replica, where that is in sync, unfenced and does not drain: leaders are spread again.
+
+    ``in_order``: see ``ElectPreferred``.
+    """
+
+    in_order: bool = False
 
 
 # ---------------------------------------------------------------- the rest

@@ -8,15 +8,19 @@ Invariants:
     - A leader is in the in-sync set: an unclean election is an operator's command alone.  Without a candidate there is no leader.
     - Each change of the leader, also to none, is a new leader epoch; each change at all is a new partition epoch.
     - A replica that goes is a new leader epoch, too: what it has reported of its log is believed no more, should it come back empty.
+    - A leader that lives hands over before a preferred election or the end of a reassignment takes its role (``replica.handover``).
 """
 
 from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
-from logdb.model import in_sync_count_min
+from logdb.model import TopicPartition, in_sync_count_min
 from logdb.store.protocols import PartitionState
 from logdb_replication.controller.state import BrokerState, ClusterState, TopicState
+
+HAND_OVER_S = 5.0
+"""How long an operator or a client lets a leader hand over, before others lead at once."""
 
 
 def changed(partition: PartitionState, leader: int | None, in_sync: tuple[int, ...]) -> PartitionState:
@@ -29,7 +33,8 @@ def changed(partition: PartitionState, leader: int | None, in_sync: tuple[int, .
 def in_new_epochs(before: PartitionState, after: PartitionState) -> PartitionState:
     """What a change has made of a partition, in the epochs that follow those of before."""
     is_new = after.leader != before.leader or not set(before.replicas) <= set(after.replicas)
-    return after._replace(leader_epoch=before.leader_epoch + is_new, partition_epoch=before.partition_epoch + 1)
+    electing = after.electing and after.leader == before.leader
+    return after._replace(leader_epoch=before.leader_epoch + is_new, partition_epoch=before.partition_epoch + 1, electing=electing)
 
 
 def candidate(partition: PartitionState, brokers: Mapping[int, BrokerState], avoided: int | None = None) -> int | None:
@@ -74,6 +79,25 @@ def preferred(partition: PartitionState, brokers: Mapping[int, BrokerState]) -> 
     return changed(partition, first, partition.in_sync) if able and partition.leader is not None else partition
 
 
+def electing(partition: PartitionState, brokers: Mapping[int, BrokerState]) -> PartitionState:
+    """With a leader that is asked to hand over to the first replica, where ``preferred`` would elect that."""
+    if partition.electing or preferred(partition, brokers) is partition:
+        return partition
+    return in_new_epochs(partition, partition._replace(electing=True))
+
+
+def is_electing(state: ClusterState, where: TopicPartition) -> bool:
+    """Whether the leader of a partition is asked to hand over."""
+    partition = state.partition(*where)
+    return partition is not None and partition.electing
+
+
+def elected_preferred(partition: PartitionState, brokers: Mapping[int, BrokerState]) -> PartitionState:
+    """``preferred``; no leader is asked to hand over any more."""
+    moved = preferred(partition, brokers)
+    return in_new_epochs(partition, partition._replace(electing=False)) if moved is partition and partition.electing else moved
+
+
 def reassigned(partition: PartitionState, target: tuple[int, ...], brokers: Mapping[int, BrokerState]) -> PartitionState:
     """On the way to other replicas, or there already; the in-sync set loses the members that are no replicas any more."""
     original = partition.original
@@ -83,10 +107,15 @@ def reassigned(partition: PartitionState, target: tuple[int, ...], brokers: Mapp
     return in_new_epochs(partition, finished(moved, brokers))
 
 
-def finished(partition: PartitionState, brokers: Mapping[int, BrokerState]) -> PartitionState:
-    """With its target as its replicas, where all of them are in sync and alive: only then others go.  In the same epochs."""
+def finished(partition: PartitionState, brokers: Mapping[int, BrokerState], *, by_leader: bool = False) -> PartitionState:
+    """With its target as its replicas, where all of them are in sync and alive: only then others go.  In the same epochs.
+
+    A leader that goes finishes it itself (``by_leader``), once it has handed over.
+    """
     target = partition.target
     if not target or any(node not in partition.in_sync or brokers[node].fenced for node in target):
+        return partition
+    if partition.leader not in {None, *target} and not by_leader:
         return partition
     return _of_replicas(partition, target, brokers)._replace(target=(), adding=())
 

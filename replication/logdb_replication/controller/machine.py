@@ -61,10 +61,11 @@ from logdb_replication.controller.commands import (
 from logdb_replication.controller.elections import (
     each_partition,
     elected,
+    elected_preferred,
+    electing,
     finished,
     in_new_epochs,
     in_sync_needed,
-    preferred,
     reassigned,
     relieved,
     without,
@@ -175,8 +176,8 @@ def _drain(state: ClusterState, command: DrainBroker) -> tuple[ClusterState, Ans
     broker = _broker(state, command.node_id)
     if broker.draining != command.draining:
         state = _with_broker(state, replace(broker, draining=command.draining))
-        if command.draining:
-            state = each_partition(state, lambda _, partition: relieved(partition, broker.node_id, state.brokers, draining=True))
+    if command.draining and not command.in_order:
+        state = each_partition(state, lambda _, partition: relieved(partition, broker.node_id, state.brokers, draining=True))
     return state, Done(state.index)
 
 
@@ -309,7 +310,7 @@ def _alter_in_sync(state: ClusterState, command: AlterInSync) -> tuple[ClusterSt
         if command.partition_epoch != partition.partition_epoch:
             raise PartitionChanged(topic.name, command.partition, partition)
         _check_members(state, command, partition)
-        partition = in_new_epochs(partition, finished(partition._replace(in_sync=in_sync), state.brokers))
+        partition = in_new_epochs(partition, finished(partition._replace(in_sync=in_sync), state.brokers, by_leader=True))
         state = _with_partition(state, topic, command.partition, partition)
     return state, PartitionIs(state.index, partition)
 
@@ -339,7 +340,7 @@ def _elect_preferred(state: ClusterState, command: ElectPreferred) -> tuple[Clus
     topic = _topic(state, command.topic, command.topic_id)
     partition = _partition(topic, command.partition)
     if partition.leader_epoch == command.leader_epoch:
-        moved = preferred(partition, state.brokers)
+        moved = (electing if command.in_order else elected_preferred)(partition, state.brokers)
         if moved is not partition:
             state, partition = _with_partition(state, topic, command.partition, moved), moved
     return state, PartitionIs(state.index, partition)
@@ -399,8 +400,9 @@ def _limit_reassignments(state: ClusterState, command: LimitReassignments) -> tu
     return replace(state, reassignment_bytes_per_s=command.bytes_per_s), Done(state.index)
 
 
-def _prefer_leaders(state: ClusterState, _command: PreferLeaders) -> tuple[ClusterState, Answer]:
-    state = each_partition(state, lambda _, partition: preferred(partition, state.brokers))
+def _prefer_leaders(state: ClusterState, command: PreferLeaders) -> tuple[ClusterState, Answer]:
+    change = electing if command.in_order else elected_preferred
+    state = each_partition(state, lambda _, partition: change(partition, state.brokers))
     return state, Done(state.index)
 
 

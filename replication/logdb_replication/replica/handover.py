@@ -9,6 +9,7 @@ committed in time goes on as after a crash.
     the node ends                                ``ReplicaManager.hand_over``, all at once
     its first replica is to lead again           ``Handovers``, one partition after the other
     a reassignment ends, and takes the leader    ``Handovers``
+    an operator drains the node                  ``Handovers``
 
 Threading: any thread begins one; ``logdb-handovers`` does them.
 """
@@ -18,14 +19,14 @@ from collections.abc import Callable, Collection
 
 from logdb.broker.waiting import commit
 from logdb.errors import LogdbError
-from logdb_replication.controller.commands import AlterInSync, ElectPreferred
+from logdb_replication.controller.commands import AlterInSync, ElectPreferred, ResignLeader
 from logdb_replication.replica.led import LedPartition
 from logdb_replication.replica.worker import Worker
 
 logger = logging.getLogger(__name__)
 
 TIMEOUT_S = 1.0
-Command = AlterInSync | ElectPreferred
+Command = AlterInSync | ElectPreferred | ResignLeader
 
 
 class Handovers:

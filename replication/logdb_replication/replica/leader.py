@@ -188,7 +188,7 @@ class Leader:
             state: As the controller has it now; None: it was refused for another reason, or the outcome is unknown.
         """
         self._is_asking = False
-        if state is None or not self._take(state):
+        if state is None or not self._take(state) or self._may_finish_reassignment():
             self._retry_ms = now_ms + RETRY_MS
         return self._effects(now_ms)
 
@@ -266,11 +266,18 @@ class Leader:
         if len(wanted) < min(self.in_sync_count_min, len(self.state.replicas)):  # nothing would be committed without those that lag
             lagging = {node for node in self.state.in_sync if not self._is_damaged(node)}
             wanted = [node for node in self.state.replicas if node in wanted or node in lagging]
-        if set(wanted) == set(self.state.in_sync) and self._proposed <= set(wanted):
+        is_same = set(wanted) == set(self.state.in_sync) and self._proposed <= set(wanted)
+        if is_same and not self._may_finish_reassignment():
             return None
         self._is_asking, self._proposed = True, self._proposed | frozenset(wanted)
         pairs = tuple((node, self._epoch_of(node)) for node in wanted)
         return InSyncChange(self.state.leader_epoch, self.state.partition_epoch, pairs)
+
+    def _may_finish_reassignment(self) -> bool:
+        """Whether only this leader, which goes, is missing: it proposes the same set once it has handed over."""
+        target = self.state.target
+        is_to_go = bool(target) and self._node_id not in target
+        return is_to_go and all(node in self.state.in_sync and not self._is_fenced(node) for node in target)
 
     def _epoch_of(self, node_id: int) -> int:
         progress, broker = self._followers.get(node_id), self._brokers.get(node_id)

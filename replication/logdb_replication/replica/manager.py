@@ -23,7 +23,7 @@ from logdb.model import TopicPartition, in_sync_count_min
 from logdb.store.protocols import Leadership, PartitionState, ReplicaReport, Storage
 from logdb.threads import renewed, started
 from logdb_replication.controller.commands import AlterInSync, ElectPreferred, ResignLeader
-from logdb_replication.controller.elections import preferred
+from logdb_replication.controller.elections import preferred, relieved
 from logdb_replication.controller.errors import PartitionChanged
 from logdb_replication.controller.state import ClusterState, TopicState
 from logdb_replication.logged_once import LoggedOnce
@@ -245,11 +245,13 @@ class ReplicaManager:
             if self._roles.get(where) == role:
                 if led is not None and not led.is_over:
                     led.changed(state, self._brokers, in_sync_count_min(topic.config), self._now_ms())
+                    self._take_election(where, topic, state)
                 self._take_reassignment(where, state, role)
                 return
             self._roles.pop(where, None)
             if role.leader == self._node_id:
                 self._lead(where, topic, state)
+                self._take_election(where, topic, state)
             else:
                 self._leave(where)
                 self._follow(where, state, role, followed)
@@ -281,6 +283,12 @@ class ReplicaManager:
             one = FollowedPartition(where, role.topic_id, role.leader_epoch, log)
             one.is_limited = self._is_limited(state)
             followed.setdefault(role.leader, []).append(one)
+
+    def _take_election(self, where: TopicPartition, topic: TopicState, state: PartitionState) -> None:
+        """Hand over to the preferred leader, where an operator or a client has asked for its election."""
+        led = self._led.get(where)
+        if state.electing and led is not None and not led.is_over:
+            self._handovers.begin(led, ElectPreferred(topic.name, topic.topic_id, where.partition, state.leader_epoch))
 
     def _take_reassignment(self, where: TopicPartition, state: PartitionState, role: Role) -> None:
         """Limit a replica that is being added; empty the log of one that was removed.
@@ -403,7 +411,7 @@ class ReplicaManager:
         target = led.state.target
         return bool(target) and self._node_id not in target and {*target} <= {replica.node_id for replica in command.in_sync}
 
-    def _asked(self, led: LedPartition, command: AlterInSync | ElectPreferred) -> bool:
+    def _asked(self, led: LedPartition, command: AlterInSync | ElectPreferred | ResignLeader) -> bool:
         """Ask the controller; returns whether another node leads then."""
         state: PartitionState | None = None
         try:
@@ -430,6 +438,7 @@ class ReplicaManager:
                 self._flush_again()
                 self._take_what_is_left()
                 self._prefer()
+                self._drain()
             except Exception:
                 logger.exception("the next look is in %d ms", _TICK_MS)
 
@@ -459,6 +468,19 @@ class ReplicaManager:
             if where in self._uneven and led.leader_epoch == one.leader_epoch:
                 self._handovers.begin(led, ElectPreferred(topic.name, topic.topic_id, where.partition, one.leader_epoch))
         self._uneven = uneven
+
+    def _drain(self) -> None:
+        """Hand over all that another node can lead, while an operator has this node drain."""
+        state = self._state
+        own = None if state is None else state.brokers.get(self._node_id)
+        if state is None or own is None or not own.draining:
+            return
+        for where, led in list(self._led.items()):
+            one = state.partition(*where)
+            if led.is_over or one is None or led.leader_epoch != one.leader_epoch:
+                continue
+            if relieved(one, self._node_id, state.brokers, draining=True) is not one:
+                self._handovers.begin(led, ResignLeader(*where, one.leader_epoch))
 
     def _look_at_disk(self) -> None:
         """Give leaderships away once a sync has failed, or while one hangs: nothing that is appended here would be acknowledged."""

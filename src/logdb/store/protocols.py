@@ -422,7 +422,7 @@ class PartitionState(NamedTuple):
     ``partition_epoch`` grows with each change of the rest; a change is a compare-and-set on it.
 
     While the partition is reassigned (KIP-455) ``replicas`` are those of before and then ``adding``; they will be ``target``, which is
-    empty otherwise.
+    empty otherwise.  ``electing``: the leader is asked to hand over to the preferred leader.
     """
 
     leader: int | None
@@ -432,6 +432,7 @@ class PartitionState(NamedTuple):
     partition_epoch: int = 0
     target: tuple[int, ...] = ()
     adding: tuple[int, ...] = ()
+    electing: bool = False
 
     @property
     def removing(self) -> tuple[int, ...]:

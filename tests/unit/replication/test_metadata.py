@@ -33,6 +33,7 @@ from logdb_replication.controller.commands import (
     AlterInSync,
     AlterTopic,
     ChangeSecurity,
+    ElectPreferred,
     FenceBroker,
     LimitReassignments,
     Reassign,
@@ -40,6 +41,7 @@ from logdb_replication.controller.commands import (
     Replica,
     UnfenceBroker,
 )
+from logdb_replication.controller.elections import is_electing
 from logdb_replication.controller.machine import Machine
 from logdb_replication.metadata import first_producer_id
 from support.metadata_nodes import Controller, Node
@@ -337,6 +339,12 @@ def in_sync(controller, *members):
     controller.propose(AlterInSync(known.leader, epoch, "t", topic.topic_id, 0, known.leader_epoch, known.partition_epoch, replicas))
 
 
+def elect(controller):
+    """Let the leader of t-0 hand over."""
+    topic = controller.machine.state.topics["t"]
+    controller.propose(ElectPreferred("t", topic.topic_id, 0, topic.partitions[0].leader_epoch))
+
+
 def refused(answer):
     """What an answer says of its one partition."""
     ((where, error),) = answer.items()
@@ -445,7 +453,19 @@ def test_the_preferred_leader_is_elected_once_it_can_lead(led_by_one, controller
     assert controller.index == index
     controller.propose(UnfenceBroker(1, 1))
     in_sync(controller, 1, 2)
+    hand_over = threading.Thread(target=lambda: led_by_one.wait(lambda state: is_electing(state, HERE), 60) and elect(controller))
+    hand_over.start()
     assert refused(led_by_one.elect_leaders(None)) is None
+    hand_over.join()
+    assert led_by_one.partition_state(*HERE).leader == 1
+
+
+def test_a_leader_that_does_not_hand_over_is_replaced(led_by_one, controller, monkeypatch):
+    controller.propose(FenceBroker(1, 1))
+    controller.propose(UnfenceBroker(1, 1))
+    in_sync(controller, 1, 2)
+    monkeypatch.setattr(metadata, "HAND_OVER_S", 0.01)
+    assert refused(led_by_one.elect_leaders([HERE])) is None
     assert led_by_one.partition_state(*HERE).leader == 1
 
 

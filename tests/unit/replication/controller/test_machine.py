@@ -374,6 +374,34 @@ def test_first_replicas_lead_again_where_they_can():
     assert made.state.partition("t", 0)[:2] == (1, 2)
 
 
+def test_a_leader_is_asked_to_hand_over_to_the_first_replica():
+    made, ask = three(), ElectPreferred("t", "id-of-t", 0, 1, in_order=True)
+    made.apply(FenceBroker(1, made.epochs[1]))
+    made.unfence(1)
+    assert not made.apply(ask).state.electing  # it is not in sync yet
+    asked = made.apply(made.in_sync(1, 2, 3)).state._replace(electing=True, partition_epoch=3)
+    for command in (ask, ask, PreferLeaders(in_order=True)):
+        made.apply(command)
+        assert made.state.partition("t", 0) == asked
+    made.apply(made.in_sync(2, 3))
+    assert made.state.partition("t", 0).electing
+    assert made.apply(ElectPreferred("t", "id-of-t", 0, 1)).state[:2] == (2, 1)
+    assert not made.state.partition("t", 0).electing
+    made.apply(made.in_sync(1, 2, 3))
+    made.apply(ask)
+    assert made.apply(ElectPreferred("t", "id-of-t", 0, 1)).state[:2] == (1, 2)
+    assert not made.state.partition("t", 0).electing
+
+
+def test_a_broker_that_drains_in_order_leads_until_it_has_handed_over():
+    made = three()
+    made.apply(DrainBroker(1, True, in_order=True))
+    assert made.state.brokers[1].draining
+    assert made.state.partition("t", 0).leader == 1
+    made.apply(DrainBroker(1, True))
+    assert made.state.partition("t", 0).leader == 2
+
+
 def test_the_first_replica_of_one_partition_leads_again():
     made = three()
     made.create("u")
@@ -480,7 +508,22 @@ def test_more_replicas_of_one():
 def test_another_order_and_fewer_replicas_are_there_at_once():
     made = reassignable(**{"min.insync.replicas": 1})
     assert reassign(made, 2, 1, 3) == PartitionState(1, 0, (2, 1, 3), (2, 1, 3), 1)
-    assert reassign(made, 3) == PartitionState(3, 1, (3,), (3,), 2)
+    assert reassign(made, 1, 3) == PartitionState(1, 1, (1, 3), (1, 3), 2)
+
+
+def test_a_leader_that_goes_leads_until_it_has_handed_over():
+    made = reassignable(**{"min.insync.replicas": 1})
+    assert reassign(made, 3) == PartitionState(1, 0, (1, 2, 3), (1, 2, 3), 1, (3,))
+    made.apply(FenceBroker(3, made.epochs[3]))
+    made.unfence(3)
+    assert made.state.partition("t", 0)[:2] == (1, 0)
+    made.apply(made.in_sync(1, 2, 3))
+    assert made.state.partition("t", 0)[:3] == (3, 1, (3,))
+    dead = reassignable(**{"min.insync.replicas": 1})
+    reassign(dead, 3)
+    dead.apply(FenceBroker(1, dead.epochs[1]))
+    assert dead.state.partition("t", 0)[:2] == (2, 1)
+    assert dead.apply(dead.in_sync(2, 3)).state[:3] == (3, 2, (3,))
 
 
 def test_a_reassignment_is_cancelled_and_replaced():

@@ -123,6 +123,16 @@ def test_what_was_proposed_counts_until_the_partition_epoch_moves():
     assert leader.maximal_in_sync == {1, 2}
 
 
+def test_a_leader_that_a_reassignment_takes_away_proposes_its_end_and_again_after_a_time():
+    leader, moved = led(), state((1, 2, 3), 6)._replace(target=(3, 2))
+    fenced = leader.changed(moved, BROKERS | {3: Broker(13, fenced=True)}, 2, 0)
+    assert fenced.proposal is None
+    same = InSyncChange(4, 6, ((1, 11), (2, 12), (3, 13)))
+    assert leader.changed(moved, BROKERS, 2, 0).proposal == same
+    assert leader.answered(moved._replace(partition_epoch=7), 0).proposal is None  # the controller knew that one was fenced
+    assert leader.tick(100, RETRY_MS).proposal == same._replace(partition_epoch=7)
+
+
 @pytest.mark.parametrize(
     "brokers",
     [{**BROKERS, 3: Broker(13, fenced=True)}, {**BROKERS, 3: Broker(12)}, {1: Broker(11), 2: Broker(12)}],
