@@ -110,11 +110,13 @@ class Client(ABC):
     Attributes:
         place: As ``bootstrap.servers`` names it.
         producer_properties, consumer_properties: Of Kafka's, those that have an effect.
+        tells_offsets: ``Producer.send`` returns a future of the record's place.
     """
 
     place: str
     producer_properties: Collection[str]
     consumer_properties: Collection[str]
+    tells_offsets = False
 
     @abstractmethod
     def close(self) -> None: ...
@@ -140,7 +142,16 @@ class Client(ABC):
         return None if wanted is None or wanted < 1 or self.server_count() < wanted else wanted
 
     @abstractmethod
-    def cleanup_policy(self, name: str) -> str: ...
+    def topic_config(self, name: str) -> dict[str, str]:
+        """The configs that the topic itself has, as text; defaults are left out.
+
+        Raises:
+            UnknownTopic: There is none.
+        """
+
+    @abstractmethod
+    def alter_topic(self, name: str, *, partitions: int | None = None, config: Mapping[str, str | None] | None = None) -> None:
+        """Add partitions, up to a number, or set configs; None: a config is the default again."""
 
     @abstractmethod
     def topic_state(self, name: str) -> TopicState:
@@ -182,6 +193,9 @@ class Client(ABC):
         """Close a consumer and free its place in the group, which is a lasting one."""
 
     @abstractmethod
+    def has_members(self, group_id: str) -> bool: ...
+
+    @abstractmethod
     def committed(self, group_id: str, partitions: Sequence[TopicPartition] | None = None) -> dict[TopicPartition, OffsetAndMetadata]:
         """Committed offsets: of these partitions, or all."""
 
@@ -192,6 +206,10 @@ class Client(ABC):
         Raises:
             GroupNotEmpty: The group has members.
         """
+
+    @abstractmethod
+    def commit_for(self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Commit for a group without members."""
 
 
 def connected(properties: Mapping[str, str]) -> Client:

@@ -270,10 +270,26 @@ class KafkaClient(Client):
     def server_count(self) -> int:
         return len(self._call(self._admin.list_topics, timeout=_CALL_S).brokers)
 
-    def cleanup_policy(self, name: str) -> str:
+    def topic_config(self, name: str) -> dict[str, str]:
         resource = admin.ConfigResource(admin.ResourceType.TOPIC, name)
         (found,) = self._results(self._admin.describe_configs, [resource], topic=name).values()
-        return str(found["cleanup.policy"].value)
+        own = admin.ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+        return {entry.name: str(entry.value) for entry in found.values() if entry.source == own}
+
+    def alter_topic(self, name: str, *, partitions: int | None = None, config: Mapping[str, str | None] | None = None) -> None:
+        if partitions is not None:
+            self._results(self._admin.create_partitions, [admin.NewPartitions(name, partitions)], topic=name)
+        if config:
+            changes = [
+                admin.ConfigEntry(
+                    key,
+                    value,
+                    incremental_operation=admin.AlterConfigOpType.DELETE if value is None else admin.AlterConfigOpType.SET,
+                )
+                for key, value in config.items()
+            ]
+            resource = admin.ConfigResource(admin.ResourceType.TOPIC, name, incremental_configs=changes)
+            self._results(self._admin.incremental_alter_configs, [resource], topic=name)
 
     def topic_state(self, name: str) -> TopicState:
         described = self._describe(name)
@@ -404,6 +420,15 @@ class KafkaClient(Client):
         listed = [one for one in found.topic_partitions if one.error is None and one.offset >= 0]
         return {TopicPartition(one.topic, one.partition): _position(one) for one in listed}
 
+    def has_members(self, group_id: str) -> bool:
+        try:
+            (found,) = self._results(self._admin.describe_consumer_groups, [group_id], group_id=group_id).values()
+        except KafkaFault as error:
+            if error.code != _Error.GROUP_ID_NOT_FOUND:
+                raise
+            return False
+        return bool(found.members)
+
     def alter_committed(self, group_id: str, offsets: Mapping[TopicPartition, int | None]) -> None:
         """Offsets of a group can be deleted all at once only; of some partitions, the log's beginning is as good as none."""
         if all(offset is None for offset in offsets.values()) and offsets.keys() >= self.committed(group_id).keys():
@@ -413,7 +438,11 @@ class KafkaClient(Client):
                 if error.code != _Error.GROUP_ID_NOT_FOUND:
                     raise
             return
-        wanted = [kafka.TopicPartition(*at, self._start(at) if offset is None else offset) for at, offset in offsets.items()]
+        placed = {at: self._start(at) if offset is None else offset for at, offset in offsets.items()}
+        self.commit_for(group_id, {at: OffsetAndMetadata(offset) for at, offset in placed.items()})
+
+    def commit_for(self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        wanted = [kafka.TopicPartition(*at, one.offset, one.metadata) for at, one in offsets.items()]
         asked = [kafka.ConsumerGroupTopicPartitions(group_id, wanted)]
         (found,) = self._results(self._admin.alter_consumer_group_offsets, asked, group_id=group_id).values()
         for one in found.topic_partitions:

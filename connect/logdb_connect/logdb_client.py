@@ -36,6 +36,7 @@ class LogdbClient(Client):
     """Public calls of logdb, and the groups of its session."""
 
     producer_properties, consumer_properties = PRODUCER_OPTIONS.keys(), CONSUMER_OPTIONS.keys()
+    tells_offsets = True
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         """Open the database.
@@ -85,8 +86,12 @@ class LogdbClient(Client):
     def server_count(self) -> int:
         return len(self.session.cluster_nodes()[0])
 
-    def cleanup_policy(self, name: str) -> str:
-        return str(self._db.describe_topic(name).config.get("cleanup.policy", "delete"))
+    def topic_config(self, name: str) -> dict[str, str]:
+        config = self._db.describe_topic(name).config
+        return {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in config.items()}
+
+    def alter_topic(self, name: str, *, partitions: int | None = None, config: Mapping[str, str | None] | None = None) -> None:
+        self._db.alter_topic(name, partitions=partitions, config=config)
 
     def topic_state(self, name: str) -> TopicState:
         info = self._db.describe_topic(name)
@@ -136,9 +141,18 @@ class LogdbClient(Client):
     def committed(self, group_id: str, partitions: Sequence[TopicPartition] | None = None) -> dict[TopicPartition, OffsetAndMetadata]:
         return self.session.fetch_offsets(group_id, partitions)
 
+    def has_members(self, group_id: str) -> bool:
+        try:
+            return bool(self._db.describe_group(group_id).members)
+        except UnknownGroup:
+            return False
+
     def alter_committed(self, group_id: str, offsets: Mapping[TopicPartition, int | None]) -> None:
         with contextlib.suppress(UnknownGroup):
             if forgotten := [at for at, offset in offsets.items() if offset is None]:
                 self._db.delete_group_offsets(group_id, forgotten)
         if kept := {at: offset for at, offset in offsets.items() if offset is not None}:
             self._db.reset_offsets(group_id, kept)
+
+    def commit_for(self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        self.session.commit_offsets(group_id, offsets).result()

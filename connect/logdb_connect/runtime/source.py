@@ -260,7 +260,7 @@ class SourceRunner(TaskRunner):
     def _send(self, producer: Producer, prepared: Prepared) -> Callable[[], Mapping[TopicPartition, range]] | None:
         """Send records; what gives their offsets, if the task asks for them."""
         self._offsets_written = None
-        if hasattr(self._task, "written"):
+        if hasattr(self._task, "written") and self._client.tells_offsets:
             return prepared.send_noted(producer)
         prepared.send(producer)
         return None

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from logdb import LogdbError, OffsetAndMetadata, TopicPartition
-from logdb.errors import UnknownGroup, UnknownTopic
+from logdb.errors import UnknownTopic
 from logdb_connect.client import Client, now_ms
 from logdb_connect.config import ConfigDef
 from logdb_connect.connectors.mirror import policies
@@ -61,7 +61,7 @@ class MirrorCheckpointTask(SourceTask):
     """Translates the offsets of groups, at intervals."""
 
     _cluster: Cluster | None = None
-    _consumer: Any = None
+    _read_to: int | None = None
 
     def start(self, properties: Properties) -> None:
         self._config = config = CHECKPOINTS.parse(properties)
@@ -107,19 +107,16 @@ class MirrorCheckpointTask(SourceTask):
 
     def _read_pairs(self) -> None:
         """Those that were written since the last call."""
-        at = TopicPartition(self._syncs, 0)
-        if self._consumer is None:
+        if self._read_to is None:
             make_compacted(self._client, self._syncs, self._config["checkpoints.topic.replication.factor"])
-            self._consumer = self._client.consumer({}, isolation_level="read_committed", auto_offset_reset="earliest")
-            self._consumer.assign([at])
-            self._consumer.seek_to_beginning(at)
-        (end,) = self._consumer.end_offsets([at]).values()
-        while self._consumer.position(at) < end:
-            for one in self._consumer.poll(1_000).get(at, ()):
-                try:
-                    self._pairs.add(OffsetSync.of(one.key, one.value))
-                except (ValueError, TypeError, struct.error) as error:
-                    logger.warning("record %d of %s is no pair of offsets: %s", one.offset, self._syncs, error)
+            self._read_to = self._client.topic_state(self._syncs).partitions[0].start_offset
+        end = self._client.committed_end(self._syncs, 0)
+        for one in self._client.read(self._syncs, 0, self._read_to, end) if self._read_to < end else ():
+            try:
+                self._pairs.add(OffsetSync.of(one.key, one.value))
+            except (ValueError, TypeError, struct.error) as error:
+                logger.warning("record %d of %s is no pair of offsets: %s", one.offset, self._syncs, error)
+        self._read_to = end
 
     def _translated(self) -> list[Checkpoint]:
         if self._cluster is None:
@@ -161,25 +158,17 @@ class MirrorCheckpointTask(SourceTask):
             )
         for group, offsets in groups.items():
             with contextlib.suppress(UnknownTopic):  # nothing of it is mirrored yet
-                if self._has_members(group):
+                if self._client.has_members(group):
                     continue
                 known = self._client.committed(group, list(offsets))
                 if news := {at: to for at, to in offsets.items() if at not in known or known[at].offset < to.offset}:
-                    self._client.session.commit_offsets(group, news).result()
-
-    def _has_members(self, group: str) -> bool:
-        try:
-            return bool(self._client.db.describe_group(group).members)
-        except UnknownGroup:
-            return False
+                    self._client.commit_for(group, news)
 
     def _close(self) -> None:
-        consumer, cluster = self._consumer, self._cluster
-        self._consumer = self._cluster = None
-        for one in (consumer, cluster):
-            if one is not None:
-                with contextlib.suppress(LogdbError, ConnectError):
-                    one.close()
+        cluster, self._cluster, self._read_to = self._cluster, None, None
+        if cluster is not None:
+            with contextlib.suppress(LogdbError, ConnectError):
+                cluster.close()
         self._pairs = OffsetPairs()
 
 

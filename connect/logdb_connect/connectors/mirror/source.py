@@ -19,7 +19,7 @@ from logdb.errors import UnknownTopic
 from logdb_connect.client import Client
 from logdb_connect.config import ConfigDef
 from logdb_connect.connectors.mirror import policies
-from logdb_connect.connectors.mirror.clusters import Cluster, Reader, Topic, as_text, check_limits, open_cluster
+from logdb_connect.connectors.mirror.clusters import Cluster, Reader, Topic, check_limits, open_cluster
 from logdb_connect.connectors.mirror.settings import DEFAULTS, MIRROR, PREFIXES, source_client
 from logdb_connect.connectors.mirror.wire import OffsetSync
 from logdb_connect.data import OPTIONAL_BYTES, Header, SourceRecord, SourceRecords
@@ -168,8 +168,8 @@ class MirrorSourceTask(SourceTask):
             if not client.has_topic(name):
                 replication = client.possible_replication(self._config["replication.factor"])
                 client.create_topic(name, partitions=topic.partitions, replication=replication)
-            if client.db.describe_topic(name).partition_count < topic.partitions:
-                client.db.alter_topic(name, partitions=topic.partitions)
+            if len(client.topic_state(name).partitions) < topic.partitions:
+                client.alter_topic(name, partitions=topic.partitions)
         except LogdbError as error:
             raise _retriable(error) from error
 
@@ -182,7 +182,7 @@ class MirrorSourceTask(SourceTask):
             name = self._choice.renamed(topic)
             wanted = {key: value for key, value in self._cluster.config(topic).items() if not excluded.fullmatch(key)}
             try:
-                known = as_text(self._client.db.describe_topic(name).config)
+                known = self._client.topic_config(name)
             except LogdbError as error:
                 raise _retriable(error) from error
             news: dict[str, str | None] = {key: value for key, value in wanted.items() if known.get(key) != value}
@@ -194,7 +194,7 @@ class MirrorSourceTask(SourceTask):
 
     def _alter(self, topic: str, key: str, value: str | None) -> None:
         try:
-            self._client.db.alter_topic(topic, config={key: value})
+            self._client.alter_topic(topic, config={key: value})
         except LogdbError as error:
             if error.retriable:
                 raise _retriable(error) from error

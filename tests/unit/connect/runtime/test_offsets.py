@@ -18,10 +18,10 @@ def test_the_transaction_that_forgot_an_offset_is_known(tmp_path):
 
 
 def test_a_commit_is_known_after_another_task_has_written_the_same_source_partition(tmp_path):
-    with closing(Client({"bootstrap.servers": str(tmp_path / "db")})) as client:
+    with closing(connected({"bootstrap.servers": str(tmp_path / "db")})) as client:
         store = OffsetStore(client, "offsets", partitions=1)
         key = store.key("one", {"a": 1})
-        with client.producer({}) as producer:
+        with closing(client.producer({})) as producer:
             for commit in (b"0:mine", b"1:another"):
                 producer.send("offsets", b'{"next":1}', key, headers=((COMMIT_HEADER, commit),))
         store.catch_up()
