@@ -34,8 +34,9 @@ from logdb.errors import (
 )
 from logdb.model import BY_DEFAULT, IN_SYNC_MIN, INTERNAL_TOPICS, ClusterEvent, ConfigValue, TopicEvent, TopicInfo, TopicPartition
 from logdb.pools import Pool
+from logdb.requests.nodes import BrokerInfo, PartitionState, QuorumInfo, QuorumVoter
 from logdb.store.json_line import SECURITY_SIZE_BYTES_MAX
-from logdb.store.protocols import BrokerInfo, PartitionState, QuorumInfo, QuorumVoter, always
+from logdb.store.protocols import always
 from logdb.store.store import Store
 from logdb.store.topics import changed_config, check_assignment_count, check_new, check_partition_count, new_count, new_topic_id
 from logdb.threads import renewed

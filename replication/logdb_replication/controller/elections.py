@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from msgspec.structs import replace
 
 from logdb.model import in_sync_count_min
-from logdb.store.protocols import PartitionState
+from logdb.requests.nodes import PartitionState
 from logdb_replication.controller.state import BrokerState, ClusterState, TopicState
 
 

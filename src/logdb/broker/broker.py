@@ -54,6 +54,7 @@ from logdb.errors import (
 from logdb.handles import Handle
 from logdb.io import IO
 from logdb.log.isolation import IsolationLevel
+from logdb.log.protocols import ReplicaLog
 from logdb.model import (
     BY_DEFAULT,
     INTERNAL_TOPICS,
@@ -89,6 +90,8 @@ from logdb.requests.groups import (
     LeaveGroup,
     SyncGroup,
 )
+from logdb.requests.nodes import BrokerInfo, ClusterNodes, PartitionState, QuorumInfo
+from logdb.requests.report import Copied, Report
 from logdb.requests.session import CHANGE_COUNT_MAX, Session
 from logdb.requests.transactions import (
     AbortTransaction,
@@ -101,19 +104,7 @@ from logdb.requests.transactions import (
     TransactionInfo,
     Transactions,
 )
-from logdb.store.check.report import Copied, Report
-from logdb.store.protocols import (
-    BrokerInfo,
-    ClusterNodes,
-    Metadata,
-    PartitionState,
-    QuorumInfo,
-    ReplicaLog,
-    Replication,
-    SecurityDocument,
-    Storage,
-    always,
-)
+from logdb.store.protocols import Metadata, Replication, SecurityDocument, Storage, always
 from logdb.threads import renewed
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from logdb import model
 from logdb.errors import LogdbError
 from logdb.log.isolation import IsolationLevel
 from logdb.model import BY_DEFAULT, ConfigValue, ExpiredRecords, KnownLog, ListChange, TopicInfo, TopicPartition
+from logdb.requests import nodes
+from logdb.requests.nodes import PartitionState, QuorumInfo
+from logdb.requests.report import Copied, Report
 from logdb.requests.request import May, Need, Request, cluster, each_topic, listed, named
 from logdb.requests.resources import CLUSTER
-from logdb.store import protocols
-from logdb.store.check.report import Copied, Report
-from logdb.store.protocols import PartitionState, QuorumInfo
 
 Config: TypeAlias = Mapping[str, ConfigValue | None]
 Assignments: TypeAlias = tuple[tuple[int, ...], ...]
@@ -88,14 +88,14 @@ class Changes(Request[model.Changes]):
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterNodes(Request[protocols.ClusterNodes]):
+class ClusterNodes(Request[nodes.ClusterNodes]):
     needs = (listed("Describe", "Topic"),)
 
-    def visible(self, answer: protocols.ClusterNodes, may: May) -> protocols.ClusterNodes:
+    def visible(self, answer: nodes.ClusterNodes, may: May) -> nodes.ClusterNodes:
         shown = {name for name in {where.topic for where in answer.partitions} if may("Describe", "Topic", name)}
         partitions = {where: state for where, state in answer.partitions.items() if where.topic in shown}
         if not may("Describe", "Cluster", CLUSTER):
-            return protocols.ClusterNodes((), partitions)
+            return nodes.ClusterNodes((), partitions)
         return answer._replace(partitions=partitions)
 
 

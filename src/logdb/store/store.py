@@ -49,12 +49,13 @@ from logdb.model import (
     TopicInfo,
     TopicPartition,
 )
+from logdb.requests.nodes import BrokerInfo, PartitionState, QuorumInfo, QuorumVoter
+from logdb.requests.report import Copied, Progress
 from logdb.store import cleaner, cluster_file, lock, opening, replacement_intent, retention, topics
-from logdb.store.check.report import Copied, Progress
 from logdb.store.cleaner import CLEANER_BYTES_PER_SECOND
 from logdb.store.copy.snapshot_file import SnapshotFile
 from logdb.store.open_logs import TailLogs
-from logdb.store.protocols import BrokerInfo, PartitionState, QuorumInfo, QuorumVoter, always
+from logdb.store.protocols import always
 from logdb.store.reserve import Reserve
 from logdb.store.security_file import SecurityFile
 from logdb.store.sidecars import MadeSidecars

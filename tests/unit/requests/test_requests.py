@@ -17,15 +17,14 @@ from logdb.access.security_changes import SecurityChanges
 from logdb.broker.broker import _STEPS, Broker
 from logdb.log import isolation
 from logdb.log.producers import Producer
+from logdb.log.protocols import PartitionLog, ReplicaLog
 from logdb.model import OffsetAndMetadata, TopicPartition
-from logdb.requests import cluster, coding, groups, records, topics, transactions
+from logdb.requests import cluster, coding, groups, records, report, topics, transactions
 from logdb.requests.request import REQUESTS, Request
 from logdb.requests.resources import AS_GOOD, OPERATIONS
 from logdb.requests.security import SECURITY_REQUESTS, SubmittedCredentialStore
-from logdb.requests.session import PartitionLog, Session
+from logdb.requests.session import Session
 from logdb.requests.users import CredentialStore
-from logdb.store.check import report
-from logdb.store.protocols import ReplicaLog
 from logdb_http_api.door.calls import CALLS
 from support.session_needs import CALLS as USES
 from support.typed import values
