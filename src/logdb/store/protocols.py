@@ -4,7 +4,7 @@ Protocols: a ``Store`` is both on one node.  In a cluster the metadata comes fro
 log answers ``commit_to`` by its high watermark.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeVar
 
@@ -20,7 +20,8 @@ from logdb.model import (
     TopicInfo,
     TopicPartition,
 )
-from logdb.requests.nodes import BrokerInfo, PartitionState, QuorumInfo
+from logdb.requests.nodes import BrokerInfo, PartitionState
+from logdb.requests.request import Request
 
 if TYPE_CHECKING:
     from logdb.meta.reader_writer_lock import ReaderWriterLock
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+A = TypeVar("A")
 
 
 def always() -> None:
@@ -205,13 +207,6 @@ class Metadata(Protocol):
     def controller_id(self) -> int | None:
         """The node whose controller leads the quorum; None: there is no such node now, or this one does not know it."""
 
-    def quorum(self) -> QuorumInfo:
-        """The controllers, as the one that leads them knows them; a single node is its own only one.
-
-        Raises:
-            MetadataTimeout: No controller answers.
-        """
-
     def brokers(self) -> tuple[BrokerInfo, ...]:
         """The brokers of the cluster by their ids, fenced ones too."""
 
@@ -230,27 +225,11 @@ class Metadata(Protocol):
     def partition_state(self, topic: str, partition: int) -> PartitionState:
         """The leader, the replicas and the in-sync set of a partition; raises UnknownTopic, UnknownPartition."""
 
-    def reassign(
-        self, targets: "Mapping[TopicPartition, Sequence[int] | None]", *, may_change_count: bool = True, timeout_ms: int | None = None
-    ) -> dict[TopicPartition, LogdbError | None]:
-        """Let partitions have other replicas, each by itself; returns while new replicas fetch, with the error of each that is refused.
-
-        Args:
-            targets: The nodes of each, the preferred leader first; None: what is under way is cancelled.
-            may_change_count: A partition may get another number of replicas.
-            timeout_ms: How long to wait for the controllers; None: as for every change.
+    def submit(self, request: Request[A]) -> A:
+        """Carry out one of ``requests.replicas``: DescribeQuorum, Reassign, ElectLeaders.
 
         Raises:
-            MetadataTimeout: They have not confirmed all in time.
-        """
-
-    def elect_leaders(
-        self, partitions: Iterable[TopicPartition] | None, *, unclean: bool = False, timeout_ms: int | None = None
-    ) -> dict[TopicPartition, LogdbError | None]:
-        """Let each partition be led by its preferred leader, with the error of each where that is not so; see ``requests.topics``.
-
-        Raises:
-            MetadataTimeout: as ``reassign``.
+            MetadataTimeout: The controllers have not answered, or not confirmed all, in time.
         """
 
     @property

@@ -16,7 +16,7 @@ import operator
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from logdb.disk import exists, names_in, remove
 from logdb.errors import (
@@ -50,7 +50,9 @@ from logdb.model import (
     TopicPartition,
 )
 from logdb.requests.nodes import BrokerInfo, PartitionState, QuorumInfo, QuorumVoter
+from logdb.requests.replicas import DescribeQuorum, ElectLeaders, Reassign
 from logdb.requests.report import Copied, Progress
+from logdb.requests.request import Request
 from logdb.store import cleaner, cluster_file, lock, opening, replacement_intent, retention, topics
 from logdb.store.cleaner import CLEANER_BYTES_PER_SECOND
 from logdb.store.copy.snapshot_file import SnapshotFile
@@ -63,6 +65,7 @@ from logdb.store.state import Mode, StoreState
 from logdb.store.writer import Writer
 
 T = TypeVar("T")
+A = TypeVar("A")
 
 
 class Store(Handle):
@@ -485,7 +488,12 @@ class Store(Handle):
     def controller_id(self) -> int:
         return self.node_id
 
-    def quorum(self) -> QuorumInfo:
+    def submit(self, request: Request[A]) -> A:
+        """Carry a request out; see ``store.protocols.Metadata``."""
+        answer: A = _STEPS[type(request)](self, request)
+        return answer
+
+    def _describe_quorum(self, _: DescribeQuorum) -> QuorumInfo:
         end = self.change_number()
         return QuorumInfo(self.node_id, 0, end, (QuorumVoter(self.node_id, end=end),))
 
@@ -496,18 +504,12 @@ class Store(Handle):
         """A single node leads each partition in the epoch of its log, and has the only replica."""
         return PartitionState(self.node_id, self.log(topic, partition).leader_epoch, (self.node_id,), (self.node_id,))
 
-    def reassign(
-        self,
-        targets: Mapping[TopicPartition, Sequence[int] | None],
-        *,
-        may_change_count: bool = True,
-        timeout_ms: int | None = None,  # noqa: ARG002 -- nothing is waited for
-    ) -> dict[TopicPartition, LogdbError | None]:
+    def _reassign(self, request: Reassign) -> dict[TopicPartition, LogdbError | None]:
         """Each partition stays on the single node: another choice of replicas is refused."""
-        unknown = self._unknown(targets)
+        unknown = self._unknown(request.targets)
         return {
-            where: unknown.get(where) or self._not_reassigned(where, nodes, may_change_count=may_change_count)
-            for where, nodes in targets.items()
+            where: unknown.get(where) or self._not_reassigned(where, nodes, may_change_count=request.may_change_count)
+            for where, nodes in request.targets.items()
         }
 
     def _not_reassigned(self, where: TopicPartition, nodes: Sequence[int] | None, *, may_change_count: bool) -> LogdbError | None:
@@ -518,15 +520,9 @@ class Store(Handle):
         kind = InvalidReassignment if may_change_count or len(nodes) == 1 else ReplicaCountChanged
         return kind(*where, tuple(nodes), self._one_node)
 
-    def elect_leaders(
-        self,
-        partitions: Iterable[TopicPartition] | None,
-        *,
-        unclean: bool = False,  # noqa: ARG002 -- it leads either way
-        timeout_ms: int | None = None,  # noqa: ARG002 -- nothing is waited for
-    ) -> dict[TopicPartition, LogdbError | None]:
+    def _elect_leaders(self, request: ElectLeaders) -> dict[TopicPartition, LogdbError | None]:
         """The single node leads each partition."""
-        wanted = tuple(partitions or ())
+        wanted = request.partitions or ()
         unknown = self._unknown(wanted)
         return {where: unknown.get(where) or ElectionNotNeeded(*where, self.node_id) for where in wanted}
 
@@ -677,3 +673,11 @@ class Store(Handle):
 
 def _nothing(_log: Log) -> None:
     """A reader has no flusher."""
+
+
+_STEPS: Mapping[type[Request[Any]], Callable[[Store, Any], Any]] = {
+    DescribeQuorum: Store._describe_quorum,
+    Reassign: Store._reassign,
+    ElectLeaders: Store._elect_leaders,
+}
+"""What carries a request out."""
