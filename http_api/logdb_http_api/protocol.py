@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 from logdb.log.isolation import IsolationLevel
 from logdb.model import NOTHING_KNOWN, AbortedTransaction, Durability, KnownLog, OpenTransaction, TopicPartition
-from logdb.store.check.report import Checked, Copied, Problem, Report
+from logdb.requests.report import Checked, Copied, Problem, Report
 
 FOLLOWS = "Logdb-Follows"
 """The header of a client that goes to the leader itself: nothing is forwarded for it."""

@@ -34,8 +34,11 @@ from logdb.errors import (
 )
 from logdb.model import BY_DEFAULT, IN_SYNC_MIN, INTERNAL_TOPICS, ClusterEvent, ConfigValue, TopicEvent, TopicInfo, TopicPartition
 from logdb.pools import Pool
+from logdb.requests import replicas
+from logdb.requests.nodes import BrokerInfo, PartitionState, QuorumInfo, QuorumVoter
+from logdb.requests.request import Request
 from logdb.store.json_line import SECURITY_SIZE_BYTES_MAX
-from logdb.store.protocols import BrokerInfo, PartitionState, QuorumInfo, QuorumVoter, always
+from logdb.store.protocols import always
 from logdb.store.store import Store
 from logdb.store.topics import changed_config, check_assignment_count, check_new, check_partition_count, new_count, new_topic_id
 from logdb.threads import renewed
@@ -69,6 +72,7 @@ from logdb_replication.controller.state import NODE_ID_MAX, ClusterState, TopicS
 from logdb_replication.raft.errors import UnknownOutcome
 
 T = TypeVar("T")
+A = TypeVar("A")
 Propose: TypeAlias = Callable[[Command], Answer]
 
 TIMEOUT_S = 30.0
@@ -166,7 +170,11 @@ class ClusterMetadata:
     def database_id(self) -> str:
         return self._state.cluster_id
 
-    def quorum(self) -> QuorumInfo:
+    def submit(self, request: Request[A]) -> A:
+        answer: A = _STEPS[type(request)](self, request)
+        return answer
+
+    def _describe_quorum(self, _: replicas.DescribeQuorum) -> QuorumInfo:
         try:
             found = self._controller.describe().quorum
             if (leader := found["leader"]) is not None and leader != found["voter"]:
@@ -374,13 +382,11 @@ class ClusterMetadata:
 
     # ------------------------------------------------------------ replicas and leaders
 
-    def reassign(
-        self, targets: Mapping[TopicPartition, Sequence[int] | None], *, may_change_count: bool = True, timeout_ms: int | None = None
-    ) -> dict[TopicPartition, LogdbError | None]:
-        propose = self._proposer(timeout_ms)
+    def _reassign_each(self, request: replicas.Reassign) -> dict[TopicPartition, LogdbError | None]:
+        propose, targets = self._proposer(request.timeout_ms), request.targets
 
         def reassign(where: TopicPartition) -> None:
-            self._reassign(where, targets[where], propose, may_change_count=may_change_count)
+            self._reassign(where, targets[where], propose, may_change_count=request.may_change_count)
 
         return self._outcomes(reassign, targets)
 
@@ -398,12 +404,11 @@ class ClusterMetadata:
                 raise ReplicaCountChanged(*where, target, f"they are {len(target)} in place of {count}")
         propose_reassignment(propose, self._topic(where.topic), where.partition, target)
 
-    def elect_leaders(
-        self, partitions: Iterable[TopicPartition] | None, *, unclean: bool = False, timeout_ms: int | None = None
-    ) -> dict[TopicPartition, LogdbError | None]:
-        elect = partial(self._elect_unclean if unclean else self._elect_preferred, self._proposer(timeout_ms))
-        if partitions is not None:
-            return self._outcomes(elect, partitions)
+    def _elect_leaders(self, request: replicas.ElectLeaders) -> dict[TopicPartition, LogdbError | None]:
+        unclean = request.unclean
+        elect = partial(self._elect_unclean if unclean else self._elect_preferred, self._proposer(request.timeout_ms))
+        if request.partitions is not None:
+            return self._outcomes(elect, request.partitions)
         led_by_others = [
             TopicPartition(name, number)
             for name, topic in self._state.topics.items()
@@ -478,6 +483,14 @@ class ClusterMetadata:
         answer = self._asked(TakeProducerIds(count, least if self._state.next_producer_id < least else 0), TIMEOUT_S)
         assert isinstance(answer, ProducerIds)
         return range(answer.first, answer.first + answer.count)
+
+
+_STEPS: Mapping[type[Request[Any]], Callable[[ClusterMetadata, Any], Any]] = {
+    replicas.DescribeQuorum: ClusterMetadata._describe_quorum,
+    replicas.Reassign: ClusterMetadata._reassign_each,
+    replicas.ElectLeaders: ClusterMetadata._elect_leaders,
+}
+"""What carries a request out."""
 
 
 def first_producer_id(cluster_id: str) -> int:

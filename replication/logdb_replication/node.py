@@ -26,9 +26,9 @@ from logdb.errors import Closed, ControllerUnavailable, LogdbError, StaleBrokerE
 from logdb.io import IO
 from logdb.model import INTERNAL_TOPICS, TopicPartition
 from logdb.pools import Pool
+from logdb.requests.nodes import PartitionState
 from logdb.store import cluster_file
 from logdb.store.directories import close_to_others
-from logdb.store.protocols import PartitionState
 from logdb.store.store import Store
 from logdb.threads import renewed, started
 from logdb_http_api.remote.connection import Security

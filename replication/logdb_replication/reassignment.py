@@ -13,7 +13,7 @@ from typing import Any
 
 from logdb.errors import LogdbError, UnknownPartition, UnknownTopic
 from logdb.model import PartitionInfo, TopicPartition
-from logdb.store.protocols import PartitionState
+from logdb.requests.nodes import PartitionState
 from logdb_http_api.remote.connection import Security
 from logdb_http_api.remote.session import nodes_session
 from logdb_replication.administration import cluster_state, controllers

@@ -21,6 +21,7 @@ from logdb.client.opening import open
 from logdb.codec import Record, RecordIterator
 from logdb.errors import LogdbError
 from logdb.io import IO
+from logdb.log.protocols import PartitionLog as Log
 from logdb.model import (
     AbortedTransaction,
     ClusterEvent,
@@ -33,9 +34,8 @@ from logdb.model import (
     TopicInfo,
     TopicPartition,
 )
-from logdb.requests.session import PartitionLog as Log
+from logdb.requests.report import Checked, Copied, Problem, Report
 from logdb.requests.session import Session
-from logdb.store.check.report import Checked, Copied, Problem, Report
 
 if TYPE_CHECKING:
     from logdb import aio, serde, testing

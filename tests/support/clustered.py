@@ -16,8 +16,9 @@ from logdb.errors import InvalidReplicationFactor, NotLeaderOrFollower
 from logdb.io import IO
 from logdb.log.log import Log
 from logdb.model import BY_DEFAULT, TopicInfo, TopicPartition
+from logdb.requests.nodes import BrokerInfo, PartitionState
 from logdb.serving.server import Server
-from logdb.store.protocols import BrokerInfo, PartitionState, SecurityDocument
+from logdb.store.protocols import SecurityDocument
 from logdb.store.security_file import SecurityFile
 from logdb.store.store import Store
 from logdb_http_api.remote.connection import Security

@@ -22,7 +22,8 @@ from typing import Any, NamedTuple
 from logdb.errors import LogdbError, StaleBrokerEpoch
 from logdb.log.epochs import EpochEnd, LeaderEpochs
 from logdb.model import TopicPartition
-from logdb.store.protocols import DAMAGED_OFFSET, PartitionState, Standing
+from logdb.requests.nodes import PartitionState
+from logdb.store.protocols import DAMAGED_OFFSET, Standing
 from logdb_replication.controller import commands
 from logdb_replication.controller.errors import PartitionChanged
 from logdb_replication.controller.machine import Machine

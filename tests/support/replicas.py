@@ -14,7 +14,7 @@ from logdb.client.serving import make_server
 from logdb.errors import LogdbError
 from logdb.io import IO
 from logdb.model import TopicPartition
-from logdb.store.protocols import PartitionState
+from logdb.requests.nodes import PartitionState
 from logdb.store.store import Store
 from logdb_http_api.remote.connection import Security
 from logdb_replication.controller import commands

@@ -3,15 +3,12 @@
 from logdb.model import OffsetAndMetadata, ProducerIdAndEpoch, TopicPartition
 from logdb.requests.acls import AclFilter
 from logdb.requests.records import AbortedTransactions, EpochAt, OffsetForTimestamp, OpenTransactions, Producers, ReadBatches
+from logdb.requests.replicas import DescribeQuorum, ElectLeaders, Reassign, Reassignments
 from logdb.requests.topics import (
     AlterConfigs,
     CheckPartitions,
     DescribeAtRest,
-    DescribeQuorum,
-    ElectLeaders,
     PartitionSizes,
-    Reassign,
-    Reassignments,
 )
 from support.produced import batch
 

@@ -15,7 +15,7 @@ from aiohttp import payload, web
 from aiohttp.abc import AbstractStreamWriter
 
 from logdb.errors import BackupDamaged, BackupMismatch, LogdbError
-from logdb.store.check.report import Copied
+from logdb.requests.report import Copied
 from logdb.store.copy.backup_file import BackupReader
 from logdb_http_api.door.kept_backups import KeptBackups
 from logdb_http_api.door.request import Request, answer, encoded

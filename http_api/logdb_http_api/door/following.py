@@ -13,8 +13,9 @@ from logdb.codec import Record
 from logdb.codec.batch import HEADER_COUNT_MAX
 from logdb.errors import OffsetOutOfRange, SerializationError, TopicDeleted, UnknownPartition
 from logdb.log.isolation import IsolationLevel
+from logdb.log.protocols import PartitionLog
 from logdb.model import OFFSET_MAX, KnownLog, TopicPartition
-from logdb.requests.session import PartitionLog, Session
+from logdb.requests.session import Session
 from logdb_http_api.door import sse
 from logdb_http_api.errors import ApiError
 from logdb_http_api.v2.formats import base64_text, json_text

@@ -12,7 +12,7 @@ from logdb.access.session import Measurements
 from logdb.broker.metrics import GroupGauges, NodeGauges, TopicCounts
 from logdb.disk import SYNC_BOUNDS_S, SyncTimes
 from logdb.model import PartitionInfo, TopicPartition
-from logdb.store.protocols import PartitionState
+from logdb.requests.nodes import PartitionState
 from logdb_http_api.door.request import Request
 from logdb_http_api.door.routing import Routes
 

@@ -14,8 +14,8 @@ from logdb.errors import InvalidCertificate, LocalOnly
 from logdb.log.isolation import IsolationLevel
 from logdb.mistakes import checked_call, must_be
 from logdb.model import TopicInfo
+from logdb.requests.report import Copied, Progress, Report
 from logdb.requests.security import SubmittedCredentialStore
-from logdb.store.check.report import Copied, Progress, Report
 from logdb.store.sidecars import MadeSidecars
 from logdb.store.state import Mode
 from logdb_http_api.remote.connection import Security, credentials_of

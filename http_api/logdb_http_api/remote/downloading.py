@@ -12,7 +12,7 @@ from logdb.client import local
 from logdb.disk import File, exists
 from logdb.errors import BackupMismatch, InvalidAnswer, TargetNotEmpty
 from logdb.io import IO
-from logdb.store.check.report import Copied, Progress
+from logdb.requests.report import Copied, Progress
 from logdb.store.copy.backup import new_file
 from logdb.store.copy.backup_file import BackupReader
 from logdb.store.directories import check_empty

@@ -202,7 +202,7 @@ class RemoteLog(Lookups, Handle):
         return found
 
     def producers(self) -> list[Producer]:
-        """As ``store.protocols.ReplicaLog.producers``."""
+        """As ``log.protocols.ReplicaLog.producers``."""
         found: list[Producer] = self._get("producers").decoded(list[Producer])
         return found
 

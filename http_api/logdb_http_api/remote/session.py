@@ -46,10 +46,10 @@ from logdb.model import (
 )
 from logdb.pools import Pool
 from logdb.requests import coding, groups, topics, transactions
+from logdb.requests.report import Copied, Progress, Report
 from logdb.requests.request import Request
 from logdb.requests.security import DeleteUsers, RevokeTokens
 from logdb.requests.session import Session
-from logdb.store.check.report import Copied, Progress, Report
 from logdb.threads import started
 from logdb_http_api.protocol import CALLS_PATH, CHANGE_COUNT_MAX, WATCH_PATH, Verified
 from logdb_http_api.remote import downloading

@@ -15,8 +15,9 @@ from aiohttp import web
 
 from logdb.client.producer.partitioner import partition_for_key
 from logdb.errors import InvalidRecord, InvalidTimestamp, LogdbError, RecordTooLarge, UnknownPartition
+from logdb.log.protocols import PartitionLog
 from logdb.model import TOPIC_CONFIGS, Buffer, PartitionInfo, TopicInfo, TopicPartition
-from logdb.requests.session import PartitionLog, Session
+from logdb.requests.session import Session
 from logdb_http_api.door import health
 from logdb_http_api.door.request import PARSED_BESIDE_OTHERS_BYTES_MAX, Request, answer
 from logdb_http_api.door.routing import Routes

@@ -26,8 +26,8 @@ from aiohttp import web
 from logdb.access.session import AuthorizedSession
 from logdb.client.producer.partitioner import partition_for_key
 from logdb.errors import InvalidRecord, InvalidTimestamp, LogdbError, RecordTooLarge, without_frames
+from logdb.log.protocols import PartitionLog
 from logdb.requests.records import Produce
-from logdb.requests.session import PartitionLog
 from logdb.serving.shares import NoRoom
 from logdb_http_api.door.json_stream import JsonStream
 from logdb_http_api.door.request import Request

@@ -15,8 +15,9 @@ from aiohttp import web
 from logdb.errors import InvalidPartitions, UnknownPartition
 from logdb.model import BY_DEFAULT, TOPIC_CONFIGS, ConfigValue, PartitionInfo, TopicInfo, TopicPartition
 from logdb.requests.acls import spelled
-from logdb.requests.topics import Assignments, DescribeConfigs, Reassignments
-from logdb.store.protocols import BrokerInfo, PartitionState
+from logdb.requests.nodes import BrokerInfo, PartitionState
+from logdb.requests.replicas import Reassignments
+from logdb.requests.topics import Assignments, DescribeConfigs
 from logdb_http_api.door.request import Request, answer, no_content
 from logdb_http_api.door.routing import Routes
 from logdb_http_api.door.schemas import Parameter

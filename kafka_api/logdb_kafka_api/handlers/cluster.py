@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from logdb.errors import LogdbError
+from logdb.requests.nodes import QuorumInfo, QuorumVoter
+from logdb.requests.replicas import DescribeQuorum
 from logdb.requests.resources import CLUSTER
-from logdb.requests.topics import DescribeQuorum
-from logdb.store.protocols import QuorumInfo, QuorumVoter
 from logdb_kafka_api.call import Call, Values
 from logdb_kafka_api.errors import Code, code_of
 from logdb_kafka_api.handlers.rights import operations

@@ -12,11 +12,12 @@ from uuid import UUID
 from logdb.codec.batch import span
 from logdb.errors import LogdbError, NotLeaderOrFollower, OffsetOutOfRange, TopicDeleted, UnknownPartition, UnknownTopic, without_frames
 from logdb.log.isolation import ISOLATION_LEVELS, IsolationLevel, is_committed
+from logdb.log.protocols import ReplicaLog
 from logdb.requests.error_document import document
 from logdb.requests.principals import CLUSTER_NODE
 from logdb.serving import fetch as serving
 from logdb.serving.resources import DoorResources
-from logdb.store.protocols import Leadership, ReplicaLog, ReplicaReport, Replication, Standing
+from logdb.store.protocols import Leadership, ReplicaReport, Replication, Standing
 from logdb_kafka_api.call import Call, Values
 from logdb_kafka_api.errors import Code, code_of, topic_code_of
 

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 
 from logdb.errors import LogdbError
 from logdb.model import TopicPartition, by_topic
-from logdb.requests.topics import ElectLeaders, Reassign, Reassignments
-from logdb.store.protocols import PartitionState
+from logdb.requests.nodes import PartitionState
+from logdb.requests.replicas import ElectLeaders, Reassign, Reassignments
 from logdb_kafka_api.call import Call, Values
 from logdb_kafka_api.errors import Code, code_of
 

@@ -14,7 +14,7 @@ import msgspec
 
 from logdb import errors
 from logdb.model import PARTITION_COUNT_MAX, ConfigValue
-from logdb.store.protocols import PartitionState
+from logdb.requests.nodes import PartitionState
 from logdb_replication.controller.errors import (
     ClusterNotEmpty,
     IneligibleReplica,

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from msgspec.structs import replace
 
 from logdb.model import TopicPartition, in_sync_count_min
-from logdb.store.protocols import PartitionState
+from logdb.requests.nodes import PartitionState
 from logdb_replication.controller.state import BrokerState, ClusterState, TopicState
 
 HAND_OVER_S = 5.0

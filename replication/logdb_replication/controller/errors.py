@@ -1,7 +1,7 @@
 """What can go wrong between a broker and the controllers; the root is ``logdb.errors.LogdbError``."""
 
 from logdb.errors import LogdbError
-from logdb.store.protocols import PartitionState
+from logdb.requests.nodes import PartitionState
 from logdb_replication.raft.errors import CannotApply
 
 

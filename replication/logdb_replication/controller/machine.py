@@ -27,7 +27,7 @@ from logdb.errors import (
     UnknownTopic,
 )
 from logdb.model import IN_SYNC_MIN, PARTITION_COUNT_MAX, check_topic_name, in_sync_count_min
-from logdb.store.protocols import PartitionState
+from logdb.requests.nodes import PartitionState
 from logdb_replication.controller import commands
 from logdb_replication.controller import state as states
 from logdb_replication.controller.commands import (

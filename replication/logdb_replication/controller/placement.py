@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from logdb.errors import InvalidReassignment, InvalidReplicationFactor
-from logdb.store.protocols import PartitionState
+from logdb.requests.nodes import PartitionState
 from logdb.store.topics import check_assignment_count
 from logdb_replication.controller.commands import AddPartitions, CreateTopic
 from logdb_replication.controller.state import BrokerState, ClusterState

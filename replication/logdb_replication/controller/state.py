@@ -9,7 +9,7 @@ from typing import Annotated
 import msgspec
 
 from logdb.model import ConfigValue
-from logdb.store.protocols import PartitionState
+from logdb.requests.nodes import PartitionState
 
 NODE_ID_MAX = 2**31 - 1
 NodeId = Annotated[int, msgspec.Meta(ge=1, le=NODE_ID_MAX)]

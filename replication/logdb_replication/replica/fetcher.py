@@ -20,8 +20,9 @@ from typing import Any
 from logdb.codec import convert
 from logdb.errors import InvalidAnswer, LogdbError, PolicyViolation, SyncFailed, UnexpectedOffset
 from logdb.log.epochs import EpochEnd
+from logdb.log.protocols import ReplicaLog
 from logdb.model import TopicPartition
-from logdb.store.protocols import DAMAGED_OFFSET, ReplicaLog, Standing, Storage
+from logdb.store.protocols import DAMAGED_OFFSET, Standing, Storage
 from logdb.threads import renewed, started
 from logdb_replication.replica.flushing import Flushers
 from logdb_replication.replica.follower import AskEpoch, BeginAnew, Fetch, Follower, LogState, TruncateTo

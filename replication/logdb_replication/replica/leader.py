@@ -24,7 +24,8 @@ from typing import NamedTuple
 
 from logdb.errors import NotLeaderOrFollower, StaleBrokerEpoch
 from logdb.model import TopicPartition
-from logdb.store.protocols import DAMAGED_OFFSET, PartitionState, Standing
+from logdb.requests.nodes import PartitionState
+from logdb.store.protocols import DAMAGED_OFFSET, Standing
 
 HANDOVER_MS = 30_000
 """How long a producer may take to send here what it has sent to the former leader: the request timeout of Kafka's clients."""

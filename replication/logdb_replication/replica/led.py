@@ -14,8 +14,10 @@ from logdb.errors import (
     UnknownTopic,
 )
 from logdb.log.producers import is_gap
+from logdb.log.protocols import ReplicaLog
 from logdb.model import OFFSET_MAX, TopicPartition
-from logdb.store.protocols import PartitionState, ReplicaLog, ReplicaReport, Standing
+from logdb.requests.nodes import PartitionState
+from logdb.store.protocols import ReplicaReport, Standing
 from logdb.threads import renewed
 from logdb_replication.controller.commands import AlterInSync, Replica
 from logdb_replication.replica.leader import Broker, Effects, InSyncChange, Leader

@@ -20,7 +20,8 @@ from typing import NamedTuple
 from logdb.disk import longest_sync_ms
 from logdb.errors import LogdbError, NotLeaderOrFollower, SyncFailed, ThreadUnavailable, UnknownPartition, UnknownTopic
 from logdb.model import TopicPartition, in_sync_count_min
-from logdb.store.protocols import Leadership, PartitionState, ReplicaReport, Storage
+from logdb.requests.nodes import PartitionState
+from logdb.store.protocols import Leadership, ReplicaReport, Storage
 from logdb.threads import renewed, started
 from logdb_replication.controller.commands import AlterInSync, ElectPreferred, ResignLeader
 from logdb_replication.controller.elections import preferred, relieved

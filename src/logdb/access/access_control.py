@@ -33,11 +33,12 @@ from logdb.broker.metrics import Metrics
 from logdb.broker.watch import Signals
 from logdb.errors import AuthenticationFailed, LogdbError
 from logdb.model import Durability, TopicInfo
+from logdb.requests.nodes import BrokerInfo, PartitionState
 from logdb.requests.principals import CLUSTER_NODE, Principal
 from logdb.requests.resources import Operation, ResourceType
 from logdb.requests.users import Mechanism, ScramCredential
 from logdb.store.directories import close_to_others
-from logdb.store.protocols import BrokerInfo, PartitionState, SecurityDocument
+from logdb.store.protocols import SecurityDocument
 
 logger = logging.getLogger(__name__)
 

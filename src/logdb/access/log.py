@@ -18,10 +18,11 @@ from logdb.handles import Handle
 from logdb.log.epochs import EpochEnd
 from logdb.log.isolation import IsolationLevel, is_committed, without_aborted
 from logdb.log.lookups import Lookups
+from logdb.log.protocols import PartitionLog, ReplicaLog
 from logdb.log.reading import Lineage
 from logdb.model import INTERNAL_TOPICS, AbortedTransaction, Buffer, Durability, Duration, KnownLog, OpenTransaction, Signal, Timestamp
 from logdb.requests.records import AbortedTransactions, Produce, ReadBatches
-from logdb.store.protocols import Leadership, PartitionLog, ReplicaLog
+from logdb.store.protocols import Leadership
 
 if TYPE_CHECKING:
     import pyarrow
@@ -37,7 +38,7 @@ def _size_bytes(parts: Iterable[Buffer | None]) -> int:
 
 
 class AuthorizedLog(Lookups, Handle):
-    """``store.protocols.PartitionLog`` for the principal of a session."""
+    """``log.protocols.PartitionLog`` for the principal of a session."""
 
     def __init__(self, session: "AuthorizedSession", log: ReplicaLog) -> None:
         self.topic, self.partition = log.topic, log.partition

@@ -35,6 +35,7 @@ from logdb.errors import (
 )
 from logdb.handles import Handle
 from logdb.io import IO
+from logdb.log.protocols import PartitionLog, ReplicaLog
 from logdb.model import (
     BY_DEFAULT,
     DELETING_CONFIGS,
@@ -71,7 +72,7 @@ from logdb.requests.topics import (
     Reports,
 )
 from logdb.requests.transactions import Transactions
-from logdb.store.protocols import Leadership, PartitionLog, ReplicaLog
+from logdb.store.protocols import Leadership
 
 if TYPE_CHECKING:
     from logdb.access.access_control import AccessControl

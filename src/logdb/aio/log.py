@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from logdb.aio.mirror import TAKE_COUNT, WAIT_MS_MAX, Deadline, Mirror, Wake, in_thread
 from logdb.codec import Record
 from logdb.log.isolation import IsolationLevel
+from logdb.log.protocols import PartitionLog
 from logdb.model import Duration
-from logdb.requests.session import PartitionLog
 
 if TYPE_CHECKING:
     import pyarrow

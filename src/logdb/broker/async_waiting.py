@@ -24,8 +24,9 @@ from typing import NamedTuple
 from logdb.broker.waiting import POLL_MS_MAX, POLL_MS_MIN, Awaited, end_of
 from logdb.errors import Closed, LogdbError, TopicDeleted, UnknownTopic
 from logdb.log.isolation import ISOLATION_LEVELS, IsolationLevel
+from logdb.log.protocols import ReplicaLog
 from logdb.model import NOTHING_KNOWN, OFFSET_MAX, KnownLog, TopicPartition
-from logdb.store.protocols import Leadership, ReplicaLog
+from logdb.store.protocols import Leadership
 
 _WOKEN_IN_A_TURN = 8
 """Readers that are woken in one turn of the loop: the answers of so many take a few milliseconds."""

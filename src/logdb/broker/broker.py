@@ -54,6 +54,7 @@ from logdb.errors import (
 from logdb.handles import Handle
 from logdb.io import IO
 from logdb.log.isolation import IsolationLevel
+from logdb.log.protocols import ReplicaLog
 from logdb.model import (
     BY_DEFAULT,
     INTERNAL_TOPICS,
@@ -75,6 +76,7 @@ from logdb.model import (
     TopicPartition,
     parse_rate,
 )
+from logdb.requests.cluster import EndMirroredTransactions, FindDecision, WillEndTransaction, WriteTransactionMarker
 from logdb.requests.groups import (
     CommitOffsets,
     DeleteGroup,
@@ -89,6 +91,9 @@ from logdb.requests.groups import (
     LeaveGroup,
     SyncGroup,
 )
+from logdb.requests.nodes import BrokerInfo, ClusterNodes, PartitionState
+from logdb.requests.replicas import DescribeQuorum, ElectLeaders, Reassign, Reassignments
+from logdb.requests.report import Copied, Report
 from logdb.requests.session import CHANGE_COUNT_MAX, Session
 from logdb.requests.transactions import (
     AbortTransaction,
@@ -101,19 +106,7 @@ from logdb.requests.transactions import (
     TransactionInfo,
     Transactions,
 )
-from logdb.store.check.report import Copied, Report
-from logdb.store.protocols import (
-    BrokerInfo,
-    ClusterNodes,
-    Metadata,
-    PartitionState,
-    QuorumInfo,
-    ReplicaLog,
-    Replication,
-    SecurityDocument,
-    Storage,
-    always,
-)
+from logdb.store.protocols import Metadata, Replication, SecurityDocument, Storage, always
 from logdb.threads import renewed
 
 if TYPE_CHECKING:
@@ -414,8 +407,6 @@ class Broker(Handle, Session):
             for where in partitions:
                 self.log(*where)  # a use of a log ends them
             return
-        from logdb.requests.cluster import EndMirroredTransactions  # as in _of_cluster
-
         requests = {where: EndMirroredTransactions(where) for where in partitions}
         answers = self.nodes.ask(requests, {where: leader_address(self._metadata, where) for where in requests})
         for answer in answers.values():
@@ -489,9 +480,6 @@ class Broker(Handle, Session):
         """The node whose controller leads the quorum; None: no node does, or this one does not know it."""
         return self._metadata.controller_id
 
-    def describe_quorum(self) -> QuorumInfo:
-        return self._metadata.quorum()
-
     def leader_address(self, topic: str, partition: int) -> str | None:
         """Where the HTTP door of a partition's leader is, HOST:PORT; None: no node leads it, or without a cluster."""
         return leader_address(self._metadata, TopicPartition(topic, partition))
@@ -526,29 +514,24 @@ class Broker(Handle, Session):
                 sizes |= {TopicPartition(name, one.partition): one.disk_bytes or 0 for one in here}
         return sizes
 
-    def reassign(
-        self, targets: Mapping[TopicPartition, Sequence[int] | None], *, may_change_count: bool = True, timeout_ms: int | None = None
-    ) -> dict[TopicPartition, LogdbError | None]:
-        return self._metadata.reassign(targets, may_change_count=may_change_count, timeout_ms=timeout_ms)
+    def _of_metadata(self, request: "Request[A]") -> A:
+        """Let the metadata carry a request out."""
+        return self._metadata.submit(request)
 
-    def reassignments(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, PartitionState]:
-        """The state of each partition that is being reassigned, of some or of all."""
+    def _reassignments(self, request: Reassignments) -> dict[TopicPartition, PartitionState]:
         if not self.is_replicated:
             return {}
-        names = set(self.topic_names())
+        names, partitions = set(self.topic_names()), request.partitions
         if partitions is None:
-            partitions = (TopicPartition(one.name, number) for one in self.topics(internal=True) for number in range(one.partition_count))
+            partitions = tuple(
+                TopicPartition(one.name, number) for one in self.topics(internal=True) for number in range(one.partition_count)
+            )
         found: dict[TopicPartition, PartitionState] = {}
         for where in partitions:
             with contextlib.suppress(UnknownTopic, UnknownPartition):
                 if where.topic in names and (state := self._metadata.partition_state(*where)).target:
                     found[where] = state
         return found
-
-    def elect_leaders(
-        self, partitions: Iterable[TopicPartition] | None, *, unclean: bool = False, timeout_ms: int | None = None
-    ) -> dict[TopicPartition, LogdbError | None]:
-        return self._metadata.elect_leaders(partitions, unclean=unclean, timeout_ms=timeout_ms)
 
     def partition_count(self, topic: str) -> int:
         return self._metadata.partition_count(topic)
@@ -884,39 +867,37 @@ class Broker(Handle, Session):
 
     # ------------------------------------------------------------ for other nodes of the cluster
 
-    def write_transaction_marker(
-        self, leader_of: TopicPartition, producer: ProducerIdAndEpoch, last_epoch: int, commit: bool, coordinator_epoch: int
-    ) -> None:
+    def _write_transaction_marker(self, request: WriteTransactionMarker) -> None:
         """Write a marker on a partition that this node leads; it is committed when this returns."""
-        self.log(*leader_of)  # this node leads it
+        where = request.leader_of
+        self.log(*where)  # this node leads it
         cast("ClusterPeers", self._peers).write_here(
-            WriteMarkers("", producer, frozenset((leader_of,)), commit, coordinator_epoch, last_epoch)
+            WriteMarkers("", request.producer, frozenset((where,)), request.commit, request.coordinator_epoch, request.last_epoch)
         )
 
-    def end_mirrored_transactions(self, leader_of: TopicPartition) -> None:
+    def _end_mirrored_transactions(self, request: EndMirroredTransactions) -> None:
         """On a partition that this node leads: end the transactions that no coordinator of this cluster has, those of a mirror's source.
 
         Raises:
             MetadataTimeout: This node still has the topic as a mirror.
         """
-        leadership = cast("Replication", self.replication).leads(*leader_of)
+        where = request.leader_of
+        leadership = cast("Replication", self.replication).leads(*where)
         log, until = leadership.log, time.monotonic() + _METADATA_WAIT_S
         while log.is_mirror:  # another node has altered it, and this one hears of it soon
             if time.monotonic() > until:
-                raise MetadataTimeout(f"this node does not know yet that {leader_of.topic} stopped being a mirror")
+                raise MetadataTimeout(f"this node does not know yet that {where.topic} stopped being a mirror")
             time.sleep(_LOOK_S)
         self._dangling.end_now(log)
         commit(leadership, log.end_offset)
 
-    def will_end_transaction(self, leader_of: TopicPartition, producer: ProducerIdAndEpoch, partition: TopicPartition) -> bool:
+    def _will_end_transaction(self, request: WillEndTransaction) -> bool:
         """``TransactionPeers.will_end``, as far as a partition of ``__transaction_state`` says that this node leads."""
-        return self._local_peers.will_end_in(leader_of.partition, producer, partition)
+        return self._local_peers.will_end_in(request.leader_of.partition, request.producer, request.partition)
 
-    def find_decision(
-        self, leader_of: TopicPartition, producer: ProducerIdAndEpoch, partition: TopicPartition
-    ) -> tuple[ProducerIdAndEpoch, bool, int]:
+    def _find_decision(self, request: FindDecision) -> tuple[ProducerIdAndEpoch, bool, int]:
         """``TransactionPeers.decision``, as far as a partition of ``__transaction_state`` says that this node leads."""
-        decision = self._local_peers.decision_in(leader_of.partition, producer, partition)
+        decision = self._local_peers.decision_in(request.leader_of.partition, request.producer, request.partition)
         return decision.producer, decision.commit, decision.coordinator_epoch
 
     # ------------------------------------------------------------ coordinators
@@ -1050,5 +1031,11 @@ _STEPS: "Mapping[type[Request[Any]], Callable[[Broker, Any], Any]]" = {
     Groups: Broker._list_groups,
     DescribeGroup: Broker._describe_group,
     DeleteGroup: Broker._delete_group,
+    **dict.fromkeys((DescribeQuorum, Reassign, ElectLeaders), Broker._of_metadata),
+    Reassignments: Broker._reassignments,
+    WriteTransactionMarker: Broker._write_transaction_marker,
+    WillEndTransaction: Broker._will_end_transaction,
+    FindDecision: Broker._find_decision,
+    EndMirroredTransactions: Broker._end_mirrored_transactions,
 }
 """What carries a request out."""

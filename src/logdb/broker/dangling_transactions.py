@@ -20,8 +20,9 @@ import threading
 from logdb.broker.marker_writer import MarkerWriter
 from logdb.broker.transaction_peers import TransactionPeers
 from logdb.errors import LogdbError, ReadOnly, UnknownPartition, UnknownTopic
+from logdb.log.protocols import ReplicaLog
 from logdb.model import ClusterEvent, OpenTransaction, ProducerIdAndEpoch, TopicEvent, TopicPartition
-from logdb.store.protocols import ReplicaLog, Storage
+from logdb.store.protocols import Storage
 from logdb.threads import renewed, started
 
 logger = logging.getLogger(__name__)

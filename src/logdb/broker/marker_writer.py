@@ -24,9 +24,10 @@ from logdb.broker.transaction_peers import Decision, TransactionPeers
 from logdb.coordinator.effects import WriteMarkers
 from logdb.coordinator.group_coordinator import GroupCoordinator
 from logdb.errors import Closed, LogdbError, ProducerFenced, ThreadUnavailable, UnknownPartition, UnknownTopic
+from logdb.log.protocols import ReplicaLog
 from logdb.model import INTERNAL_TOPICS, ProducerIdAndEpoch, TopicPartition
 from logdb.pools import Pool
-from logdb.store.protocols import ReplicaLog, Storage
+from logdb.store.protocols import Storage
 from logdb.threads import renewed
 
 logger = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from logdb.disk import SyncTimes, sync_times
 from logdb.errors import UnknownGroup, UnknownPartition, UnknownTopic
 from logdb.model import PartitionInfo, TopicPartition, in_sync_count_min, positions_of
-from logdb.store.protocols import BrokerInfo, PartitionState
+from logdb.requests.nodes import BrokerInfo, PartitionState
 from logdb.threads import renewed
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from logdb.codec.control import ControlType
 from logdb.codec.convert import decompress_batches
 from logdb.coordinator.effects import Coordinator
 from logdb.errors import CorruptionError, InvalidMessage
-from logdb.store.protocols import ReplicaLog
+from logdb.log.protocols import ReplicaLog
 
 _SPECIAL = TRANSACTIONAL | CONTROL
 _DECOMPRESSED_SIZE_BYTES_MAX = 64 << 20

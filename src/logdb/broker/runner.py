@@ -42,8 +42,8 @@ from logdb.coordinator.effects import (
     TimerKey,
 )
 from logdb.errors import CoordinatorLoading, LogdbError, SyncFailed, release_frames
+from logdb.log.protocols import ReplicaLog
 from logdb.model import ProducerIdAndEpoch
-from logdb.store.protocols import ReplicaLog
 from logdb.threads import renewed
 
 logger = logging.getLogger(__name__)

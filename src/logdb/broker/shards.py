@@ -18,7 +18,8 @@ from logdb.broker.timers import Timers
 from logdb.coordinator.effects import Action, Coordinator
 from logdb.coordinator.records import partition_of
 from logdb.errors import Closed, CoordinatorLoading, NotCoordinator, UnknownTopic
-from logdb.store.protocols import Metadata, ReplicaLog, Storage
+from logdb.log.protocols import ReplicaLog
+from logdb.store.protocols import Metadata, Storage
 from logdb.threads import renewed
 
 C = TypeVar("C", bound=Coordinator)

@@ -14,8 +14,9 @@ from typing import NamedTuple
 from logdb.errors import CommitTimeout, FencedLeaderEpoch, NotLeaderOrFollower
 from logdb.io import IO
 from logdb.log.isolation import IsolationLevel
+from logdb.log.protocols import ReplicaLog
 from logdb.model import KnownLog
-from logdb.store.protocols import Leadership, ReplicaLog
+from logdb.store.protocols import Leadership
 
 COMMIT_WAIT_MS_MAX = 30_000
 """How long an append waits for its in-sync replicas, which leave the set if they lag for a tenth of that."""

@@ -17,7 +17,7 @@ import logdb
 from logdb.cli.output import emit, progress, say, table
 from logdb.cli.session import Session, here, pass_session
 from logdb.cli.units import WholeNumber
-from logdb.store.check.report import Progress
+from logdb.requests.report import Progress
 
 VALUE_SIZE_BYTES, KEY_SIZE_BYTES = 100, 16
 CALL_COUNT = 1000  # records of one append_many

@@ -5,7 +5,7 @@ import click
 import logdb
 from logdb.cli.output import counted, emit, line, progress, say, size_text, table
 from logdb.cli.session import Session, common, here, pass_session
-from logdb.store.check.report import Progress
+from logdb.requests.report import Progress
 
 
 def problems_of(report: "logdb.Report") -> list[dict[str, object]]:

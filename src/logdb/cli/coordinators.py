@@ -2,7 +2,7 @@
 
 from logdb.coordinator.records import partition_of
 from logdb.model import TopicPartition
-from logdb.store.protocols import ClusterNodes
+from logdb.requests.nodes import ClusterNodes
 
 
 def coordinator_id(nodes: ClusterNodes, internal_topic: str, name: str) -> int:

@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from logdb.store.check.report import Progress
+from logdb.requests.report import Progress
 
 # What a terminal obeys or hides: control characters, line and paragraph separators, marks that turn the direction of text or have no
 # width, tags, halves of surrogate pairs.

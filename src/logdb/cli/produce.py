@@ -26,7 +26,7 @@ from logdb.cli.topics import Pairs
 from logdb.cli.units import WholeNumber
 from logdb.errors import InvalidTopic, LogdbError, RecordTooLarge, UnknownTopic
 from logdb.model import DURABILITY_LEVELS, TOPIC_CONFIGS, Durability, RecordMetadata
-from logdb.store.check.report import Progress
+from logdb.requests.report import Progress
 
 if TYPE_CHECKING:
     from logdb.client.producer.transaction import Transaction

@@ -23,8 +23,8 @@ from logdb.model import INTERNAL_TOPICS, MIRROR_OF, TopicPartition
 if TYPE_CHECKING:
     import logdb
     from logdb.log.producers import Producer
+    from logdb.log.protocols import ReplicaLog
     from logdb.requests.transactions import TransactionInfo
-    from logdb.store.protocols import ReplicaLog
 
 _TOO_FEW = """\
 usage: kafka-transactions.sh [-h] [-v] [--command-config FILE]

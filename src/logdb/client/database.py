@@ -27,6 +27,7 @@ from logdb.client.signatures import readable
 from logdb.codec import Record, arrow
 from logdb.errors import Closed, CloseIncomplete, InvalidConfig, InvalidPartitions, InvalidTopic, LogdbError, UnknownPartition
 from logdb.log.isolation import IsolationLevel, is_committed
+from logdb.log.protocols import PartitionLog
 from logdb.mistakes import OF_THE_CALL, checked_call, explained
 from logdb.model import (
     BY_DEFAULT,
@@ -45,7 +46,7 @@ from logdb.model import (
     plain_options,
     timestamp_ms_of,
 )
-from logdb.requests.session import PartitionLog, Session
+from logdb.requests.session import Session
 from logdb.threads import renewed
 
 if TYPE_CHECKING:
@@ -62,8 +63,8 @@ if TYPE_CHECKING:
     from logdb.client.table.table import Table
     from logdb.client.table.view import TopicViews
     from logdb.client.watching import Watch
+    from logdb.requests.report import Copied, Progress, Report
     from logdb.serde import Deserializer
-    from logdb.store.check.report import Copied, Progress, Report
     from logdb.store.sidecars import MadeSidecars
     from logdb.store.state import Mode
     from logdb.store.store import Store

@@ -14,7 +14,7 @@ from logdb.log.isolation import IsolationLevel
 from logdb.log.log import Log
 from logdb.mistakes import OF_THE_CALL, checked_call, explained, must_be
 from logdb.model import INTERNAL_TOPICS, Durability
-from logdb.store.check.report import Copied, Progress, Report
+from logdb.requests.report import Copied, Progress, Report
 from logdb.store.cleaner import CLEANER_BYTES_PER_SECOND
 from logdb.store.retention import CHECK_INTERVAL_MS
 from logdb.store.sidecars import MadeSidecars

@@ -41,9 +41,9 @@ from logdb.errors import (
     UnknownTopic,
 )
 from logdb.handles import Handle
+from logdb.log.protocols import PartitionLog
 from logdb.model import IN_SYNC_MIN, INTERNAL_TOPICS, MIRROR_OF, OffsetAndMetadata, TopicInfo, TopicPartition
 from logdb.requests.session import Session
-from logdb.store.protocols import PartitionLog
 
 logger = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from logdb.client.addresses import path_of
 from logdb.io import IO
-from logdb.store.check.report import Copied, Progress, Report
+from logdb.requests.report import Copied, Progress, Report
 
 
 def verify(path: str | os.PathLike[str], *, io: IO | None = None, progress: Progress | None = None) -> Report:

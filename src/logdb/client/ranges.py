@@ -10,7 +10,7 @@ from logdb.model import timestamp_ms_of
 
 if TYPE_CHECKING:
     from logdb.client.database import Database
-    from logdb.requests.session import PartitionLog
+    from logdb.log.protocols import PartitionLog
 
 Position: TypeAlias = int | datetime.datetime | Mapping[int, int] | None
 """An offset or a time for all partitions; or offsets by partition; None: the start, or the end."""

@@ -15,8 +15,8 @@ from logdb.handles import Handle, refusing
 from logdb.model import INTERNAL_TOPICS, ClusterEvent, TopicEvent
 
 if TYPE_CHECKING:
+    from logdb.requests.nodes import ClusterNodes
     from logdb.requests.session import Session
-    from logdb.store.protocols import ClusterNodes
 
 _WAIT_MS_MAX = 10_000
 _STOP_WAIT_MS_MAX = 100  # between two checks for a stop

@@ -2,6 +2,7 @@
 
     request.py        what a request is, and what it can need
     topics.py         topics and the database as a whole
+    replicas.py       replicas, leaders and controllers of a cluster
     transactions.py   producers and transactions
     groups.py         groups and their offsets
     records.py        the records of a partition

@@ -106,7 +106,7 @@ def _form_of_fields(kind: Any, *, strict: bool) -> Form:
     else:
         names = [field.name for field in dataclasses.fields(kind)]
         defaults = {field.name: default for field in dataclasses.fields(kind) if (default := _default(field)) is not dataclasses.MISSING}
-        text = None if text.startswith(f"{kind.__name__}(") else text  # the signature stands in for a docstring
+        text = None if text == kind.__name__ else text
     forms = {name: form(hints[name], strict=strict) for name in names}
     makes = [(name, one.make) for name, one in forms.items()]
     fields = [(name, one.wanted, *([_decoded_default(defaults[name])] if name in defaults else ())) for name, one in forms.items()]

@@ -9,10 +9,10 @@ from typing import Any
 
 from logdb.log.isolation import IsolationLevel
 from logdb.log.producers import Producer
+from logdb.log.protocols import PartitionLog
 from logdb.model import AbortedTransaction, Durability, OpenTransaction
 from logdb.requests.request import Need, Request, named
 from logdb.requests.resources import CLUSTER
-from logdb.store.protocols import PartitionLog
 
 _DESCRIBE = named("Describe", "Topic", "topic")
 _READ = named("Read", "Topic", "topic")

@@ -92,6 +92,7 @@ class Request(Generic[A]):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
+        cls.__doc__ = cls.__doc__ or cls.__name__  # else ``dataclass`` writes the signature there, which takes as long as all the rest
         if "needs" not in vars(cls):
             raise TypeError(f"{cls.__name__} does not say what it needs: an empty tuple where any principal may")
         ((answer,),) = (typing.get_args(base) for base in cls.__orig_bases__)  # type: ignore[attr-defined]  # of a generic class

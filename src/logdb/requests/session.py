@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 from logdb import requests
 from logdb.errors import LogdbError, without_frames
 from logdb.io import IO
+from logdb.log.protocols import PartitionLog
 from logdb.model import (
     BY_DEFAULT,
     NO_TOPIC_IDS,
@@ -29,16 +30,15 @@ from logdb.model import (
     TopicInfo,
     TopicPartition,
 )
-from logdb.store.protocols import ClusterNodes
-from logdb.store.protocols import PartitionLog as PartitionLog  # noqa: PLC0414  # what a session hands out
+from logdb.requests.nodes import ClusterNodes
 
 if TYPE_CHECKING:
     from logdb.log.isolation import IsolationLevel
     from logdb.requests import topics
     from logdb.requests.groups import GroupInfo, GroupSummary, JoinResult, SyncResult
+    from logdb.requests.report import Copied, Report
     from logdb.requests.request import Request
     from logdb.requests.transactions import TransactionInfo
-    from logdb.store.check.report import Copied, Report
 
 A = TypeVar("A")
 CHANGE_COUNT_MAX = 1024

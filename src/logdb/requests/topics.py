@@ -5,14 +5,12 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from logdb import model
-from logdb.errors import LogdbError
 from logdb.log.isolation import IsolationLevel
 from logdb.model import BY_DEFAULT, ConfigValue, ExpiredRecords, KnownLog, ListChange, TopicInfo, TopicPartition
+from logdb.requests import nodes
+from logdb.requests.report import Copied, Report
 from logdb.requests.request import May, Need, Request, cluster, each_topic, listed, named
 from logdb.requests.resources import CLUSTER
-from logdb.store import protocols
-from logdb.store.check.report import Copied, Report
-from logdb.store.protocols import PartitionState, QuorumInfo
 
 Config: TypeAlias = Mapping[str, ConfigValue | None]
 Assignments: TypeAlias = tuple[tuple[int, ...], ...]
@@ -88,21 +86,15 @@ class Changes(Request[model.Changes]):
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterNodes(Request[protocols.ClusterNodes]):
+class ClusterNodes(Request[nodes.ClusterNodes]):
     needs = (listed("Describe", "Topic"),)
 
-    def visible(self, answer: protocols.ClusterNodes, may: May) -> protocols.ClusterNodes:
+    def visible(self, answer: nodes.ClusterNodes, may: May) -> nodes.ClusterNodes:
         shown = {name for name in {where.topic for where in answer.partitions} if may("Describe", "Topic", name)}
         partitions = {where: state for where, state in answer.partitions.items() if where.topic in shown}
         if not may("Describe", "Cluster", CLUSTER):
-            return protocols.ClusterNodes((), partitions)
+            return nodes.ClusterNodes((), partitions)
         return answer._replace(partitions=partitions)
-
-
-@dataclass(frozen=True, slots=True)
-class DescribeQuorum(Request[QuorumInfo]):
-    local = True
-    needs = (cluster("Describe"),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,52 +215,6 @@ class Compact(Request[None]):
     needs = (named("Alter", "Topic", "topic"),)
     topic: str
     partition: int | None = None
-
-
-# ---------------------------------------------------------------- replicas and leaders
-
-
-@dataclass(frozen=True, slots=True)
-class Reassign(Request[dict[TopicPartition, LogdbError | None]]):
-    """Let partitions have other replicas (KIP-455), each by itself; answered, while new replicas fetch, by the error of each.
-
-    Attributes:
-        targets: The nodes of each, the preferred leader first; None: what is under way is cancelled.
-        may_change_count: A partition may get another number of replicas (KIP-860).
-        timeout_ms: How long to wait for the controllers, for all partitions together; None: as for every change of topics.
-    """
-
-    local = True
-    needs = (cluster("Alter"),)
-    targets: Mapping[TopicPartition, tuple[int, ...] | None]
-    may_change_count: bool = True
-    timeout_ms: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Reassignments(Request[dict[TopicPartition, PartitionState]]):
-    """The partitions that are being reassigned, those of internal topics too, of these; None: of all."""
-
-    local = True
-    needs = (cluster("Describe"),)
-    partitions: tuple[TopicPartition, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ElectLeaders(Request[dict[TopicPartition, LogdbError | None]]):
-    """Let each partition be led by its first replica (KIP-460), each by itself; answered by the error of each.
-
-    Attributes:
-        partitions: None: all, and those for which no election is needed are left out of the answer.
-        unclean: Of those without a leader the first replica that is alive leads, with what it has: what it lacks is lost.
-        timeout_ms: As of ``Reassign``.
-    """
-
-    local = True
-    needs = (cluster("Alter"),)
-    partitions: tuple[TopicPartition, ...] | None
-    unclean: bool = False
-    timeout_ms: int | None = None
 
 
 # ---------------------------------------------------------------- the whole

@@ -26,7 +26,7 @@ from logdb.log.log import Log
 from logdb.log.sealed import sidecar_path, unfinished_sidecar_path
 from logdb.meta import SegmentEntry, Sidecar, WriteTransaction
 from logdb.model import RAW_TABLE, TABLE_MODE, TOPIC_CONFIGS, Buffer, ConfigValue, TopicPartition
-from logdb.store.check.report import Progress
+from logdb.requests.report import Progress
 from logdb.store.entries import Entries
 from logdb.store.housekeeping import UNTIL_ASKED, Housekeeping
 from logdb.store.state import StoreState

@@ -16,7 +16,7 @@ import operator
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from logdb.disk import exists, names_in, remove
 from logdb.errors import (
@@ -49,12 +49,15 @@ from logdb.model import (
     TopicInfo,
     TopicPartition,
 )
+from logdb.requests.nodes import BrokerInfo, PartitionState, QuorumInfo, QuorumVoter
+from logdb.requests.replicas import DescribeQuorum, ElectLeaders, Reassign
+from logdb.requests.report import Copied, Progress
+from logdb.requests.request import Request
 from logdb.store import cleaner, cluster_file, lock, opening, replacement_intent, retention, topics
-from logdb.store.check.report import Copied, Progress
 from logdb.store.cleaner import CLEANER_BYTES_PER_SECOND
 from logdb.store.copy.snapshot_file import SnapshotFile
 from logdb.store.open_logs import TailLogs
-from logdb.store.protocols import BrokerInfo, PartitionState, QuorumInfo, QuorumVoter, always
+from logdb.store.protocols import always
 from logdb.store.reserve import Reserve
 from logdb.store.security_file import SecurityFile
 from logdb.store.sidecars import MadeSidecars
@@ -63,6 +66,7 @@ from logdb.store.tables import UpdatedTable
 from logdb.store.writer import Writer
 
 T = TypeVar("T")
+A = TypeVar("A")
 
 
 class Store(Handle):
@@ -490,7 +494,12 @@ class Store(Handle):
     def controller_id(self) -> int:
         return self.node_id
 
-    def quorum(self) -> QuorumInfo:
+    def submit(self, request: Request[A]) -> A:
+        """Carry a request out; see ``store.protocols.Metadata``."""
+        answer: A = _STEPS[type(request)](self, request)
+        return answer
+
+    def _describe_quorum(self, _: DescribeQuorum) -> QuorumInfo:
         end = self.change_number()
         return QuorumInfo(self.node_id, 0, end, (QuorumVoter(self.node_id, end=end),))
 
@@ -501,18 +510,12 @@ class Store(Handle):
         """A single node leads each partition in the epoch of its log, and has the only replica."""
         return PartitionState(self.node_id, self.log(topic, partition).leader_epoch, (self.node_id,), (self.node_id,))
 
-    def reassign(
-        self,
-        targets: Mapping[TopicPartition, Sequence[int] | None],
-        *,
-        may_change_count: bool = True,
-        timeout_ms: int | None = None,  # noqa: ARG002 -- nothing is waited for
-    ) -> dict[TopicPartition, LogdbError | None]:
+    def _reassign(self, request: Reassign) -> dict[TopicPartition, LogdbError | None]:
         """Each partition stays on the single node: another choice of replicas is refused."""
-        unknown = self._unknown(targets)
+        unknown = self._unknown(request.targets)
         return {
-            where: unknown.get(where) or self._not_reassigned(where, nodes, may_change_count=may_change_count)
-            for where, nodes in targets.items()
+            where: unknown.get(where) or self._not_reassigned(where, nodes, may_change_count=request.may_change_count)
+            for where, nodes in request.targets.items()
         }
 
     def _not_reassigned(self, where: TopicPartition, nodes: Sequence[int] | None, *, may_change_count: bool) -> LogdbError | None:
@@ -523,15 +526,9 @@ class Store(Handle):
         kind = InvalidReassignment if may_change_count or len(nodes) == 1 else ReplicaCountChanged
         return kind(*where, tuple(nodes), self._one_node)
 
-    def elect_leaders(
-        self,
-        partitions: Iterable[TopicPartition] | None,
-        *,
-        unclean: bool = False,  # noqa: ARG002 -- it leads either way
-        timeout_ms: int | None = None,  # noqa: ARG002 -- nothing is waited for
-    ) -> dict[TopicPartition, LogdbError | None]:
+    def _elect_leaders(self, request: ElectLeaders) -> dict[TopicPartition, LogdbError | None]:
         """The single node leads each partition."""
-        wanted = tuple(partitions or ())
+        wanted = request.partitions or ()
         unknown = self._unknown(wanted)
         return {where: unknown.get(where) or ElectionNotNeeded(*where, self.node_id) for where in wanted}
 
@@ -682,3 +679,11 @@ class Store(Handle):
 
 def _nothing(_log: Log) -> None:
     """A reader has no flusher."""
+
+
+_STEPS: Mapping[type[Request[Any]], Callable[[Store, Any], Any]] = {
+    DescribeQuorum: Store._describe_quorum,
+    Reassign: Store._reassign,
+    ElectLeaders: Store._elect_leaders,
+}
+"""What carries a request out."""

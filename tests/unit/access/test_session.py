@@ -20,16 +20,17 @@ from logdb.errors import (
     NotAuthorized,
     UnknownTopic,
 )
+from logdb.log.protocols import PartitionLog
 from logdb.model import ListChange, OffsetAndMetadata, TopicPartition
+from logdb.requests import nodes as of_cluster
 from logdb.requests.groups import CommitOffsets, FetchOffsets
+from logdb.requests.nodes import PartitionState
 from logdb.requests.principals import ANONYMOUS, Principal
 from logdb.requests.records import Produce, ReadBatches
-from logdb.requests.session import PartitionLog, Session
+from logdb.requests.session import Session
 from logdb.requests.topics import AlterTopic, CheckPartitions, ClusterNodes, CreateTopic, DeleteTopic
 from logdb.requests.users import CredentialStore, Quota
-from logdb.store import protocols
 from logdb.store.housekeeping import Housekeeping
-from logdb.store.protocols import PartitionState
 from support.batches import Rec, encode_batch
 from support.produced import batch
 from support.security import secure
@@ -295,7 +296,7 @@ def test_changes_leave_out_topics_that_may_not_be_described(opened, broker):
 def test_of_a_cluster_brokers_and_topics_that_may_be_described_are_shown():
     partitions = {TopicPartition(topic, 0): PartitionState(1, 0, (1,), (1,)) for topic in ("mine", "hidden")}
     addresses = ((1, "board1:9092"),)
-    nodes, mine = protocols.ClusterNodes((1, 2), partitions, addresses), TopicPartition("mine", 0)
+    nodes, mine = of_cluster.ClusterNodes((1, 2), partitions, addresses), TopicPartition("mine", 0)
     assert ClusterNodes().visible(nodes, lambda operation, kind, name: name == "mine") == ((), {mine: partitions[mine]}, ())
     assert ClusterNodes().visible(nodes, lambda operation, kind, name: kind == "Cluster") == ((1, 2), {}, addresses)
 

@@ -4,7 +4,7 @@ import pytest
 
 from logdb.client.watching import Watch
 from logdb.model import Changes, ClusterEvent, TopicEvent, TopicInfo, TopicPartition
-from logdb.store.protocols import ClusterNodes, PartitionState
+from logdb.requests.nodes import ClusterNodes, PartitionState
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 

@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from logdb.model import ClusterEvent, TopicPartition
-from logdb.store.protocols import PartitionState
+from logdb.requests.nodes import PartitionState
 from logdb_replication.changes_of_nodes import changes_of_nodes
 from logdb_replication.controller.state import BrokerState, ClusterState, TopicState
 

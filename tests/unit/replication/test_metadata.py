@@ -26,6 +26,7 @@ from logdb.errors import (
     UnknownTopic,
 )
 from logdb.model import TopicPartition
+from logdb.requests import replicas
 from logdb.store.store import Store
 from logdb_replication import metadata
 from logdb_replication.controller import commands
@@ -101,9 +102,9 @@ def test_a_topic_lies_on_the_nodes_that_are_named_for_it(nodes):
     )._replace(topic_id="")
     assert [one.metadata.partition_state("t", number).replicas for number in (0, 1)] == [(2, 3), (3, 1)]
     for refused in (one.metadata.create_topic, one.metadata.check_new_topic):
-        for replicas in ([0, 1], [9, 1], [1, 1], [2**20, 1], [*range(1, 66)], []):
+        for named in ([0, 1], [9, 1], [1, 1], [2**20, 1], [*range(1, 66)], []):
             with pytest.raises(InvalidReassignment):
-                refused("u", assignments=[replicas])
+                refused("u", assignments=[named])
 
 
 def test_at_the_first_start_the_nodes_that_are_named_are_waited_for(nodes, controller):
@@ -353,23 +354,23 @@ def refused(answer):
 
 
 def test_a_partition_is_reassigned_and_the_reassignment_cancelled(led_by_one, controller):
-    assert refused(led_by_one.reassign({HERE: (3, 1)})) is None
+    assert refused(led_by_one.submit(replicas.Reassign({HERE: (3, 1)}))) is None
     state = led_by_one.partition_state(*HERE)
     assert (state.replicas, state.target, state.adding, state.removing) == ((1, 2, 3), (3, 1), (3,), (2,))
-    assert refused(led_by_one.reassign({HERE: None})) is None
+    assert refused(led_by_one.submit(replicas.Reassign({HERE: None}))) is None
     assert led_by_one.partition_state(*HERE).replicas == (1, 2)
-    assert isinstance(refused(led_by_one.reassign({HERE: None})), NoReassignment)
-    assert refused(led_by_one.reassign({HERE: (3, 1)})) is None
+    assert isinstance(refused(led_by_one.submit(replicas.Reassign({HERE: None}))), NoReassignment)
+    assert refused(led_by_one.submit(replicas.Reassign({HERE: (3, 1)}))) is None
     in_sync(controller, 1, 2, 3)
     assert led_by_one.partition_state(*HERE)[2:4] == ((3, 1), (3, 1))
 
 
 def test_a_repeat_of_a_reassignment_is_not_proposed(led_by_one, controller):
-    led_by_one.reassign({HERE: (3, 1)})
+    led_by_one.submit(replicas.Reassign({HERE: (3, 1)}))
     index = controller.index
-    assert refused(led_by_one.reassign({HERE: (3, 1)})) is None
+    assert refused(led_by_one.submit(replicas.Reassign({HERE: (3, 1)}))) is None
     in_sync(controller, 1, 2, 3)
-    assert refused(led_by_one.reassign({HERE: (3, 1)})) is None
+    assert refused(led_by_one.submit(replicas.Reassign({HERE: (3, 1)}))) is None
     assert controller.index == index + 1  # the in-sync set
 
 
@@ -382,7 +383,7 @@ def test_the_replicas_of_another_change_come_between(led_by_one, controller, mon
         return real(command, timeout_s)
 
     monkeypatch.setattr(controller, "propose", propose)
-    assert refused(led_by_one.reassign({HERE: (3,)})) is None
+    assert refused(led_by_one.submit(replicas.Reassign({HERE: (3,)}))) is None
     assert led_by_one.partition_state(*HERE).target == (3,)
 
 
@@ -395,7 +396,7 @@ def test_the_replicas_of_another_change_come_between(led_by_one, controller, mon
 ])  # fmt: skip
 def test_replicas_that_cannot_be_are_refused(led_by_one, controller, nodes_of_it, kind, reason):
     before = controller.machine.state.topics
-    error = refused(led_by_one.reassign({HERE: nodes_of_it}, may_change_count=False))
+    error = refused(led_by_one.submit(replicas.Reassign({HERE: nodes_of_it}, may_change_count=False)))
     assert type(error) is kind
     assert reason in str(error)
     assert controller.machine.state.topics is before
@@ -403,12 +404,12 @@ def test_replicas_that_cannot_be_are_refused(led_by_one, controller, nodes_of_it
 
 def test_more_nodes_than_a_command_holds_are_refused(led_by_one):
     for many in (tuple(range(1, 100)), (2**31,), (10**30,), (0,)):
-        assert isinstance(refused(led_by_one.reassign({HERE: many})), InvalidReassignment)
+        assert isinstance(refused(led_by_one.submit(replicas.Reassign({HERE: many}))), InvalidReassignment)
 
 
 def test_what_is_refused_of_one_partition_is_done_of_another(led_by_one):
     wanted = {TopicPartition("t", 1): (1,), TopicPartition("t", -1): (1,), TopicPartition("u", 0): (1,), HERE: (1,)}
-    found = led_by_one.reassign(wanted)
+    found = led_by_one.submit(replicas.Reassign(wanted))
     assert list(map(type, found.values())) == [UnknownPartition, UnknownPartition, UnknownTopic, type(None)]
     assert "there are" not in str(found[TopicPartition("u", 0)])  # the names of others are not told
     assert led_by_one.partition_state(*HERE).replicas == (1,)
@@ -424,7 +425,7 @@ def test_without_a_quorum_a_call_of_many_partitions_ends(nodes, controller, monk
 
     monkeypatch.setattr(controller, "propose", propose)
     with pytest.raises(MetadataTimeout):
-        metadata.reassign({TopicPartition("t", number): (1, 2, 3) for number in range(50)})
+        metadata.submit(replicas.Reassign({TopicPartition("t", number): (1, 2, 3) for number in range(50)}))
     assert len(tried) < 50
 
 
@@ -444,18 +445,18 @@ def test_the_controllers_and_the_state_that_tells_of_a_change_have_so_long_toget
 
 
 def test_the_preferred_leader_is_elected_once_it_can_lead(led_by_one, controller):
-    assert isinstance(refused(led_by_one.elect_leaders([HERE])), ElectionNotNeeded)
-    assert led_by_one.elect_leaders(None) == {}
+    assert isinstance(refused(led_by_one.submit(replicas.ElectLeaders((HERE,)))), ElectionNotNeeded)
+    assert led_by_one.submit(replicas.ElectLeaders(None)) == {}
     controller.propose(FenceBroker(1, 1))
     index = controller.index
-    assert isinstance(refused(led_by_one.elect_leaders([HERE])), PreferredLeaderNotAvailable)
-    assert isinstance(refused(led_by_one.elect_leaders(None)), PreferredLeaderNotAvailable)
+    assert isinstance(refused(led_by_one.submit(replicas.ElectLeaders((HERE,)))), PreferredLeaderNotAvailable)
+    assert isinstance(refused(led_by_one.submit(replicas.ElectLeaders(None))), PreferredLeaderNotAvailable)
     assert controller.index == index
     controller.propose(UnfenceBroker(1, 1))
     in_sync(controller, 1, 2)
     hand_over = threading.Thread(target=lambda: led_by_one.wait(lambda state: is_electing(state, HERE), 60) and elect(controller))
     hand_over.start()
-    assert refused(led_by_one.elect_leaders(None)) is None
+    assert refused(led_by_one.submit(replicas.ElectLeaders(None))) is None
     hand_over.join()
     assert led_by_one.partition_state(*HERE).leader == 1
 
@@ -465,19 +466,19 @@ def test_a_leader_that_does_not_hand_over_is_replaced(led_by_one, controller, mo
     controller.propose(UnfenceBroker(1, 1))
     in_sync(controller, 1, 2)
     monkeypatch.setattr(metadata, "HAND_OVER_S", 0.01)
-    assert refused(led_by_one.elect_leaders([HERE])) is None
+    assert refused(led_by_one.submit(replicas.ElectLeaders((HERE,)))) is None
     assert led_by_one.partition_state(*HERE).leader == 1
 
 
 def test_of_a_partition_without_a_leader_a_replica_is_elected_that_is_alive(led_by_one, controller):
-    assert isinstance(refused(led_by_one.elect_leaders([HERE], unclean=True)), ElectionNotNeeded)
+    assert isinstance(refused(led_by_one.submit(replicas.ElectLeaders((HERE,), unclean=True))), ElectionNotNeeded)
     in_sync(controller, 1)
     for node in (1, 2):
         controller.propose(FenceBroker(node, node))
-    assert isinstance(refused(led_by_one.elect_leaders([HERE], unclean=True)), EligibleLeadersNotAvailable)
+    assert isinstance(refused(led_by_one.submit(replicas.ElectLeaders((HERE,), unclean=True))), EligibleLeadersNotAvailable)
     controller.propose(UnfenceBroker(2, 2))
-    assert isinstance(refused(led_by_one.elect_leaders([HERE])), PreferredLeaderNotAvailable)
-    assert refused(led_by_one.elect_leaders(None, unclean=True)) is None
+    assert isinstance(refused(led_by_one.submit(replicas.ElectLeaders((HERE,)))), PreferredLeaderNotAvailable)
+    assert refused(led_by_one.submit(replicas.ElectLeaders(None, unclean=True))) is None
     assert led_by_one.partition_state(*HERE)[:1] + led_by_one.partition_state(*HERE)[3:4] == (2, (2,))
 
 

@@ -4,7 +4,9 @@ import pytest
 
 import logdb
 from logdb import errors
-from logdb.store.protocols import BrokerInfo, Metadata, PartitionState, ReplicaLog, Storage
+from logdb.log.protocols import ReplicaLog
+from logdb.requests.nodes import BrokerInfo, PartitionState
+from logdb.store.protocols import Metadata, Storage
 from logdb.store.store import Store
 
 

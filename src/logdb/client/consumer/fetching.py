@@ -11,8 +11,8 @@ from itertools import islice
 from logdb.codec import Record, RecordIterator
 from logdb.errors import LogdbError, LogTruncated, OffsetOutOfRange
 from logdb.log.isolation import IsolationLevel
+from logdb.log.protocols import PartitionLog
 from logdb.model import KnownLog, OffsetAndMetadata, TopicPartition
-from logdb.requests.session import PartitionLog
 
 NOWHERE = -1  # the position of a cursor before its first ``seek``
 

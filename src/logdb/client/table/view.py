@@ -25,9 +25,10 @@ from typing import TypeAlias
 from logdb.disk import names_in
 from logdb.errors import Closed, LogTruncated, OffsetOutOfRange, TopicDeleted, UnknownTopic
 from logdb.io import IO
+from logdb.log.protocols import PartitionLog
 from logdb.meta.views import Entry, Position, View, ViewDamaged
 from logdb.model import TOPIC_CONFIGS, TopicPartition
-from logdb.requests.session import PartitionLog, Session
+from logdb.requests.session import Session
 from logdb.threads import renewed
 
 logger = logging.getLogger(__name__)

@@ -20,11 +20,11 @@ from logdb.log.recovery_point import NOWHERE, Point
 from logdb.log.sealed import sidecar_path, sidecar_paths, unnamed_sidecars
 from logdb.meta import LogEntry, SegmentEntry, TopicEntry
 from logdb.model import OFFSET_MAX, LogConfig
+from logdb.requests.report import Report
 from logdb.segment import transaction_index
 from logdb.segment.segment import CLEANED, INDEX_ENTRY_SIZE, TIME_INDEX_ENTRY_SIZE, read_index, segment_path
 from logdb.store import topic_file
 from logdb.store.check.producer_check import ProducerWalk, was_compacted, wrong_index, wrong_snapshot
-from logdb.store.check.report import Report
 from logdb.store.check.segment_walk import EntryCheck, Flaw, SegmentWalk, listed, log_base
 from logdb.store.replacement_intent import ReplacementIntent
 from logdb.store.sidecars import damage

@@ -24,11 +24,11 @@ from logdb.meta import Catalogue, LogEntry, SegmentEntry, WriteTransaction, file
 from logdb.meta.dump import CatalogueDump, read_in_child
 from logdb.meta.entries import FORMAT
 from logdb.model import TopicPartition
+from logdb.requests.report import Progress, Report
 from logdb.store import lock, replacement_intent, topic_file
 from logdb.store.check.inventory import Inventory, take_inventory
 from logdb.store.check.partition_check import DirectoryState
 from logdb.store.check.partition_repair import PartitionRepair
-from logdb.store.check.report import Progress, Report
 from logdb.store.check.segment_walk import listed
 from logdb.store.check.verify import Verifier, database_names
 from logdb.store.copy import snapshot_file

@@ -16,9 +16,9 @@ from logdb.meta import Intent, LogEntry, SegmentEntry, TopicEntry, file_checksum
 from logdb.meta.dump import CatalogueDump, read_in_child
 from logdb.meta.entries import FORMAT
 from logdb.model import TopicPartition
+from logdb.requests.report import Progress, Report
 from logdb.store import cluster_file, json_line, lock, replacement_intent, reserve, topic_file
 from logdb.store.check.partition_check import NEWER_FORMAT, DirectoryState, PartitionCheck
-from logdb.store.check.report import Progress, Report
 from logdb.store.check.segment_walk import listed
 from logdb.store.copy import snapshot_file
 from logdb.store.directories import UNFINISHED

@@ -19,9 +19,9 @@ from logdb.disk import File, changing, exists, sync_directory
 from logdb.errors import BackupMismatch, CorruptionError, DirectoryLocked, SyncFailed, TargetNotEmpty
 from logdb.io import IO
 from logdb.meta import SegmentEntry
+from logdb.requests.report import Copied, Progress
 from logdb.segment.segment import segment_path
 from logdb.segment.transaction_index import ENTRY_SIZE_BYTES
-from logdb.store.check.report import Copied, Progress
 from logdb.store.copy import backup_list, beside
 from logdb.store.copy.backup_file import FORMAT, FORMAT_CONTINUED, PIECE_SIZE_BYTES, BackupReader, BackupWriter, FileName, Info
 from logdb.store.copy.backup_list import Continued, ListedLog, LogKey, Part

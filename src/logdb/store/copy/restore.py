@@ -16,10 +16,10 @@ from logdb.io import IO
 from logdb.log import producer_snapshot
 from logdb.meta import SegmentEntry
 from logdb.model import Buffer, LogConfig, TopicPartition
+from logdb.requests.report import Copied, Progress
 from logdb.segment import transaction_index
 from logdb.segment.segment import segment_path
 from logdb.segment.transaction_index import ENTRY_SIZE_BYTES
-from logdb.store.check.report import Copied, Progress
 from logdb.store.copy import frozen as freezing
 from logdb.store.copy.backup import listed
 from logdb.store.copy.backup_file import BackupReader, FileName

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from logdb.disk import changing, device, write_file
 from logdb.errors import LogdbError
 from logdb.io import IO
-from logdb.store.check.report import Copied, Progress
+from logdb.requests.report import Copied, Progress
 from logdb.store.copy import frozen as freezing
 from logdb.store.copy import snapshot_file
 from logdb.store.copy.frozen import Frozen, FrozenLog

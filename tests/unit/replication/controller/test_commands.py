@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from logdb.errors import FencedLeaderEpoch, InvalidReassignment, StaleBrokerEpoch, UnknownTopic
-from logdb.store.protocols import PartitionState
+from logdb.requests.nodes import PartitionState
 from logdb_replication.controller import commands
 from logdb_replication.controller.commands import (
     AddPartitions,

@@ -15,7 +15,7 @@ from logdb.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from logdb.store.protocols import PartitionState
+from logdb.requests.nodes import PartitionState
 from logdb_replication.controller.commands import (
     AddPartitions,
     AlterTopic,

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from logdb.errors import InvalidReassignment, InvalidReplicationFactor
-from logdb.store.protocols import PartitionState
+from logdb.requests.nodes import PartitionState
 from logdb_replication.controller.commands import AddPartitions, CreateTopic, DrainBroker, FenceBroker
 from logdb_replication.controller.placement import placed, with_places
 from logdb_replication.controller.state import TopicState

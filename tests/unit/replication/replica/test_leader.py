@@ -4,7 +4,7 @@ import pytest
 
 from logdb.errors import NotLeaderOrFollower, StaleBrokerEpoch
 from logdb.model import TopicPartition
-from logdb.store.protocols import PartitionState
+from logdb.requests.nodes import PartitionState
 from logdb_replication.replica.leader import HANDOVER_MS, RETRY_MS, Broker, Effects, InSyncChange, Leader
 
 LAG_MS = 3_000
