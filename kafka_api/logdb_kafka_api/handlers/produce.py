@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from logdb.access.session import AuthorizedSession
 from logdb.codec.batch import CODEC_MASK, CRC_FROM, LOG_APPEND_TIME, attributes_at, check, codec_of_usual, magic_at, size_at
@@ -19,9 +19,7 @@ from logdb.store.protocols import Leadership
 from logdb_kafka_api.call import Call, Values
 from logdb_kafka_api.errors import Code, topic_code_of
 from logdb_kafka_api.repeated import ACKS, ANY_OFFSET, NO_ACKNOWLEDGEMENT, OF_ALL, RepeatedProduce
-
-if TYPE_CHECKING:
-    from logdb_kafka_api.door import KafkaDoor
+from logdb_kafka_api.resources import KafkaResources
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +58,7 @@ class Awaited(NamedTuple):
     offset: int
 
 
-def is_named(door: "KafkaDoor", version: int, values: Values) -> bool:
+def is_named(door: KafkaResources, version: int, values: Values) -> bool:
     """Name the topics of a request that has their ids; False: look at the topics first."""
     return version < FIRST_OF_IDS or door.topics.name_at_once(values["topic_data"])
 

@@ -15,7 +15,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypedDict, TypeVar
 
 from logdb.access.authentication import ClientCertificate, Credential
-from logdb.access.log import AuthorizedLog, ForwardedLog
+from logdb.access.log import AuthorizedLog, ForwardedLog, LogToRead
 from logdb.access.quotas import Resource
 from logdb.access.security_changes import SecurityChanges
 from logdb.access.security_document import Token
@@ -493,6 +493,14 @@ class AuthorizedSession(Handle, Session):
         self.authorize(Log(topic, partition))
         try:
             return AuthorizedLog(self, self.call(self._broker.log, topic, partition))
+        except NotLeaderOrFollower as error:
+            return ForwardedLog(self, self._others(error).log(topic, partition))
+
+    def log_to_read(self, topic: str, partition: int) -> AuthorizedLog:
+        """The log of a partition for one read of its batches, which is authorized here; the next read opens it again."""
+        self.authorize(ReadBatches(topic, partition, 0))
+        try:
+            return LogToRead(self, self.call(self._broker.log, topic, partition))
         except NotLeaderOrFollower as error:
             return ForwardedLog(self, self._others(error).log(topic, partition))
 
