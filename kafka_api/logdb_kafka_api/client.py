@@ -26,7 +26,7 @@ class Client(ABC):
                          door that gave it
     ``is_known``         the begin of the         as of the last request: the client has authenticated, or need not
                          connection, each request
-    ``session``          ``Dispatcher``,          always: it is of ``identity``; requests that are answered at once use it, one at a time
+    ``session``          ``Dispatcher``,          always: it is of ``identity``, for the next request
                          ``go_on``
     ``repeated``,        the same                 always: the last Produce that was read there, if the next may repeat it; where that one
     ``appended_to``                               appends to

@@ -21,7 +21,7 @@ from logdb.model import Buffer
 from logdb.requests.principals import ANONYMOUS
 from logdb.serving.logins import UNASKED
 from logdb_kafka_api import frames
-from logdb_kafka_api.apis import UNAUTHENTICATED
+from logdb_kafka_api.apis import APIS, UNAUTHENTICATED
 from logdb_kafka_api.call import Call, Values
 from logdb_kafka_api.client import Client
 from logdb_kafka_api.frames import RequestHeader, UnsupportedApi
@@ -124,8 +124,33 @@ class Dispatcher:
         client.repeated = RepeatedProduce(header, request, frame) if is_repeated else None
         client.appended_to = where
 
+    def _identified(self, client: Client, key: int) -> AuthorizedSession:
+        """The session of whoever asks for the API ``key``, for this request.
+
+        A client without a quota keeps its session: only one of its requests is carried out at a time, but for Produces.
+
+        Raises:
+            AuthenticationFailed: as ``answer``.
+        """
+        kept = client.session
+        if kept is not None and not self._door.access.quotas.limits(kept.principal):
+            try:
+                return self._kept_session(client, client.identity or UNASKED)
+            except AuthenticationFailed:
+                if client.identity is not None:
+                    raise
+                client.session = None  # authentication is on by now
+        known = self._door.identity_of(client)
+        client.is_known = known is not None
+        identity = known or (_UNAUTHENTICATED if key in UNAUTHENTICATED else None)
+        if identity is None:
+            raise AuthenticationFailed(f"{APIS[key].name} before authentication")
+        session = self._session(client, identity)
+        client.session = session if client.is_known else None
+        return session
+
     def _kept_session(self, client: Client, identity: Identity) -> AuthorizedSession:
-        """The session of the requests of a connection that are answered at once, for the next of them."""
+        """The session of the last request of a connection, for the next one."""
         kept = client.session
         if kept is not None and kept.principal == identity.principal and kept.credential is identity.credential:
             kept.renew()
@@ -151,13 +176,7 @@ class Dispatcher:
             if error.header is None:
                 raise
             return Answer(frames.encode_response(error.header, unsupported_version()))
-        key = header.api.key
-        known = self._door.identity_of(client)
-        client.is_known = known is not None
-        identity = known or (_UNAUTHENTICATED if key in UNAUTHENTICATED else None)
-        if identity is None:
-            raise AuthenticationFailed(f"{header.api.name} before authentication")
-        call = Call(self._door, client, header, self._session(client, identity))
+        call = Call(self._door, client, header, self._identified(client, header.api.key))
         try:
             await call.begin()
             try:
@@ -165,7 +184,7 @@ class Dispatcher:
             except InvalidMessage:  # or it is large
                 await call.begin_large(len(frame))
                 call.values = await call.call(frames.read_request, header, frame, position)
-            values = await HANDLERS[key](call)
+            values = await HANDLERS[header.api.key](call)
             if call.replicated is not None and values is not None:
                 if not call.is_large:
                     return self._later(call, header, values)
