@@ -175,7 +175,8 @@ def append(call: Call, appends: Sequence[Append], awaited: list[Awaited]) -> Val
     elif values["durability"] not in ("", *DURABILITY_LEVELS):
         answers = [_refused(one.where, Code.INVALID_REQUEST) for one in appends]
     else:
-        answers = [_append(call.session, one, values, call.version, awaited) for one in appends]
+        durability = durability_of(values)
+        answers = [_append(call.session, one, values, durability, call.version, awaited) for one in appends]
     if values["acks"] == NO_ACKNOWLEDGEMENT:
         refused = next((one for one in answers if one["error_code"]), None)
         if refused is not None:
@@ -194,23 +195,25 @@ def unacknowledged(refused: Values) -> ConnectionAbortedError:
     return ConnectionAbortedError(f"Produce without acknowledgement failed: {Code(refused['error_code']).name}")
 
 
-def _append(session: AuthorizedSession, one: Append, values: Values, version: int, awaited: list[Awaited]) -> Values:
+def _append(
+    session: AuthorizedSession, one: Append, values: Values, durability: Durability | None, version: int, awaited: list[Awaited]
+) -> Values:
     if one.topic_id is None:
         return _refused(one.where, Code.UNKNOWN_TOPIC_ID)
-    code = _refusal(one, version, detailed=values["detailed"])
+    codec = codec_of_usual(one.records)
+    is_usual = codec >= 0 and (codec != _ZSTD or version >= _FIRST_OF_ZSTD) and version >= _FIRST_OF_V2 and one.expected_offset is None
+    code = None if is_usual else _refusal(one, version, detailed=values["detailed"])
     try:
         if code is not None:
             session.authorize(Produce(*one.where, transactional_id=values["transactional_id"]))
             return _refused(one.where, code)
         of_all = values["acks"] == OF_ALL
         leadership = None if session.replication is None else session.leadership(*one.where, acknowledged_by_all=of_all)
-        offsets = session.produce(
-            *one.where,
+        request = Produce(*one.where, durability, values["transactional_id"], one.expected_offset, one.mirrored)
+        offsets, log = session.append(
+            request,
             one.records,
-            durability=durability_of(values),
-            transactional_id=values["transactional_id"],
-            expected_offset=one.expected_offset,
-            mirrored=one.mirrored,
+            usual=is_usual,
             verify_only=version < _FIRST_OF_ADDING and not values["detailed"],
             topic_id=one.topic_id,
         )
@@ -218,7 +221,7 @@ def _append(session: AuthorizedSession, one: Append, values: Values, version: in
         if values["detailed"]:
             answer = {"index": one.where.partition, "error_code": Code.NONE, "base_offset": offsets.start, "next_offset": offsets.stop}
         else:
-            log = session.appended_to(*one.where)
+            log = log or session.appended_to(*one.where)
             answer = {
                 "index": one.where.partition,
                 "error_code": Code.NONE,
