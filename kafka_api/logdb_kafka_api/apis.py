@@ -96,3 +96,7 @@ _ALL = (
 )
 APIS: Mapping[int, Api] = MappingProxyType({api.key: api for api in _ALL})
 API_VERSIONS = APIS[18]
+UNADVERTISED = frozenset((71, 72))
+"""APIs that are answered and that ApiVersions leaves out: those of client metrics."""
+UNAUTHENTICATED = frozenset((17, 18, 36))
+"""APIs that a client may ask before it is authenticated: SaslHandshake, ApiVersions, SaslAuthenticate."""

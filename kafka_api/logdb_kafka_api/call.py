@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from logdb.serving.resources import RequestResources, owner_of
+from logdb_kafka_api.client import Client
+from logdb_kafka_api.frames import RequestHeader
 from logdb_kafka_api.limits import SMALL_BYTES
+from logdb_kafka_api.resources import KafkaResources
 
 if TYPE_CHECKING:
     from logdb.access.session import AuthorizedSession
-    from logdb_kafka_api.connection import Connection
-    from logdb_kafka_api.door import KafkaDoor
-    from logdb_kafka_api.frames import RequestHeader
 
 _EXPANSION = 32  # measured with the most elements in a MiB: 10 to 18 of Fetch, 14 of OffsetCommit, 32 of JoinGroup, 39 of Metadata
 _DECODED_BYTES_MAX = 48 << 20  # of as many elements as a request may have
@@ -46,15 +46,15 @@ class Call(RequestResources):
         replicated: What the answer waits for, of a request that is done otherwise; it completes the answer's values.
     """
 
-    door: "KafkaDoor"
+    door: KafkaResources
 
     values: Values
     replicated: "Callable[[], Awaitable[None]] | None" = None
     is_large = False
 
-    def __init__(self, door: "KafkaDoor", connection: "Connection", header: "RequestHeader", session: "AuthorizedSession") -> None:
+    def __init__(self, door: KafkaResources, client: Client, header: RequestHeader, session: "AuthorizedSession") -> None:
         super().__init__(door, owner_of(session))
-        self.connection, self.session = connection, session
+        self.client, self.session = client, session
         self.version, self.client_id = header.version, header.client_id
 
     async def begin(self) -> None:

@@ -1,6 +1,6 @@
 """One client's connection: frames in, answers out, in their order.
 
-    bytes  ->  frame  ->  queue  ->  the door answers one after the other  ->  bytes
+    bytes  ->  frame  ->  queue  ->  answered one after the other  ->  bytes
                                         └──►  answers that wait for replicas  ──┘
 
 A frame that came whole is copied out of the door's buffer, unless it is answered at once; a longer one is received to where it is
@@ -26,24 +26,21 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from logdb.access.attempts import network
-from logdb.access.authentication import Identity
 from logdb.errors import AuthenticationFailed, LogdbError
-from logdb.model import Buffer, TopicPartition
+from logdb.model import Buffer
 from logdb.requests.principals import ANONYMOUS
 from logdb.serving.connection_slots import ConnectionSlot, host_of
 from logdb.serving.limits import Limits
 from logdb.serving.shares import NoRoom, Owner
 from logdb_kafka_api.apis import APIS
+from logdb_kafka_api.client import Client
+from logdb_kafka_api.dispatch import Answer, Dispatcher
 from logdb_kafka_api.frames import UnsupportedApi
 from logdb_kafka_api.limits import ROOM_BYTES, SMALL_BYTES
-from logdb_kafka_api.sasl import Exchange
+from logdb_kafka_api.resources import KafkaResources
 
 if TYPE_CHECKING:
-    from logdb.access.session import AuthorizedSession
     from logdb.serving.server import Given
-    from logdb_kafka_api.call import Call
-    from logdb_kafka_api.door import KafkaDoor
-    from logdb_kafka_api.repeated import RepeatedProduce
 
 logger = logging.getLogger(__name__)
 
@@ -62,18 +59,6 @@ _HTTP = frozenset((b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"PATC", b"OPTI"
 """The begins of HTTP requests; as the size of a frame each is over a gigabyte."""
 
 
-class Answer(NamedTuple):
-    """The buffers of a response, the time in ms for which a quota mutes the connection, and the call to end once they are sent.
-
-    ``later``: the answer itself, once replicas have what the request has appended.
-    """
-
-    parts: Sequence[Buffer]
-    throttle_ms: int = 0
-    call: "Call | None" = None
-    later: "asyncio.Future[Answer] | None" = None
-
-
 class _Frame(NamedTuple):
     """A request without its size; ``owner``: for whom its memory is counted, None: it is not."""
 
@@ -81,21 +66,13 @@ class _Frame(NamedTuple):
     owner: Owner | None
 
 
-class Connection(asyncio.BufferedProtocol):
+class Connection(Client, asyncio.BufferedProtocol):
     """One connection.
 
     ==================== ======================== ==============================================================
     field                changed by               to be trusted
     ==================== ======================== ==============================================================
-    ``identity``         authentication, or the   while the access control calls its credential valid
-                         door that gave it
-    ``session``          ``answer_at_once``,      always: it is of ``identity``; requests that are answered at once use it, one at a time
-                         ``go_on``
-    ``repeated``,        the same                 always: the last Produce that was read there, if the next may repeat it; where that one
-    ``appended_to``                               appends to
-    ``exchange``         SaslHandshake, ``go_on`` from the handshake until the client is authenticated
-    ``is_raw``           the same                 the next frame is a message of the exchange, without a header
-    ``is_ending``        a handler                the connection is closed behind the answer
+    of ``Client``        there                    as it says there
     ``_room``, ``_size`` ``_begin``, ``_grow``    while a frame is received whose end has not come; ``_filled`` of it has
     ``_taken_bytes``     ``_grow``                always: what the frame that is received has of the memory that connections share
     ``_lent``            ``_receive``             while the frame that is received is in the door's buffer: that one
@@ -111,12 +88,13 @@ class Connection(asyncio.BufferedProtocol):
     Threading: the event loop of the door.
     """
 
-    def __init__(self, door: "KafkaDoor", slot: ConnectionSlot | None = None, given: "Given | None" = None) -> None:
-        self._door, self._slot, self._given = door, slot, given
-        self.identity: Identity | None = None if given is None else given.identity
+    def __init__(
+        self, door: KafkaResources, dispatcher: Dispatcher, slot: ConnectionSlot | None = None, given: "Given | None" = None
+    ) -> None:
+        super().__init__(None if given is None else given.identity)
+        self._door, self._dispatcher, self._slot, self._given = door, dispatcher, slot, given
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self.host = ""
         self._room: bytearray | memoryview | None = None
         self._lent: memoryview | None = None
         self._size = self._key = self._filled = self._progress = 0
@@ -134,11 +112,6 @@ class Connection(asyncio.BufferedProtocol):
         self._began_s = self._since_s = self._door.now_s()
         self._is_new, self._is_busy = given is None, False
         self._unsent: list[Buffer] = []
-        self.session: AuthorizedSession | None = None
-        self.repeated: RepeatedProduce | None = None
-        self.appended_to: TopicPartition | None = None
-        self.exchange: Exchange | None = None
-        self.is_raw = self.is_ending = False
 
     # ------------------------------------------------------------ what the loop calls
 
@@ -151,13 +124,13 @@ class Connection(asyncio.BufferedProtocol):
                 logger.info("%s: too many connections; this one is closed", self.host)
                 transport.abort()
                 return
-        self._door.connections.add(self)
-        self._door.watch(self)
+        self._door.begun(self)
         try:
             self.identity = self.identity or self._door.certified(transport)
         except AuthenticationFailed as error:
             self._refuse(str(error))
             return
+        self.is_known = self._door.identity_of(self) is not None
         self._running = self._loop.create_task(self._run(transport))
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -187,7 +160,7 @@ class Connection(asyncio.BufferedProtocol):
         del sizehint
         if self._room is not None:
             return memoryview(self._room)[self._filled :]
-        return self._door.scratch if self._is_known() else self._door.scratch[:_UNAUTHENTICATED_BYTES]
+        return self._door.scratch if self.is_known else self._door.scratch[:_UNAUTHENTICATED_BYTES]
 
     def buffer_updated(self, nbytes: int) -> None:
         if self._is_closing():
@@ -254,16 +227,12 @@ class Connection(asyncio.BufferedProtocol):
             self._send_at_once()
             self._resume()
 
-    def _is_known(self) -> bool:
-        """Whether the client has authenticated, or need not."""
-        return self.identity is not None or self._door.identity_of(self) is not None
-
     def _is_first(self, position: int) -> bool:
         """Whether the client has sent nothing before these bytes."""
         return position == 0 and self._is_new and not (self._frames or self._is_busy or self.is_raw)
 
     def _size_max(self, key: int) -> int:
-        if self._door.identity_of(self) is None:
+        if not self.is_known:
             return SMALL_BYTES
         return self._door.limits.body_bytes_max if key == _PRODUCE else self._door.limits.call_bytes_max
 
@@ -291,7 +260,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         more = room_bytes - self._taken_bytes
         if not self._taken_bytes:
-            identity = self._door.identity_of(self)
+            identity = self.identity
             self._owner = network(self.host) if identity is None or identity.principal == ANONYMOUS else identity.principal
         if self._door.memory.has_room(more, self._owner, ahead=self._taken_bytes > 0):
             self._door.memory.take_now(more, self._owner)
@@ -344,7 +313,7 @@ class Connection(asyncio.BufferedProtocol):
     def _is_full(self) -> bool:
         if self._queued_bytes >= _QUEUED_BYTES_MAX or self._small_bytes >= SMALL_BYTES:
             return True
-        return len(self._frames) >= (_QUEUED_COUNT_MAX if self._is_known() else _UNAUTHENTICATED_COUNT_MAX)
+        return len(self._frames) >= (_QUEUED_COUNT_MAX if self.is_known else _UNAUTHENTICATED_COUNT_MAX)
 
     def _count(self, frame: _Frame, sign: int) -> None:
         self._queued_bytes += sign * len(frame.data)
@@ -425,7 +394,7 @@ class Connection(asyncio.BufferedProtocol):
         if len(self._owed) >= _OWED_COUNT_MAX:
             return False
         try:
-            answer = self._door.answer_at_once(self, frame)
+            answer = self._dispatcher.answer_at_once(self, frame)
         except (LogdbError, ConnectionError) as error:
             self._refuse(str(error))
             return True
@@ -449,7 +418,7 @@ class Connection(asyncio.BufferedProtocol):
     async def _answer(self, transport: asyncio.Transport, frame: _Frame) -> None:
         self._is_busy = True
         try:
-            answer = await (self._raw_answer(bytes(frame.data)) if self.is_raw else self._door.answer(self, frame.data))
+            answer = await (self._raw_answer(bytes(frame.data)) if self.is_raw else self._dispatcher.answer(self, frame.data))
         finally:
             self._give_back(frame)
             self._count(frame, -1)
@@ -468,7 +437,7 @@ class Connection(asyncio.BufferedProtocol):
                 answer.call.end()
         if answer.throttle_ms:
             await self._door.pause(answer.throttle_ms)
-        self._is_busy, self._is_new = bool(self._owed), self._is_new and self._door.identity_of(self) is None
+        self._is_busy, self._is_new = bool(self._owed), self._is_new and not self.is_known
         self._begin_wait()
         self._resume()
 
@@ -476,22 +445,6 @@ class Connection(asyncio.BufferedProtocol):
         """Answer a message of a SASL exchange that came without a header."""
         answer = await self.go_on(token)
         return Answer((_SIZE.pack(len(answer)), answer))
-
-    async def go_on(self, token: bytes) -> bytes:
-        """The answer to the next message of the SASL exchange; with the last one the client is authenticated.
-
-        Raises:
-            AuthenticationFailed, NoRoom: It is over.
-        """
-        exchange, self.exchange = self.exchange, None
-        assert exchange is not None
-        answer, identity = await exchange.reply(token)
-        if identity is None:
-            self.exchange = exchange
-        else:
-            self.identity, self.is_raw = identity, False
-            self.session = self.repeated = None
-        return answer
 
     async def _send(self, transport: asyncio.Transport, parts: Sequence[Buffer]) -> None:
         """Send an answer as fast as the client reads.

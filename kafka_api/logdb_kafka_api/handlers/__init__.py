@@ -82,7 +82,3 @@ HANDLERS: Mapping[int, Handler] = MappingProxyType(
     }
 )
 """By the key of the API."""
-UNADVERTISED = frozenset((71, 72))
-"""APIs that are answered and that ApiVersions leaves out: those of client metrics."""
-UNAUTHENTICATED = frozenset((17, 18, 36))
-"""APIs that a client may ask before it is authenticated: SaslHandshake, ApiVersions, SaslAuthenticate."""

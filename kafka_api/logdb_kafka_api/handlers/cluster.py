@@ -17,7 +17,7 @@ _BROKERS = 1  # the type of endpoint: brokers, not controllers
 async def describe_cluster(call: Call) -> Values:
     if call.values["endpoint_type"] != _BROKERS:
         return {"error_code": Code.UNSUPPORTED_ENDPOINT_TYPE, "error_message": "there are no controllers to connect to"}
-    access, brokers = call.door.access, call.door.brokers(call.connection)
+    access, brokers = call.door.access, call.door.brokers(call.client)
     answer: Values = {
         "error_code": Code.NONE,
         "cluster_id": access.database_id,

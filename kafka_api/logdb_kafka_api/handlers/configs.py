@@ -102,7 +102,7 @@ _MEANINGS = {
 
 def _of_broker(call: Call) -> list[_Config]:
     of_door: Mapping[str, ConfigValue] = {
-        "advertised.listeners": call.door.advertised_listener(call.connection),
+        "advertised.listeners": call.door.advertised_listener(call.client),
         "auto.create.topics.enable": call.door.auto_create_topics,
         "num.partitions": call.door.access.default_partition_count if call.door.num_partitions == BY_DEFAULT else call.door.num_partitions,
     }

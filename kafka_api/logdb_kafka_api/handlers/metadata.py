@@ -9,7 +9,7 @@ from logdb.requests.groups import DescribeGroup
 from logdb.requests.request import Request
 from logdb.requests.topics import DescribeAtRest
 from logdb.requests.transactions import DescribeTransaction
-from logdb_kafka_api.apis import API_VERSIONS, APIS
+from logdb_kafka_api.apis import API_VERSIONS, APIS, UNADVERTISED
 from logdb_kafka_api.call import Call, Values, each_once
 from logdb_kafka_api.errors import Code, code_of
 from logdb_kafka_api.handlers.cluster import FEATURES
@@ -25,27 +25,30 @@ _COORDINATED: "Mapping[int, Callable[[str], Request[Any]]]" = {_GROUP: DescribeG
 # ---------------------------------------------------------------- APIs
 
 
-async def api_versions(call: Call) -> Values:
+async def api_versions(_: Call) -> Values:
     supported = [{"name": name, "min_version": level, "max_version": level} for name, level in FEATURES.items()]
     finalized = [{"name": name, "min_version_level": level, "max_version_level": level} for name, level in FEATURES.items()]
     return {
         "error_code": Code.NONE,
-        "api_keys": call.door.advertised,
+        "api_keys": ADVERTISED,
         "supported_features": supported,
         "finalized_features_epoch": 0,
         "finalized_features": finalized,
     }
 
 
-def unsupported_version() -> Values:
-    """The answer to a version of ApiVersions that is unknown here: the client asks again in one of these."""
-    return {"error_code": Code.UNSUPPORTED_VERSION, "api_keys": [advertised(API_VERSIONS.key)]}
-
-
 def advertised(key: int) -> Values:
     """An API with its versions."""
     versions = APIS[key].request.versions
     return {"api_key": key, "min_version": versions[0], "max_version": versions[-1]}
+
+
+ADVERTISED = tuple(advertised(key) for key in sorted(APIS.keys() - UNADVERTISED))
+
+
+def unsupported_version() -> Values:
+    """The answer to a version of ApiVersions that is unknown here: the client asks again in one of these."""
+    return {"error_code": Code.UNSUPPORTED_VERSION, "api_keys": [advertised(API_VERSIONS.key)]}
 
 
 # ---------------------------------------------------------------- brokers and topics
@@ -63,7 +66,7 @@ async def metadata(call: Call) -> Values:
         for one in found:
             if one["error_code"] == Code.UNKNOWN_TOPIC_OR_PARTITION and one["name"] not in INTERNAL_TOPICS:
                 call.door.note_missing(one["name"], is_allowed=may_create)
-    access, brokers = call.door.access, call.door.brokers(call.connection)
+    access, brokers = call.door.access, call.door.brokers(call.client)
     answer: Values = {
         "brokers": [{"node_id": node, "host": host, "port": port} for node, (host, port) in brokers.items()],
         "cluster_id": access.database_id,
@@ -204,7 +207,7 @@ def _coordinator(call: Call, kind: int, key: str) -> dict[str, Any]:
         return {"error_code": code_of(error), "error_message": str(error), **nowhere}
     except LogdbError as error:
         return {"error_code": Code.COORDINATOR_NOT_AVAILABLE, "error_message": str(error), **nowhere}
-    brokers = call.door.brokers(call.connection)
+    brokers = call.door.brokers(call.client)
     if node not in brokers or node not in call.door.serving():
         return {"error_code": Code.COORDINATOR_NOT_AVAILABLE, "error_message": "no broker leads its partition now", **nowhere}
     host, port = brokers[node]

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from logdb.access.session import AuthorizedSession
 from logdb.codec.batch import CODEC_MASK, CRC_FROM, LOG_APPEND_TIME, attributes_at, check, codec_of_usual, magic_at, size_at
@@ -19,9 +19,7 @@ from logdb.store.protocols import Leadership
 from logdb_kafka_api.call import Call, Values
 from logdb_kafka_api.errors import Code, topic_code_of
 from logdb_kafka_api.repeated import ACKS, ANY_OFFSET, NO_ACKNOWLEDGEMENT, OF_ALL, RepeatedProduce
-
-if TYPE_CHECKING:
-    from logdb_kafka_api.door import KafkaDoor
+from logdb_kafka_api.resources import KafkaResources
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +58,7 @@ class Awaited(NamedTuple):
     offset: int
 
 
-def is_named(door: "KafkaDoor", version: int, values: Values) -> bool:
+def is_named(door: KafkaResources, version: int, values: Values) -> bool:
     """Name the topics of a request that has their ids; False: look at the topics first."""
     return version < FIRST_OF_IDS or door.topics.name_at_once(values["topic_data"])
 
@@ -177,7 +175,8 @@ def append(call: Call, appends: Sequence[Append], awaited: list[Awaited]) -> Val
     elif values["durability"] not in ("", *DURABILITY_LEVELS):
         answers = [_refused(one.where, Code.INVALID_REQUEST) for one in appends]
     else:
-        answers = [_append(call.session, one, values, call.version, awaited) for one in appends]
+        durability = durability_of(values)
+        answers = [_append(call.session, one, values, durability, call.version, awaited) for one in appends]
     if values["acks"] == NO_ACKNOWLEDGEMENT:
         refused = next((one for one in answers if one["error_code"]), None)
         if refused is not None:
@@ -196,23 +195,25 @@ def unacknowledged(refused: Values) -> ConnectionAbortedError:
     return ConnectionAbortedError(f"Produce without acknowledgement failed: {Code(refused['error_code']).name}")
 
 
-def _append(session: AuthorizedSession, one: Append, values: Values, version: int, awaited: list[Awaited]) -> Values:
+def _append(
+    session: AuthorizedSession, one: Append, values: Values, durability: Durability | None, version: int, awaited: list[Awaited]
+) -> Values:
     if one.topic_id is None:
         return _refused(one.where, Code.UNKNOWN_TOPIC_ID)
-    code = _refusal(one, version, detailed=values["detailed"])
+    codec = codec_of_usual(one.records)
+    is_usual = codec >= 0 and (codec != _ZSTD or version >= _FIRST_OF_ZSTD) and version >= _FIRST_OF_V2 and one.expected_offset is None
+    code = None if is_usual else _refusal(one, version, detailed=values["detailed"])
     try:
         if code is not None:
             session.authorize(Produce(*one.where, transactional_id=values["transactional_id"]))
             return _refused(one.where, code)
         of_all = values["acks"] == OF_ALL
         leadership = None if session.replication is None else session.leadership(*one.where, acknowledged_by_all=of_all)
-        offsets = session.produce(
-            *one.where,
+        request = Produce(*one.where, durability, values["transactional_id"], one.expected_offset, one.mirrored)
+        offsets, log = session.append(
+            request,
             one.records,
-            durability=durability_of(values),
-            transactional_id=values["transactional_id"],
-            expected_offset=one.expected_offset,
-            mirrored=one.mirrored,
+            usual=is_usual,
             verify_only=version < _FIRST_OF_ADDING and not values["detailed"],
             topic_id=one.topic_id,
         )
@@ -220,7 +221,7 @@ def _append(session: AuthorizedSession, one: Append, values: Values, version: in
         if values["detailed"]:
             answer = {"index": one.where.partition, "error_code": Code.NONE, "base_offset": offsets.start, "next_offset": offsets.stop}
         else:
-            log = session.appended_to(*one.where)
+            log = log or session.appended_to(*one.where)
             answer = {
                 "index": one.where.partition,
                 "error_code": Code.NONE,

@@ -1,4 +1,4 @@
-"""The authentication of a connection."""
+"""The authentication of a client."""
 
 from logdb.errors import AuthenticationFailed
 from logdb.requests.users import ScramCredential
@@ -12,25 +12,25 @@ _RAW_VERSION = 0  # of SaslHandshake, behind which messages of the mechanism com
 
 async def sasl_handshake(call: Call) -> Values:
     """Begin the mechanism; there is none where nothing is to be shown, or the client has shown it."""
-    connection, door = call.connection, call.door
-    is_done = connection.identity is not None and isinstance(connection.identity.credential, ScramCredential)
+    client, door = call.client, call.door
+    is_done = client.identity is not None and isinstance(client.identity.credential, ScramCredential)
     if is_done or not door.access.authentication:
         return {"error_code": Code.ILLEGAL_SASL_STATE, "mechanisms": sasl.MECHANISMS}
-    connection.exchange = sasl.begin(call.values["mechanism"], door.access, door.logins, connection.host)
-    if connection.exchange is None:
+    client.exchange = sasl.begin(call.values["mechanism"], door.access, door.logins, client.host)
+    if client.exchange is None:
         return {"error_code": Code.UNSUPPORTED_SASL_MECHANISM, "mechanisms": sasl.MECHANISMS}
-    connection.is_raw = call.version == _RAW_VERSION
+    client.is_raw = call.version == _RAW_VERSION
     return {"error_code": Code.NONE, "mechanisms": sasl.MECHANISMS}
 
 
 async def sasl_authenticate(call: Call) -> Values:
     """Go on with the exchange; a client that fails is told so, and its connection is closed."""
-    connection = call.connection
-    if connection.exchange is None:
-        connection.is_ending = True
+    client = call.client
+    if client.exchange is None:
+        client.is_ending = True
         return {"error_code": Code.ILLEGAL_SASL_STATE, "error_message": "SaslAuthenticate before SaslHandshake", "auth_bytes": b""}
     try:
-        return {"error_code": Code.NONE, "error_message": None, "auth_bytes": await connection.go_on(call.values["auth_bytes"])}
+        return {"error_code": Code.NONE, "error_message": None, "auth_bytes": await client.go_on(call.values["auth_bytes"])}
     except (AuthenticationFailed, NoRoom) as error:
-        connection.is_ending = True
+        client.is_ending = True
         return {"error_code": Code.SASL_AUTHENTICATION_FAILED, "error_message": str(error), "auth_bytes": b""}

@@ -286,6 +286,20 @@ class AuthorizedLog(Lookups, Handle):
         return self._log.follow(offset, timeout_ms=timeout_ms, stop=stop, isolation_level=isolation_level)
 
 
+class LogToRead(AuthorizedLog):
+    """The log of a partition for one read of batches, which ``AuthorizedSession.log_to_read`` has authorized."""
+
+    def aborted_transactions(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
+        return self._log.aborted_transactions(offset, end_offset)
+
+    def read_batches(
+        self, offset: int, size_bytes_max: int = _READ_SIZE_BYTES, *, isolation_level: IsolationLevel = "read_uncommitted"
+    ) -> tuple[memoryview, int]:
+        batches, next_offset = self._session.call(self._log.read_batches, offset, size_bytes_max, isolation_level=isolation_level)
+        self._session.fetched(self.topic, len(batches))
+        return batches, next_offset
+
+
 class ForwardedLog(AuthorizedLog):
     """The log of a partition that another node of the cluster leads; reads are counted by what they return."""
 

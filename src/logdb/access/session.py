@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeAlias, TypedDict, TypeVar
 
 from logdb.access.authentication import ClientCertificate, Credential
-from logdb.access.log import AuthorizedLog, ForwardedLog
+from logdb.access.log import AuthorizedLog, ForwardedLog, LogToRead
 from logdb.access.quotas import Resource
 from logdb.access.security_changes import SecurityChanges
 from logdb.access.security_document import Token
@@ -78,6 +78,9 @@ if TYPE_CHECKING:
     from logdb.access.access_control import AccessControl
 
 _KNOWN_COUNT = 6  # of those that an error shows five
+_ALLOWED_COUNT_MAX = 16
+_Append: TypeAlias = tuple[str, str | None, bool]
+"""What decides whether an append is allowed: its topic, its transactional id, and whether it is a mirror's."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -114,8 +117,8 @@ class AuthorizedSession(Handle, Session):
                             when the credential was last valid          expires
         _throttle_ms        ``charge``, ``take_throttle_ms``            by the door's one answer to the request
         _given_up           ``give_up``, any thread                     for good: what is not done ends and is undone
-        _append_allowed     ``_authorize_append``: the last request     while the access control has changed so often
-                            that it allowed, and the changes then
+        _append_allowed     ``_authorize_append``: what it allowed      while the access control has changed so often
+                            last, behind the changes by then
         forwards            the door, before the first request          always: another node may do what this one refuses, in a cluster
         gathers             the same                                    always: lists have what the other nodes coordinate, too
 
@@ -136,7 +139,7 @@ class AuthorizedSession(Handle, Session):
         self.credential = credential
         self._expires_ms = credential.expires_ms if isinstance(credential, Token | ClientCertificate) else None
         self._seen_count = -1  # changes of the access control when it was looked at last
-        self._append_allowed: tuple[Produce, int] | None = None
+        self._append_allowed: tuple[int, frozenset[_Append]] = -1, frozenset()
 
     def go_on_for(self, asking: "AuthorizedSession") -> None:
         """Serve another request of the same principal, which may come from another address, or with another credential."""
@@ -187,12 +190,14 @@ class AuthorizedSession(Handle, Session):
                     raise self._refusal(operation, resource_type, name)
 
     def _authorize_append(self, request: Produce) -> None:
-        """As ``authorize``, once the access control is refreshed; a client appends to one partition again and again."""
+        """As ``authorize``, once the access control is refreshed; a client appends to the same topics again and again."""
         change_count = self._access.change_count
-        asked = request, change_count
-        if asked != self._append_allowed:
+        known_count, allowed = self._append_allowed
+        asked = request.topic, request.transactional_id, request.mirrored
+        if known_count != change_count or asked not in allowed:
             self.authorize(request)
-            self._append_allowed = asked
+            kept = allowed if known_count == change_count and len(allowed) < _ALLOWED_COUNT_MAX else frozenset[_Append]()
+            self._append_allowed = change_count, kept | {asked}
         elif change_count != self._seen_count or self._expires_ms is not None:
             self._look()
 
@@ -498,6 +503,14 @@ class AuthorizedSession(Handle, Session):
         except NotLeaderOrFollower as error:
             return ForwardedLog(self, self._others(error).log(topic, partition))
 
+    def log_to_read(self, topic: str, partition: int) -> AuthorizedLog:
+        """The log of a partition for one read of its batches, which is authorized here; the next read opens it again."""
+        self.authorize(ReadBatches(topic, partition, 0))
+        try:
+            return LogToRead(self, self.call(self._broker.log, topic, partition))
+        except NotLeaderOrFollower as error:
+            return ForwardedLog(self, self._others(error).log(topic, partition))
+
     def ends(self, topic: str, partition: int) -> tuple[int, int]:
         """The start and end offset of a partition, as its leader has them: the replica of this node may lag, or not be."""
         log = self.log(topic, partition)
@@ -536,22 +549,56 @@ class AuthorizedSession(Handle, Session):
         expected_offset: int | None = None,
         mirrored: bool = False,
         verify_only: bool = False,
-        topic_id: str = "",
     ) -> range:
         self._access.refresh()
-        self._authorize_append(Produce(topic, partition, durability, transactional_id, expected_offset, mirrored))
+        request = Produce(topic, partition, durability, transactional_id, expected_offset, mirrored)
+        return self.append(request, batches, verify_only=verify_only)[0]
+
+    def append(
+        self, request: Produce, batches: Buffer, *, usual: bool = False, verify_only: bool = False, topic_id: str = ""
+    ) -> tuple[range, ReplicaLog | None]:
+        """As ``produce``, for a session that was made or renewed a moment ago; the offsets, and the log if it is at hand (``appended_to``).
+
+        Args:
+            usual: They are one batch that ``codec.batch.codec_of_usual`` knows: of no transaction.
+            topic_id: Of the topic that the client means; "": of any topic of that name.
+
+        Raises:
+            TopicDeleted: Another topic has the name now.
+            errors of ``produce``.
+        """
+        self._authorize_append(request)
+        log = self._usual_log(request, topic_id) if usual else None
+        if log is None:
+            offsets = self._append_by_broker(request, batches, verify_only=verify_only, topic_id=topic_id)
+        else:
+            self._access.metrics.called(request.method)
+            try:
+                offsets = log.append_batches(batches, durability=request.durability)
+            except UnknownTopic as error:
+                raise self._unknown(error) from None
+        self.appended(request.topic, len(offsets), len(batches))
+        return offsets, log
+
+    def _usual_log(self, request: Produce, topic_id: str) -> ReplicaLog | None:
+        """The log that takes a usual batch as it is; None: the broker has more to do for the append."""
+        if request.expected_offset is not None or request.mirrored:
+            return None
+        log = self._broker.log_at_once(TopicPartition(request.topic, request.partition), request.durability)
+        return log if log is not None and topic_id in {"", log.topic_id} else None
+
+    def _append_by_broker(self, request: Produce, batches: Buffer, *, verify_only: bool, topic_id: str) -> range:
+        topic, partition = request.topic, request.partition
         how: _Durably = {
-            "durability": durability,
-            "transactional_id": transactional_id,
-            "expected_offset": expected_offset,
-            "mirrored": mirrored,
+            "durability": request.durability,
+            "transactional_id": request.transactional_id,
+            "expected_offset": request.expected_offset,
+            "mirrored": request.mirrored,
         }
         try:
-            offsets = self.call(self._broker.produce, topic, partition, batches, verify_only=verify_only, topic_id=topic_id, **how)
+            return self.call(self._broker.produce, topic, partition, batches, verify_only=verify_only, topic_id=topic_id, **how)
         except NotLeaderOrFollower as error:
-            offsets = self._others(error).produce(topic, partition, batches, **how)
-        self.appended(topic, len(offsets), len(batches))
-        return offsets
+            return self._others(error).produce(topic, partition, batches, **how)
 
     def append_at_once(self, request: Produce, batches: Buffer, topic_id: str = "") -> tuple[int, ReplicaLog] | None:
         """Append for the next request of the same client, which is counted, if it waits for nothing; not for a node of a cluster.

@@ -78,7 +78,7 @@ class PartitionRead:
         if self.error is not None:
             return
         try:
-            log = session.log(*self.where)
+            log = session.log_to_read(*self.where)
             self._meet(log.topic_id)
             if self.wanted.leader_epoch is not None and not self.marks:
                 self.check(log, self.wanted.leader_epoch)

@@ -378,18 +378,18 @@ class Killed(BaseException):
 @pytest.mark.parametrize("others", [False, True])
 def test_a_crash_in_the_middle_of_a_call(server, monkeypatch, others):
     """The log keeps the first requests of a call, the last of them unanswered; perhaps another appends before it comes again."""
-    produce, kept = AuthorizedSession.produce, []
+    append, kept = AuthorizedSession.append, []
 
-    def crashing(session, topic, partition, batches, **options):
-        offsets = produce(session, topic, partition, batches, **options)
+    def crashing(session, request, batches, **options):
+        offsets, log = append(session, request, batches, **options)
         if not kept and offsets.start and len(batches) > 200_000:
             kept.append(range(offsets.stop))
             if others:
                 server.database.append("t", b"of another")
             raise Killed
-        return offsets
+        return offsets, log
 
-    monkeypatch.setattr(AuthorizedSession, "produce", crashing)
+    monkeypatch.setattr(AuthorizedSession, "append", crashing)
     expected = [os.urandom(1000) for _ in range(3000)]
     with logdb.open(server.url) as db:
         log = db.log("t")
@@ -621,10 +621,10 @@ def requests(server):
 def test_a_leader_that_another_node_names_and_that_does_not_answer(server, monkeypatch, caplog):
     leader = f"127.0.0.1:{free_port()}"
 
-    def refuse(session, topic, partition, batches, **options):
-        raise NotLeaderOrFollower(topic, partition, 2, 1)
+    def refuse(session, request, batches, **options):
+        raise NotLeaderOrFollower(request.topic, request.partition, 2, 1)
 
-    monkeypatch.setattr(AuthorizedSession, "produce", refuse)
+    monkeypatch.setattr(AuthorizedSession, "append", refuse)
     monkeypatch.setattr(Broker, "leader_address", lambda broker, topic, partition: leader)
     with logdb.open(server.url, timeout_ms=1_000) as db:
         log = db.log("t")

@@ -10,7 +10,7 @@ import pytest
 import logdb
 from logdb.access.credentials import new_token, token_hash
 from logdb.access.security_document import Token
-from logdb.broker.broker import Broker
+from logdb.access.session import AuthorizedSession
 from logdb.codec.messages import FETCH_RESPONSE
 from logdb.errors import (
     AuthenticationFailed,
@@ -222,7 +222,7 @@ def test_an_append_that_fails_for_no_reason_of_the_client_ends_no_connection(ser
         log = db.log("t")
         assert log.append(b"x") == 0
         with monkeypatch.context() as broken:
-            broken.setattr(Broker, "produce", lambda *_, **__: 1 // 0)
+            broken.setattr(AuthorizedSession, "append", lambda *_, **__: 1 // 0)
             with pytest.raises(LogdbError, match="error code -1"):
                 log.append(b"y")
         assert log.append(b"z") == 1

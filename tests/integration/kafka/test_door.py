@@ -16,10 +16,10 @@ from logdb.codec import compression
 from logdb.codec.batch import HEADER_SIZE_BYTES as HEADER_BYTES
 from logdb.codec.batch import seal
 from logdb_kafka_api import frames
-from logdb_kafka_api.apis import APIS
+from logdb_kafka_api.apis import APIS, UNADVERTISED
 from logdb_kafka_api.door import KafkaDoor
 from logdb_kafka_api.errors import Code
-from logdb_kafka_api.handlers import HANDLERS, UNADVERTISED, group_offsets
+from logdb_kafka_api.handlers import HANDLERS, group_offsets
 from support.batches import Rec, encode_batch
 from support.kafka_wire import BY_ID, Wire, fetch, frame, produce
 

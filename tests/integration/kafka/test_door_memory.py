@@ -139,7 +139,7 @@ def ended(wire, request):
 def test_a_request_for_very_many_partitions_is_not_answered_on_the_loop(count, waits):
     fast = SimpleNamespace(appends_at_once=lambda *_: True, append_size=len)
     data = [{"index": n, "records": None, "expected_offset": -1, "mirrored": False} for n in range(count)]
-    appends = handler.appends_of({"topic_data": [{"name": "t", "partition_data": data}]})
+    appends = handler.appends_of({"topic_data": [{"name": "t", "partition_data": data}]}, 9)
     assert handler.waits(fast, None, appends) == waits
 
 

@@ -29,6 +29,9 @@ def group(served, request):
     return request.node.name
 
 
+BY_ID = 10  # the first version of OffsetCommit and of OffsetFetch that names topics by their ids
+
+
 def versions(name):
     return APIS[KEYS[name]].request.versions
 
@@ -167,7 +170,7 @@ def test_members_leave(wire, group, version):
 # ---------------------------------------------------------------- offsets
 
 
-@pytest.mark.parametrize("version", versions("OffsetCommit"))
+@pytest.mark.parametrize("version", [one for one in versions("OffsetCommit") if one < BY_ID])
 def test_offsets_are_committed(wire, served, group, version):
     partitions = [{"partition_index": at, "committed_offset": 5, "committed_metadata": None if at else "note"} for at in (0, 1, 7)]
     topics = [{"name": "t", "partitions": partitions}, {"name": "none", "partitions": partitions[:1]}]
@@ -206,7 +209,7 @@ def test_a_negative_offset_resets_a_group(wire, served, group):
             consumer.commit({("t", 0): -1})
 
 
-@pytest.mark.parametrize("version", versions("OffsetFetch"))
+@pytest.mark.parametrize("version", [one for one in versions("OffsetFetch") if one < BY_ID])
 def test_offsets_are_fetched(wire, group, version):
     partitions = [{"partition_index": 0, "committed_offset": 5, "committed_leader_epoch": 0, "committed_metadata": "note"}]
     wire.ask("OffsetCommit", 6, group_id=group, topics=[{"name": "t", "partitions": partitions}])

@@ -50,7 +50,7 @@ class Asked:
                 note_missing=lambda *_, **__: None,
                 advertised_listener=lambda _: "PLAINTEXT://host:1",
             ),
-            connection=None,
+            client=None,
             call=call,
             change=call,
         )

@@ -58,7 +58,7 @@ def ask(db):
                 serving=lambda: {0},
                 advertised_listener=lambda _: "PLAINTEXT://host:1",
             ),
-            connection=None,
+            client=None,
             call=call,
             change=call,
             aside=call,

@@ -246,7 +246,7 @@ class Leading:
     replication = object()
 
     def __init__(self, store):
-        self.log = store.log
+        self.log = self.log_to_read = store.log
 
     def located(self, error):
         return error
