@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _PROGRESS_S = 10.0
 _HOST = re.compile(r"\(TID \d+\) \(([^\s()]+) executor ([\w-]+)\)")  # of the task that failed
-_OF_PYTHON = re.compile(r"^((?:\w+\.)*\w*(?:Error|Exception|Interrupt|Exit)): (.+)$(?!\n\s+at )", re.MULTILINE)
+_OF_PYTHON = re.compile(r"^(?!java\.|org\.|scala\.|sun\.|io\.)((?:\w+\.)*\w*(?:Error|Exception|Interrupt|Exit)): (.+)$", re.MULTILINE)
 _CAUSE = re.compile(r"^Caused by: (.+)$", re.MULTILINE)
 _REMEDIES = (
     (
