@@ -77,6 +77,7 @@ check: .venv/dev
 	tests/in_memory $(BIN)/pytest $(PARALLEL) --brokers 3
 	tests/in_memory $(BIN)/pytest $(PARALLEL) --brokers 3 -m foreign $(FOREIGN_ON_THREE)
 	$(BIN)/pytest $(ON_DISK)
+	tests/in_memory $(BIN)/pytest --spark-machines -m '' -k url $(ON_MACHINES)
 
 sanitize: .venv/dev
 	$(MAKE) -C tests/fuzz sanitize hot SECONDS=10 PYTHON=$(CURDIR)/$(BIN)/python
