@@ -15,7 +15,6 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pyspark
 import pytest
@@ -56,14 +55,42 @@ def needs_machines() -> list[pytest.MarkDecorator]:
     ]
 
 
-class SparkCluster(NamedTuple):
+class SparkCluster:
     """``address``: of the master; ``driver``: the host of this process for the workers; ``workers``: their processes."""
 
-    address: str
-    driver: str
-    network: Network
-    workers: tuple["subprocess.Popen[bytes]", ...]
-    directory: Path
+    def __init__(self, network: Network, directory: Path) -> None:
+        """Start the daemons; their logs are in the directory."""
+        self._network, self._directory, self._daemons = network, directory, list[subprocess.Popen[bytes]]()
+        self.driver = network.host(_DRIVER)
+        self.address = _address(*self._daemon(MASTER, "master.Master"))
+        self.workers = [self._worker(node) for node in WORKERS]
+
+    def _worker(self, node: int) -> "subprocess.Popen[bytes]":
+        options = ("--cores", "1", "--memory", "1g", "--work-dir", "/tmp/work", self.address)
+        return self._daemon(node, "worker.Worker", *options)[0]
+
+    def restart(self, worker: int) -> None:
+        """Cut the power of a machine, and start it again: with it go its executor and all of its files."""
+        _end(self.workers[worker])
+        self.workers[worker] = self._worker(WORKERS[worker])
+
+    def end(self) -> None:
+        """End all machines."""
+        for process in self._daemons:
+            _end(process)
+
+    def _daemon(self, node: int, name: str, *arguments: str) -> "tuple[subprocess.Popen[bytes], Path]":
+        """Start a process of Spark's own on a machine; returns it and its log."""
+        log, host = self._directory / f"{name.rpartition('.')[2]}-{node}.log", self._network.host(node)
+        machine = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation", "private"]
+        spark = [str(SPARK_CLASS), f"org.apache.spark.deploy.{name}", "--host", host, "--port", "0", "--webui-port", "0", *arguments]
+        command = [*self._network.command(node), *machine, "bash", "-euc", _MACHINE, "machine", " ".join(_KEPT), " ".join(_OWN), *spark]
+        hidden = {name: value for name, value in os.environ.items() if not name.startswith(("LOGDB_", "PYSPARK_", "SPARK_", "TMP"))}
+        own = {"SPARK_LOCAL_IP": host, "SPARK_DAEMON_MEMORY": "256m", "HOME": "/root", "SPARK_DAEMON_JAVA_OPTS": _DAEMON_OPTIONS}
+        with open(log, "ab") as file:
+            process = subprocess.Popen(command, stdout=file, stderr=file, env=hidden | own)
+        self._daemons.append(process)
+        return process, log
 
     @property
     def settings(self) -> dict[str, str]:
@@ -103,40 +130,21 @@ def _children(pid: int) -> list[int]:
     return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    process.kill()  # the kernel ends all processes of the machine with its first one
+    process.wait(60)
+
+
 @contextlib.contextmanager
 def machines(directory: Path) -> Iterator[SparkCluster]:
     """Start the cluster; the logs of its daemons are in the directory."""
     directory.mkdir()
-    with contextlib.ExitStack() as running:
-        network = running.enter_context(Network())
-        master, log = running.enter_context(_daemon(network, MASTER, directory, "master.Master"))
-        address = _address(master, log)
-        options = ("--cores", "1", "--memory", "1g", "--work-dir", "/tmp/work", address)
-        workers = tuple(running.enter_context(_daemon(network, node, directory, "worker.Worker", *options))[0] for node in WORKERS)
-        yield SparkCluster(address, network.host(_DRIVER), network, workers, directory)
-
-
-@contextlib.contextmanager
-def _daemon(network: Network, node: int, directory: Path, name: str, *arguments: str) -> "Iterator[tuple[subprocess.Popen[bytes], Path]]":
-    """A process of Spark's own on a machine; yields it and its log."""
-    log, host = directory / f"{name.rpartition('.')[2]}-{node}.log", network.host(node)
-    machine = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation", "private"]
-    spark = [str(SPARK_CLASS), f"org.apache.spark.deploy.{name}", "--host", host, "--port", "0", "--webui-port", "0", *arguments]
-    command = [*network.command(node), *machine, "bash", "-euc", _MACHINE, "machine", " ".join(_KEPT), " ".join(_OWN), *spark]
-    hidden = {name: value for name, value in os.environ.items() if not name.startswith(("LOGDB_", "PYSPARK_", "SPARK_", "TMP"))}
-    environment = hidden | {
-        "SPARK_LOCAL_IP": host,
-        "SPARK_DAEMON_MEMORY": "256m",
-        "HOME": "/root",
-        "SPARK_DAEMON_JAVA_OPTS": _DAEMON_OPTIONS,
-    }
-    with open(log, "wb") as file:
-        process = subprocess.Popen(command, stdout=file, stderr=file, env=environment)
-    try:
-        yield process, log
-    finally:
-        process.kill()  # the kernel ends all processes of the machine with its first one
-        process.wait(60)
+    with Network() as network:
+        cluster = SparkCluster(network, directory)
+        try:
+            yield cluster
+        finally:
+            cluster.end()
 
 
 def _address(master: "subprocess.Popen[bytes]", log: Path) -> str:
