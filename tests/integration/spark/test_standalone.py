@@ -84,5 +84,5 @@ def test_the_sink_over_a_url_needs_nothing_that_the_machines_share(cluster, tmp_
     assert "is not the directory of that name on the driver's host" in found["staged on the driver"]
     assert "every executor must see the directory" in found["path on the driver"].lower()
     for worker in range(2):
-        left = cluster.run(worker, "import glob; print(glob.glob('/tmp/**/*staged*', recursive=True) + glob.glob('/tmp/logdb-spark*'))")
+        left = cluster.run(worker, "import glob; print(glob.glob('/tmp/**/*.staged', recursive=True) + glob.glob('/tmp/logdb-spark*'))")
         assert left.stdout.strip() == "[]"
