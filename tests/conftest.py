@@ -43,6 +43,9 @@ def pytest_addoption(parser):
     parser.addoption(
         "--brokers", type=int, choices=[1, 3], default=1, help="3: the suites that make sense there, on a cluster of three nodes"
     )
+    parser.addoption(
+        "--spark-machines", action="store_true", help="Spark's executors run on machines of their own: ON_MACHINES of the Makefile"
+    )
     parser.addoption("--level", choices=levels.LEVELS, help="what make quick, test, check or fault runs")
 
 

@@ -65,8 +65,8 @@ def session(master: str | None = None, *, app_name: str = "logdb", config: Mappi
         master: Where Spark runs; None: as ``config`` says, otherwise on all cores of this machine.
         config: Spark's settings; they win over the defaults here: no web page and no progress bar, as many partitions
             after a shuffle as there are cores, Python workers behind Unix sockets, Arrow without its checks of each access
-            (``spark.driver.defaultJavaOptions``, and the executor's); on this machine alone, ports on the loopback, and
-            workers with this Python unless PYSPARK_PYTHON names another.
+            (``spark.driver.defaultJavaOptions``, and the executor's); workers with the path of this Python, unless
+            ``spark.pyspark.python`` or PYSPARK_PYTHON names another; on this machine alone, ports on the loopback.
 
     Raises:
         JavaMissing: There is no Java of version 17 or newer.
@@ -81,7 +81,7 @@ def session(master: str | None = None, *, app_name: str = "logdb", config: Mappi
         builder = builder.config(key, value)
     with ExitStack() as during:
         if SparkContext._gateway is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
-            if _is_local(settings):
+            if "spark.pyspark.python" not in settings:
                 during.enter_context(_environment(PYSPARK_PYTHON=os.environ.get("PYSPARK_PYTHON", sys.executable)))
             if not _system_java():
                 during.enter_context(_gateway(_packaged_java(), settings))
@@ -99,12 +99,13 @@ def _settings(given: Mapping[str, str]) -> dict[str, str]:
         "spark.master": "local[*]",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.sql.shuffle.partitions": str(os.cpu_count() or 1),
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.python.authenticate.socketTimeout": "300s",  # Spark's 15 s are too short on a busy machine
         "spark.driver.defaultJavaOptions": _ARROW_FLAGS,
         "spark.executor.defaultJavaOptions": _ARROW_FLAGS,
     } | dict(given)
+    if (cores := _core_count(settings)) is not None:
+        settings = {"spark.sql.shuffle.partitions": str(cores)} | settings
     if _is_local(settings):
         settings = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"} | settings
     return settings
@@ -112,6 +113,16 @@ def _settings(given: Mapping[str, str]) -> dict[str, str]:
 
 def _is_local(settings: Mapping[str, str]) -> bool:
     return settings["spark.master"].startswith("local")
+
+
+def _core_count(settings: Mapping[str, str]) -> int | None:
+    """How many tasks run at a time, as the settings say; None: they do not, and the cores of the driver say nothing of executors."""
+    if _is_local(settings):
+        found = re.match(r"local\[(\d+)", settings["spark.master"])
+        return int(found[1]) if found else 1 if settings["spark.master"] == "local" else os.cpu_count() or 1
+    given = [settings.get(key, "") for key in ("spark.cores.max", "spark.executor.instances", "spark.executor.cores")]
+    most, instances, cores = (int(value) if value.isdecimal() else 0 for value in given)
+    return most or instances * (cores or 1) or None
 
 
 def _is_found() -> bool:

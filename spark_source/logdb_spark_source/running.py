@@ -20,6 +20,24 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _PROGRESS_S = 10.0
+_HOST = re.compile(r"\(TID \d+\) \(([^\s()]+) executor ([\w-]+)\)")  # of the task that failed
+_OF_PYTHON = re.compile(r"^(?!java\.|org\.|scala\.|sun\.|io\.)((?:\w+\.)*\w*(?:Error|Exception|Interrupt|Exit)): (.+)$", re.MULTILINE)
+_CAUSE = re.compile(r"^Caused by: (.+)$", re.MULTILINE)
+_REMEDIES = (
+    (
+        re.compile(r"No module named '(?:logdb|pyspark_logdb)"),
+        "Install logdb with the extra spark for the Python of every worker, of the version that the driver has",
+    ),
+    (
+        re.compile(r'Cannot run program "[^"]*python[^"]*"'),
+        "Install Python at this path on every worker, or name another one by PYSPARK_PYTHON",
+    ),
+    (re.compile(r"PYTHON_VERSION_MISMATCH"), "Give driver and workers one version of Python: PYSPARK_PYTHON names it"),
+    (
+        re.compile(r"Python worker failed to connect back"),
+        "A process of Python took more than Spark's 10 s to start: nothing was done, start the query again",
+    ),
+)
 _OURS = re.compile(r"^(?:pyspark\.errors\.[\w.]+: )?logdb[\w.]*\.(\w+): (.+)$", re.MULTILINE)  # the last line of a traceback
 
 
@@ -124,6 +142,18 @@ def _line_of(program: str, trace: TracebackType | None) -> str:
 
 
 def _sentence(text: str) -> str:
-    """The error in a message of Spark, without the stacks of two languages."""
-    ours = _OURS.findall(text)
-    return f"{ours[-1][0]}: {ours[-1][1]}" if ours else text.strip().partition("\n")[0]
+    """The error in a message of Spark, without the stacks of two languages: the host of the task, the error, its cause and a remedy."""
+    ours, of_python = _OURS.findall(text), _OF_PYTHON.findall(text)
+    if ours:
+        said = f"{ours[-1][0]}: {ours[-1][1]}"
+    elif of_python:
+        said = f"{of_python[-1][0].rpartition('.')[2]}: {of_python[-1][1]}"
+    else:
+        said = text.strip().partition("\n")[0]
+        causes = [cause for cause in _CAUSE.findall(text) if cause not in said]
+        said += f"; caused by {causes[-1]}" if causes else ""
+    hosts = _HOST.findall(text)
+    if hosts and hosts[-1][1] != "driver" and "on host " not in said:
+        said = f"on host {hosts[-1][0]}: {said}"
+    remedy = next((remedy for pattern, remedy in _REMEDIES if pattern.search(text)), None)
+    return f"{said}. {remedy}" if remedy else said

@@ -129,6 +129,7 @@ CHECK = {
 
 FAULT = {
     "integration/cluster/test_storm.py::test_a_storm": "other tests of cluster/ have each fault alone in make check",
+    "integration/spark/test_machine_kills.py": "Spark starts again after each kill; spark/test_standalone.py is in make check",
     "integration/spark/test_stream_kill.py": "Spark starts again after each kill; spark/test_sinks_kill.py is in make check",
     "integration/test_many_partitions.py::test_created_opened_and_appended_to[10000]": "it takes minutes; make check has 1,000",
 }

@@ -12,8 +12,8 @@ from pathlib import Path
 class ServerProcess:
     """A server that runs; ``url`` is where."""
 
-    def __init__(self, path: Path, *flags: str) -> None:
-        command = [sys.executable, "-m", "logdb.cli", "serve", str(path), "--http", "127.0.0.1:0", *flags]
+    def __init__(self, path: Path, *flags: str, address: str = "127.0.0.1:0") -> None:
+        command = [sys.executable, "-m", "logdb.cli", "serve", str(path), "--http", address, *flags]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         self.url = self.process.stdout.readline().strip()
         if not self.url.startswith("http://"):

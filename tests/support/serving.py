@@ -68,6 +68,12 @@ def _parsed(answer: Any) -> Any:
     return json.loads(body) if body and "json" in answer.headers.get("Content-Type", "") else body
 
 
+class Where:
+    """``host``: of the servers of this process; with ``--spark-machines`` other machines reach it."""
+
+    host = "127.0.0.1"
+
+
 @contextlib.contextmanager
 def served(path: Path, *, opened: "dict[str, Any] | None" = None, **options: Any) -> Iterator[Served]:
     """Serve a directory in this process, on a free port of the loopback; ``opened``: how to open it.
@@ -84,5 +90,6 @@ def served(path: Path, *, opened: "dict[str, Any] | None" = None, **options: Any
                 for instance, authorization in server.instances:
                     server._replace(authorization=authorization).call(instance, method="DELETE")
         return
-    with logdb.open(path, **(opened or {})) as database, logdb.serve(database, http="127.0.0.1:0", **options) as server:
+    address = {"http": f"{Where.host}:0", "insecure": Where.host != "127.0.0.1"}
+    with logdb.open(path, **(opened or {})) as database, logdb.serve(database, **address, **options) as server:
         yield Served(database, server.addresses[0], server)

@@ -12,7 +12,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from logdb_spark_source import session
-from support.serving import served
+from support.serving import Where, served
 
 T = TypeVar("T")
 
@@ -30,11 +30,19 @@ SETTINGS = {
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
-    """The session; two tasks at a time."""
-    with warnings.catch_warnings():
+def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The session; two tasks at a time: here, or with ``--spark-machines`` on two machines that share nothing with this one."""
+    with contextlib.ExitStack() as around:
+        around.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")  # PySpark's own: pandas is too new for it, sockets it leaves to the collector
-        started = session("local[2]", config=SETTINGS)
+        master, config = "local[2]", SETTINGS
+        if request.config.getoption("--spark-machines"):
+            from support.spark_cluster import machines
+
+            cluster = around.enter_context(machines(tmp_path_factory.mktemp("machines") / "cluster"))
+            around.enter_context(pytest.MonkeyPatch.context()).setattr(Where, "host", cluster.driver)
+            master, config = cluster.address, SETTINGS | cluster.settings
+        started = session(master, config=config)
         yield started
         started.stop()
 

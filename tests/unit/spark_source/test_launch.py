@@ -37,6 +37,22 @@ def test_what_is_given_wins_over_what_is_set_here():
     assert "spark.driver.bindAddress" not in launch._settings({"spark.master": "spark://somewhere:7077"})
 
 
+@pytest.mark.parametrize(
+    ("given", "partitions"),
+    [
+        ({}, str(os.cpu_count())),
+        ({"spark.master": "local"}, "1"),
+        ({"spark.master": "local[3,2]"}, "3"),
+        ({"spark.master": "spark://m:7077"}, None),
+        ({"spark.master": "spark://m:7077", "spark.cores.max": "24"}, "24"),
+        ({"spark.master": "yarn", "spark.executor.instances": "3", "spark.executor.cores": "4"}, "12"),
+        ({"spark.master": "local[3]", "spark.sql.shuffle.partitions": "7"}, "7"),
+    ],
+)
+def test_the_partitions_of_a_shuffle_are_the_cores_of_the_executors(given, partitions):
+    assert launch._settings(given).get("spark.sql.shuffle.partitions") == partitions
+
+
 def test_the_environment_is_as_before_afterwards(monkeypatch):
     monkeypatch.setenv("PYSPARK_PYTHON", "mine")
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
