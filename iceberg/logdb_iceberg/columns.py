@@ -30,13 +30,19 @@ class Columns(ABC):
 
     Attributes:
         schema: With the ids that the table and its data files have.
+        arrow: The same for programs, as pyiceberg reads it.
         spec: By the number of the partition.
         properties: Of the table.
     """
 
     schema: Schema
+    arrow: "pyarrow.Schema"
     spec: PartitionSpec
     properties: dict[str, str]
+
+    @abstractmethod
+    def batches(self, reader: "pyarrow.RecordBatchReader", partition: int) -> "Iterator[pyarrow.Table]":
+        """The records of one partition in the columns of the table; ``reader`` has ``parquet.LOG_COLUMNS``."""
 
     @abstractmethod
     def write(self, file: IO[bytes], reader: "pyarrow.RecordBatchReader", partition: int) -> None:
@@ -57,7 +63,12 @@ class RawColumns(Columns):
     """The record as it is, as ``codec.parquet`` writes it."""
 
     def __init__(self, topic: str) -> None:
+        import pyarrow as pa
+
         self._topic = topic
+        parts = pa.struct([("key", pa.string()), ("value", pa.binary())])
+        kinds = {"timestamp": pa.timestamp("us", "UTC"), "headers": pa.list_(pa.field("element", parts))}
+        self.arrow = pa.schema([pa.field(one.name, kinds.get(one.name, one.type), one.nullable) for one in parquet.schema()])
         self.schema = Schema(
             NestedField(1, "key", BinaryType()),
             NestedField(2, "value", BinaryType()),
@@ -77,6 +88,13 @@ class RawColumns(Columns):
             "write.metadata.metrics.column.headers.element.key": "none",
             "write.metadata.metrics.column.headers.element.value": "none",
         }
+
+    def batches(self, reader: "pyarrow.RecordBatchReader", partition: int) -> "Iterator[pyarrow.Table]":
+        import pyarrow as pa
+
+        rows = parquet.Rows(self._topic, partition)
+        for batch in reader:
+            yield pa.Table.from_batches([rows.of(batch)])
 
     def write(self, file: IO[bytes], reader: "pyarrow.RecordBatchReader", partition: int) -> None:
         sink: Any = file
@@ -105,13 +123,13 @@ class TypedColumns(Columns):
                 pa.field("timestamp", pa.timestamp("us", "UTC"), nullable=False),
                 pa.field("timestampType", pa.int32(), nullable=False),
                 pa.field("key", pa.binary()),
-                pa.field("headers", parquet.headers_type(1)),
+                pa.field("headers", pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))),
                 pa.field("value", pa.binary()),
             ]
         )
         columns = [pa.field(field.name, kind) for field, kind in zip(fields, self._kinds, strict=True)]
-        plain = _pyarrow_to_schema_without_ids(pa.schema([*columns, pa.field(_OWN, own, nullable=False)]))
-        self.schema = assign_fresh_schema_ids(plain)
+        self.arrow = pa.schema([*columns, pa.field(_OWN, own, nullable=False)])
+        self.schema = assign_fresh_schema_ids(_pyarrow_to_schema_without_ids(self.arrow))
         self._arrow = schema_to_pyarrow(self.schema, include_field_ids=True)
         number = self.schema.find_field(f"{_OWN}.partition").field_id
         self.spec = PartitionSpec(PartitionField(number, 1000, IdentityTransform(), _PARTITION))
@@ -131,13 +149,18 @@ class TypedColumns(Columns):
                 raise ValueError(f"{TABLE_SCHEMA}: {error}: use another type, or mode avro") from None
 
     def write(self, file: IO[bytes], reader: "pyarrow.RecordBatchReader", partition: int) -> None:
-        import pyarrow as pa
         import pyarrow.parquet as pq
 
         with pq.ParquetWriter(file, self._arrow, compression="zstd", write_page_checksum=True, store_schema=False) as writer:
-            for batch in reader:
-                if batch.num_rows:
-                    writer.write_table(pa.table(self._columns(batch, partition), names=self._arrow.names).cast(self._arrow))
+            for batch in self.batches(reader, partition):
+                writer.write_table(batch.cast(self._arrow))
+
+    def batches(self, reader: "pyarrow.RecordBatchReader", partition: int) -> "Iterator[pyarrow.Table]":
+        import pyarrow as pa
+
+        for batch in reader:
+            if batch.num_rows:
+                yield pa.table(self._columns(batch, partition), names=self.arrow.names)
 
     def _columns(self, batch: "pyarrow.RecordBatch", partition: int) -> list[Any]:
         import pyarrow as pa

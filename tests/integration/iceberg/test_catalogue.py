@@ -72,7 +72,7 @@ def test_rights(tmp_path):
     records = filled(tmp_path / "db")
     secure(tmp_path / "db", "Allow reader@* Read Topic a.topic", users={"reader": PASSWORD, "root": PASSWORD}, super_users=["root"])
     with served(tmp_path / "db") as s:
-        token, _ = s.database.security.create_token("for pyiceberg", "User:reader")
+        token, _ = s.database.security.create_token("for pyiceberg", "reader")
         found = catalogue(s.url, token=token)
         assert found.list_tables("logdb") == [("logdb", "a.topic")]
         assert rows(found.load_table(("logdb", "a.topic")).scan().to_arrow()) == records["a.topic"]
