@@ -16,6 +16,7 @@ from logdb.io import IO
 from logdb.store.tables import current_metadata, is_table, table_directory
 from logdb_http_api.door.request import Request, answer
 from logdb_http_api.door.routing import Routes
+from logdb_http_api.door.schemas import Parameter
 from logdb_http_api.errors import ApiError
 
 PATH = "/iceberg/"
@@ -48,7 +49,14 @@ async def config(_request: Request) -> web.StreamResponse:
     return answer({"defaults": {}, "overrides": {}, "endpoints": _ENDPOINTS})
 
 
-@routes.get("/iceberg/v1/namespaces", "Iceberg: the namespace", needs=(), gives={"application/json": {"namespaces": list[list[str]]}})
+@routes.get(
+    "/iceberg/v1/namespaces",
+    "Iceberg: the namespace",
+    needs=(),
+    takes=(Parameter("parent", str, "List the namespaces below this one: there are none."),),
+    gives={"application/json": {"namespaces": list[list[str]]}},
+    refuses=(404,),
+)
 async def namespaces(request: Request) -> web.StreamResponse:
     """The one namespace, ``logdb``; it has no namespaces below it."""
     parent = request.query("parent")

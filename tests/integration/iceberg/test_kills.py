@@ -79,10 +79,12 @@ def forking():
 
 
 def data_files_named(db):
+    found = table(db)
     return {
-        os.path.basename(task.file.file_path)
-        for snapshot in table(db).metadata.snapshots
-        for task in table(db).scan(snapshot_id=snapshot.snapshot_id).plan_files()
+        os.path.basename(entry.data_file.file_path)
+        for snapshot in found.metadata.snapshots
+        for manifest in snapshot.manifests(found.io)
+        for entry in manifest.fetch_manifest_entry(found.io)
     }
 
 
@@ -114,4 +116,4 @@ def test_a_kill_at_each_step_of_a_commit(tmp_path, forking, monkeypatch, kind):
             assert not [name for name in os.listdir(metadata) if name.endswith(".tmp")], step
         step += 1
     assert step > STEPS_MIN[kind]
-    print(step)
+    sys.stderr.write(f"{step}\n")
