@@ -71,7 +71,7 @@ def check(db, made):
 
 
 def test_compaction_replaces_files_in_one_snapshot(db):
-    db.create_topic("t", config=RAW | {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0})
+    db.create_topic("t", config=RAW | {"cleanup.policy": "compact,delete", "min.cleanable.dirty.ratio": 1})
     fill(db, count=200, unkeyed=0)
     before = db.update_iceberg("t")
     old = table(db).scan().to_arrow()
@@ -81,10 +81,17 @@ def test_compaction_replaces_files_in_one_snapshot(db):
     assert made.removed and made.record_count < before.record_count and made.end_offsets[0] >= before.end_offsets[0]
     assert table(db).current_snapshot().summary.operation.value == "overwrite"
     assert table(db).scan(snapshot_id=before.snapshot_id).to_arrow() == old  # its files are still there
+    db.delete_records("t", 0, 197)  # inside a compacted segment
+    check(db, db.update_iceberg("t"))
+    fill(db, first=200, unkeyed=0)
+    db.compact("t")
+    db.delete_records("t", 0, 230)  # and one that has no Parquet file
+    check(db, made := db.update_iceberg("t"))
+    assert made.end_offsets == {0: 260} and min(rows(table(db).scan().to_arrow())) >= (0, 230)
 
 
 def test_files_that_compaction_made_wait_until_all_are_there(db):
-    db.create_topic("t", config=RAW | {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0})
+    db.create_topic("t", config=RAW | {"cleanup.policy": "compact,delete", "min.cleanable.dirty.ratio": 1})
     fill(db, count=200, unkeyed=0)
     before, content = db.update_iceberg("t"), rows(table(db).scan().to_arrow())
     db.compact("t")
