@@ -1,17 +1,28 @@
 """The columns of a table by its mode, and the data files that have them."""
 
+import json
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from functools import cached_property
 from typing import IO, TYPE_CHECKING, Any
 
+from pyiceberg.io.pyarrow import _pyarrow_to_schema_without_ids, schema_to_pyarrow
 from pyiceberg.partitioning import PartitionField, PartitionSpec
-from pyiceberg.schema import Schema
+from pyiceberg.schema import Schema, assign_fresh_schema_ids
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import BinaryType, IntegerType, ListType, LongType, NestedField, StringType, StructType, TimestamptzType
 
+from logdb import serde
 from logdb.codec import parquet
+from logdb.codec.avro_columns import arrow_fields
+from logdb.codec.typed_values import typed_values
+from logdb.errors import SerializationError
+from logdb.model import RAW_TABLE, TABLE_MODE, TABLE_SCHEMA
 
 if TYPE_CHECKING:
     import pyarrow
+
+_OWN, _PARTITION = "logdb", "logdb_partition"
 
 
 class Columns(ABC):
@@ -19,13 +30,19 @@ class Columns(ABC):
 
     Attributes:
         schema: With the ids that the table and its data files have.
+        arrow: The same for programs, as pyiceberg reads it.
         spec: By the number of the partition.
         properties: Of the table.
     """
 
     schema: Schema
+    arrow: "pyarrow.Schema"
     spec: PartitionSpec
     properties: dict[str, str]
+
+    @abstractmethod
+    def batches(self, reader: "pyarrow.RecordBatchReader", partition: int) -> "Iterator[pyarrow.Table]":
+        """The records of one partition in the columns of the table; ``reader`` has ``parquet.LOG_COLUMNS``."""
 
     @abstractmethod
     def write(self, file: IO[bytes], reader: "pyarrow.RecordBatchReader", partition: int) -> None:
@@ -34,7 +51,7 @@ class Columns(ABC):
 
 def columns_of(mode: str, topic: str, schema: str) -> Columns:
     """Raises ValueError if the schema has no table."""
-    return RawColumns(topic)
+    return RawColumns(topic) if mode == RAW_TABLE else TypedColumns(mode, schema)
 
 
 def _headers(field_id: int, first_id: int) -> NestedField:
@@ -46,7 +63,12 @@ class RawColumns(Columns):
     """The record as it is, as ``codec.parquet`` writes it."""
 
     def __init__(self, topic: str) -> None:
+        import pyarrow as pa
+
         self._topic = topic
+        parts = pa.struct([("key", pa.string()), ("value", pa.binary())])
+        kinds = {"timestamp": pa.timestamp("us", "UTC"), "headers": pa.list_(pa.field("element", parts))}
+        self.arrow = pa.schema([pa.field(one.name, kinds.get(one.name, one.type), one.nullable) for one in parquet.schema()])
         self.schema = Schema(
             NestedField(1, "key", BinaryType()),
             NestedField(2, "value", BinaryType()),
@@ -67,6 +89,132 @@ class RawColumns(Columns):
             "write.metadata.metrics.column.headers.element.value": "none",
         }
 
+    def batches(self, reader: "pyarrow.RecordBatchReader", partition: int) -> "Iterator[pyarrow.Table]":
+        import pyarrow as pa
+
+        rows = parquet.Rows(self._topic, partition)
+        for batch in reader:
+            yield pa.Table.from_batches([rows.of(batch)])
+
     def write(self, file: IO[bytes], reader: "pyarrow.RecordBatchReader", partition: int) -> None:
         sink: Any = file
         parquet.write(sink, reader, self._topic, partition, {})
+
+
+class TypedColumns(Columns):
+    """Fields of the values, and the record's own in the struct ``logdb``."""
+
+    def __init__(self, mode: str, schema: str) -> None:
+        if not schema:
+            raise ValueError(f"{TABLE_MODE}={mode} needs {TABLE_SCHEMA}: the Avro schema of the values, as JSON")
+        import pyarrow as pa
+
+        reader = serde.avro(json.loads(schema))
+        fields = arrow_fields(reader.plain()[0])
+        self._values = typed_values(reader if mode == "avro" else pa.schema(fields), ())
+        self._check_parser(mode)
+        self._kinds = [_storable(field.name, field.type) for field in fields]
+        if taken := {_OWN, _PARTITION}.intersection(field.name for field in fields):
+            raise ValueError(f"{TABLE_SCHEMA}: the field {min(taken)!r} must have another name: the table has a column of that name")
+        own = pa.struct(
+            [
+                pa.field("partition", pa.int32(), nullable=False),
+                pa.field("offset", pa.int64(), nullable=False),
+                pa.field("timestamp", pa.timestamp("us", "UTC"), nullable=False),
+                pa.field("timestampType", pa.int32(), nullable=False),
+                pa.field("key", pa.binary()),
+                pa.field("headers", pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))),
+                pa.field("value", pa.binary()),
+            ]
+        )
+        columns = [pa.field(field.name, kind) for field, kind in zip(fields, self._kinds, strict=True)]
+        self.arrow = pa.schema([*columns, pa.field(_OWN, own, nullable=False)])
+        self.schema = assign_fresh_schema_ids(_pyarrow_to_schema_without_ids(self.arrow))
+        self._arrow = schema_to_pyarrow(self.schema, include_field_ids=True)
+        number = self.schema.find_field(f"{_OWN}.partition").field_id
+        self.spec = PartitionSpec(PartitionField(number, 1000, IdentityTransform(), _PARTITION))
+        self.properties = {
+            f"write.metadata.metrics.column.{_OWN}.{name}": "none"
+            for name in ("value", "headers", "headers.element.key", "headers.element.value")
+        }
+
+    def _check_parser(self, mode: str) -> None:
+        """Raise ValueError if Arrow cannot make a column of values of this kind."""
+        import pyarrow as pa
+
+        if mode == "json":
+            try:
+                self._values.columns(pa.record_batch({"offset": pa.array([0]), "value": pa.array([b"{}"])}))
+            except NotImplementedError as error:  # ArrowNotImplementedError
+                raise ValueError(f"{TABLE_SCHEMA}: {error}: use another type, or mode avro") from None
+
+    def write(self, file: IO[bytes], reader: "pyarrow.RecordBatchReader", partition: int) -> None:
+        import pyarrow.parquet as pq
+
+        with pq.ParquetWriter(file, self._arrow, compression="zstd", write_page_checksum=True, store_schema=False) as writer:
+            for batch in self.batches(reader, partition):
+                writer.write_table(batch.cast(self._arrow))
+
+    def batches(self, reader: "pyarrow.RecordBatchReader", partition: int) -> "Iterator[pyarrow.Table]":
+        import pyarrow as pa
+
+        for batch in reader:
+            if batch.num_rows:
+                yield pa.table(self._columns(batch, partition), names=self.arrow.names)
+
+    def _columns(self, batch: "pyarrow.RecordBatch", partition: int) -> list[Any]:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        parts = list(self._fitting(batch))
+        values = [pa.chunked_array([part[place] for part, _ in parts], kind) for place, kind in enumerate(self._kinds)]
+        fits = pa.array([one for part, count in parts for one in [part is not self._unfit] * count], pa.bool_())
+        own = {
+            "partition": pa.repeat(pa.scalar(partition, pa.int32()), batch.num_rows),
+            "offset": batch.column("offset"),
+            "timestamp": batch.column("timestamp").cast(pa.timestamp("us", "UTC")),
+            "timestampType": batch.column("timestamp_type"),
+            "key": batch.column("key"),
+            "headers": parquet.null_without_headers(batch.column("headers")),
+            "value": pc.if_else(fits, pa.scalar(None, pa.binary()), batch.column("value")),
+        }
+        return [*values, pa.StructArray.from_arrays(list(own.values()), list(own))]
+
+    def _fitting(self, batch: "pyarrow.RecordBatch") -> "Iterator[tuple[list[Any], int]]":
+        """The columns of parts of a batch, and the rows of each; a row whose value does not fit is a part of its own."""
+        try:
+            found = [column.cast(kind) for column, kind in zip(self._values.columns(batch), self._kinds, strict=True)]
+        except (SerializationError, ValueError, TypeError, OverflowError):
+            half = batch.num_rows // 2
+            if half:
+                yield from self._fitting(batch.slice(0, half))
+                yield from self._fitting(batch.slice(half))
+                return
+            found = self._unfit
+        yield found, batch.num_rows
+
+    @cached_property
+    def _unfit(self) -> list[Any]:
+        """One row of nulls."""
+        import pyarrow as pa
+
+        return [pa.nulls(1, kind) for kind in self._kinds]
+
+
+def _storable(name: str, kind: "pyarrow.DataType") -> "pyarrow.DataType":
+    """The type of a column in a table of version 2; raises ValueError if it has none."""
+    import pyarrow as pa
+
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(one.name, _storable(f"{name}.{one.name}", one.type)) for one in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_type, _storable(f"{name}.value", kind.item_type))
+    if pa.types.is_list(kind):
+        return pa.list_(_storable(f"{name}.element", kind.value_type))
+    if pa.types.is_time(kind):
+        return pa.time64("us")
+    if pa.types.is_timestamp(kind) and kind.unit != "ns":
+        return pa.timestamp("us", kind.tz)
+    if pa.types.is_null(kind) or pa.types.is_timestamp(kind):
+        raise ValueError(f"{TABLE_SCHEMA}: Iceberg has no type for {kind} of the field {name!r}: use another type")
+    return kind

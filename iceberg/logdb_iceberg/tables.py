@@ -20,11 +20,12 @@ from logdb.store.tables import TablePartition, TableSegment, UpdatedTable, curre
 from logdb_iceberg.catalogue import TableCatalogue, properties_of
 from logdb_iceberg.columns import Columns, columns_of
 from logdb_iceberg.files import DataFileName, link, location_of, make_directory, path_of, sync_directory, write_through
+from logdb_iceberg.tails import ENDS, end_offsets
 
 logger = logging.getLogger(__name__)
 
 SNAPSHOT_COUNT, SNAPSHOT_AGE_MS = 100, 86_400_000
-_STARTS, _ENDS = "logdb.start-offsets", "logdb.end-offsets"
+_STARTS = "logdb.start-offsets"
 _FORMAT = "1"
 
 
@@ -51,7 +52,7 @@ def update(directory: str, topic: str, topic_id: str, mode: str, schema: str, pa
     }
     table = _opened(catalogue, columns, properties)
     present = _present(table)
-    plan = _plan(partitions, present, _offsets(table, _ENDS))
+    plan = _plan(partitions, present, end_offsets(table))
     added = [_made(table, columns, name, segment) for name, segment in plan.files.items() if name not in present and segment is not None]
     for name, segment in plan.files.items():
         if name in present and segment is not None:
@@ -60,7 +61,7 @@ def update(directory: str, topic: str, topic_id: str, mode: str, schema: str, pa
         sync_directory(os.path.join(directory, "data"))
     added = [one for one in added if one.record_count]
     removed = [file for name, file in present.items() if name not in plan.files]
-    if added or removed or table.current_snapshot() is None or plan.ends != _offsets(table, _ENDS):
+    if added or removed or table.current_snapshot() is None or plan.ends != end_offsets(table):
         _commit(table, added, removed, plan)
     catalogue.hint()
     _remove_unnamed(table, catalogue)
@@ -90,12 +91,6 @@ def _present(table: Table) -> dict[DataFileName, DataFile]:
     manifests = [] if snapshot is None else snapshot.manifests(table.io)
     entries = [entry for manifest in manifests for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True)]
     return {DataFileName.of(os.path.basename(entry.data_file.file_path)): entry.data_file for entry in entries}
-
-
-def _offsets(table: Table, name: str) -> dict[int, int]:
-    snapshot = table.current_snapshot()
-    text = None if snapshot is None or snapshot.summary is None else snapshot.summary.additional_properties.get(name)
-    return {int(partition): offset for partition, offset in json.loads(text or "{}").items()}
 
 
 # ---------------------------------------------------------------- which files
@@ -163,7 +158,7 @@ def _heal(table: Table, name: DataFileName, segment: TableSegment) -> None:
 
 def _commit(table: Table, added: Sequence[DataFile], removed: Sequence[DataFile], plan: _Plan) -> None:
     """Commit one snapshot, and let old ones expire."""
-    summary = {_STARTS: _json(plan.starts), _ENDS: _json(plan.ends)}
+    summary = {_STARTS: _json(plan.starts), ENDS: _json(plan.ends)}
     with table.transaction() as transaction:
         producer: Any = transaction.update_snapshot(snapshot_properties=summary)
         producer = producer.overwrite() if removed else producer.merge_append()

@@ -33,6 +33,7 @@ from logdb_http_api.door import (
     downloads,
     events,
     health,
+    iceberg,
     metrics_page,
     openapi,
     page,
@@ -124,6 +125,7 @@ class HttpDoor(DoorResources):
             *calls.routes.all,
             *events.routes.all,
             *downloads.routes.all,
+            *iceberg.routes.all,
             *v2.routes.all,
             *v2_consumers.routes.all,
             *v3.routes.all,
@@ -274,6 +276,8 @@ class HttpDoor(DoorResources):
 
 def _refusal(error: Exception, request: Request) -> web.Response:
     status, body = describe(error)
+    if request.http.rel_url.raw_path.startswith(iceberg.PATH):
+        body = iceberg.error_body(status, body)
     headers = headers_of(error)
     if status == 401:
         headers["WWW-Authenticate"] = challenge(request.http)

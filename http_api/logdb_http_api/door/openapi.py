@@ -36,10 +36,13 @@ _IN_PATHS = {
     "consumer_id": "The member's id.",
     "name": "The config's key.",
     "file": "The file's name.",
+    "namespace": "The namespace: logdb.",
+    "table": "The topic's name.",
 }
 _RECORDS = "Records as JSON: keys and values embedded as base64, text or JSON."
 _TAGS = {
     "Health": ("Whether the server lives and takes requests, and its numbers for Prometheus.", ("health", "metrics_page", "openapi")),
+    "Iceberg": ("The reading half of Iceberg's REST catalogue: topics as tables.", ("iceberg",)),
     "Page": ("The page at / for browsers, and its files.", ("page",)),
     "Raw batches": ("Record batches as they lie in the log: Kafka's RecordBatch v2.", ("batches", "uploads", "partitions", "upgrade")),
     "Calls": ("The calls of `logdb.open(url)`: methods of a session, arguments and results as JSON.", ("calls",)),

@@ -31,6 +31,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "delete-records": "delete_records:delete_records",
         "enforce-retention": "enforce_retention:enforce_retention",
         "compact": "compact:compact",
+        "iceberg": "iceberg:iceberg",
         "parquet": "parquet:parquet",
     },
     "Groups and transactions": {

@@ -42,8 +42,8 @@ _METADATA = re.compile(r"v([1-9]\d{0,17})\.metadata\.json")
 class TableSegment(NamedTuple):
     """A sealed segment that may be in a table.
 
-    ``crc``: of the segment; in mode ``key_value`` of its sidecar.  ``sidecar``: the path of that.  ``read``: the records from an offset on,
-    with ``codec.parquet.LOG_COLUMNS``.
+    ``sidecar``: the path of the file to be linked; None: it is made of ``read``.  ``crc``: of the sidecar, or else of the segment.
+    ``read``: the records from an offset on, with ``codec.parquet.LOG_COLUMNS``.
     """
 
     base_offset: int
@@ -185,15 +185,16 @@ class Tables:
         for named in sealed:
             if named.next_offset <= entry.start_offset:
                 continue
-            if named.next_offset > limit or (raw and named.sidecar is None):
+            linked = raw and named.base_offset >= entry.start_offset  # a segment that begins below has no sidecar, or a larger one
+            if named.next_offset > limit or (linked and named.sidecar is None):
                 break
-            segments.append(_segment(log, named, raw=raw))
+            segments.append(_segment(log, named, linked=linked))
         return TablePartition(number, entry.start_offset, log.end_offset, segments)
 
 
-def _segment(log: Log, named: SegmentEntry, *, raw: bool) -> TableSegment:
+def _segment(log: Log, named: SegmentEntry, *, linked: bool) -> TableSegment:
     path, crc = None, named.crc
-    if raw:
+    if linked:
         assert named.sidecar is not None
         path, crc = sidecar_path(log.directory, named), named.sidecar.crc
     return TableSegment(named.base_offset, named.next_offset, crc, path, partial(_read, log, named.next_offset))

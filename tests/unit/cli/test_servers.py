@@ -147,7 +147,21 @@ def test_what_needs_the_files_says_so(args, words):
     assert words in call("-b", "http://127.0.0.1:1", *args, code=2).stderr
 
 
-LOCAL = ["serve", "cluster", "quorum", "brokers", "partitions", "mirror", "dump", "repair", "restore", "parquet", "bench", "kafka-links"]
+LOCAL = [
+    "serve",
+    "cluster",
+    "quorum",
+    "brokers",
+    "partitions",
+    "mirror",
+    "dump",
+    "repair",
+    "restore",
+    "iceberg",
+    "parquet",
+    "bench",
+    "kafka-links",
+]
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -157,7 +171,7 @@ def test_what_needs_the_files_does_not_offer_a_server(verb):
     assert shown == (verb not in (*LOCAL, "spark", "connect", "completion", "version", "help"))
     if verb in LOCAL:
         arguments = {
-            "dump": ["x.log"], "restore": [__file__, "x"], "parquet": ["t"], "serve": ["d"], "kafka-links": ["bin"],
+            "dump": ["x.log"], "restore": [__file__, "x"], "iceberg": ["t"], "parquet": ["t"], "serve": ["d"], "kafka-links": ["bin"],
             "cluster": ["init", "d", "--http-ports", "1,2,3"], "brokers": ["list"],
                 "partitions": ["list"], "mirror": ["a", "b", "--topics", "t"],
         }.get(verb, [])  # fmt: skip

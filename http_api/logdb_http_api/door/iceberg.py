@@ -1,0 +1,138 @@
+"""The reading half of Iceberg's REST catalogue: topics with a table, as tables of the namespace ``logdb``.
+
+Source: https://github.com/apache/iceberg/blob/main/open-api/rest-catalog-open-api.yaml.  ``logdb.store.tables`` has the tables.  Locations
+are paths of this machine: an engine reads the files itself.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from aiohttp import web
+
+from logdb.access.session import AuthorizedSession
+from logdb.io import IO
+from logdb.store.tables import current_metadata, is_table, table_directory
+from logdb_http_api.door.request import Request, answer
+from logdb_http_api.door.routing import Routes
+from logdb_http_api.door.schemas import Parameter
+from logdb_http_api.errors import ApiError
+
+PATH = "/iceberg/"
+_NAMESPACE = "logdb"
+_UNKNOWN_TABLE, _UNKNOWN_NAMESPACE = 40408, 40409
+_KINDS = {
+    _UNKNOWN_TABLE: "NoSuchTableException", _UNKNOWN_NAMESPACE: "NoSuchNamespaceException",
+    400: "BadRequestException", 401: "NotAuthorizedException", 403: "ForbiddenException", 404: "NotFoundException",
+    405: "UnsupportedOperationException", 429: "SlowDownException", 503: "ServiceUnavailableException",
+}  # fmt: skip
+_LISTED = "/v1/{prefix}/namespaces"
+_ENDPOINTS = [
+    f"GET {_LISTED}", f"GET {_LISTED}/{{namespace}}", f"HEAD {_LISTED}/{{namespace}}", f"GET {_LISTED}/{{namespace}}/tables",
+    f"GET {_LISTED}/{{namespace}}/tables/{{table}}", f"HEAD {_LISTED}/{{namespace}}/tables/{{table}}",
+]  # fmt: skip
+_TRIES = 3
+
+routes = Routes()
+
+
+def error_body(status: int, body: Mapping[str, Any]) -> dict[str, Any]:
+    """The body of an error in the form of the catalogue, beside that of the listener's other errors."""
+    kind = _KINDS.get(body.get("error_code", status), _KINDS.get(status, "InternalServerError"))
+    return {**body, "error": {"message": body.get("message", ""), "type": kind, "code": status}}
+
+
+@routes.get("/iceberg/v1/config", "Iceberg: the configuration of the catalogue", needs=(), gives={"application/json": object})
+async def config(_request: Request) -> web.StreamResponse:
+    """Without overrides; ``endpoints`` names the routes that are served."""
+    return answer({"defaults": {}, "overrides": {}, "endpoints": _ENDPOINTS})
+
+
+@routes.get(
+    "/iceberg/v1/namespaces",
+    "Iceberg: the namespace",
+    needs=(),
+    takes=(Parameter("parent", str, "List the namespaces below this one: there are none."),),
+    gives={"application/json": {"namespaces": list[list[str]]}},
+    refuses=(404,),
+)
+async def namespaces(request: Request) -> web.StreamResponse:
+    """The one namespace, ``logdb``; it has no namespaces below it."""
+    parent = request.query("parent")
+    if parent:
+        _check_namespace(parent)
+    return answer({"namespaces": [] if parent else [[_NAMESPACE]]})
+
+
+@routes.get("/iceberg/v1/namespaces/{namespace}", "Iceberg: the namespace", needs=(), gives={"application/json": object}, refuses=(404,))
+async def namespace(request: Request) -> web.StreamResponse:
+    """Its properties: none."""
+    _check_namespace(request.path("namespace"))
+    return answer({"namespace": [_NAMESPACE], "properties": {}})
+
+
+@routes.get(
+    "/iceberg/v1/namespaces/{namespace}/tables",
+    "Iceberg: the tables",
+    needs=("Read Topic",),
+    gives={"application/json": object},
+    refuses=(404,),
+    leaves_out=True,
+)
+async def tables(request: Request) -> web.StreamResponse:
+    """The topics that have a table and that the principal may read."""
+    _check_namespace(request.path("namespace"))
+    names = await request.call(_tables, request.session, request.door.access.directory)
+    return answer({"identifiers": [{"namespace": [_NAMESPACE], "name": name} for name in names]})
+
+
+@routes.get(
+    "/iceberg/v1/namespaces/{namespace}/tables/{table}",
+    "Iceberg: the metadata of a table",
+    needs=("Read Topic",),
+    gives={"application/json": object},
+    refuses=(404,),
+)
+async def table(request: Request) -> web.StreamResponse:
+    """The current metadata, with all snapshots.  Locations are paths of the server's machine."""
+    _check_namespace(request.path("namespace"))
+    body = await request.call(_metadata, request.session, request.door.access.directory, request.path("table"))
+    return web.Response(body=body, content_type="application/json")
+
+
+def _check_namespace(name: str) -> None:
+    if name != _NAMESPACE:
+        raise ApiError(404, _UNKNOWN_NAMESPACE, f"namespace {name[:250]!r} does not exist: the only one is {_NAMESPACE!r}")
+
+
+def _tables(session: AuthorizedSession, directory: str) -> list[str]:
+    wanted = [topic.name for topic in session.topics() if is_table(topic.config)]
+    found = [name for name in wanted if current_metadata(IO(), table_directory(directory, name)) is not None]
+    return [name for name in found if "Read" in session.operations("Topic", name)]
+
+
+def _metadata(session: AuthorizedSession, directory: str, name: str) -> bytes:
+    """The answer with the metadata of a table; the name is looked up among the topics before it becomes a path."""
+    session.need_any([("Read", "Topic", name)])
+    if name in (topic.name for topic in session.topics() if is_table(topic.config)):
+        for tries in range(1, _TRIES + 1):
+            if (found := current_metadata(IO(), table_directory(directory, name))) is None:
+                break
+            try:
+                with open(found[1], "rb") as file:
+                    return _loaded(found[1], file.read())
+            except FileNotFoundError:  # it is so old by now that it was removed
+                if tries == _TRIES:
+                    raise
+    raise ApiError(
+        404, _UNKNOWN_TABLE, f"table {_NAMESPACE}.{name[:250]} does not exist: no topic of that name has a sealed segment in a table"
+    )
+
+
+def _loaded(path: str, data: bytes) -> bytes:
+    try:
+        metadata = json.loads(data)
+    except ValueError as error:
+        raise ApiError(500, 500, f"{os.path.basename(path)} is damaged: {error}") from None
+    return json.dumps({"metadata-location": f"file://{path}", "metadata": metadata, "config": {}}).encode()

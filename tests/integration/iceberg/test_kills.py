@@ -1,0 +1,119 @@
+"""A process is killed at each step of a commit; the next one finds a table that readers can read, and finishes."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+import logdb
+from support.iceberg import location, logged, rows, table
+
+pytest.importorskip("pyiceberg")
+
+FORKING = """
+import io, os, signal, sys, traceback
+import logdb
+from logdb_iceberg import files, tables
+
+tables.SNAPSHOT_COUNT = 3  # so that files go with each commit
+
+def step(function, last, steps=[0]):
+    def call(*arguments, **options):
+        steps[0] += 1
+        if steps[0] == last:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return function(*arguments, **options)
+    return call
+
+def update(path, last, kind):
+    with logdb.open(path, batch_size=300) as db:
+        if kind == "compact":
+            db.compact("t")
+            db.delete_records("t", 1, db.log("t", 1).start_offset + 35)
+        db.make_parquet("t")
+        for name in ("fsync", "link", "replace", "unlink"):
+            setattr(os, name, step(getattr(os, name), last))
+        files._SyncedFile.write = step(io.FileIO.write, last)
+        db._store.writer.tables._update(db._store.catalogue.topic("t"))
+        os._exit(0)
+
+for line in sys.stdin:  # each in a child: to import all of it takes seconds
+    path, last, kind = line.rstrip().split(chr(9))
+    if (child := os.fork()) == 0:
+        try:
+            update(path, int(last), kind)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+CONFIG = {"segment.bytes": 2_000, "logdb.iceberg.mode": "key_value"}
+COMPACTED = {"cleanup.policy": "compact,delete", "min.cleanable.dirty.ratio": 1}  # by the test, and not in the background
+STEPS_MIN = {"append": 20, "compact": 25}
+
+
+def fill(db, count=30):
+    for partition in (0, 1):
+        first = db.log("t", partition).end_offset
+        numbers = range(first, first + count)
+        db.log("t", partition).append_many([b"value %d" % n * (n % 5) for n in numbers], [b"key %d" % (n % 7) for n in numbers])
+
+
+@pytest.fixture
+def forking():
+    child = subprocess.Popen([sys.executable, "-c", FORKING], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def killed(*arguments):
+        """Update the table in a process that dies at a step; returns whether it came so far."""
+        child.stdin.write("\t".join(map(str, arguments)) + "\n")
+        child.stdin.flush()
+        status = int(child.stdout.readline())
+        assert status in (0, -9)
+        return status == -9
+
+    yield killed
+    child.stdin.close()
+    assert child.wait(60) == 0
+    child.stdout.close()
+
+
+def data_files_named(db):
+    found = table(db)
+    return {
+        os.path.basename(entry.data_file.file_path)
+        for snapshot in found.metadata.snapshots
+        for manifest in snapshot.manifests(found.io)
+        for entry in manifest.fetch_manifest_entry(found.io)
+    }
+
+
+@pytest.mark.parametrize("kind", ["append", "compact"])
+def test_a_kill_at_each_step_of_a_commit(tmp_path, forking, monkeypatch, kind):
+    from logdb_iceberg import tables
+
+    monkeypatch.setattr(tables, "SNAPSHOT_COUNT", 3)
+    path = str(tmp_path / "db")
+    with logdb.open(path, batch_size=300) as db:
+        db.create_topic("t", partitions=2, config=CONFIG | (COMPACTED if kind == "compact" else {}))
+        fill(db)
+        db.update_iceberg("t")
+        metadata, data = os.path.dirname(location(db)), os.path.join(path, "iceberg", "t", "data")
+    step = 1
+    while True:
+        with logdb.open(path, batch_size=300) as db:
+            seen = rows(table(db).scan().to_arrow())
+            fill(db)
+        if not forking(path, step, kind):
+            break
+        with logdb.open(path, mode="r") as db:  # a reader comes before the next writer
+            assert rows(table(db).scan().to_arrow()) in (seen, logged(db)), step
+        with logdb.open(path, batch_size=300) as db:
+            made = db.update_iceberg("t")
+            assert rows(table(db).scan().to_arrow()) == logged(db, ends=made.end_offsets), step
+            assert made.end_offsets == {partition: db.log("t", partition).end_offset for partition in (0, 1)}
+            assert set(os.listdir(data)) == data_files_named(db), step
+            assert not [name for name in os.listdir(metadata) if name.endswith(".tmp")], step
+        step += 1
+    assert step > STEPS_MIN[kind]
+    sys.stderr.write(f"{step}\n")
