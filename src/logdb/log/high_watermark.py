@@ -69,17 +69,19 @@ class HighWatermarkFile:
     |------------|----------------|------------------------------------|-----------------------------|
     | ``offset`` | ``write``      | ``LogSync.lock``, ``alone``        | always: the file says it    |
     | ``due_ms`` | ``write``      | the same                           | a hint for the flusher      |
+    | ``synced`` | ``write``,     | the same                           | true: ``offset`` is durable |
+    |            | a shared sync  |                                    |                             |
     """
 
     def __init__(self, io: IO, directory: str, offset: int) -> None:
         self._io, self._path = io, os.path.join(directory, FILE_NAME)
-        self.offset, self.due_ms = offset, 0
+        self.offset, self.due_ms, self.synced = offset, 0, False
 
     def write(self, offset: int, *, sync: bool = False) -> None:
         """Let the file say another offset; raises DiskFull, WriteFailed, SyncFailed."""
-        self.due_ms = self._io.monotonic_ms() + NOTE_INTERVAL_MS
+        self.due_ms, self.synced = self._io.monotonic_ms() + NOTE_INTERVAL_MS, False
         write_file(self._io, self._path, encode(offset), sync=sync)
-        self.offset = offset
+        self.offset, self.synced = offset, sync
 
 
 def open_replica(io: IO, directory: str, start_offset: int, end_offset: int, report: Callable[[str], None]) -> HighWatermarkFile:
@@ -137,7 +139,8 @@ def due_ms(log: "Log") -> int | None:
 def note(log: "Log", *, sync: bool = False) -> None:
     """Let the file say what the log does; under ``LogSync.lock``.  A log that is being cut off has lowered it."""
     file = log._high_watermark_file
-    if file is not None and not (log._closed or log._is_held or log.refuses_writes):
+    is_noted = file is not None and file.synced and file.offset == log.view.high_watermark
+    if file is not None and not (is_noted or log._closed or log._is_held or log.refuses_writes):
         file.write(log.view.high_watermark, sync=sync)
 
 

@@ -26,6 +26,7 @@ from logdb.errors import (
     DiskFull,
     InvalidRecord,
     InvalidTimestamp,
+    LogdbError,
     NotLeaderOrFollower,
     PolicyViolation,
     RecordTooLarge,
@@ -724,6 +725,36 @@ class Log(AppendableLog):
         except Exception as error:  # noqa: BLE001 -- no error may keep the other logs from closing
             return str(error)
         return f"{self._pending_count} records were still waiting" if self._pending_count else None
+
+    def begin_finish(self) -> bool:
+        """The steps of ``finish`` before its syncs, for ``shared_sync.finish``; False: ``finish`` has nothing to do, or meets the error."""
+        if self._closed or self.interrupted or self.refuses_writes or self.read_only_reason is not None:
+            return False
+        try:
+            self.refuse(APPENDS_REFUSED)
+            with self.syncs.lock:
+                self._drain()
+                segment = self.view.active
+                if segment is not None and segment.scanner is not None:
+                    segment.trim()
+        except (LogdbError, OSError):
+            return False
+        return True
+
+    def note_end(self) -> int:
+        """Let the small files say where the log ends, unsynced; returns how many directory entries the active segment has."""
+        with self.syncs.lock:
+            high_watermark.note(self)
+        return 0 if self.view.active is None else self.view.active.entry_count
+
+    def end_synced(self, entry_count: int) -> None:
+        """A sync of the file system has covered what ``note_end`` wrote, and so many directory entries of the active segment."""
+        with self.syncs.lock:
+            self.writer.point.slots_synced()
+            if self.view.active is not None:
+                self.view.active.entries_synced(entry_count)
+            if self._high_watermark_file is not None:
+                self._high_watermark_file.synced = True
 
     def _finish_active(self) -> None:
         segment = self.view.active

@@ -227,13 +227,16 @@ class LogSync:
         self.end_saving(saving)
         return saving.point
 
-    def begin_saving(self) -> "Saving":
-        """What ``save_active_indexes`` writes, for a caller that makes it durable, and then calls ``end_saving``."""
+    def begin_saving(self, *, final: bool = False) -> "Saving":
+        """What ``save_active_indexes`` writes, for a caller that makes it durable, and then calls ``end_saving``.
+
+        ``final``: the log is about to be closed.
+        """
         log, writes, snapshot_offset = self._log, list[Write](), None
         if (transactions := log.writer.transactions) is not None:
             snapshot_offset, writes = self._producer_writes(transactions)
         point, segment, sizes = log.view.flushed, log.view.active, None
-        if segment is not None and segment.scanner is not None and (begun := segment.begin_saving()) is not None:
+        if segment is not None and segment.scanner is not None and (begun := segment.begin_saving(final=final)) is not None:
             writes, sizes = writes + begun[0], begun[1]
         return Saving(point, writes, transactions, snapshot_offset, segment, sizes)
 

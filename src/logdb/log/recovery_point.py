@@ -115,6 +115,15 @@ class RecoveryPointFile(FileHolder):
             except (OSError, DiskFull, WriteFailed, ReadFailed) as error:
                 logger.warning("noting the recovery point in %s: %s", self.path, error)
 
+    @property
+    def unsynced(self) -> bool:
+        """Whether a slot was noted that no sync has covered."""
+        return self._noted
+
+    def slots_synced(self) -> None:
+        """A sync of the file system has covered the slots, and the file's directory entry."""
+        self._noted = False
+
     def sync_slots(self) -> None:
         """Sync the slots, so that a clean close leaves no torn one.
 

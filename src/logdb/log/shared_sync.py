@@ -10,13 +10,15 @@ A sync that failed is final for each of the files, as if each had been synced al
 while the sync waits.
 """
 
+import contextlib
 import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from logdb.disk import write_files_together
 from logdb.errors import LogdbError, SyncFailed
 from logdb.io import IO
-from logdb.log.log_sync import Shared
+from logdb.log.log_sync import Saving, Shared
 from logdb.segment.files import FILES, sync_together
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ logger = logging.getLogger(__name__)
 COUNT_MIN = 128
 """Logs for which a shared sync is worth that it also waits for what other programs have written."""
 _COUNT_MAX = 2_048  # files that one such sync holds open
+_FINISHED_TOGETHER = 1_024  # logs: each has up to four files open
 
 
 def sync(io: IO, logs: "Sequence[Log]", failed: "Callable[[Log, Exception], None]") -> None:
@@ -45,6 +48,61 @@ def sync(io: IO, logs: "Sequence[Log]", failed: "Callable[[Log, Exception], None
             log.sync()
         except Exception as error:  # noqa: BLE001 -- an error of one log must not keep the others unsynced
             failed(log, error)
+
+
+def finish(io: IO, logs: "Sequence[Log]") -> "dict[Log, SyncFailed]":
+    """Make the syncs of ``Log.finish`` for many logs: what is left of it waits for no disk.
+
+    Returns:
+        The logs whose sync has failed.  Any other error is met again by ``Log.finish``.
+    """
+    failures: dict[Log, SyncFailed] = {}
+    count = max(1, min(_FINISHED_TOGETHER, FILES.limit // 16))
+    for at in range(0, len(logs) if len(logs) >= COUNT_MIN else 0, count):
+        begun = [log for log in logs[at : at + count] if log.begin_finish()]
+        sync(io, begun, lambda log, error: failures.update({log: error} if isinstance(error, SyncFailed) else {}))
+        saved = _save_ends(io, [log for log in begun if log not in failures], failures)
+        _sync_ends(io, saved, failures)
+    return failures
+
+
+def _save_ends(io: IO, logs: "Sequence[Log]", failures: "dict[Log, SyncFailed]") -> "list[Log]":
+    """Save the indexes and producers of logs that are synced; returns those of which that succeeded."""
+    savings: dict[Log, Saving] = {}
+    for log in logs:
+        with contextlib.suppress(LogdbError):
+            savings[log] = log.syncs.begin_saving(final=True)
+    saved = []
+    errors = write_files_together(io, [saving.writes for saving in savings.values()])
+    for (log, saving), error in zip(savings.items(), errors, strict=True):
+        if error is None:
+            log.syncs.end_saving(saving)
+            saved.append(log)
+        elif isinstance(error, SyncFailed):
+            failures[log] = error
+    return saved
+
+
+def _sync_ends(io: IO, logs: "Sequence[Log]", failures: "dict[Log, SyncFailed]") -> None:
+    """Sync the recovery points, the high watermarks and the directories of logs."""
+    by_device: dict[int, dict[Log, int]] = {}
+    for log in logs:
+        with contextlib.suppress(LogdbError, OSError):
+            point = log.writer.point
+            if point.unsynced:
+                point.open()
+                device, _ = point.file_id or (0, 0)
+                by_device.setdefault(device, {})[log] = log.note_end()
+    for counts in by_device.values():
+        try:
+            is_synced = sync_together(io, [log.writer.point for log in counts])
+        except SyncFailed as error:
+            failures.update(dict.fromkeys(counts, error))
+        except (LogdbError, OSError) as error:
+            logger.debug("a sync of the ends of %d logs: %s", len(counts), error)
+        else:
+            for log, count in counts.items() if is_synced else ():
+                log.end_synced(count)
 
 
 def _sync_some(io: IO, logs: "Sequence[Log]") -> "list[Log]":

@@ -93,6 +93,7 @@ class Segment(FileHolder):
         "created_ms",
         "entry_count",
         "index_interval_bytes",
+        "indexes_made",
         "indexes_unsynced",
         "latest",
         "max_timestamp",
@@ -123,6 +124,7 @@ class Segment(FileHolder):
         self.scanner: Scanner | None = None
         self.transactions = TransactionIndex(io, self._path_of("txnindex"))
         self.saved_bytes = (0, 0)  # of the offset and the time index: this much of their files is final
+        self.indexes_made = False  # their files are there: a sync of ours has covered them
         self.indexes_unsynced = False  # their files hold entries that no sync of ours has covered
         self.saving = threading.Lock()  # held while the index files are written
         self.entry_count = self.synced_entry_count = 0  # of its files' directory entries: made, and made before the directory was synced
@@ -220,18 +222,26 @@ class Segment(FileHolder):
         with self.saving:
             if final:
                 scanner.close_time_index()
-            if final or self.indexes_unsynced or len(scanner.index) != self.saved_bytes[0]:
+            if not self._has_saved(scanner, final=final):
                 self.saved_bytes = self._write_indexes(scanner, sync=True)
-                self.indexes_unsynced = False
+                self.indexes_made, self.indexes_unsynced = True, False
         self.save_transactions()
 
-    def begin_saving(self) -> tuple[list[Write], tuple[int, int]] | None:
+    def _has_saved(self, scanner: Scanner, *, final: bool) -> bool:
+        """Whether the index files are durable and have all entries; but for ``final``, one of the time index may be missing."""
+        if self.indexes_unsynced or len(scanner.index) != self.saved_bytes[0]:
+            return False
+        return not final or (self.indexes_made and len(scanner.time_index) == self.saved_bytes[1])
+
+    def begin_saving(self, *, final: bool = False) -> tuple[list[Write], tuple[int, int]] | None:
         """What ``save_indexes`` writes, for a caller that makes it durable and then calls ``indexes_saved`` with the sizes."""
         self.save_transactions()
         scanner = self.scanner
         assert scanner is not None, f"{self} is sealed"
         with self.saving:
-            if not self.indexes_unsynced and len(scanner.index) == self.saved_bytes[0]:
+            if final:
+                scanner.close_time_index()
+            if self._has_saved(scanner, final=final):
                 return None
             self.indexes_unsynced = True
             return self._index_writes(scanner)
@@ -239,7 +249,7 @@ class Segment(FileHolder):
     def indexes_saved(self, sizes: tuple[int, int]) -> None:
         """The files are durable up to these sizes."""
         with self.saving:
-            self.saved_bytes, self.indexes_unsynced = sizes, False
+            self.saved_bytes, self.indexes_made, self.indexes_unsynced = sizes, True, False
 
     def save_transactions(self) -> None:
         """Bring the index of aborted transactions up to date, and sync it."""
@@ -279,7 +289,7 @@ class Segment(FileHolder):
         index, time_index = scanner.index, scanner.time_index
         ends = len(index), len(time_index)  # in this order, for the same reason: appends continue
         if not exists(self.io, self._index_path()):
-            self.entry_count, self.saved_bytes = self.entry_count + 1, (0, 0)
+            self.entry_count, self.saved_bytes, self.indexes_made = self.entry_count + 1, (0, 0), False
         saved, saved_times = self.saved_bytes
         times = Write(self._time_index_path(), time_index[saved_times : ends[1]], saved_times)
         return [times, Write(self._index_path(), index[saved : ends[0]], saved)], ends

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from logdb.disk import Watcher, device
 from logdb.errors import Closed, LogdbError, UnknownTopic
-from logdb.log import host
+from logdb.log import host, shared_sync
 from logdb.log.log import APPENDS_REFUSED, Log
 from logdb.log.preallocation import Budget
 from logdb.log.readable import ReadableLog
@@ -184,7 +184,9 @@ class Writer:
 
     def _close_logs(self) -> list[tuple[int, str]]:
         state = self._state
-        finished = {log: log.finish() for log in state.logs.values()}
+        logs = list(state.logs.values())
+        unsynced = shared_sync.finish(state.io, logs)
+        finished = {log: log.finish() or (str(unsynced[log]) if log in unsynced else None) for log in logs}
         if self._last_checkpoint is None:  # else a Ctrl-C left an earlier call behind it
             try:
                 if state.sync_failed is None:

@@ -126,8 +126,8 @@ def test_a_write_beside_a_sync_that_fails_stays_due(log, monkeypatch):
 
 def test_an_interrupt_of_the_first_roll_leaves_no_log_without_its_epochs(tmp_path):
     with logdb.open(tmp_path / "db", linger_ms=60_000, durability="os") as db:
-        db.create_topic("t", partitions=60)
-        for partition in range(60):
+        db.create_topic("t", partitions=100)
+        for partition in range(100):
             log = db.log("t", partition)
             log.append(b"x")
             with log.writer.lock:

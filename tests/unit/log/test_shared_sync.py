@@ -7,11 +7,12 @@ import random
 import pytest
 
 import logdb
+from logdb import verify
 from logdb.errors import LogdbError, SyncFailed
 from logdb.io import IO
 from logdb.log import shared_sync
 from support.faulty_io import FaultyIO
-from support.power_cut import Killed, PowerCutIO, die, quiet
+from support.power_cut import Killed, PowerCutIO, commits_noted, die, quiet
 
 COUNT = shared_sync.COUNT_MIN
 
@@ -142,6 +143,65 @@ def test_no_power_cut_takes_what_is_flushed(tmp_path, monkeypatch, seed):
             assert io.calls[calls:].count("sync_file_system") == 2
             return
     raise AssertionError("it never ended")
+
+
+def test_closing_many_logs_waits_for_the_disk_a_few_times(tmp_path, io):
+    db = logdb.open(tmp_path / "db", io=io)
+    many(db)
+    with db.producer() as producer:
+        for partition in range(COUNT):
+            producer.send("t", b"y", partition=partition).result()
+    before = io.count("fdatasync") + io.count("fsync_dir")
+    db.close()
+    assert io.count("fdatasync") + io.count("fsync_dir") - before < 30
+    with logdb.open(tmp_path / "db") as again:
+        assert again._store.was_closed
+        assert [len(list(again.log("t", partition).read(0))) for partition in range(COUNT)] == [2] * COUNT
+    assert verify(tmp_path / "db").ok
+
+
+def test_a_close_of_many_logs_whose_sync_fails_says_so(tmp_path, io):
+    db = logdb.open(tmp_path / "db", io=io)
+    many(db)
+    io.fail("sync_file_system", errno.EIO)
+    with pytest.raises(LogdbError, match="sync"):
+        db.close()
+    io.heal()
+    with logdb.open(tmp_path / "db") as again:
+        assert not again._store.was_closed
+        assert again.log("t", 0).end_offset == 1
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_power_cut_during_a_close_takes_what_is_flushed(tmp_path, monkeypatch, seed):
+    """Killed at each call of a close: what was flushed is there; a directory that says it was closed has everything."""
+    monkeypatch.setattr(shared_sync, "COUNT_MIN", 2)
+    rng, kill_at, is_killed = random.Random(seed), 0, True
+    while is_killed:
+        kill_at += 1
+        os.mkdir(tmp_path / f"{kill_at}")
+        io = PowerCutIO(str(tmp_path / f"{kill_at}"))
+        with commits_noted(io):
+            db = logdb.open(os.path.join(io.root, "db"), io=io)
+            logs = many(db, 3)
+            logs[0].sync()
+            calls, io.kill_at = len(io.calls), len(io.calls) + kill_at
+            try:
+                db.close()
+                is_killed = False
+            except Killed:
+                die(db)
+        io.dead = True
+        io.cut(str(tmp_path / "cut"), rng)
+        io.dead = False
+        with logdb.open(tmp_path / "cut" / "db") as again:
+            found = [again.log("t", partition) for partition in range(3)]
+            assert [log.read_only_reason for log in found] == [None] * 3
+            assert [len(list(log.read(0))) for log in found] == [log.end_offset for log in found]
+            assert found[0].end_offset == 1
+            assert not again._store.was_closed or [log.end_offset for log in found] == [1] * 3, io.calls[calls:]
+    assert again._store.was_closed
+    assert io.calls[calls:].count("sync_file_system") >= 3
 
 
 def test_the_real_system_syncs_files_together(tmp_path):
