@@ -32,6 +32,9 @@ from support.security import secure
 _TESTS = Path(__file__).parents[1]
 SUITES = (
     "examples/",
+    "integration/connect/test_distributed.py",
+    "integration/connect/test_sink_offsets.py",
+    "integration/connect/test_standalone.py",
     "integration/http/test_administration.py",
     "integration/http/test_batches.py",
     "integration/http/test_calls.py",
