@@ -5,14 +5,9 @@ Java class that people have in their files, or the Python class as ``module:Clas
 ``plugin.path``; they name themselves.
 """
 
-from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 Kind = Literal["source", "sink", "converter", "header_converter", "transformation", "predicate"]
-
-
-_AVRO = "avro"
-_BOTH: tuple[Kind, ...] = ("converter", "header_converter")
 
 
 class Plugin(NamedTuple):
@@ -31,51 +26,6 @@ class Plugin(NamedTuple):
     target: str
     others: tuple[str, ...] = ()
     extra: str = "connect"
-
-
-def _converters() -> Iterator[Plugin]:
-    package = "org.apache.kafka.connect"
-    modules = {"json.JsonConverter": "json", "storage.StringConverter": "primitive"}
-    primitive = ("Boolean", "ByteArray", "Double", "Float", "Integer", "Long", "Short")
-    modules |= {f"converters.{name}Converter": "primitive" for name in primitive}
-    for name, module in sorted(modules.items()):
-        short = name.rpartition(".")[2]
-        for kind in _BOTH:
-            yield Plugin(f"{package}.{name}", kind, f"logdb_connect.converters.{module}:{short}", (short,))
-    yield Plugin(
-        "io.confluent.connect.avro.AvroConverter", "converter", "logdb_connect.converters.avro:AvroConverter", ("AvroConverter",), _AVRO
-    )
-    target = "logdb_connect.converters.json_schema:JsonSchemaConverter"
-    yield Plugin("io.confluent.connect.json.JsonSchemaConverter", "converter", target, ("JsonSchemaConverter",))
-    target = "logdb_connect.converters.simple_header:SimpleHeaderConverter"
-    yield Plugin(f"{package}.storage.SimpleHeaderConverter", "header_converter", target, ("SimpleHeaderConverter",))
-
-
-def _transforms() -> Iterator[Plugin]:
-    """A transform of keys and values is two classes, as in Kafka: ``InsertField$Key`` and ``InsertField$Value``."""
-    package = "org.apache.kafka.connect.transforms"
-    of_parts = {
-        "fields": ("ExtractField", "Flatten", "HoistField", "InsertField", "MaskField", "ReplaceField", "SetSchemaMetadata"),
-        "types": ("Cast", "TimestampConverter"),
-        "headers": ("HeaderFrom",),
-    }
-    of_records = {
-        "fields": ("ValueToKey",),
-        "headers": ("DropHeaders", "InsertHeader"),
-        "predicates": ("Filter",),
-        "routes": ("RegexRouter", "TimestampRouter"),
-    }
-    for module, names in of_parts.items():
-        for name in names:
-            for part in ("Key", "Value"):
-                target = f"logdb_connect.transforms.{module}:{name}{part}"
-                yield Plugin(f"{package}.{name}${part}", "transformation", target, (f"{name}${part}", f"{name}{part}"))
-    for module, names in of_records.items():
-        for name in names:
-            yield Plugin(f"{package}.{name}", "transformation", f"logdb_connect.transforms.{module}:{name}", (name,))
-    yield Plugin("ApplyFunction", "transformation", "logdb_connect.transforms.python:ApplyFunction")
-    for name in ("HasHeaderKey", "RecordIsTombstone", "TopicNameMatches"):
-        yield Plugin(f"{package}.predicates.{name}", "predicate", f"logdb_connect.transforms.predicates:{name}", (name,))
 
 
 PLUGINS: tuple[Plugin, ...] = (
@@ -186,6 +136,13 @@ PLUGINS: tuple[Plugin, ...] = (
         "converter",
         "logdb_connect.converters.json_schema:JsonSchemaConverter",
         ("JsonSchemaConverter",),
+    ),
+    Plugin(
+        "io.confluent.connect.protobuf.ProtobufConverter",
+        "converter",
+        "logdb_connect.converters.protobuf:ProtobufConverter",
+        ("ProtobufConverter",),
+        "connect-protobuf",
     ),
     Plugin(
         "org.apache.kafka.connect.converters.BooleanConverter",

@@ -13,9 +13,12 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
+from unittest import mock
 
 import logdb
+from logdb_connect.client import Client
 from logdb_connect.runtime import starting
+from support import three_brokers
 from support.ports import free_port
 from support.waiting import until
 
@@ -90,9 +93,21 @@ class Rest:
             raise AssertionError(f"{name}: {self.call('GET', f'/connectors/{name}/status')}") from error
 
 
+def _of_one_partition(client: Client, name: str, *, partitions: int = -1, **more: Any) -> None:
+    """``Client.create_topic``, with a server's default: a cluster's is six."""
+    _create_topic(client, name, partitions=1 if partitions == -1 else partitions, **more)
+
+
+_create_topic = Client.create_topic
+
+
 @contextlib.contextmanager
 def served(directory: Path) -> Iterator[str]:
-    """A served database; ``host:port``."""
+    """A served database; its URL.  With ``--brokers 3`` that of a node, which need not lead anything."""
+    if three_brokers.Shared.chosen:
+        with three_brokers.opened(), mock.patch.object(Client, "create_topic", _of_one_partition):
+            yield random.choice(three_brokers.Shared.cluster().urls)
+        return
     with logdb.open(directory) as db, logdb.serve(db, http="127.0.0.1:0") as server:
         yield server.addresses[0]
 
@@ -160,7 +175,8 @@ class WorkerProcess:
         try:
             until(lambda: self.stdout or self.process.poll() is not None, "the worker is ready", 60)
         except AssertionError as error:
-            self.process.send_signal(signal.SIGABRT)  # its stacks
+            self.process.send_signal(signal.SIGABRT)  # it prints its stacks, and ends
+            self.process.wait(60)
             self.__exit__()
             raise AssertionError("".join([f"{error}\n", *self.stderr])) from None
         assert self.stdout, "".join(self.stderr)

@@ -30,6 +30,7 @@ NOT_QUICK = {
     "unit/codec/test_arrow.py::test_a_column_that_is_too_large_is_split": _SEARCHES,
     "unit/codec/test_compression.py": _BOMBS,
     "unit/codec/test_convert.py": _BOMBS,
+    "unit/connect/converters/test_protobuf.py": _PROCESSES,
     "unit/http_api/door/test_documents.py::test_a_document_is_what_it_says": _SEARCHES,
     "unit/log/test_log.py::test_compression_per_topic": _BOMBS,
     "unit/meta/test_catalogue.py": _PROCESSES,

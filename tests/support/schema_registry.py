@@ -39,6 +39,8 @@ class SchemaRegistry:
                 number = self.schemas.index(document) + 1 if document in self.schemas else 0
                 known = number in self.subjects.get(subject, ())
                 return (200, {"id": number}) if known else (404, {"error_code": 40403, "message": "Schema not found"})
+            case ["subjects", subject, "versions", version], "GET" if version.isdecimal() and subject in self.subjects:
+                return 200, self.schemas[self.subjects[subject][int(version) - 1] - 1]
             case ["subjects", subject, "versions", "latest"], "GET" if subject in self.subjects:
                 number = self.subjects[subject][-1]
                 return 200, {"id": number, "schema": self.schemas[number - 1]["schema"]}

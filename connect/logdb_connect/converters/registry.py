@@ -20,6 +20,7 @@ _STRATEGIES: Final = ("TopicNameStrategy", "RecordNameStrategy", "TopicRecordNam
 _PACKAGE: Final = "io.confluent.kafka.serializers.subject."
 _ANSWER_SIZE_MAX: Final = 16 << 20
 _TIMEOUT_S: Final = 60
+_REFERENCES_MAX: Final = 1000
 _TYPE: Final = "application/vnd.schemaregistry.v1+json"
 _MAGIC: Final = b"\x00"
 
@@ -76,6 +77,27 @@ class Registry:
     def by_id(self, number: int) -> Mapping[str, Any]:
         """``schema`` and ``schemaType`` of an id."""
         return self._ask("GET", f"/schemas/ids/{number}")
+
+    def references(self, found: Mapping[str, Any]) -> dict[str, str]:
+        """The schemas that a schema refers to, and those that they refer to, by the names that they are known by there.
+
+        Raises:
+            DataError: They are not of the shape that a registry gives, or too many.
+        """
+        schemas: dict[str, str] = {}
+        waiting = list(found.get("references") or ())
+        while waiting:
+            try:
+                name, subject, version = (waiting[0]["name"], waiting[0]["subject"], int(waiting.pop(0)["version"]))
+                if name not in schemas:
+                    one = self._ask("GET", f"/subjects/{urllib.parse.quote(str(subject), safe='')}/versions/{version}")
+                    schemas[str(name)] = str(one["schema"])
+                    waiting += one.get("references") or ()
+            except (TypeError, KeyError, ValueError, AttributeError):
+                raise DataError("Schema registry: references of a schema must have name, subject and version") from None
+            if len(schemas) > _REFERENCES_MAX:
+                raise DataError(f"Schema registry: a schema refers to more than {_REFERENCES_MAX} others")
+        return schemas
 
     def latest(self, subject: str) -> Mapping[str, Any]:
         """``id`` and ``schema`` of the latest version of a subject."""

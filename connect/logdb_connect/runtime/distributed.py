@@ -246,6 +246,7 @@ class Distributed(Herder):
         """This worker leads: everyone's work."""
         with self.lock:
             self.topic_configs.catch_up()
+            self._rejoin = False  # the plan has these changes, too
             if not self._leads:
                 self._leader = Leader()
             plan = self._leader.plan(
@@ -264,7 +265,7 @@ class Distributed(Herder):
 
     def _begin(self, generation: int, leads: bool, assignment: Assignment) -> None:
         """A generation begins: give up what moves, then start what is new."""
-        self._generation = generation
+        self._generation, self._everyone = generation, assignment.everyone
         self._rebalances += 1
         if leads:
             self.topic_configs.lead()
@@ -285,7 +286,6 @@ class Distributed(Herder):
             self._rejoin = True
         if leads and assignment.delay_ms:
             self._rejoin_at = time.monotonic() + assignment.delay_ms / 1000
-        self._everyone = assignment.everyone
         self.leader_url = assignment.leader_url
         self._began.set()
 

@@ -18,7 +18,7 @@ from support.waiting import until
 FLUSH_SIZE = 10
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def s3_server():
     with tempfile.TemporaryDirectory() as directory:
         server = S3Server(Path(directory))
@@ -29,7 +29,7 @@ def s3_server():
 def connectors(directory, shop, s3, bucket):
     endless = {"max.retries": "1000000", "retry.backoff.ms": "50", "errors.retry.timeout": "-1"}
     return {
-        "source": {"connector.class": "FileStreamSource", "file": f"{directory}/in.txt", "topic": "lines", "batch.max.lines": "50"},
+        "source": {"connector.class": "FileStreamSource", "file": f"{directory}/in.txt", "topic": "lines"},
         "file": {"connector.class": "FileStreamSink", "file": f"{directory}/out.txt", "topics": "lines"},
         "rows": {
             "connector.class": "io.confluent.connect.jdbc.JdbcSinkConnector",
