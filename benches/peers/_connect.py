@@ -122,49 +122,46 @@ def _warm(one: Worker, work: Work) -> None:
 
 
 def file_to_topic(one: Worker, work: Work) -> Measure:
-    """All lines; see ``written``."""
+    """All lines of a file; see ``written``."""
     _warm(one, work)
     lines = lines_file(work)
     clients.make_topic(one.address)
-    work.start()
+    began = work.start()
     one.create("lines", connector_class="FileStreamSource", tasks_max=1, file=lines, topic=clients.TOPIC)
-    measure = written(one, work, "lines")
+    measure = written(one, work, "lines", began)
     clients.consume_once(work, one.address)
     return measure
 
 
-def written(one: Worker, work: Work, connector: str) -> Measure:
-    """From the first record in the topic to the last one.  Markers of transactions, if any, end the log, and are no records."""
-    seen: list[tuple[float, int]] = []
+def written(one: Worker, work: Work, connector: str, began: float) -> Measure:
+    """Until the last record is in the topic.  Markers of transactions, if any, are no records, but the log ends behind them."""
+    seen: list[tuple[float, int]] = [(began, 0)]
 
     def ended() -> bool:
         end, now = clients.end_offset(one.address), time.perf_counter()
-        if end > 0 and (not seen or seen[-1][1] != end):
+        if end > seen[-1][1]:
             seen.append((now, end))
-        return bool(seen) and seen[-1][1] >= work.count and now - seen[-1][0] > _STILL_S
+        return seen[-1][1] >= work.count and now - seen[-1][0] > _STILL_S
 
     until(ended, functools.partial(one.check, connector))
-    first, last = seen[0], seen[-1]
-    return rate(max(work.count - first[1], 1), max(last[0] - first[0], 1e-9))
+    return rate(work.count, seen[-1][0] - began)
 
 
 def topic_to_file(one: Worker, work: Work) -> Measure:
-    """From the first bytes in the file to the last ones."""
+    """From the order to the last bytes in the file."""
     _warm(one, work)
     clients.make_topic(one.address)
     clients.fill(work, one.address)
     target, size = work.directory / "out.txt", work.count * (work.value_size + 1)
-    target.touch()
-    work.start()
+    began = work.start()
     one.create("lines", connector_class="FileStreamSink", tasks_max=1, file=target, topics=clients.TOPIC)
-    check = functools.partial(one.check, "lines")
-    until(lambda: target.stat().st_size > 0, check)
-    began, first = time.perf_counter(), target.stat().st_size
-    until(lambda: target.stat().st_size >= size, check)
+    until(lambda: target.exists() and target.stat().st_size >= size, functools.partial(one.check, "lines"))
     seconds = time.perf_counter() - began
-    if target.stat().st_size != size or (lines := sum(1 for _ in target.open("rb"))) != work.count:
-        raise Wrong(f"{size} bytes in {work.count} lines were to come, {target.stat().st_size} in {lines} came")
-    return rate(max((size - first) // (work.value_size + 1), 1), max(seconds, 1e-9))
+    with target.open("rb") as file:
+        count = sum(1 for _ in file)
+    if target.stat().st_size != size or count != work.count:
+        raise Wrong(f"{size} bytes in {work.count} lines were to come, {target.stat().st_size} in {count} came")
+    return rate(work.count, seconds)
 
 
 def resident(one: Worker, work: Work) -> Measure:

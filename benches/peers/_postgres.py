@@ -5,17 +5,16 @@ import os
 import shutil
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from benches.peers._server import HOST, free_port, program, running
-
-if TYPE_CHECKING:
-    from benches.workload import Work
+from benches.workload import Work, Wrong
 
 _DEBIAN = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda found: int(found.parent.name))
-_CHANGED_AT_ONCE = 10_000
+_CHANGED_AT_ONCE, _READY_S = 10_000, 60
 _SETTINGS = {
     "listen_addresses": HOST,
     "unix_socket_directories": "",
@@ -32,6 +31,14 @@ class Postgres(NamedTuple):
     port: int
     where: str
     user: str = "test"
+
+    def is_ready(self) -> bool:
+        """It listens before it answers."""
+        import psycopg2
+
+        with contextlib.suppress(psycopg2.OperationalError):
+            return bool(self.ask("SELECT 1"))
+        return False
 
     def ask(self, statement: str) -> Any:
         """Run a statement; the first field of its first row."""
@@ -69,11 +76,17 @@ def postgres(directory: Path) -> Iterator[Postgres]:
     subprocess.run(initdb, cwd=data, check=True, capture_output=True)
     settings = [part for name, value in _SETTINGS.items() for part in ("-c", f"{name}={value}")]
     command = [*before, str(_found("postgres")), "-D", str(data), "-p", str(port), *settings]
+    server = Postgres(port, f"host={HOST} port={port} user=test dbname=postgres")
     with running(command, port, directory / "postgres.log"):
-        yield Postgres(port, f"host={HOST} port={port} user=test dbname=postgres")
+        until_s = time.monotonic() + _READY_S
+        while not server.is_ready():
+            if time.monotonic() > until_s:
+                raise Wrong(f"PostgreSQL is not ready within {_READY_S} s")
+            time.sleep(0.05)
+        yield server
 
 
-def fill_table(server: Postgres, work: "Work") -> None:
+def fill_table(server: Postgres, work: Work) -> None:
     """A table ``rows`` of ``count`` rows, with a text of the size of a value."""
     server.ask("CREATE TABLE rows (id int PRIMARY KEY, at bigint NOT NULL, value text NOT NULL)")
     server.ask(f"INSERT INTO rows SELECT n, 0, repeat('x', {work.value_size}) FROM generate_series(1, {work.count}) n")

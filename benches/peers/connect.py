@@ -46,8 +46,7 @@ def json_to_parquet(one: Worker, work: Work) -> Measure:
     clients.make_topic(one.address)
     clients.fill(work, one.address)
     with _s3(work.directory) as (url, object_count):
-        work.start()
-        began = time.perf_counter()
+        began = work.start()
         one.create(
             "objects",
             connector_class="S3SinkConnector",
@@ -75,7 +74,7 @@ def _s3(directory: Path) -> "Iterator[tuple[str, Callable[[], int]]]":
         urllib.request.urlopen(urllib.request.Request(f"{url}/{_BUCKET}", method="PUT"), timeout=10).close()
         store = S3Store(
             _BUCKET, endpoint=url, region="us-east-1", access_key_id="test", secret_access_key="test", client_options={"allow_http": True}
-        )  # noqa: S106 -- moto takes any
+        )
         yield url, lambda: sum(len(page) for page in obstore.list(store))
 
 
@@ -84,8 +83,7 @@ def upserts(one: Worker, work: Work) -> Measure:
     clients.make_topic(one.address)
     clients.fill(work, one.address)
     with postgres(work.directory) as server:
-        work.start()
-        began = time.perf_counter()
+        began = work.start()
         hoist = {"transforms": "hoist", "transforms.hoist.type": "org.apache.kafka.connect.transforms.HoistField$Value"}
         one.create(
             "rows",
@@ -136,9 +134,9 @@ def capture(one: Worker, work: Work) -> Measure:
         until(
             lambda: server.ask("SELECT count(*) FROM pg_replication_slots WHERE active") == 1, functools.partial(one.check, "changes"), 0.1
         )
-        work.start()
+        began = work.start()
         with changing(server):
-            return written(one, work, "changes")
+            return written(one, work, "changes", began)
 
 
 OPERATIONS = operations(_running, (*SHARED, json_to_parquet, upserts, capture))

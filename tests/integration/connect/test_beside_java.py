@@ -5,8 +5,6 @@ The files are those that Kafka ships, with transforms added.  Skipped, with the 
 
 import contextlib
 import json
-import urllib.error
-import urllib.request
 
 import pytest
 
@@ -149,7 +147,7 @@ CALLS = [
     ("GET", "/connectors/local-file-source/config", None),
     ("GET", "/connectors/local-file-source/status", None),
     ("GET", "/connectors/local-file-sink/status", None),
-    ("GET", "/connectors/local-file-source/tasks", None),
+    ("GET", "/connectors/plain/tasks", None),
     ("GET", "/connectors/local-file-source/tasks/0/status", None),
     ("GET", "/connectors/local-file-source/topics", None),
     ("GET", "/connectors/local-file-sink/topics", None),
