@@ -131,8 +131,8 @@ def test_the_sink_writes_the_same_file(sides):
 
 def shape(document):
     """Keys and types; of lists, the shapes that occur."""
-    if isinstance(document, dict):
-        return {key: shape(value) for key, value in document.items()}
+    if isinstance(document, dict):  # Java's worker shows task.class among the properties of a task
+        return {key: shape(value) for key, value in document.items() if key != "task.class"}
     if isinstance(document, list):
         return sorted({json.dumps(shape(one), sort_keys=True) for one in document})
     return type(document).__name__
@@ -181,14 +181,11 @@ def test_answers_have_the_same_status_and_shape(sides, method, path, body):
 
 
 def validated(document):
-    """The fields that both have, with errors and values: connectors of ours have properties of their own, Java's have others."""
+    """The fields that both have: the first error, or the value.  Java's worker adds that a value it could not read is null."""
     known = {"name", "connector.class", "tasks.max", "topic", "topics", "file", "transforms", "predicates", "errors.tolerance"}
     fields = {one["value"]["name"]: one for one in document["configs"]}
-    return (
-        document["error_count"],
-        {name: (one["value"]["value"], bool(one["value"]["errors"])) for name, one in fields.items() if name in known},
-        shape(fields["tasks.max"]),
-    )
+    values = {name: one["value"]["errors"][:1] or one["value"]["value"] for name, one in fields.items() if name in known}
+    return values, shape(fields["name"]), document["error_count"] > 0
 
 
 def test_javas_console_tools_read_what_our_worker_wrote(sides):
