@@ -645,4 +645,48 @@ ROWS = (
             ("load", "resident_load", "… after 1 M records", None, 256, 1_000_000),
         )
     ),
+    *(
+        Row(
+            name=f"connect-{name}",
+            work=work,
+            side="connect",
+            ours=operation,
+            peer=peer,
+            goal=goal,
+            limit=limit,
+            count={100: count},
+        )
+        for name, operation, work, peer, goal, limit, count in (
+            (
+                "source",
+                "file_to_topic",
+                "Connect: file to topic; Kafka Connect's worker",
+                ("connect_java", "file_to_topic"),
+                3.0,
+                None,
+                2_000_000,
+            ),
+            ("sink", "topic_to_file", "… topic to file; Kafka Connect's worker", ("connect_java", "topic_to_file"), 3.0, None, 2_000_000),
+            (
+                "resident",
+                "resident",
+                "… memory of a worker with one connector; Kafka Connect's",
+                ("connect_java", "resident"),
+                None,
+                100,
+                200_000,
+            ),
+            ("parquet", "json_to_parquet", "… JSON to Parquet on S3", None, None, None, 200_000),
+            ("upserts", "upserts", "… upserts into PostgreSQL", None, None, None, 100_000),
+            (
+                "capture",
+                "capture",
+                "… changed rows of PostgreSQL; Debezium's engine, without a topic",
+                ("debezium", "capture"),
+                None,
+                None,
+                1_000_000,
+            ),
+        )
+    ),
 )

@@ -12,7 +12,6 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
 from typing import Any, NamedTuple, TypeVar
 
 import click
@@ -66,6 +65,7 @@ _RETRIABLE = frozenset({
     _Error.LEADER_NOT_AVAILABLE, _Error.NETWORK_EXCEPTION, _Error.NOT_COORDINATOR, _Error.NOT_ENOUGH_REPLICAS,
     _Error.NOT_ENOUGH_REPLICAS_AFTER_APPEND, _Error.NOT_LEADER_FOR_PARTITION, _Error.REQUEST_TIMED_OUT, _Error.UNSTABLE_OFFSET_COMMIT,
 })  # fmt: skip
+_STALE = frozenset({_Error.FENCED_LEADER_EPOCH, _Error.UNKNOWN_LEADER_EPOCH, _Error._NOENT, _Error.NOT_LEADER_FOR_PARTITION})
 _UNKNOWN_TOPIC = (_Error.UNKNOWN_TOPIC_OR_PART, _Error._UNKNOWN_TOPIC, _Error._UNKNOWN_PARTITION, _Error.UNKNOWN_TOPIC_ID)
 _FENCED = (_Error.INVALID_PRODUCER_EPOCH, _Error.PRODUCER_FENCED, _Error._FENCED)
 
@@ -100,7 +100,7 @@ def fault(cause: "kafka.KafkaException | kafka.KafkaError", *, topic: str = "", 
         return RebalanceInProgress(group_id)
     if code in (_Error.NON_EMPTY_GROUP, _Error.GROUP_SUBSCRIBED_TO_TOPIC):
         return GroupNotEmpty(group_id, 1)
-    return KafkaFault(error, bool(error.retriable() or error.txn_requires_abort() or code in _RETRIABLE))
+    return KafkaFault(error, bool(error.retriable() or error.txn_requires_abort() or code in _RETRIABLE | _STALE))
 
 
 def _warn(error: Any) -> None:
@@ -215,24 +215,27 @@ class KafkaClient(Client):
                 self._reader = None
 
     def _call(self, function: Callable[..., Found], *args: Any, topic: str = "", group_id: str = "", **options: Any) -> Found:
-        """One call of the administration."""
+        """One call of librdkafka."""
         try:
             return function(*args, **options)
         except kafka.KafkaException as error:
             raise fault(error, topic=topic, group_id=group_id) from error
 
-    def _results(
-        self, ask: "Callable[..., Mapping[Any, Future[Found]]]", *args: Any, topic: str = "", group_id: str = "", **options: Any
-    ) -> dict[Any, Found]:
-        """The answers to a call of the administration; it is repeated for a while where a leader is not known yet."""
+    def _results(self, call: str, *args: Any, topic: str = "", group_id: str = "", **options: Any) -> dict[Any, Any]:
+        """The answers to a call of the administration; it is repeated for a while where a leader is not known yet.
+
+        librdkafka's administration may stay with the leader that it knows (FENCED_LEADER_EPOCH, without an end): a new one asks.
+        """
         end = time.monotonic() + _REPEAT_S
         while True:
-            futures = self._call(ask, *args, topic=topic, group_id=group_id, request_timeout=_CALL_S, **options)
+            futures = self._call(getattr(self._admin, call), *args, topic=topic, group_id=group_id, request_timeout=_CALL_S, **options)
             try:
                 return {key: self._call(future.result, topic=topic, group_id=group_id) for key, future in futures.items()}
             except KafkaFault as error:
                 if not error.retriable or time.monotonic() > end:
                     raise
+                if error.code in _STALE:
+                    self._admin = made(admin.AdminClient, dict(self._base))
                 time.sleep(_LOOK_S)
 
     def cluster_id(self) -> str:
@@ -241,7 +244,7 @@ class KafkaClient(Client):
     # ------------------------------------------------------------ topics
 
     def _describe(self, name: str) -> Any:
-        return self._results(self._admin.describe_topics, kafka.TopicCollection([name]), topic=name)[name]
+        return self._results("describe_topics", kafka.TopicCollection([name]), topic=name)[name]
 
     def has_topic(self, name: str) -> bool:
         with contextlib.suppress(UnknownTopic):
@@ -253,7 +256,7 @@ class KafkaClient(Client):
         settings = {key.replace("_", "."): str(value) for key, value in config.items()}
         new = admin.NewTopic(name, partitions, replication, config=settings)
         try:
-            self._results(self._admin.create_topics, [new], topic=name)
+            self._results("create_topics", [new], topic=name)
         except KafkaFault as error:
             if error.code != _Error.TOPIC_ALREADY_EXISTS:
                 raise
@@ -272,13 +275,13 @@ class KafkaClient(Client):
 
     def topic_config(self, name: str) -> dict[str, str]:
         resource = admin.ConfigResource(admin.ResourceType.TOPIC, name)
-        (found,) = self._results(self._admin.describe_configs, [resource], topic=name).values()
+        (found,) = self._results("describe_configs", [resource], topic=name).values()
         own = admin.ConfigSource.DYNAMIC_TOPIC_CONFIG.value
         return {entry.name: str(entry.value) for entry in found.values() if entry.source == own}
 
     def alter_topic(self, name: str, *, partitions: int | None = None, config: Mapping[str, str | None] | None = None) -> None:
         if partitions is not None:
-            self._results(self._admin.create_partitions, [admin.NewPartitions(name, partitions)], topic=name)
+            self._results("create_partitions", [admin.NewPartitions(name, partitions)], topic=name)
         if config:
             changes = [
                 admin.ConfigEntry(
@@ -289,7 +292,7 @@ class KafkaClient(Client):
                 for key, value in config.items()
             ]
             resource = admin.ConfigResource(admin.ResourceType.TOPIC, name, incremental_configs=changes)
-            self._results(self._admin.incremental_alter_configs, [resource], topic=name)
+            self._results("incremental_alter_configs", [resource], topic=name)
 
     def topic_state(self, name: str) -> TopicState:
         described = self._describe(name)
@@ -304,7 +307,7 @@ class KafkaClient(Client):
 
     def _offsets(self, name: str, numbers: Iterable[int], spec: Any, **options: Any) -> dict[int, int]:
         asked = {kafka.TopicPartition(name, number): spec for number in numbers}
-        found = self._results(self._admin.list_offsets, asked, **options, topic=name)
+        found = self._results("list_offsets", asked, **options, topic=name)
         return {at.partition: one.offset for at, one in found.items()}
 
     def read(self, name: str, partition: int, start: int, end: int) -> Iterable[KafkaRecord]:
@@ -340,7 +343,7 @@ class KafkaClient(Client):
         end = time.monotonic() + timeout_ms / 1000
         asked = {kafka.TopicPartition(*at): admin.OffsetSpec.latest() for at in positions}
         while True:
-            found = self._results(self._admin.list_offsets, asked, topic=next(iter(positions)).topic)
+            found = self._results("list_offsets", asked, topic=next(iter(positions)).topic)
             if any(one.offset > positions[TopicPartition(at.topic, at.partition)] for at, one in found.items()):
                 return True
             if time.monotonic() >= end:
@@ -400,7 +403,7 @@ class KafkaClient(Client):
         return KafkaGroup(group_id, topic, made(kafka.Consumer, config), reader, self._members)
 
     def _members(self, group_id: str) -> frozenset[str] | None:
-        (found,) = self._results(self._admin.describe_consumer_groups, [group_id], group_id=group_id).values()
+        (found,) = self._results("describe_consumer_groups", [group_id], group_id=group_id).values()
         return frozenset(one.member_id for one in found.members) if found.state == kafka.ConsumerGroupState.STABLE else None
 
     def leave(self, consumer: Consumer, group_id: str, group_instance_id: str) -> None:  # noqa: ARG002 -- librdkafka knows them
@@ -412,7 +415,7 @@ class KafkaClient(Client):
         wanted = None if partitions is None else [kafka.TopicPartition(*at) for at in partitions]
         asked = [kafka.ConsumerGroupTopicPartitions(group_id, wanted)]
         try:
-            (found,) = self._results(self._admin.list_consumer_group_offsets, asked, group_id=group_id).values()
+            (found,) = self._results("list_consumer_group_offsets", asked, group_id=group_id).values()
         except KafkaFault as error:
             if error.code == _Error.GROUP_ID_NOT_FOUND:
                 return {}
@@ -422,7 +425,7 @@ class KafkaClient(Client):
 
     def has_members(self, group_id: str) -> bool:
         try:
-            (found,) = self._results(self._admin.describe_consumer_groups, [group_id], group_id=group_id).values()
+            (found,) = self._results("describe_consumer_groups", [group_id], group_id=group_id).values()
         except KafkaFault as error:
             if error.code != _Error.GROUP_ID_NOT_FOUND:
                 raise
@@ -433,7 +436,7 @@ class KafkaClient(Client):
         """Offsets of a group can be deleted all at once only; of some partitions, the log's beginning is as good as none."""
         if all(offset is None for offset in offsets.values()) and offsets.keys() >= self.committed(group_id).keys():
             try:
-                self._results(self._admin.delete_consumer_groups, [group_id], group_id=group_id)
+                self._results("delete_consumer_groups", [group_id], group_id=group_id)
             except KafkaFault as error:
                 if error.code != _Error.GROUP_ID_NOT_FOUND:
                     raise
@@ -444,7 +447,7 @@ class KafkaClient(Client):
     def commit_for(self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         wanted = [kafka.TopicPartition(*at, one.offset, one.metadata) for at, one in offsets.items()]
         asked = [kafka.ConsumerGroupTopicPartitions(group_id, wanted)]
-        (found,) = self._results(self._admin.alter_consumer_group_offsets, asked, group_id=group_id).values()
+        (found,) = self._results("alter_consumer_group_offsets", asked, group_id=group_id).values()
         for one in found.topic_partitions:
             if one.error is not None:
                 raise fault(one.error, topic=one.topic, group_id=group_id)

@@ -187,6 +187,11 @@ def _is_ours(plugin: Plugin) -> bool:
     return plugin.target.startswith("logdb_connect.")
 
 
+def version_of(made: type) -> str:
+    """The version of a connector's class."""
+    return _own_version() if made.__module__.startswith("logdb_connect.") else str(getattr(made, "version", "undefined"))
+
+
 def _own_version() -> str:
     from logdb import __version__
 

@@ -58,3 +58,5 @@ SPARK_SOURCE = Jars("spark_source")
 """Spark's Kafka source, for the Spark of ``benches.peers.spark``."""
 HDFS = Jars("hdfs")
 """Hadoop's file system in one process."""
+DEBEZIUM = Jars("debezium")
+"""Debezium's engine with its connector of PostgreSQL."""

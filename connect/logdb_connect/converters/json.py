@@ -44,6 +44,7 @@ _TYPES: Final[Mapping[str, Any]] = {
 _ALSO: Final[Mapping[str, Any]] = {"array": (set, frozenset), "float32": Decimal, "float64": Decimal}
 """What values of a type may be, beside those of ``logical.fits``."""
 _CONTROL: Final = re.compile(rb"\\(?:(u00[01])[0-9a-f]|.)")
+_BEYOND: Final = re.compile(rb"[\xf0-\xf4][\x80-\xbf]{3}")
 _FLOAT_MAX: Final = 1.7976931348623157e308
 _FAST: Final[Mapping[str, Any]] = {
     **{name: Annotated[int, msgspec.Meta(ge=-(1 << bits), le=(1 << bits) - 1)] for name, bits in logical.INTEGERS.items()},
@@ -272,7 +273,11 @@ class JsonConverter(HeadersAsValues):
     def _make_writing(self, schema: Schema | None) -> _Writing:
         head = b""
         if self._enveloped:
-            head = b'{"schema":' + (b"null" if schema is None else _encode(self._values.schema_to_json(schema))) + b',"payload":'
+            head = (
+                b'{"schema":'
+                + (b"null" if schema is None else _as_jackson([_encode(self._values.schema_to_json(schema))])[0])
+                + b',"payload":'
+            )
         return _Writing(schema, head, numeric=self._values.numeric)
 
     # ------------------------------------------------------------ from bytes
@@ -347,9 +352,20 @@ class JsonConverter(HeadersAsValues):
         return Reading(self._values.schema_of_json(_parse(schema_json)), schema_json)
 
 
+def _surrogates(found: "re.Match[bytes]") -> bytes:
+    number = ord(found[0].decode()) - 0x10000
+    return b"\\u%04X\\u%04X" % (0xD800 + (number >> 10), 0xDC00 + (number & 0x3FF))
+
+
 def _as_jackson(encoded: list[bytes]) -> list[bytes]:
-    """The same with control characters as Jackson writes them, in capitals: keys that are equal have equal bytes."""
-    if b"\\u00" not in b"".join(encoded):
+    """The same with characters as Jackson escapes them: keys that are equal have equal bytes.
+
+    Control characters have capitals, and those beyond U+FFFF are two escapes.
+    """
+    joined = b"".join(encoded)
+    if not joined.isascii() and _BEYOND.search(joined) is not None:
+        encoded = [_BEYOND.sub(_surrogates, each) for each in encoded]
+    if b"\\u00" not in joined:
         return encoded
     return [_CONTROL.sub(lambda found: found[0][:-2] + found[0][-2:].upper() if found[1] else found[0], each) for each in encoded]
 

@@ -5,6 +5,7 @@
 Threading: any thread; ``lock`` makes one change at a time.
 """
 
+import contextlib
 import json
 import logging
 import threading
@@ -13,7 +14,8 @@ from functools import partial
 from typing import Any
 
 from logdb import TopicPartition
-from logdb_connect.errors import Conflict, NotFound
+from logdb_connect.errors import ConfigError, Conflict, NotFound
+from logdb_connect.plugins import version_of
 from logdb_connect.runtime.states import Config, ConfigStore, MemoryConfigs, MemoryStatuses, Status, StatusStore
 from logdb_connect.runtime.tasks import State, Target, TaskId
 from logdb_connect.runtime.validation import BadRequest, check, validate
@@ -106,17 +108,24 @@ class Herder:
         tasks = [(one, self.statuses.get(one)) for one in self.configs.configs.task_ids(name)]
         return {
             "name": name,
-            "connector": _shown(found),
-            "tasks": [{"id": one.task, **_shown(status)} for one, status in tasks if status is not None],
+            "connector": self._shown(found, config),
+            "tasks": [{"id": one.task, **self._shown(status, config)} for one, status in tasks if status is not None],
             "type": self.worker.kind(config),
         }
 
     def task_status(self, task_id: TaskId) -> dict[str, Any]:
-        self.config(task_id.connector)
+        config = self.config(task_id.connector)
         found = self.statuses.get(task_id)
         if found is None or task_id not in self.configs.configs.task_ids(task_id.connector):
             raise NotFound(f"No status found for task {task_id}")
-        return {"id": task_id.task, **_shown(found)}
+        return {"id": task_id.task, **self._shown(found, config)}
+
+    def _shown(self, status: Status, config: Config) -> dict[str, Any]:
+        """A status, with the version of the connector's class if it is found (KIP-891)."""
+        shown = {"state": status.state, "worker_id": status.worker_id}
+        with contextlib.suppress(ConfigError):
+            shown["version"] = version_of(self.worker.connector_class(config))
+        return shown if status.trace is None else {**shown, "trace": status.trace}
 
     def topics(self, name: str) -> list[str]:
         self.config(name)
@@ -390,10 +399,6 @@ class Standalone(Herder):
 
     def _running(self, name: str) -> list[TaskId]:
         return [one for one in self.worker.tasks if one.connector == name]
-
-
-def _shown(status: Status) -> dict[str, Any]:
-    return {"state": status.state, "worker_id": status.worker_id, **({} if status.trace is None else {"trace": status.trace})}
 
 
 def _sink_offset(given: Mapping[str, Any]) -> tuple[TopicPartition, int | None]:

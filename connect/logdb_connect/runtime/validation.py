@@ -74,10 +74,14 @@ def check(worker: "Worker", config: Mapping[str, str]) -> None:
     """Refuse wrong properties.
 
     Raises:
-        BadRequest: All errors, one in a line.
-        ConfigError: There is no such class.
+        BadRequest: All errors, one in a line; or there is no such class.
     """
-    answer = validate(worker, "", config)
+    try:
+        answer = validate(worker, "", config)
+    except ConfigError as error:
+        if error.name == "connector.class":
+            raise BadRequest(str(error)) from error
+        raise
     faults = [fault for entry in answer["configs"] for fault in entry["value"]["errors"]]
     if faults:
         lines = "\n".join(faults)

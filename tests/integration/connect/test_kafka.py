@@ -202,8 +202,10 @@ def test_each_line_arrives_once(broker, tmp_path, name, kind):
         try:
             until(lambda: len(lines(tmp_path / "out.txt")) >= count, f"{seed=}", 90)
         except AssertionError:
-            states = (worker.rest.call("GET", f"/connectors/{one['name']}/status") for one in (source, sink))
-            print(*worker.stderr, *states, sep="\n")
+            print(worker.process.poll(), *worker.stderr)
+            for one in (source, sink):
+                with contextlib.suppress(OSError):
+                    print(worker.rest.call("GET", f"/connectors/{one['name']}/status"))
             raise
     assert lines(tmp_path / "out.txt") == [f"line {line}" for line in range(count)], f"{seed=}"
 

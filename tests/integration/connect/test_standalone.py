@@ -187,7 +187,7 @@ def test_wrong_connectors_are_refused_and_name_what_is_wrong(broker, tmp_path):
             return rest.call("POST", "/connectors", {"name": called, "config": config})
 
         status, answer = made("x", **{"connector.class": "NoSuchConnector"})
-        assert (status, answer["error_code"]) == (500, 500)
+        assert (status, answer["error_code"]) == (400, 400)
         assert "FileStreamSourceConnector" in answer["message"]
         assert made("in", **file_source(tmp_path))[0] == 409
         assert made("in", **file_source(tmp_path))[1]["message"] == "Connector in already exists"
@@ -380,7 +380,7 @@ def test_only_allowed_connectors_directories_and_hosts(broker, tmp_path):
     (tmp_path / "data").mkdir()
     with standalone(broker, tmp_path, **limits) as rest:
         status, answer = rest.call("POST", "/connectors", {"name": "out", "config": file_sink(tmp_path)})
-        assert (status, "connector.classes.allowed" in answer["message"]) == (500, True)
+        assert (status, "connector.classes.allowed" in answer["message"]) == (400, True)
         rest.call("POST", "/connectors", {"name": "in", "config": file_source(tmp_path)})
         until(lambda: "FAILED" in rest.states("in") or rest.call("GET", "/connectors/in")[0] == 404)
         rest.call("POST", "/connectors", {"name": "fine", "config": file_source(tmp_path / "data", "fine")})
