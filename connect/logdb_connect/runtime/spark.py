@@ -11,6 +11,7 @@ import logging
 import os
 import queue
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -24,12 +25,12 @@ from logdb_connect.config import revealed
 from logdb_connect.errors import ConnectError
 from logdb_connect.other_servers import security_of
 from logdb_connect.plugin import Properties
-from logdb_connect.runtime.tasks import Backoff, Report, Target, TaskId, TaskRunner
+from logdb_connect.runtime.tasks import Report, Target, TaskId, TaskRunner
 from logdb_connect.spark.settings import hadoop
 
 logger = logging.getLogger(__name__)
 
-_LOOK_S, _STOP_S = 0.2, 30.0
+_LOOK_S, _STOP_S = 0.2, 3.0
 _COMMAND = (sys.executable, "-c", "from logdb_connect.spark import driver; driver.main()")
 
 
@@ -56,23 +57,15 @@ class SparkRunner(TaskRunner):
         self._known_topics: set[str] = set()
 
     def _run(self) -> None:
-        backoff = Backoff(self)
         while not self.is_stopping():
             if self.is_paused():
                 self.report("PAUSED")
                 self.wait(0.5)
-                continue
-            failed = self._drive(backoff)
-            if failed is not None:
-                if not failed["retriable"]:
-                    raise ConnectError(f"The query on Spark failed. {failed['failed']}")
-                logger.warning(
-                    "task %s: the query on Spark failed, it starts again: %s", self.id, failed["failed"].strip().splitlines()[-1]
-                )
-                backoff.pause()
+            elif (failed := self._drive()) is not None:
+                raise ConnectError(f"The query on Spark failed. {failed}")
 
-    def _drive(self, backoff: Backoff) -> dict[str, Any] | None:
-        """Run a driver until the task is paused, stopped, or fails; the message of its failure."""
+    def _drive(self) -> str | None:
+        """Run a driver until the task is paused or stopped, or fails: why."""
         self._driver = driver = _Driver(self._job(), self._environment())
         try:
             while not self.is_stopping() and not self.is_paused():
@@ -81,13 +74,12 @@ class SparkRunner(TaskRunner):
                     if driver.has_ended():
                         return driver.last_words()
                 elif "failed" in message:
-                    return message
+                    return str(message["failed"])
                 elif "started" in message:
                     self.report("RUNNING")
                 else:
-                    backoff.reset()
                     self._done(message)
-            for message in driver.stop(_STOP_S):
+            for message in driver.stop(_STOP_S if self.state == "RUNNING" else 0):
                 if "batch" in message:
                     self._done(message)
             return None
@@ -148,7 +140,7 @@ class SparkRunner(TaskRunner):
         return {**os.environ, **more}
 
     def _starting(self) -> str:
-        """Where a query without a checkpoint begins: where the connector's group is, in a former run by a worker; else at the first record."""
+        """Where a query without a checkpoint begins: at the group's offsets, of a former run by a worker; else at the first record."""
         committed = self._client.committed(self._settings.group_id)
         if not committed:
             return "earliest"
@@ -182,10 +174,10 @@ class _Driver:
     def has_ended(self) -> bool:
         return self._process.poll() is not None and self._messages.empty() and not self._readers[0].is_alive()
 
-    def last_words(self) -> dict[str, Any]:
+    def last_words(self) -> str:
         """Why it ended without a message."""
         self._readers[1].join(1)
-        return {"failed": f"Its driver ended with {self._process.returncode}:\n{''.join(self._errors)}", "retriable": False}
+        return f"Its driver ended with {self._process.returncode}:\n{''.join(self._errors)}"
 
     def stop(self, wait_s: float) -> list[dict[str, Any]]:
         """Have the query end; the messages that it still had."""
@@ -198,14 +190,13 @@ class _Driver:
         return found
 
     def kill(self) -> None:
-        """End it now.  Its JVM ends with it, and so do the Python processes of the JVM."""
-        if self._process.poll() is None:
-            self._process.kill()
-            self._process.wait()
-        for pipe in (self._process.stdin,):
-            if pipe is not None:
-                with contextlib.suppress(OSError):
-                    pipe.close()
+        """End it now, with its JVM: they are a process group.  A micro-batch that is cut off runs again."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
 
     def _say(self, line: str) -> None:
         assert self._process.stdin is not None

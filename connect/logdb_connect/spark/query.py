@@ -1,11 +1,8 @@
 """The program of the driver: one query, from the topics to the target.  ``driver`` runs it, with a session of Spark."""
 
 import json
-import os
+import logging
 import re
-import sys
-import threading
-import time
 import traceback
 from collections.abc import Callable
 from functools import partial
@@ -15,46 +12,48 @@ from logdb_connect.spark import driver
 from logdb_connect.spark.records import Job
 from logdb_connect.spark.settings import checkpoint_of
 
+logger = logging.getLogger(__name__)
+
 _LOOK_S = 0.2
+_PAUSE_S, _PAUSE_S_MAX = 1.0, 30.0
 _OURS = re.compile(r"logdb\.errors\.(\w+)")
+_BUSY = "Python worker failed to connect back"
+"""What Spark says where a Python process takes longer than ten seconds to start."""
 
 
 def main(job: Job) -> None:
-    """Run until the worker says stop, or the query fails."""
+    """Run until the worker says stop, or the query fails for good."""
     from pyspark.sql import SparkSession
 
-    asked = threading.Event()
-    threading.Thread(target=_listen, args=(asked,), daemon=True).start()
     spark: Any = SparkSession.builder.getOrCreate()
-    try:
-        query = _started(job, spark)
-        driver.tell(started=str(query.id))
-        told = -1
-        while query.isActive and not asked.wait(_LOOK_S):
+    pause_s, told = _PAUSE_S, -1
+    while not driver.asked.is_set():
+        before = told
+        try:
+            query = _started(job, spark)
+            driver.tell(started=str(query.id))
+            while query.isActive and not driver.asked.wait(_LOOK_S):
+                told = _tell_progress(query, told)
             told = _tell_progress(query, told)
-        _tell_progress(query, told)
-        if query.isActive:
-            query.stop()
-        elif (error := query.exception()) is not None:
-            raise error
-    except Exception as error:  # noqa: BLE001 -- the worker shows it as the trace of the task
-        text = "".join(traceback.format_exception(error))
-        driver.tell(failed=text, retriable=is_retriable(text))
+            if query.isActive:
+                query.stop()
+            elif (error := query.exception()) is not None:
+                raise error
+        except Exception as error:  # noqa: BLE001 -- the worker shows it as the trace of the task
+            text = "".join(traceback.format_exception(error))
+            if not is_retriable(text):
+                driver.tell(failed=text)
+                return
+            logger.warning("the query starts again: %s", text)
+            pause_s = _PAUSE_S if told > before else min(2 * pause_s, _PAUSE_S_MAX)
+            driver.asked.wait(pause_s)
 
 
 def is_retriable(text: str) -> bool:
-    """Whether an error of Spark has an error of logdb as its cause that passes by itself."""
+    """Whether an error of Spark has a cause that passes by itself: an error of logdb, or a machine that is busy."""
     import logdb.errors
 
-    return any(bool(getattr(getattr(logdb.errors, name, None), "retriable", False)) for name in _OURS.findall(text))
-
-
-def _listen(asked: threading.Event) -> None:
-    """Wait for the word of the worker; without a worker, end at once: another one may run the connector."""
-    if sys.stdin.readline().strip() == "stop":
-        asked.set()
-        sys.stdin.readline()  # until the worker has seen the end, or ends itself
-    os._exit(1)
+    return _BUSY in text or any(bool(getattr(getattr(logdb.errors, name, None), "retriable", False)) for name in _OURS.findall(text))
 
 
 def _started(job: Job, spark: Any) -> Any:
@@ -87,5 +86,4 @@ def _tell_progress(query: Any, told: int) -> int:
 
 
 if __name__ == "__main__":
-    began = time.monotonic()
     main(driver.job)
