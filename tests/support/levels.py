@@ -85,6 +85,8 @@ CHECK = {
     "integration/connect/test_distributed.py::test_the_work_of_a_killed_worker_goes_to_the_other_one": _KILLS,
     "integration/connect/test_hdfs.py": "it starts an HDFS; integration/connect/test_objects.py is in make test",
     "integration/connect/test_kills.py": _KILLS,
+    "integration/connect/test_mirror.py::test_a_mirror_that_is_killed_copies_each_record_once": _KILLS,
+    "integration/connect/test_spark.py": _SPARK,
     "integration/http/test_half_a_head.py": "each request is cut at many places",
     "integration/http/test_honest_client.py": "it measures how fast others are answered; integration/http/test_hostile.py is in make test",
     "integration/http/test_idle.py": _MEASURES,

@@ -1,8 +1,10 @@
 """The driver of a connector on Spark: a process of its own, which the worker starts, in a process group of its own.
 
-Standard input: a line of JSON, the job; later ``stop``.  Its end is the end of the worker: the driver then kills its group, with the JVM, so
-that no query lives on beside the one of another worker.  Standard output: lines of JSON.  ``{"started": ID}``,
-``{"batch": N, "rows": N, "offsets": TEXT}``, ``{"failed": TRACE}``.  Errors and the log of Spark go to the standard error.
+Standard input: a line of JSON, the job; later ``stop``.  Its end is the end of the worker: the driver then kills its group, with the
+JVM, so that no query lives on beside the one of another worker.
+
+Standard output: lines of JSON.  ``{"started": ID}``, ``{"batch": N, "rows": N, "offsets": TEXT}``, ``{"failed": TRACE}``.  Errors and
+the log of Spark go to the standard error.
 
 State: ``job`` and ``asked`` are set before the program of ``query`` runs.
 """
