@@ -39,7 +39,7 @@ def write(job: Job, frame: "DataFrame", batch_id: int) -> None:
     config = ObjectStoreSinkConnector.config_def.parse(job["config"])
     frame.persist()
     try:
-        found = frame.mapInArrow(partial(_found, job), _FOUND).distinct().collect()
+        found = frame.mapInArrow(partial(_found, job), _FOUND).collect()
         written: set[str] = set()
         for (topic, schema_id), rows in sorted(_grouped(found).items()):
             place = "/".join(each for each in (base_of(config), config["topics.dir"].strip("/"), topic, f"batch={batch_id}") if each)
