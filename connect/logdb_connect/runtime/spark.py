@@ -25,7 +25,7 @@ from logdb_connect.config import revealed
 from logdb_connect.errors import ConnectError
 from logdb_connect.other_servers import security_of
 from logdb_connect.plugin import Properties
-from logdb_connect.runtime.tasks import Report, Target, TaskId, TaskRunner
+from logdb_connect.runtime.tasks import Backoff, Report, Target, TaskId, TaskRunner
 from logdb_connect.spark.settings import hadoop
 
 logger = logging.getLogger(__name__)
@@ -57,12 +57,23 @@ class SparkRunner(TaskRunner):
         self._known_topics: set[str] = set()
 
     def _run(self) -> None:
+        backoff = Backoff(self)
         while not self.is_stopping():
             if self.is_paused():
                 self.report("PAUSED")
                 self.wait(0.5)
-            elif (failed := self._drive()) is not None:
+                continue
+            try:
+                failed = self._drive()
+            except LogdbError as error:
+                if not error.retriable:
+                    raise
+                logger.warning("task %s: the database does not answer, a retry follows: %s", self.id, error)
+                backoff.pause()
+                continue
+            if failed is not None:
                 raise ConnectError(f"The query on Spark failed. {failed}")
+            backoff.reset()
 
     def _drive(self) -> str | None:
         """Run a driver until the task is paused or stopped, or fails: why."""
@@ -149,7 +160,7 @@ class SparkRunner(TaskRunner):
             if wanted.search(info.name):
                 at = (committed.get(TopicPartition(info.name, number)) for number in range(info.partition_count))
                 offsets[info.name] = {str(number): -2 if one is None else one.offset for number, one in enumerate(at)}
-        return json.dumps(offsets)
+        return json.dumps(offsets) if offsets else "earliest"
 
 
 class _Driver:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def write(job: Job, frame: "DataFrame", batch_id: int) -> None:  # noqa: ARG001 -- offsets beside the rows say what is stored
+def write(job: Job, frame: "DataFrame", batch: str) -> None:  # noqa: ARG001 -- offsets beside the rows say what is stored
     """Store a micro-batch."""
     frame.mapInArrow(partial(_stored, job), "count long").write.format("noop").mode("append").save()
 

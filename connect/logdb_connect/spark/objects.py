@@ -1,8 +1,9 @@
 """The object store sink on Spark: a micro-batch becomes one directory for each topic, written by Spark's own writers.
 
-    topics/<topic>/batch=<number>/partition=0/part-….snappy.parquet
+    topics/<topic>/batch=<query>-<number>/partition=0/part-….snappy.parquet
 
 Exactly once: Spark's checkpoint says which records a micro-batch has before it runs.  A batch that runs again replaces its directory.
+The name has the id of the query, which the checkpoint keeps: another checkpoint never replaces a batch of this one.
 Other readers than Spark see each record once, too: unfinished files lie in ``_temporary``, and the next run deletes them.
 
 Executors go over the records twice: first for schemas, then for rows.  Records of one schema share files.
@@ -34,15 +35,15 @@ Row = tuple[str, str, tuple[tuple[str, str], ...], Schema | None, Any]
 """Topic, id of the schema, directories, schema, value."""
 
 
-def write(job: Job, frame: "DataFrame", batch_id: int) -> None:
-    """Store a micro-batch."""
+def write(job: Job, frame: "DataFrame", batch: str) -> None:
+    """Store a micro-batch; ``batch`` has the id of the query and the number."""
     config = ObjectStoreSinkConnector.config_def.parse(job["config"])
     frame.persist()
     try:
         found = frame.mapInArrow(partial(_found, job), _FOUND).collect()
         written: set[str] = set()
         for (topic, schema_id), rows in sorted(_grouped(found).items()):
-            place = "/".join(each for each in (base_of(config), config["topics.dir"].strip("/"), topic, f"batch={batch_id}") if each)
+            place = "/".join(each for each in (base_of(config), config["topics.dir"].strip("/"), topic, f"batch={batch}") if each)
             names = {row["directories"] for row in rows}
             if len(names) > 1:
                 raise ConnectError(

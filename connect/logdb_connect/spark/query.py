@@ -5,7 +5,7 @@ import logging
 import re
 import traceback
 from collections.abc import Callable
-from functools import partial
+from concurrent.futures import Future
 from typing import Any
 
 from logdb_connect.spark import driver
@@ -16,6 +16,7 @@ logger = logging.getLogger(__name__)
 
 _LOOK_S = 0.2
 _PAUSE_S, _PAUSE_S_MAX = 1.0, 30.0
+_STARTED_S = 600.0
 _OURS = re.compile(r"logdb\.errors\.(\w+)")
 _BUSY = "Python worker failed to connect back"
 """What Spark says where a Python process takes longer than ten seconds to start."""
@@ -62,7 +63,15 @@ def _started(job: Job, spark: Any) -> Any:
     reader = reader.option("includeHeaders", "true").option("isolationLevel", "read_committed")
     reader = reader.option("startingOffsets", job["starting"]).option("maxOffsetsPerTrigger", job["max_offsets"])
     stream = reader.load().writeStream.queryName(job["name"]).option("checkpointLocation", checkpoint_of(job["name"], config))
-    return stream.foreachBatch(partial(_writer(job["kind"]), job)).trigger(processingTime=f"{job['interval_ms']} milliseconds").start()
+    query_id: Future[str] = Future()  # the checkpoint keeps it; the first batch may be written before start returns
+    write = _writer(job["kind"])
+
+    def stored(frame: Any, batch_id: int) -> None:
+        write(job, frame, f"{query_id.result(_STARTED_S)[:8]}-{batch_id}")
+
+    query = stream.foreachBatch(stored).trigger(processingTime=f"{job['interval_ms']} milliseconds").start()
+    query_id.set_result(str(query.id))
+    return query
 
 
 def _writer(kind: str) -> Callable[..., None]:
