@@ -352,7 +352,8 @@ class JdbcSinkConnector(SinkConnector):
     def task_configs(self, max_tasks: int) -> Sequence[Properties]:
         return [self._properties] * (1 if on_spark(self._properties) else max_tasks)
 
-    def check(self, config: Mapping[str, Any]) -> Mapping[str, str]:
+    def validate(self, properties: Properties) -> Mapping[str, str]:
+        config = self.config_def.parse(properties)
         return {**_faults(config), **faults(config, self.spark)}
 
     def alter_offsets(self, properties: Properties, offsets: Mapping[TopicPartition, int | None]) -> None:
