@@ -23,6 +23,9 @@ DEFAULT_URL = "http://127.0.0.1:8083"
 _TIMEOUT_S = 100
 _FILE = click.Path(dir_okay=False)
 
+_OF_CONNECTORS = ("source.", "target.", "spark.")
+"""Properties that mirrors hand on to their clients, and sinks to Spark."""
+
 
 class Api:
     """Calls of one worker."""
@@ -174,7 +177,7 @@ def validate(session: Session, /, file: str, api: Api) -> None:
         say(f"{file} is right")
     known = {one["value"]["name"] for one in found["configs"]}
     for name in sorted(set(config) - known):
-        if not name.startswith(PREFIXES):
+        if not name.startswith((*PREFIXES, *_OF_CONNECTORS)):
             say(f"warning: {name} is unknown and has no effect")
 
 

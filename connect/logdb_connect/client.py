@@ -128,6 +128,10 @@ class Client(ABC):
     # ------------------------------------------------------------ topics
 
     @abstractmethod
+    def topics(self) -> list[str]:
+        """Names, without those of internal topics."""
+
+    @abstractmethod
     def has_topic(self, name: str) -> bool: ...
 
     @abstractmethod

@@ -246,6 +246,10 @@ class KafkaClient(Client):
     def _describe(self, name: str) -> Any:
         return self._results("describe_topics", kafka.TopicCollection([name]), topic=name)[name]
 
+    def topics(self) -> list[str]:
+        found = self._call(self._admin.list_topics, timeout=_CALL_S).topics
+        return sorted(name for name in found if not name.startswith("__"))
+
     def has_topic(self, name: str) -> bool:
         with contextlib.suppress(UnknownTopic):
             return len(self._describe(name).partitions) > 0

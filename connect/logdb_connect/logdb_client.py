@@ -67,6 +67,9 @@ class LogdbClient(Client):
 
     # ------------------------------------------------------------ topics
 
+    def topics(self) -> list[str]:
+        return [info.name for info in self._db.topics()]
+
     def has_topic(self, name: str) -> bool:
         with contextlib.suppress(UnknownTopic):
             return self.session.partition_count(name) > 0

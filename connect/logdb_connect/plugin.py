@@ -107,7 +107,13 @@ class SourceConnector(Connector):
 
 
 class SinkConnector(Connector):
-    """Data out: its tasks are ``SinkTask``."""
+    """Data out: its tasks are ``SinkTask``.
+
+    Attributes:
+        spark: What kind of query it is with ``logdb.runner=spark``: ``objects`` or ``sql``; None: it runs in the worker alone.
+    """
+
+    spark: ClassVar[str | None] = None
 
     def alter_offsets(self, properties: Properties, offsets: Mapping[TopicPartition, int | None]) -> None:
         """As ``SourceConnector.alter_offsets``; an offset of None forgets the partition's."""

@@ -11,10 +11,17 @@ from typing import Any
 from logdb_connect.catalogue import PLUGINS
 from logdb_connect.config import REQUIRED, ConfigDef, ConfigKey
 from logdb_connect.connectors.objects.settings import FORMAT, PARTITIONER, ROTATION, STORE
+from logdb_connect.spark.settings import RUNNER
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "connectors.md"
 _PART = re.compile(r"(<!-- ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
-_SHARED = {"object-stores": STORE, "object-formats": FORMAT, "object-rotation": ROTATION, "object-partitioners": PARTITIONER}
+_SHARED = {
+    "object-stores": STORE,
+    "object-formats": FORMAT,
+    "object-rotation": ROTATION,
+    "object-partitioners": PARTITIONER,
+    "spark": RUNNER,
+}
 
 
 def connectors() -> dict[str, Any]:
@@ -37,7 +44,7 @@ def _definition(mark: str) -> list[ConfigKey]:
     if mark in _SHARED:
         return list(_SHARED[mark])
     definition: ConfigDef = connectors()[mark].config_def
-    shared = {key.name for part in _SHARED.values() for key in part} if mark.startswith("ObjectStore") else set()
+    shared = {key.name for part in (_SHARED.values() if mark.startswith("ObjectStore") else [RUNNER]) for key in part}
     return [key for key in definition if key.name not in shared]
 
 

@@ -32,6 +32,11 @@ def configure(directories: Iterable[str] = (), hosts: Iterable[str] = (), comman
     _hosts = tuple(each.strip().lower() for each in hosts)
 
 
+def are_set() -> bool:
+    """Whether connectors of this process are limited to some directories or hosts."""
+    return bool(_directories or _hosts)
+
+
 def check_path(path: str) -> None:
     """Raises ``ConnectError`` where connectors may not use a file or a directory."""
     real = os.path.realpath(path)

@@ -16,6 +16,7 @@ from logdb_connect.errors import ConfigError, ConnectError
 from logdb_connect.plugin import Connector
 from logdb_connect.plugins import kind_of
 from logdb_connect.runtime import settings
+from logdb_connect.spark.settings import on_spark, shared_faults
 
 if TYPE_CHECKING:
     from logdb_connect.runtime.worker import Worker
@@ -173,6 +174,7 @@ def _name_errors(name: str) -> dict[str, str]:
 def _worker_errors(worker: "Worker", made: type[Connector], config: Mapping[str, str]) -> dict[str, str]:
     """What the worker's settings do not allow."""
     errors = _name_errors(config.get("name", ""))
+    errors |= shared_faults(config, getattr(made, "spark", None), worker.plugins.name_of(made))
     if worker.config["connector.client.config.override.policy"] == "None":
         text = "The 'None' policy does not allow '{}' to be overridden in the connector configuration."
         errors = {name: text.format(name) for name in config if name.startswith(("producer.override.", "consumer.override."))}
@@ -191,7 +193,7 @@ def unknown_properties(worker: "Worker", config: Mapping[str, str]) -> list[str]
         definition = definition_of(worker, made, config)
     except ConfigError:
         return []
-    known = (*settings.PREFIXES, *getattr(made, "prefixes", ()))
+    known = (*settings.PREFIXES, *getattr(made, "prefixes", ()), *(("spark.",) if on_spark(config) else ()))
     return [name for name in definition.unknown(config) if not name.startswith(known)]
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from logdb_connect.client import Client, Consumer, any_of, below, unknown_overrides
 from logdb_connect.config import ConfigDef
 from logdb_connect.errors import ConfigError
+from logdb_connect.logdb_client import LogdbClient
 from logdb_connect.plugin import Connector, Properties
 from logdb_connect.plugins import Plugins, kind_of
 from logdb_connect.providers import Providers
@@ -23,8 +24,10 @@ from logdb_connect.runtime.connectors import ConnectorRunner, OnTasks
 from logdb_connect.runtime.offsets import OffsetStore
 from logdb_connect.runtime.sink import SinkRunner, SinkSettings
 from logdb_connect.runtime.source import SourceRunner, SourceSettings
+from logdb_connect.runtime.spark import SparkRunner, SparkSettings
 from logdb_connect.runtime.tasks import Report, Target, TaskId, TaskRunner
 from logdb_connect.runtime.validation import unknown_properties
+from logdb_connect.spark.settings import on_spark, without_effect
 
 logger = logging.getLogger(__name__)
 
@@ -130,12 +133,19 @@ class Worker:
             max_tasks = settings.CONNECTOR["tasks.max"].parse(properties.get("tasks.max", "1"))
             for unknown in unknown_properties(self, config):
                 logger.warning("connector %s: %s is unknown and has no effect", name, unknown)
+            for useless in self._useless(config):
+                logger.warning("connector %s: %s has no effect with logdb.runner=spark", name, useless)
         except Exception as error:  # noqa: BLE001 -- a provider of someone else; it is raised again in the connector's thread
             make, properties, max_tasks = partial(_raise, error), dict(config), 1
         self.connectors[name] = runner = ConnectorRunner(
             name, make=make, properties=properties, max_tasks=max_tasks, target=target, report=report, on_tasks=on_tasks
         )
         runner.start()
+
+    def _useless(self, config: Mapping[str, str]) -> list[str]:
+        """Properties that have no effect since the connector runs on Spark."""
+        kind = getattr(self.connector_class(config), "spark", None)
+        return without_effect(config, kind) if kind is not None and on_spark(config) else []
 
     def stop_connectors(self, names: Iterable[str]) -> None:
         """Stop connectors, and wait for them."""
@@ -181,6 +191,8 @@ class Worker:
         chains = Chains(self, task_id, config)
         if kind_of(made) == "source":
             return self._make_source(task_id, config, properties, target, report, made, chains)
+        if on_spark(config):
+            return self._make_spark(task_id, config, properties, target, report, made)
         overrides = self.overrides(config, "consumer")
         _warn(task_id, "consumer.override.", unknown_overrides(self.client.consumer_properties, overrides))
         return SinkRunner(
@@ -196,6 +208,31 @@ class Worker:
                 subscribe=subscription(config),
                 consumer=overrides,
                 flush_interval_ms=self.config["offset.flush.interval.ms"],
+                used_topic=partial(self.used_topic, task_id.connector),
+            ),
+        )
+
+    def _make_spark(
+        self, task_id: TaskId, config: Mapping[str, str], properties: Properties, target: Target, report: Report, made: Any
+    ) -> TaskRunner:
+        if not isinstance(self.client, LogdbClient):
+            raise ConfigError(
+                "logdb.runner", "logdb.runner=spark reads logdb; this worker's servers speak Kafka's protocol. Use logdb.runner=worker"
+            )
+        topics = settings.SINK["topics"].parse(config.get("topics", ""))
+        pattern = any_of(topics).pattern if topics else config.get("topics.regex", "")
+        return SparkRunner(
+            task_id,
+            target,
+            report,
+            properties=properties,
+            client=self.client,
+            settings=SparkSettings(
+                kind=made.spark,
+                pattern=f"^(?:{pattern})$",
+                group_id=self.sink_group(task_id.connector, config),
+                worker=self.properties,
+                config=made.config_def.parse(config),
                 used_topic=partial(self.used_topic, task_id.connector),
             ),
         )

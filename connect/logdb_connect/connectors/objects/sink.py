@@ -24,6 +24,7 @@ from logdb_connect.connectors.objects.stores import Store, open_store
 from logdb_connect.data import Schema, SinkRecord, SinkRecords
 from logdb_connect.errors import ConfigError, ConnectError, DataError
 from logdb_connect.plugin import Properties, SinkConnector, SinkTask, SinkTaskContext
+from logdb_connect.spark.settings import RUNNER, faults, on_spark, refuse_offsets
 
 _log = logging.getLogger(__name__)
 
@@ -265,15 +266,21 @@ class ObjectStoreSinkConnector(SinkConnector):
 
     task_class = ObjectStoreSinkTask
     version = "1.0"
-    config_def: ClassVar[ConfigDef] = STORE + FORMAT + ROTATION + PARTITIONER
+    config_def: ClassVar[ConfigDef] = STORE + FORMAT + ROTATION + PARTITIONER + RUNNER
+    spark = "objects"
 
     def task_configs(self, max_tasks: int) -> Sequence[Properties]:
-        return [self._properties] * max_tasks
+        return [self._properties] * (1 if on_spark(self._properties) else max_tasks)
 
     def check(self, config: Mapping[str, Any]) -> Mapping[str, str]:
         _Rules(config)
+        if on_spark(config):
+            return faults(config, self.spark)
         open_store(config)
         return {}
+
+    def alter_offsets(self, properties: Properties, offsets: Mapping[TopicPartition, int | None]) -> None:
+        refuse_offsets(properties)
 
 
 def _now_ms() -> int:

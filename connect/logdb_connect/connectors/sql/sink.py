@@ -24,6 +24,7 @@ from logdb_connect.connectors.sql.tables import Name, Tables, quoted, table_of
 from logdb_connect.data import SinkRecord
 from logdb_connect.errors import ConnectError, DataError, RetriableError
 from logdb_connect.plugin import Properties, SinkConnector, SinkTask
+from logdb_connect.spark.settings import RUNNER, faults, on_spark, refuse_offsets
 
 SINK = CONNECTION + ConfigDef(
     ConfigKey(
@@ -344,16 +345,19 @@ class JdbcSinkTask(SinkTask):
 class JdbcSinkConnector(SinkConnector):
     """Writes topics to tables."""
 
-    config_def: ClassVar[ConfigDef] = SINK
+    config_def: ClassVar[ConfigDef] = SINK + RUNNER
     task_class: ClassVar[type] = JdbcSinkTask
+    spark = "sql"
 
     def task_configs(self, max_tasks: int) -> Sequence[Properties]:
-        return [self._properties] * max_tasks
+        return [self._properties] * (1 if on_spark(self._properties) else max_tasks)
 
     def validate(self, properties: Properties) -> Mapping[str, str]:
-        return _faults(SINK.parse(properties))
+        config = self.config_def.parse(properties)
+        return {**_faults(config), **faults(config, self.spark)}
 
     def alter_offsets(self, properties: Properties, offsets: Mapping[TopicPartition, int | None]) -> None:
+        refuse_offsets(properties)
         config = SINK.parse(properties)
         if not config["connect.offsets.table"]:
             return

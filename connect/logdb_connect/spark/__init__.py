@@ -1,0 +1,1 @@
+"""Sinks on Spark (``logdb.runner=spark``): the same properties, as a Structured Streaming query."""
