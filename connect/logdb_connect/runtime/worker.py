@@ -217,7 +217,8 @@ class Worker:
     ) -> TaskRunner:
         if not isinstance(self.client, LogdbClient):
             raise ConfigError(
-                "logdb.runner", "logdb.runner=spark reads logdb; this worker's servers speak Kafka's protocol. Use logdb.runner=worker"
+                "logdb.runner",
+                "logdb.runner=spark: Spark reads logdb, and this worker's servers speak Kafka's protocol; set logdb.runner=worker",
             )
         topics = settings.SINK["topics"].parse(config.get("topics", ""))
         pattern = any_of(topics).pattern if topics else config.get("topics.regex", "")

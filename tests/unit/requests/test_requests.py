@@ -118,7 +118,7 @@ def test_fields_parameters_and_handlers_agree(name):
     if kind not in _STEPS:  # those of groups and transactions reach the coordinator as they are
         log = ReplicaLog if name == "producers" else PartitionLog
         carried, _ = signature(getattr(SecurityChanges if kind in SECURITY_REQUESTS else log if name in OF_LOGS else Broker, name))
-        for one in ("go_on", "batches", "verify_only") if name == "produce" else ("go_on",):
+        for one in ("go_on", "batches", "verify_only", "topic_id") if name == "produce" else ("go_on",):
             carried.pop(one, None)
         assert carried.keys() == fields.keys() - ({"topic", "partition"} if name in OF_LOGS else set())
     if name in OF_DOORS | OF_LOGS | OF_NODES:
