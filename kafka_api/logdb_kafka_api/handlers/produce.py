@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from logdb.access.session import AuthorizedSession
 from logdb.codec.batch import CODEC_MASK, CRC_FROM, LOG_APPEND_TIME, attributes_at, check, codec_of_usual, magic_at, size_at
-from logdb.errors import CoordinatorLoading, InvalidBatch, InvalidTimestamp, LogdbError, ProducerFenced
+from logdb.errors import CoordinatorLoading, InvalidBatch, InvalidTimestamp, LogdbError, NotAuthorized, ProducerFenced
 from logdb.model import DURABILITY_LEVELS, Durability, TopicPartition
 from logdb.requests.error_document import document
 from logdb.requests.records import Produce
@@ -271,7 +271,8 @@ def failed(session: AuthorizedSession, where: TopicPartition, error: Exception, 
         logger.error("Produce to %s", where, exc_info=error)
         return _refused(where, Code.UNKNOWN_SERVER_ERROR)
     code = _CODES.get(type(error)) or topic_code_of(error, by_id=by_id)
-    refused = _refused(where, code, str(error)) | {"record_errors": _record_errors(error)}
+    is_secret = by_id and isinstance(error, NotAuthorized)  # the message has the topic's name
+    refused = _refused(where, code, None if is_secret else str(error)) | {"record_errors": _record_errors(error)}
     return refused | {"error": json.dumps(document(session.located(error))).encode()} if detailed else refused
 
 

@@ -221,7 +221,7 @@ def test_a_fetch_that_goes_wrong_is_told_without_its_text(line, monkeypatch, cap
     def fail(*args, **options):
         raise RuntimeError("a secret")
 
-    monkeypatch.setattr("logdb.access.session.AuthorizedSession.log", fail)
+    monkeypatch.setattr("logdb.access.session.AuthorizedSession.log_to_read", fail)
     line.send(asked(fetch()))
     said = line.read()
     assert (said.status, said.json) == (500, {"error_code": 500, "message": "internal error"})

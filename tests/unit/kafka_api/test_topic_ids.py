@@ -4,9 +4,12 @@ import pytest
 
 import logdb
 from logdb.access.access_control import AccessControl
+from logdb.errors import NotAuthorized
+from logdb.model import TopicPartition
 from logdb.requests.principals import ANONYMOUS
 from logdb_kafka_api.errors import Code
 from logdb_kafka_api.handlers.fetch import Asked, Read
+from logdb_kafka_api.handlers.produce import failed
 from logdb_kafka_api.topic_ids import NO_ID, UNKNOWN, KnownTopic, TopicIds
 
 STRANGE = b"x" * 16
@@ -87,3 +90,11 @@ def test_a_fetch_whose_topic_is_created_again_between_two_reads_has_an_inconsist
         again.read(session, 1 << 20, "read_uncommitted")
     assert read.values()["error_code"] == Code.INCONSISTENT_TOPIC_ID
     assert late.values()["error_code"] == Code.UNKNOWN_TOPIC_ID
+
+
+def test_a_refusal_by_id_leaves_out_the_name_of_the_topic(access):
+    session, where = access.session(ANONYMOUS, "127.0.0.1"), TopicPartition("secret", 0)
+    error = NotAuthorized("User:alice", "Write", "Topic 'secret'")
+    by_name, by_id = (failed(session, where, error, by_id=one) for one in (False, True))
+    assert {one["error_code"] for one in (by_name, by_id)} == {Code.TOPIC_AUTHORIZATION_FAILED}
+    assert "secret" in by_name["error_message"] and by_id["error_message"] is None
