@@ -29,8 +29,8 @@ OBJECTS = {"name": "o", "store.url": "file:///out", "flush.size": "10", "logdb.r
 
 def _job(config: dict[str, str], *, schemas: bool = False) -> dict[str, Any]:
     converter = {"value.converter": JSON, "value.converter.schemas.enable": str(schemas).lower()}
-    whole = {"name": "n", "connector.class": "Sink", **converter, **config}
-    return {"name": "n", "worker": {**WORKER, "bootstrap.servers": "x"}, "config": whole}
+    shared = {"name": "n", "connector.class": "Sink", **converter}
+    return {"name": "n", "worker": {**WORKER, "bootstrap.servers": "x"}, "config": {**shared, **config}}
 
 
 def _batch(*values: object, begin: int = 0, partition: int = 0) -> pyarrow.RecordBatch:
