@@ -27,7 +27,7 @@ def _in_background(context: click.Context, _: click.Parameter, given: bool) -> N
     if not given:
         return
     words = [word for word in sys.orig_argv if word not in ("-daemon", "--daemon")]
-    log = os.path.join(os.environ.get("LOG_DIR", "."), f"{context.info_name}.out")
+    log = os.path.join(os.environ.get("LOG_DIR", "."), f"connect{str(context.command.name).title()}.out")
     try:
         with open(log, "ab") as file:
             worker = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=file, start_new_session=True)

@@ -73,7 +73,7 @@ def _samples(herder: Herder) -> Iterator[tuple[str, Labels, float]]:
         yield from _of_task(task, labels)
     if (rebalances := herder.rebalances()) is not None:
         yield "kafka_connect_worker_rebalance_completed_rebalances_total", {}, rebalances[0]
-        yield "kafka_connect_worker_rebalance_rebalancing", {}, rebalances[1]
+        yield "kafka_connect_worker_rebalance_rebalancing", {}, int(rebalances[1])
 
 
 def _of_task(task: TaskRunner, labels: Labels) -> Iterator[tuple[str, Labels, float]]:

@@ -31,10 +31,21 @@ _OWNERSHIP_WAIT_S = 60.0
 _GATHER_S, _GATHER_COUNT_MAX, _LARGE_BATCH = 0.1, 20_000, 500
 
 
+class Boundary(NamedTuple):
+    """Which records are in one transaction.
+
+    Attributes:
+        seconds: For how long polls may add to it; 0: it has those of one poll.
+        small: Small batches are gathered, too.
+    """
+
+    seconds: float = _GATHER_S
+    small: bool = False
+
+
 class SourceSettings(NamedTuple):
     """What a source task needs beside its own properties.
 
-    ``per_poll``: a transaction has the records of one poll, not of several.
     ``owned_since``: whether the worker knows that it had the task at a time of ``time.monotonic``, or later.
     """
 
@@ -44,7 +55,7 @@ class SourceSettings(NamedTuple):
     create_topic: Callable[[str], None]
     used_topic: Callable[[str], None]
     owned_since: Callable[[float], bool]
-    per_poll: bool
+    boundary: "Boundary"
 
 
 class SourceRunner(TaskRunner):
@@ -126,17 +137,16 @@ class SourceRunner(TaskRunner):
         """The records of a poll; of a source that gives large batches, those of the next ones too, for a moment: one transaction."""
         assert self._chain is not None
         prepared = self._chain.prepare(records)
-        until = time.monotonic() + _GATHER_S
+        boundary = self._settings.boundary
+        until = time.monotonic() + boundary.seconds
         more: SourceRecords = records
         while (
-            not self._settings.per_poll
-            and isinstance(more, SourceBatch)
-            and len(more) >= _LARGE_BATCH
+            (boundary.small or (isinstance(more, SourceBatch) and len(more) >= _LARGE_BATCH))
             and len(prepared.rows) < _GATHER_COUNT_MAX
             and time.monotonic() < until
             and not self.is_stopping()
         ):
-            self._gathering = True
+            self._gathering = not boundary.small
             try:
                 more = task.poll()
             except RetriableError as error:

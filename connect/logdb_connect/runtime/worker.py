@@ -23,7 +23,7 @@ from logdb_connect.runtime.chain import Chains
 from logdb_connect.runtime.connectors import ConnectorRunner, OnTasks
 from logdb_connect.runtime.offsets import OffsetStore
 from logdb_connect.runtime.sink import SinkRunner, SinkSettings
-from logdb_connect.runtime.source import SourceRunner, SourceSettings
+from logdb_connect.runtime.source import Boundary, SourceRunner, SourceSettings
 from logdb_connect.runtime.spark import SparkRunner, SparkSettings
 from logdb_connect.runtime.tasks import Report, Target, TaskId, TaskRunner
 from logdb_connect.runtime.validation import unknown_properties
@@ -259,9 +259,16 @@ class Worker:
                 create_topic=partial(self.create_topic, config),
                 used_topic=partial(self.used_topic, task_id.connector),
                 owned_since=self.member_since,
-                per_poll="transaction.boundary" in config,
+                boundary=self._boundary(config),
             ),
         )
+
+    def _boundary(self, config: Mapping[str, str]) -> Boundary:
+        names = ("transaction.boundary", "transaction.boundary.interval.ms")
+        given = ConfigDef(*(settings.SOURCE[name] for name in names)).parse(config)
+        if given[names[0]] == "interval":
+            return Boundary((given[names[1]] or self.config["offset.flush.interval.ms"]) / 1000, small=True)
+        return Boundary(0.0) if names[0] in config else Boundary()
 
     def _transactional_id(self, task_id: TaskId) -> str:
         return f"connect-cluster-{self._group_id}-{task_id.connector}-{task_id.task}"

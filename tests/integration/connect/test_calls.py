@@ -107,14 +107,14 @@ def test_a_worker_shows_its_url_and_runs_in_the_background_as_by_kafkas_scripts(
             assert process.stdout == [f"REST API at http://127.0.0.1:{port}\n"]
         command = [os.path.join(os.path.dirname(sys.executable), "logdb"), "connect-standalone.sh", "-daemon"]
         begun = subprocess.run([*command, worker], capture_output=True, text=True, cwd=tmp_path)
-        found = re.fullmatch(r"REST API at \S+; pid (\d+), log in (\S+)\n", begun.stderr)
+        found = re.fullmatch(r"REST API at \S+; pid (\d+), log in \./connectStandalone\.out\n", begun.stderr)
         assert found, begun
         try:
             assert Rest(port).get("/connectors") == []
         finally:
             os.kill(int(found[1]), signal.SIGTERM)
         until(lambda: not os.path.exists(f"/proc/{found[1]}"), "the worker ends")
-        assert (tmp_path / found[2]).exists()
+        assert (tmp_path / "connectStandalone.out").exists()
         failed = subprocess.run([*command, "/no/such.properties"], capture_output=True, text=True, cwd=tmp_path)
         assert failed.returncode == 1
         assert "the worker ended with exit code" in failed.stderr

@@ -2,8 +2,10 @@
 
 import contextlib
 import json
+import re
 import socket
 import threading
+import urllib.request
 
 import pytest
 
@@ -85,18 +87,22 @@ def test_two_workers_share_four_connectors_one_leaves_and_returns(broker, tmp_pa
 def test_workers_begin_a_rebalance_when_they_read_the_change_not_at_their_next_heartbeat(broker, tmp_path, monkeypatch):
     slow = {"session_timeout_ms": "60000"}
     with distributed(broker, tmp_path, "a", **slow) as first, distributed(broker, tmp_path, "b", **slow) as second:
-        until(lambda: len({workers_of(second, name).get(name) for name in created(first, NAMES[:2])}) == 2)
+        for name in NAMES[:2]:
+            create(first, name, counter(name))
+        until(lambda: len(set(workers_of(second, *NAMES[:2]).values())) == 2 and len(workers_of(second, *NAMES[:2])) == 4)
+        until(lambda: not any(rebalances(rest) for rest in (first, second)))
         monkeypatch.setattr(Membership, "check", lambda _: False)  # heartbeats tell of no rebalance
-        for name in created(second, NAMES[2:]):
+        for name in NAMES[2:]:
+            create(second, name, counter(name))
             first.await_states(name, "RUNNING", "RUNNING")
 
 
-def created(rest: Rest, names):
-    """Each name, whose connector exists now."""
-    for name in names:
-        if name not in rest.get("/connectors"):
-            create(rest, name, counter(name))
-        yield name
+def rebalances(rest: Rest) -> bool:
+    """Whether a rebalance goes on, as a worker sees it."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{rest.port}/metrics") as answer:
+        found = re.search(r"^kafka_connect_worker_rebalance_rebalancing(?:{})? (\S+)$", answer.read().decode(), re.MULTILINE)
+    assert found
+    return float(found[1]) > 0
 
 
 def test_any_worker_answers_any_request(broker, tmp_path):

@@ -434,3 +434,15 @@ def test_other_answers_have_kafkas_shape(broker, tmp_path):
         assert rest.call("PUT", "/admin/loggers/logdb_connect.test", {"level": "debug"}) == (200, ["logdb_connect.test"])
         assert rest.get("/admin/loggers/logdb_connect.test")["level"] == "DEBUG"
         assert rest.call("GET", "/admin/loggers/no.such")[0] == 404
+
+
+@pytest.mark.parametrize(("more", "transactions"), [({}, 10), ({"transaction.boundary": "interval"}, 2)])
+def test_the_records_of_an_interval_are_in_one_transaction(broker, tmp_path, more, transactions):
+    given = {"transaction.boundary.interval.ms": "4000", **more}
+    config = {"name": "count", "connector.class": f"{PLUGINS}CounterConnector", "topic": "numbers", "limit": "100", **given}
+    with standalone(broker, tmp_path, config):
+        until(lambda: len(values(broker, "numbers")) == 100)
+    with logdb.open(broker) as db:
+        headers = [record.headers for record in db.log("connect-offsets-standalone").read(0, isolation_level="read_committed")]
+    commits = len({header[0][1] for header in headers})
+    assert (commits >= transactions) if not more else (commits <= transactions)
