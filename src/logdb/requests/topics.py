@@ -2,19 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 from logdb import model
 from logdb.log.isolation import IsolationLevel
-from logdb.model import BY_DEFAULT, ConfigValue, ExpiredRecords, KnownLog, ListChange, TopicInfo, TopicPartition
+from logdb.model import ConfigValue, ExpiredRecords, KnownLog, TopicInfo, TopicPartition
 from logdb.requests import nodes
 from logdb.requests.report import Copied, Report
-from logdb.requests.request import May, Need, Request, cluster, each_topic, listed, named
+from logdb.requests.request import May, Request, cluster, each_topic, listed, named
 from logdb.requests.resources import CLUSTER
-
-Config: TypeAlias = Mapping[str, ConfigValue | None]
-Assignments: TypeAlias = tuple[tuple[int, ...], ...]
-"""The nodes of each new partition, the preferred leader first."""
+from logdb.requests.topic_changes import Config
 
 # ---------------------------------------------------------------- what there is
 
@@ -106,90 +102,7 @@ class Wait(Request[bool]):
     known: Mapping[TopicPartition, KnownLog] = field(default_factory=dict)
 
 
-# ---------------------------------------------------------------- changes of topics
-
-
-@dataclass(frozen=True, slots=True)
-class CreateTopic(Request[TopicInfo]):
-    needs = (named("Create", "Topic", "name"),)
-    name: str
-    partitions: int = BY_DEFAULT
-    config: Config | None = None
-    if_not_exists: bool = False
-    replication_factor: int | None = None
-    assignments: Assignments | None = None
-
-    @property
-    def is_repeatable(self) -> bool:
-        return self.if_not_exists
-
-
-@dataclass(frozen=True, slots=True)
-class CheckNewTopic(Request[TopicInfo]):
-    """What ``CreateTopic`` would make, or raise, without doing it."""
-
-    local = True
-    needs = CreateTopic.needs
-    name: str
-    partitions: int = BY_DEFAULT
-    config: Config | None = None
-    replication_factor: int | None = None
-    assignments: Assignments | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class AlterTopic(Request[TopicInfo]):
-    needs = (
-        Need("Alter", "Topic", lambda request: () if request.partitions is None else (request.name,)),
-        Need("AlterConfigs", "Topic", lambda request: (request.name,) if request.config or request.partitions is None else ()),
-    )
-    name: str
-    config: Config | None = None
-    partitions: int | None = None
-    assignments: Assignments | None = None
-
-    @property
-    def is_repeatable(self) -> bool:
-        return self.assignments is None
-
-
-@dataclass(frozen=True, slots=True)
-class CheckPartitions(Request[None]):
-    """Raise what ``AlterTopic`` would for these partitions, without adding them."""
-
-    local = True
-    needs = (named("Alter", "Topic", "name"),)
-    name: str
-    partitions: int
-    assignments: Assignments | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class CheckTopicConfigs(Request[None]):
-    """Raise what ``AlterTopic`` would, without doing it."""
-
-    local = True
-    needs = (named("AlterConfigs", "Topic", "name"),)
-    name: str
-    config: Config
-
-
-@dataclass(frozen=True, slots=True)
-class AlterConfigs(Request[None]):
-    """Change configs by what they are at that moment: lists by ``ListChange``, or all at once; ``name`` None: those of the node."""
-
-    local = True
-    needs = (named("AlterConfigs", "Topic", "name"), cluster("AlterConfigs", unless="name"))
-    name: str | None
-    config: Mapping[str, ConfigValue | ListChange | None]
-    replace: bool = False
-    validate_only: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteTopic(Request[None]):
-    needs = (named("Delete", "Topic", "name"),)
-    name: str
+# ---------------------------------------------------------------- work on records
 
 
 @dataclass(frozen=True, slots=True)
