@@ -1,18 +1,17 @@
 """Requests that create, alter and delete topics, and that check whether they may; ``Session`` says what each does."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from logdb.model import BY_DEFAULT, ConfigValue, ListChange, TopicInfo
-from logdb.requests.request import Need, Request, cluster, named
+from logdb.requests.request import Need, Request, cluster, named, value
 
 Config: TypeAlias = Mapping[str, ConfigValue | None]
 Assignments: TypeAlias = tuple[tuple[int, ...], ...]
 """The nodes of each new partition, the preferred leader first."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CreateTopic(Request[TopicInfo]):
     needs = (named("Create", "Topic", "name"),)
     name: str
@@ -27,7 +26,7 @@ class CreateTopic(Request[TopicInfo]):
         return self.if_not_exists
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CheckNewTopic(Request[TopicInfo]):
     """What ``CreateTopic`` would make, or raise, without doing it."""
 
@@ -40,7 +39,7 @@ class CheckNewTopic(Request[TopicInfo]):
     assignments: Assignments | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AlterTopic(Request[TopicInfo]):
     needs = (
         Need("Alter", "Topic", lambda request: () if request.partitions is None else (request.name,)),
@@ -56,7 +55,7 @@ class AlterTopic(Request[TopicInfo]):
         return self.assignments is None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CheckPartitions(Request[None]):
     """Raise what ``AlterTopic`` would for these partitions, without adding them."""
 
@@ -67,7 +66,7 @@ class CheckPartitions(Request[None]):
     assignments: Assignments | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CheckTopicConfigs(Request[None]):
     """Raise what ``AlterTopic`` would, without doing it."""
 
@@ -77,7 +76,7 @@ class CheckTopicConfigs(Request[None]):
     config: Config
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AlterConfigs(Request[None]):
     """Change configs by what they are at that moment: lists by ``ListChange``, or all at once; ``name`` None: those of the node."""
 
@@ -89,7 +88,7 @@ class AlterConfigs(Request[None]):
     validate_only: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DeleteTopic(Request[None]):
     needs = (named("Delete", "Topic", "name"),)
     name: str

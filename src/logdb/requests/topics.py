@@ -1,21 +1,21 @@
 """Requests about topics, and about the database as a whole; ``Session`` says what each does."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from logdb import model
 from logdb.log.isolation import IsolationLevel
 from logdb.model import ConfigValue, ExpiredRecords, KnownLog, TopicInfo, TopicPartition
 from logdb.requests import nodes
 from logdb.requests.report import Copied, Report
-from logdb.requests.request import May, Request, cluster, each_topic, listed, named
+from logdb.requests.request import May, Request, cluster, each_topic, listed, named, value
 from logdb.requests.resources import CLUSTER
 from logdb.requests.topic_changes import Config
 
 # ---------------------------------------------------------------- what there is
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Topics(Request[list[TopicInfo]]):
     needs = (listed("Describe", "Topic"),)
     internal: bool = False
@@ -24,13 +24,13 @@ class Topics(Request[list[TopicInfo]]):
         return [info for info in answer if may("Describe", "Topic", info.name)]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DescribeTopic(Request[TopicInfo]):
     needs = (named("Describe", "Topic", "name"),)
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DescribeAtRest(Request[TopicInfo]):
     """As ``DescribeTopic``, at the cost of a look into the catalogue; see ``store.protocols.Storage.describe_at_rest``."""
 
@@ -39,7 +39,7 @@ class DescribeAtRest(Request[TopicInfo]):
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DescribeConfigs(Request[Mapping[str, ConfigValue]]):
     """The configs of a topic that were set; ``name`` None: those of the node."""
 
@@ -48,13 +48,13 @@ class DescribeConfigs(Request[Mapping[str, ConfigValue]]):
     name: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PartitionCount(Request[int]):
     needs = (named("Describe", "Topic", "topic"),)
     topic: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PartitionSizes(Request[dict[TopicPartition, int]]):
     """How much of the disk each partition takes, of internal topics, too; ``topics`` None: of all."""
 
@@ -63,7 +63,7 @@ class PartitionSizes(Request[dict[TopicPartition, int]]):
     topics: tuple[str, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Changes(Request[model.Changes]):
     needs = (listed("Describe", "Topic"),)
     position: str | None
@@ -81,7 +81,7 @@ class Changes(Request[model.Changes]):
         return answer._replace(events=tuple(event for event in answer.events if shown(event)))
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ClusterNodes(Request[nodes.ClusterNodes]):
     needs = (listed("Describe", "Topic"),)
 
@@ -93,7 +93,7 @@ class ClusterNodes(Request[nodes.ClusterNodes]):
         return answer._replace(partitions=partitions)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Wait(Request[bool]):
     needs = (each_topic("Read", "positions"),)
     positions: Mapping[TopicPartition, int]
@@ -105,7 +105,7 @@ class Wait(Request[bool]):
 # ---------------------------------------------------------------- work on records
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DeleteRecords(Request[int]):
     needs = (named("Delete", "Topic", "topic"),)
     topic: str
@@ -113,7 +113,7 @@ class DeleteRecords(Request[int]):
     before_offset: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class EnforceRetention(Request[list[ExpiredRecords]]):
     """``topic`` None: on each topic that the principal may delete.  ``config``: a dry run, as if the topic had these configs."""
 
@@ -123,7 +123,7 @@ class EnforceRetention(Request[list[ExpiredRecords]]):
     config: Config | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Compact(Request[None]):
     needs = (named("Alter", "Topic", "topic"),)
     topic: str
@@ -133,23 +133,23 @@ class Compact(Request[None]):
 # ---------------------------------------------------------------- the whole
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Flush(Request[None]):
     needs = (cluster("IdempotentWrite"),)
     sync: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Reports(Request[tuple[str, ...]]):
     needs = (cluster("Describe"),)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Verify(Request[Report]):
     needs = (cluster("ClusterAction"),)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Backup(Request[Copied]):
     needs = (cluster("ClusterAction"),)
     path: str
