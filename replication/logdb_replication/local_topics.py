@@ -41,19 +41,19 @@ class LocalTopics:
         store, count = self._store, len(topic.partitions)
         known = store.catalogue.topic(topic.name)
         if known is not None and known.topic_id != topic.topic_id:
-            store.delete_topic(topic.name)
+            store.writer.delete(topic.name)
             known = None
         if known is None:
-            store.create_topic(topic.name, partitions=count, config=topic.config, topic_id=topic.topic_id)
+            store.writer.create(topic.name, count, topic.config, topic_id=topic.topic_id)
         elif known.partition_count != count or known.config != topic.config:
-            store.alter_topic(topic.name, config=topic.config, partitions=count, replace=True)
+            store.writer.alter(topic.name, topic.config, count, replace=True)
 
     def drop(self, state: ClusterState) -> None:
         """Delete the topics that the state does not have; it is one that knows all that was ever created here."""
         if state.topics is self._dropped:
             return
         gone = set(self._store.topic_names()) - state.topics.keys()
-        done = [self._done(name, partial(self._store.delete_topic, name)) for name in gone]
+        done = [self._done(name, partial(self._store.writer.delete, name)) for name in gone]
         self._dropped = state.topics if all(done) else None
 
     def _done(self, name: str, change: Callable[[], object]) -> bool:

@@ -34,7 +34,7 @@ from logdb.errors import (
 )
 from logdb.model import BY_DEFAULT, IN_SYNC_MIN, INTERNAL_TOPICS, ClusterEvent, ConfigValue, TopicEvent, TopicInfo, TopicPartition
 from logdb.pools import Pool
-from logdb.requests import replicas
+from logdb.requests import replicas, topic_changes
 from logdb.requests.nodes import BrokerInfo, PartitionState, QuorumInfo, QuorumVoter
 from logdb.requests.request import Request
 from logdb.store.json_line import SECURITY_SIZE_BYTES_MAX
@@ -170,11 +170,11 @@ class ClusterMetadata:
     def database_id(self) -> str:
         return self._state.cluster_id
 
-    def submit(self, request: Request[A]) -> A:
-        answer: A = _STEPS[type(request)](self, request)
+    def submit(self, request: Request[A], *, go_on: Callable[[], None] = always) -> A:
+        answer: A = _STEPS[type(request)](self, request, go_on)
         return answer
 
-    def _describe_quorum(self, _: replicas.DescribeQuorum) -> QuorumInfo:
+    def _describe_quorum(self, _: replicas.DescribeQuorum, __: object) -> QuorumInfo:
         try:
             found = self._controller.describe().quorum
             if (leader := found["leader"]) is not None and leader != found["voter"]:
@@ -265,18 +265,8 @@ class ClusterMetadata:
         with self._changed:
             return self._changed.wait_for(lambda: condition(self._state), timeout_s)
 
-    def create_topic(
-        self,
-        name: str,
-        *,
-        partitions: int = BY_DEFAULT,
-        replication_factor: int | None = None,
-        config: Mapping[str, object] | None = None,
-        if_not_exists: bool = False,
-        assignments: Sequence[Sequence[int]] | None = None,
-        go_on: Callable[[], None] = always,
-    ) -> TopicInfo:
-        wanted = self._creation(name, partitions, replication_factor, config, assignments, if_not_exists=if_not_exists)
+    def _create_topic(self, request: topic_changes.CreateTopic, go_on: Callable[[], None]) -> TopicInfo:
+        wanted = self._creation(request, if_not_exists=request.if_not_exists)
         count, named = wanted.replication_factor, self._nodes.intersection(chain.from_iterable(wanted.assignments))
         if count <= len(self._nodes):  # at the first start of a cluster its brokers come one by one
             self.wait(lambda state: len(state.brokers) >= count and named <= state.brokers.keys(), _FIRST_START_S)
@@ -285,38 +275,20 @@ class ClusterMetadata:
         assert isinstance(answer, TopicIs)
         return _info(answer.topic)
 
-    def check_new_topic(
-        self,
-        name: str,
-        *,
-        partitions: int = BY_DEFAULT,
-        replication_factor: int | None = None,
-        config: Mapping[str, object] | None = None,
-        assignments: Sequence[Sequence[int]] | None = None,
-    ) -> TopicInfo:
-        wanted = self._creation(name, partitions, replication_factor, config, assignments)
-        answer = answered(self._state, wanted)
+    def _check_new_topic(self, request: topic_changes.CheckNewTopic, _: object) -> TopicInfo:
+        answer = answered(self._state, self._creation(request))
         assert isinstance(answer, TopicIs)
         return _info(answer.topic)._replace(topic_id="")
 
-    def _creation(
-        self,
-        name: str,
-        partitions: int,
-        replication_factor: int | None,
-        config: Mapping[str, object] | None,
-        assignments: Sequence[Sequence[int]] | None,
-        *,
-        if_not_exists: bool = False,
-    ) -> CreateTopic:
+    def _creation(self, request: topic_changes.CreateTopic | topic_changes.CheckNewTopic, *, if_not_exists: bool = False) -> CreateTopic:
         """The command that creates a topic."""
-        count = new_count(name, partitions, assignments, self.default_partition_count)
-        parsed = check_new(name, count, config or {})
-        given = _assignments(name, 0, assignments)
-        factor = self._factor(replication_factor, given)
+        count = new_count(request.name, request.partitions, request.assignments, self.default_partition_count)
+        parsed = check_new(request.name, count, request.config or {})
+        given = _assignments(request.name, 0, request.assignments)
+        factor = self._factor(request.replication_factor, given)
         if factor >= 3:
             parsed.setdefault(IN_SYNC_MIN, 2)
-        return CreateTopic(name, new_topic_id(), parsed, count, factor, if_not_exists, given)
+        return CreateTopic(request.name, new_topic_id(), parsed, count, factor, if_not_exists, given)
 
     def _factor(self, given: int | None, assignments: Assignments) -> int:
         if assignments and given in (None, BY_DEFAULT):
@@ -326,11 +298,11 @@ class ClusterMetadata:
             raise InvalidReplicationFactor(factor, len(self._state.brokers))
         return factor
 
-    def check_topic_configs(self, name: str, config: Mapping[str, object], *, replace: bool = False) -> None:
-        changed_config(name, self._topic(name).config, config, replace=replace)
+    def _check_configs(self, request: topic_changes.CheckTopicConfigs, _: object) -> None:
+        changed_config(request.name, self._topic(request.name).config, request.config)
 
-    def check_partitions(self, name: str, partitions: int, assignments: Sequence[Sequence[int]] | None) -> None:
-        if (command := self._addition(name, partitions, assignments)) is not None:
+    def _check_partitions(self, request: topic_changes.CheckPartitions, _: object) -> None:
+        if (command := self._addition(request.name, request.partitions, request.assignments)) is not None:
             answered(self._state, command)
 
     def _addition(self, name: str, count: int, assignments: Sequence[Sequence[int]] | None) -> AddPartitions | None:
@@ -343,25 +315,24 @@ class ClusterMetadata:
         given = _assignments(name, known, assignments)
         return None if count == known else AddPartitions(name, topic.topic_id, known, count, given)
 
-    def alter_topic(
-        self,
-        name: str,
-        *,
-        config: Mapping[str, object] | None = None,
-        partitions: int | None = None,
-        assignments: Sequence[Sequence[int]] | None = None,
-        go_on: Callable[[], None] = always,
-        replace: bool = False,
-    ) -> TopicInfo:
-        self.check_topic_configs(name, config or {}, replace=replace)
-        if partitions is not None or assignments is not None:
-            addition = self._addition(name, self.partition_count(name) if partitions is None else partitions, assignments)
+    def _alter_topic(self, request: topic_changes.AlterTopic, go_on: Callable[[], None]) -> TopicInfo:
+        name, count, assignments, config = request.name, request.partitions, request.assignments, request.config or {}
+        changed_config(name, self._topic(name).config, config)
+        if count is not None or assignments is not None:
+            addition = self._addition(name, self.partition_count(name) if count is None else count, assignments)
             if addition is not None:
                 go_on()
                 self.propose(addition)
-        if config or replace:
-            self._retried(lambda: self._alter(name, config or {}, replace=replace))
+        if config:
+            self._retried(lambda: self._alter(name, config, replace=False))
         return _info(self._topic(name))
+
+    def _alter_configs(self, request: topic_changes.AlterConfigs, _: object) -> None:
+        name, config, replace = request.name, request.config, request.replace
+        assert name is not None  # those of the node are the broker's
+        changed_config(name, self._topic(name).config, config, replace=replace)
+        if (config or replace) and not request.validate_only:
+            self._retried(lambda: self._alter(name, config, replace=replace))
 
     def _alter(self, name: str, config: Mapping[str, object], *, replace: bool) -> None:
         topic = self._topic(name)
@@ -377,12 +348,12 @@ class ClusterMetadata:
             except StateChanged:
                 self.wait(lambda state: state.index > index, TIMEOUT_S)  # noqa: B023 -- called in this round
 
-    def delete_topic(self, name: str) -> None:
-        self.propose(DeleteTopic(name, self._topic(name).topic_id))
+    def _delete_topic(self, request: topic_changes.DeleteTopic, _: object) -> None:
+        self.propose(DeleteTopic(request.name, self._topic(request.name).topic_id))
 
     # ------------------------------------------------------------ replicas and leaders
 
-    def _reassign_each(self, request: replicas.Reassign) -> dict[TopicPartition, LogdbError | None]:
+    def _reassign_each(self, request: replicas.Reassign, _: object) -> dict[TopicPartition, LogdbError | None]:
         propose, targets = self._proposer(request.timeout_ms), request.targets
 
         def reassign(where: TopicPartition) -> None:
@@ -404,7 +375,7 @@ class ClusterMetadata:
                 raise ReplicaCountChanged(*where, target, f"they are {len(target)} in place of {count}")
         propose_reassignment(propose, self._topic(where.topic), where.partition, target)
 
-    def _elect_leaders(self, request: replicas.ElectLeaders) -> dict[TopicPartition, LogdbError | None]:
+    def _elect_leaders(self, request: replicas.ElectLeaders, _: object) -> dict[TopicPartition, LogdbError | None]:
         unclean = request.unclean
         elect = partial(self._elect_unclean if unclean else self._elect_preferred, self._proposer(request.timeout_ms))
         if request.partitions is not None:
@@ -485,7 +456,14 @@ class ClusterMetadata:
         return range(answer.first, answer.first + answer.count)
 
 
-_STEPS: Mapping[type[Request[Any]], Callable[[ClusterMetadata, Any], Any]] = {
+_STEPS: Mapping[type[Request[Any]], Callable[[ClusterMetadata, Any, Any], Any]] = {
+    topic_changes.CreateTopic: ClusterMetadata._create_topic,
+    topic_changes.CheckNewTopic: ClusterMetadata._check_new_topic,
+    topic_changes.AlterTopic: ClusterMetadata._alter_topic,
+    topic_changes.CheckPartitions: ClusterMetadata._check_partitions,
+    topic_changes.CheckTopicConfigs: ClusterMetadata._check_configs,
+    topic_changes.AlterConfigs: ClusterMetadata._alter_configs,
+    topic_changes.DeleteTopic: ClusterMetadata._delete_topic,
     replicas.DescribeQuorum: ClusterMetadata._describe_quorum,
     replicas.Reassign: ClusterMetadata._reassign_each,
     replicas.ElectLeaders: ClusterMetadata._elect_leaders,

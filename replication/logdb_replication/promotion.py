@@ -19,6 +19,7 @@ from logdb.disk import exists, read_file, remove, sync_directory, write_file
 from logdb.errors import ControllerUnavailable, LogdbError
 from logdb.io import IO
 from logdb.model import IN_SYNC_MIN
+from logdb.requests.topic_changes import AlterTopic
 from logdb.store import cluster_file
 from logdb.store.cluster_file import ClusterFile
 from logdb.store.directories import make_directory, make_private, remove_tree
@@ -165,4 +166,4 @@ def _require_in_sync(config: ClusterConfig, metadata: ClusterMetadata) -> None:
     if len(config.nodes) >= 3:
         for topic in list(metadata.state.topics.values()):
             if IN_SYNC_MIN not in topic.config:
-                metadata.alter_topic(topic.name, config={IN_SYNC_MIN: 2})
+                metadata.submit(AlterTopic(topic.name, {IN_SYNC_MIN: 2}))

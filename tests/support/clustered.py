@@ -6,6 +6,7 @@ The store, the brokers and their doors are real.  All nodes have the same record
 import contextlib
 import threading
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,8 +16,9 @@ from logdb.coordinator.transactions import TransactionConfig
 from logdb.errors import InvalidReplicationFactor, NotLeaderOrFollower
 from logdb.io import IO
 from logdb.log.log import Log
-from logdb.model import BY_DEFAULT, TopicInfo, TopicPartition
+from logdb.model import BY_DEFAULT, TopicPartition
 from logdb.requests.nodes import BrokerInfo, PartitionState
+from logdb.requests.topic_changes import CheckNewTopic, CreateTopic
 from logdb.serving.server import Server
 from logdb.store.protocols import SecurityDocument
 from logdb.store.security_file import SecurityFile
@@ -71,20 +73,15 @@ class ClusterMetadata:
     def partition_state(self, topic: str, partition: int) -> PartitionState:
         return self._cluster.state(topic, partition)
 
-    def create_topic(self, name: str, *, partitions: int = BY_DEFAULT, replication_factor: int | None = None, **others: Any) -> TopicInfo:
-        factor = self._checked(replication_factor)
-        info = self._cluster.store.create_topic(name, partitions=self._count(partitions), **others)
-        self._cluster.factors[name] = factor
-        return info
-
-    def check_new_topic(
-        self, name: str, *, partitions: int = BY_DEFAULT, replication_factor: int | None = None, **others: Any
-    ) -> TopicInfo:
-        self._checked(replication_factor)
-        return self._cluster.store.check_new_topic(name, partitions=self._count(partitions), **others)
-
-    def _count(self, partitions: int) -> int:
-        return self.default_partition_count if partitions == BY_DEFAULT else partitions
+    def submit(self, request: Any, **caller: Any) -> Any:
+        if isinstance(request, CreateTopic | CheckNewTopic):
+            factor = self._checked(request.replication_factor)
+            count = self.default_partition_count if request.partitions == BY_DEFAULT else request.partitions
+            request = replace(request, partitions=count, replication_factor=None)
+        answer = self._cluster.store.submit(request, **caller)
+        if isinstance(request, CreateTopic):
+            self._cluster.factors[request.name] = factor
+        return answer
 
     def _checked(self, factor: int | None) -> int:
         if factor in (None, BY_DEFAULT):

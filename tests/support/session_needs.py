@@ -4,12 +4,8 @@ from logdb.model import OffsetAndMetadata, ProducerIdAndEpoch, TopicPartition
 from logdb.requests.acls import AclFilter
 from logdb.requests.records import AbortedTransactions, EpochAt, OffsetForTimestamp, OpenTransactions, Producers, ReadBatches
 from logdb.requests.replicas import DescribeQuorum, ElectLeaders, Reassign, Reassignments
-from logdb.requests.topics import (
-    AlterConfigs,
-    CheckPartitions,
-    DescribeAtRest,
-    PartitionSizes,
-)
+from logdb.requests.topic_changes import AlterConfigs, CheckPartitions
+from logdb.requests.topics import DescribeAtRest, PartitionSizes
 from support.produced import batch
 
 ORDERS = TopicPartition("orders", 0)

@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 
 from logdb.client.database import Database
-from logdb.requests import cluster, groups, topics, transactions
+from logdb.requests import cluster, groups, topic_changes, topics, transactions
 from logdb.requests.groups import JoinGroup, LeaveGroup, SyncGroup
 from logdb.requests.request import REQUESTS
 from logdb.requests.request import Request as SessionRequest
 from logdb.requests.security import SECURITY_REQUESTS
 from logdb.requests.session import Session
-from logdb.requests.topics import AlterTopic, CreateTopic, DeleteTopic, Wait
+from logdb.requests.topic_changes import AlterTopic, CreateTopic, DeleteTopic
+from logdb.requests.topics import Wait
 from logdb.requests.users import CredentialStore
 from logdb_http_api.door.request import Request, encoded
 from logdb_http_api.door.routing import Routes
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 _ELSEWHERE = (topics.Changes, topics.Reports, topics.Verify, topics.Backup)  # have routes of their own
 CALLS = [
     kind
-    for module in (topics, transactions, groups, cluster)
+    for module in (topics, topic_changes, transactions, groups, cluster)
     for kind in REQUESTS.values()
     if kind.__module__ == module.__name__ and kind not in _ELSEWHERE and not kind.local
 ] + list(SECURITY_REQUESTS)

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any, TypeVar, cast
 from urllib.parse import urlencode
 
@@ -31,7 +32,6 @@ from logdb.io import IO
 from logdb.log.isolation import IsolationLevel
 from logdb.mistakes import wrong_type
 from logdb.model import (
-    BY_DEFAULT,
     NOTHING_KNOWN,
     SERVED_TOPIC_DEFAULTS,
     Buffer,
@@ -50,6 +50,7 @@ from logdb.requests.report import Copied, Progress, Report
 from logdb.requests.request import Request
 from logdb.requests.security import DeleteUsers, RevokeTokens
 from logdb.requests.session import Session
+from logdb.requests.topic_changes import AlterTopic, CreateTopic, DeleteTopic
 from logdb.threads import started
 from logdb_http_api.protocol import CALLS_PATH, CHANGE_COUNT_MAX, WATCH_PATH, Verified
 from logdb_http_api.remote import downloading
@@ -76,7 +77,7 @@ _LONG_MS = 3_600_000  # the time for a request that works through a whole topic
 
 # The error of a repeated request whose first try was carried out.
 _DONE_BEFORE: Mapping[type[Request[Any]], type[LogdbError]] = {
-    topics.DeleteTopic: UnknownTopic,
+    DeleteTopic: UnknownTopic,
     groups.DeleteGroup: UnknownGroup,
     groups.DeleteOffsets: UnknownGroup,
     groups.LeaveGroup: UnknownMember,
@@ -122,7 +123,9 @@ class RemoteSession(Handle, Session):
         answer: Any
         if request.local:
             raise NotImplementedError(f"{request.method}: works only inside the server's process, not over a URL")
-        if isinstance(request, _BY_METHODS):
+        if (step := _STEPS.get(type(request))) is not None:
+            answer = step(self, request)
+        elif isinstance(request, _BY_METHODS):
             answer = getattr(self, request.method)(**request.arguments())
         elif isinstance(request, groups.CommitOffsets):
             answer = self._commits.submit(self._asked, request)
@@ -202,43 +205,18 @@ class RemoteSession(Handle, Session):
 
     # ------------------------------------------------------------ topics
 
-    def create_topic(
-        self,
-        name: str,
-        *,
-        partitions: int = BY_DEFAULT,
-        replication_factor: int | None = None,
-        config: Mapping[str, object] | None = None,
-        if_not_exists: bool = False,
-        assignments: Sequence[Sequence[int]] | None = None,
-    ) -> TopicInfo:
-        config = {**dict.fromkeys(SERVED_TOPIC_DEFAULTS), **(config or {})}  # None: the server's options apply instead
-        info = super().create_topic(
-            name,
-            partitions=partitions,
-            replication_factor=replication_factor,
-            config=config,
-            if_not_exists=if_not_exists,
-            assignments=assignments,
-        )
+    def _create_topic(self, request: CreateTopic) -> TopicInfo:
+        config = {**dict.fromkeys(SERVED_TOPIC_DEFAULTS), **(request.config or {})}  # None: the server's options apply instead
+        return self._change_topic(replace(request, config=config))
+
+    def _change_topic(self, request: CreateTopic | AlterTopic) -> TopicInfo:
+        info: TopicInfo = self._asked(request)
         self._learn(info)
         return info
 
-    def alter_topic(
-        self,
-        name: str,
-        *,
-        config: Mapping[str, object] | None = None,
-        partitions: int | None = None,
-        assignments: Sequence[Sequence[int]] | None = None,
-    ) -> TopicInfo:
-        info = super().alter_topic(name, config=config, partitions=partitions, assignments=assignments)
-        self._learn(info)
-        return info
-
-    def delete_topic(self, name: str) -> None:
-        super().delete_topic(name)
-        self._deleted(name)
+    def _delete_topic(self, request: DeleteTopic) -> None:
+        self._asked(request)
+        self._deleted(request.name)
 
     def described_by_leaders(self, name: str) -> TopicInfo:
         """As ``describe_topic``; the offsets and sizes of a cluster's partitions are those of their leaders.
@@ -398,6 +376,14 @@ class RemoteSession(Handle, Session):
         said = Exchange(self.connections, request, safe=safe).answer()
         self.ends.appended()
         return range(said.base_offset, said.next_offset)
+
+
+_STEPS: Mapping[type[Request[Any]], Callable[[RemoteSession, Any], Any]] = {
+    CreateTopic: RemoteSession._create_topic,
+    AlterTopic: RemoteSession._change_topic,
+    DeleteTopic: RemoteSession._delete_topic,
+}
+"""What is done beside the exchange: what is known of topics changes."""
 
 
 def _key(request: Request[Any]) -> Hashable | None:

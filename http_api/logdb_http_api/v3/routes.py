@@ -17,7 +17,8 @@ from logdb.model import BY_DEFAULT, TOPIC_CONFIGS, ConfigValue, PartitionInfo, T
 from logdb.requests.acls import spelled
 from logdb.requests.nodes import BrokerInfo, PartitionState
 from logdb.requests.replicas import Reassignments
-from logdb.requests.topics import Assignments, DescribeConfigs
+from logdb.requests.topic_changes import Assignments
+from logdb.requests.topics import DescribeConfigs
 from logdb_http_api.door.request import Request, answer, no_content
 from logdb_http_api.door.routing import Routes
 from logdb_http_api.door.schemas import Parameter

@@ -6,7 +6,8 @@ from logdb.errors import InvalidPartitions, LogdbError, OffsetOutOfRange
 from logdb.model import TopicPartition, by_topic
 from logdb.requests.nodes import PartitionState
 from logdb.requests.resources import CLUSTER
-from logdb.requests.topics import CheckPartitions, PartitionSizes
+from logdb.requests.topic_changes import CheckPartitions
+from logdb.requests.topics import PartitionSizes
 from logdb_kafka_api.call import Call, Values
 from logdb_kafka_api.errors import Code, code_of
 

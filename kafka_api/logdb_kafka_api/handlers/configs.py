@@ -15,7 +15,8 @@ from logdb.model import (
     check_topic_name,
     in_kafkas_words,
 )
-from logdb.requests.topics import AlterConfigs, DescribeConfigs
+from logdb.requests.topic_changes import AlterConfigs
+from logdb.requests.topics import DescribeConfigs
 from logdb_kafka_api.call import Call, Values, each_once
 from logdb_kafka_api.errors import Code, code_of
 

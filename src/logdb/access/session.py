@@ -41,7 +41,6 @@ from logdb.model import (
     DELETING_CONFIGS,
     INTERNAL_TOPICS,
     Buffer,
-    ConfigValue,
     Durability,
     ExpiredRecords,
     ListChange,
@@ -57,20 +56,15 @@ from logdb.requests.request import Request
 from logdb.requests.resources import AS_GOOD, CLUSTER, OPERATIONS, Operation, ResourceType, Right
 from logdb.requests.security import SECURITY_REQUESTS, SubmittedCredentialStore
 from logdb.requests.session import Session
-from logdb.requests.topics import (
+from logdb.requests.topic_changes import (
     AlterConfigs,
     AlterTopic,
-    Assignments,
-    Backup,
     CheckNewTopic,
     CheckPartitions,
-    CheckTopicConfigs,
     CreateTopic,
     DeleteTopic,
-    DescribeConfigs,
-    EnforceRetention,
-    Reports,
 )
+from logdb.requests.topics import Backup, EnforceRetention, Reports
 from logdb.requests.transactions import Transactions
 from logdb.store.protocols import Leadership
 
@@ -360,37 +354,6 @@ class AuthorizedSession(Handle, Session):
         """
         if self._given_up:
             raise Closed(f"{self.principal} at {self.host} has hung up")
-
-    # ------------------------------------------------------------ requests that doors alone make
-
-    def check_new_topic(
-        self,
-        name: str,
-        *,
-        partitions: int = BY_DEFAULT,
-        replication_factor: int | None = None,
-        config: Mapping[str, ConfigValue | None] | None = None,
-        assignments: Assignments | None = None,
-    ) -> TopicInfo:
-        """The topic that ``create_topic`` would create; raises what it would raise."""
-        return self.submit(CheckNewTopic(name, partitions, config, replication_factor, assignments))
-
-    def check_topic_configs(self, name: str, config: Mapping[str, ConfigValue | None]) -> None:
-        """Raise what ``alter_topic`` would raise; changes nothing."""
-        self.submit(CheckTopicConfigs(name, config))
-
-    def alter_configs(
-        self, name: str | None, config: Mapping[str, ConfigValue | ListChange | None], *, replace: bool = False, validate_only: bool = False
-    ) -> None:
-        """Change configs, from their values at that moment; ``replace``: configs that are not named get their defaults.
-
-        ``name`` None: those of the node.
-        """
-        self.submit(AlterConfigs(name, config, replace, validate_only))
-
-    def describe_configs(self, name: str | None) -> Mapping[str, ConfigValue]:
-        """The configs of a topic that were set, or those of the node."""
-        return self.submit(DescribeConfigs(name))
 
     def need_backup(self) -> None:
         """Return if the principal may have a backup, which contains everything."""

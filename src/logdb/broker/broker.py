@@ -12,7 +12,7 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -56,7 +56,6 @@ from logdb.io import IO
 from logdb.log.isolation import IsolationLevel
 from logdb.log.protocols import ReplicaLog
 from logdb.model import (
-    BY_DEFAULT,
     INTERNAL_TOPICS,
     MIRROR_OF,
     NOTHING_KNOWN,
@@ -95,6 +94,16 @@ from logdb.requests.nodes import BrokerInfo, ClusterNodes, PartitionState
 from logdb.requests.replicas import DescribeQuorum, ElectLeaders, Reassign, Reassignments
 from logdb.requests.report import Copied, Report
 from logdb.requests.session import CHANGE_COUNT_MAX, Session
+from logdb.requests.topic_changes import (
+    AlterConfigs,
+    AlterTopic,
+    CheckNewTopic,
+    CheckPartitions,
+    CheckTopicConfigs,
+    Config,
+    CreateTopic,
+    DeleteTopic,
+)
 from logdb.requests.transactions import (
     AbortTransaction,
     AddOffsets,
@@ -187,8 +196,8 @@ class Broker(Handle, Session):
             if self.is_replicated:
                 metadata.listen(self._forget_offsets)
         storage.complete_transactions_by(self._complete_transactions, self._has_partial_markers)
-        self._served_defaults: Mapping[str, object] = {}  # configs that topics created through a server get unless their request sets them
-        self._told_defaults: Mapping[str, object] = {}  # the part of them that is an option of the server
+        self._served_defaults: Config = {}  # configs that topics created through a server get unless their request sets them
+        self._told_defaults: Config = {}  # the part of them that is an option of the server
         self._producer_ids: Iterable[int] = iter(())
         self._producer_ids_lock = renewed(threading.Lock())
         self.events = _events_of(metadata, nodes, is_writer=storage.mode == "a")
@@ -229,7 +238,7 @@ class Broker(Handle, Session):
     def submit(self, request: "Request[A]", **caller: Any) -> A:
         """Carry out a request; ``caller`` holds the arguments that its method takes beside the fields, about the caller."""
         step = _STEPS.get(type(request))
-        answer: A = getattr(self, request.method)(**request.arguments() | caller) if step is None else step(self, request)
+        answer: A = getattr(self, request.method)(**request.arguments() | caller) if step is None else step(self, request, **caller)
         return answer
 
     # ------------------------------------------------------------ topics and logs
@@ -295,65 +304,30 @@ class Broker(Handle, Session):
         """How many partitions a topic gets that is created without a number."""
         return self._metadata.default_partition_count
 
-    def create_topic(
-        self,
-        name: str,
-        *,
-        partitions: int = BY_DEFAULT,
-        replication_factor: int | None = None,
-        config: Mapping[str, object] | None = None,
-        if_not_exists: bool = False,
-        assignments: Sequence[Sequence[int]] | None = None,
-        go_on: Callable[[], None] = always,
-    ) -> TopicInfo:
-        return self._metadata.create_topic(
-            name,
-            partitions=partitions,
-            replication_factor=replication_factor,
-            config=self._of_new(config),
-            if_not_exists=if_not_exists,
-            assignments=assignments,
-            go_on=go_on,
-        )
+    def _create_topic(self, request: CreateTopic, go_on: Callable[[], None] = always) -> TopicInfo:
+        return self._metadata.submit(replace(request, config=self._of_new(request.config)), go_on=go_on)
 
-    def check_new_topic(
-        self,
-        name: str,
-        *,
-        partitions: int = BY_DEFAULT,
-        replication_factor: int | None = None,
-        config: Mapping[str, object] | None = None,
-        assignments: Sequence[Sequence[int]] | None = None,
-    ) -> TopicInfo:
-        """The topic that ``create_topic`` would create; raises what it would raise."""
-        return self._metadata.check_new_topic(
-            name, partitions=partitions, replication_factor=replication_factor, config=self._of_new(config), assignments=assignments
-        )
+    def _check_new_topic(self, request: CheckNewTopic) -> TopicInfo:
+        return self._metadata.submit(replace(request, config=self._of_new(request.config)))
 
-    def serve_topics(self, told: Mapping[str, object]) -> None:
+    def serve_topics(self, told: Config) -> None:
         """Serve: a created topic gets its configs from its request, else from ``told``, else from ``SERVED_TOPIC_DEFAULTS``."""
         self._served_defaults, self._told_defaults = {**SERVED_TOPIC_DEFAULTS, **told}, told
 
-    def _of_new(self, config: Mapping[str, object] | None) -> Mapping[str, object]:
+    def _of_new(self, config: Config | None) -> Config:
         """The configs of a topic that is created with ``config``; a value of None asks for the server's option, or for no config."""
         given = config or {}
         return {**self._served_defaults, **given, **{key: self._told_defaults.get(key) for key, value in given.items() if value is None}}
 
-    def check_topic_configs(self, name: str, config: Mapping[str, object]) -> None:
-        """Raise what ``alter_topic`` would raise; alters nothing."""
-        self._metadata.check_topic_configs(name, config)
-
-    def alter_configs(self, name: str | None, config: Mapping[str, object], *, replace: bool = False, validate_only: bool = False) -> None:
-        """Alter configs, lists by a ``ListChange``; ``replace``: those that are not named get their defaults."""
+    def _alter_configs(self, request: AlterConfigs) -> None:
+        name = request.name
         if name is None:
-            self._alter_node(config, replace=replace, validate_only=validate_only)
-        elif validate_only:
-            self._metadata.check_topic_configs(name, config, replace=replace)
-        else:
-            is_of_mirror = MIRROR_OF in config or (replace and self._is_mirror(name))
-            info = self._metadata.alter_topic(name, config=config, replace=replace)
-            if is_of_mirror:
-                self._end_mirrored(info)
+            self._alter_node(request.config, replace=request.replace, validate_only=request.validate_only)
+            return
+        is_of_mirror = not request.validate_only and (MIRROR_OF in request.config or (request.replace and self._is_mirror(name)))
+        self._metadata.submit(request)
+        if is_of_mirror:
+            self._end_mirrored(name)
 
     def _alter_node(self, config: Mapping[str, object], *, replace: bool, validate_only: bool) -> None:
         """Change the rate of reassignments, by one of its names or both; the node's other configs are its options at the start."""
@@ -366,26 +340,17 @@ class Broker(Handle, Session):
         if not validate_only and (rates or replace):
             self._metadata.limit_reassignments(next(iter(rates.values()), None))
 
-    def alter_topic(
-        self,
-        name: str,
-        *,
-        config: Mapping[str, object] | None = None,
-        partitions: int | None = None,
-        assignments: Sequence[Sequence[int]] | None = None,
-        go_on: Callable[[], None] = always,
-    ) -> TopicInfo:
-        if partitions is not None:
-            self._check_may_grow(name, partitions)
-        info = self._metadata.alter_topic(name, config=config, partitions=partitions, assignments=assignments, go_on=go_on)
-        if MIRROR_OF in (config or ()):
-            self._end_mirrored(info)
+    def _alter_topic(self, request: AlterTopic, go_on: Callable[[], None] = always) -> TopicInfo:
+        if request.partitions is not None:
+            self._check_may_grow(request.name, request.partitions)
+        info = self._metadata.submit(request, go_on=go_on)
+        if MIRROR_OF in (request.config or ()):
+            self._end_mirrored(request.name)
         return info
 
-    def check_partitions(self, name: str, partitions: int, assignments: Sequence[Sequence[int]] | None = None) -> None:
-        """Raise what ``alter_topic`` would raise for these partitions; alters nothing."""
-        self._check_may_grow(name, partitions)
-        self._metadata.check_partitions(name, partitions, assignments)
+    def _check_partitions(self, request: CheckPartitions) -> None:
+        self._check_may_grow(request.name, request.partitions)
+        self._metadata.submit(request)
 
     def _check_may_grow(self, name: str, partitions: int) -> None:
         if name in INTERNAL_TOPICS:
@@ -394,15 +359,15 @@ class Broker(Handle, Session):
     def _is_mirror(self, name: str) -> bool:
         return any(one.name == name and one.config.get(MIRROR_OF) for one in self._metadata.topics())
 
-    def _end_mirrored(self, topic: TopicInfo) -> None:
+    def _end_mirrored(self, name: str) -> None:
         """Of a topic that is a mirror no more: end what was begun to copy.
 
         Raises:
             LogdbError: A partition's leader did not.  The config is altered; its deletion once more tries again.
         """
-        if topic.config.get(MIRROR_OF):
+        if self._is_mirror(name):
             return
-        partitions = [TopicPartition(topic.name, number) for number in range(topic.partition_count)]
+        partitions = [TopicPartition(name, number) for number in range(self._metadata.partition_count(name))]
         if self.nodes is None:
             for where in partitions:
                 self.log(*where)  # a use of a log ends them
@@ -548,19 +513,20 @@ class Broker(Handle, Session):
         """As ``log``, of one that was used a moment ago."""
         return (self._open_log(TopicPartition(topic, partition)) if self.replication is None else None) or self.log(topic, partition)
 
-    def delete_topic(self, name: str) -> None:
+    def _delete_topic(self, request: DeleteTopic) -> None:
         """Delete a topic, and the committed offsets of its partitions.
 
         In a cluster each node drops the offsets of its groups when it learns of the deletion, before any later request to them.
         """
+        name = request.name
         if name in INTERNAL_TOPICS:
             raise InvalidTopic(name, "logdb keeps its groups and transactions in it")
         self._transactions.finish()  # else a new topic of that name could get the markers of this one after a crash
         if self.is_replicated:
-            self._metadata.delete_topic(name)
+            self._metadata.submit(request)
             return
         self._groups.for_each(Shard.load)  # a shard that cannot be loaded prevents the deletion
-        self._metadata.delete_topic(name)
+        self._metadata.submit(request)
         self._groups.for_each(lambda shard: shard.handle(TopicsDeleted(topics=frozenset((name,)))))
 
     def _forget_offsets(self, event: TopicEvent | ClusterEvent) -> None:
@@ -1015,7 +981,7 @@ def _failing(future: "Future[Any]", error: LogdbError) -> "Future[Any]":
     return failing
 
 
-_STEPS: "Mapping[type[Request[Any]], Callable[[Broker, Any], Any]]" = {
+_STEPS: "Mapping[type[Request[Any]], Callable[..., Any]]" = {
     InitProducerId: Broker._init_producer_id,
     AddPartitions: Broker._add_existing,
     AddOffsets: Broker._add_offsets,
@@ -1031,7 +997,13 @@ _STEPS: "Mapping[type[Request[Any]], Callable[[Broker, Any], Any]]" = {
     Groups: Broker._list_groups,
     DescribeGroup: Broker._describe_group,
     DeleteGroup: Broker._delete_group,
-    **dict.fromkeys((DescribeQuorum, Reassign, ElectLeaders), Broker._of_metadata),
+    CreateTopic: Broker._create_topic,
+    CheckNewTopic: Broker._check_new_topic,
+    AlterTopic: Broker._alter_topic,
+    CheckPartitions: Broker._check_partitions,
+    AlterConfigs: Broker._alter_configs,
+    DeleteTopic: Broker._delete_topic,
+    **dict.fromkeys((CheckTopicConfigs, DescribeQuorum, Reassign, ElectLeaders), Broker._of_metadata),
     Reassignments: Broker._reassignments,
     WriteTransactionMarker: Broker._write_transaction_marker,
     WillEndTransaction: Broker._will_end_transaction,

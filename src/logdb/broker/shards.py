@@ -9,7 +9,7 @@ it is dropped when the node resigns.  Each of these has a leader epoch, and an o
 
 import contextlib
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Generic, TypeVar
 
@@ -19,6 +19,7 @@ from logdb.coordinator.effects import Action, Coordinator
 from logdb.coordinator.records import partition_of
 from logdb.errors import Closed, CoordinatorLoading, NotCoordinator, UnknownTopic
 from logdb.log.protocols import ReplicaLog
+from logdb.requests.topic_changes import Config, CreateTopic
 from logdb.store.protocols import Metadata, Storage
 from logdb.threads import renewed
 
@@ -28,7 +29,7 @@ T = TypeVar("T")
 PARTITION_COUNT = 4
 _NOTHING = nullcontext()
 _SEGMENT_SIZE_BYTES = 100 << 20  # Kafka's, for both topics; it bounds what an opening replays
-_CONFIG: Mapping[str, object] = {"cleanup.policy": "compact", "compression.type": "none", "segment.bytes": _SEGMENT_SIZE_BYTES}
+_CONFIG: Config = {"cleanup.policy": "compact", "compression.type": "none", "segment.bytes": _SEGMENT_SIZE_BYTES}
 
 
 class Shards(Generic[C]):
@@ -237,5 +238,5 @@ class Shards(Generic[C]):
             self._partition_count = self._metadata.partition_count(self.topic)
         except UnknownTopic:
             if create:
-                info = self._metadata.create_topic(self.topic, partitions=PARTITION_COUNT, config=_CONFIG, if_not_exists=True)
+                info = self._metadata.submit(CreateTopic(self.topic, PARTITION_COUNT, _CONFIG, if_not_exists=True))
                 self._partition_count = info.partition_count

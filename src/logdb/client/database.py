@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast, overload
 
 from logdb.client.administration import Administration
 from logdb.client.producer import partitioner as partitioners
@@ -32,7 +32,6 @@ from logdb.mistakes import OF_THE_CALL, checked_call, explained
 from logdb.model import (
     BY_DEFAULT,
     INTERNAL_TOPICS,
-    MIRROR_OF,
     Buffer,
     Durability,
     Duration,
@@ -64,6 +63,7 @@ if TYPE_CHECKING:
     from logdb.client.table.view import TopicViews
     from logdb.client.watching import Watch
     from logdb.requests.report import Copied, Progress, Report
+    from logdb.requests.topic_changes import Assignments, Config
     from logdb.serde import Deserializer
     from logdb.store.sidecars import MadeSidecars
     from logdb.store.state import Mode
@@ -200,14 +200,10 @@ class Database(Administration):
             ReadOnly, SyncFailed, DiskFull: Nothing was created.
         """
         check_topic_name(name)
-        return self._base.create_topic(
-            name,
-            partitions=partitions,
-            replication_factor=replication_factor,
-            config=plain_configs(config),
-            if_not_exists=if_not_exists,
-            assignments=_nodes(assignments),
-        )
+        from logdb.requests.topic_changes import CreateTopic  # ``import logdb`` needs none
+
+        given = cast("Config | None", plain_configs(config))
+        return self._base.submit(CreateTopic(name, partitions, given, if_not_exists, replication_factor, _nodes(assignments)))
 
     @checked_call
     def alter_topic(
@@ -236,8 +232,7 @@ class Database(Administration):
         """
         if partitions is not None and name in INTERNAL_TOPICS:
             raise InvalidPartitions(name, partitions, "the partition of a group or transactional id depends on their number")
-        base = self._session if MIRROR_OF in (config or ()) else self._base  # a broker ends what a mirror has begun to copy
-        info = base.alter_topic(name, config=plain_configs(config), partitions=partitions, assignments=_nodes(assignments))
+        info = self._session.alter_topic(name, config=plain_configs(config), partitions=partitions, assignments=_nodes(assignments))
         self._topic_changed(name)
         return info
 
@@ -1022,10 +1017,10 @@ class Database(Administration):
         return failure
 
 
-def _nodes(assignments: Sequence[Sequence[int]] | None) -> Sequence[Sequence[int]] | None:
+def _nodes(assignments: Sequence[Sequence[int]] | None) -> "Assignments | None":
     """The nodes of each partition, as whole numbers; raises TypeError."""
     try:
-        return None if assignments is None else [list(map(operator.index, nodes)) for nodes in assignments]
+        return None if assignments is None else tuple(tuple(map(operator.index, nodes)) for nodes in assignments)
     except TypeError:
         wrong = f"assignments={reprlib.repr(assignments)}: must be None, or the node numbers of each partition"
         raise TypeError(wrong) from None

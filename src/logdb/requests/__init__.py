@@ -1,6 +1,7 @@
 """Every request of a session as a value: its fields, its answer, and the operations and resources that it needs.
 
     request.py        what a request is, and what it can need
+    topic_changes.py  what creates, alters and deletes topics
     topics.py         topics and the database as a whole
     replicas.py       replicas, leaders and controllers of a cluster
     transactions.py   producers and transactions
@@ -19,9 +20,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from logdb.requests import groups, records, security, topics, transactions
+    from logdb.requests import groups, records, security, topic_changes, topics, transactions
 
-__all__ = ["groups", "records", "security", "topics", "transactions"]
+__all__ = ["groups", "records", "security", "topic_changes", "topics", "transactions"]
 
 
 def __getattr__(name: str) -> Any:

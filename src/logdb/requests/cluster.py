@@ -3,15 +3,13 @@
 Each goes to the leader of the partition that its key names.
 """
 
-from dataclasses import dataclass
-
 from logdb.model import ProducerIdAndEpoch, TopicPartition
-from logdb.requests.request import Request, cluster
+from logdb.requests.request import Request, cluster, value
 
 _NEEDS = (cluster("ClusterAction"),)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class WriteTransactionMarker(Request[None]):
     """``leader_of``: the partition that gets the marker; the rest as in ``coordinator.effects.WriteMarkers``."""
 
@@ -23,7 +21,7 @@ class WriteTransactionMarker(Request[None]):
     coordinator_epoch: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class WillEndTransaction(Request[bool]):
     """``leader_of``: a partition of ``__transaction_state``, whose coordinator is asked."""
 
@@ -33,7 +31,7 @@ class WillEndTransaction(Request[bool]):
     partition: TopicPartition
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class EndMirroredTransactions(Request[None]):
     """``leader_of``: a partition that is a mirror no more; the answer comes once those are ended that no coordinator has."""
 
@@ -41,7 +39,7 @@ class EndMirroredTransactions(Request[None]):
     leader_of: TopicPartition
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FindDecision(Request[tuple[ProducerIdAndEpoch, bool, int]]):
     """``leader_of``: a partition of ``__transaction_state``; the answer: producer, whether to commit, epoch of the coordinator."""
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from logdb.model import OffsetAndMetadata, TopicPartition
-from logdb.requests.request import May, Request, each_topic, listed, named
+from logdb.requests.request import May, Request, each_topic, listed, named, value
 from logdb.requests.resources import CLUSTER
 
 _READ = named("Read", "Group", "group_id")
@@ -84,7 +84,7 @@ class GroupInfo(NamedTuple):
 # ---------------------------------------------------------------- members
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class JoinGroup(Request[Future[JoinResult]]):
     needs = (_READ,)
     group_id: str
@@ -99,7 +99,7 @@ class JoinGroup(Request[Future[JoinResult]]):
     require_member_id: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class SyncGroup(Request[Future[SyncResult]]):
     needs = (_READ,)
     group_id: str
@@ -111,7 +111,7 @@ class SyncGroup(Request[Future[SyncResult]]):
     protocol: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class Heartbeat(Request[None]):
     needs = (_READ,)
     group_id: str
@@ -120,7 +120,7 @@ class Heartbeat(Request[None]):
     group_instance_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class LeaveGroup(Request[None]):
     needs = (_READ,)
     group_id: str
@@ -131,7 +131,7 @@ class LeaveGroup(Request[None]):
 # ---------------------------------------------------------------- offsets
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CommitOffsets(Request[Future[None]]):
     needs = (_READ, each_topic("Read", "offsets"))
     group_id: str
@@ -142,7 +142,7 @@ class CommitOffsets(Request[Future[None]]):
     topic_ids: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FetchOffsets(Request[dict[TopicPartition, OffsetAndMetadata]]):
     needs = (_DESCRIBE, each_topic("Describe", "partitions"))
     group_id: str
@@ -153,7 +153,7 @@ class FetchOffsets(Request[dict[TopicPartition, OffsetAndMetadata]]):
         return {partition: committed for partition, committed in answer.items() if may("Describe", "Topic", partition.topic)}
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DeleteOffsets(Request[None]):
     needs = (_DELETE, each_topic("Read", "partitions"))
     group_id: str
@@ -163,7 +163,7 @@ class DeleteOffsets(Request[None]):
 # ---------------------------------------------------------------- administration
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Groups(Request[list[GroupSummary]]):
     needs = (listed("Describe", "Group"),)
 
@@ -173,13 +173,13 @@ class Groups(Request[list[GroupSummary]]):
         return [summary for summary in answer if may("Describe", "Group", summary.group_id)]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DescribeGroup(Request[GroupInfo]):
     needs = (_DESCRIBE,)
     group_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DeleteGroup(Request[None]):
     needs = (_DELETE,)
     group_id: str

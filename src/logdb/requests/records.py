@@ -4,21 +4,20 @@ Record batches are no fields: they go beside a request as buffers, in and out, a
 needs what ``ReadBatches`` needs; each append, and a flush of the log, what ``Produce`` needs.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 from logdb.log.isolation import IsolationLevel
 from logdb.log.producers import Producer
 from logdb.log.protocols import PartitionLog
 from logdb.model import AbortedTransaction, Durability, OpenTransaction
-from logdb.requests.request import Need, Request, named
+from logdb.requests.request import Need, Request, named, value
 from logdb.requests.resources import CLUSTER
 
 _DESCRIBE = named("Describe", "Topic", "topic")
 _READ = named("Read", "Topic", "topic")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Log(Request[PartitionLog]):
     """The log of a partition, with its ends."""
 
@@ -28,7 +27,7 @@ class Log(Request[PartitionLog]):
     partition: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Produce(Request[range]):
     local = True
     needs = (
@@ -44,7 +43,7 @@ class Produce(Request[range]):
     mirrored: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ReadBatches(Request[tuple[memoryview, int]]):
     local = True
     needs = (_READ,)
@@ -55,7 +54,7 @@ class ReadBatches(Request[tuple[memoryview, int]]):
     isolation_level: IsolationLevel = "read_uncommitted"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AbortedTransactions(Request[list[AbortedTransaction]]):
     local = True
     needs = (_READ,)
@@ -65,7 +64,7 @@ class AbortedTransactions(Request[list[AbortedTransaction]]):
     end_offset: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Producers(Request[list[Producer]]):
     """The producers that have appended lately."""
 
@@ -75,7 +74,7 @@ class Producers(Request[list[Producer]]):
     partition: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class OpenTransactions(Request[list[OpenTransaction]]):
     local = True
     needs = (_DESCRIBE,)
@@ -83,7 +82,7 @@ class OpenTransactions(Request[list[OpenTransaction]]):
     partition: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class OffsetForTimestamp(Request[int | None]):
     local = True
     needs = (_DESCRIBE,)
@@ -92,7 +91,7 @@ class OffsetForTimestamp(Request[int | None]):
     timestamp_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class EpochAt(Request[int]):
     local = True
     needs = (_DESCRIBE,)

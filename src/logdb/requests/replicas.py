@@ -1,15 +1,14 @@
 """Requests about the replicas and the leaders of a cluster's partitions, and about its controllers."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from logdb.errors import LogdbError
 from logdb.model import TopicPartition
 from logdb.requests.nodes import PartitionState, QuorumInfo
-from logdb.requests.request import Request, cluster
+from logdb.requests.request import Request, cluster, value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DescribeQuorum(Request[QuorumInfo]):
     """The controllers, as the one that leads them knows them; a single node is its own only one.  Raises MetadataTimeout."""
 
@@ -17,7 +16,7 @@ class DescribeQuorum(Request[QuorumInfo]):
     needs = (cluster("Describe"),)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Reassign(Request[dict[TopicPartition, LogdbError | None]]):
     """Let partitions have other replicas (KIP-455), each by itself; answered, while new replicas fetch, by the error of each.
 
@@ -34,7 +33,7 @@ class Reassign(Request[dict[TopicPartition, LogdbError | None]]):
     timeout_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Reassignments(Request[dict[TopicPartition, PartitionState]]):
     """The partitions that are being reassigned, those of internal topics too, of these; None: of all."""
 
@@ -43,7 +42,7 @@ class Reassignments(Request[dict[TopicPartition, PartitionState]]):
     partitions: tuple[TopicPartition, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ElectLeaders(Request[dict[TopicPartition, LogdbError | None]]):
     """Let each partition be led by its first replica (KIP-460), each by itself; answered by the error of each.
 

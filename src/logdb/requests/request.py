@@ -1,6 +1,6 @@
 """What a request is: fields, an answer, and the operations that its principal must be allowed.
 
-A request is a frozen dataclass.  Its class says everything that others need to know of it:
+A request is a dataclass (``value``).  Its class says everything that others need to know of it:
 
     field or method     read by
     method              the broker, which carries it out by its method of that name; counters; ``/logdb/v1/calls/METHOD``
@@ -22,8 +22,8 @@ import re
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
-from dataclasses import Field, replace
-from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeAlias, TypeVar
+from dataclasses import Field, dataclass, field, replace
+from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeAlias, TypeVar, dataclass_transform
 
 from logdb.model import TopicPartition
 from logdb.requests.resources import CLUSTER, Operation, ResourceType
@@ -75,6 +75,15 @@ def listed(operation: Operation, resource_type: ResourceType) -> Need:
 
 REQUESTS: "dict[str, type[Request[Any]]]" = {}
 """All requests by their methods: those whose modules were imported."""
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def value(kind: Any = None, /, *, kw_only: bool = False) -> Any:
+    """Make a class of requests a dataclass; type checkers refuse to assign to a field.
+
+    Python does not: an ``__init__`` that goes around a refusal takes five times as long, and each Fetch and Produce makes requests.
+    """
+    return dataclass(kind, slots=True, kw_only=kw_only)
 
 
 class Request(Generic[A]):

@@ -1,12 +1,11 @@
 """Requests about users, tokens, ACLs and quotas, and their methods on a session; ``CredentialStore`` says what each does."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from logdb.requests import users
 from logdb.requests.acls import Acl, AclFilter
-from logdb.requests.request import Request, cluster
+from logdb.requests.request import Request, cluster, value
 from logdb.requests.users import CredentialStore, Mechanism, ScramCredential, TokenInfo
 
 A = TypeVar("A")
@@ -14,12 +13,12 @@ A = TypeVar("A")
 _ALTER = (cluster("Alter"),)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Users(Request[users.Users]):
     needs = _ALTER
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AddUser(Request[None]):
     needs = _ALTER
     name: str
@@ -27,21 +26,21 @@ class AddUser(Request[None]):
     super_user: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SetPassword(Request[None]):
     needs = _ALTER
     name: str
     credentials: Mapping[Mechanism, ScramCredential]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AlterCredentials(Request[None]):
     needs = _ALTER
     name: str
     credentials: Mapping[Mechanism, ScramCredential | None]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AlterUser(Request[None]):
     needs = _ALTER
     name: str | None
@@ -49,18 +48,18 @@ class AlterUser(Request[None]):
     super_user: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DeleteUsers(Request[None]):
     needs = _ALTER
     names: Sequence[str]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Tokens(Request[list[TokenInfo]]):
     needs = _ALTER
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AddToken(Request[TokenInfo]):
     needs = _ALTER
     name: str
@@ -69,25 +68,25 @@ class AddToken(Request[TokenInfo]):
     expires_in_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RevokeTokens(Request[None]):
     needs = _ALTER
     names: Sequence[str]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Acls(Request[list[Acl]]):
     needs = (cluster("Describe"),)
     filters: Sequence[AclFilter] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AddAcls(Request[None]):
     needs = _ALTER
     acls: Sequence[Acl]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DeleteAcls(Request[list[Acl]]):
     needs = _ALTER
     filters: Sequence[AclFilter]

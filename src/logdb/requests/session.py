@@ -22,9 +22,11 @@ from logdb.model import (
     NOTHING_KNOWN,
     Buffer,
     Changes,
+    ConfigValue,
     Durability,
     ExpiredRecords,
     KnownLog,
+    ListChange,
     OffsetAndMetadata,
     ProducerIdAndEpoch,
     TopicInfo,
@@ -34,7 +36,7 @@ from logdb.requests.nodes import ClusterNodes
 
 if TYPE_CHECKING:
     from logdb.log.isolation import IsolationLevel
-    from logdb.requests import topics
+    from logdb.requests import topic_changes
     from logdb.requests.groups import GroupInfo, GroupSummary, JoinResult, SyncResult
     from logdb.requests.report import Copied, Report
     from logdb.requests.request import Request
@@ -98,10 +100,10 @@ class Session(Protocol):
     ) -> TopicInfo:
         """See ``Database.create_topic``."""
         return self.submit(
-            requests.topics.CreateTopic(
+            requests.topic_changes.CreateTopic(
                 name=name,
                 partitions=partitions,
-                config=cast("topics.Config | None", config),
+                config=cast("topic_changes.Config | None", config),
                 if_not_exists=if_not_exists,
                 replication_factor=replication_factor,
                 assignments=_placed(assignments),
@@ -118,10 +120,39 @@ class Session(Protocol):
     ) -> TopicInfo:
         """See ``Database.alter_topic``."""
         return self.submit(
-            requests.topics.AlterTopic(
-                name=name, config=cast("topics.Config | None", config), partitions=partitions, assignments=_placed(assignments)
+            requests.topic_changes.AlterTopic(
+                name=name, config=cast("topic_changes.Config | None", config), partitions=partitions, assignments=_placed(assignments)
             )
         )
+
+    def check_new_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = BY_DEFAULT,
+        replication_factor: int | None = None,
+        config: "topic_changes.Config | None" = None,
+        assignments: "topic_changes.Assignments | None" = None,
+    ) -> TopicInfo:
+        """The topic that ``create_topic`` would create; raises what it would raise."""
+        return self.submit(requests.topic_changes.CheckNewTopic(name, partitions, config, replication_factor, assignments))
+
+    def check_topic_configs(self, name: str, config: "topic_changes.Config") -> None:
+        """Raise what ``alter_topic`` would raise; changes nothing."""
+        self.submit(requests.topic_changes.CheckTopicConfigs(name, config))
+
+    def alter_configs(
+        self, name: str | None, config: Mapping[str, ConfigValue | ListChange | None], *, replace: bool = False, validate_only: bool = False
+    ) -> None:
+        """Change configs, from their values at that moment; ``replace``: configs that are not named get their defaults.
+
+        ``name`` None: those of the node.
+        """
+        self.submit(requests.topic_changes.AlterConfigs(name, config, replace, validate_only))
+
+    def describe_configs(self, name: str | None) -> Mapping[str, ConfigValue]:
+        """The configs of a topic that were set, or those of the node."""
+        return self.submit(requests.topics.DescribeConfigs(name))
 
     def topics(self, *, internal: bool = False) -> list[TopicInfo]:
         """All topics by name, without their partitions."""
@@ -150,7 +181,7 @@ class Session(Protocol):
         self, topic: str | None = None, *, dry_run: bool = False, config: Mapping[str, object] | None = None
     ) -> list[ExpiredRecords]:
         """See ``Database.enforce_retention``."""
-        return self.submit(requests.topics.EnforceRetention(topic, dry_run, cast("topics.Config | None", config)))
+        return self.submit(requests.topics.EnforceRetention(topic, dry_run, cast("topic_changes.Config | None", config)))
 
     def compact(self, topic: str, partition: int | None = None) -> None:
         """See ``Database.compact``."""
@@ -168,7 +199,7 @@ class Session(Protocol):
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic, and the offsets that groups have committed for it."""
-        self.submit(requests.topics.DeleteTopic(name=name))
+        self.submit(requests.topic_changes.DeleteTopic(name=name))
 
     def wait(
         self,
@@ -553,5 +584,5 @@ class Session(Protocol):
         self.submit(requests.transactions.AbortTransaction(transactional_id=transactional_id))
 
 
-def _placed(assignments: Sequence[Sequence[int]] | None) -> "topics.Assignments | None":
+def _placed(assignments: Sequence[Sequence[int]] | None) -> "topic_changes.Assignments | None":
     return None if assignments is None else tuple(map(tuple, assignments))

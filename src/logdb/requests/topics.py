@@ -1,25 +1,21 @@
 """Requests about topics, and about the database as a whole; ``Session`` says what each does."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TypeAlias
+from dataclasses import field
 
 from logdb import model
 from logdb.log.isolation import IsolationLevel
-from logdb.model import BY_DEFAULT, ConfigValue, ExpiredRecords, KnownLog, ListChange, TopicInfo, TopicPartition
+from logdb.model import ConfigValue, ExpiredRecords, KnownLog, TopicInfo, TopicPartition
 from logdb.requests import nodes
 from logdb.requests.report import Copied, Report
-from logdb.requests.request import May, Need, Request, cluster, each_topic, listed, named
+from logdb.requests.request import May, Request, cluster, each_topic, listed, named, value
 from logdb.requests.resources import CLUSTER
-
-Config: TypeAlias = Mapping[str, ConfigValue | None]
-Assignments: TypeAlias = tuple[tuple[int, ...], ...]
-"""The nodes of each new partition, the preferred leader first."""
+from logdb.requests.topic_changes import Config
 
 # ---------------------------------------------------------------- what there is
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Topics(Request[list[TopicInfo]]):
     needs = (listed("Describe", "Topic"),)
     internal: bool = False
@@ -28,13 +24,13 @@ class Topics(Request[list[TopicInfo]]):
         return [info for info in answer if may("Describe", "Topic", info.name)]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DescribeTopic(Request[TopicInfo]):
     needs = (named("Describe", "Topic", "name"),)
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DescribeAtRest(Request[TopicInfo]):
     """As ``DescribeTopic``, at the cost of a look into the catalogue; see ``store.protocols.Storage.describe_at_rest``."""
 
@@ -43,7 +39,7 @@ class DescribeAtRest(Request[TopicInfo]):
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DescribeConfigs(Request[Mapping[str, ConfigValue]]):
     """The configs of a topic that were set; ``name`` None: those of the node."""
 
@@ -52,13 +48,13 @@ class DescribeConfigs(Request[Mapping[str, ConfigValue]]):
     name: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PartitionCount(Request[int]):
     needs = (named("Describe", "Topic", "topic"),)
     topic: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PartitionSizes(Request[dict[TopicPartition, int]]):
     """How much of the disk each partition takes, of internal topics, too; ``topics`` None: of all."""
 
@@ -67,7 +63,7 @@ class PartitionSizes(Request[dict[TopicPartition, int]]):
     topics: tuple[str, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Changes(Request[model.Changes]):
     needs = (listed("Describe", "Topic"),)
     position: str | None
@@ -85,7 +81,7 @@ class Changes(Request[model.Changes]):
         return answer._replace(events=tuple(event for event in answer.events if shown(event)))
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ClusterNodes(Request[nodes.ClusterNodes]):
     needs = (listed("Describe", "Topic"),)
 
@@ -97,7 +93,7 @@ class ClusterNodes(Request[nodes.ClusterNodes]):
         return answer._replace(partitions=partitions)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Wait(Request[bool]):
     needs = (each_topic("Read", "positions"),)
     positions: Mapping[TopicPartition, int]
@@ -106,93 +102,10 @@ class Wait(Request[bool]):
     known: Mapping[TopicPartition, KnownLog] = field(default_factory=dict)
 
 
-# ---------------------------------------------------------------- changes of topics
+# ---------------------------------------------------------------- work on records
 
 
-@dataclass(frozen=True, slots=True)
-class CreateTopic(Request[TopicInfo]):
-    needs = (named("Create", "Topic", "name"),)
-    name: str
-    partitions: int = BY_DEFAULT
-    config: Config | None = None
-    if_not_exists: bool = False
-    replication_factor: int | None = None
-    assignments: Assignments | None = None
-
-    @property
-    def is_repeatable(self) -> bool:
-        return self.if_not_exists
-
-
-@dataclass(frozen=True, slots=True)
-class CheckNewTopic(Request[TopicInfo]):
-    """What ``CreateTopic`` would make, or raise, without doing it."""
-
-    local = True
-    needs = CreateTopic.needs
-    name: str
-    partitions: int = BY_DEFAULT
-    config: Config | None = None
-    replication_factor: int | None = None
-    assignments: Assignments | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class AlterTopic(Request[TopicInfo]):
-    needs = (
-        Need("Alter", "Topic", lambda request: () if request.partitions is None else (request.name,)),
-        Need("AlterConfigs", "Topic", lambda request: (request.name,) if request.config or request.partitions is None else ()),
-    )
-    name: str
-    config: Config | None = None
-    partitions: int | None = None
-    assignments: Assignments | None = None
-
-    @property
-    def is_repeatable(self) -> bool:
-        return self.assignments is None
-
-
-@dataclass(frozen=True, slots=True)
-class CheckPartitions(Request[None]):
-    """Raise what ``AlterTopic`` would for these partitions, without adding them."""
-
-    local = True
-    needs = (named("Alter", "Topic", "name"),)
-    name: str
-    partitions: int
-    assignments: Assignments | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class CheckTopicConfigs(Request[None]):
-    """Raise what ``AlterTopic`` would, without doing it."""
-
-    local = True
-    needs = (named("AlterConfigs", "Topic", "name"),)
-    name: str
-    config: Config
-
-
-@dataclass(frozen=True, slots=True)
-class AlterConfigs(Request[None]):
-    """Change configs by what they are at that moment: lists by ``ListChange``, or all at once; ``name`` None: those of the node."""
-
-    local = True
-    needs = (named("AlterConfigs", "Topic", "name"), cluster("AlterConfigs", unless="name"))
-    name: str | None
-    config: Mapping[str, ConfigValue | ListChange | None]
-    replace: bool = False
-    validate_only: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteTopic(Request[None]):
-    needs = (named("Delete", "Topic", "name"),)
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
+@value
 class DeleteRecords(Request[int]):
     needs = (named("Delete", "Topic", "topic"),)
     topic: str
@@ -200,7 +113,7 @@ class DeleteRecords(Request[int]):
     before_offset: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class EnforceRetention(Request[list[ExpiredRecords]]):
     """``topic`` None: on each topic that the principal may delete.  ``config``: a dry run, as if the topic had these configs."""
 
@@ -210,7 +123,7 @@ class EnforceRetention(Request[list[ExpiredRecords]]):
     config: Config | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Compact(Request[None]):
     needs = (named("Alter", "Topic", "topic"),)
     topic: str
@@ -220,23 +133,23 @@ class Compact(Request[None]):
 # ---------------------------------------------------------------- the whole
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Flush(Request[None]):
     needs = (cluster("IdempotentWrite"),)
     sync: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Reports(Request[tuple[str, ...]]):
     needs = (cluster("Describe"),)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Verify(Request[Report]):
     needs = (cluster("ClusterAction"),)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Backup(Request[Copied]):
     needs = (cluster("ClusterAction"),)
     path: str

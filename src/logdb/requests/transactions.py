@@ -1,11 +1,11 @@
 """Requests of producers about their ids and transactions, and of administrators; ``Session`` says what each does."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from logdb.model import OffsetAndMetadata, ProducerIdAndEpoch, TopicPartition
-from logdb.requests.request import May, Request, cluster, each_topic, listed, named
+from logdb.requests.request import May, Request, cluster, each_topic, listed, named, value
 
 _WRITE = named("Write", "TransactionalId", "transactional_id")
 
@@ -21,7 +21,7 @@ class TransactionInfo(NamedTuple):
     partitions: tuple[TopicPartition, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class InitProducerId(Request[ProducerIdAndEpoch]):
     needs = (
         cluster("IdempotentWrite", unless="transactional_id"),
@@ -32,7 +32,7 @@ class InitProducerId(Request[ProducerIdAndEpoch]):
     producer: ProducerIdAndEpoch | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AddPartitions(Request[None]):
     needs = (_WRITE, each_topic("Write", "partitions"))
     transactional_id: str
@@ -41,7 +41,7 @@ class AddPartitions(Request[None]):
     verify_only: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AddOffsets(Request[None]):
     needs = (_WRITE, named("Read", "Group", "group_id"))
     transactional_id: str
@@ -49,7 +49,7 @@ class AddOffsets(Request[None]):
     group_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CommitTransactionOffsets(Request[None]):
     needs = (_WRITE, named("Read", "Group", "group_id"), each_topic("Read", "offsets"))
     transactional_id: str
@@ -63,7 +63,7 @@ class CommitTransactionOffsets(Request[None]):
     topic_ids: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class EndTransaction(Request[ProducerIdAndEpoch]):
     needs = (_WRITE,)
     transactional_id: str
@@ -79,7 +79,7 @@ def _visible(info: TransactionInfo, may: May) -> TransactionInfo:
     return info._replace(partitions=tuple(partition for partition in info.partitions if may("Describe", "Topic", partition.topic)))
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Transactions(Request[list[TransactionInfo]]):
     needs = (listed("Describe", "TransactionalId"),)
 
@@ -87,7 +87,7 @@ class Transactions(Request[list[TransactionInfo]]):
         return [_visible(info, may) for info in answer if may("Describe", "TransactionalId", info.transactional_id)]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DescribeTransaction(Request[TransactionInfo]):
     needs = (named("Describe", "TransactionalId", "transactional_id"),)
     transactional_id: str
@@ -96,7 +96,7 @@ class DescribeTransaction(Request[TransactionInfo]):
         return _visible(answer, may)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AbortTransaction(Request[None]):
     needs = (_WRITE,)
     transactional_id: str

@@ -12,7 +12,6 @@ from logdb.errors import LogdbError
 from logdb.io import IO
 from logdb.log.protocols import ReplicaLog
 from logdb.model import (
-    BY_DEFAULT,
     ClusterEvent,
     ConfigValue,
     ExpiredRecords,
@@ -225,8 +224,11 @@ class Metadata(Protocol):
     def partition_state(self, topic: str, partition: int) -> PartitionState:
         """The leader, the replicas and the in-sync set of a partition; raises UnknownTopic, UnknownPartition."""
 
-    def submit(self, request: Request[A]) -> A:
-        """Carry out one of ``requests.replicas``: DescribeQuorum, Reassign, ElectLeaders.
+    def submit(self, request: Request[A], *, go_on: Callable[[], None] = always) -> A:
+        """Carry out a change of topics, or its check (``requests.topic_changes``); or DescribeQuorum, Reassign, ElectLeaders.
+
+        Args:
+            go_on: Called before each partition is made: an error that it raises ends that, and nothing is left of a new topic.
 
         Raises:
             MetadataTimeout: The controllers have not answered, or not confirmed all, in time.
@@ -252,60 +254,6 @@ class Metadata(Protocol):
     @property
     def default_replication_factor(self) -> int:
         """How many replicas its partitions get where none is named."""
-
-    def create_topic(
-        self,
-        name: str,
-        *,
-        partitions: int = BY_DEFAULT,
-        replication_factor: int | None = None,
-        config: Mapping[str, object] | None = None,
-        if_not_exists: bool = False,
-        assignments: Sequence[Sequence[int]] | None = None,
-        go_on: Callable[[], None] = always,
-    ) -> TopicInfo:
-        """Create a topic; see ``Database.create_topic``.
-
-        Args:
-            go_on: Called before each partition is made: an error that it raises ends that, and nothing is left of the topic.
-        """
-
-    def check_new_topic(
-        self,
-        name: str,
-        *,
-        partitions: int = BY_DEFAULT,
-        replication_factor: int | None = None,
-        config: Mapping[str, object] | None = None,
-        assignments: Sequence[Sequence[int]] | None = None,
-    ) -> TopicInfo:
-        """The topic that ``create_topic`` would make, without an id; raises what that would, and changes nothing."""
-
-    def check_topic_configs(self, name: str, config: Mapping[str, object], *, replace: bool = False) -> None:
-        """Raise what ``alter_topic`` would, and change nothing."""
-
-    def check_partitions(self, name: str, partitions: int, assignments: Sequence[Sequence[int]] | None) -> None:
-        """Raise what ``alter_topic`` would for these partitions, and change nothing."""
-
-    def alter_topic(
-        self,
-        name: str,
-        *,
-        config: Mapping[str, object] | None = None,
-        partitions: int | None = None,
-        assignments: Sequence[Sequence[int]] | None = None,
-        go_on: Callable[[], None] = always,
-        replace: bool = False,
-    ) -> TopicInfo:
-        """Change configs (None: back to the default) or add partitions; see ``Database.alter_topic``.
-
-        Args:
-            config: A list may be changed by a ``ListChange``.
-            replace: Configs that are not named get their defaults.
-        """
-
-    def delete_topic(self, name: str) -> None:
-        """Delete a topic and all its records."""
 
     def take_producer_ids(self, count: int) -> range:
         """A block of producer ids that were never given before, and never will be again."""

@@ -53,6 +53,15 @@ from logdb.requests.nodes import BrokerInfo, PartitionState, QuorumInfo, QuorumV
 from logdb.requests.replicas import DescribeQuorum, ElectLeaders, Reassign
 from logdb.requests.report import Copied, Progress
 from logdb.requests.request import Request
+from logdb.requests.topic_changes import (
+    AlterConfigs,
+    AlterTopic,
+    CheckNewTopic,
+    CheckPartitions,
+    CheckTopicConfigs,
+    CreateTopic,
+    DeleteTopic,
+)
 from logdb.store import cleaner, cluster_file, lock, opening, replacement_intent, retention, topics
 from logdb.store.cleaner import CLEANER_BYTES_PER_SECOND
 from logdb.store.copy.snapshot_file import SnapshotFile
@@ -260,36 +269,22 @@ class Store(Handle):
     def topic_id(self, topic: str) -> str:
         return self._state.topic(topic).topic_id
 
-    def create_topic(
-        self,
-        name: str,
-        *,
-        partitions: int = BY_DEFAULT,
-        replication_factor: int | None = None,
-        config: Mapping[str, object] | None = None,
-        if_not_exists: bool = False,
-        assignments: Sequence[Sequence[int]] | None = None,
-        go_on: Callable[[], None] = always,
-        topic_id: str | None = None,
-    ) -> TopicInfo:
-        """Create a topic, durably; see ``Database.create_topic``.
+    def submit(self, request: Request[A], *, go_on: Callable[[], None] = always) -> A:
+        """Carry a request out; see ``store.protocols.Metadata``."""
+        answer: A = _STEPS[type(request)](self, request, go_on)
+        return answer
 
-        Args:
-            go_on: Called before each partition is created: an error that it raises ends the call, and removes what was created.
-            topic_id: That a controller gave it; None: a new one.
-        """
-        count = self._checked_count(name, partitions, replication_factor, assignments)
-        return self.writer.create_topic(name, count, config or {}, if_not_exists=if_not_exists, go_on=go_on, topic_id=topic_id)
+    def _create_topic(self, request: CreateTopic, go_on: Callable[[], None]) -> TopicInfo:
+        count = self._checked_count(request)
+        return self.writer.create(request.name, count, request.config or {}, if_not_exists=request.if_not_exists, go_on=go_on)
 
-    def _checked_count(
-        self, name: str, partitions: int, replication_factor: int | None, assignments: Sequence[Sequence[int]] | None
-    ) -> int:
+    def _checked_count(self, request: CreateTopic | CheckNewTopic) -> int:
         """The number of partitions of a new topic; raises unless each has one replica, this directory."""
-        if replication_factor not in (None, BY_DEFAULT, 1):
-            raise InvalidReplicationFactor(replication_factor, 1)
-        if assignments is not None:
-            self._check_nodes(name, 0, assignments)
-        return topics.new_count(name, partitions, assignments, self.default_partition_count)
+        if request.replication_factor not in (None, BY_DEFAULT, 1):
+            raise InvalidReplicationFactor(request.replication_factor, 1)
+        if request.assignments is not None:
+            self._check_nodes(request.name, 0, request.assignments)
+        return topics.new_count(request.name, request.partitions, request.assignments, self.default_partition_count)
 
     def _check_nodes(self, name: str, known: int, assignments: Sequence[Sequence[int]]) -> None:
         """Raise InvalidReassignment unless this node is named for each partition that is added to the ``known`` ones."""
@@ -297,58 +292,39 @@ class Store(Handle):
             if tuple(nodes) != (self.node_id,):
                 raise InvalidReassignment(name, number, tuple(nodes), self._one_node)
 
-    def check_new_topic(
-        self,
-        name: str,
-        *,
-        partitions: int = BY_DEFAULT,
-        replication_factor: int | None = None,
-        config: Mapping[str, object] | None = None,
-        assignments: Sequence[Sequence[int]] | None = None,
-    ) -> TopicInfo:
-        """The topic that ``create_topic`` would create, without an id; raises what it would raise."""
-        count = self._checked_count(name, partitions, replication_factor, assignments)
-        return self.writer.check_new_topic(name, count, config or {})
+    def _check_new_topic(self, request: CheckNewTopic, _: object) -> TopicInfo:
+        return self.writer.check_new(request.name, self._checked_count(request), request.config or {})
 
-    def check_topic_configs(self, name: str, config: Mapping[str, object], *, replace: bool = False) -> None:
-        """Raise what ``alter_topic`` would raise; changes nothing."""
-        self.writer.check_topic_configs(name, config, replace=replace)
+    def _check_configs(self, request: CheckTopicConfigs, _: object) -> None:
+        self.writer.check_configs(request.name, request.config)
 
-    def check_partitions(self, name: str, partitions: int, assignments: Sequence[Sequence[int]] | None) -> None:
-        """Raise what ``alter_topic`` would raise for these partitions; changes nothing."""
-        known = self.partition_count(name)
-        topics.check_partition_count(name, partitions, known)
-        if assignments is not None:
-            topics.check_assignment_count(name, partitions - known, known, assignments)
-            self._check_nodes(name, known, assignments)
+    def _check_partitions(self, request: CheckPartitions, _: object = None) -> None:
+        name, count, known = request.name, request.partitions, self.partition_count(request.name)
+        topics.check_partition_count(name, count, known)
+        if request.assignments is not None:
+            topics.check_assignment_count(name, count - known, known, request.assignments)
+            self._check_nodes(name, known, request.assignments)
 
     @property
     def _one_node(self) -> str:
         return f"there is one node, {self.node_id}"
 
-    def alter_topic(
-        self,
-        name: str,
-        *,
-        config: Mapping[str, object] | None = None,
-        partitions: int | None = None,
-        assignments: Sequence[Sequence[int]] | None = None,
-        go_on: Callable[[], None] = always,
-        replace: bool = False,
-    ) -> TopicInfo:
-        """Change configs (None: back to the default) or add partitions; see ``Database.alter_topic``, and ``create_topic``.
+    def _alter_topic(self, request: AlterTopic, go_on: Callable[[], None]) -> TopicInfo:
+        name, count = request.name, request.partitions
+        if request.assignments is not None:
+            self._check_partitions(CheckPartitions(name, self.partition_count(name) if count is None else count, request.assignments))
+        return self.writer.alter(name, request.config or {}, count, go_on)
 
-        Args:
-            config: A list may be changed by a ``ListChange``.
-            replace: Configs that are not named get their defaults.
-        """
-        if assignments is not None:
-            self.check_partitions(name, self.partition_count(name) if partitions is None else partitions, assignments)
-        return self.writer.alter_topic(name, config or {}, partitions, go_on, replace=replace)
+    def _alter_configs(self, request: AlterConfigs, _: object) -> None:
+        name = request.name
+        assert name is not None  # those of the node are the broker's
+        if request.validate_only:
+            self.writer.check_configs(name, request.config, replace=request.replace)
+        else:
+            self.writer.alter(name, request.config, None, replace=request.replace)
 
-    def delete_topic(self, name: str) -> None:
-        """Delete a topic and all its records, durably."""
-        self.writer.delete_topic(name)
+    def _delete_topic(self, request: DeleteTopic, _: object) -> None:
+        self.writer.delete(request.name)
 
     def listen(self, function: Callable[[TopicEvent], None]) -> None:
         """Call ``function`` with each change of topics by this store, in order, once it is durable; it must be quick."""
@@ -494,12 +470,7 @@ class Store(Handle):
     def controller_id(self) -> int:
         return self.node_id
 
-    def submit(self, request: Request[A]) -> A:
-        """Carry a request out; see ``store.protocols.Metadata``."""
-        answer: A = _STEPS[type(request)](self, request)
-        return answer
-
-    def _describe_quorum(self, _: DescribeQuorum) -> QuorumInfo:
+    def _describe_quorum(self, _: DescribeQuorum, __: object) -> QuorumInfo:
         end = self.change_number()
         return QuorumInfo(self.node_id, 0, end, (QuorumVoter(self.node_id, end=end),))
 
@@ -510,7 +481,7 @@ class Store(Handle):
         """A single node leads each partition in the epoch of its log, and has the only replica."""
         return PartitionState(self.node_id, self.log(topic, partition).leader_epoch, (self.node_id,), (self.node_id,))
 
-    def _reassign(self, request: Reassign) -> dict[TopicPartition, LogdbError | None]:
+    def _reassign(self, request: Reassign, _: object) -> dict[TopicPartition, LogdbError | None]:
         """Each partition stays on the single node: another choice of replicas is refused."""
         unknown = self._unknown(request.targets)
         return {
@@ -526,7 +497,7 @@ class Store(Handle):
         kind = InvalidReassignment if may_change_count or len(nodes) == 1 else ReplicaCountChanged
         return kind(*where, tuple(nodes), self._one_node)
 
-    def _elect_leaders(self, request: ElectLeaders) -> dict[TopicPartition, LogdbError | None]:
+    def _elect_leaders(self, request: ElectLeaders, _: object) -> dict[TopicPartition, LogdbError | None]:
         """The single node leads each partition."""
         wanted = request.partitions or ()
         unknown = self._unknown(wanted)
@@ -681,7 +652,14 @@ def _nothing(_log: Log) -> None:
     """A reader has no flusher."""
 
 
-_STEPS: Mapping[type[Request[Any]], Callable[[Store, Any], Any]] = {
+_STEPS: Mapping[type[Request[Any]], Callable[[Store, Any, Any], Any]] = {
+    CreateTopic: Store._create_topic,
+    CheckNewTopic: Store._check_new_topic,
+    AlterTopic: Store._alter_topic,
+    CheckPartitions: Store._check_partitions,
+    CheckTopicConfigs: Store._check_configs,
+    AlterConfigs: Store._alter_configs,
+    DeleteTopic: Store._delete_topic,
     DescribeQuorum: Store._describe_quorum,
     Reassign: Store._reassign,
     ElectLeaders: Store._elect_leaders,

@@ -408,7 +408,7 @@ def check_new(name: str, partition_count: int, config: Mapping[str, object]) -> 
 def changed_config(
     name: str, known: Mapping[str, ConfigValue], config: Mapping[str, object], *, replace: bool = False
 ) -> dict[str, ConfigValue]:
-    """The configs of a topic, which has the ``known`` ones, after a change; see ``Store.alter_topic``."""
+    """The configs of a topic, which has the ``known`` ones, after a change; see ``requests.topic_changes``."""
     parsed = _given({key: _of_list(known, key, value) if isinstance(value, ListChange) else value for key, value in config.items()})
     changed = {key: value for key, value in known.items() if key not in config and not replace} | parsed
     _check_policy(name, changed)

@@ -23,6 +23,7 @@ from logdb.store.housekeeping import Housekeeping
 from logdb.store.log_start import LogStarts
 from logdb.store.open_logs import OpenLogs
 from logdb.store.opening import Opened
+from logdb.store.protocols import always
 from logdb.store.reserve import Reserve
 from logdb.store.retention import Retention
 from logdb.store.scrub import Scrub
@@ -207,36 +208,38 @@ class Writer:
 
     # ------------------------------------------------------------ topics
 
-    def create_topic(
+    def create(
         self,
         name: str,
         partitions: int,
         config: Mapping[str, object],
         *,
-        if_not_exists: bool,
-        go_on: Callable[[], None],
-        topic_id: str | None,
+        if_not_exists: bool = False,
+        go_on: Callable[[], None] = always,
+        topic_id: str | None = None,
     ) -> TopicInfo:
+        """Create a topic, durably; ``topic_id``: that a controller gave it, None: a new one."""
         info = self._topics.create(name, partitions, config, if_not_exists=if_not_exists, go_on=go_on, topic_id=topic_id)
         self._altered(name, None)
         return info
 
-    def check_new_topic(self, name: str, partitions: int, config: Mapping[str, object]) -> TopicInfo:
+    def check_new(self, name: str, partitions: int, config: Mapping[str, object]) -> TopicInfo:
         return self._topics.check_new(name, partitions, config)
 
-    def check_topic_configs(self, name: str, config: Mapping[str, object], *, replace: bool) -> None:
+    def check_configs(self, name: str, config: Mapping[str, object], *, replace: bool = False) -> None:
         self._topics.check_configs(name, config, replace=replace)
 
-    def alter_topic(
-        self, name: str, config: Mapping[str, object], partitions: int | None, go_on: Callable[[], None], *, replace: bool
+    def alter(
+        self, name: str, config: Mapping[str, object], partitions: int | None, go_on: Callable[[], None] = always, *, replace: bool = False
     ) -> TopicInfo:
+        """Change configs, and add partitions, durably; ``replace``: configs that are not named get their defaults."""
         self._state.check_open()
         former = self._state.catalogue.topic(name)
         info = self.reserve.spend(lambda: self._topics.alter(name, config, partitions, go_on, replace=replace))
         self._altered(name, former)
         return info
 
-    def delete_topic(self, name: str) -> None:
+    def delete(self, name: str) -> None:
         topic_id = self._state.topic(name).topic_id
 
         def delete() -> None:

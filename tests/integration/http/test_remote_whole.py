@@ -10,7 +10,7 @@ from logdb.access.session import AuthorizedSession
 from logdb.errors import BackupDamaged, TargetNotEmpty
 from logdb.io import IO
 from logdb.model import TopicPartition
-from logdb.requests import topics
+from logdb.requests import topic_changes, topics
 from logdb.store.copy.backup import new_file
 from logdb.store.copy.backup_file import BackupReader, BackupWriter, Info
 from logdb_http_api.remote import downloading
@@ -189,10 +189,10 @@ def test_a_session_behind_a_url_carries_out_every_request_or_says_that_it_is_loc
         assert event.topic.name == "u"
         for request in (
             topics.DescribeConfigs("t"),
-            topics.CheckNewTopic("v"),
-            topics.CheckPartitions("t", 3),
-            topics.CheckTopicConfigs("t", {}),
-            topics.AlterConfigs("t", {}),
+            topic_changes.CheckNewTopic("v"),
+            topic_changes.CheckPartitions("t", 3),
+            topic_changes.CheckTopicConfigs("t", {}),
+            topic_changes.AlterConfigs("t", {}),
         ):
             with pytest.raises(NotImplementedError, match=request.method):
                 session.submit(request)

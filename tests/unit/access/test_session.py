@@ -28,7 +28,8 @@ from logdb.requests.nodes import PartitionState
 from logdb.requests.principals import ANONYMOUS, Principal
 from logdb.requests.records import Produce, ReadBatches
 from logdb.requests.session import Session
-from logdb.requests.topics import AlterTopic, CheckPartitions, ClusterNodes, CreateTopic, DeleteTopic
+from logdb.requests.topic_changes import AlterTopic, CheckPartitions, CreateTopic, DeleteTopic
+from logdb.requests.topics import ClusterNodes
 from logdb.requests.users import CredentialStore, Quota
 from logdb.store.housekeeping import Housekeeping
 from support.batches import Rec, encode_batch
@@ -42,11 +43,7 @@ BATCH = encode_batch([Rec(b"x")])
 LISTS = {"topics", "changes", "cluster_nodes", "groups", "transactions"}  # leave out instead of refusing
 OF_LOGS = {"read_batches", "aborted_transactions", "open_transactions", "offset_for_timestamp", "epoch_at"}  # submitted; a log's methods
 BEYOND = {
-    "describe_configs",
-    "check_new_topic",
     "check_partitions",
-    "check_topic_configs",
-    "alter_configs",
     "metrics",
     "describe_at_rest",
     "partition_sizes",

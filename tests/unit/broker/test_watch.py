@@ -9,6 +9,7 @@ from logdb.broker.watch import CHANGE_COUNT_MAX, Events, PolledEvents, by_name, 
 from logdb.errors import Closed
 from logdb.io import IO
 from logdb.model import TopicEvent, TopicInfo
+from logdb.requests.topic_changes import CreateTopic
 from logdb.store.store import Store
 
 
@@ -122,6 +123,6 @@ def test_what_is_remembered_of_other_nodes_is_right_before_a_watcher_hears_of_a_
 
     with contextlib.closing(Store.open(tmp_path / "db")) as store:
         broker = Broker(store, store, nodes=Nodes())
-        store.create_topic("t")
+        store.submit(CreateTopic("t"))
     assert Nodes.counts == [0]
     assert broker.events.count == 1

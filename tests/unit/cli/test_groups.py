@@ -8,6 +8,7 @@ import logdb
 from logdb.cli.app import cli
 from logdb.cli.session import Session
 from logdb.model import OffsetAndMetadata, TopicPartition
+from logdb.requests.topic_changes import DeleteTopic
 from support.clustered import TOKEN, clustered
 
 
@@ -70,7 +71,7 @@ def test_members_of_a_group_in_another_process(grouped):
 @pytest.mark.local
 def test_a_topic_that_is_gone_has_no_lag(grouped):
     with grouped.open() as db:
-        db._store.delete_topic("one")  # as by an older version, which left the offsets
+        db._store.submit(DeleteTopic("one"))  # as by an older version, which left the offsets
     (described,) = grouped.json("groups", "describe", "b")
     assert (described["offsets"][0]["end_offset"], described["offsets"][0]["lag"]) == (None, None)
 

@@ -7,6 +7,7 @@ import pytest
 import logdb
 from logdb.errors import DirectoryLocked, ReadOnly, TargetNotEmpty, WriteFailed
 from logdb.io import IO
+from logdb.requests.topic_changes import CreateTopic
 from logdb.store.store import Store
 from logdb_replication.config import ClusterConfig
 from logdb_replication.controller import commands
@@ -130,7 +131,7 @@ def test_a_directory_that_leaves_keeps_records_and_users(tmp_path):
         with pytest.raises(WrongDirectory, match="another process runs this voter"):
             leave(data, execute=True)
     store = Store.open(data, replicated=True)
-    store.create_topic("t", config={"durability": "fsync"})
+    store.submit(CreateTopic("t", config={"durability": "fsync"}))
     store.log("t").begin_epoch(3)
     store.log("t").append(b"x")
     with pytest.raises(DirectoryLocked):

@@ -26,8 +26,8 @@ from logdb.errors import (
     UnknownTopic,
 )
 from logdb.model import TopicPartition
-from logdb.requests import replicas
-from logdb.store.store import Store
+from logdb.requests import replicas, topic_changes
+from logdb.store.writer import Writer
 from logdb_replication import metadata
 from logdb_replication.controller import commands
 from logdb_replication.controller.commands import (
@@ -71,7 +71,7 @@ def nodes(tmp_path, controller):
 
 def test_a_topic_has_one_id_on_each_node_and_the_cluster_s_defaults(nodes):
     one, two = nodes
-    info = one.metadata.create_topic("t", config={"flush.ms": "7"})
+    info = one.metadata.submit(topic_changes.CreateTopic("t", config={"flush.ms": "7"}))
     assert (info.partition_count, info.config) == (6, {"flush.ms": 7, "min.insync.replicas": 2})
     assert one.store.describe_topic("t").topic_id == two.store.describe_topic("t").topic_id == info.topic_id
     assert one.metadata.topics() == two.metadata.topics() == [info]
@@ -80,7 +80,7 @@ def test_a_topic_has_one_id_on_each_node_and_the_cluster_s_defaults(nodes):
 
 
 def test_with_fewer_replicas_one_in_sync_is_enough(nodes):
-    info = nodes[0].metadata.create_topic("t", partitions=1, replication_factor=2)
+    info = nodes[0].metadata.submit(topic_changes.CreateTopic("t", partitions=1, replication_factor=2))
     assert (info.config, nodes[0].metadata.partition_state("t", 0).replicas) == ({}, (1, 2))
 
 
@@ -89,22 +89,22 @@ def test_with_fewer_replicas_one_in_sync_is_enough(nodes):
 ])  # fmt: skip
 def test_a_wrong_topic_is_refused_before_it_is_proposed(nodes, controller, name, given, error):
     index = controller.index
-    for refused in (nodes[0].metadata.create_topic, nodes[0].metadata.check_new_topic):
+    for kind in (topic_changes.CreateTopic, topic_changes.CheckNewTopic):
         with pytest.raises(error):
-            refused(name, **given)
+            nodes[0].metadata.submit(kind(name, **given))
     assert controller.index == index
 
 
 def test_a_topic_lies_on_the_nodes_that_are_named_for_it(nodes):
     one, two = nodes
-    assert one.metadata.check_new_topic("t", assignments=[[2, 3], [3, 1]])._replace(topic_id="") == two.metadata.create_topic(
-        "t", assignments=[[2, 3], [3, 1]]
-    )._replace(topic_id="")
+    checked = one.metadata.submit(topic_changes.CheckNewTopic("t", assignments=((2, 3), (3, 1))))
+    made = two.metadata.submit(topic_changes.CreateTopic("t", assignments=((2, 3), (3, 1))))
+    assert checked._replace(topic_id="") == made._replace(topic_id="")
     assert [one.metadata.partition_state("t", number).replicas for number in (0, 1)] == [(2, 3), (3, 1)]
-    for refused in (one.metadata.create_topic, one.metadata.check_new_topic):
+    for kind in (topic_changes.CreateTopic, topic_changes.CheckNewTopic):
         for named in ([0, 1], [9, 1], [1, 1], [2**20, 1], [*range(1, 66)], []):
             with pytest.raises(InvalidReassignment):
-                refused("u", assignments=[named])
+                one.metadata.submit(kind("u", assignments=(named,)))
 
 
 def test_at_the_first_start_the_nodes_that_are_named_are_waited_for(nodes, controller):
@@ -119,42 +119,42 @@ def test_at_the_first_start_the_nodes_that_are_named_are_waited_for(nodes, contr
         return wait(condition, timeout_s)
 
     metadata.wait = come
-    assert metadata.create_topic("t", assignments=[[3]]).partition_count == 1
+    assert metadata.submit(topic_changes.CreateTopic("t", assignments=[[3]])).partition_count == 1
     assert asked[0] is False
 
 
 def test_a_topic_exists_once(nodes):
     one, two = nodes
-    made = one.metadata.create_topic("t")
-    for refused in (two.metadata.create_topic, two.metadata.check_new_topic):
+    made = one.metadata.submit(topic_changes.CreateTopic("t"))
+    for kind in (topic_changes.CreateTopic, topic_changes.CheckNewTopic):
         with pytest.raises(TopicExists):
-            refused("t")
+            two.metadata.submit(kind("t"))
         for factor in (0, 4, 1 << 20):
             with pytest.raises(InvalidReplicationFactor):
-                refused("u", replication_factor=factor)
-    assert two.metadata.create_topic("t", if_not_exists=True).topic_id == made.topic_id
+                two.metadata.submit(kind("u", replication_factor=factor))
+    assert two.metadata.submit(topic_changes.CreateTopic("t", if_not_exists=True)).topic_id == made.topic_id
 
 
 def test_configs_and_partitions_change_everywhere(nodes):
     one, two = nodes
-    one.metadata.create_topic("t", partitions=1, replication_factor=1, config={"flush.ms": 7, "segment.ms": 100})
-    assert two.metadata.alter_topic("t", config={"flush.ms": None, "retention.ms": 5}, partitions=2).config == {
+    one.metadata.submit(topic_changes.CreateTopic("t", partitions=1, replication_factor=1, config={"flush.ms": 7, "segment.ms": 100}))
+    assert two.metadata.submit(topic_changes.AlterTopic("t", config={"flush.ms": None, "retention.ms": 5}, partitions=2)).config == {
         "segment.ms": 100,
         "retention.ms": 5,
     }
     assert one.store.describe_topic("t").config == {"segment.ms": 100, "retention.ms": 5}
     assert one.store.describe_topic("t").partition_count == 2
-    one.metadata.alter_topic("t", config={"flush.ms": 8}, replace=True)
+    one.metadata.submit(topic_changes.AlterConfigs("t", {"flush.ms": 8}, replace=True))
     assert two.store.describe_topic("t").config == {"flush.ms": 8}
     with pytest.raises(InvalidPartitions):
-        one.metadata.alter_topic("t", partitions=1)
+        one.metadata.submit(topic_changes.AlterTopic("t", partitions=1))
     with pytest.raises(InvalidConfig):
-        one.metadata.alter_topic("t", config={"flush.ms": "often"})
+        one.metadata.submit(topic_changes.AlterTopic("t", config={"flush.ms": "often"}))
 
 
 def test_another_change_of_the_configs_comes_between(nodes, controller):
     metadata = nodes[0].metadata
-    topic_id = metadata.create_topic("t", replication_factor=1).topic_id
+    topic_id = metadata.submit(topic_changes.CreateTopic("t", replication_factor=1)).topic_id
     propose, between = controller.propose, [AlterTopic("t", topic_id, {}, {"segment.ms": 100})]
 
     def interrupted(command, timeout_s):
@@ -163,19 +163,19 @@ def test_another_change_of_the_configs_comes_between(nodes, controller):
         return propose(command)
 
     controller.propose = interrupted
-    assert metadata.alter_topic("t", config={"flush.ms": 7}).config == {"segment.ms": 100, "flush.ms": 7}
+    assert metadata.submit(topic_changes.AlterTopic("t", config={"flush.ms": 7})).config == {"segment.ms": 100, "flush.ms": 7}
 
 
 def test_a_deleted_topic_is_gone_everywhere_and_its_name_is_free(nodes):
     one, two = nodes
-    first = one.metadata.create_topic("t", replication_factor=1)
+    first = one.metadata.submit(topic_changes.CreateTopic("t", replication_factor=1))
     led(two, "t").append(b"x")
-    two.metadata.delete_topic("t")
+    two.metadata.submit(topic_changes.DeleteTopic("t"))
     with pytest.raises(UnknownTopic):
         one.store.describe_topic("t")
     with pytest.raises(UnknownTopic):
         one.metadata.partition_count("t")
-    assert one.metadata.create_topic("t").topic_id != first.topic_id
+    assert one.metadata.submit(topic_changes.CreateTopic("t")).topic_id != first.topic_id
     assert two.store.log("t").end_offset == 0
 
 
@@ -183,13 +183,13 @@ def test_a_node_that_was_away_has_the_present_topics(tmp_path, nodes, controller
     away = Node(tmp_path / "node-3", controller, 3)
     metadata = nodes[0].metadata
     for name in ("kept", "deleted", "again"):
-        metadata.create_topic(name, replication_factor=1)
+        metadata.submit(topic_changes.CreateTopic(name, replication_factor=1))
         led(away, name).append(b"x")
     controller.nodes.remove(away)
     away.store.close()
-    metadata.delete_topic("deleted")
-    metadata.delete_topic("again")
-    metadata.create_topic("again", replication_factor=1)
+    metadata.submit(topic_changes.DeleteTopic("deleted"))
+    metadata.submit(topic_changes.DeleteTopic("again"))
+    metadata.submit(topic_changes.CreateTopic("again", replication_factor=1))
     back = Node(tmp_path / "node-3", controller, 3)
     assert back.store.topic_names() == ("again", "kept")
     assert (back.store.log("kept").end_offset, back.store.log("again").end_offset) == (1, 0)
@@ -198,18 +198,18 @@ def test_a_node_that_was_away_has_the_present_topics(tmp_path, nodes, controller
 
 def test_what_cannot_be_made_here_is_tried_again(nodes, monkeypatch, caplog):
     one, two = nodes
-    real, left = Store.create_topic, [logdb.errors.DiskFull("t", 1, "full")]
+    real, left = Writer.create, [logdb.errors.DiskFull("t", 1, "full")]
 
-    def failing(store, *arguments, **given):
-        if store is two.store and left:
+    def failing(writer, *arguments, **given):
+        if writer is two.store.writer and left:
             raise left.pop()
-        return real(store, *arguments, **given)
+        return real(writer, *arguments, **given)
 
-    monkeypatch.setattr(Store, "create_topic", failing)
-    one.metadata.create_topic("t")
+    monkeypatch.setattr(Writer, "create", failing)
+    one.metadata.submit(topic_changes.CreateTopic("t"))
     assert "topic t of this node is not as the cluster has it" in caplog.text
     assert two.store.topic_names() == ()
-    one.metadata.create_topic("u")
+    one.metadata.submit(topic_changes.CreateTopic("u"))
     assert two.store.topic_names() == ("t", "u")
 
 
@@ -217,7 +217,7 @@ def test_a_change_that_this_node_does_not_see_is_no_success(nodes, controller, m
     monkeypatch.setattr("logdb_replication.metadata.TIMEOUT_S", 0.01)
     controller.nodes.clear()
     with pytest.raises(MetadataTimeout, match="not received it yet"):
-        nodes[0].metadata.create_topic("t")
+        nodes[0].metadata.submit(topic_changes.CreateTopic("t"))
 
 
 def test_brokers_and_unknown_partitions(nodes):
@@ -225,7 +225,7 @@ def test_brokers_and_unknown_partitions(nodes):
     assert [(broker.node_id, broker.rack, broker.fenced) for broker in metadata.brokers()] == [
         (1, "rack1", False), (2, "rack2", False), (3, "rack3", False),
     ]  # fmt: skip
-    metadata.create_topic("t", partitions=1)
+    metadata.submit(topic_changes.CreateTopic("t", partitions=1))
     with pytest.raises(UnknownPartition):
         metadata.partition_state("t", 1)
     assert (metadata.node_id, metadata.database_id, metadata.controller_id) == (2, "c", 3)
@@ -308,7 +308,7 @@ def test_a_topic_waits_for_the_first_start_of_the_brokers(tmp_path, nodes, contr
     for node in nodes:
         node.take(controller.machine.state)
     made = []
-    thread = threading.Thread(target=lambda: made.append(nodes[0].metadata.create_topic("t")))
+    thread = threading.Thread(target=lambda: made.append(nodes[0].metadata.submit(topic_changes.CreateTopic("t"))))
     thread.start()
     for node in (1, 2, 3):
         controller.propose(RegisterBroker(node, f"i{node}", {}))
@@ -327,7 +327,7 @@ HERE = TopicPartition("t", 0)
 def led_by_one(nodes, controller):
     """The metadata of node 2; the partition t-0 is on nodes 1 and 2, and led by 1."""
     metadata = nodes[1].metadata
-    metadata.create_topic("t", partitions=1, replication_factor=2)
+    metadata.submit(topic_changes.CreateTopic("t", partitions=1, replication_factor=2))
     return metadata
 
 
@@ -417,7 +417,7 @@ def test_what_is_refused_of_one_partition_is_done_of_another(led_by_one):
 
 def test_without_a_quorum_a_call_of_many_partitions_ends(nodes, controller, monkeypatch):
     metadata, tried = nodes[0].metadata, []
-    metadata.create_topic("t", partitions=50, replication_factor=1)
+    metadata.submit(topic_changes.CreateTopic("t", partitions=50, replication_factor=1))
 
     def propose(command, timeout_s=1.0):
         tried.append(command)
@@ -494,7 +494,7 @@ def test_the_rate_of_reassignments_is_the_cluster_s(nodes):
 def test_what_another_node_leads_is_seen_before_the_state_is_published(nodes, controller):
     """To publish it, the node waits for its disk; clients that ask meanwhile find the leader."""
     one, two = nodes
-    one.metadata.create_topic("t", replication_factor=2)
+    one.metadata.submit(topic_changes.CreateTopic("t", replication_factor=2))
     before = controller.machine.state
     of_one = before.partition("t", 0).leader == 1
     behind, other = (one, 2) if of_one else (two, 1)

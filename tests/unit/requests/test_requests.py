@@ -19,7 +19,7 @@ from logdb.log import isolation
 from logdb.log.producers import Producer
 from logdb.log.protocols import PartitionLog, ReplicaLog
 from logdb.model import OffsetAndMetadata, TopicPartition
-from logdb.requests import cluster, coding, groups, records, replicas, report, topics, transactions
+from logdb.requests import cluster, coding, groups, records, replicas, report, topic_changes, topics, transactions
 from logdb.requests.request import REQUESTS, Request
 from logdb.requests.resources import AS_GOOD, OPERATIONS
 from logdb.requests.security import SECURITY_REQUESTS, SubmittedCredentialStore
@@ -81,7 +81,7 @@ def signature(method):
 def test_session_and_credential_store_have_a_method_for_each_request_and_no_other():
     assert methods(Session) - NO_REQUESTS | methods(CredentialStore) | OF_DOORS | OF_LOGS | OF_NODES == REQUESTS.keys()
     of_modules = {kind for kind in REQUESTS.values() if kind.__module__ != SECURITY_REQUESTS[0].__module__}
-    modules = (topics, transactions, groups, records, replicas, cluster)
+    modules = (topics, topic_changes, transactions, groups, records, replicas, cluster)
     assert {kind.__module__ for kind in of_modules} == {module.__name__ for module in modules}
     assert set(REQUESTS.values()) == of_modules | set(SECURITY_REQUESTS)
 
@@ -185,7 +185,7 @@ def test_what_is_wrong_is_named():
         ("{}", "missing required field `name`"),
     ):
         with pytest.raises(msgspec.ValidationError) as refusal:
-            coding.decode(topics.CreateTopic, body)
+            coding.decode(topic_changes.CreateTopic, body)
         assert said in str(refusal.value)
     with pytest.raises(msgspec.ValidationError, match=r"at `\$\.offsets"):
         coding.decode(groups.CommitOffsets, '{"group_id":"g","offsets":[[{"topic":"t"},{"offset":1}]]}')
@@ -199,14 +199,14 @@ def test_a_field_that_has_a_default_may_be_left_out():
 def test_what_applications_pass_is_sent_as_plain_values():
     numpy = pytest.importorskip("numpy")
     config = types.MappingProxyType({"a": numpy.int32(5), "b": numpy.float64(0.5), "c": numpy.str_("d")})
-    request = topics.CreateTopic("t", numpy.int64(3), config)
-    assert coding.decode(topics.CreateTopic, coding.encode(request)) == topics.CreateTopic("t", 3, {"a": 5, "b": 0.5, "c": "d"})
+    request = topic_changes.CreateTopic("t", numpy.int64(3), config)
+    assert coding.decode(type(request), coding.encode(request)) == type(request)("t", 3, {"a": 5, "b": 0.5, "c": "d"})
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("nan"), "\ud800", object()])
 def test_what_json_has_not_is_refused_before_it_is_sent(value):
     with pytest.raises((TypeError, ValueError)):
-        coding.encode(topics.CreateTopic("t", config={"a": value}))
+        coding.encode(topic_changes.CreateTopic("t", config={"a": value}))
 
 
 def test_a_right_that_is_as_good_is_of_the_resources_that_there_are():
@@ -223,7 +223,7 @@ def test_a_request_that_does_not_say_what_it_needs_is_none():
 
     with pytest.raises(TypeError, match="needs"):
 
-        class Inherits(topics.DeleteTopic, Request[None]):
+        class Inherits(topic_changes.DeleteTopic, Request[None]):
             pass
 
     assert before == REQUESTS

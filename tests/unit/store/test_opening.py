@@ -5,6 +5,7 @@ import pytest
 import logdb
 from logdb.errors import CatalogueDamaged, CorruptionError, ReadOnly
 from logdb.io import IO
+from logdb.requests.topic_changes import CreateTopic
 from logdb.store import cluster_file
 from logdb.store.cluster_file import ClusterFile
 from logdb.store.store import Store
@@ -47,7 +48,7 @@ def marked(tmp_path) -> str:
     os.mkdir(os.path.join(path, "quorum"))
     cluster_file.create(IO(), path, ClusterFile("6c1f9d0e-8a57-4a26-9c0c-6b8f4f0f3a11", 2))
     store = Store.open(path, replicated=True)
-    store.create_topic("t")
+    store.submit(CreateTopic("t"))
     store.close()
     return path
 

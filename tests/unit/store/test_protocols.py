@@ -6,6 +6,7 @@ import logdb
 from logdb import errors
 from logdb.log.protocols import ReplicaLog
 from logdb.requests.nodes import BrokerInfo, PartitionState
+from logdb.requests.topic_changes import CreateTopic, DeleteTopic
 from logdb.store.protocols import Metadata, Storage
 from logdb.store.store import Store
 
@@ -34,9 +35,9 @@ def test_the_change_number_grows_with_each_change_of_a_topic(store: Store) -> No
     metadata: Metadata = store
     before = metadata.change_number()
     assert metadata.change_number() == before
-    metadata.create_topic("u")
+    metadata.submit(CreateTopic("u"))
     made = metadata.change_number()
-    metadata.delete_topic("u")
+    metadata.submit(DeleteTopic("u"))
     assert before < made < metadata.change_number()
 
 

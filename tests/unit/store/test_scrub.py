@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from logdb.errors import CorruptionError
+from logdb.requests.topic_changes import CreateTopic, DeleteTopic
 from logdb.store import scrub
 from logdb.store.store import Store
 from support.damage import flip
@@ -27,7 +28,7 @@ def store(tmp_path, io):
 
 def filled(store, topic="t", **config):
     """Some sealed segments of one size, and an active one."""
-    store.create_topic(topic, partitions=1, config={"segment.bytes": 1_024, **config})
+    store.submit(CreateTopic(topic, partitions=1, config={"segment.bytes": 1_024, **config}))
     log = store.log(topic, 0)
     for number in range(40):
         log.append(b"%d" % (number % 10) * 50, key=b"%d" % (number % 4))
@@ -102,7 +103,7 @@ def test_segments_that_are_replaced_or_deleted_while_they_are_read_are_no_damage
         rounds(store)
     assert sealed(store) != before
     assert log.damage is None
-    monkeypatch.setattr(running.background, "pause", lambda _wait_ms: store.delete_topic("t") or True)
+    monkeypatch.setattr(running.background, "pause", lambda _wait_ms: store.submit(DeleteTopic("t")) or True)
     rounds(store)
 
 

@@ -20,6 +20,7 @@ from logdb.errors import (
     WriteFailed,
 )
 from logdb.model import TopicPartition
+from logdb.requests.topic_changes import AlterTopic, CreateTopic
 from logdb.store.copy.snapshot import held
 from logdb.store.entries import Entries
 from logdb.store.store import Store
@@ -242,7 +243,7 @@ def test_partitions_that_no_client_wants_any_more_are_not_made_and_nothing_is_le
             db.create_topic("t")
         before, store = sorted(os.listdir(tmp_path / "db")), db._session._store
         with pytest.raises(HungUp):
-            store.alter_topic("t", partitions=100, go_on=go_on) if grows else store.create_topic("t", partitions=100, go_on=go_on)
+            store.submit((AlterTopic if grows else CreateTopic)("t", partitions=100), go_on=go_on)
         assert sorted(os.listdir(tmp_path / "db")) == before
         assert [topic.partition_count for topic in db.topics()] == [1] * grows
         assert (db.alter_topic("t", partitions=3) if grows else db.create_topic("t", partitions=3)).partition_count == 3
@@ -270,7 +271,7 @@ def test_logs_are_opened_while_partitions_are_made(tmp_path):
                 thread.join(30)
                 assert opened == [0]
 
-        db._session._store.create_topic("t", partitions=2, go_on=go_on)
+        db._session._store.submit(CreateTopic("t", partitions=2), go_on=go_on)
 
 
 def test_a_topic_is_changed_by_one_at_a_time(tmp_path):
@@ -284,7 +285,7 @@ def test_a_topic_is_changed_by_one_at_a_time(tmp_path):
                 for thread in threads:
                     thread.start()
 
-        db._session._store.create_topic("t", partitions=5, go_on=go_on)
+        db._session._store.submit(CreateTopic("t", partitions=5), go_on=go_on)
         for thread in threads:
             thread.join(30)
         assert db.describe_topic("t").partition_count == 7
@@ -292,7 +293,8 @@ def test_a_topic_is_changed_by_one_at_a_time(tmp_path):
 
 def test_a_controller_gives_the_id(tmp_path):
     store = Store.open(tmp_path / "db", replicated=True)
-    assert store.create_topic("t", topic_id="6c1f9d0e-8a57-4a26-9c0c-6b8f4f0f3a11").topic_id == "6c1f9d0e-8a57-4a26-9c0c-6b8f4f0f3a11"
+    topic_id = "6c1f9d0e-8a57-4a26-9c0c-6b8f4f0f3a11"
+    assert store.writer.create("t", 1, {}, topic_id=topic_id).topic_id == topic_id
     store.close()
     with logdb.open(tmp_path / "db", mode="r") as db:
         assert db.describe_topic("t").topic_id == "6c1f9d0e-8a57-4a26-9c0c-6b8f4f0f3a11"

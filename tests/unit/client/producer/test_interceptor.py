@@ -8,6 +8,7 @@ from logdb import serde
 from logdb.client.producer.interceptor import Interceptor, OutgoingRecord, outgoing
 from logdb.client.producer.producer import Producer
 from logdb.model import RecordMetadata
+from logdb.requests.topic_changes import CreateTopic
 from logdb.store.store import Store
 from support.local_session import LocalSession
 
@@ -17,8 +18,8 @@ NOW = 1_700_000_000_000
 @pytest.fixture
 def session(tmp_path):
     store = Store.open(tmp_path / "db", clock=lambda: NOW)
-    store.create_topic("t", partitions=2)
-    store.create_topic("other")
+    store.submit(CreateTopic("t", partitions=2))
+    store.submit(CreateTopic("other"))
     yield LocalSession(store)
     store.close()
 

@@ -28,6 +28,7 @@ from logdb.errors import (
     WriteFailed,
 )
 from logdb.model import ProducerIdAndEpoch, RecordMetadata
+from logdb.requests.topic_changes import AlterTopic, CreateTopic, DeleteTopic
 from logdb.store.store import Store
 from support.clock import StillIO
 from support.faulty_io import FaultyIO
@@ -63,7 +64,7 @@ def store(tmp_path, io):
 
 @pytest.fixture
 def session(store):
-    store.create_topic("t")
+    store.submit(CreateTopic("t"))
     return LocalSession(store)
 
 
@@ -114,7 +115,7 @@ def stamps(session):
 
 
 def test_futures_tell_where_the_records_lie(make, session):
-    session.store.create_topic("u", partitions=3)
+    session.store.submit(CreateTopic("u", partitions=3))
     with make() as producer:
         futures = [producer.send("u", b"%d" % number, key=b"k%d" % (number % 7), timestamp_ms=NOW + number) for number in range(1000)]
         first = producer.send("t", None, b"k", headers=[("h", b"1")])
@@ -193,7 +194,7 @@ def test_without_acks_futures_are_done_at_once(make, session):
 
 
 def test_the_log_may_stamp_the_time(make, session):
-    session.store.create_topic("stamped", config={"message.timestamp.type": "LogAppendTime"})
+    session.store.submit(CreateTopic("stamped", config={"message.timestamp.type": "LogAppendTime"}))
     with make() as producer:
         future = producer.send("stamped", b"v", timestamp_ms=5)
     assert future.result() == RecordMetadata("stamped", 0, 0, NOW)
@@ -202,7 +203,7 @@ def test_the_log_may_stamp_the_time(make, session):
 
 @pytest.mark.parametrize("level", ["os", "interval", "fsync"])
 def test_a_future_is_done_when_the_level_is_reached(make, session, io, level):
-    session.store.create_topic(level, config={"durability": level, "flush.ms": 10**9})
+    session.store.submit(CreateTopic(level, config={"durability": level, "flush.ms": 10**9}))
     with make() as producer:
         producer.send(level, b"the first, for which files are made").result(30)
         syncs = io.count("fdatasync", f"{level}-0/0")
@@ -215,7 +216,7 @@ def test_a_future_is_done_when_the_level_is_reached(make, session, io, level):
 
 
 def test_records_without_a_key_are_spread(make, session):
-    session.store.create_topic("u", partitions=4)
+    session.store.submit(CreateTopic("u", partitions=4))
     with make(batch_size=1000) as producer:
         for _ in range(2000):
             producer.send("u", bytes(93))
@@ -224,7 +225,7 @@ def test_records_without_a_key_are_spread(make, session):
 
 
 def test_partitioners(make, session):
-    session.store.create_topic("u", partitions=3)
+    session.store.submit(CreateTopic("u", partitions=3))
     with make(partitioner="round_robin") as producer:
         assert [producer.send("u", b"v", b"k").result(30).partition for _ in range(4)] == [0, 1, 2, 0]
     with make(partitioner=lambda key, count: count - 1 if key else 0) as producer:
@@ -250,9 +251,9 @@ def test_what_is_not_there_is_refused_at_once(make):
 def test_a_topic_that_changes(make, session):
     with make() as producer:
         producer.send("t", b"v").result(30)
-        session.store.alter_topic("t", partitions=2)
+        session.store.submit(AlterTopic("t", partitions=2))
         assert producer.send("t", b"v", partition=1).result(30) == RecordMetadata("t", 1, 0, NOW), "it is asked for"
-        session.store.alter_topic("t", partitions=3, config={"max.message.bytes": 200})
+        session.store.submit(AlterTopic("t", partitions=3, config={"max.message.bytes": 200}))
         producer.refresh("t")
         assert {producer.send("t", b"v", b"%d" % number).result(30).partition for number in range(30)} == {0, 1, 2}
         with pytest.raises(RecordTooLarge):
@@ -263,14 +264,14 @@ def test_a_topic_that_changes(make, session):
 def test_a_topic_that_goes_and_comes_again(make, session):
     producer = make(linger_ms=FOREVER_MS, delivery_timeout_ms=2 * FOREVER_MS)
     lost = producer.send("t", b"lost")
-    session.store.delete_topic("t")
+    session.store.submit(DeleteTopic("t"))
     producer.refresh("t")
     with pytest.raises(UnknownTopic):
         producer.send("t", b"nowhere")
     with pytest.raises(UnknownTopic):
         producer.flush()
     assert isinstance(lost.exception(), UnknownTopic)
-    session.store.create_topic("t", partitions=2)
+    session.store.submit(CreateTopic("t", partitions=2))
     future = producer.send("t", b"v", partition=1)
     producer.flush()
     assert future.result() == RecordMetadata("t", 1, 0, NOW)
@@ -278,7 +279,7 @@ def test_a_topic_that_goes_and_comes_again(make, session):
 
 def test_what_the_topic_does_not_take_is_refused_at_once(make, session):
     config = {"cleanup.policy": "compact", "max.message.bytes": 300, "message.timestamp.before.max.ms": 1000}
-    session.store.create_topic("kv", config=config)
+    session.store.submit(CreateTopic("kv", config=config))
     with make() as producer:
         with pytest.raises(InvalidRecord, match="kv is compacted: every record needs a key"):
             producer.send("kv", b"v")
@@ -321,7 +322,7 @@ def drop_answers(session, *tries):
 
 
 def test_sequences_count_the_records_of_a_partition(make, session):
-    session.store.create_topic("u", partitions=2)
+    session.store.submit(CreateTopic("u", partitions=2))
     with make(batch_size=500, linger_ms=0) as producer:
         for number in range(300):
             producer.send("u", bytes(100), partition=number % 2)
@@ -385,7 +386,7 @@ def test_a_full_disk_when_the_producer_id_is_wanted(make, session):
 
 
 def test_order_holds_with_many_threads_and_failures(make, session):
-    session.store.create_topic("u", partitions=3)
+    session.store.submit(CreateTopic("u", partitions=3))
     tries = iter(range(10**6))
 
     def before(name):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from logdb.requests.groups import CommitOffsets
 from logdb.requests.security import AddAcls
-from logdb.requests.topics import DeleteTopic
+from logdb.requests.topic_changes import DeleteTopic
 from logdb_http_api.door import documents
 from logdb_http_api.errors import ApiError
 

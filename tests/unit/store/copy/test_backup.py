@@ -19,6 +19,7 @@ from logdb.errors import (
 )
 from logdb.io import IO
 from logdb.model import ProducerIdAndEpoch
+from logdb.requests.topic_changes import CreateTopic
 from logdb.store.copy import backup as backup_module
 from logdb.store.copy.backup import backup
 from logdb.store.copy.backup_file import BackupReader
@@ -171,7 +172,7 @@ def test_an_increment_has_only_the_new_bytes_of_the_active_segment(tmp_path):
 def test_an_increment_whose_base_lost_its_bytes_has_the_whole_file(tmp_path):
     """The base has other bytes than the database: its active segment was truncated, or compacted, and has grown again."""
     with contextlib.closing(Store.open(str(tmp_path / "db"))) as store:
-        store.create_topic("t")
+        store.submit(CreateTopic("t"))
         log = store.log("t")
         log.append_many([os.urandom(1000) for _ in range(300)])
         backup(store, str(tmp_path / "full"))

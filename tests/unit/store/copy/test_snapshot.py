@@ -9,6 +9,7 @@ import logdb
 from logdb.errors import CorruptionError, DirectoryLocked, DiskFull, ReadOnly, SyncFailed, TargetInside, TargetNotEmpty, WriteFailed
 from logdb.io import IO
 from logdb.model import ProducerIdAndEpoch
+from logdb.requests.topic_changes import CreateTopic
 from logdb.store.copy import frozen, snapshot_file
 from logdb.store.directories import building
 from support import damage
@@ -111,7 +112,7 @@ def test_all_records_deleted(db, tmp_path):
 
 def test_committed_offsets_are_captured_first_and_transactions_last(db):
     for name in ("__transaction_state", "__consumer_offsets", "a", "zz"):
-        db._store.create_topic(name, config={"cleanup.policy": "compact"})
+        db._store.submit(CreateTopic(name, config={"cleanup.policy": "compact"}))
     order = [log.topic for log in frozen._logs(db._store)]
     assert list(dict.fromkeys(order)) == ["__consumer_offsets", "a", "empty", "t", "zz", "__transaction_state"]
 
