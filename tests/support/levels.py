@@ -126,6 +126,7 @@ CHECK = {
 """What ``make check`` runs and ``make test`` does not, beside the tests marked ``foreign``, and why."""
 
 FAULT = {
+    "integration/cluster/test_starved.py": "it takes five minutes; unit/replication/test_node.py is in make quick",
     "integration/cluster/test_storm.py::test_a_storm": "other tests of cluster/ have each fault alone in make check",
     "integration/spark/test_stream_kill.py": "Spark starts again after each kill; spark/test_sinks_kill.py is in make check",
     "integration/test_many_partitions.py::test_created_opened_and_appended_to[10000]": "it takes minutes; make check has 1,000",
