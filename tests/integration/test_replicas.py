@@ -1,6 +1,7 @@
 """Leaders and followers over real connections: three stores, their doors and replicas in this process; the controller is the test's."""
 
 import errno
+import shutil
 import threading
 import time
 import urllib.error
@@ -922,6 +923,29 @@ def test_a_leader_that_is_drained_answers_what_it_has_before_another_one_leads(r
     leader = replicas.leader()
     drain = commands.DrainBroker(leader.number, draining=True, in_order=True)
     check_order_of_a_handover(replicas, leader, monkeypatch, lambda: replicas.controller.propose(drain))
+
+
+def syncs_of_a_start_after_a_crash(path, partitions):
+    """How often a node of so many partitions waits for its disk until it follows all leaders, as it was when it ran."""
+    with Replicas(path) as replicas:
+        replicas.create_topic(partitions=partitions)
+        for partition in range(partitions):
+            assert produced(replicas.leader("t", partition), encode_batch([b"x"]), partition=partition)[0] is Code.NONE
+        shutil.copytree(path / "3", path / "as it ran")
+        replicas.stop(3)
+        shutil.rmtree(path / "3")
+        (path / "as it ran").rename(path / "3")
+        replicas.options["io"] = io = FaultyIO()
+        started = replicas.start(3)
+        replicas.settle()
+        count = sum(io.count(kind) for kind in ("fdatasync", "fsync_dir", "sync_file_system"))
+        eventually(lambda: all(3 in replicas.controller.partition("t", partition).in_sync for partition in range(partitions)))
+        assert not started.store.was_closed
+        return count
+
+
+def test_a_start_after_a_crash_waits_for_the_disk_as_often_with_many_partitions(tmp_path):
+    assert syncs_of_a_start_after_a_crash(tmp_path / "few", 3) + 10 >= syncs_of_a_start_after_a_crash(tmp_path / "many", 60)
 
 
 def test_what_was_committed_in_an_epoch_stays_committed_once_it_is_over(replicas):

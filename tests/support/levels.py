@@ -131,6 +131,7 @@ CHECK = {
 """What ``make check`` runs and ``make test`` does not, beside the tests marked ``foreign``, and why."""
 
 FAULT = {
+    "integration/cluster/test_starved.py": "it takes five minutes; unit/replication/test_node.py is in make quick",
     "integration/cluster/test_storm.py::test_a_storm": "other tests of cluster/ have each fault alone in make check",
     "integration/spark/test_machine_kills.py": "Spark starts again after each kill; spark/test_standalone.py is in make check",
     "integration/spark/test_stream_kill.py": "Spark starts again after each kill; spark/test_sinks_kill.py is in make check",

@@ -233,7 +233,8 @@ class Producer(Handle, Dispatcher):
             UnknownPartition: The topic has fewer partitions.
         """
         with self._sender.lock:
-            self._grow(route)
+            if partition >= len(route.accumulators):
+                self._grow(route)
             if not 0 <= partition < len(route.accumulators):
                 raise UnknownPartition(route.topic, partition, len(route.accumulators))
             accumulator = route.accumulators[partition]

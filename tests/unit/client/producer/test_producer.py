@@ -237,6 +237,14 @@ def test_partitioners(make, session):
         producer.send("u", b"v")
 
 
+def test_the_first_record_of_a_partition_does_not_ask_for_the_topic_again(make, session, monkeypatch):
+    session.store.create_topic("u", partitions=20)
+    with make() as producer:
+        producer.send("u", b"v", partition=0)
+        monkeypatch.setattr(session, "partition_count", None)
+        assert [producer.send("u", b"v", partition=partition).result(30).offset for partition in range(1, 20)] == [0] * 19
+
+
 def test_what_is_not_there_is_refused_at_once(make):
     with make() as producer:
         with pytest.raises(UnknownTopic, match="'nosuch'"):

@@ -1,0 +1,73 @@
+"""A cluster whose machine has far too little processor time settles, and goes on acknowledging."""
+
+import contextlib
+import json
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from click.testing import CliRunner
+
+import logdb
+from logdb.cli.app import cli
+from logdb.errors import LogdbError
+from support.cluster_process import ClusterProcess, cluster_process
+
+PARTITIONS, BUSY, DURATION_S = 300, 8, 300
+pytestmark = pytest.mark.timeout(DURATION_S + 300)
+
+
+@contextlib.contextmanager
+def busy_processes(count: int):
+    """So many processes that compute without end."""
+    processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait(10)
+
+
+def voters(cluster: ClusterProcess):
+    """The voters that answer, as ``logdb quorum`` shows them."""
+    result = CliRunner().invoke(cli, ["quorum", "--cluster", cluster.config(1), "--json"])
+    return [voter for voter in json.loads(result.stdout or '{"voters": []}')["voters"] if "term" in voter]
+
+
+def produce(cluster: ClusterProcess, stopped: threading.Event, acknowledged: list[float]):
+    """Send to one partition after the other, and note when each record was acknowledged."""
+    number = 0
+    with logdb.open(list(cluster.urls), timeout_ms=120_000) as db, db.producer(enable_idempotence=True) as producer:
+        while not stopped.is_set():
+            with contextlib.suppress(LogdbError):
+                producer.send("t", b"%d" % number, partition=number % PARTITIONS).result(120)
+                acknowledged.append(time.monotonic())
+            number += 1
+
+
+def test_a_starved_cluster_settles(tmp_path, capsys):
+    with cluster_process(tmp_path) as cluster:
+        with logdb.open(list(cluster.urls), timeout_ms=120_000) as db:
+            db.create_topic("t", partitions=PARTITIONS)
+        stopped, acknowledged, looks = threading.Event(), [], []
+        first_term = max(voter["term"] for voter in voters(cluster))
+        producing = threading.Thread(target=produce, args=(cluster, stopped, acknowledged))
+        with busy_processes(BUSY):
+            producing.start()
+            began = time.monotonic()
+            while time.monotonic() < began + DURATION_S:
+                looks += voters(cluster)
+                stopped.wait(5)
+            stopped.set()
+            producing.join(150)
+        by_minute = [sum(minute <= (at - began) / 60 < minute + 1 for at in acknowledged) for minute in range(DURATION_S // 60)]
+        terms = max(voter["term"] for voter in looks) - first_term
+        gap = max(later - earlier for earlier, later in zip([began, *acknowledged], acknowledged, strict=False))
+        with capsys.disabled():
+            print(f"\n  {terms} new terms, acknowledged by minute {by_minute}, longest gap {gap:.1f} s")
+        assert terms <= 5
+        assert all(by_minute)
+        assert any(voter["starved"] for voter in looks)
