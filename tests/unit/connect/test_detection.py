@@ -65,8 +65,31 @@ def test_a_stranger_is_no_kafka(answer):
 
 def test_nothing_that_answers_can_be_tried_again():
     with pytest.raises(ServerUnavailable) as error:
-        kind_at(f"127.0.0.1:{free_port()}", {})
+        kind_at(f"127.0.0.1:{free_port()}", {}, 0)
     assert error.value.retriable
+
+
+def test_a_server_that_starts_is_waited_for(monkeypatch):
+    """The first attempt is refused; the server begins in the pause after it."""
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+
+        def serve():
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(4096)
+                connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+
+        thread = threading.Thread(target=serve)
+
+        def pause(_seconds):
+            if thread.ident is None:
+                server.listen()
+                thread.start()
+
+        monkeypatch.setattr("logdb_connect.detection.time.sleep", pause)
+        assert kind_at(f"127.0.0.1:{server.getsockname()[1]}", {}) == "logdb"
+        thread.join()
 
 
 @pytest.mark.parametrize("named", ["./db", "/data/db", "http://example.org:8080"])
