@@ -7,7 +7,6 @@ import contextlib
 import functools
 import json
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -43,6 +42,11 @@ class Worker(NamedTuple):
         with urllib.request.urlopen(request, timeout=60) as answer:
             content = answer.read()
             return json.loads(content) if content else None
+
+    def is_ready(self) -> bool:
+        with contextlib.suppress(OSError):
+            return self.call("GET", "/connectors") == []
+        return False
 
     def create(self, name: str, **config: object) -> None:
         self.call("PUT", f"/connectors/{name}/config", {key.replace("_", "."): str(value) for key, value in config.items()})
@@ -80,7 +84,9 @@ def worker(command: Command, address: str, directory: Path, **more: object) -> I
         },
     )
     with running(command(file), port, directory / "worker.log") as process:
-        yield Worker(address, port, process.pid)
+        one = Worker(address, port, process.pid)
+        until(one.is_ready, lambda: None, 0.1)  # it listens before it answers
+        yield one
 
 
 def until(what: Callable[[], bool], check: Callable[[], None], poll_s: float = _POLL_S) -> None:
@@ -112,6 +118,7 @@ def _warm(one: Worker, work: Work) -> None:
     """Other lines, into another topic and out of it."""
     some = Work(work.directory, WARM_COUNT, work.value_size)
     lines, copy = lines_file(some), work.directory / "warm.txt"
+    clients.make_topic(one.address, "warm-lines")  # a consumer of Java's learns of a later one after minutes
     one.create("warm-source", connector_class="FileStreamSource", tasks_max=1, file=lines, topic="warm-lines")
     one.create("warm-sink", connector_class="FileStreamSink", tasks_max=1, file=copy, topics="warm-lines")
     size = lines.stat().st_size

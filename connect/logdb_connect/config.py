@@ -187,7 +187,7 @@ def definition(key: ConfigKey) -> dict[str, Any]:
         "width": "NONE",
         "display_name": key.display_name or key.name,
         "dependents": list(key.dependents),
-        "order": -1,
+        "order_in_group": -1,
     }
 
 

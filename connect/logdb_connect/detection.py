@@ -9,20 +9,24 @@ import os
 import socket
 import ssl
 import struct
+import time
 from collections.abc import Iterator, Mapping
 from urllib.parse import urlsplit
 
 from logdb.errors import ServerUnavailable
 from logdb_connect.errors import ConfigError
 
-_TIMEOUT_S = 5.0
+_TIMEOUT_S, _PATIENCE_S, _PAUSE_S = 5.0, 3.0, 0.2
 _REQUEST = b"GET / HTTP/1.1\r\nHost: %b\r\nConnection: close\r\n\r\n"
 _API_VERSIONS, _CORRELATION_ID = 18, 0x6C6F6764
 _ANSWER_MAX = 1 << 20
 
 
-def kind_at(place: str, properties: Mapping[str, str]) -> str:
+def kind_at(place: str, properties: Mapping[str, str], patience_s: float = _PATIENCE_S) -> str:
     """``logdb`` or ``kafka``.
+
+    Args:
+        patience_s: How long to ask again where nothing answers.
 
     Raises:
         ConfigError: Something answers that is neither, or wants a certificate first.
@@ -32,26 +36,31 @@ def kind_at(place: str, properties: Mapping[str, str]) -> str:
         return "logdb"
     addresses = [address for address in map(str.strip, place.split(",")) if address]
     tls = properties.get("security.protocol", "").upper().endswith("SSL")
-    failures: list[str] = []
-    strangers: list[str] = []
-    for address in addresses:
-        try:
-            if _speaks_http(address, tls):
-                return "logdb"
-            if _speaks_kafka(address, tls):
-                return "kafka"
-            strangers.append(address)
-        except ConnectionRefusedError as error:
-            failures.append(f"{address}: {error.strerror}")
-        except (OSError, ValueError) as error:
-            failures.append(f"{address}: {error}")
-    if strangers:
-        raise ConfigError(
-            "bootstrap.servers",
-            f"Invalid value {place} for configuration bootstrap.servers: {', '.join(strangers)} answers neither as logdb nor as Kafka. "
-            "If it wants a certificate first, set logdb.client to logdb or kafka",
-        )
-    raise ServerUnavailable(tuple(addresses), "; ".join(failures))
+    end = time.monotonic() + patience_s
+    while True:
+        failures: list[str] = []
+        for address in addresses:
+            try:
+                if (kind := _kind(address, tls)) is not None:
+                    return kind
+            except (OSError, ValueError) as error:
+                failures.append(f"{address}: {getattr(error, 'strerror', None) or error}")
+        if len(failures) < len(addresses):
+            raise ConfigError(
+                "bootstrap.servers",
+                f"Invalid value {place} for configuration bootstrap.servers: what answers is neither logdb nor Kafka. "
+                "If it wants a certificate first, set logdb.client to logdb or kafka",
+            )
+        if time.monotonic() >= end:
+            raise ServerUnavailable(tuple(addresses), "; ".join(failures))
+        time.sleep(_PAUSE_S)
+
+
+def _kind(address: str, tls: bool) -> str | None:
+    """None: it is something else."""
+    if _speaks_http(address, tls):
+        return "logdb"
+    return "kafka" if _speaks_kafka(address, tls) else None
 
 
 @contextlib.contextmanager

@@ -54,6 +54,7 @@ _SECURITY = ("security.protocol", "sasl.mechanism", "ssl.endpoint.identification
 _CALL_S = 30.0
 _CREATE_S, _REPEAT_S, _LOOK_S = 10.0, 5.0, 0.05
 _COMMIT_S = 60.0
+_LEAVE_S = 5.0
 _REFRESH_S = 2.0
 _POLL_COUNT = 5_000
 _QUEUE_KIB = 32 << 10
@@ -565,6 +566,7 @@ class KafkaConsumer:
         self._listeners: dict[str, Any] = {}
         self._topics: list[str] = []
         self._refresh_at = 0.0
+        self._leaving = False
 
     def subscribe(
         self,
@@ -576,7 +578,14 @@ class KafkaConsumer:
     ) -> None:
         self._pattern = pattern
         given = {"on_assign": on_assigned, "on_revoke": on_revoked, "on_lost": on_lost}
-        self._listeners = {name: _listener(one) for name, one in given.items() if one is not None}
+        self._listeners = {name: self._listener(one) for name, one in given.items() if one is not None}
+
+    def _listener(self, function: Listener) -> Callable[[Any, Sequence[Any]], None]:
+        def told(_consumer: Any, partitions: Sequence[Any]) -> None:
+            if not self._leaving:
+                function([TopicPartition(one.topic, one.partition) for one in partitions])
+
+        return told
 
     def _refresh(self) -> None:
         """Subscribe to the topics of now."""
@@ -645,13 +654,17 @@ class KafkaConsumer:
             raise fault(error, topic=given[0].topic, group_id=self._group_id, of=self._instance) from error
 
     def leave(self) -> None:
-        """Give up the partitions and the place in the group, and close."""
-        self._listeners = {}
+        """Give up the partitions and the place in the group, and close; listeners are told nothing more.
+
+        A static member that is closed while it has partitions stays a member.
+        """
+        self._leaving = True
         try:
-            if self._topics:
-                self._consumer.subscribe(self._topics)  # without listeners
-                self._consumer.unsubscribe()
-                self._consumer.consume(1, 0)
+            self._consumer.unsubscribe()
+            end = time.monotonic() + _LEAVE_S
+            while self._consumer.assignment() and time.monotonic() < end:
+                self._consumer.consume(1, _LOOK_S)
+            self._consumer.consume(1, _LOOK_S)
         except kafka.KafkaException as error:
             raise fault(error, group_id=self._group_id, of=self._instance) from error
         finally:
@@ -720,10 +733,3 @@ class KafkaGroup:
         """Leave."""
         self._member.close()
         self._reader.close()
-
-
-def _listener(function: Listener) -> Callable[[Any, Sequence[Any]], None]:
-    def told(_consumer: Any, partitions: Sequence[Any]) -> None:
-        function([TopicPartition(one.topic, one.partition) for one in partitions])
-
-    return told

@@ -24,7 +24,7 @@ class KafkaBroker:
 
     def start(self) -> None:
         self._program = JavaProgram(self._command, self._log)
-        self._program.until(self._answers)
+        self._program.until(self._answers, 180)
 
     def _answers(self) -> bool:
         with contextlib.suppress(confluent_kafka.KafkaException):
