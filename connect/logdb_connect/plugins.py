@@ -16,7 +16,6 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from logdb.mistakes import one_of
 from logdb_connect.catalogue import PLUGINS, Kind, Plugin
 from logdb_connect.errors import ConfigError
 
@@ -96,8 +95,8 @@ class Plugins:
     def _hint(self, name: str, kinds: Sequence[Kind]) -> str:
         """The names that look like one, as a question."""
         known = {other.lower(): other for one in self._plugins if one.kind in kinds for other in sorted(_names(one), key=len, reverse=True)}
-        near = difflib.get_close_matches(name.lower(), known, n=2, cutoff=0.8)
-        return f"; did you mean {one_of(known[each] for each in near)}?" if near else ""
+        near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.8)
+        return f"; did you mean {known[near[0]]}?" if near else ""
 
     def name_of(self, made: type) -> str:
         """The name by which others know a class."""
