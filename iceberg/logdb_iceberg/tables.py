@@ -126,8 +126,8 @@ def _made(table: Table, columns: Columns, name: DataFileName, segment: TableSegm
     if segment.sidecar is not None and name.from_offset is None:
         link(segment.sidecar, path)
     else:
-        reader = segment.read(segment.base_offset if name.from_offset is None else name.from_offset)
-        os.replace(write_through(path, lambda file: columns.write(file, reader, name.partition)), path)
+        batches = segment.read(segment.base_offset if name.from_offset is None else name.from_offset)
+        os.replace(write_through(path, lambda file: columns.write(file, batches, name.partition)), path)
     schema = table.schema()
     with pq.ParquetFile(path) as file:
         statistics = data_file_statistics_from_parquet_metadata(

@@ -179,6 +179,8 @@ def test_a_directory_that_was_moved(db, tmp_path):
     db.create_topic("t", config=RAW)
     fill(db)
     db.update_iceberg("t")
+    db.snapshot(tmp_path / "copy")
+    assert os.path.exists(tmp_path / "copy" / "t-0") and not os.path.exists(tmp_path / "copy" / "iceberg")
     db.close()
     os.rename(tmp_path / "db", tmp_path / "other place")
     with logdb.open(tmp_path / "other place") as moved:
