@@ -3,6 +3,7 @@ import os
 import pytest
 
 import logdb
+from logdb.store.tables import load_updater
 from support.iceberg import location, logged, rows, table
 from support.waiting import until
 
@@ -201,6 +202,27 @@ def test_damage_is_reported_and_never_a_reason_to_delete(db):
     with pytest.raises(logdb.errors.PolicyViolation, match=r"u has no table: set its config logdb\.iceberg\.mode"):
         db.create_topic("u")
         db.update_iceberg("u")
+
+
+def test_a_commit_that_loses_a_race_adds_no_file_twice(db, monkeypatch):
+    from logdb_iceberg.catalogue import TableCatalogue
+
+    db.create_topic("t", config=RAW)
+    fill(db)
+    db.update_iceberg("t")
+    fill(db, first=60)
+    commit, tables, topic = TableCatalogue.commit_table, db._store.writer.tables, db._store.catalogue.topic("t")
+    arguments = os.path.join(db.path, "iceberg", "t"), "t", topic.topic_id, "key_value", ""
+
+    def second(catalogue, *given):
+        monkeypatch.setattr(TableCatalogue, "commit_table", commit)
+        load_updater()(*arguments, tables._partitions(topic, raw=True))  # it commits the same files first
+        return commit(catalogue, *given)
+
+    monkeypatch.setattr(TableCatalogue, "commit_table", second)
+    made = db.update_iceberg("t")
+    check(db, made)
+    assert made.added == 0 and len(table(db).metadata.snapshots) == 2
 
 
 def test_in_the_background(db):
