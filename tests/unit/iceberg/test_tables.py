@@ -1,5 +1,7 @@
 import os
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import logdb
@@ -50,6 +52,22 @@ def test_a_data_file_takes_no_space(db):
     db.update_iceberg("t")
     data = os.path.join(db.path, "iceberg", "t", "data")
     assert {os.stat(os.path.join(data, name)).st_nlink for name in os.listdir(data)} == {2}
+
+
+def test_files_of_earlier_versions_have_no_ids(db, monkeypatch):
+    from logdb.codec import parquet
+
+    db.create_topic("t", config=RAW)
+    fill(db)
+    with monkeypatch.context() as earlier:
+        earlier.setattr(parquet, "field", lambda name, kind, _, nullable=True: pa.field(name, kind, nullable))
+        db.make_parquet("t")
+    check(db, db.update_iceberg("t"))
+    fill(db, first=60)
+    check(db, db.update_iceberg("t"))
+    data = os.path.join(db.path, "iceberg", "t", "data")
+    ids = {pq.read_schema(os.path.join(data, name)).field("offset").metadata is None for name in files(db, "data")}
+    assert ids == {True, False}
 
 
 def test_conditions_leave_files_out(db):
