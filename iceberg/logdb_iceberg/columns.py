@@ -2,7 +2,7 @@
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import IO, TYPE_CHECKING, Any
 
@@ -41,12 +41,12 @@ class Columns(ABC):
     properties: dict[str, str]
 
     @abstractmethod
-    def batches(self, reader: "pyarrow.RecordBatchReader", partition: int) -> "Iterator[pyarrow.Table]":
-        """The records of one partition in the columns of the table; ``reader`` has ``parquet.LOG_COLUMNS``."""
+    def batches(self, records: "Iterable[pyarrow.RecordBatch]", partition: int) -> "Iterator[pyarrow.Table]":
+        """The records of one partition in the columns of the table; ``records`` has ``parquet.LOG_COLUMNS``."""
 
     @abstractmethod
-    def write(self, file: IO[bytes], reader: "pyarrow.RecordBatchReader", partition: int) -> None:
-        """Write a data file of the records of one partition; ``reader`` has ``parquet.LOG_COLUMNS``."""
+    def write(self, file: IO[bytes], records: "Iterable[pyarrow.RecordBatch]", partition: int) -> None:
+        """Write a data file of the records of one partition; ``records`` has ``parquet.LOG_COLUMNS``."""
 
 
 def columns_of(mode: str, topic: str, schema: str) -> Columns:
@@ -89,16 +89,16 @@ class RawColumns(Columns):
             "write.metadata.metrics.column.headers.element.value": "none",
         }
 
-    def batches(self, reader: "pyarrow.RecordBatchReader", partition: int) -> "Iterator[pyarrow.Table]":
+    def batches(self, records: "Iterable[pyarrow.RecordBatch]", partition: int) -> "Iterator[pyarrow.Table]":
         import pyarrow as pa
 
         rows = parquet.Rows(self._topic, partition)
-        for batch in reader:
+        for batch in records:
             yield pa.Table.from_batches([rows.of(batch)])
 
-    def write(self, file: IO[bytes], reader: "pyarrow.RecordBatchReader", partition: int) -> None:
+    def write(self, file: IO[bytes], records: "Iterable[pyarrow.RecordBatch]", partition: int) -> None:
         sink: Any = file
-        parquet.write(sink, reader, self._topic, partition, {})
+        parquet.write(sink, records, self._topic, partition, {})
 
 
 class TypedColumns(Columns):
@@ -148,17 +148,17 @@ class TypedColumns(Columns):
             except NotImplementedError as error:  # ArrowNotImplementedError
                 raise ValueError(f"{TABLE_SCHEMA}: {error}: use another type, or mode avro") from None
 
-    def write(self, file: IO[bytes], reader: "pyarrow.RecordBatchReader", partition: int) -> None:
+    def write(self, file: IO[bytes], records: "Iterable[pyarrow.RecordBatch]", partition: int) -> None:
         import pyarrow.parquet as pq
 
         with pq.ParquetWriter(file, self._arrow, compression="zstd", write_page_checksum=True, store_schema=False) as writer:
-            for batch in self.batches(reader, partition):
+            for batch in self.batches(records, partition):
                 writer.write_table(batch.cast(self._arrow))
 
-    def batches(self, reader: "pyarrow.RecordBatchReader", partition: int) -> "Iterator[pyarrow.Table]":
+    def batches(self, records: "Iterable[pyarrow.RecordBatch]", partition: int) -> "Iterator[pyarrow.Table]":
         import pyarrow as pa
 
-        for batch in reader:
+        for batch in records:
             if batch.num_rows:
                 yield pa.table(self._columns(batch, partition), names=self.arrow.names)
 

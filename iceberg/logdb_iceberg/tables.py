@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.io.pyarrow import compute_statistics_plan, data_file_statistics_from_parquet_metadata, parquet_path_to_id_mapping
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import Table
@@ -27,6 +28,7 @@ logger = logging.getLogger(__name__)
 SNAPSHOT_COUNT, SNAPSHOT_AGE_MS = 100, 86_400_000
 _STARTS = "logdb.start-offsets"
 _FORMAT = "1"
+_TRIES = 3
 
 
 class _Plan(NamedTuple):
@@ -38,7 +40,20 @@ class _Plan(NamedTuple):
 
 
 def update(directory: str, topic: str, topic_id: str, mode: str, schema: str, partitions: Sequence[TablePartition]) -> UpdatedTable:
-    """See ``logdb.store.tables.Updater``."""
+    """See ``logdb.store.tables.Updater``.
+
+    If another commit comes first, the difference is computed again: a retry of the same commit would add its files twice.
+    """
+    for tries in range(1, _TRIES + 1):
+        try:
+            return _update(directory, topic, topic_id, mode, schema, partitions)
+        except CommitFailedException:
+            if tries == _TRIES:
+                raise
+    raise AssertionError
+
+
+def _update(directory: str, topic: str, topic_id: str, mode: str, schema: str, partitions: Sequence[TablePartition]) -> UpdatedTable:
     columns, catalogue = columns_of(mode, topic, schema), TableCatalogue(directory, topic)
     properties = columns.properties | {
         "format-version": "2",
@@ -48,6 +63,7 @@ def update(directory: str, topic: str, topic_id: str, mode: str, schema: str, pa
         "logdb.mode": mode,
         "logdb.schema": schema,
         "commit.manifest-merge.enabled": "true",
+        "commit.retry.num-retries": "0",
         "commit.manifest.min-count-to-merge": "50",
     }
     table = _opened(catalogue, columns, properties)
@@ -126,8 +142,8 @@ def _made(table: Table, columns: Columns, name: DataFileName, segment: TableSegm
     if segment.sidecar is not None and name.from_offset is None:
         link(segment.sidecar, path)
     else:
-        reader = segment.read(segment.base_offset if name.from_offset is None else name.from_offset)
-        os.replace(write_through(path, lambda file: columns.write(file, reader, name.partition)), path)
+        batches = segment.read(segment.base_offset if name.from_offset is None else name.from_offset)
+        os.replace(write_through(path, lambda file: columns.write(file, batches, name.partition)), path)
     schema = table.schema()
     with pq.ParquetFile(path) as file:
         statistics = data_file_statistics_from_parquet_metadata(

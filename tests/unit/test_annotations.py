@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("src", "http_api", "kafka_api", "replication", "spark_source")
+PACKAGES = ("src", "http_api", "kafka_api", "replication", "spark_source", "iceberg")
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 

@@ -50,7 +50,7 @@ def test_a_lazy_frame_names_polars(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_no_hint_names_what_no_index_has() -> None:
     hints = re.compile(r"pip install '?logdb")
-    where = ("src", "http_api", "kafka_api", "replication", "spark_source", "docs")
+    where = ("src", "http_api", "kafka_api", "replication", "spark_source", "iceberg", "docs")
     sources = [path for name in where for path in (ROOT / name).rglob("*.*")]
     texts = [path for path in sources if path.suffix in (".py", ".md")]
     assert len(texts) > 200

@@ -19,6 +19,7 @@ PACKAGES = (
     "kafka_api/logdb_kafka_api",
     "replication/logdb_replication",
     "spark_source/logdb_spark_source",
+    "iceberg/logdb_iceberg",
 )
 SOURCES = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
 PRIMITIVES = {"Lock", "RLock", "Condition", "Event", "Semaphore", "BoundedSemaphore"}

@@ -6,17 +6,18 @@ Threading: one table is updated at a time, by the thread ``logdb-parquet`` after
 held that appends or reads wait for.
 """
 
+import contextlib
 import logging
 import os
 import re
 import shutil
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from logdb.announced import announced
-from logdb.disk import names_in
+from logdb.disk import names_in, write_error
 from logdb.errors import Closed, PolicyViolation, UnknownPartition, UnknownTopic, missing_package
 from logdb.io import IO
 from logdb.log.log import Log
@@ -50,7 +51,7 @@ class TableSegment(NamedTuple):
     next_offset: int
     crc: int
     sidecar: str | None
-    read: "Callable[[int], pyarrow.RecordBatchReader]"
+    read: "Callable[[int], Iterator[pyarrow.RecordBatch]]"
 
 
 class TablePartition(NamedTuple):
@@ -109,9 +110,14 @@ class Tables:
 
     def forget(self, topic: str) -> None:
         """A topic was deleted: its table goes."""
-        with self._updating:
+        if not self._updating.acquire(blocking=False):
+            self.altered()  # an update may take long: the next round removes it
+            return
+        try:
             if self._state.catalogue.topic(topic) is None:
-                shutil.rmtree(table_directory(self._state.path, topic), ignore_errors=True)  # the next round removes the rest
+                shutil.rmtree(table_directory(self._state.path, topic), ignore_errors=True)
+        finally:
+            self._updating.release()
 
     def update(self, topic: str) -> UpdatedTable:
         """Seal what is in the logs of a topic, and commit it to the topic's table; in the caller's thread."""
@@ -163,7 +169,7 @@ class Tables:
         updater: Updater = load_updater()
         mode, schema = mode_of(topic.config), str(topic.config.get(TABLE_SCHEMA, ""))
         for tries in range(1, _TRIES + 1):
-            partitions = [self._partition(topic, number, raw=mode == RAW_TABLE) for number in range(topic.partition_count)]
+            partitions = self._partitions(topic, raw=mode == RAW_TABLE)
             with self._updating:
                 if (current := self._state.catalogue.topic(topic.name)) is None or current.topic_id != topic.topic_id:
                     raise UnknownTopic(topic.name)  # deleted meanwhile
@@ -173,7 +179,16 @@ class Tables:
                 except FileNotFoundError:  # compaction or retention has removed a sidecar meanwhile
                     if tries == _TRIES:
                         raise
+                except OSError as error:
+                    raise write_error(table_directory(self._state.path, topic.name), 0, error) from error
         raise AssertionError
+
+    def _partitions(self, topic: TopicEntry, *, raw: bool) -> list[TablePartition]:
+        found = []
+        for number in range(topic.partition_count):
+            with contextlib.suppress(UnknownPartition):  # another node of the cluster holds it
+                found.append(self._partition(topic, number, raw=raw))
+        return found
 
     def _partition(self, topic: TopicEntry, number: int, *, raw: bool) -> TablePartition:
         log = self._log(topic.name, number)
@@ -188,22 +203,25 @@ class Tables:
             linked = raw and named.base_offset >= entry.start_offset  # a segment that begins below has no sidecar, or a larger one
             if named.next_offset > limit or (linked and named.sidecar is None):
                 break
-            segments.append(_segment(log, named, linked=linked))
+            segments.append(self._segment(log, named, linked=linked))
         return TablePartition(number, entry.start_offset, log.end_offset, segments)
 
+    def _segment(self, log: Log, named: SegmentEntry, *, linked: bool) -> TableSegment:
+        path, crc = None, named.crc
+        if linked:
+            assert named.sidecar is not None
+            path, crc = sidecar_path(log.directory, named), named.sidecar.crc
+        return TableSegment(named.base_offset, named.next_offset, crc, path, partial(self._read, log, named.next_offset))
 
-def _segment(log: Log, named: SegmentEntry, *, linked: bool) -> TableSegment:
-    path, crc = None, named.crc
-    if linked:
-        assert named.sidecar is not None
-        path, crc = sidecar_path(log.directory, named), named.sidecar.crc
-    return TableSegment(named.base_offset, named.next_offset, crc, path, partial(_read, log, named.next_offset))
+    def _read(self, log: Log, end_offset: int, offset: int) -> "Iterator[pyarrow.RecordBatch]":
+        from logdb.codec import parquet
 
-
-def _read(log: Log, end_offset: int, offset: int) -> Any:
-    from logdb.codec import parquet
-
-    return log.read_arrow(offset, end_offset=end_offset, columns=parquet.LOG_COLUMNS, isolation_level="read_committed", use_threads=False)
+        for batch in log.read_arrow(
+            offset, end_offset=end_offset, columns=parquet.LOG_COLUMNS, isolation_level="read_committed", use_threads=False
+        ):
+            if self._background.stopping:
+                raise Closed("the database is being closed: a table was not updated")
+            yield batch
 
 
 def load_updater() -> Updater:

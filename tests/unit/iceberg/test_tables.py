@@ -1,8 +1,11 @@
 import os
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import logdb
+from logdb.store.tables import load_updater
 from support.iceberg import location, logged, rows, table
 from support.waiting import until
 
@@ -49,6 +52,22 @@ def test_a_data_file_takes_no_space(db):
     db.update_iceberg("t")
     data = os.path.join(db.path, "iceberg", "t", "data")
     assert {os.stat(os.path.join(data, name)).st_nlink for name in os.listdir(data)} == {2}
+
+
+def test_files_of_earlier_versions_have_no_ids(db, monkeypatch):
+    from logdb.codec import parquet
+
+    db.create_topic("t", config=RAW)
+    fill(db)
+    with monkeypatch.context() as earlier:
+        earlier.setattr(parquet, "field", lambda name, kind, _, nullable=True: pa.field(name, kind, nullable))
+        db.make_parquet("t")
+    check(db, db.update_iceberg("t"))
+    fill(db, first=60)
+    check(db, db.update_iceberg("t"))
+    data = os.path.join(db.path, "iceberg", "t", "data")
+    ids = {pq.read_schema(os.path.join(data, name)).field("offset").metadata is None for name in files(db, "data")}
+    assert ids == {True, False}
 
 
 def test_conditions_leave_files_out(db):
@@ -179,6 +198,8 @@ def test_a_directory_that_was_moved(db, tmp_path):
     db.create_topic("t", config=RAW)
     fill(db)
     db.update_iceberg("t")
+    db.snapshot(tmp_path / "copy")
+    assert os.path.exists(tmp_path / "copy" / "t-0") and not os.path.exists(tmp_path / "copy" / "iceberg")
     db.close()
     os.rename(tmp_path / "db", tmp_path / "other place")
     with logdb.open(tmp_path / "other place") as moved:
@@ -199,6 +220,27 @@ def test_damage_is_reported_and_never_a_reason_to_delete(db):
     with pytest.raises(logdb.errors.PolicyViolation, match=r"u has no table: set its config logdb\.iceberg\.mode"):
         db.create_topic("u")
         db.update_iceberg("u")
+
+
+def test_a_commit_that_loses_a_race_adds_no_file_twice(db, monkeypatch):
+    from logdb_iceberg.catalogue import TableCatalogue
+
+    db.create_topic("t", config=RAW)
+    fill(db)
+    db.update_iceberg("t")
+    fill(db, first=60)
+    commit, tables, topic = TableCatalogue.commit_table, db._store.writer.tables, db._store.catalogue.topic("t")
+    arguments = os.path.join(db.path, "iceberg", "t"), "t", topic.topic_id, "key_value", ""
+
+    def second(catalogue, *given):
+        monkeypatch.setattr(TableCatalogue, "commit_table", commit)
+        load_updater()(*arguments, tables._partitions(topic, raw=True))  # it commits the same files first
+        return commit(catalogue, *given)
+
+    monkeypatch.setattr(TableCatalogue, "commit_table", second)
+    made = db.update_iceberg("t")
+    check(db, made)
+    assert made.added == 0 and len(table(db).metadata.snapshots) == 2
 
 
 def test_in_the_background(db):
