@@ -67,7 +67,7 @@ def run(spark, given, checkpoint, *, records, write=None):
 def left(database):
     """What is still staged: files beside the database, or uploads in it."""
     directories = [f"{database}.staging", database / "uploads"]
-    return [name for directory in directories if os.path.isdir(directory) for name in os.listdir(directory) if name != ".token"]
+    return [name for directory in directories if os.path.isdir(directory) for name in os.listdir(directory) if not name.endswith((".token", ".last"))]
 
 
 def forget_last_commit(checkpoint):
