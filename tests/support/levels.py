@@ -66,6 +66,7 @@ CHECK = {
     "crash/test_index_flips.py": _LONG_FLIPS,
     "crash/test_kill.py": _KILLS,
     "crash/test_spark_commit.py": _KILLS,
+    "crash/test_upload_kills.py": _KILLS,
     "examples/test_exactly_once_sqlite.py": _KILLS,
     "fuzz/test_openapi.py": "schemathesis makes many requests; fuzz/test_kafka_frames.py is in make test",
     "integration/cluster/test_assignments.py": _NODES,

@@ -69,28 +69,40 @@ class KeptUploads:
             file_name = f"{name}.{owned}.{key[1]}"
             self._write(file_name, batches)
             with self._lock:
-                self._forget(key)
+                former = self._forget(key)
                 self._uploads[key] = upload = _Upload(file_name, owned, size_bytes, time.time())
                 upload.credit_bytes = size_bytes
                 self._sizes[owned] += size_bytes
+        if former is not None and former.name != file_name:  # another principal's
+            self._unlink([former])
 
     @contextlib.contextmanager
     def _reserved(self, owner: object, owned: str, size_bytes: int) -> Iterator[None]:
         """Count the bytes while they are written."""
-        self.remove_old()
+        self._load()
         with self._lock:
-            for taken, most, whose in (
-                (self._sizes[owned], self._owner_bytes_max, f"of {owner} (uploads_per_principal_bytes_max)"),
-                (self._sizes.total(), self._bytes_max, "of all clients (uploads_bytes_max)"),
-            ):
-                if taken + size_bytes > most:
-                    raise DiskFull(self._directory, size_bytes, f"uploads {whose} have {taken} of at most {most} bytes")
+            is_full = self._refusal(owner, owned, size_bytes) is not None
+        if is_full:
+            self.remove_old()
+        with self._lock:
+            if (refusal := self._refusal(owner, owned, size_bytes)) is not None:
+                raise refusal
             self._sizes[owned] += size_bytes
         try:
             yield
         finally:
             with self._lock:
                 self._release(owned, size_bytes)
+
+    def _refusal(self, owner: object, owned: str, size_bytes: int) -> DiskFull | None:
+        """Why there is no room for so many bytes; None: there is."""
+        for taken, most, whose in (
+            (self._sizes[owned], self._owner_bytes_max, f"of {owner} (uploads_per_principal_bytes_max)"),
+            (self._sizes.total(), self._bytes_max, "of all clients (uploads_bytes_max)"),
+        ):
+            if taken + size_bytes > most:
+                return DiskFull(self._directory, size_bytes, f"uploads {whose} have {taken} of at most {most} bytes")
+        return None
 
     def _release(self, owned: str, size_bytes: int) -> None:
         self._sizes[owned] -= size_bytes

@@ -97,6 +97,17 @@ def test_a_bound_of_bytes_a_partition_and_a_topic_are_checked_before_the_bytes_a
     assert len(kept_files(tmp_path / "db")) == 1000 // len(BATCH)
 
 
+def test_an_id_that_comes_again_has_the_latest_bytes_alone(server, session, tmp_path):
+    name = "0" * 32
+    for content in (BATCH, BATCH + BATCH):
+        path = f"/logdb/v1/topics/t/partitions/0/uploads/{name}"
+        assert server.call(path, content, method="PUT", content_type="application/vnd.logdb.batches")[0] == 204
+    assert bytes(session.uploads.read(WHERE, server.url, name)) == BATCH + BATCH
+    assert len(kept_files(tmp_path / "db")) == 1
+    refused = server.call(path.replace(name, "../x"), BATCH, method="PUT", content_type="application/vnd.logdb.batches")
+    assert refused[0] in (404, 422)
+
+
 def test_uploads_outlive_the_server_and_count_after_it(tmp_path):
     with served(tmp_path / "db") as server, logdb.open(server.url) as database:
         database.create_topic("t")

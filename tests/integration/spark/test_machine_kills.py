@@ -70,13 +70,15 @@ class Copying:
         while self.batch_count() < goal:
             assert time.monotonic() < until, f"{self.batch_count()} of {goal} batches in {WAIT_S} s; {self.failures}"
             if self.process.poll() is not None:
-                self.failures.append(self.process.stderr.read()[-500:])
+                with self.process.stderr as said:
+                    self.failures.append(said.read()[-500:])
                 self.process = self._start("no")
             time.sleep(0.05)
 
     def kill(self):
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
+        self.process.stderr.close()
 
     def finish(self):
         self.kill()

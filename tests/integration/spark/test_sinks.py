@@ -66,8 +66,8 @@ def run(spark, given, checkpoint, *, records, write=None):
 
 def left(database):
     """What is still staged: files beside the database, or uploads in it."""
-    directories = [f"{database}.staging", database / "uploads"]
-    return [name for directory in directories if os.path.isdir(directory) for name in os.listdir(directory) if name != ".token"]
+    there = [path for path in (f"{database}.staging", database / "uploads") if os.path.isdir(path)]
+    return [name for path in there for name in os.listdir(path) if not name.endswith((".token", ".last"))]
 
 
 def forget_last_commit(checkpoint):
