@@ -143,6 +143,7 @@ LOCAL_CALLS = {
     "db.topic_tiers(None)": "topic=None",
     "db.topic_dataset(None)": "topic=None",
     "db.scan_polars(None)": "topic=None",
+    "db.update_iceberg(None)": "topic=None",
 }
 
 

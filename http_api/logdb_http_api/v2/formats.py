@@ -54,6 +54,8 @@ READING = {
 # ---------------------------------------------------------------- JSON
 
 
+_strict = json.JSONEncoder(separators=(",", ":"), allow_nan=False, ensure_ascii=False).encode
+_escaped = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 # Does not convert numbers, which are only checked.
 _check = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=documents.refuse_constant).decode
 
@@ -116,11 +118,12 @@ def from_base64(value: Any) -> bytes:
 
 
 def to_json(value: Any) -> bytes:
-    """A value as stored: JSON without spaces, in UTF-8."""
+    """A value as stored: JSON without spaces, in UTF-8; raises ValueError for a number that is too large."""
     try:
-        return msgspec.json.encode(value)
+        encoded = msgspec.json.encode(value)
     except UnicodeEncodeError:  # half a surrogate pair, which JSON allows and UTF-8 does not
-        return json.dumps(value, separators=(",", ":")).encode()
+        return _escaped(value).encode()
+    return _strict(value).encode() if b"null" in encoded else encoded  # msgspec writes null for a number that is too large
 
 
 _EMBEDDED: dict[str, Callable[[Any], bytes]] = {BINARY: from_base64, JSON: to_json}
