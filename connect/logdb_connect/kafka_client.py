@@ -66,6 +66,10 @@ _RETRIABLE = frozenset({
     _Error.LEADER_NOT_AVAILABLE, _Error.NETWORK_EXCEPTION, _Error.NOT_COORDINATOR, _Error.NOT_ENOUGH_REPLICAS,
     _Error.NOT_ENOUGH_REPLICAS_AFTER_APPEND, _Error.NOT_LEADER_FOR_PARTITION, _Error.REQUEST_TIMED_OUT, _Error.UNSTABLE_OFFSET_COMMIT,
 })  # fmt: skip
+_REFUSED = frozenset({
+    _Error.INVALID_MSG, _Error.INVALID_RECORD, _Error.INVALID_TIMESTAMP, _Error.MSG_SIZE_TOO_LARGE, _Error.POLICY_VIOLATION,
+    _Error.RECORD_LIST_TOO_LARGE, _Error.TOPIC_AUTHORIZATION_FAILED,
+})  # fmt: skip
 _STALE = frozenset({_Error.FENCED_LEADER_EPOCH, _Error.UNKNOWN_LEADER_EPOCH, _Error._NOENT, _Error.NOT_LEADER_FOR_PARTITION})
 _UNKNOWN_TOPIC = (_Error.UNKNOWN_TOPIC_OR_PART, _Error._UNKNOWN_TOPIC, _Error._UNKNOWN_PARTITION, _Error.UNKNOWN_TOPIC_ID)
 _FENCED = (_Error.INVALID_PRODUCER_EPOCH, _Error.PRODUCER_FENCED, _Error._FENCED)
@@ -327,6 +331,7 @@ class KafkaClient(Client):
             reader.assign([kafka.TopicPartition(name, partition, start)])
             try:
                 while reached < end:
+                    before = reached
                     if time.monotonic() > until:
                         raise KafkaFault(_Error(_Error._TIMED_OUT, f"{name}-{partition} was not read up to {end}"), True)
                     for message in reader.consume(_POLL_COUNT, 0) or reader.consume(1, 1.0):
@@ -338,6 +343,7 @@ class KafkaClient(Client):
                             reached = message.offset()
                         elif not (failure := fault(refused, topic=name)).retriable:
                             raise failure
+                    until = time.monotonic() + _CALL_S if reached > before else until
             except kafka.KafkaException as error:
                 raise fault(error, topic=name) from error
             finally:
@@ -538,7 +544,7 @@ class KafkaProducer:
             call(*args)
         except kafka.KafkaException as error:
             cause, self._error = self._error, None
-            if isinstance(cause, UnknownTopic):
+            if isinstance(cause, UnknownTopic) or (isinstance(cause, KafkaFault) and cause.code in _REFUSED):
                 raise cause from error
             raise fault(error, of=self._id) from error
 

@@ -18,6 +18,7 @@ EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 EPOCH_DATE: Final = date(1970, 1, 1)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _DIGITS_MAX = 100_000
+_BYTES_MAX = 41_525  # of so many digits: Python takes a time that grows with their square
 DAY_MS: Final = 86_400_000
 NAMES: Final = frozenset({DECIMAL, DATE, TIME, TIMESTAMP})
 INTEGERS: Final[Mapping[str, int]] = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}
@@ -76,6 +77,8 @@ def decimal_to_bytes(value: Decimal, scale: int) -> bytes:
 def decimal_of_bytes(data: bytes, scale: int) -> Decimal:
     if not data:
         raise DataError("Invalid bytes for Decimal field")
+    if len(data) > _BYTES_MAX:
+        raise DataError(f"Decimal of {len(data)} bytes: must be at most {_BYTES_MAX} bytes")
     return Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-scale, _EXACT)
 
 

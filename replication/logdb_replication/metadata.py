@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain
+from math import inf
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from logdb.errors import (
@@ -80,6 +81,7 @@ _FACTOR_MAX = 2**15 - 1  # of a command
 _FIRST_START_S = 10.0
 _REASSIGN_TRIES = 5
 _PROPOSAL_COUNT_MAX = 8
+_ELECT_AT_ONCE_S = 1.0  # left of a request's time, for the election of another leader than one that hangs
 _OF_A_PARTITION: tuple[type[LogdbError], ...] = (
     *REFUSALS.kinds,
     NoReassignment,
@@ -377,7 +379,9 @@ class ClusterMetadata:
 
     def _elect_leaders(self, request: replicas.ElectLeaders, _: object) -> dict[TopicPartition, LogdbError | None]:
         unclean = request.unclean
-        elect = partial(self._elect_unclean if unclean else self._elect_preferred, self._proposer(request.timeout_ms))
+        propose = self._proposer(request.timeout_ms)
+        until_s = inf if request.timeout_ms is None else time.monotonic() + request.timeout_ms / 1000 - _ELECT_AT_ONCE_S
+        elect = partial(self._elect_unclean, propose) if unclean else partial(self._elect_preferred, propose, until_s)
         if request.partitions is not None:
             return self._outcomes(elect, request.partitions)
         led_by_others = [
@@ -388,7 +392,7 @@ class ClusterMetadata:
         ]
         return {where: error for where, error in self._outcomes(elect, led_by_others).items() if not isinstance(error, ElectionNotNeeded)}
 
-    def _elect_preferred(self, propose: Propose, where: TopicPartition) -> None:
+    def _elect_preferred(self, propose: Propose, until_s: float, where: TopicPartition) -> None:
         topic, partition = self._topic(where.topic), self.partition_state(*where)
         first = partition.preferred_leader
         if partition.is_led_as_preferred:
@@ -396,7 +400,8 @@ class ClusterMetadata:
         if preferred(partition, self._state.brokers) is not partition:
             elect = partial(ElectPreferred, topic.name, topic.topic_id, where.partition, partition.leader_epoch)
             propose(elect(in_order=True))
-            if not self.wait(lambda state: not is_electing(state, where), HAND_OVER_S):
+            left_s = max(0.0, min(HAND_OVER_S, until_s - time.monotonic()))
+            if not self.wait(lambda state: not is_electing(state, where), left_s):
                 propose(elect())  # its leader hangs
             partition = self.partition_state(*where)
         if not partition.is_led_as_preferred:

@@ -57,6 +57,7 @@ SUITES = (
     "integration/kafka/test_javascript_and_go.py",
     "integration/kafka/test_mirror_maker.py",
     "integration/kafka/test_more_clients.py",
+    "integration/kafka/test_platformatic.py",
     "integration/kafka/test_quick_start.py",
     "integration/kafka/test_secured.py",
     "integration/kafka/test_security.py",

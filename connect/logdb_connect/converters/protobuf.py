@@ -231,7 +231,7 @@ def _single(schema: Schema, value: Any, field: Any) -> Any:
             found = field.enum_type.values_by_number.get(value)
             return str(value) if found is None else found.name
         case data.DECIMAL:
-            number = Decimal(int.from_bytes(value.value, "big", signed=True)).scaleb(-value.scale)
+            number = logical.decimal_of_bytes(value.value or b"\0", value.scale)
             return number.quantize(Decimal(1).scaleb(-logical.scale_of(schema)))
         case data.DATE:
             return date(value.year, value.month, value.day)

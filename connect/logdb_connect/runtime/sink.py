@@ -193,9 +193,9 @@ class SinkRunner(TaskRunner):
                 self._sought[partition] = offset
 
     def _still_wanted(self, polled: Mapping[TopicPartition, Sequence[AnyRecord]]) -> dict[TopicPartition, Sequence[AnyRecord]]:
-        """Without partitions that were sought meanwhile: their records come again, from there."""
+        """Without partitions that were sought or given up meanwhile: their records come again, from there, or to another task."""
         sought, self._seeks = self._seeks, {}
-        return {partition: records for partition, records in polled.items() if partition not in sought}
+        return {at: records for at, records in polled.items() if at not in sought and at in self._opened}
 
     def _pause(self, consumer: Consumer) -> None:
         """Stay a member, and read nothing."""

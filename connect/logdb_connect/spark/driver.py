@@ -22,6 +22,8 @@ job: dict[str, Any] = {}
 """The job of this process."""
 asked = threading.Event()
 """The worker has said stop."""
+HADOOP = "spark.hadoop."
+"""Begin of properties of file systems, some of them secret: ``query`` sets them in the session."""
 _messages = 1
 
 
@@ -39,7 +41,8 @@ def main() -> None:
     threading.Thread(target=_listen, daemon=True).start()
     run = announced("logdb.spark")["run"].load()
     program = os.path.join(os.path.dirname(__file__), "query.py")
-    failure = run(program, [], master=job["master"], config=job["conf"])
+    config = {name: text for name, text in job["conf"].items() if not name.startswith(HADOOP)}  # others see the arguments of a process
+    failure = run(program, [], master=job["master"], config=config)
     if failure is not None:
         tell(failed=failure)
 

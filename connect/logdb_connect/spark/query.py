@@ -27,6 +27,9 @@ def main(job: Job) -> None:
     from pyspark.sql import SparkSession
 
     spark: Any = SparkSession.builder.getOrCreate()
+    for name, text in job["conf"].items():
+        if name.startswith(driver.HADOOP):
+            spark.conf.set(name.removeprefix(driver.HADOOP), text)
     pause_s, told = _PAUSE_S, -1
     while not driver.asked.is_set():
         before = told

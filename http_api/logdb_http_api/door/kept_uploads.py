@@ -28,6 +28,7 @@ DIRECTORY = "uploads"
 ID = re.compile(r"[0-9a-f]{32}")
 _NAME = re.compile(r"([0-9a-f]{32})\.([0-9a-f]{16})\.([0-9a-f]{16})")
 _PART = ".part"
+_BLOCK_BYTES = 4096
 
 
 class _Upload:
@@ -37,6 +38,10 @@ class _Upload:
 
     def __init__(self, name: str, owner: str, size_bytes: int, touched_s: float) -> None:
         self.name, self.owner, self.size_bytes, self.touched_s, self.credit_bytes = name, owner, size_bytes, touched_s, 0
+
+    @property
+    def disk_bytes(self) -> int:
+        return _disk_bytes(self.size_bytes)
 
 
 class KeptUploads:
@@ -65,14 +70,14 @@ class KeptUploads:
         """
         size_bytes, owned = len(memoryview(batches)), _hash(str(owner))
         key = name, _hash(f"{where.topic}\0{where.partition}")
-        with self._reserved(owner, owned, size_bytes):
+        with self._reserved(owner, owned, _disk_bytes(size_bytes)):
             file_name = f"{name}.{owned}.{key[1]}"
             self._write(file_name, batches)
             with self._lock:
                 former = self._forget(key)
                 self._uploads[key] = upload = _Upload(file_name, owned, size_bytes, time.time())
                 upload.credit_bytes = size_bytes
-                self._sizes[owned] += size_bytes
+                self._sizes[owned] += upload.disk_bytes
         if former is not None and former.name != file_name:  # another principal's
             self._unlink([former])
 
@@ -160,8 +165,8 @@ class KeptUploads:
             raise ReadFailed(path, 0, str(error)) from error
         return found
 
-    def gather(self, where: TopicPartition, uploads: Sequence[tuple[str, int]]) -> bytearray | None:
-        """The batches of uploads, one behind the other; each is an id and its CRC.  None: one is missing.
+    def gather(self, where: TopicPartition, uploads: Sequence[tuple[str, int]], size_bytes_max: int) -> bytearray | None:
+        """The batches of uploads, one behind the other; each is an id and its CRC.  None: one is missing, or they are larger.
 
         Raises:
             CorruptionError: One has another CRC.
@@ -169,6 +174,8 @@ class KeptUploads:
         batches = bytearray()
         for name, crc in uploads:
             if (found := self.read(where, name)) is None:
+                return None
+            if len(batches) + len(found) > size_bytes_max:
                 return None
             if (there := crc32c(found)) != crc:
                 raise CorruptionError(
@@ -207,7 +214,7 @@ class KeptUploads:
     def _forget(self, key: tuple[str, str]) -> _Upload | None:
         upload = self._uploads.pop(key, None)
         if upload is not None:
-            self._release(upload.owner, upload.size_bytes)
+            self._release(upload.owner, upload.disk_bytes)
         return upload
 
     def _unlink(self, uploads: Sequence[_Upload]) -> None:
@@ -234,8 +241,13 @@ class KeptUploads:
             return
         status = entry.stat(follow_symlinks=False)
         name, owned, place = found.groups()
-        self._uploads[name, place] = _Upload(entry.name, owned, status.st_size, status.st_mtime)
-        self._sizes[owned] += status.st_size
+        self._uploads[name, place] = upload = _Upload(entry.name, owned, status.st_size, status.st_mtime)
+        self._sizes[owned] += upload.disk_bytes
+
+
+def _disk_bytes(size_bytes: int) -> int:
+    """What a file takes of the disk: whole blocks, and its entry."""
+    return (size_bytes // _BLOCK_BYTES + 1) * _BLOCK_BYTES
 
 
 def _hash(text: str) -> str:

@@ -6,6 +6,7 @@ The content is checked when it is appended.  In a cluster the leader of the part
 from aiohttp import web
 
 from logdb.codec import convert
+from logdb.errors import LogdbError
 from logdb.model import ProducerIdAndEpoch, TopicPartition
 from logdb.requests.records import Produce
 from logdb_http_api.door.kept_uploads import ID
@@ -53,6 +54,8 @@ async def keep(request: Request) -> web.StreamResponse:
     where, name = _where(request), _id(request.path("id"))
     await request.call(_check_writable, request, where)
     batches = await request.body()
+    if not batches:
+        raise ApiError(422, 422, "an upload must have at least one record batch")
     await request.call(request.door.uploads.keep, request.owner, where, name, batches)
     request.session.charge("produce", len(batches))
     request.door.expire_uploads()
@@ -75,10 +78,12 @@ async def read(request: Request) -> web.StreamResponse:
     """The batches as they were uploaded."""
     where, name = _where(request), _id(request.path("id"))
     request.session.authorize(Produce(*where))
-    batches = await request.call(request.door.uploads.read, where, name)
+    uploads = request.door.uploads
+    if not await request.call(uploads.missing, where, [name]):
+        await request.take_memory(uploads.size_bytes(where, [name]))
+    batches = await request.call(uploads.read, where, name)
     if batches is None:
         raise ApiError(404, _UNKNOWN_UPLOAD, f"upload {name} of {where} is unknown: it has expired, or another node has it")
-    await request.keep_memory(len(batches))
     return web.Response(body=batches, content_type=BATCHES)
 
 
@@ -97,14 +102,17 @@ async def append(request: Request) -> web.StreamResponse:
     """
     given, where = await request.decoded(AppendUploads), _where(request)
     names = _ids([name for name, _ in given.uploads])
+    if len(set(names)) < len(names):
+        raise ApiError(422, 422, "an upload is named twice: each must be named once")
     session = request.session
     session.authorize(Produce(*where, transactional_id=given.transactional_id))
     leadership = None if session.replication is None else session.leadership(*where)
     uploads = request.door.uploads
     if missing := await request.call(uploads.missing, where, names):
         return encoded(AppendedUploads(-1, -1, missing))
-    await request.take_memory(uploads.size_bytes(where, names))
-    offsets = await request.append_in_thread((where,), _append, request, where, given)
+    size_bytes = uploads.size_bytes(where, names)
+    await request.take_memory(size_bytes)
+    offsets = await request.append_in_thread((where,), _append, request, where, given, size_bytes)
     if offsets is None:
         return encoded(AppendedUploads(-1, -1, names))
     if leadership is not None:
@@ -112,10 +120,10 @@ async def append(request: Request) -> web.StreamResponse:
     return encoded(AppendedUploads(offsets.start, offsets.stop))
 
 
-def _append(request: Request, where: TopicPartition, given: AppendUploads) -> range | None:
-    """The offsets; None: an upload was removed meanwhile."""
+def _append(request: Request, where: TopicPartition, given: AppendUploads, size_bytes: int) -> range | None:
+    """The offsets; None: an upload was removed, or replaced by a larger one, meanwhile."""
     uploads, session = request.door.uploads, request.session
-    batches = uploads.gather(where, given.uploads)
+    batches = uploads.gather(where, given.uploads, size_bytes)
     if batches is None:
         return None
     producer = ProducerIdAndEpoch(given.producer_id, given.producer_epoch)
@@ -123,7 +131,12 @@ def _append(request: Request, where: TopicPartition, given: AppendUploads) -> ra
     credit_bytes = uploads.take_credit(where, [name for name, _ in given.uploads])
     if credit_bytes:
         session.charge("produce", -credit_bytes)  # counted when they came; ``produce`` counts them again
-    return session.produce(*where, batches, transactional_id=given.transactional_id)
+    try:
+        return session.produce(*where, batches, transactional_id=given.transactional_id)
+    except LogdbError:
+        if credit_bytes:
+            session.charge("produce", credit_bytes)  # nothing was appended
+        raise
 
 
 @routes.post(

@@ -40,7 +40,10 @@ class Handovers:
 
     def begin(self, led: LedPartition, command: Command) -> None:
         """Give a partition away; waits for nothing."""
-        self._commands[led] = command
+        if isinstance(command, AlterInSync):  # its leader asks nothing else before it has the answer
+            self._commands[led] = command
+        else:
+            self._commands.setdefault(led, command)
         self._worker.add(led)
 
     def _work(self, partitions: Collection[LedPartition]) -> None:

@@ -275,10 +275,9 @@ class Leader:
         return InSyncChange(self.state.leader_epoch, self.state.partition_epoch, pairs)
 
     def _may_finish_reassignment(self) -> bool:
-        """Whether only this leader, which goes, is missing: it proposes the same set once it has handed over."""
+        """Whether only a proposal is missing: a leader that goes hands over first; one that stays may have taken over from it."""
         target = self.state.target
-        is_to_go = bool(target) and self._node_id not in target
-        return is_to_go and all(node in self.state.in_sync and not self._is_fenced(node) for node in target)
+        return bool(target) and all(node in self.state.in_sync and not self._is_fenced(node) for node in target)
 
     def _epoch_of(self, node_id: int) -> int:
         progress, broker = self._followers.get(node_id), self._brokers.get(node_id)

@@ -130,6 +130,7 @@ class ReplicaManager:
         self._proposer: Worker[LedPartition] = Worker("logdb-proposals", self._propose)
         self._handovers = Handovers(self._asked, self._now_ms)
         self._prefer_ms, self._uneven = self._now_ms() + PREFER_INTERVAL_MS, set[TopicPartition]()
+        self._drain_ms = 0
         self._ticker = started("logdb-lag", self._tick)
 
     # ------------------------------------------------------------ store.protocols.Replication
@@ -474,7 +475,7 @@ class ReplicaManager:
         """Hand over all that another node can lead, while an operator has this node drain."""
         state = self._state
         own = None if state is None else state.brokers.get(self._node_id)
-        if state is None or own is None or not own.draining:
+        if state is None or own is None or not own.draining or self._now_ms() < self._drain_ms:
             return
         for where, led in list(self._led.items()):
             one = state.partition(*where)
@@ -482,6 +483,7 @@ class ReplicaManager:
                 continue
             if relieved(one, self._node_id, state.brokers, draining=True) is not one:
                 self._handovers.begin(led, ResignLeader(*where, one.leader_epoch))
+                self._drain_ms = self._now_ms() + PREFER_INTERVAL_MS  # while no controller answers, appends go on between two tries
 
     def _look_at_disk(self) -> None:
         """Give leaderships away once a sync has failed, or while one hangs: nothing that is appended here would be acknowledged."""

@@ -33,9 +33,9 @@ class TokenBucket:
         self._rate, self._tokens, self._then_ms = rate, float(rate), now_ms
 
     def charge(self, amount: int, now_ms: int) -> int:
-        """Take ``amount`` out; returns for how many ms to wait, 0 to ``DELAY_MS_MAX``."""
+        """Take ``amount`` out, or give it back if it is negative; returns for how many ms to wait, 0 to ``DELAY_MS_MAX``."""
         grown = self._tokens + self._rate * max(0, now_ms - self._then_ms) / 1000
-        self._tokens, self._then_ms = min(float(self._rate), grown) - amount, now_ms
+        self._tokens, self._then_ms = min(max(float(self._rate), self._tokens), grown) - amount, now_ms
         return 0 if self._tokens >= 0 else min(DELAY_MS_MAX, int(-self._tokens * 1000 / self._rate) + 1)
 
 

@@ -185,7 +185,7 @@ class Writer:
 
     def _close_logs(self) -> list[tuple[int, str]]:
         state = self._state
-        logs = list(state.logs.values())
+        logs, failed_before = list(state.logs.values()), state.sync_failed
         unsynced = shared_sync.finish(state.io, logs)
         finished = {log: log.finish() or (str(unsynced[log]) if log in unsynced else None) for log in logs}
         if self._last_checkpoint is None:  # else a Ctrl-C left an earlier call behind it
@@ -196,6 +196,8 @@ class Writer:
             except Exception as error:  # noqa: BLE001 -- the logs and the lock must be released in any case
                 self._last_checkpoint = str(error) or repr(error)
         failures = [(0, self._last_checkpoint)] if self._last_checkpoint else []
+        if state.sync_failed is not None and failed_before is None and not any(finished.values()):
+            failures.append((0, str(state.sync_failed)))  # of a sync that many logs share, or of what is saved beside one
         for log, why in finished.items():
             lost = log.abandon()
             if why is not None:

@@ -20,6 +20,7 @@ from support.waiting import until
 WHERE = TopicPartition("t", 0)
 BATCH = encode_batch([Rec(value=b"a"), Rec(value=b"b")])
 TX = "spark-q"
+BLOCKS = 10
 
 pytestmark = pytest.mark.local  # they look into the directory of the one server
 
@@ -31,7 +32,7 @@ def kept_files(path):
 
 @pytest.fixture
 def server(tmp_path):
-    with served(tmp_path / "db", uploads_bytes_max=1000, uploads_per_principal_bytes_max=1000) as it:
+    with served(tmp_path / "db", uploads_bytes_max=BLOCKS * 4096, uploads_per_principal_bytes_max=BLOCKS * 4096) as it:
         it.database.create_topic("t", partitions=2)
         yield it
 
@@ -91,10 +92,12 @@ def test_a_bound_of_bytes_a_partition_and_a_topic_are_checked_before_the_bytes_a
     with pytest.raises(UnknownPartition):
         session.uploads.keep(WHERE._replace(partition=2), BATCH)
     assert kept_files(tmp_path / "db") == []
-    with pytest.raises(DiskFull, match=r"of at most 1000 bytes"):
-        for _ in range(1 + 1000 // len(BATCH)):
+    with pytest.raises(DiskFull, match=r"of at most 40960 bytes"):
+        for _ in range(BLOCKS + 1):  # a small one takes a block of the disk, too
             session.uploads.keep(WHERE, BATCH)
-    assert len(kept_files(tmp_path / "db")) == 1000 // len(BATCH)
+    assert len(kept_files(tmp_path / "db")) == BLOCKS
+    with pytest.raises(InvalidAnswer, match="at least one record batch"):
+        session.uploads.keep(WHERE, b"")
 
 
 def test_an_id_that_comes_again_has_the_latest_bytes_alone(server, session, tmp_path):
@@ -108,12 +111,19 @@ def test_an_id_that_comes_again_has_the_latest_bytes_alone(server, session, tmp_
     assert refused[0] in (404, 422)
 
 
+def test_an_upload_that_is_named_twice_is_refused(server, session):
+    kept = session.uploads.keep(WHERE, BATCH)
+    with pytest.raises(InvalidAnswer, match="named twice"):
+        append(session, kept, kept)
+    assert server.database.log("t").end_offset == 0
+
+
 def test_uploads_outlive_the_server_and_count_after_it(tmp_path):
     with served(tmp_path / "db") as server, logdb.open(server.url) as database:
         database.create_topic("t")
         kept = database.session.uploads.keep(WHERE, BATCH)
     (tmp_path / "db" / "uploads" / f"{kept_files(tmp_path / 'db')[0]}.part").write_bytes(b"of a dead process")
-    with served(tmp_path / "db", uploads_bytes_max=2 * len(BATCH) - 1) as server, logdb.open(server.url) as database:
+    with served(tmp_path / "db", uploads_bytes_max=2 * 4096 - 1) as server, logdb.open(server.url) as database:
         with pytest.raises(DiskFull):
             database.session.uploads.keep(WHERE, BATCH)
         producer, missing = append(database.session, kept)

@@ -172,6 +172,20 @@ def test_a_close_of_many_logs_whose_sync_fails_says_so(tmp_path, io):
         assert again.log("t", 0).end_offset == 1
 
 
+def test_a_close_says_so_where_what_is_saved_beside_a_log_could_not_be_synced(tmp_path, io, monkeypatch):
+    db = logdb.open(tmp_path / "db", io=io)
+    logs = many(db)
+
+    def fails(*_: object, **__: object) -> None:
+        error = SyncFailed("x", "broken")
+        db._store._state.fail(error)
+        raise error
+
+    monkeypatch.setattr(type(logs[0].syncs), "begin_saving", fails)
+    with pytest.raises(LogdbError, match="broken"):
+        db.close()
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_no_power_cut_during_a_close_takes_what_is_flushed(tmp_path, monkeypatch, seed):
     """Killed at each call of a close: what was flushed is there; a directory that says it was closed has everything."""

@@ -7,6 +7,7 @@ import shutil
 import socket
 import tempfile
 import threading
+import uuid
 
 import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
@@ -265,7 +266,7 @@ def test_a_batch_whose_upload_has_expired_writes_nothing_and_comes_again(tmp_pat
     with served(tmp_path / "db") as server:
         server.database.create_topic("t")
         given = {"url": server.url, "topic": "t"}
-        writer = batch_writer(given, writeId="w", batchId="0")
+        writer = batch_writer(given, writeId=str(uuid.uuid4()), batchId="0")  # one of its own, as Spark's: it is noted on this machine
         messages = [task(writer, 0), task(writer, 1)]
         gone = messages[1].staged.pieces[0]
         with logdb.open(server.url) as database:

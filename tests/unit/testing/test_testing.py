@@ -106,7 +106,7 @@ def test_a_database_needs_no_package_of_an_extra():
         try:
             logdb.testing.server().__enter__()
         except ModuleNotFoundError as error:
-            assert "a server needs the package 'msgspec'" in str(error), error
+            assert "the listener 'http' needs the package 'aiohttp'" in str(error), error
         else:
             raise SystemExit("no error")
     """

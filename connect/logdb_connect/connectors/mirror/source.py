@@ -59,6 +59,7 @@ class MirrorSourceTask(SourceTask):
 
     State:
         _upstream: The first and the last offset of the source that each partition of the target was given, in the present poll.
+        _given: The last offset of each partition that the worker was given: a reader that is opened again continues behind it.
         _pairs: Pairs of offsets that are not written yet.
         _unwritten: How many records they are behind.
         _tried: Configs that were set: topic, name, value, and the value before.  One that the target refuses, or takes for its default,
@@ -79,6 +80,7 @@ class MirrorSourceTask(SourceTask):
             each: {"cluster": self._choice.alias, "topic": each.topic, "partition": each.partition} for each in self._partitions
         }
         self._upstream: dict[TopicPartition, tuple[TopicPartition, int, int]] = {}
+        self._given: dict[TopicPartition, int] = {}
         self._pairs: list[OffsetSync] = []
         self._unwritten = 0
         self._pairs_at = self._configs_at = 0.0
@@ -122,13 +124,20 @@ class MirrorSourceTask(SourceTask):
                 if name not in topics:
                     raise UnknownTopic(name)
                 self._make_topic(topics[name])
-            stored = {at: self.context.offset(place) for at, place in self._places.items()}
-            self._reader = self._cluster.reader({at: None if (one := stored[at]) is None else one["offset"] + 1 for at in self._partitions})
+            self._reader = self._cluster.reader({at: self._next(at) for at in self._partitions})
         return self._reader
+
+    def _next(self, at: TopicPartition) -> int | None:
+        """The offset to read next; None: the first one."""
+        if (last := self._given.get(at)) is None:
+            stored = self.context.offset(self._places[at])
+            last = None if stored is None else stored["offset"]
+        return None if last is None else last + 1
 
     def _copies(self, at: TopicPartition, records: Sequence[Any]) -> list[SourceRecord]:
         topic, place = self._choice.renamed(at.topic), self._places[at]
         self._upstream[TopicPartition(topic, at.partition)] = at, records[0].offset, records[-1].offset
+        self._given[at] = records[-1].offset
         return [
             SourceRecord(
                 source_partition=place,

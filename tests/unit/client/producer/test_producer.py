@@ -238,7 +238,7 @@ def test_partitioners(make, session):
 
 
 def test_the_first_record_of_a_partition_does_not_ask_for_the_topic_again(make, session, monkeypatch):
-    session.store.create_topic("u", partitions=20)
+    session.store.submit(CreateTopic("u", partitions=20))
     with make() as producer:
         producer.send("u", b"v", partition=0)
         monkeypatch.setattr(session, "partition_count", None)

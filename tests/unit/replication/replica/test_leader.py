@@ -133,6 +133,12 @@ def test_a_leader_that_a_reassignment_takes_away_proposes_its_end_and_again_afte
     assert leader.tick(100, RETRY_MS).proposal == same._replace(partition_epoch=7)
 
 
+def test_a_leader_that_follows_one_that_went_finishes_its_reassignment():
+    leader = led()
+    proposed = leader.changed(state((1, 2, 3), 6)._replace(target=(1, 2)), BROKERS, 2, 0).proposal
+    assert proposed == InSyncChange(4, 6, ((1, 11), (2, 12), (3, 13)))
+
+
 @pytest.mark.parametrize(
     "brokers",
     [{**BROKERS, 3: Broker(13, fenced=True)}, {**BROKERS, 3: Broker(12)}, {1: Broker(11), 2: Broker(12)}],
