@@ -1,16 +1,20 @@
 """Mirrors: records of MirrorMaker's topics, names of topics, translated offsets."""
 
+import contextlib
 import re
+from types import SimpleNamespace
 
 import pytest
 
+import logdb
 from logdb import TopicPartition
+from logdb_connect.client import connected
 from logdb_connect.connectors.mirror import policies
 from logdb_connect.connectors.mirror.checkpoints import OffsetPairs
 from logdb_connect.connectors.mirror.settings import MIRROR
-from logdb_connect.connectors.mirror.source import TopicChoice
+from logdb_connect.connectors.mirror.source import MirrorSourceTask, TopicChoice
 from logdb_connect.connectors.mirror.wire import Checkpoint, OffsetSync, heartbeat
-from logdb_connect.errors import ConfigError
+from logdb_connect.errors import ConfigError, RetriableError
 
 SERVERS = {"source.cluster.bootstrap.servers": "a:9092"}
 
@@ -61,3 +65,36 @@ def test_a_translated_offset_leaves_out_no_record():
     pairs.add(OffsetSync(*at, 3, 20_000))  # the topic of the source was created again
     assert pairs.translated(at, 2) is None
     assert pairs.translated(at, 9) == 20_001
+
+
+def test_a_source_that_is_opened_again_is_read_behind_what_was_given(tmp_path, monkeypatch):
+    """The stored offsets are those of the task's start."""
+    with logdb.open(tmp_path / "a") as theirs:
+        theirs.create_topic("orders")
+        theirs.log("orders").append_many([b"0", b"1"])
+        theirs.flush()
+        with contextlib.closing(connected({"bootstrap.servers": str(tmp_path / "b")})) as client:
+            task = MirrorSourceTask()
+            task.context = SimpleNamespace(client=client, offset=lambda _: None, wait=bool)
+            task.start({
+                "name": "m", "source.cluster.alias": "a", "target.cluster.alias": "b", "topics": "orders",
+                "source.cluster.bootstrap.servers": str(tmp_path / "a"), "task.assigned.partitions": "orders-0",
+            })  # fmt: skip
+            found = _polled(task)
+            with monkeypatch.context() as patch, pytest.raises(RetriableError):
+                patch.setattr(type(task._reader), "poll", _unreachable)
+                task.poll()
+            theirs.log("orders").append(b"2")
+            theirs.flush()
+            assert [*found, *_polled(task)] == [b"0", b"1", b"2"]
+            task.stop()
+
+
+def _polled(task):
+    while not (found := task.poll()):
+        pass
+    return [one.value for one in found]
+
+
+def _unreachable(*_: object) -> None:
+    raise RetriableError("the source is away")
