@@ -93,6 +93,7 @@ def test_the_wheel_holds_the_library_and_nothing_else(built: dict[str, Path]) ->
         "logdb",
         "logdb_connect",
         "logdb_http_api",
+        "logdb_iceberg",
         "logdb_kafka_api",
         "logdb_replication",
         "logdb_spark_source",

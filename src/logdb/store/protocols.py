@@ -20,11 +20,11 @@ from logdb.model import (
     TopicPartition,
 )
 from logdb.requests.nodes import BrokerInfo, PartitionState
-from logdb.requests.request import Request
 
 if TYPE_CHECKING:
     from logdb.meta.reader_writer_lock import ReaderWriterLock
     from logdb.requests.report import Copied
+    from logdb.requests.request import Request
 
 
 T = TypeVar("T")
@@ -224,7 +224,7 @@ class Metadata(Protocol):
     def partition_state(self, topic: str, partition: int) -> PartitionState:
         """The leader, the replicas and the in-sync set of a partition; raises UnknownTopic, UnknownPartition."""
 
-    def submit(self, request: Request[A], *, go_on: Callable[[], None] = always) -> A:
+    def submit(self, request: "Request[A]", *, go_on: Callable[[], None] = always) -> A:
         """Carry out a change of topics, or its check (``requests.topic_changes``); or DescribeQuorum, Reassign, ElectLeaders.
 
         Args:

@@ -16,7 +16,7 @@ import operator
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from logdb.disk import exists, names_in, remove
 from logdb.errors import (
@@ -50,18 +50,7 @@ from logdb.model import (
     TopicPartition,
 )
 from logdb.requests.nodes import BrokerInfo, PartitionState, QuorumInfo, QuorumVoter
-from logdb.requests.replicas import DescribeQuorum, ElectLeaders, Reassign
 from logdb.requests.report import Copied, Progress
-from logdb.requests.request import Request
-from logdb.requests.topic_changes import (
-    AlterConfigs,
-    AlterTopic,
-    CheckNewTopic,
-    CheckPartitions,
-    CheckTopicConfigs,
-    CreateTopic,
-    DeleteTopic,
-)
 from logdb.store import cleaner, cluster_file, lock, opening, replacement_intent, retention, topics
 from logdb.store.cleaner import CLEANER_BYTES_PER_SECOND
 from logdb.store.copy.snapshot_file import SnapshotFile
@@ -73,6 +62,19 @@ from logdb.store.sidecars import MadeSidecars
 from logdb.store.state import Mode, StoreState
 from logdb.store.tables import UpdatedTable
 from logdb.store.writer import Writer
+
+if TYPE_CHECKING:
+    from logdb.requests.replicas import DescribeQuorum, ElectLeaders, Reassign
+    from logdb.requests.request import Request
+    from logdb.requests.topic_changes import (
+        AlterConfigs,
+        AlterTopic,
+        CheckNewTopic,
+        CheckPartitions,
+        CheckTopicConfigs,
+        CreateTopic,
+        DeleteTopic,
+    )
 
 T = TypeVar("T")
 A = TypeVar("A")
@@ -269,16 +271,16 @@ class Store(Handle):
     def topic_id(self, topic: str) -> str:
         return self._state.topic(topic).topic_id
 
-    def submit(self, request: Request[A], *, go_on: Callable[[], None] = always) -> A:
+    def submit(self, request: "Request[A]", *, go_on: Callable[[], None] = always) -> A:
         """Carry a request out; see ``store.protocols.Metadata``."""
-        answer: A = _STEPS[type(request)](self, request, go_on)
+        answer: A = _STEPS[request.method](self, request, go_on)
         return answer
 
-    def _create_topic(self, request: CreateTopic, go_on: Callable[[], None]) -> TopicInfo:
+    def _create_topic(self, request: "CreateTopic", go_on: Callable[[], None]) -> TopicInfo:
         count = self._checked_count(request)
         return self.writer.create(request.name, count, request.config or {}, if_not_exists=request.if_not_exists, go_on=go_on)
 
-    def _checked_count(self, request: CreateTopic | CheckNewTopic) -> int:
+    def _checked_count(self, request: "CreateTopic | CheckNewTopic") -> int:
         """The number of partitions of a new topic; raises unless each has one replica, this directory."""
         if request.replication_factor not in (None, BY_DEFAULT, 1):
             raise InvalidReplicationFactor(request.replication_factor, 1)
@@ -292,13 +294,13 @@ class Store(Handle):
             if tuple(nodes) != (self.node_id,):
                 raise InvalidReassignment(name, number, tuple(nodes), self._one_node)
 
-    def _check_new_topic(self, request: CheckNewTopic, _: object) -> TopicInfo:
+    def _check_new_topic(self, request: "CheckNewTopic", _: object) -> TopicInfo:
         return self.writer.check_new(request.name, self._checked_count(request), request.config or {})
 
-    def _check_configs(self, request: CheckTopicConfigs, _: object) -> None:
+    def _check_configs(self, request: "CheckTopicConfigs", _: object) -> None:
         self.writer.check_configs(request.name, request.config)
 
-    def _check_partitions(self, request: CheckPartitions, _: object = None) -> None:
+    def _check_partitions(self, request: "CheckPartitions", _: object = None) -> None:
         name, count, known = request.name, request.partitions, self.partition_count(request.name)
         topics.check_partition_count(name, count, known)
         if request.assignments is not None:
@@ -309,13 +311,13 @@ class Store(Handle):
     def _one_node(self) -> str:
         return f"there is one node, {self.node_id}"
 
-    def _alter_topic(self, request: AlterTopic, go_on: Callable[[], None]) -> TopicInfo:
+    def _alter_topic(self, request: "AlterTopic", go_on: Callable[[], None]) -> TopicInfo:
         name, count = request.name, request.partitions
         if request.assignments is not None:
             self._check_partitions(CheckPartitions(name, self.partition_count(name) if count is None else count, request.assignments))
         return self.writer.alter(name, request.config or {}, count, go_on)
 
-    def _alter_configs(self, request: AlterConfigs, _: object) -> None:
+    def _alter_configs(self, request: "AlterConfigs", _: object) -> None:
         name = request.name
         assert name is not None  # those of the node are the broker's
         if request.validate_only:
@@ -323,7 +325,7 @@ class Store(Handle):
         else:
             self.writer.alter(name, request.config, None, replace=request.replace)
 
-    def _delete_topic(self, request: DeleteTopic, _: object) -> None:
+    def _delete_topic(self, request: "DeleteTopic", _: object) -> None:
         self.writer.delete(request.name)
 
     def listen(self, function: Callable[[TopicEvent], None]) -> None:
@@ -470,7 +472,7 @@ class Store(Handle):
     def controller_id(self) -> int:
         return self.node_id
 
-    def _describe_quorum(self, _: DescribeQuorum, __: object) -> QuorumInfo:
+    def _describe_quorum(self, _: "DescribeQuorum", __: object) -> QuorumInfo:
         end = self.change_number()
         return QuorumInfo(self.node_id, 0, end, (QuorumVoter(self.node_id, end=end),))
 
@@ -481,7 +483,7 @@ class Store(Handle):
         """A single node leads each partition in the epoch of its log, and has the only replica."""
         return PartitionState(self.node_id, self.log(topic, partition).leader_epoch, (self.node_id,), (self.node_id,))
 
-    def _reassign(self, request: Reassign, _: object) -> dict[TopicPartition, LogdbError | None]:
+    def _reassign(self, request: "Reassign", _: object) -> dict[TopicPartition, LogdbError | None]:
         """Each partition stays on the single node: another choice of replicas is refused."""
         unknown = self._unknown(request.targets)
         return {
@@ -497,7 +499,7 @@ class Store(Handle):
         kind = InvalidReassignment if may_change_count or len(nodes) == 1 else ReplicaCountChanged
         return kind(*where, tuple(nodes), self._one_node)
 
-    def _elect_leaders(self, request: ElectLeaders, _: object) -> dict[TopicPartition, LogdbError | None]:
+    def _elect_leaders(self, request: "ElectLeaders", _: object) -> dict[TopicPartition, LogdbError | None]:
         """The single node leads each partition."""
         wanted = request.partitions or ()
         unknown = self._unknown(wanted)
@@ -652,16 +654,16 @@ def _nothing(_log: Log) -> None:
     """A reader has no flusher."""
 
 
-_STEPS: Mapping[type[Request[Any]], Callable[[Store, Any, Any], Any]] = {
-    CreateTopic: Store._create_topic,
-    CheckNewTopic: Store._check_new_topic,
-    AlterTopic: Store._alter_topic,
-    CheckPartitions: Store._check_partitions,
-    CheckTopicConfigs: Store._check_configs,
-    AlterConfigs: Store._alter_configs,
-    DeleteTopic: Store._delete_topic,
-    DescribeQuorum: Store._describe_quorum,
-    Reassign: Store._reassign,
-    ElectLeaders: Store._elect_leaders,
+_STEPS: Mapping[str, Callable[[Store, Any, Any], Any]] = {
+    "create_topic": Store._create_topic,
+    "check_new_topic": Store._check_new_topic,
+    "alter_topic": Store._alter_topic,
+    "check_partitions": Store._check_partitions,
+    "check_topic_configs": Store._check_configs,
+    "alter_configs": Store._alter_configs,
+    "delete_topic": Store._delete_topic,
+    "describe_quorum": Store._describe_quorum,
+    "reassign": Store._reassign,
+    "elect_leaders": Store._elect_leaders,
 }
 """What carries a request out."""
