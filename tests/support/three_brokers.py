@@ -32,9 +32,6 @@ from support.security import secure
 _TESTS = Path(__file__).parents[1]
 SUITES = (
     "examples/",
-    "integration/connect/test_distributed.py",
-    "integration/connect/test_sink_offsets.py",
-    "integration/connect/test_standalone.py",
     "integration/http/test_administration.py",
     "integration/http/test_batches.py",
     "integration/http/test_calls.py",
@@ -160,7 +157,6 @@ _KEPT_SESSION = "a node of a cluster keeps no session for requests that are repe
 _INSIDE = "it looks into the server, which is a process of its own, or one of three"
 _MANY_PARTITIONS = "others are waited for half a second: a node that takes longer to make so many partitions is asked too early"
 _NODE_0 = "it says what the only broker is, which is number 0"
-_ONE_PARTITION = "its topic has one partition where it names no number: a cluster's have six"
 _AS_A_NODE = "its database is opened as a node, which is told of the groups of one node alone"
 LEFT_OUT = {
     "test_a_consumer_beside_the_writer": "it opens a directory twice",
@@ -178,11 +174,7 @@ LEFT_OUT = {
     "integration/test_aio.py::test_administration": _ALONE,
     "test_asking_makes_no_topics": _ALONE,
     "test_configs_of_the_broker": _NODE_0,
-    "test_consume_transform_produce": _ONE_PARTITION,
-    "test_a_topic_that_was_created_again_reaches_the_objects": _ONE_PARTITION,
-    "test_a_table_does_not_leave_out_the_records_of_a_topic_that_was_created_again": _ONE_PARTITION,
-    "test_at_least_once_where_exactly_once_is_disabled": _ALONE,
-    "test_a_failed_sink_task_says_why_and_only_it_is_restarted": _ONE_PARTITION,
+    "test_consume_transform_produce": "its topic has one partition where it names no number: a cluster's have six",
     "test_internal_topics_only_if_asked": _ALONE,
     "test_internal_topics_are_compacted_and_nothing_else": _ALONE,
     "test_members_have_only_so_much_memory": _INSIDE,
