@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from logdb.requests.topic_changes import (
         AlterConfigs,
         AlterTopic,
+        Assignments,
         CheckNewTopic,
         CheckPartitions,
         CheckTopicConfigs,
@@ -300,12 +301,16 @@ class Store(Handle):
     def _check_configs(self, request: "CheckTopicConfigs", _: object) -> None:
         self.writer.check_configs(request.name, request.config)
 
-    def _check_partitions(self, request: "CheckPartitions", _: object = None) -> None:
-        name, count, known = request.name, request.partitions, self.partition_count(request.name)
+    def _check_partitions(self, request: "CheckPartitions", _: object) -> None:
+        self._check_count(request.name, request.partitions, request.assignments)
+
+    def _check_count(self, name: str, count: int, assignments: "Assignments | None") -> None:
+        """Raise unless a topic may have so many partitions, the new ones on this node."""
+        known = self.partition_count(name)
         topics.check_partition_count(name, count, known)
-        if request.assignments is not None:
-            topics.check_assignment_count(name, count - known, known, request.assignments)
-            self._check_nodes(name, known, request.assignments)
+        if assignments is not None:
+            topics.check_assignment_count(name, count - known, known, assignments)
+            self._check_nodes(name, known, assignments)
 
     @property
     def _one_node(self) -> str:
@@ -314,7 +319,7 @@ class Store(Handle):
     def _alter_topic(self, request: "AlterTopic", go_on: Callable[[], None]) -> TopicInfo:
         name, count = request.name, request.partitions
         if request.assignments is not None:
-            self._check_partitions(CheckPartitions(name, self.partition_count(name) if count is None else count, request.assignments))
+            self._check_count(name, self.partition_count(name) if count is None else count, request.assignments)
         return self.writer.alter(name, request.config or {}, count, go_on)
 
     def _alter_configs(self, request: "AlterConfigs", _: object) -> None:
