@@ -57,6 +57,15 @@ def produced(node, *images, topic="t", partition=0, acks=-1, timeout_ms=20_000):
     return Code(found["error_code"]), found["base_offset"]
 
 
+def leads(node, topic="t", partition=0):
+    """Whether a node takes appends to a partition."""
+    try:
+        node.manager.leads(topic, partition).check_append(acknowledged_by_all=True)
+    except NotLeaderOrFollower:
+        return False
+    return True
+
+
 def ends(cluster, topic="t", partition=0):
     return {number: node.log(topic, partition).end_offset for number, node in cluster.nodes.items() if not node._stopped}
 
@@ -990,6 +999,7 @@ def check_order_of_a_handover(replicas, leader, monkeypatch, begin):
     assert not first
     held.set()
     eventually(lambda: replicas.leader() is not leader)
+    eventually(lambda: leads(replicas.leader()))  # it learns of its election a moment later
     waiting.join(20)
     assert first == [(Code.NONE, 0)]
     assert answers[0][0] is Code.NOT_LEADER_OR_FOLLOWER
