@@ -264,6 +264,11 @@ def unknown_overrides(known: Collection[str], overrides: Mapping[str, str]) -> l
     return sorted(name for name in overrides if name not in known and not any(part in name for part in _NEEDLESS))
 
 
+def as_text(config: Mapping[str, object]) -> dict[str, str]:
+    """Configs as Kafka writes them."""
+    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in config.items()}
+
+
 def below(prefix: str, properties: Mapping[str, str]) -> dict[str, str]:
     """The properties that begin with ``prefix``, without it."""
     return {key.removeprefix(prefix): value for key, value in properties.items() if key.startswith(prefix)}

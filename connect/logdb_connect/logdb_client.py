@@ -10,7 +10,7 @@ import logdb
 from logdb import AnyRecord, OffsetAndMetadata, Session, TopicPartition
 from logdb.cli.servers import Servers
 from logdb.errors import TopicExists, UnknownGroup, UnknownTopic
-from logdb_connect.client import Client, Consumer, PartitionOffsets, Producer, TopicState, TransactionalProducer, chosen
+from logdb_connect.client import Client, Consumer, PartitionOffsets, Producer, TopicState, TransactionalProducer, as_text, chosen
 
 PRODUCER_OPTIONS = {
     "batch.size": ("batch_size", int),
@@ -90,8 +90,7 @@ class LogdbClient(Client):
         return len(self.session.cluster_nodes()[0])
 
     def topic_config(self, name: str) -> dict[str, str]:
-        config = self._db.describe_topic(name).config
-        return {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in config.items()}
+        return as_text(self._db.describe_topic(name).config)
 
     def alter_topic(self, name: str, *, partitions: int | None = None, config: Mapping[str, str | None] | None = None) -> None:
         self._db.alter_topic(name, partitions=partitions, config=config)

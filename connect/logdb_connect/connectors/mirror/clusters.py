@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import logdb
 from logdb import LogdbError, OffsetAndMetadata, TopicPartition
 from logdb.errors import UnknownTopic
+from logdb_connect.client import as_text
 from logdb_connect.connectors import limits
 from logdb_connect.errors import ConfigError, ConnectError, RetriableError
 from logdb_connect.other_servers import open_servers, security_of
@@ -88,11 +89,6 @@ def open_cluster(properties: Mapping[str, str]) -> Cluster:
             return KafkaCluster(properties)
         except RetriableError as other:
             raise RetriableError(f"{error} By Kafka's protocol: {other}") from other
-
-
-def as_text(config: Mapping[str, object]) -> dict[str, str]:
-    """Configs as Kafka writes them."""
-    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in config.items()}
 
 
 def check_limits(place: str) -> None:
