@@ -154,6 +154,10 @@ class Client(ABC):
         """
 
     @abstractmethod
+    def cleanup_policy(self, name: str) -> str:
+        """The one in effect: the topic's own, or the default."""
+
+    @abstractmethod
     def alter_topic(self, name: str, *, partitions: int | None = None, config: Mapping[str, str | None] | None = None) -> None:
         """Add partitions, up to a number, or set configs; None: a config is the default again."""
 

@@ -282,11 +282,17 @@ class KafkaClient(Client):
     def server_count(self) -> int:
         return len(self._call(self._admin.list_topics, timeout=_CALL_S).brokers)
 
-    def topic_config(self, name: str) -> dict[str, str]:
+    def _configs(self, name: str) -> Any:
         resource = admin.ConfigResource(admin.ResourceType.TOPIC, name)
         (found,) = self._results("describe_configs", [resource], topic=name).values()
+        return found
+
+    def topic_config(self, name: str) -> dict[str, str]:
         own = admin.ConfigSource.DYNAMIC_TOPIC_CONFIG.value
-        return {entry.name: str(entry.value) for entry in found.values() if entry.source == own}
+        return {entry.name: str(entry.value) for entry in self._configs(name).values() if entry.source == own}
+
+    def cleanup_policy(self, name: str) -> str:
+        return str(self._configs(name)["cleanup.policy"].value)
 
     def alter_topic(self, name: str, *, partitions: int | None = None, config: Mapping[str, str | None] | None = None) -> None:
         if partitions is not None:

@@ -92,6 +92,9 @@ class LogdbClient(Client):
     def topic_config(self, name: str) -> dict[str, str]:
         return as_text(self._db.describe_topic(name).config)
 
+    def cleanup_policy(self, name: str) -> str:
+        return self.topic_config(name).get("cleanup.policy", "delete")
+
     def alter_topic(self, name: str, *, partitions: int | None = None, config: Mapping[str, str | None] | None = None) -> None:
         self._db.alter_topic(name, partitions=partitions, config=config)
 

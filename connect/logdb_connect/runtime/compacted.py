@@ -38,7 +38,7 @@ class CompactedTopic:
         self._positions: dict[int, int] = {}
         if not client.has_topic(name):
             client.create_topic(name, partitions=partitions, replication=client.possible_replication(replication), cleanup_policy="compact")
-        policy = client.topic_config(name).get("cleanup.policy", "delete")
+        policy = client.cleanup_policy(name)
         if policy != "compact":
             raise ConnectError(
                 f"Topic '{name}' is required to have 'cleanup.policy=compact' to guarantee consistency and durability of "
