@@ -60,7 +60,7 @@ class DiscardUploads(NamedTuple):
     ids: list[str]
 
 
-class PartitionState(NamedTuple):
+class LogState(NamedTuple):
     """The state of a partition's log; ``readable_end_offset`` is that of the requested isolation level.
 
     ``leader_epoch``: of the record before ``readable_end_offset``; -1: there is none.

@@ -21,8 +21,8 @@ from logdb_http_api.protocol import (
     Epoch,
     Found,
     Latest,
+    LogState,
     Look,
-    PartitionState,
     Transactions,
 )
 
@@ -36,7 +36,7 @@ routes = Routes()
     "The start and end of partitions; waits for a record at one of the positions",
     needs=("Describe Topic",),
     body=Body({"application/json": Look}),
-    gives={"application/json": list[PartitionState | None]},
+    gives={"application/json": list[LogState | None]},
     leaves_out=True,
 )
 async def look(request: Request) -> web.StreamResponse:
@@ -59,13 +59,13 @@ def _states(session: AuthorizedSession, wanted: Look) -> web.Response:
     return encoded([_state(session, partition, wanted) for partition in wanted.positions])
 
 
-def _state(session: AuthorizedSession, partition: TopicPartition, wanted: Look) -> PartitionState | None:
+def _state(session: AuthorizedSession, partition: TopicPartition, wanted: Look) -> LogState | None:
     try:
         log = session.log(*partition)
         if session.replication is not None:
             log.check_end_known()
         readable = log.readable_end_offset(wanted.isolation_level)
-        return PartitionState(
+        return LogState(
             log.start_offset,
             log.end_offset,
             readable,
@@ -77,7 +77,7 @@ def _state(session: AuthorizedSession, partition: TopicPartition, wanted: Look) 
             is_elsewhere=log.is_elsewhere(wanted.positions[partition], wanted.known.get(partition, KnownLog())),
         )
     except (NotLeaderOrFollower, OffsetNotAvailable) as error:
-        return PartitionState(-1, -1, -1, -1, 0, "os", vars(session.located(error)).get("leader_address") or "")
+        return LogState(-1, -1, -1, -1, 0, "os", vars(session.located(error)).get("leader_address") or "")
     except (UnknownTopic, UnknownPartition, NotAuthorized):
         return None
 

@@ -100,5 +100,7 @@ class Schemas:
         (schema,), named = msgspec.json.schema_components([coding.form(kind).wanted], ref_template="#/components/schemas/{name}")
         if isinstance(kind, type) and issubclass(kind, SessionRequest):
             schema = named.pop(kind.__name__)
-        self.named |= named
+        for name, one in named.items():
+            if self.named.setdefault(name, one) != one:
+                raise TypeError(f"two types of the HTTP listener are named {name}: each must have a name of its own")
         return schema

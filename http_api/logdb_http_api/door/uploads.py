@@ -104,6 +104,9 @@ async def append(request: Request) -> web.StreamResponse:
     names = _ids([name for name, _ in given.uploads])
     if len(set(names)) < len(names):
         raise ApiError(422, 422, "an upload is named twice: each must be named once")
+    for name, limit in (("producer_id", 1 << 63), ("producer_epoch", 1 << 15), ("sequence", 1 << 31)):
+        if not 0 <= (value := getattr(given, name)) < limit:
+            raise ApiError(422, 422, f"{name}={value}: must be in [0, {limit - 1}]")
     session = request.session
     session.authorize(Produce(*where, transactional_id=given.transactional_id))
     leadership = None if session.replication is None else session.leadership(*where)

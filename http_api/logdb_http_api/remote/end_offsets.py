@@ -15,7 +15,7 @@ from logdb.errors import NotLeaderOrFollower, UnknownPartition, UnknownTopic
 from logdb.log.isolation import IsolationLevel, is_committed
 from logdb.model import NOTHING_KNOWN, KnownLog, TopicInfo, TopicPartition
 from logdb.requests import coding
-from logdb_http_api.protocol import PARTITIONS_PATH, PARTITIONS_WAIT_MS_MAX, Look, PartitionState
+from logdb_http_api.protocol import PARTITIONS_PATH, PARTITIONS_WAIT_MS_MAX, LogState, Look
 from logdb_http_api.remote.connection import Address
 from logdb_http_api.remote.connections import Connections
 from logdb_http_api.remote.exchange import Exchange, first_answered
@@ -33,8 +33,8 @@ class _Known(threading.local):
 
     def __init__(self) -> None:
         self.interest: dict[TopicPartition, float] = {}  # when each partition was last asked for
-        self.ends: dict[TopicPartition, PartitionState] = {}
-        self.starts: dict[TopicPartition, PartitionState] = {}
+        self.ends: dict[TopicPartition, LogState] = {}
+        self.starts: dict[TopicPartition, LogState] = {}
         self.isolation_level = ""
         self.until, self.generation = 0.0, 0
 
@@ -61,24 +61,24 @@ class EndOffsets:
         """This thread will ask for the partition soon."""
         self._known.interest[partition] = time.monotonic()
 
-    def state(self, partition: TopicPartition) -> PartitionState:
+    def state(self, partition: TopicPartition) -> LogState:
         """The state of one partition now."""
         return self._found(partition, self._look({partition: 0}, 0, "read_uncommitted"))
 
-    def states(self, partitions: Sequence[TopicPartition], within_s: float) -> dict[TopicPartition, PartitionState | None]:
+    def states(self, partitions: Sequence[TopicPartition], within_s: float) -> dict[TopicPartition, LogState | None]:
         """The states of partitions now; None: it was deleted.
 
         Raises:
             NotLeaderOrFollower, ServerUnavailable: Not all leaders have answered ``within_s``.
         """
-        states: dict[TopicPartition, PartitionState | None] = {}
+        states: dict[TopicPartition, LogState | None] = {}
         until = time.monotonic() + within_s
         for at in range(0, len(partitions), _INTEREST_COUNT_MAX):
             some = dict.fromkeys(partitions[at : at + _INTEREST_COUNT_MAX], 0)
             states |= self._look(some, 0, "read_uncommitted", within_s=until - time.monotonic())
         return states
 
-    def end(self, partition: TopicPartition, isolation_level: IsolationLevel) -> PartitionState:
+    def end(self, partition: TopicPartition, isolation_level: IsolationLevel) -> LogState:
         """The state of a partition, which says where reading ends now at that level."""
         is_committed(isolation_level)
         known, now = self._known, time.monotonic()
@@ -100,7 +100,7 @@ class EndOffsets:
         for partition in [one for one in list(self._epochs) if one.topic == topic]:
             self._epochs.pop(partition, None)
 
-    def start(self, partition: TopicPartition) -> PartitionState:
+    def start(self, partition: TopicPartition) -> LogState:
         """The state of a partition, which says where the log begins."""
         known = self._known
         state = known.starts.pop(partition, None) if self._are_good(known, time.monotonic()) else None
@@ -134,7 +134,7 @@ class EndOffsets:
 
     def ends(
         self, positions: Mapping[TopicPartition, int], timeout_ms: int, of: Mapping[TopicPartition, KnownLog] = NOTHING_KNOWN
-    ) -> dict[TopicPartition, PartitionState]:
+    ) -> dict[TopicPartition, LogState]:
         """The states of partitions, once ``wait`` would end, or after the timeout; deleted partitions are left out."""
         states = self._look(positions, timeout_ms, "read_uncommitted", of=of)
         return {partition: state for partition, state in states.items() if state is not None}
@@ -147,7 +147,7 @@ class EndOffsets:
         known.interest = {partition: at for partition, at in known.interest.items() if now - at < _INTEREST_S}
         return list(known.interest)[-_INTEREST_COUNT_MAX:]
 
-    def _learn(self, known: _Known, states: Mapping[TopicPartition, PartitionState | None], isolation_level: IsolationLevel) -> None:
+    def _learn(self, known: _Known, states: Mapping[TopicPartition, LogState | None], isolation_level: IsolationLevel) -> None:
         known.ends = {partition: state for partition, state in states.items() if state is not None}
         known.starts = dict(known.ends)
         known.isolation_level, known.until, known.generation = isolation_level, time.monotonic() + _GOOD_S, self._generation
@@ -160,7 +160,7 @@ class EndOffsets:
         *,
         of: Mapping[TopicPartition, KnownLog] = NOTHING_KNOWN,
         within_s: float | None = None,
-    ) -> dict[TopicPartition, PartitionState | None]:
+    ) -> dict[TopicPartition, LogState | None]:
         """The states of partitions, each from its leader.
 
         Several leaders are waited for side by side, once all have said that there is nothing yet.
@@ -205,7 +205,7 @@ class EndOffsets:
         isolation_level: IsolationLevel,
         of: Mapping[TopicPartition, KnownLog],
         within_s: float | None = None,
-    ) -> dict[TopicPartition, PartitionState | None]:
+    ) -> dict[TopicPartition, LogState | None]:
         """The states of each part, from its leader; of those that wait, the first that is answered."""
         patience_ms = timeout_ms if within_s is None else timeout_ms + round((within_s - self._connections.timeout_s) * 1000)
         looks = [
@@ -216,13 +216,13 @@ class EndOffsets:
             HttpRequest("POST", PARTITIONS_PATH, coding.encode(look), _HEADERS, key=next(iter(look.positions), None)) for look in looks
         ]
         exchanges = [Exchange(self._connections, request, patience_ms=patience_ms) for request in requests]
-        states: dict[TopicPartition, PartitionState | None] = {}
+        states: dict[TopicPartition, LogState | None] = {}
         try:
             due = first_answered(exchanges, timeout_ms / 1000) if timeout_ms and len(exchanges) > 1 else exchanges
             for part, exchange in zip(parts, exchanges, strict=True):
                 if exchange in due:
                     answer = exchange.answer()
-                    found: list[PartitionState | None] = answer.decoded(list[PartitionState | None])
+                    found: list[LogState | None] = answer.decoded(list[LogState | None])
                     states |= zip(part, found, strict=False)
                     for where, state in zip(part, found, strict=False):
                         if state is not None and state.leader_address is not None:
@@ -232,7 +232,7 @@ class EndOffsets:
                 exchange.abandon()
         return states
 
-    def _found(self, partition: TopicPartition, states: Mapping[TopicPartition, PartitionState | None]) -> PartitionState:
+    def _found(self, partition: TopicPartition, states: Mapping[TopicPartition, LogState | None]) -> LogState:
         """The state of a partition; raises if the server has none."""
         state = states.get(partition)
         if state is not None:
@@ -243,6 +243,6 @@ class EndOffsets:
         raise UnknownTopic(partition.topic)  # it was created again at this moment
 
 
-def _is_past(state: PartitionState | None, offset: int) -> bool:
+def _is_past(state: LogState | None, offset: int) -> bool:
     """Whether a partition has records from an offset on; what is not known is an answer, too, and so is another log."""
     return state is None or state.leader_address is not None or state.is_elsewhere or state.readable_end_offset > offset

@@ -45,7 +45,7 @@ from logdb.model import (
     timestamp_ms_of,
 )
 from logdb.threads import renewed
-from logdb_http_api.protocol import PARTITION_PATH, Epoch, Found, Latest, PartitionState, Transactions, path_of
+from logdb_http_api.protocol import PARTITION_PATH, Epoch, Found, Latest, LogState, Transactions, path_of
 from logdb_http_api.remote.answers import Answer
 from logdb_http_api.remote.exchange import send_request
 from logdb_http_api.remote.reading import DECOMPRESSED_SIZE_BYTES_MAX, FIRST_SIZE_BYTES, SIZE_BYTES, Chunk, Source
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
     from logdb_http_api.remote.session import RemoteSession
 
-S = TypeVar("S", PartitionState, Source)
+S = TypeVar("S", LogState, Source)
 
 _READ_SIZE_BYTES = 1 << 20
 _LEADER_EPOCH_MAX = 2**31 - 1
@@ -181,7 +181,7 @@ class RemoteLog(Lookups, Handle):
             self._session.forget(self.topic)
             raise TopicDeleted(self.topic, self.topic_id) from None
 
-    def _state(self) -> PartitionState:
+    def _state(self) -> LogState:
         with self._asking():
             return self._met(self._session.ends.state(self._where))
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from logdb.errors import LogdbError
 from logdb.model import KnownLog, Signal, TopicPartition
 from logdb.threads import renewed, started
-from logdb_http_api.protocol import PartitionState
+from logdb_http_api.protocol import LogState
 
 if TYPE_CHECKING:
     from logdb_http_api.remote.end_offsets import EndOffsets
@@ -63,7 +63,7 @@ class Watching:
             event.set()
 
     def _run(self) -> None:
-        known: dict[TopicPartition, PartitionState] = {}
+        known: dict[TopicPartition, LogState] = {}
         while self._is_wanted():
             watched = self._watched()
             if not watched:
@@ -93,6 +93,6 @@ class Watching:
             return True
 
 
-def _seen(state: PartitionState | None) -> tuple[int, str, int] | None:
+def _seen(state: LogState | None) -> tuple[int, str, int] | None:
     """What watchers are told of."""
     return None if state is None else (state.readable_end_offset, state.topic_id, state.leader_epoch)

@@ -118,6 +118,17 @@ def test_an_upload_that_is_named_twice_is_refused(server, session):
     assert server.database.log("t").end_offset == 0
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("sequence", -2), ("sequence", 1 << 31), ("producer_id", -1), ("producer_epoch", -1), ("producer_epoch", 1 << 15)],
+)
+@pytest.mark.parametrize("named", [[], [{"id": "0" * 32, "crc": 0}]])
+def test_a_producer_or_sequence_out_of_range_is_refused_before_the_uploads_are_read(server, name, value, named):
+    body = {"uploads": named, "producer_id": 0, "producer_epoch": 0, "sequence": 0, name: value}
+    status, said = server.call("/logdb/v1/topics/t/partitions/0/uploads", body)
+    assert (status, said["message"].split(":")[0]) == (422, f"{name}={value}")
+
+
 def test_uploads_outlive_the_server_and_count_after_it(tmp_path):
     with served(tmp_path / "db") as server, logdb.open(server.url) as database:
         database.create_topic("t")
