@@ -108,6 +108,8 @@ def _settings(given: Mapping[str, str]) -> dict[str, str]:
         settings = {"spark.sql.shuffle.partitions": str(cores)} | settings
     if _is_local(settings):
         settings = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"} | settings
+        if "spark.pyspark.python" not in settings and "PYSPARK_PYTHON" not in os.environ:  # workers have this Python's packages
+            settings = {"spark.python.daemon.module": "logdb_spark_source.quiet_daemon"} | settings
     return settings
 
 

@@ -36,9 +36,10 @@ from logdb_replication.controller.messages import (
     Watched,
 )
 from logdb_replication.controller.tls import node_tls
-from logdb_replication.raft.errors import CommandTooLarge, NotQuorumLeader, PeerRefused, QuorumStopped, TooManyCommands, UnknownOutcome
+from logdb_replication.raft.errors import CommandTooLarge, NotQuorumLeader, QuorumStopped, TooManyCommands, UnknownOutcome
 from logdb_replication.raft.journal import COMMAND_SIZE_BYTES_MAX
 from logdb_replication.raft.voters import Voter
+from logdb_replication.transport.errors import PeerRefused
 
 PAUSE_S = 0.03
 AVOIDED_S = 5.0

@@ -1,96 +1,35 @@
-"""Connections of brokers to controllers: a handshake that proves the cluster's secret, then requests and replies in turn.
+"""Connections of brokers to controllers: requests and replies in turn, after the handshake of ``transport.handshake``.
 
-    broker        hello        magic 8 · cluster, SHA-256 of its id 32 · nonce 32 · its node u32 · the node that it wants u32
-    controller    hello        the same, the other way round                 · proof 32
-    broker        proof 32
-    controller    a frame: empty, or why the broker is refused
-    then          broker: a request, one frame
-                  controller: its reply, frames whose first byte is 1 where another one follows, and 0 in the last
+    who           a node's number u32
+    broker        a request, one frame
+    controller    its reply, frames whose first byte is 1 where another one follows, and 0 in the last
 
-Proofs, frames and keys are those of ``raft.frames``: nothing is decoded before it is authenticated.  Sockets block, each for a time.
+Sockets block, each for a time.
 
 Threading: one thread at a time; ``close``: any.
 """
 
-import contextlib
-import hashlib
-import os
 import socket
 import ssl
 import struct
 import time
 
 from logdb_replication.controller.messages import Reply, Request, decode_reply, decode_request, encode
-from logdb_replication.raft import frames
-from logdb_replication.raft.errors import PeerRefused
-from logdb_replication.raft.frames import FrameReader, FrameWriter, Keys
+from logdb_replication.transport.errors import PeerRefused
+from logdb_replication.transport.handshake import HANDSHAKE_TIMEOUT_S, Handshake, Protocol, left_s
+from logdb_replication.transport.sockets import close, connected
 
-_HELLO = struct.Struct(f">8s32s{frames.NONCE_SIZE_BYTES}sII")
-_MAGIC = b"LDBCTL01"
+_NODE = struct.Struct(">I")
 _PIECE_SIZE_BYTES = 1 << 20
-_REASON_SIZE_BYTES_MAX = 1024
 REPLY_SIZE_BYTES_MAX = 256 << 20
-HANDSHAKE_TIMEOUT_S = 3.0
 _MORE, _LAST = b"\1", b"\0"
 
 
-def _hello(cluster: str, sender: int, target: int) -> bytes:
-    return _HELLO.pack(_MAGIC, hashlib.sha256(cluster.encode()).digest(), os.urandom(frames.NONCE_SIZE_BYTES), sender, target)
+def _decode_node(data: bytes, position: int) -> tuple[int, int]:
+    return _NODE.unpack_from(data, position)[0], position + _NODE.size
 
 
-def _read_hello(data: bytes, cluster: str) -> tuple[int, int]:
-    """Sender and target, not authenticated yet; raises PeerRefused."""
-    magic, found, _, sender, target = _HELLO.unpack(data)
-    if magic != _MAGIC:
-        raise PeerRefused("not a node of this version of logdb")
-    if found != hashlib.sha256(cluster.encode()).digest():
-        raise PeerRefused("a node of another cluster")
-    return sender, target
-
-
-def prepare(sock: socket.socket) -> None:
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-
-
-def _receive(sock: socket.socket, size_bytes: int, deadline: float) -> bytes:
-    """So many bytes; raises PeerRefused, TimeoutError."""
-    data = b""
-    while len(data) < size_bytes:
-        sock.settimeout(max(deadline - time.monotonic(), 0.001))
-        if not (part := sock.recv(size_bytes - len(data))):
-            raise PeerRefused("it closed the connection")
-        data += part
-    return data
-
-
-def close(sock: socket.socket) -> None:
-    """Close it; a thread that reads it wakes."""
-    with contextlib.suppress(OSError):
-        sock.shutdown(socket.SHUT_RDWR)
-    sock.close()
-
-
-class _Framed:
-    """Whole payloads on a socket that has shaken hands."""
-
-    def __init__(self, sock: socket.socket, writer: FrameWriter, reader: FrameReader) -> None:
-        self.sock, self._writer, self._reader = sock, writer, reader
-        self._payloads: list[bytes] = []
-
-    def send(self, payload: bytes, timeout_s: float) -> None:
-        self.sock.settimeout(timeout_s)
-        self.sock.sendall(self._writer.frame(payload))
-
-    def receive(self, timeout_s: float) -> bytes | None:
-        """The next payload; None where the other side has closed.  Raises PeerRefused, TimeoutError, OSError."""
-        deadline = time.monotonic() + timeout_s
-        while not self._payloads:
-            self.sock.settimeout(max(deadline - time.monotonic(), 0.001))
-            if not (data := self.sock.recv(256 << 10)):
-                return None
-            self._payloads += self._reader.feed(data)
-        return self._payloads.pop(0)
+PROTOCOL = Protocol(b"LDBCTL01", "node", _NODE.pack, _decode_node, _NODE.size)
 
 
 # ---------------------------------------------------------------- a broker's side
@@ -109,22 +48,9 @@ class Connection:
             OSError: It cannot be reached in time.
         """
         deadline = time.monotonic() + timeout_s
-        self._sock = socket.create_connection(address, timeout_s)
+        self._sock = connected(address, timeout_s, tls)
         try:
-            prepare(self._sock)
-            if tls is not None:
-                self._sock = tls.wrap_socket(self._sock, server_hostname=address[0])
-            opening = _hello(cluster, sender, target)
-            self._sock.sendall(opening)
-            accepting = _receive(self._sock, _HELLO.size, deadline)
-            keys = Keys(secret, opening, accepting)
-            found, _ = _read_hello(accepting, cluster)
-            frames.check(_receive(self._sock, frames.MAC_SIZE_BYTES, deadline), keys.accepts)
-            self._sock.sendall(keys.opens)
-            self._framed = _Framed(self._sock, FrameWriter(keys.forth), FrameReader(keys.back))
-            reason = self._framed.receive(max(deadline - time.monotonic(), 0.001))
-            if reason is None or reason:
-                raise PeerRefused("it closed the connection" if reason is None else reason.decode(errors="replace"))
+            found, self._framed = Handshake(PROTOCOL, cluster, secret).open(self._sock, sender, target, deadline)
             if found != target:
                 raise PeerRefused(f"the controller of node {found} answered")
         except BaseException:
@@ -142,7 +68,7 @@ class Connection:
         self._framed.send(encode(request), timeout_s)
         data = bytearray()
         while True:
-            piece = self._framed.receive(max(deadline - time.monotonic(), 0.001))
+            piece = self._framed.receive(left_s(deadline))
             if not piece or len(data) + len(piece) > REPLY_SIZE_BYTES_MAX:
                 raise PeerRefused("it closed the connection" if piece is None else "its reply is empty, or too large")
             data += piece[1:]
@@ -166,19 +92,12 @@ class Accepted:
             PeerRefused: It has proven nothing, or was refused.
             OSError: It is too slow, or gone.
         """
+
+        def reason_against(_: int, wanted: int) -> str:
+            return reason if wanted == number else f"this is the controller of node {number}, not of node {wanted}"
+
         deadline = time.monotonic() + HANDSHAKE_TIMEOUT_S
-        opening = _receive(sock, _HELLO.size, deadline)
-        self.node, target = _read_hello(opening, cluster)
-        accepting = _hello(cluster, number, self.node)
-        keys = Keys(secret, opening, accepting)
-        sock.sendall(accepting + keys.accepts)
-        frames.check(_receive(sock, frames.MAC_SIZE_BYTES, deadline), keys.opens)
-        if target != number:
-            reason = f"this is the controller of node {number}, not of node {target}"
-        self._framed = _Framed(sock, FrameWriter(keys.back), FrameReader(keys.forth))
-        self._framed.send(reason[:_REASON_SIZE_BYTES_MAX].encode(), HANDSHAKE_TIMEOUT_S)
-        if reason:
-            raise PeerRefused(f"node {self.node}: {reason}")
+        self.node, self._framed = Handshake(PROTOCOL, cluster, secret).accept(sock, number, reason_against, deadline)
 
     def request(self, timeout_s: float) -> Request | None:
         """The next request; None where the broker has closed.  Raises PeerRefused, InvalidMessage, OSError: the connection ends."""

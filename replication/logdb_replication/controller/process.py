@@ -25,7 +25,7 @@ from logdb_replication.controller.listener import Listener
 from logdb_replication.controller.service import Service
 from logdb_replication.controller.tls import node_tls
 from logdb_replication.raft.quorum import Quorum, QuorumOptions
-from logdb_replication.raft.tcp import bind_address
+from logdb_replication.transport.sockets import bind_address
 
 _PR_SET_PDEATHSIG = 1
 _LOOK_S = 1.0

@@ -115,11 +115,3 @@ class QuorumStopped(LogdbError):
     def __init__(self, reason: str) -> None:
         super().__init__(f"this voter has stopped: {reason}")
         self.reason = reason
-
-
-class PeerRefused(LogdbError):
-    """A connection between voters was refused."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(f"refused: {reason}")
-        self.reason = reason

@@ -4,34 +4,63 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logdb_replication.raft import frames
-from logdb_replication.raft.errors import PeerRefused
-from logdb_replication.raft.frames import FRAME_SIZE_BYTES_MAX, HEAD, FrameReader, FrameWriter, Keys, hello, read_hello
+from logdb_replication.controller import connections
+from logdb_replication.raft import tcp
 from logdb_replication.raft.voters import Voter
+from logdb_replication.transport import frames
+from logdb_replication.transport.errors import PeerRefused
+from logdb_replication.transport.frames import FRAME_SIZE_BYTES_MAX, HEAD, FrameReader, FrameWriter, Keys
+from logdb_replication.transport.handshake import Handshake
 
 A, B = Voter(1, 11, "a.example", 9001), Voter(2, 22, "b.example", 9002)
 SECRET = b"s" * 32
+PROTOCOLS = {"voters": (tcp.PROTOCOL, A, B), "controllers": (connections.PROTOCOL, 1, 2)}
 
 
-def test_a_hello_comes_back():
-    data = hello("c", A, B)
-    assert read_hello(data, "c") == (A, B)
-    assert data != hello("c", A, B)  # its nonce
+@pytest.fixture(params=PROTOCOLS)
+def speakers(request):
+    """A protocol, and two that speak it."""
+    return PROTOCOLS[request.param]
+
+
+def hello(cluster, sender, target):
+    return Handshake(tcp.PROTOCOL, cluster, SECRET).hello(sender, target)
+
+
+def test_a_hello_comes_back(speakers):
+    protocol, one, two = speakers
+    ours, others = Handshake(protocol, "c", SECRET), Handshake(protocol, "d", SECRET)
+    data = ours.hello(one, two)
+    assert ours.read_hello(data) == (one, two)
+    assert data != ours.hello(one, two)  # its nonce
     with pytest.raises(PeerRefused, match="another cluster"):
-        read_hello(data, "d")
+        others.read_hello(data)
 
 
-@given(st.binary(max_size=300))
-def test_any_bytes_are_no_hello(data):
+@given(st.binary(max_size=300), st.sampled_from([of for of, _, _ in PROTOCOLS.values()]))
+def test_any_bytes_are_no_hello(data, protocol):
     with pytest.raises(PeerRefused):
-        read_hello(data, "c")
+        Handshake(protocol, "c", SECRET).read_hello(data)
 
 
-def test_each_part_of_a_hello_is_refused():
-    data = hello("c", A, B)
-    for end in range(len(data)):
+def test_each_part_of_a_hello_and_more_than_one_is_refused(speakers):
+    protocol, one, two = speakers
+    handshake = Handshake(protocol, "c", SECRET)
+    data = handshake.hello(one, two)
+    for wrong in (*(data[:end] for end in range(len(data))), data + b"\0"):
         with pytest.raises(PeerRefused):
-            read_hello(data[:end], "c")
+            handshake.read_hello(wrong)
+
+
+def test_a_hello_of_the_other_protocol_is_refused():
+    (of_voters, one, two), (of_nodes, _, _) = PROTOCOLS.values()
+    with pytest.raises(PeerRefused):
+        Handshake(of_nodes, "c", SECRET).read_hello(Handshake(of_voters, "c", SECRET).hello(one, two))
+
+
+def test_a_short_secret_is_refused(speakers):
+    with pytest.raises(ValueError, match="at least 16"):
+        Handshake(speakers[0], "c", b"short")
 
 
 def test_frames_come_in_any_pieces():

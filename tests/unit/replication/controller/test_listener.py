@@ -17,12 +17,14 @@ from logdb_replication.controller import listener as listeners
 from logdb_replication.controller.connections import Connection
 from logdb_replication.controller.listener import Listener
 from logdb_replication.controller.messages import Describe, Described, Heard, Heartbeat, Propose, Proposed, Watch, Watched, encode
-from logdb_replication.raft.errors import NotQuorumLeader, PeerRefused
-from logdb_replication.raft.frames import FrameWriter, Keys
-from logdb_replication.raft.tcp import REFUSAL_LINE_COUNT_MAX
+from logdb_replication.raft.errors import NotQuorumLeader
+from logdb_replication.transport import handshake, sockets
+from logdb_replication.transport.errors import PeerRefused
+from logdb_replication.transport.frames import FrameWriter, Keys
 from support.waiting import until
 
 SECRET = b"s" * 32
+OURS = handshake.Handshake(connections.PROTOCOL, "c", SECRET)
 
 
 class Door:
@@ -49,13 +51,13 @@ class Door:
 
     def shaken(self) -> tuple[socket.socket, Keys]:
         """A connection made by hand."""
-        sock = self.stranger(opening := connections._hello("c", 2, 1))
+        sock = self.stranger(opening := OURS.hello(2, 1))
         deadline = time.monotonic() + 5
-        accepting = connections._receive(sock, connections._HELLO.size, deadline)
+        accepting = OURS.receive_hello(sock, deadline)
         keys = Keys(SECRET, opening, accepting)
-        assert connections._receive(sock, 32, deadline) == keys.accepts
+        assert handshake.receive(sock, 32, deadline) == keys.accepts
         sock.sendall(keys.opens)
-        connections._receive(sock, 36, deadline)  # an empty frame: welcome
+        handshake.receive(sock, 36, deadline)  # an empty frame: welcome
         sock.settimeout(10)
         return sock, keys
 
@@ -135,23 +137,23 @@ def test_who_is_refused_learns_why(door, changes, reason):
         b"GET / HTTP/1.1\r\nHost: a\r\n\r\n" + bytes(100),
         bytes(84),
         b"LDBQRM01" + bytes(76),
-        connections._hello("other", 1, 2),
-        connections._hello("c", 2, 1) + bytes(32),
+        handshake.Handshake(connections.PROTOCOL, "other", SECRET).hello(1, 2),
+        OURS.hello(2, 1) + bytes(32),
         b"\xff" * 4096,
     ],
     ids=["HTTP", "zeroes", "a magic alone", "another cluster", "no proof", "noise"],
 )
 def test_a_stranger_is_closed(door, data):
     assert ended(door.stranger(data))
-    until(lambda: not door.listener._shaking)
+    until(lambda: not door.listener._strangers)
     assert door.asked == []
 
 
 def test_a_flood_of_strangers_costs_little_and_keeps_no_broker_out(door):
     tracemalloc.start()
     try:
-        strangers = [door.stranger(b"LDB") for _ in range(4 * listeners.SHAKING_MAX)]
-        until(lambda: len(door.listener._shaking) <= listeners.SHAKING_MAX)
+        strangers = [door.stranger(b"LDB") for _ in range(4 * sockets.STRANGERS_MAX)]
+        until(lambda: len(door.listener._strangers) <= sockets.STRANGERS_MAX)
         with contextlib.closing(door.connection()) as connection:
             assert connection.ask(Describe(), 5) == Proposed(b"x")
         _, peak = tracemalloc.get_traced_memory()
@@ -164,15 +166,16 @@ def test_a_flood_of_strangers_costs_little_and_keeps_no_broker_out(door):
 
 
 def test_refusals_of_strangers_are_counted_not_written(door, caplog):
-    for _ in range(3 * REFUSAL_LINE_COUNT_MAX):
+    for _ in range(3 * sockets.REFUSAL_LINE_COUNT_MAX):
         with pytest.raises((OSError, PeerRefused)):
             door.connection(secret=b"x" * 32)
     lines = [record for record in caplog.records if record.levelname == "WARNING"]
-    assert len(lines) == REFUSAL_LINE_COUNT_MAX
+    assert len(lines) == sockets.REFUSAL_LINE_COUNT_MAX
 
 
 def test_a_stranger_that_says_nothing_is_closed_in_time(door, monkeypatch):
     monkeypatch.setattr(connections, "HANDSHAKE_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(sockets, "HANDSHAKE_TIMEOUT_S", 0.1)
     assert ended(door.stranger(b"LD"))
 
 
