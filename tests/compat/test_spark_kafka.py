@@ -4,6 +4,7 @@ the same answers.
 One broker and one Spark for all cases; the Spark is the one that Spark's Kafka source is published for.
 """
 
+import itertools
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -146,6 +147,19 @@ REFUSED = [
     stream("a stream that ends", subscribe="t", endingOffsets="latest"),
 ]
 
+OURS = ["door", "path", "url"]
+EVERYWHERE = {
+    "subscribe",
+    "pattern",
+    "headers",
+    "committed",
+    "starting by timestamp",
+    "stream",
+    "stream, ten at a time",
+    "what was deleted",
+}
+"""What each of ``OURS`` is asked; each other case is for one of them in turn, as they share what reads options."""
+
 
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
@@ -169,7 +183,8 @@ def ask(path: Path, addresses: Sequence[str], address: str) -> dict[str, Any]:
         "url": {"format": "logdb", "options": {"url": url}},
     }
     jars = ",".join(map(str, sorted(SPARK_SOURCE.directory.glob("*.jar"))))
-    cases = [*EQUAL, *REFUSED]
+    in_turn = itertools.cycle(OURS)
+    cases = [{"sources": ["kafka", *(OURS if case["name"] in EVERYWHERE else [next(in_turn)])]} | case for case in [*EQUAL, *REFUSED]]
     answers: dict[str, Any] = environment.run(
         "tests.compat.spark_answers", {"jars": jars, "sources": sources, "cases": cases}, seconds_max=800
     )

@@ -31,7 +31,7 @@ def test_what_is_named():
 def test_no_file_is_left_out_of_which_a_test_would_run():
     for level, files in {
         "quick": ["unit/test_levels.py"],
-        "test": ["unit/test_levels.py", "integration/spark/test_stream.py"],
+        "test": ["unit/test_levels.py", "crash/test_crash_lab.py"],
         "check": [
             "unit/store/check/test_repair.py",
             "integration/spark/test_stream.py",
@@ -44,6 +44,7 @@ def test_no_file_is_left_out_of_which_a_test_would_run():
     for level, path in (
         ("quick", "crash/test_kill.py"),
         ("test", "crash/test_kill.py"),
+        ("test", "integration/spark/test_stream.py"),
         ("check", "unit/test_levels.py"),
         ("fault", "crash/test_kill.py"),
     ):
