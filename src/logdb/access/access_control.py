@@ -155,7 +155,7 @@ class AccessControl:
 
     def topic_id(self, topic: str) -> str:
         """The id of a topic; raises UnknownTopic."""
-        return self._broker.topic_id(topic)
+        return self._broker.topic(topic).topic_id
 
     def waits(self) -> Waits:
         """The waits for records on the running event loop; a session authorizes the reads."""

@@ -388,7 +388,7 @@ class AuthorizedSession(Handle, Session):
     def _alter_configs(self, request: AlterConfigs) -> None:
         config = dict(request.config)
         if request.replace and request.name is not None:
-            config = dict.fromkeys(self._broker.describe_configs(request.name)) | config
+            config = dict.fromkeys(self._broker.topic(request.name).config) | config
         note = self._deleting(None if request.validate_only else request.name, config)
         self.carry_out(request)
         note()

@@ -53,12 +53,10 @@ from logdb.errors import (
 )
 from logdb.handles import Handle
 from logdb.io import IO
-from logdb.log.isolation import IsolationLevel
 from logdb.log.protocols import ReplicaLog
 from logdb.model import (
     INTERNAL_TOPICS,
     MIRROR_OF,
-    NOTHING_KNOWN,
     REASSIGNMENT_RATES,
     SERVED_TOPIC_DEFAULTS,
     Buffer,
@@ -66,7 +64,6 @@ from logdb.model import (
     ClusterEvent,
     ConfigValue,
     Durability,
-    ExpiredRecords,
     KnownLog,
     OffsetAndMetadata,
     ProducerIdAndEpoch,
@@ -75,6 +72,7 @@ from logdb.model import (
     TopicPartition,
     parse_rate,
 )
+from logdb.requests import topics as requests
 from logdb.requests.cluster import EndMirroredTransactions, FindDecision, WillEndTransaction, WriteTransactionMarker
 from logdb.requests.groups import (
     CommitOffsets,
@@ -92,8 +90,8 @@ from logdb.requests.groups import (
 )
 from logdb.requests.nodes import BrokerInfo, ClusterNodes, PartitionState
 from logdb.requests.replicas import DescribeQuorum, ElectLeaders, Reassign, Reassignments
-from logdb.requests.report import Copied, Report
-from logdb.requests.session import CHANGE_COUNT_MAX, Session
+from logdb.requests.report import Report
+from logdb.requests.session import Session
 from logdb.requests.topic_changes import (
     AlterConfigs,
     AlterTopic,
@@ -103,6 +101,22 @@ from logdb.requests.topic_changes import (
     Config,
     CreateTopic,
     DeleteTopic,
+)
+from logdb.requests.topics import (
+    Backup,
+    Compact,
+    DeleteRecords,
+    DescribeAtRest,
+    DescribeConfigs,
+    DescribeTopic,
+    EnforceRetention,
+    Flush,
+    PartitionCount,
+    PartitionSizes,
+    Reports,
+    Topics,
+    Verify,
+    Wait,
 )
 from logdb.requests.transactions import (
     AbortTransaction,
@@ -115,7 +129,7 @@ from logdb.requests.transactions import (
     TransactionInfo,
     Transactions,
 )
-from logdb.store.protocols import Metadata, Replication, SecurityDocument, Storage, always
+from logdb.store.protocols import Metadata, Replication, SecurityDocument, Storage, Topic
 from logdb.threads import renewed
 
 if TYPE_CHECKING:
@@ -133,7 +147,7 @@ _PRODUCER_ID_COUNT = 1_000  # reserved at once; a close loses those that are lef
 class Broker(Handle, Session):
     """The local session on a store; ``requests.session.Session`` says what each call does.
 
-    ``_STEPS`` names the method that carries a request out.  Of other requests it has the request's name, and its fields as arguments.
+    ``_STEPS`` names the method that carries a request out.
 
     ==================== ================== ====================== ==========================================================
     field                changed by         under                  to be trusted
@@ -237,8 +251,7 @@ class Broker(Handle, Session):
 
     def submit(self, request: "Request[A]", **caller: Any) -> A:
         """Carry out a request; ``caller`` holds the arguments that its method takes beside the fields, about the caller."""
-        step = _STEPS.get(type(request))
-        answer: A = getattr(self, request.method)(**request.arguments() | caller) if step is None else step(self, request, **caller)
+        answer: A = _STEPS[type(request)](self, request, **caller)
         return answer
 
     # ------------------------------------------------------------ topics and logs
@@ -248,16 +261,10 @@ class Broker(Handle, Session):
         """The directory of the store."""
         return self._store.path
 
-    def reports(self) -> tuple[str, ...]:
-        return tuple(self._store.reports)
-
-    def verify(self) -> Report:
+    def _verify(self, _: Verify) -> Report:
         from logdb.store.check.verify import verify  # few programs need it
 
         return verify(self._store.path, io=self._store.io)
-
-    def backup(self, path: str, base: str | None = None) -> Copied:
-        return self._store.backup(path, base)
 
     @property
     def database_id(self) -> str:
@@ -304,11 +311,8 @@ class Broker(Handle, Session):
         """How many partitions a topic gets that is created without a number."""
         return self._metadata.default_partition_count
 
-    def _create_topic(self, request: CreateTopic, go_on: Callable[[], None] = always) -> TopicInfo:
-        return self._metadata.submit(replace(request, config=self._of_new(request.config)), go_on=go_on)
-
-    def _check_new_topic(self, request: CheckNewTopic) -> TopicInfo:
-        return self._metadata.submit(replace(request, config=self._of_new(request.config)))
+    def _new_topic(self, request: CreateTopic | CheckNewTopic, **caller: Callable[[], None]) -> TopicInfo:
+        return self._metadata.submit(replace(request, config=self._of_new(request.config)), **caller)
 
     def serve_topics(self, told: Config) -> None:
         """Serve: a created topic gets its configs from its request, else from ``told``, else from ``SERVED_TOPIC_DEFAULTS``."""
@@ -340,10 +344,10 @@ class Broker(Handle, Session):
         if not validate_only and (rates or replace):
             self._metadata.limit_reassignments(next(iter(rates.values()), None))
 
-    def _alter_topic(self, request: AlterTopic, go_on: Callable[[], None] = always) -> TopicInfo:
+    def _alter_topic(self, request: AlterTopic, **caller: Callable[[], None]) -> TopicInfo:
         if request.partitions is not None:
             self._check_may_grow(request.name, request.partitions)
-        info = self._metadata.submit(request, go_on=go_on)
+        info = self._metadata.submit(request, **caller)
         if MIRROR_OF in (request.config or ()):
             self._end_mirrored(request.name)
         return info
@@ -357,7 +361,7 @@ class Broker(Handle, Session):
             raise InvalidPartitions(name, partitions, "the partition of a group or transactional id depends on their number")
 
     def _is_mirror(self, name: str) -> bool:
-        return any(one.name == name and one.config.get(MIRROR_OF) for one in self._metadata.topics())
+        return bool(self._metadata.topic(name).config.get(MIRROR_OF))
 
     def _end_mirrored(self, name: str) -> None:
         """Of a topic that is a mirror no more: end what was begun to copy.
@@ -367,54 +371,37 @@ class Broker(Handle, Session):
         """
         if self._is_mirror(name):
             return
-        partitions = [TopicPartition(name, number) for number in range(self._metadata.partition_count(name))]
+        partitions = [TopicPartition(name, number) for number in range(self._metadata.topic(name).partition_count)]
         if self.nodes is None:
             for where in partitions:
                 self.log(*where)  # a use of a log ends them
             return
-        requests = {where: EndMirroredTransactions(where) for where in partitions}
-        answers = self.nodes.ask(requests, {where: leader_address(self._metadata, where) for where in requests})
+        asked = {where: EndMirroredTransactions(where) for where in partitions}
+        answers = self.nodes.ask(asked, {where: leader_address(self._metadata, where) for where in asked})
         for answer in answers.values():
             if isinstance(answer, LogdbError):
                 raise answer
 
-    def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
-        if self.is_replicated:
-            self.log(topic, partition)  # its leader deletes them
-        if self.replication is not None:
-            self.replication.leads(topic, partition)
-        return self._store.delete_records(topic, partition, before_offset)
+    def _delete_records(self, request: DeleteRecords) -> int:
+        if self.is_replicated or self.replication is not None:
+            self.log(request.topic, request.partition)  # its leader deletes them
+        return self._store.submit(request)
 
-    def enforce_retention(
-        self, topic: str | None = None, *, dry_run: bool = False, config: Mapping[str, object] | None = None
-    ) -> list[ExpiredRecords]:
-        return self._store.enforce_retention(topic, dry_run=dry_run, config=config)
-
-    def compact(self, topic: str, partition: int | None = None) -> None:
-        self._store.compact(topic, partition)
-
-    def flush(self, sync: bool = True) -> None:
-        self._store.flush(sync)
-
-    def topics(self, *, internal: bool = False) -> list[TopicInfo]:
-        return self._metadata.topics(internal=internal)
+    def _of_store(self, request: "Request[A]") -> A:
+        """Let the store carry a request out."""
+        return self._store.submit(request)
 
     def topic_names(self) -> tuple[str, ...]:
         """Names of all topics, also of internal ones."""
         return self._metadata.topic_names()
 
-    def topic_id(self, topic: str) -> str:
-        return self._metadata.topic_id(topic)
+    def topic(self, name: str) -> Topic:
+        """What the metadata knows of a topic; raises UnknownTopic."""
+        return self._metadata.topic(name)
 
-    def describe_topic(self, name: str) -> TopicInfo:
-        return self._placed(self._store.describe_topic(name))
-
-    def describe_at_rest(self, name: str) -> TopicInfo:
-        """As ``describe_topic``, without ``disk_bytes``; once no recovery is due, no log is opened."""
-        return self._placed(self._store.describe_at_rest(name))
-
-    def _placed(self, info: TopicInfo) -> TopicInfo:
+    def _describe_topic(self, request: DescribeTopic | DescribeAtRest) -> TopicInfo:
         """A topic with the leaders and replicas of its partitions."""
+        info = self._store.submit(request)
         if not self.is_replicated:
             return info
         partitions = [
@@ -427,7 +414,7 @@ class Broker(Handle, Session):
         """The brokers of the cluster by their ids, fenced ones too."""
         return self._metadata.brokers()
 
-    def cluster_nodes(self) -> ClusterNodes:
+    def _cluster_nodes(self, _: requests.ClusterNodes) -> ClusterNodes:
         if not self.is_replicated:
             return ClusterNodes((), {})
         brokers = self.brokers()
@@ -456,9 +443,8 @@ class Broker(Handle, Session):
         node, epochs = self.node_id, {one.partition: one.leader_epoch for one in info.partitions}
         return [PartitionState(node, epochs.get(partition, -1), (node,), (node,)) for partition in range(info.partition_count)]
 
-    def describe_configs(self, name: str | None) -> Mapping[str, ConfigValue]:
-        """The configs of a topic that were set, or those of the node."""
-        if name is None:
+    def _describe_configs(self, request: DescribeConfigs) -> Mapping[str, ConfigValue]:
+        if request.name is None:
             rate = self._metadata.reassignment_bytes_per_s
             return {
                 "broker.id": self.node_id,
@@ -467,12 +453,12 @@ class Broker(Handle, Session):
                 **self._store.cleaner_configs,
                 **({} if rate is None else dict.fromkeys(REASSIGNMENT_RATES, rate)),
             }
-        return self._store.describe_topic(name).config
+        return dict(self.topic(request.name).config)
 
-    def partition_sizes(self, topics: tuple[str, ...] | None = None) -> dict[TopicPartition, int]:
-        """How much of the disk each partition of some topics, or of all, takes that this node has a replica of."""
+    def _partition_sizes(self, request: PartitionSizes) -> dict[TopicPartition, int]:
+        """Of the partitions that this node has a replica of."""
         sizes: dict[TopicPartition, int] = {}
-        for name in self.topic_names() if topics is None else topics:
+        for name in self.topic_names() if request.topics is None else request.topics:
             with contextlib.suppress(UnknownTopic):  # it was deleted meanwhile
                 partitions = self.describe_topic(name).partitions
                 here = (one for one in partitions if self.node_id in one.replicas)
@@ -498,8 +484,8 @@ class Broker(Handle, Session):
                     found[where] = state
         return found
 
-    def partition_count(self, topic: str) -> int:
-        return self._metadata.partition_count(topic)
+    def _partition_count(self, request: PartitionCount) -> int:
+        return self.topic(request.topic).partition_count
 
     def log(self, topic: str, partition: int = 0) -> ReplicaLog:
         if self.replication is not None:
@@ -535,27 +521,20 @@ class Broker(Handle, Session):
             topics = frozenset((event.topic.name,))
             self._groups.post(lambda shard: TopicsDeleted(topics=topics, before_offset=shard.log.end_offset))
 
-    def wait(
-        self,
-        positions: Mapping[TopicPartition, int],
-        timeout_ms: int,
-        *,
-        isolation_level: IsolationLevel = "read_uncommitted",
-        known: Mapping[TopicPartition, KnownLog] = NOTHING_KNOWN,
-    ) -> bool:
-        storage = self._store
+    def _wait(self, request: Wait) -> bool:
+        storage, positions = self._store, request.positions
         return wait_for_any(
-            [Awaited(self.log(*where), offset, known.get(where, KnownLog())) for where, offset in positions.items()],
-            timeout_ms,
-            isolation_level=isolation_level,
+            [Awaited(self.log(*where), offset, request.known.get(where, KnownLog())) for where, offset in positions.items()],
+            request.timeout_ms,
+            isolation_level=request.isolation_level,
             io=storage.io,
             lingers_ms=storage.linger_ms if storage.mode == "a" else None,
             check=lambda: [storage.log(*partition) for partition in positions],
         )
 
-    def changes(self, position: str | None, timeout_ms: int, *, count_max: int = CHANGE_COUNT_MAX) -> Changes:
+    def _changes(self, request: requests.Changes) -> Changes:
         self._store.check_open()
-        return self.events.wait(position, timeout_ms, count_max=count_max, io=self._store.io)
+        return self.events.wait(request.position, request.timeout_ms, count_max=request.count_max, io=self._store.io)
 
     def waits(self) -> Waits:
         """The waits for records on the running event loop; a wait holds no thread."""
@@ -780,11 +759,11 @@ class Broker(Handle, Session):
         """Raise TopicDeleted, UnknownTopic, UnknownPartition unless it exists, in the topic with that id; None: in any."""
         log = self._store.open_logs.get(partition)
         if log is None:
-            count = self._metadata.partition_count(partition.topic)
+            count = self.topic(partition.topic).partition_count
             if not 0 <= partition.partition < count:
                 raise UnknownPartition(*partition, count)
         if topic_id is not None:
-            current_id = self._metadata.topic_id(partition.topic) if log is None else log.topic_id
+            current_id = self.topic(partition.topic).topic_id if log is None else log.topic_id
             if current_id != topic_id:
                 raise TopicDeleted(partition.topic, topic_id, current_id)
 
@@ -947,7 +926,7 @@ def _replicated(durability: Durability | None) -> Durability:
 def _events_of(metadata: Metadata, nodes: "OtherNodes | None", *, is_writer: bool) -> Events | PolledEvents:
     """The changes of the metadata: it tells them in the process that writes; a reader looks for them."""
     if not is_writer:
-        return PolledEvents(metadata.change_number, lambda: metadata.topics(internal=True))
+        return PolledEvents(metadata.change_number, lambda: metadata.submit(Topics(internal=True)))
     events = Events()
     if nodes is not None:
         metadata.listen(nodes.learn)  # first: a watcher asks for the topic as soon as it hears of the change
@@ -997,13 +976,24 @@ _STEPS: "Mapping[type[Request[Any]], Callable[..., Any]]" = {
     Groups: Broker._list_groups,
     DescribeGroup: Broker._describe_group,
     DeleteGroup: Broker._delete_group,
-    CreateTopic: Broker._create_topic,
-    CheckNewTopic: Broker._check_new_topic,
+    CreateTopic: Broker._new_topic,
+    CheckNewTopic: Broker._new_topic,
     AlterTopic: Broker._alter_topic,
     CheckPartitions: Broker._check_partitions,
     AlterConfigs: Broker._alter_configs,
     DeleteTopic: Broker._delete_topic,
-    **dict.fromkeys((CheckTopicConfigs, DescribeQuorum, Reassign, ElectLeaders), Broker._of_metadata),
+    **dict.fromkeys((CheckTopicConfigs, Topics, DescribeQuorum, Reassign, ElectLeaders), Broker._of_metadata),
+    **dict.fromkeys((Backup, Compact, EnforceRetention, Flush, Reports), Broker._of_store),
+    DeleteRecords: Broker._delete_records,
+    DescribeTopic: Broker._describe_topic,
+    DescribeAtRest: Broker._describe_topic,
+    DescribeConfigs: Broker._describe_configs,
+    PartitionCount: Broker._partition_count,
+    PartitionSizes: Broker._partition_sizes,
+    requests.ClusterNodes: Broker._cluster_nodes,
+    requests.Changes: Broker._changes,
+    Wait: Broker._wait,
+    Verify: Broker._verify,
     Reassignments: Broker._reassignments,
     WriteTransactionMarker: Broker._write_transaction_marker,
     WillEndTransaction: Broker._will_end_transaction,

@@ -12,6 +12,7 @@ from logdb.disk import SyncTimes, sync_times
 from logdb.errors import UnknownGroup, UnknownPartition, UnknownTopic
 from logdb.model import PartitionInfo, TopicPartition, in_sync_count_min, positions_of
 from logdb.requests.nodes import BrokerInfo, PartitionState
+from logdb.requests.topics import DescribeAtRest
 from logdb.threads import renewed
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ def gauges(broker: "Broker") -> Gauges:
     in_sync_min: dict[str, int] = {}
     for name in broker.topic_names():
         with contextlib.suppress(UnknownTopic, UnknownPartition):
-            info = broker.describe_at_rest(name)
+            info = broker.submit(DescribeAtRest(name))
             topics[name] = tuple(broker.placement(info))
             in_sync_min[name] = in_sync_count_min(info.config)
             replicas[name] = tuple(one for one in info.partitions if broker.node_id in one.replicas)

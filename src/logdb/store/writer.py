@@ -311,7 +311,7 @@ class Writer:
     def checkpoint(self, logs: Sequence[Log]) -> None:
         self.checkpoints.checkpoint(logs)
 
-    def flush(self, sync: bool = True) -> None:
+    def flush_logs(self, sync: bool = True) -> None:
         """``Log.flush`` of every log that is open."""
         for log in list(self._state.logs.values()):
             if log.read_only_reason is None:
@@ -366,7 +366,7 @@ class Writer:
             if self._state.complete_transactions is None:
                 raise Closed(f"{log.topic} is compacted only while a broker runs on this store")
             self._state.complete_transactions()
-            self.flush()
+            self.flush_logs()
 
     def finish_replacements(self, log: Log) -> None:
         self.replacer.finish_of(log)
