@@ -34,13 +34,13 @@ from logdb.model import (
     SERVED_TOPIC_DEFAULTS,
     Buffer,
     ClusterEvent,
-    Durability,
     TopicEvent,
     TopicInfo,
     TopicPartition,
 )
 from logdb.pools import Pool
 from logdb.requests import coding, groups, topics, transactions
+from logdb.requests.records import Produce
 from logdb.requests.report import Copied, Report
 from logdb.requests.request import Request
 from logdb.requests.security import DeleteUsers, RevokeTokens
@@ -326,28 +326,10 @@ class RemoteSession(Handle, Session):
 
     # ------------------------------------------------------------ producing
 
-    def produce(
-        self,
-        topic: str,
-        partition: int,
-        batches: Buffer,
-        *,
-        durability: Durability | None = None,
-        transactional_id: str | None = None,
-        expected_offset: int | None = None,
-        mirrored: bool = False,
-    ) -> range:
-        request = ProduceRequest(
-            TopicPartition(topic, partition),
-            batches,
-            durability=durability,
-            transactional_id=transactional_id,
-            expected_offset=expected_offset,
-            mirrored=mirrored,
-        )
+    def submit_batches(self, request: Produce, batches: Buffer) -> range:
         head = codec.header(batches)[1] if memoryview(batches) else None
-        safe = mirrored or head is None or head.producer_id >= 0  # the log recognizes repeated batches of a producer
-        said = Exchange(self.connections, request, safe=safe).answer()
+        safe = request.mirrored or head is None or head.producer_id >= 0  # the log recognizes repeated batches of a producer
+        said = Exchange(self.connections, ProduceRequest(request, batches), safe=safe).answer()
         self.ends.appended()
         return range(said.base_offset, said.next_offset)
 

@@ -89,6 +89,7 @@ from logdb.requests.groups import (
     SyncGroup,
 )
 from logdb.requests.nodes import BrokerInfo, ClusterNodes, PartitionState
+from logdb.requests.records import Produce
 from logdb.requests.replicas import DescribeQuorum, ElectLeaders, Reassign, Reassignments
 from logdb.requests.report import Report
 from logdb.requests.session import Session
@@ -576,38 +577,32 @@ class Broker(Handle, Session):
         """The log of a partition, if it is open to write."""
         return self._store.open_logs.get(where) if self._store.mode == "a" else None
 
-    def produce(
-        self,
-        topic: str,
-        partition: int,
-        batches: Buffer,
-        *,
-        durability: Durability | None = None,
-        transactional_id: str | None = None,
-        expected_offset: int | None = None,
-        mirrored: bool = False,
-        verify_only: bool = False,
-        topic_id: str = "",
-    ) -> range:
-        log = self.log(topic, partition)
+    def submit_batches(self, request: Produce, batches: Buffer, *, verify_only: bool = False, topic_id: str = "") -> range:
+        """As ``Session.submit_batches``.
+
+        Args:
+            verify_only: The partition has to be part of the transaction already (KIP-890).
+            topic_id: Of the topic that the client means; "": of any topic of that name.
+        """
+        topic, where, transactional_id = request.topic, TopicPartition(request.topic, request.partition), request.transactional_id
+        log = self.log(*where)
         if topic_id not in {"", log.topic_id}:
             raise TopicDeleted(topic, topic_id, log.topic_id)
-        if self.replication is not None:
-            durability = _replicated(durability)
+        durability = request.durability if self.replication is None else _replicated(request.durability)
         if topic in INTERNAL_TOPICS:
             raise InvalidTopic(topic, _INTERNAL)
-        if mirrored:
+        if request.mirrored:
             try:
                 return log.mirror_append(batches, durability=durability)
             finally:
-                self._dangling.copied(TopicPartition(topic, partition))
+                self._dangling.copied(where)
         verified: dict[int, object] | None = None
         for producer in transactional_producers(batches):
             if transactional_id is None:
                 raise InvalidTransactionState(f"a transactional batch of producer {producer.producer_id} without its transactional id")
             verified = {**(verified or {}), producer.producer_id: log.verification(producer.producer_id)}
-            self._add_own(AddPartitions(transactional_id, producer, (TopicPartition(topic, partition),), verify_only))
-        return self._append(log, batches, expected_offset=expected_offset, durability=durability, verified=verified)
+            self._add_own(AddPartitions(transactional_id, producer, (where,), verify_only))
+        return self._append(log, batches, expected_offset=request.expected_offset, durability=durability, verified=verified)
 
     def _append(self, log: ReplicaLog, batches: Buffer, **options: Any) -> range:
         """Append batches of producers; in a cluster the leadership says what they are told of a refusal."""
