@@ -50,7 +50,8 @@ OF_NODES = {
     "end_mirrored_transactions",
 }  # of a cluster, of one another
 WITH_BATCHES = {"log", "produce"} | OF_LOGS  # not behind a URL, where they have routes of their own
-NO_REQUESTS = {"check_open", "close", "io", "clock", "closed", "look_interval_ms_max", "submit", "submit_batches", "topic_change_count", "produce_many"}
+OF_THE_HANDLE = {"check_open", "close", "io", "clock", "closed", "look_interval_ms_max", "topic_change_count"}
+NO_REQUESTS = OF_THE_HANDLE | {"submit", "submit_batches", "produce_many"}
 KNOWN = {
     **vars(groups),
     **vars(transactions),
