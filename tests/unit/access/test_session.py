@@ -27,10 +27,11 @@ from logdb.requests.groups import CommitOffsets, FetchOffsets
 from logdb.requests.nodes import PartitionState
 from logdb.requests.principals import ANONYMOUS, Principal
 from logdb.requests.records import Produce, ReadBatches
+from logdb.requests.security import CredentialStore
 from logdb.requests.session import Session
 from logdb.requests.topic_changes import AlterTopic, CheckPartitions, CreateTopic, DeleteTopic
 from logdb.requests.topics import ClusterNodes
-from logdb.requests.users import CredentialStore, Quota
+from logdb.requests.users import Quota
 from logdb.store.housekeeping import Housekeeping
 from support.batches import Rec, encode_batch
 from support.produced import batch
