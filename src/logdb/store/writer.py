@@ -83,6 +83,7 @@ class Writer:
             distrust_cache=opened.distrust_cache,
             replicated=replicated,
         )
+        self.log = self.logs.log
         self.checkpoints = Checkpoints(state, self.entries, self._sealed)
         self.replacer = SegmentReplacer(state, self.entries, self.log)
         self._log_starts = LogStarts(state, self.entries, self.checkpoints)
@@ -222,7 +223,7 @@ class Writer:
     ) -> TopicInfo:
         """Create a topic, durably; ``topic_id``: that a controller gave it, None: a new one."""
         info = self._topics.create(name, partitions, config, if_not_exists=if_not_exists, go_on=go_on, topic_id=topic_id)
-        self._altered(name, None)
+        self._altered(info, None)
         return info
 
     def check_new(self, name: str, partitions: int, config: Mapping[str, object]) -> TopicInfo:
@@ -238,7 +239,7 @@ class Writer:
         self._state.check_open()
         former = self._state.catalogue.topic(name)
         info = self.reserve.spend(lambda: self._topics.alter(name, config, partitions, go_on, replace=replace))
-        self._altered(name, former)
+        self._altered(info, former)
         return info
 
     def delete(self, name: str) -> None:
@@ -265,14 +266,12 @@ class Writer:
 
     def _consider(self, config: Mapping[str, ConfigValue]) -> None:
         """Start the background tasks that a topic with these configs needs."""
-        self.housekeeping.consider(config)
-        self.cleaner.consider(config)
-        self.scrub.background.consider(config)
-        self.sidecars.consider(config)
+        for tasks in (self.housekeeping, self.cleaner.background, self.scrub.background, self.sidecars.background):
+            tasks.consider(config)
 
-    def _altered(self, name: str, former: TopicEntry | None) -> None:
+    def _altered(self, topic: TopicInfo, former: TopicEntry | None) -> None:
         """A topic was created, or has other configs: background tasks check it."""
-        self.retention.altered(name, former)
+        self.retention.altered(topic, former)
         self.cleaner.altered()
         self.sidecars.altered()
         self.tables.altered()
@@ -298,9 +297,6 @@ class Writer:
         log.abandon()
 
     # ------------------------------------------------------------ logs
-
-    def log(self, topic: str, partition: int) -> Log:
-        return self.logs.log(topic, partition)
 
     def log_in_use(self, name: TopicPartition) -> Log | None:
         return self._state.logs.get(name)
