@@ -291,7 +291,7 @@ class AuthorizedSession(Handle, Session):
         """The error with only the topics that the principal may describe."""
         if isinstance(error, TopicDeleted):
             return error
-        names = (name for name in self._broker.topic_names() if name not in INTERNAL_TOPICS)
+        names = (name for name in self._broker.metadata.topic_names() if name not in INTERNAL_TOPICS)
         known = (name for name in names if self._may("Describe", "Topic", name))
         return UnknownTopic(error.topic, known=tuple(islice(known, _KNOWN_COUNT)) or None)
 
@@ -360,7 +360,7 @@ class AuthorizedSession(Handle, Session):
     def _count(self, request: CreateTopic | CheckNewTopic) -> int:
         if request.partitions != BY_DEFAULT:
             return request.partitions
-        return self._broker.default_partition_count if request.assignments is None else len(request.assignments)
+        return self._broker.metadata.default_partition_count if request.assignments is None else len(request.assignments)
 
     def _check_new(self, request: CheckNewTopic) -> TopicInfo:
         self._check_adding(request.name, self._count(request))
@@ -380,7 +380,7 @@ class AuthorizedSession(Handle, Session):
     def _alter_configs(self, request: AlterConfigs) -> None:
         config = dict(request.config)
         if request.replace and request.name is not None:
-            config = dict.fromkeys(self._broker.topic(request.name).config) | config
+            config = dict.fromkeys(self._broker.metadata.topic(request.name).config) | config
         note = self._deleting(None if request.validate_only else request.name, config)
         self.carry_out(request)
         note()
@@ -406,7 +406,7 @@ class AuthorizedSession(Handle, Session):
     def _enforce_retention(self, request: EnforceRetention) -> list[ExpiredRecords]:
         if request.topic is not None:
             return self.carry_out(request)
-        names = [name for name in self._broker.topic_names() if self._may("Delete", "Topic", name)]
+        names = [name for name in self._broker.metadata.topic_names() if self._may("Delete", "Topic", name)]
         return [gone for name in names for gone in self.carry_out(EnforceRetention(name, request.dry_run, request.config))]
 
     def _join(self, request: JoinGroup) -> Any:
@@ -417,7 +417,7 @@ class AuthorizedSession(Handle, Session):
         """What this node coordinates, and the other nodes that are alive."""
         found, nodes = self.carry_out(request), self._broker.nodes
         if self.gathers and nodes is not None:
-            others = [one for one in self._broker.brokers() if one.node_id != self._broker.node_id and not one.fenced]
+            others = [one for one in self._broker.metadata.brokers() if one.node_id != self._broker.metadata.node_id and not one.fenced]
             places = {("node", one.node_id): one.address("http") for one in others}
             for answer in nodes.ask(dict.fromkeys(places, request), places).values():
                 if isinstance(answer, LogdbError):

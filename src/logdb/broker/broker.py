@@ -88,7 +88,7 @@ from logdb.requests.groups import (
     LeaveGroup,
     SyncGroup,
 )
-from logdb.requests.nodes import BrokerInfo, ClusterNodes, PartitionState
+from logdb.requests.nodes import ClusterNodes, PartitionState
 from logdb.requests.records import Produce
 from logdb.requests.replicas import DescribeQuorum, ElectLeaders, Reassign, Reassignments
 from logdb.requests.report import Report
@@ -130,7 +130,7 @@ from logdb.requests.transactions import (
     TransactionInfo,
     Transactions,
 )
-from logdb.store.protocols import Metadata, Replication, SecurityDocument, Storage, Topic
+from logdb.store.protocols import Metadata, Replication, Storage
 from logdb.threads import renewed
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ class Broker(Handle, Session):
             replication: Of a cluster's node: which of its replicas lead.
             nodes: The cluster of which this is a node.
         """
-        self._store, self._metadata, self._owner = storage, metadata, os.getpid()
+        self._store, self.metadata, self._owner = storage, metadata, os.getpid()
         self.replication = replication
         self.is_replicated = metadata is not cast("object", storage)
         self._group_config = group_config or GroupConfig()
@@ -268,21 +268,6 @@ class Broker(Handle, Session):
         return verify(self._store.path, io=self._store.io)
 
     @property
-    def database_id(self) -> str:
-        """The UUID of the database."""
-        return self._metadata.database_id
-
-    @property
-    def security(self) -> SecurityDocument:
-        """Users, tokens, ACLs and quotas of the database."""
-        return self._metadata.security
-
-    @property
-    def node_id(self) -> int:
-        """Of this node."""
-        return self._metadata.node_id
-
-    @property
     def io(self) -> IO:
         return self._store.io
 
@@ -307,13 +292,8 @@ class Broker(Handle, Session):
     def check_open(self, *, writable: bool = False) -> None:
         self._store.check_open(writable=writable)
 
-    @property
-    def default_partition_count(self) -> int:
-        """How many partitions a topic gets that is created without a number."""
-        return self._metadata.default_partition_count
-
     def _new_topic(self, request: CreateTopic | CheckNewTopic, **caller: Callable[[], None]) -> TopicInfo:
-        return self._metadata.submit(replace(request, config=self._of_new(request.config)), **caller)
+        return self.metadata.submit(replace(request, config=self._of_new(request.config)), **caller)
 
     def serve_topics(self, told: Config) -> None:
         """Serve: a created topic gets its configs from its request, else from ``told``, else from ``SERVED_TOPIC_DEFAULTS``."""
@@ -330,7 +310,7 @@ class Broker(Handle, Session):
             self._alter_node(request.config, replace=request.replace, validate_only=request.validate_only)
             return
         is_of_mirror = not request.validate_only and (MIRROR_OF in request.config or (request.replace and self._is_mirror(name)))
-        self._metadata.submit(request)
+        self.metadata.submit(request)
         if is_of_mirror:
             self._end_mirrored(name)
 
@@ -343,26 +323,26 @@ class Broker(Handle, Session):
         if len(set(rates.values())) > 1:
             raise InvalidConfig(*next(iter(config.items())), f"{' and '.join(rates)} are one rate here, so that they have one value")
         if not validate_only and (rates or replace):
-            self._metadata.limit_reassignments(next(iter(rates.values()), None))
+            self.metadata.limit_reassignments(next(iter(rates.values()), None))
 
     def _alter_topic(self, request: AlterTopic, **caller: Callable[[], None]) -> TopicInfo:
         if request.partitions is not None:
             self._check_may_grow(request.name, request.partitions)
-        info = self._metadata.submit(request, **caller)
+        info = self.metadata.submit(request, **caller)
         if MIRROR_OF in (request.config or ()):
             self._end_mirrored(request.name)
         return info
 
     def _check_partitions(self, request: CheckPartitions) -> None:
         self._check_may_grow(request.name, request.partitions)
-        self._metadata.submit(request)
+        self.metadata.submit(request)
 
     def _check_may_grow(self, name: str, partitions: int) -> None:
         if name in INTERNAL_TOPICS:
             raise InvalidPartitions(name, partitions, "the partition of a group or transactional id depends on their number")
 
     def _is_mirror(self, name: str) -> bool:
-        return bool(self._metadata.topic(name).config.get(MIRROR_OF))
+        return bool(self.metadata.topic(name).config.get(MIRROR_OF))
 
     def _end_mirrored(self, name: str) -> None:
         """Of a topic that is a mirror no more: end what was begun to copy.
@@ -372,13 +352,13 @@ class Broker(Handle, Session):
         """
         if self._is_mirror(name):
             return
-        partitions = [TopicPartition(name, number) for number in range(self._metadata.topic(name).partition_count)]
+        partitions = [TopicPartition(name, number) for number in range(self.metadata.topic(name).partition_count)]
         if self.nodes is None:
             for where in partitions:
                 self.log(*where)  # a use of a log ends them
             return
         asked = {where: EndMirroredTransactions(where) for where in partitions}
-        answers = self.nodes.ask(asked, {where: leader_address(self._metadata, where) for where in asked})
+        answers = self.nodes.ask(asked, {where: leader_address(self.metadata, where) for where in asked})
         for answer in answers.values():
             if isinstance(answer, LogdbError):
                 raise answer
@@ -392,14 +372,6 @@ class Broker(Handle, Session):
         """Let the store carry a request out."""
         return self._store.submit(request)
 
-    def topic_names(self) -> tuple[str, ...]:
-        """Names of all topics, also of internal ones."""
-        return self._metadata.topic_names()
-
-    def topic(self, name: str) -> Topic:
-        """What the metadata knows of a topic; raises UnknownTopic."""
-        return self._metadata.topic(name)
-
     def _describe_topic(self, request: DescribeTopic | DescribeAtRest) -> TopicInfo:
         """A topic with the leaders and replicas of its partitions."""
         info = self._store.submit(request)
@@ -411,14 +383,10 @@ class Broker(Handle, Session):
         ]
         return info._replace(partitions=tuple(partitions))
 
-    def brokers(self) -> tuple[BrokerInfo, ...]:
-        """The brokers of the cluster by their ids, fenced ones too."""
-        return self._metadata.brokers()
-
     def _cluster_nodes(self, _: requests.ClusterNodes) -> ClusterNodes:
         if not self.is_replicated:
             return ClusterNodes((), {})
-        brokers = self.brokers()
+        brokers = self.metadata.brokers()
         serving = tuple(broker.node_id for broker in brokers if not broker.fenced)
         found = ((broker.node_id, broker.address("kafka") or broker.address("http")) for broker in brokers)
         addresses = tuple((node_id, address) for node_id, address in found if address is not None)
@@ -428,52 +396,47 @@ class Broker(Handle, Session):
                 partitions |= {TopicPartition(info.name, number): state for number, state in enumerate(self.placement(info))}
         return ClusterNodes(serving, partitions, addresses)
 
-    @property
-    def controller_id(self) -> int | None:
-        """The node whose controller leads the quorum; None: no node does, or this one does not know it."""
-        return self._metadata.controller_id
-
     def leader_address(self, topic: str, partition: int) -> str | None:
         """Where the HTTP door of a partition's leader is, HOST:PORT; None: no node leads it, or without a cluster."""
-        return leader_address(self._metadata, TopicPartition(topic, partition))
+        return leader_address(self.metadata, TopicPartition(topic, partition))
 
     def placement(self, info: TopicInfo) -> list[PartitionState]:
         """The leader, the replicas and the in-sync set of each partition; a single node opens no log for it, and leaves out an epoch."""
         if self.is_replicated:
-            return [self._metadata.partition_state(info.name, partition) for partition in range(info.partition_count)]
-        node, epochs = self.node_id, {one.partition: one.leader_epoch for one in info.partitions}
+            return [self.metadata.partition_state(info.name, partition) for partition in range(info.partition_count)]
+        node, epochs = self.metadata.node_id, {one.partition: one.leader_epoch for one in info.partitions}
         return [PartitionState(node, epochs.get(partition, -1), (node,), (node,)) for partition in range(info.partition_count)]
 
     def _describe_configs(self, request: DescribeConfigs) -> Mapping[str, ConfigValue]:
         if request.name is None:
-            rate = self._metadata.reassignment_bytes_per_s
+            rate = self.metadata.reassignment_bytes_per_s
             return {
-                "broker.id": self.node_id,
-                "default.replication.factor": self._metadata.default_replication_factor,
+                "broker.id": self.metadata.node_id,
+                "default.replication.factor": self.metadata.default_replication_factor,
                 "log.dirs": self.directory,
                 **self._store.cleaner_configs,
                 **({} if rate is None else dict.fromkeys(REASSIGNMENT_RATES, rate)),
             }
-        return dict(self.topic(request.name).config)
+        return dict(self.metadata.topic(request.name).config)
 
     def _partition_sizes(self, request: PartitionSizes) -> dict[TopicPartition, int]:
         """Of the partitions that this node has a replica of."""
         sizes: dict[TopicPartition, int] = {}
-        for name in self.topic_names() if request.topics is None else request.topics:
+        for name in self.metadata.topic_names() if request.topics is None else request.topics:
             with contextlib.suppress(UnknownTopic):  # it was deleted meanwhile
                 partitions = self.describe_topic(name).partitions
-                here = (one for one in partitions if self.node_id in one.replicas)
+                here = (one for one in partitions if self.metadata.node_id in one.replicas)
                 sizes |= {TopicPartition(name, one.partition): one.disk_bytes or 0 for one in here}
         return sizes
 
     def _of_metadata(self, request: "Request[A]") -> A:
         """Let the metadata carry a request out."""
-        return self._metadata.submit(request)
+        return self.metadata.submit(request)
 
     def _reassignments(self, request: Reassignments) -> dict[TopicPartition, PartitionState]:
         if not self.is_replicated:
             return {}
-        names, partitions = set(self.topic_names()), request.partitions
+        names, partitions = set(self.metadata.topic_names()), request.partitions
         if partitions is None:
             partitions = tuple(
                 TopicPartition(one.name, number) for one in self.topics(internal=True) for number in range(one.partition_count)
@@ -481,12 +444,12 @@ class Broker(Handle, Session):
         found: dict[TopicPartition, PartitionState] = {}
         for where in partitions:
             with contextlib.suppress(UnknownTopic, UnknownPartition):
-                if where.topic in names and (state := self._metadata.partition_state(*where)).target:
+                if where.topic in names and (state := self.metadata.partition_state(*where)).target:
                     found[where] = state
         return found
 
     def _partition_count(self, request: PartitionCount) -> int:
-        return self.topic(request.topic).partition_count
+        return self.metadata.topic(request.topic).partition_count
 
     def log(self, topic: str, partition: int = 0) -> ReplicaLog:
         if self.replication is not None:
@@ -510,10 +473,10 @@ class Broker(Handle, Session):
             raise InvalidTopic(name, "logdb keeps its groups and transactions in it")
         self._transactions.finish()  # else a new topic of that name could get the markers of this one after a crash
         if self.is_replicated:
-            self._metadata.submit(request)
+            self.metadata.submit(request)
             return
         self._groups.for_each(Shard.load)  # a shard that cannot be loaded prevents the deletion
-        self._metadata.submit(request)
+        self.metadata.submit(request)
         self._groups.for_each(lambda shard: shard.handle(TopicsDeleted(topics=frozenset((name,)))))
 
     def _forget_offsets(self, event: TopicEvent | ClusterEvent) -> None:
@@ -655,7 +618,7 @@ class Broker(Handle, Session):
         with self._producer_ids_lock:
             for producer_id in self._producer_ids:
                 return producer_id
-            taken = iter(self._metadata.take_producer_ids(_PRODUCER_ID_COUNT))
+            taken = iter(self.metadata.take_producer_ids(_PRODUCER_ID_COUNT))
             self._producer_ids = taken
             return next(taken)
 
@@ -754,11 +717,11 @@ class Broker(Handle, Session):
         """Raise TopicDeleted, UnknownTopic, UnknownPartition unless it exists, in the topic with that id; None: in any."""
         log = self._store.open_logs.get(partition)
         if log is None:
-            count = self.topic(partition.topic).partition_count
+            count = self.metadata.topic(partition.topic).partition_count
             if not 0 <= partition.partition < count:
                 raise UnknownPartition(*partition, count)
         if topic_id is not None:
-            current_id = self.topic(partition.topic).topic_id if log is None else log.topic_id
+            current_id = self.metadata.topic(partition.topic).topic_id if log is None else log.topic_id
             if current_id != topic_id:
                 raise TopicDeleted(partition.topic, topic_id, current_id)
 
@@ -848,9 +811,9 @@ class Broker(Handle, Session):
         In a cluster it creates the internal topic at its first use, and raises as ``Shards.of``.
         """
         if not self.is_replicated:
-            return self.node_id
+            return self.metadata.node_id
         shards = self._groups if internal_topic == _OFFSETS else self._transactions
-        return self._metadata.partition_state(internal_topic, shards.partition_of(name)).leader
+        return self.metadata.partition_state(internal_topic, shards.partition_of(name)).leader
 
     def load_coordinator(self, partition: TopicPartition, epoch: int) -> bool:
         """This node leads a partition of an internal topic since ``epoch``; see ``Shards.load``."""
@@ -878,16 +841,16 @@ class Broker(Handle, Session):
             named = shard.query(GroupCoordinator.topics_with_offsets) if is_known else shard.query(lambda _: set[str]())
         except CoordinatorLoading:  # by another thread
             return False
-        if is_known and (absent := named.difference(self._metadata.topic_names())):
+        if is_known and (absent := named.difference(self.metadata.topic_names())):
             shard.post(TopicsDeleted(topics=frozenset(absent), before_offset=end_offset))
         return is_known
 
     def _knows_that_it_leads(self, where: TopicPartition, epoch: int) -> bool:
         try:
-            state = self._metadata.partition_state(*where)
+            state = self.metadata.partition_state(*where)
         except (UnknownTopic, UnknownPartition):
             return False
-        return state.leader == self.node_id and state.leader_epoch >= epoch
+        return state.leader == self.metadata.node_id and state.leader_epoch >= epoch
 
     def resign_coordinator(self, partition: TopicPartition, epoch: int) -> bool:
         """This node does not lead a partition of an internal topic since ``epoch``; see ``Shards.resign``."""

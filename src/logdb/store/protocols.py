@@ -192,23 +192,16 @@ class Topic(Protocol):
     def config(self) -> Mapping[str, ConfigValue]: ...
 
 
-class Metadata(Protocol):
-    """The topics of a database and where their partitions are; every change is durable when the call returns.
-
-    Attributes:
-        node_id: Of this node.
-    """
+class ReadableMetadata(Protocol):
+    """The topics of a database and where their partitions are, as they are now."""
 
     @property
-    def node_id(self) -> int: ...
+    def node_id(self) -> int:
+        """Of this node."""
 
     @property
     def database_id(self) -> str:
         """A UUID that the database has from its begin."""
-
-    @property
-    def security(self) -> SecurityDocument:
-        """Users, tokens, ACLs and quotas."""
 
     @property
     def controller_id(self) -> int | None:
@@ -226,6 +219,29 @@ class Metadata(Protocol):
     def partition_state(self, topic: str, partition: int) -> PartitionState:
         """The leader, the replicas and the in-sync set of a partition; raises UnknownTopic, UnknownPartition."""
 
+    @property
+    def reassignment_bytes_per_s(self) -> int | None:
+        """What a broker fetches at most for replicas that are being added; None: any number."""
+
+    def change_number(self) -> int:
+        """A number that grows with every change of the metadata."""
+
+    @property
+    def default_partition_count(self) -> int:
+        """How many partitions a topic gets that is created without a number."""
+
+    @property
+    def default_replication_factor(self) -> int:
+        """How many replicas its partitions get where none is named."""
+
+
+class Metadata(ReadableMetadata, Protocol):
+    """What there is, and its changes; each is durable when the call returns."""
+
+    @property
+    def security(self) -> SecurityDocument:
+        """Users, tokens, ACLs and quotas."""
+
     def submit(self, request: "Request[A]", **caller: Callable[[], None]) -> A:
         """Carry out a change of topics, or its check (``requests.topic_changes``); or Topics, DescribeQuorum, Reassign, ElectLeaders.
 
@@ -237,26 +253,11 @@ class Metadata(Protocol):
             MetadataTimeout: The controllers have not answered, or not confirmed all, in time.
         """
 
-    @property
-    def reassignment_bytes_per_s(self) -> int | None:
-        """What a broker fetches at most for replicas that are being added; None: any number."""
-
     def limit_reassignments(self, bytes_per_s: int | None) -> None:
         """Change ``reassignment_bytes_per_s``, of all brokers."""
 
-    def change_number(self) -> int:
-        """A number that grows with every change of the metadata."""
-
     def listen(self, function: Callable[[TopicEvent | ClusterEvent], None]) -> None:
         """Have a function told each durable change of topics that is made here, and of the cluster's nodes; it is to be quick."""
-
-    @property
-    def default_partition_count(self) -> int:
-        """How many partitions a topic gets that is created without a number."""
-
-    @property
-    def default_replication_factor(self) -> int:
-        """How many replicas its partitions get where none is named."""
 
     def take_producer_ids(self, count: int) -> range:
         """A block of producer ids that were never given before, and never will be again."""
