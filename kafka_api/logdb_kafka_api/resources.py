@@ -178,21 +178,21 @@ class KafkaResources(DoorResources):
         of coordinators still refers to it: ``send_offsets_to_transaction`` then never returns.  kafka-python's producer stops for good.
         """
         if not self.access.is_replicated:
-            return {self.access.node_id: self._client_address or client.address_here()}
-        return {one.node_id: one.addresses["kafka"] for one in self.access.brokers() if "kafka" in one.addresses}
+            return {self.access.metadata.node_id: self._client_address or client.address_here()}
+        return {one.node_id: one.addresses["kafka"] for one in self.access.metadata.brokers() if "kafka" in one.addresses}
 
     def advertised_listener(self, client: Client) -> str:
         """The address of this broker as Kafka writes it: PROTOCOL://HOST:PORT."""
-        host, port = self.brokers(client).get(self.access.node_id) or client.address_here()
+        host, port = self.brokers(client).get(self.access.metadata.node_id) or client.address_here()
         protocol = ("SASL_" if self.access.authentication else "") + ("SSL" if self._is_encrypted else "PLAINTEXT")
         return f"{protocol}://[{host}]:{port}" if ":" in host else f"{protocol}://{host}:{port}"
 
     def serving(self) -> frozenset[int]:
         """The nodes that clients can reach now: those that are not fenced, and this one."""
-        here = self.access.node_id
+        here = self.access.metadata.node_id
         if not self.access.is_replicated:
             return frozenset((here,))
-        return frozenset(one.node_id for one in self.access.brokers() if "kafka" in one.addresses and not one.fenced) | {here}
+        return frozenset(one.node_id for one in self.access.metadata.brokers() if "kafka" in one.addresses and not one.fenced) | {here}
 
     # ------------------------------------------------------------ who
 

@@ -86,13 +86,13 @@ class TopicIds:
             self.look()
             found = self._known.get(topic_id)
         try:
-            return found if found is not None and self._access.topic_id(found.name) == found.topic_id else UNKNOWN
+            return found if found is not None and self._access.metadata.topic(found.name).topic_id == found.topic_id else UNKNOWN
         except UnknownTopic:
             return UNKNOWN
 
     def of(self, name: str) -> bytes:
         """The id of the topic that has that name now; ``NO_ID``: none has.  May wait for a disk."""
         try:
-            return TopicInfo(name, self._access.topic_id(name), 0, {}).uuid
+            return TopicInfo(name, self._access.metadata.topic(name).topic_id, 0, {}).uuid
         except UnknownTopic:
             return NO_ID

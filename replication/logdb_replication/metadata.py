@@ -36,6 +36,7 @@ from logdb.errors import (
 from logdb.model import BY_DEFAULT, IN_SYNC_MIN, INTERNAL_TOPICS, ClusterEvent, ConfigValue, TopicEvent, TopicInfo, TopicPartition
 from logdb.pools import Pool
 from logdb.requests import replicas, topic_changes
+from logdb.requests import topics as requests
 from logdb.requests.nodes import BrokerInfo, PartitionState, QuorumInfo, QuorumVoter
 from logdb.requests.request import Request
 from logdb.store.json_line import SECURITY_SIZE_BYTES_MAX
@@ -172,11 +173,11 @@ class ClusterMetadata:
     def database_id(self) -> str:
         return self._state.cluster_id
 
-    def submit(self, request: Request[A], *, go_on: Callable[[], None] = always) -> A:
-        answer: A = _STEPS[type(request)](self, request, go_on)
+    def submit(self, request: Request[A], **caller: Callable[[], None]) -> A:
+        answer: A = _STEPS[type(request)](self, request, **caller)
         return answer
 
-    def _describe_quorum(self, _: replicas.DescribeQuorum, __: object) -> QuorumInfo:
+    def _describe_quorum(self, _: replicas.DescribeQuorum) -> QuorumInfo:
         try:
             found = self._controller.describe().quorum
             if (leader := found["leader"]) is not None and leader != found["voter"]:
@@ -190,26 +191,20 @@ class ClusterMetadata:
         found = sorted(self._state.brokers.values(), key=lambda broker: broker.node_id)
         return tuple(BrokerInfo(broker.node_id, broker.addresses, broker.rack, broker.fenced) for broker in found)
 
-    def topics(self, *, internal: bool = False) -> list[TopicInfo]:
+    def _list_topics(self, request: requests.Topics) -> list[TopicInfo]:
         found = (_info(topic) for _, topic in sorted(self._topics.items()))
-        return [info for info in found if internal or not info.internal]
+        return [info for info in found if request.internal or not info.internal]
 
     def topic_names(self) -> tuple[str, ...]:
         return tuple(sorted(self._state.topics))
 
-    def partition_count(self, topic: str) -> int:
-        return len(self._topic(topic).partitions)
-
-    def topic_id(self, topic: str) -> str:
-        return self._topic(topic).topic_id
-
     def partition_state(self, topic: str, partition: int) -> PartitionState:
-        partitions = self._topic(topic).partitions
+        partitions = self.topic(topic).partitions
         if not 0 <= partition < len(partitions):
             raise UnknownPartition(topic, partition, len(partitions))
         return partitions[partition]
 
-    def _topic(self, name: str) -> TopicState:
+    def topic(self, name: str) -> TopicState:
         topics = self._topics
         if (topic := topics.get(name)) is None:
             raise UnknownTopic(name, known=tuple(sorted(topics)))
@@ -267,7 +262,7 @@ class ClusterMetadata:
         with self._changed:
             return self._changed.wait_for(lambda: condition(self._state), timeout_s)
 
-    def _create_topic(self, request: topic_changes.CreateTopic, go_on: Callable[[], None]) -> TopicInfo:
+    def _create_topic(self, request: topic_changes.CreateTopic, go_on: Callable[[], None] = always) -> TopicInfo:
         wanted = self._creation(request, if_not_exists=request.if_not_exists)
         count, named = wanted.replication_factor, self._nodes.intersection(chain.from_iterable(wanted.assignments))
         if count <= len(self._nodes):  # at the first start of a cluster its brokers come one by one
@@ -277,7 +272,7 @@ class ClusterMetadata:
         assert isinstance(answer, TopicIs)
         return _info(answer.topic)
 
-    def _check_new_topic(self, request: topic_changes.CheckNewTopic, _: object) -> TopicInfo:
+    def _check_new_topic(self, request: topic_changes.CheckNewTopic) -> TopicInfo:
         answer = answered(self._state, self._creation(request))
         assert isinstance(answer, TopicIs)
         return _info(answer.topic)._replace(topic_id="")
@@ -300,16 +295,16 @@ class ClusterMetadata:
             raise InvalidReplicationFactor(factor, len(self._state.brokers))
         return factor
 
-    def _check_configs(self, request: topic_changes.CheckTopicConfigs, _: object) -> None:
-        changed_config(request.name, self._topic(request.name).config, request.config)
+    def _check_configs(self, request: topic_changes.CheckTopicConfigs) -> None:
+        changed_config(request.name, self.topic(request.name).config, request.config)
 
-    def _check_partitions(self, request: topic_changes.CheckPartitions, _: object) -> None:
+    def _check_partitions(self, request: topic_changes.CheckPartitions) -> None:
         if (command := self._addition(request.name, request.partitions, request.assignments)) is not None:
             answered(self._state, command)
 
     def _addition(self, name: str, count: int, assignments: Sequence[Sequence[int]] | None) -> AddPartitions | None:
         """The command that lets a topic have so many partitions; None: it has them."""
-        topic = self._topic(name)
+        topic = self.topic(name)
         known = len(topic.partitions)
         check_partition_count(name, count, known)
         if assignments is not None:
@@ -317,27 +312,27 @@ class ClusterMetadata:
         given = _assignments(name, known, assignments)
         return None if count == known else AddPartitions(name, topic.topic_id, known, count, given)
 
-    def _alter_topic(self, request: topic_changes.AlterTopic, go_on: Callable[[], None]) -> TopicInfo:
+    def _alter_topic(self, request: topic_changes.AlterTopic, go_on: Callable[[], None] = always) -> TopicInfo:
         name, count, assignments, config = request.name, request.partitions, request.assignments, request.config or {}
-        changed_config(name, self._topic(name).config, config)
+        changed_config(name, self.topic(name).config, config)
         if count is not None or assignments is not None:
-            addition = self._addition(name, self.partition_count(name) if count is None else count, assignments)
+            addition = self._addition(name, self.topic(name).partition_count if count is None else count, assignments)
             if addition is not None:
                 go_on()
                 self.propose(addition)
         if config:
             self._retried(lambda: self._alter(name, config, replace=False))
-        return _info(self._topic(name))
+        return _info(self.topic(name))
 
-    def _alter_configs(self, request: topic_changes.AlterConfigs, _: object) -> None:
+    def _alter_configs(self, request: topic_changes.AlterConfigs) -> None:
         name, config, replace = request.name, request.config, request.replace
         assert name is not None  # those of the node are the broker's
-        changed_config(name, self._topic(name).config, config, replace=replace)
+        changed_config(name, self.topic(name).config, config, replace=replace)
         if (config or replace) and not request.validate_only:
             self._retried(lambda: self._alter(name, config, replace=replace))
 
     def _alter(self, name: str, config: Mapping[str, object], *, replace: bool) -> None:
-        topic = self._topic(name)
+        topic = self.topic(name)
         changed: dict[str, ConfigValue] = changed_config(name, topic.config, config, replace=replace)
         self.propose(AlterTopic(name, topic.topic_id, topic.config, changed))
 
@@ -350,12 +345,12 @@ class ClusterMetadata:
             except StateChanged:
                 self.wait(lambda state: state.index > index, TIMEOUT_S)  # noqa: B023 -- called in this round
 
-    def _delete_topic(self, request: topic_changes.DeleteTopic, _: object) -> None:
-        self.propose(DeleteTopic(request.name, self._topic(request.name).topic_id))
+    def _delete_topic(self, request: topic_changes.DeleteTopic) -> None:
+        self.propose(DeleteTopic(request.name, self.topic(request.name).topic_id))
 
     # ------------------------------------------------------------ replicas and leaders
 
-    def _reassign_each(self, request: replicas.Reassign, _: object) -> dict[TopicPartition, LogdbError | None]:
+    def _reassign_each(self, request: replicas.Reassign) -> dict[TopicPartition, LogdbError | None]:
         propose, targets = self._proposer(request.timeout_ms), request.targets
 
         def reassign(where: TopicPartition) -> None:
@@ -375,9 +370,9 @@ class ClusterMetadata:
                 return
             if not may_change_count and len(target) != (count := len(partition.assignment)):
                 raise ReplicaCountChanged(*where, target, f"they are {len(target)} in place of {count}")
-        propose_reassignment(propose, self._topic(where.topic), where.partition, target)
+        propose_reassignment(propose, self.topic(where.topic), where.partition, target)
 
-    def _elect_leaders(self, request: replicas.ElectLeaders, _: object) -> dict[TopicPartition, LogdbError | None]:
+    def _elect_leaders(self, request: replicas.ElectLeaders) -> dict[TopicPartition, LogdbError | None]:
         unclean = request.unclean
         propose = self._proposer(request.timeout_ms)
         until_s = inf if request.timeout_ms is None else time.monotonic() + request.timeout_ms / 1000 - _ELECT_AT_ONCE_S
@@ -393,7 +388,7 @@ class ClusterMetadata:
         return {where: error for where, error in self._outcomes(elect, led_by_others).items() if not isinstance(error, ElectionNotNeeded)}
 
     def _elect_preferred(self, propose: Propose, until_s: float, where: TopicPartition) -> None:
-        topic, partition = self._topic(where.topic), self.partition_state(*where)
+        topic, partition = self.topic(where.topic), self.partition_state(*where)
         first = partition.preferred_leader
         if partition.is_led_as_preferred:
             raise ElectionNotNeeded(*where, first)
@@ -408,7 +403,7 @@ class ClusterMetadata:
             raise PreferredLeaderNotAvailable(*where, first)
 
     def _elect_unclean(self, propose: Propose, where: TopicPartition) -> None:
-        topic, partition = self._topic(where.topic), self.partition_state(*where)
+        topic, partition = self.topic(where.topic), self.partition_state(*where)
         if partition.leader is not None:
             raise ElectionNotNeeded(*where, partition.leader)
         alive = [node for node in partition.replicas if not self._state.brokers[node].fenced]
@@ -461,7 +456,8 @@ class ClusterMetadata:
         return range(answer.first, answer.first + answer.count)
 
 
-_STEPS: Mapping[type[Request[Any]], Callable[[ClusterMetadata, Any, Any], Any]] = {
+_STEPS: Mapping[type[Request[Any]], Callable[..., Any]] = {
+    requests.Topics: ClusterMetadata._list_topics,
     topic_changes.CreateTopic: ClusterMetadata._create_topic,
     topic_changes.CheckNewTopic: ClusterMetadata._check_new_topic,
     topic_changes.AlterTopic: ClusterMetadata._alter_topic,
@@ -592,7 +588,7 @@ def _info(topic: TopicState) -> TopicInfo:
     return TopicInfo(
         name=topic.name,
         topic_id=topic.topic_id,
-        partition_count=len(topic.partitions),
+        partition_count=topic.partition_count,
         config=dict(topic.config),
         internal=topic.name in INTERNAL_TOPICS,
     )

@@ -20,6 +20,7 @@ from logdb.errors import ControllerUnavailable, LogdbError
 from logdb.io import IO
 from logdb.model import IN_SYNC_MIN
 from logdb.requests.topic_changes import AlterTopic
+from logdb.requests.topics import Flush, Topics
 from logdb.store import cluster_file
 from logdb.store.cluster_file import ClusterFile
 from logdb.store.directories import make_directory, make_private, remove_tree
@@ -90,12 +91,12 @@ def _end_and_sync(path: str) -> None:
     """
     with contextlib.closing(Store.open(path)) as store, contextlib.closing(Broker(store, store)) as broker:
         for topic in store.topic_names():
-            for partition in range(store.partition_count(topic)):
+            for partition in range(store.topic(topic).partition_count):
                 store.log(topic, partition)
         store.complete_transactions()
         for one in broker.transactions():
             broker.init_producer_id(one.transactional_id, transaction_timeout_ms=one.timeout_ms)
-        store.flush()
+        store.submit(Flush())
 
 
 def _copy_voter(io: IO, source: str, target: str) -> None:
@@ -116,7 +117,7 @@ def begin(store: Store, client: ControllerClient, config: ClusterConfig, registe
     Raises:
         ClusterNotEmpty: The cluster has topics or users of its own.
     """
-    infos = store.topics(internal=True)
+    infos = store.submit(Topics(internal=True))
     topics = [
         ImportedTopic(
             info.name,

@@ -140,7 +140,7 @@ def test_sealed_at_a_roll_and_compacted(stop, request, tmp_path):
             db._store.checkpoint([log])
             assert committed(log) == WANTED, where
             db.alter_topic("t", config={"cleanup.policy": "compact"})
-            db._store.compact("t")
+            db.compact("t")
             assert all(value.startswith(b"committed") for value in committed(log)), where
         assert logdb.verify(there).ok, where
 

@@ -181,8 +181,8 @@ def test_a_producer_without_room_holds_up_its_sender_and_not_the_loop(place, tmp
         held, ticks = threading.Event(), 0
         async with db.producer(buffer_memory=131_072, linger_ms=0) as producer:
             await (await producer.send("t", b"", partition=0))
-            produce = db._sync._session.produce
-            db._sync._session.produce = lambda *args, **options: (held.wait(30), produce(*args, **options))[1]
+            append = db._sync._session.submit_batches
+            db._sync._session.submit_batches = lambda *args: (held.wait(30), append(*args))[1]
 
             async def send():
                 return [await producer.send("t", bytes(1000), partition=0) for _ in range(200)]

@@ -253,7 +253,7 @@ class Followers(RuleBasedStateMachine):
     def compact(self, which):
         self.catch_up()  # the high watermark holds compaction back to what both have: what is cut off later has replaced nothing
         side = self.sides[which]
-        side.db._store.compact("t", 0)
+        side.db.compact("t", 0)
         self.is_compacted = True
         side.written = side.end
 
@@ -262,7 +262,7 @@ class Followers(RuleBasedStateMachine):
     def the_leader_lets_go(self, at):
         leader = self.leader
         start = leader.log.start_offset
-        leader.db._store.delete_records("t", 0, int(start + at * (leader.end - start)))
+        leader.db.delete_records("t", 0, int(start + at * (leader.end - start)))
         leader.written = leader.end
 
     # ------------------------------------------------------------ what holds
@@ -291,7 +291,7 @@ class Followers(RuleBasedStateMachine):
             for which in (0, 1):
                 self.is_what_it_had(which)
             if not self.compacted and follower.start_offset <= leader.start_offset:
-                self.follower.db._store.delete_records("t", 0, leader.start_offset)
+                self.follower.db.delete_records("t", 0, leader.start_offset)
                 self.compare(leader, follower)
             for side in self.sides:
                 side.db.close()

@@ -4,23 +4,23 @@ import itertools
 
 from logdb.model import ProducerIdAndEpoch
 from logdb.requests.session import Session
+from logdb.requests.topics import PartitionCount
 
 
-class LocalSession:
+class LocalSession(Session):
     """Real topics and logs.  ``calls``: what was asked for; ``before``: called with the name of each call, and may raise."""
 
     def __init__(self, store):
         self.store, self.calls, self._ids = store, [], itertools.count(1000)
-        self.topics, self.describe_topic = store.topics, store.describe_topic
-        self.partition_count, self.log = store.partition_count, store.log
-        self.before = lambda name: None
+        self.log, self.before = store.log, lambda name: None
 
-    def produce(self, topic, partition, batches, *, durability=None, transactional_id=None):
-        self.calls.append(("produce", topic, partition, bytes(batches)))
+    def submit(self, request):
+        return self.store.topic(request.topic).partition_count if isinstance(request, PartitionCount) else self.store.submit(request)
+
+    def submit_batches(self, request, batches):
+        self.calls.append(("produce", request.topic, request.partition, bytes(batches)))
         self.before("produce")
-        return self.store.log(topic, partition).append_batches(batches, durability=durability)
-
-    produce_many = Session.produce_many
+        return self.store.log(request.topic, request.partition).append_batches(batches, durability=request.durability)
 
     def init_producer_id(self, transactional_id=None, *, transaction_timeout_ms=60_000, producer=None):
         self.calls.append(("init_producer_id",))

@@ -9,6 +9,7 @@ from aiohttp import web
 
 from logdb.log.isolation import IsolationLevel
 from logdb.model import Buffer, Durability, TopicPartition
+from logdb.requests.records import Produce
 from logdb.serving.fetch import FETCH_BYTES, UnabortedRead, Wanted
 from logdb.serving.fetch import fetch as fetch_partitions
 from logdb_http_api.door.request import Request, answer
@@ -62,15 +63,8 @@ async def produce(request: Request) -> web.StreamResponse:
 async def _append(request: Request, where: TopicPartition, batches: Buffer, expected_offset: int | None) -> range:
     """Append, on the loop if that waits for nothing."""
     durability, transactional_id = request.durability(), request.query("transactional_id")
-    append = partial(
-        request.session.produce,
-        *where,
-        batches,
-        durability=durability,
-        transactional_id=transactional_id,
-        expected_offset=expected_offset,
-        mirrored=request.flag("mirrored", default=False),
-    )
+    asked = Produce(*where, durability, transactional_id, expected_offset, request.flag("mirrored", default=False))
+    append = partial(request.session.submit_batches, asked, batches)
     leadership = None if request.session.replication is None else request.session.leadership(*where)
     if transactional_id is None and request.door.appends_at_once(where, durability, request.door.append_size(batches)):
         offsets = request.door.append_on_loop(append)

@@ -21,11 +21,10 @@ from logdb.requests import cluster, groups, topic_changes, topics, transactions
 from logdb.requests.groups import JoinGroup, LeaveGroup, SyncGroup
 from logdb.requests.request import REQUESTS
 from logdb.requests.request import Request as SessionRequest
-from logdb.requests.security import SECURITY_REQUESTS
+from logdb.requests.security import SECURITY_REQUESTS, CredentialStore
 from logdb.requests.session import Session
 from logdb.requests.topic_changes import AlterTopic, CreateTopic, DeleteTopic
 from logdb.requests.topics import Wait
-from logdb.requests.users import CredentialStore
 from logdb_http_api.door.request import Request, encoded
 from logdb_http_api.door.routing import Routes
 from logdb_http_api.door.schemas import Body

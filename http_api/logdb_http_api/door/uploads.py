@@ -135,7 +135,7 @@ def _append(request: Request, where: TopicPartition, given: AppendUploads, size_
     if credit_bytes:
         session.charge("produce", -credit_bytes)  # counted when they came; ``produce`` counts them again
     try:
-        return session.produce(*where, batches, transactional_id=given.transactional_id)
+        return session.submit_batches(Produce(*where, transactional_id=given.transactional_id), batches)
     except LogdbError:
         if credit_bytes:
             session.charge("produce", credit_bytes)  # nothing was appended

@@ -11,6 +11,7 @@ from logdb.codec.schema import Message, Scattered, write_uvarint
 from logdb.errors import Closed, InvalidAnswer
 from logdb.model import Buffer, Durability, TopicPartition
 from logdb.requests.error_document import rebuild
+from logdb.requests.records import Produce
 from logdb_http_api.protocol import BATCHES, BATCHES_PATH, FETCH_BYTES_MAX, path_of
 from logdb_http_api.remote.answers import Answer, RefusedUnread
 from logdb_http_api.remote.wires import HttpRequest
@@ -67,25 +68,15 @@ class ProduceRequest:
 
     into = None
 
-    def __init__(
-        self,
-        where: TopicPartition,
-        batches: Buffer,
-        record_count: int | None = None,
-        *,
-        durability: Durability | None = None,
-        transactional_id: str | None = None,
-        expected_offset: int | None = None,
-        mirrored: bool = False,
-    ) -> None:
+    def __init__(self, request: Produce, batches: Buffer, record_count: int | None = None) -> None:
         """With batches as they are sent; ``record_count``: of their records, None: not known."""
-        self.key, self._batches, self._record_count = where, batches, record_count
-        self._durability, self._transactional_id, self._expected_offset = durability, transactional_id, expected_offset
-        self._mirrored = mirrored
+        self.key, self._request = TopicPartition(request.topic, request.partition), request
+        self._batches, self._record_count = batches, record_count
 
     def frame(self, correlation_id: int) -> list[Buffer]:
-        expected_offset = -1 if self._expected_offset is None else self._expected_offset
-        before, behind = _around(self.key, self._durability, self._transactional_id, expected_offset, self._mirrored)
+        request = self._request
+        expected_offset = -1 if request.expected_offset is None else request.expected_offset
+        before, behind = _around(self.key, request.durability, request.transactional_id, expected_offset, request.mirrored)
         begin, batches = bytearray(_HEADER.size) + before, self._batches
         write_uvarint(begin, len(batches) + 1)
         size_bytes = len(begin) + len(batches) + len(behind) - _SIZE.size
@@ -102,12 +93,7 @@ class ProduceRequest:
         return self._checked(decoded, url)
 
     def http(self) -> HttpRequest:
-        query = {
-            "durability": self._durability,
-            "transactional_id": self._transactional_id,
-            "expected_offset": self._expected_offset,
-            "mirrored": "true" if self._mirrored else None,
-        }
+        query = self._request.arguments() | {"topic": None, "partition": None, "mirrored": "true" if self._request.mirrored else None}
         given = urlencode({name: value for name, value in query.items() if value is not None})
         return HttpRequest("POST", f"{path_of(BATCHES_PATH, self.key)}?{given}", self._batches, {"Content-Type": BATCHES})
 

@@ -18,6 +18,7 @@ from logdb.requests.report import Copied, Progress, Report
 from logdb.requests.security import SubmittedCredentialStore
 from logdb.store.sidecars import MadeSidecars
 from logdb.store.state import Mode
+from logdb_http_api.remote import downloading
 from logdb_http_api.remote.connection import Security, credentials_of
 from logdb_http_api.remote.connections import Connections
 from logdb_http_api.remote.session import RemoteSession
@@ -50,10 +51,6 @@ class RemoteDatabase(Database):
         return "a"
 
     @property
-    def reports(self) -> Sequence[str]:
-        return self._remote.reports()
-
-    @property
     def security(self) -> SecurityAdmin:
         return SecurityAdmin(SubmittedCredentialStore(self._remote), self._remote.connections.open_url)
 
@@ -65,12 +62,14 @@ class RemoteDatabase(Database):
         return self._remote.verify()
 
     def snapshot(self, path: str | os.PathLike[str], *, progress: Progress | None = None) -> Copied:
-        return self._remote.snapshot(path_of(path), progress)
+        return downloading.snapshot(self._remote.connections, self._remote.io, path_of(path), progress)
 
     def backup(
         self, path: str | os.PathLike[str], *, base: str | os.PathLike[str] | None = None, progress: Progress | None = None
     ) -> Copied:
-        return self._remote.backup(path_of(path), None if base is None else path_of(base), progress)
+        return downloading.backup(
+            self._remote.connections, self._remote.io, path_of(path), progress, None if base is None else path_of(base)
+        )
 
     def make_parquet(self, topic: str, partition: int | None = None, *, progress: Progress | None = None) -> list[MadeSidecars]:  # noqa: ARG002 -- the interface's
         raise LocalOnly("make_parquet", self.path)

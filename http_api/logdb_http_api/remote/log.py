@@ -44,6 +44,7 @@ from logdb.model import (
     duration_ms,
     timestamp_ms_of,
 )
+from logdb.requests.records import Produce
 from logdb.threads import renewed
 from logdb_http_api.protocol import PARTITION_PATH, Epoch, Found, Latest, LogState, Transactions, path_of
 from logdb_http_api.remote.answers import Answer
@@ -305,7 +306,8 @@ class RemoteLog(Lookups, Handle):
     def append_batches(self, batches: Buffer, *, expected_offset: int | None = None, durability: str | None = None) -> range:
         """As ``PartitionLog.append_batches``; batches without a producer are not sent again if the connection breaks."""
         _check_expected(expected_offset)
-        return self._session.produce(self.topic, self.partition, batches, durability=_level(durability), expected_offset=expected_offset)
+        request = Produce(self.topic, self.partition, _level(durability), expected_offset=expected_offset)
+        return self._session.submit_batches(request, batches)
 
     def flush(self, sync: bool = True) -> None:
         send_request(

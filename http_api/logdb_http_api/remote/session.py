@@ -29,30 +29,25 @@ from logdb.errors import (
 )
 from logdb.handles import Handle
 from logdb.io import IO
-from logdb.log.isolation import IsolationLevel
 from logdb.mistakes import wrong_type
 from logdb.model import (
-    NOTHING_KNOWN,
     SERVED_TOPIC_DEFAULTS,
     Buffer,
-    Changes,
     ClusterEvent,
-    Durability,
-    ExpiredRecords,
-    KnownLog,
     TopicEvent,
     TopicInfo,
     TopicPartition,
 )
 from logdb.pools import Pool
 from logdb.requests import coding, groups, topics, transactions
-from logdb.requests.report import Copied, Progress, Report
+from logdb.requests.records import Produce
+from logdb.requests.report import Copied, Report
 from logdb.requests.request import Request
 from logdb.requests.security import DeleteUsers, RevokeTokens
 from logdb.requests.session import Session
 from logdb.requests.topic_changes import AlterTopic, CreateTopic, DeleteTopic
 from logdb.threads import started
-from logdb_http_api.protocol import CALLS_PATH, CHANGE_COUNT_MAX, WATCH_PATH, Verified
+from logdb_http_api.protocol import CALLS_PATH, WATCH_PATH, Verified
 from logdb_http_api.remote import downloading
 from logdb_http_api.remote.batch_requests import ProduceRequest
 from logdb_http_api.remote.connection import Security
@@ -85,7 +80,6 @@ _DONE_BEFORE: Mapping[type[Request[Any]], type[LogdbError]] = {
     DeleteUsers: UnknownCredential,
     RevokeTokens: UnknownCredential,
 }
-_BY_METHODS = (topics.Changes, topics.Reports, topics.Verify, topics.Backup, topics.Wait)  # more than one exchange, or a route of its own
 _LONG = (topics.Compact, topics.EnforceRetention, topics.Flush)
 
 
@@ -125,8 +119,6 @@ class RemoteSession(Handle, Session):
             raise NotImplementedError(f"{request.method}: works only inside the server's process, not over a URL")
         if (step := _STEPS.get(type(request))) is not None:
             answer = step(self, request)
-        elif isinstance(request, _BY_METHODS):
-            answer = getattr(self, request.method)(**request.arguments())
         elif isinstance(request, groups.CommitOffsets):
             answer = self._commits.submit(self._asked, request)
         elif isinstance(request, groups.JoinGroup):
@@ -238,22 +230,18 @@ class RemoteSession(Handle, Session):
                 )
         return info._replace(partitions=tuple(partitions))
 
-    def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
-        if before_offset == -1:  # sent as an offset: a second try deletes no more than the first
-            before_offset = self.log(topic, partition).end_offset
-        start_offset = super().delete_records(topic, partition, before_offset)
-        self.ends.appended()
-        return start_offset
+    def _delete_records(self, request: topics.DeleteRecords) -> Any:
+        if request.before_offset == -1:  # sent as an offset: a second try deletes no more than the first
+            request = replace(request, before_offset=self.log(request.topic, request.partition).end_offset)
+        return self._records_deleted(request)
 
-    def enforce_retention(
-        self, topic: str | None = None, *, dry_run: bool = False, config: Mapping[str, object] | None = None
-    ) -> list[ExpiredRecords]:
-        gone = super().enforce_retention(topic, dry_run=dry_run, config=config)
+    def _records_deleted(self, request: topics.DeleteRecords | topics.EnforceRetention) -> Any:
+        answer = self._asked(request, _LONG_MS if isinstance(request, _LONG) else 0)
         self.ends.appended()
-        return gone
+        return answer
 
-    def partition_count(self, topic: str) -> int:
-        return self._info(topic).partition_count
+    def _partition_count(self, request: topics.PartitionCount) -> int:
+        return self._info(request.topic).partition_count
 
     def _info(self, topic: str) -> TopicInfo:
         """The description of a topic, at most a moment old."""
@@ -312,68 +300,36 @@ class RemoteSession(Handle, Session):
         for log in self._logs_of(topic):
             self._logs.pop(TopicPartition(topic, log.partition), None)
 
-    def wait(
-        self,
-        positions: Mapping[TopicPartition, int],
-        timeout_ms: int,
-        *,
-        isolation_level: IsolationLevel = "read_uncommitted",
-        known: Mapping[TopicPartition, KnownLog] = NOTHING_KNOWN,
-    ) -> bool:
-        return self.ends.wait(positions, timeout_ms, isolation_level, known)
+    def _wait(self, request: topics.Wait) -> bool:
+        return self.ends.wait(request.positions, request.timeout_ms, request.isolation_level, request.known)
 
     # ------------------------------------------------------------ the whole
 
-    def reports(self) -> tuple[str, ...]:
-        lines: tuple[str, ...] = send_request(self.connections, "GET", "/logdb/v1/reports").decoded(tuple[str, ...])
-        return lines
+    def _reports(self, request: topics.Reports) -> Any:
+        return send_request(self.connections, "GET", "/logdb/v1/reports").decoded(request.answer)
 
-    def verify(self) -> Report:
+    def _verify(self, _: topics.Verify) -> Report:
         found: Verified = send_request(self.connections, "POST", "/logdb/v1/verify", patience_ms=_LONG_MS).decoded(Verified)
         report = Report()
         report.problems, report.notes = found.problems, found.notes
         report.file_count, report.size_bytes, report.batch_count, report.record_count = found.checked
         return report
 
-    def backup(self, path: str, base: str | None = None, progress: Progress | None = None) -> Copied:
-        return downloading.backup(self.connections, self.io, path, progress, base)
+    def _backup(self, request: topics.Backup) -> Copied:
+        return downloading.backup(self.connections, self.io, request.path, None, request.base)
 
-    def snapshot(self, path: str, progress: Progress | None = None) -> Copied:
-        return downloading.snapshot(self.connections, self.io, path, progress)
-
-    def changes(self, position: str | None, timeout_ms: int, *, count_max: int = CHANGE_COUNT_MAX) -> Changes:
-        given = {"position": position, "timeout_ms": timeout_ms, "count_max": count_max, "cluster": "true"}
-        query = urlencode({name: value for name, value in given.items() if value is not None})
-        answer = send_request(
-            self.connections, "GET", f"{WATCH_PATH}?{query}", headers={"Accept": "application/json"}, patience_ms=timeout_ms
-        )
-        changes: Changes = answer.decoded(Changes)
-        return changes
+    def _changes(self, request: topics.Changes) -> Any:
+        given = {**request.arguments(), "cluster": "true"}
+        path = f"{WATCH_PATH}?{urlencode({name: value for name, value in given.items() if value is not None})}"
+        answer = send_request(self.connections, "GET", path, headers={"Accept": "application/json"}, patience_ms=request.timeout_ms)
+        return answer.decoded(request.answer)
 
     # ------------------------------------------------------------ producing
 
-    def produce(
-        self,
-        topic: str,
-        partition: int,
-        batches: Buffer,
-        *,
-        durability: Durability | None = None,
-        transactional_id: str | None = None,
-        expected_offset: int | None = None,
-        mirrored: bool = False,
-    ) -> range:
-        request = ProduceRequest(
-            TopicPartition(topic, partition),
-            batches,
-            durability=durability,
-            transactional_id=transactional_id,
-            expected_offset=expected_offset,
-            mirrored=mirrored,
-        )
+    def submit_batches(self, request: Produce, batches: Buffer) -> range:
         head = codec.header(batches)[1] if memoryview(batches) else None
-        safe = mirrored or head is None or head.producer_id >= 0  # the log recognizes repeated batches of a producer
-        said = Exchange(self.connections, request, safe=safe).answer()
+        safe = request.mirrored or head is None or head.producer_id >= 0  # the log recognizes repeated batches of a producer
+        said = Exchange(self.connections, ProduceRequest(request, batches), safe=safe).answer()
         self.ends.appended()
         return range(said.base_offset, said.next_offset)
 
@@ -382,8 +338,16 @@ _STEPS: Mapping[type[Request[Any]], Callable[[RemoteSession, Any], Any]] = {
     CreateTopic: RemoteSession._create_topic,
     AlterTopic: RemoteSession._change_topic,
     DeleteTopic: RemoteSession._delete_topic,
+    topics.DeleteRecords: RemoteSession._delete_records,
+    topics.EnforceRetention: RemoteSession._records_deleted,
+    topics.PartitionCount: RemoteSession._partition_count,
+    topics.Wait: RemoteSession._wait,
+    topics.Changes: RemoteSession._changes,
+    topics.Reports: RemoteSession._reports,
+    topics.Verify: RemoteSession._verify,
+    topics.Backup: RemoteSession._backup,
 }
-"""What is done beside the exchange: what is known of topics changes."""
+"""What one exchange is not enough for: what is known of topics and logs changes, or answers; or a route of its own."""
 
 
 def _key(request: Request[Any]) -> Hashable | None:

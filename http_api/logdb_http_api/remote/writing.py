@@ -19,6 +19,7 @@ from logdb.errors import (
     UnexpectedOffset,
 )
 from logdb.model import COMPRESSION_TYPES, Buffer, Durability, LogConfig, ProducerIdAndEpoch, TopicPartition
+from logdb.requests.records import Produce
 from logdb_http_api.remote.batch_requests import Appended, ProduceRequest
 from logdb_http_api.remote.connections import Connections
 from logdb_http_api.remote.exchange import Exchange
@@ -127,7 +128,8 @@ class Upload:
     def _send(self, body: Buffer, record_count: int) -> None:
         behind = self._under_way[-1].exchange if self._under_way else None
         expected_offset = self._expected_offset if self.offsets is None else self.offsets.stop + self._under_way_count
-        request = ProduceRequest(self._where, body, record_count, durability=self._durability, expected_offset=expected_offset)
+        asked = Produce(*self._where, self._durability, expected_offset=expected_offset)
+        request = ProduceRequest(asked, body, record_count)
         try:
             exchange = Exchange(self._connections, request, behind=behind)
             self._under_way.append(UnderWay(exchange, record_count, body))

@@ -58,7 +58,7 @@ def control(request: Request, value: Any, offered: Sequence[str] = CONTROL) -> w
 
 @routes.get("/brokers", "The brokers", needs=(), gives=in_control({"brokers": [int]}))
 async def brokers(request: Request) -> web.StreamResponse:
-    return control(request, {"brokers": [one.node_id for one in request.door.access.brokers() if not one.fenced]})
+    return control(request, {"brokers": [one.node_id for one in request.door.access.metadata.brokers() if not one.fenced]})
 
 
 routes.get("/status/ready", "The server takes requests", needs=(), gives=health.STATUS)(health.ready)

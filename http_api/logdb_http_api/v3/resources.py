@@ -88,7 +88,7 @@ def of_cluster(handler: Handler) -> Handler:
 
     @functools.wraps(handler)
     async def handle(request: Request) -> web.StreamResponse:
-        if request.path("cluster_id") != request.door.access.database_id:
+        if request.path("cluster_id") != request.door.access.metadata.database_id:
             raise not_found("Cluster", request.path("cluster_id"))
         try:
             return await handler(request)
@@ -109,7 +109,7 @@ def url(request: Request, *parts: object) -> str:
 
 def related(request: Request, *parts: object) -> dict[str, str]:
     """A link to another resource of this cluster."""
-    return {"related": url(request, request.door.access.database_id, *parts)}
+    return {"related": url(request, request.door.access.metadata.database_id, *parts)}
 
 
 def broker_link(request: Request, number: int | None) -> dict[str, str] | None:
@@ -124,14 +124,14 @@ def resource(request: Request, kind: str, parts: Iterable[object], name: str, /,
         parts: Of its URL below the cluster.
         name: Its name within the cluster, ``/topic=t``.
     """
-    cluster_id = request.door.access.database_id
+    cluster_id = request.door.access.metadata.database_id
     metadata = {"self": url(request, cluster_id, *parts), "resource_name": f"crn:///kafka={cluster_id}{name}"}
     return {"kind": kind, "metadata": metadata, "cluster_id": cluster_id, **fields}
 
 
 def collection(request: Request, kind: str, parts: Iterable[object], data: Iterable[Any]) -> web.Response:
     """All resources of a kind, on one page; ``data`` is made while it is written: call this in a thread if there may be many."""
-    metadata = {"self": url(request, request.door.access.database_id, *parts), "next": None}
+    metadata = {"self": url(request, request.door.access.metadata.database_id, *parts), "next": None}
     begin = to_text({"kind": kind, "metadata": metadata}).removesuffix("}")
     return web.Response(body=f'{begin},"data":[{",".join(map(to_text, data))}]}}'.encode(), content_type="application/json")
 

@@ -80,7 +80,7 @@ def _cluster(request: Request) -> dict[str, Any]:
         "KafkaCluster",
         (),
         "",
-        controller=broker_link(request, request.door.access.controller_id),
+        controller=broker_link(request, request.door.access.metadata.controller_id),
         acls=related(request, "acls"),
         brokers=related(request, "brokers"),
         broker_configs=related(request, "broker-configs"),
@@ -93,7 +93,7 @@ def _cluster(request: Request) -> dict[str, Any]:
 @routes.get(CLUSTER + "/brokers", "The brokers", needs=(), gives=shapes.all_of(shapes.BROKER))
 @of_cluster
 async def brokers(request: Request) -> web.StreamResponse:
-    alive = (one for one in request.door.access.brokers() if not one.fenced)
+    alive = (one for one in request.door.access.metadata.brokers() if not one.fenced)
     return collection(request, "KafkaBrokerList", ("brokers",), [_broker(request, one) for one in alive])
 
 
@@ -105,7 +105,7 @@ async def broker(request: Request) -> web.StreamResponse:
 
 def _found_broker(request: Request) -> BrokerInfo:
     number = request.partition("broker_id")
-    for one in request.door.access.brokers():
+    for one in request.door.access.metadata.brokers():
         if one.node_id == number:
             return one
     raise not_found("Broker", number)

@@ -113,6 +113,6 @@ def _in_directory(call: Call, path: str, topic: str, partitions: Iterable[int]) 
             placed, code = call.door.access.placement(call.session.describe_topic(topic)), Code.UNKNOWN_TOPIC_OR_PARTITION
     except LogdbError as error:
         code = code_of(error)
-    here = call.door.access.node_id
+    here = call.door.access.metadata.node_id
     codes = {one: Code.NONE if here in state.replicas else Code.NOT_LEADER_OR_FOLLOWER for one, state in enumerate(placed)}
     return [{"partition_index": one, "error_code": codes.get(one, code)} for one in partitions]

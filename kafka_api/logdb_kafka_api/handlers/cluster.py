@@ -20,8 +20,8 @@ async def describe_cluster(call: Call) -> Values:
     access, brokers = call.door.access, call.door.brokers(call.client)
     answer: Values = {
         "error_code": Code.NONE,
-        "cluster_id": access.database_id,
-        "controller_id": -1 if access.controller_id is None else access.controller_id,
+        "cluster_id": access.metadata.database_id,
+        "controller_id": -1 if access.metadata.controller_id is None else access.metadata.controller_id,
         "brokers": [{"broker_id": node, "host": host, "port": port} for node, (host, port) in brokers.items()],
     }
     if call.values["include_cluster_authorized_operations"]:

@@ -102,10 +102,11 @@ _MEANINGS = {
 
 
 def _of_broker(call: Call) -> list[_Config]:
+    door = call.door
     of_door: Mapping[str, ConfigValue] = {
-        "advertised.listeners": call.door.advertised_listener(call.client),
-        "auto.create.topics.enable": call.door.auto_create_topics,
-        "num.partitions": call.door.access.default_partition_count if call.door.num_partitions == BY_DEFAULT else call.door.num_partitions,
+        "advertised.listeners": door.advertised_listener(call.client),
+        "auto.create.topics.enable": door.auto_create_topics,
+        "num.partitions": door.access.metadata.default_partition_count if door.num_partitions == BY_DEFAULT else door.num_partitions,
     }
     found = {**call.session.describe_configs(None), **of_door}
     configs = [_Config(name, ((_OF_BROKER, found[name]),), meaning, read_only=True) for name, meaning in _MEANINGS.items()]
@@ -140,7 +141,7 @@ async def list_config_resources(call: Call) -> Values:
         return {"error_code": code_of(error)}
     if not wanted <= known:
         return {"error_code": Code.UNSUPPORTED_VERSION}
-    names = {_BROKER: [str(one.node_id) for one in call.door.access.brokers()], _TOPIC: [one.name for one in topics]}
+    names = {_BROKER: [str(one.node_id) for one in call.door.access.metadata.brokers()], _TOPIC: [one.name for one in topics]}
     found = [(kind, name) for kind in names if kind in (wanted or known) for name in names[kind]]
     return {"error_code": Code.NONE, "config_resources": [{"resource_type": kind, "resource_name": name} for kind, name in found]}
 
@@ -178,8 +179,8 @@ def _configs(call: Call, resource_type: int, name: str) -> list[_Config]:
 def _check_broker(call: Call, resource_type: int, name: str) -> None:
     if resource_type != _BROKER:
         raise _Refused(Code.INVALID_REQUEST, f"resource type {resource_type}: must be {_TOPIC} (topic) or {_BROKER} (broker)")
-    if name not in ("", str(call.door.access.node_id)):
-        raise _Refused(Code.INVALID_REQUEST, f"broker {name}: this one is {call.door.access.node_id}")
+    if name not in ("", str(call.door.access.metadata.node_id)):
+        raise _Refused(Code.INVALID_REQUEST, f"broker {name}: this one is {call.door.access.metadata.node_id}")
 
 
 def _answered(resource: Values, answer: Callable[[], Values]) -> Values:

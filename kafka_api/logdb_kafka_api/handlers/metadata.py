@@ -69,8 +69,8 @@ async def metadata(call: Call) -> Values:
     access, brokers = call.door.access, call.door.brokers(call.client)
     answer: Values = {
         "brokers": [{"node_id": node, "host": host, "port": port} for node, (host, port) in brokers.items()],
-        "cluster_id": access.database_id,
-        "controller_id": _NO_NODE if access.controller_id is None else access.controller_id,
+        "cluster_id": access.metadata.database_id,
+        "controller_id": _NO_NODE if access.metadata.controller_id is None else access.metadata.controller_id,
         "topics": found,
     }
     if call.values["include_cluster_authorized_operations"]:

@@ -48,6 +48,10 @@ class TopicState(msgspec.Struct, frozen=True):
     config: dict[str, ConfigValue]
     partitions: tuple[PartitionState, ...]
 
+    @property
+    def partition_count(self) -> int:
+        return len(self.partitions)
+
 
 class ClusterState(msgspec.Struct, frozen=True):
     """All of it.

@@ -22,6 +22,7 @@ from logdb.errors import InvalidAnswer, LogdbError, PolicyViolation, SyncFailed,
 from logdb.log.epochs import EpochEnd
 from logdb.log.protocols import ReplicaLog
 from logdb.model import TopicPartition
+from logdb.requests.topics import DeleteRecords
 from logdb.store.protocols import DAMAGED_OFFSET, Standing, Storage
 from logdb.threads import renewed, started
 from logdb_replication.replica.flushing import Flushers
@@ -357,7 +358,7 @@ class Fetcher:
         start_offset = min(found["log_start_offset"], log.high_watermark)
         if start_offset > log.start_offset:
             with contextlib.suppress(PolicyViolation):  # it is compacted alone
-                self._storage.delete_records(*one.where, start_offset)
+                self._storage.submit(DeleteRecords(*one.where, start_offset))
 
     def _tidy(self, one: FollowedPartition, found: dict[str, Any]) -> None:
         """Let go of what was set aside, once the log has all that is replicated; under the lock of the partition."""

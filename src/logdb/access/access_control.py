@@ -33,12 +33,12 @@ from logdb.broker.metrics import Metrics
 from logdb.broker.watch import Signals
 from logdb.errors import AuthenticationFailed, LogdbError
 from logdb.model import Durability, TopicInfo
-from logdb.requests.nodes import BrokerInfo, PartitionState
+from logdb.requests.nodes import PartitionState
 from logdb.requests.principals import CLUSTER_NODE, Principal
 from logdb.requests.resources import Operation, ResourceType
 from logdb.requests.users import Mechanism, ScramCredential
 from logdb.store.directories import close_to_others
-from logdb.store.protocols import SecurityDocument
+from logdb.store.protocols import ReadableMetadata, SecurityDocument
 
 logger = logging.getLogger(__name__)
 
@@ -75,9 +75,10 @@ class AccessControl:
             CorruptionError, UnsupportedFormat, ReadFailed: The file cannot be read.
         """
         self.replication = broker.replication
+        self.metadata: ReadableMetadata = broker.metadata  # of all topics, those too that no principal may describe
         self._broker, self._super_users, self._required = broker, frozenset((*super_users, CLUSTER_NODE)), authentication
         self._cluster_token = cluster_token and cluster_token.encode()
-        self._file = broker.security.follow(self._take)
+        self._file = self.security.follow(self._take)
         self._authentication = Authentication(broker.io)
         self._audit = Audit(broker.io.monotonic_ms)
         self._authorizer: Authorizer | None = None  # None: authentication is off
@@ -100,36 +101,12 @@ class AccessControl:
     @property
     def security(self) -> SecurityDocument:
         """Users, tokens, ACLs and quotas of the database."""
-        return self._broker.security
-
-    @property
-    def database_id(self) -> str:
-        """The UUID of the database; doors name their cluster by it."""
-        return self._broker.database_id
-
-    @property
-    def node_id(self) -> int:
-        """Of this node."""
-        return self._broker.node_id
+        return self._broker.metadata.security
 
     @property
     def is_replicated(self) -> bool:
         """Whether this node is one of a cluster."""
         return self._broker.is_replicated
-
-    @property
-    def controller_id(self) -> int | None:
-        """The node whose controller leads the quorum; None: no node does, or this one does not know it."""
-        return self._broker.controller_id
-
-    @property
-    def default_partition_count(self) -> int:
-        """How many partitions a topic gets that is created without a number."""
-        return self._broker.default_partition_count
-
-    def brokers(self) -> tuple[BrokerInfo, ...]:
-        """The brokers of the cluster by their ids, fenced ones too; a single node alone."""
-        return self._broker.brokers()
 
     def placement(self, info: TopicInfo) -> list[PartitionState]:
         """Who has the partitions of a topic, which a session has described; a single node may leave out epochs."""
@@ -153,10 +130,6 @@ class AccessControl:
         """All topics, also internal ones and those that no principal may describe; may wait for a disk."""
         return self._broker.topics(internal=True)
 
-    def topic_id(self, topic: str) -> str:
-        """The id of a topic; raises UnknownTopic."""
-        return self._broker.topic_id(topic)
-
     def waits(self) -> Waits:
         """The waits for records on the running event loop; a session authorizes the reads."""
         return self._broker.waits()
@@ -173,10 +146,10 @@ class AccessControl:
 
     def _take(self, data: bytes | None) -> None:
         """Take over the document; raises CorruptionError, UnsupportedFormat."""
-        content = None if data is None else security_document.decode(data, self._broker.security.name)
+        content = None if data is None else security_document.decode(data, self.security.name)
         self._trouble = ""
         if content is None and self._authorizer is not None:
-            logger.error("%s was removed; the users and ACLs that were read before stay in force", self._broker.security.name)
+            logger.error("%s was removed; the users and ACLs that were read before stay in force", self.security.name)
             return
         if content is None and not self._required:
             return

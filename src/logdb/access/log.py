@@ -187,7 +187,8 @@ class AuthorizedLog(Lookups, Handle):
         """As ``Session.produce``, which sees to it that what is transactional is part of a transaction."""
         level = cast("Durability | None", durability)  # the log refuses any other
         leadership = None if self._session.replication is None else self._leadership()
-        offsets = self._session.produce(self.topic, self.partition, batches, durability=level, expected_offset=expected_offset)
+        request = Produce(self.topic, self.partition, level, expected_offset=expected_offset)
+        offsets = self._session.submit_batches(request, batches)
         if leadership is not None:
             commit(leadership, offsets.stop)
         return offsets

@@ -8,18 +8,22 @@ addition of what exists already, exactly so, succeeds: it is a repeated request.
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from logdb.access import security_document
 from logdb.access.credentials import ITERATION_COUNT_MAX, ITERATION_COUNT_MIN, MECHANISMS
 from logdb.access.security_document import Security, Token
 from logdb.errors import CredentialExists, InvalidSecurity, UnknownCredential
 from logdb.mistakes import must_be
+from logdb.requests import security as requests
 from logdb.requests.acls import Acl, AclFilter
 from logdb.requests.principals import Principal
-from logdb.requests.users import Credentials, Mechanism, Quota, ScramCredential, TokenInfo, UserInfo, Users
+from logdb.requests.request import Request
+from logdb.requests.security import CredentialStore
+from logdb.requests.users import Credentials, Quota, TokenInfo, UserInfo, Users
 from logdb.store.protocols import SecurityDocument
 
+A = TypeVar("A")
 R = TypeVar("R")
 
 _NAME_LENGTH_MAX = 249
@@ -27,7 +31,7 @@ _EXPIRES_IN_MS_MAX = 100 * 365 * 86_400_000
 _SALT_SIZE_BYTES_MIN, _SALT_SIZE_BYTES_MAX = 8, 64
 
 
-class DocumentCredentialStore:
+class DocumentCredentialStore(CredentialStore):
     """The credential store of a database's document; a server may run on it meanwhile.
 
     Threading: any number of threads, and of processes.
@@ -47,28 +51,34 @@ class DocumentCredentialStore:
 
         return security_document.change(self._document, vetted)
 
+    def submit(self, request: Request[A]) -> A:
+        answer: A = _STEPS[type(request)](self, request)
+        return answer
+
     # ------------------------------------------------------------ users
 
-    def users(self) -> Users:
+    def _users(self, _: requests.Users) -> Users:
         found = security_document.load(self._document)
         content = found or Security()
         others = (one.name for one in (*content.super_users, *content.quotas) if one is not None)
         names = sorted({*content.users, *others})
         return Users(found is not None, tuple(_described(content, name) for name in names), content.quotas.get(None))
 
-    def add_user(self, name: str, credentials: Credentials, *, super_user: bool = False) -> None:
+    def _add_user(self, request: requests.AddUser) -> None:
+        name, credentials = request.name, request.credentials
         _check_name("user", name)
         _check_credentials(credentials)
 
         def change(content: Security) -> tuple[Security, None]:
             if content.users.get(name, credentials) != credentials:
                 raise CredentialExists("user", name)
-            supers = content.super_users | ({Principal("User", name)} if super_user else set())
+            supers = content.super_users | ({Principal("User", name)} if request.super_user else set())
             return content._replace(users={**content.users, name: credentials}, super_users=supers), None
 
         self._change(change)
 
-    def set_password(self, name: str, credentials: Credentials) -> None:
+    def _set_password(self, request: requests.SetPassword) -> None:
+        name, credentials = request.name, request.credentials
         _check_credentials(credentials)
 
         def change(content: Security) -> tuple[Security, None]:
@@ -77,7 +87,8 @@ class DocumentCredentialStore:
 
         self._change(change)
 
-    def alter_credentials(self, name: str, credentials: Mapping[Mechanism, ScramCredential | None]) -> None:
+    def _alter_credentials(self, request: requests.AlterCredentials) -> None:
+        name, credentials = request.name, request.credentials
         _check_name("user", name)
         given = {mechanism: one for mechanism, one in credentials.items() if one is not None}
         _check_credentials(given)
@@ -90,7 +101,8 @@ class DocumentCredentialStore:
 
         self._change(change)
 
-    def alter_user(self, name: str | None, *, quota: Mapping[str, int | None] | None = None, super_user: bool | None = None) -> None:
+    def _alter_user(self, request: requests.AlterUser) -> None:
+        name, quota, super_user = request.name, request.quota, request.super_user
         if name is not None:
             _check_name("user", name)
         if not (quota or {}).keys() <= set(Quota._fields) or (name is None and super_user is not None):
@@ -111,7 +123,8 @@ class DocumentCredentialStore:
 
         self._change(change)
 
-    def delete_users(self, names: Sequence[str]) -> None:
+    def _delete_users(self, request: requests.DeleteUsers) -> None:
+        names = request.names
         principals = {Principal("User", name) for name in names}
 
         def change(content: Security) -> tuple[Security, None]:
@@ -128,10 +141,11 @@ class DocumentCredentialStore:
 
     # ------------------------------------------------------------ tokens
 
-    def tokens(self) -> list[TokenInfo]:
+    def _tokens(self, _: requests.Tokens) -> list[TokenInfo]:
         return [_told(token) for token in self._content().tokens]
 
-    def add_token(self, name: str, owner: str, sha256: str, *, expires_in_ms: int | None = None) -> TokenInfo:
+    def _add_token(self, request: requests.AddToken) -> TokenInfo:
+        name, owner, sha256, expires_in_ms = request.name, request.owner, request.sha256, request.expires_in_ms
         _check_name("token", name)
         _check_name("user", owner)
         if len(sha256) != hashlib.sha256().digest_size * 2 or not set(sha256) <= set("0123456789abcdef"):
@@ -151,7 +165,9 @@ class DocumentCredentialStore:
 
         return self._change(change)
 
-    def revoke_tokens(self, names: Sequence[str]) -> None:
+    def _revoke_tokens(self, request: requests.RevokeTokens) -> None:
+        names = request.names
+
         def change(content: Security) -> tuple[Security, None]:
             _check_known("token", names, [token.name for token in content.tokens])
             return content._replace(tokens=tuple(token for token in content.tokens if token.name not in names)), None
@@ -160,12 +176,12 @@ class DocumentCredentialStore:
 
     # ------------------------------------------------------------ ACLs
 
-    def acls(self, filters: Sequence[AclFilter] = ()) -> list[Acl]:
-        return list(_found(self._content().acls, filters or (AclFilter(),)))
+    def _acls(self, request: requests.Acls) -> list[Acl]:
+        return list(_found(self._content().acls, request.filters or (AclFilter(),)))
 
-    def add_acls(self, acls: Sequence[Acl]) -> None:
+    def _add_acls(self, request: requests.AddAcls) -> None:
         try:
-            wanted = [acl.check() for acl in acls]
+            wanted = [acl.check() for acl in request.acls]
         except ValueError as error:
             raise InvalidSecurity(str(error)) from None
 
@@ -175,13 +191,30 @@ class DocumentCredentialStore:
 
         self._change(change)
 
-    def delete_acls(self, filters: Sequence[AclFilter]) -> list[Acl]:
+    def _delete_acls(self, request: requests.DeleteAcls) -> list[Acl]:
         def change(content: Security) -> tuple[Security, list[Acl]]:
-            gone = list(_found(content.acls, filters))
+            gone = list(_found(content.acls, request.filters))
             left = set(content.acls) - set(gone)
             return content._replace(acls=tuple(acl for acl in content.acls if acl in left)), gone
 
         return self._change(change)
+
+
+_STEPS: Mapping[type[Request[Any]], Callable[[DocumentCredentialStore, Any], Any]] = {
+    requests.Users: DocumentCredentialStore._users,
+    requests.AddUser: DocumentCredentialStore._add_user,
+    requests.SetPassword: DocumentCredentialStore._set_password,
+    requests.AlterCredentials: DocumentCredentialStore._alter_credentials,
+    requests.AlterUser: DocumentCredentialStore._alter_user,
+    requests.DeleteUsers: DocumentCredentialStore._delete_users,
+    requests.Tokens: DocumentCredentialStore._tokens,
+    requests.AddToken: DocumentCredentialStore._add_token,
+    requests.RevokeTokens: DocumentCredentialStore._revoke_tokens,
+    requests.Acls: DocumentCredentialStore._acls,
+    requests.AddAcls: DocumentCredentialStore._add_acls,
+    requests.DeleteAcls: DocumentCredentialStore._delete_acls,
+}
+"""What carries a request out."""
 
 
 def _told(token: Token) -> TokenInfo:

@@ -7,16 +7,16 @@ user with a password: after any other first change, only a process on the server
 Source: Kafka's ``KafkaApis`` for ACLs and SCRAM credentials; KIP-554.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from logdb.access.security import DocumentCredentialStore
 from logdb.access.security_document import Security
 from logdb.errors import NotAuthorized, SecurityDisabled
-from logdb.requests.acls import Acl, AclFilter
+from logdb.requests import security as requests
 from logdb.requests.principals import Principal
 from logdb.requests.request import Request
-from logdb.requests.users import Credentials, Mechanism, ScramCredential, TokenInfo, Users
+from logdb.requests.users import Users
 
 if TYPE_CHECKING:
     from logdb.access.access_control import AccessControl
@@ -26,20 +26,40 @@ A = TypeVar("A")
 
 
 class SecurityChanges:
-    """``requests.users.CredentialStore`` for one session."""
+    """The credential store for one session."""
 
     def __init__(self, session: "AuthorizedSession", access: "AccessControl") -> None:
         self._session, self._access = session, access
 
     def carry_out(self, request: Request[A]) -> A:
-        """Call the method of the request's name with its fields."""
-        answer: A = getattr(self, request.method)(**request.arguments())
-        return answer
+        """Carry a request out; a change is in the audit log."""
+        answer: Any = self._store(request).submit(request)
+        if isinstance(answer, Users):
+            return answer._replace(authentication=self._access.authentication)  # type: ignore[return-value]  # what the request is for
+        change, concerned = _changes(request, answer)
+        for one in concerned:
+            self._access.changed(self._session.principal, self._session.host, change, str(one))
+        return answer  # type: ignore[no-any-return]  # of the type that the request names
 
-    # ------------------------------------------------------------ what every change goes through
-
-    def _reading(self) -> DocumentCredentialStore:
-        return DocumentCredentialStore(self._access.security, self._session.io.clock_ms)
+    def _store(self, request: Request[Any]) -> DocumentCredentialStore:
+        """The store that carries a request out."""
+        match request:
+            case requests.Users() | requests.Tokens() | requests.Acls():
+                return DocumentCredentialStore(self._access.security, self._session.io.clock_ms)
+            case requests.AddUser():
+                first = request.super_user and bool(request.credentials)
+                return self._changing([request.name], super_user=request.super_user, first=first)
+            case requests.SetPassword() | requests.AlterCredentials():
+                return self._changing([request.name])
+            case requests.AlterUser():
+                return self._changing([] if request.name is None else [request.name], super_user=bool(request.super_user))
+            case requests.DeleteUsers():
+                return self._changing(request.names)
+            case requests.AddToken():
+                return self._changing([request.owner])
+            case requests.RevokeTokens():
+                return self._changing(tokens=request.names)
+        return self._changing()
 
     def _changing(
         self, users: Iterable[str] = (), *, tokens: Collection[str] = (), super_user: bool = False, first: bool = False
@@ -70,62 +90,25 @@ class SecurityChanges:
         self._access.refused(self._session.principal, self._session.host, "Alter", "User", concerned.name)
         raise NotAuthorized(str(self._session.principal), "Alter", f"super user {concerned.name!r}")
 
-    def _changed(self, change: str, of: Iterable[object]) -> None:
-        for one in of:
-            self._access.changed(self._session.principal, self._session.host, change, str(one))
 
-    # ------------------------------------------------------------ users
-
-    def users(self) -> Users:
-        return self._reading().users()._replace(authentication=self._access.authentication)
-
-    def add_user(self, name: str, credentials: Credentials, *, super_user: bool = False) -> None:
-        store = self._changing([name], super_user=super_user, first=super_user and bool(credentials))
-        store.add_user(name, credentials, super_user=super_user)
-        self._changed("add_super_user" if super_user else "add_user", [name])
-
-    def set_password(self, name: str, credentials: Credentials) -> None:
-        self._changing([name]).set_password(name, credentials)
-        self._changed("set_password", [name])
-
-    def alter_credentials(self, name: str, credentials: Mapping[Mechanism, ScramCredential | None]) -> None:
-        self._changing([name]).alter_credentials(name, credentials)
-        self._changed("alter_credentials", [name])
-
-    def alter_user(self, name: str | None, *, quota: Mapping[str, int | None] | None = None, super_user: bool | None = None) -> None:
-        store = self._changing([] if name is None else [name], super_user=bool(super_user))
-        store.alter_user(name, quota=quota, super_user=super_user)
-        said = {"super_user": super_user, "quota": quota}
-        self._changed("alter_user", [{"user": name} | {key: value for key, value in said.items() if value is not None}])
-
-    def delete_users(self, names: Sequence[str]) -> None:
-        self._changing(names).delete_users(names)
-        self._changed("delete_user", names)
-
-    # ------------------------------------------------------------ tokens
-
-    def tokens(self) -> list[TokenInfo]:
-        return self._reading().tokens()
-
-    def add_token(self, name: str, owner: str, sha256: str, *, expires_in_ms: int | None = None) -> TokenInfo:
-        added = self._changing([owner]).add_token(name, owner, sha256, expires_in_ms=expires_in_ms)
-        self._changed("add_token", [f"{name} of {added.owner}"])
-        return added
-
-    def revoke_tokens(self, names: Sequence[str]) -> None:
-        self._changing(tokens=names).revoke_tokens(names)
-        self._changed("revoke_token", names)
-
-    # ------------------------------------------------------------ ACLs
-
-    def acls(self, filters: Sequence[AclFilter] = ()) -> list[Acl]:
-        return self._reading().acls(filters)
-
-    def add_acls(self, acls: Sequence[Acl]) -> None:
-        self._changing().add_acls(acls)
-        self._changed("add_acl", acls)
-
-    def delete_acls(self, filters: Sequence[AclFilter]) -> list[Acl]:
-        gone = self._changing().delete_acls(filters)
-        self._changed("delete_acl", gone)
-        return gone
+def _changes(request: Request[Any], answer: Any) -> tuple[str, Iterable[object]]:
+    """The name of a change in the audit log, and what it has changed: a line for each."""
+    match request:
+        case requests.AddUser():
+            return "add_super_user" if request.super_user else "add_user", [request.name]
+        case requests.SetPassword() | requests.AlterCredentials():
+            return request.method, [request.name]
+        case requests.AlterUser():
+            said = {"super_user": request.super_user, "quota": request.quota}
+            return "alter_user", [{"user": request.name} | {key: value for key, value in said.items() if value is not None}]
+        case requests.DeleteUsers():
+            return "delete_user", request.names
+        case requests.AddToken():
+            return "add_token", [f"{request.name} of {answer.owner}"]
+        case requests.RevokeTokens():
+            return "revoke_token", request.names
+        case requests.AddAcls():
+            return "add_acl", request.acls
+        case requests.DeleteAcls():
+            return "delete_acl", answer
+    return "", ()

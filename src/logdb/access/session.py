@@ -4,7 +4,7 @@ Every request goes one way, ``submit``: the rights that its class needs are chec
 name; the answer leaves out what the principal may not describe.  A request that takes more than the rights of the principal has its step
 in ``_STEPS``.  A door whose protocol refuses partitions one by one submits the part that is ``permitted``.
 
-``produce``, and the log of a partition (``access.log``), carry batches of records: they authorize the request and carry it out themselves.
+``append``, and the log of a partition (``access.log``), carry batches of records: they authorize the request and carry it out themselves.
 
 Threading: as the broker.
 """
@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeAlias, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 from logdb.access.authentication import ClientCertificate, Credential
 from logdb.access.log import AuthorizedLog, ForwardedLog, LogToRead
@@ -41,7 +41,6 @@ from logdb.model import (
     DELETING_CONFIGS,
     INTERNAL_TOPICS,
     Buffer,
-    Durability,
     ExpiredRecords,
     ListChange,
     TopicInfo,
@@ -80,13 +79,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 A = TypeVar("A")
 Q = TypeVar("Q", bound=Request[Any])
-
-
-class _Durably(TypedDict):
-    durability: Durability | None
-    transactional_id: str | None
-    expected_offset: int | None
-    mirrored: bool
 
 
 class Measurements(NamedTuple):
@@ -299,7 +291,7 @@ class AuthorizedSession(Handle, Session):
         """The error with only the topics that the principal may describe."""
         if isinstance(error, TopicDeleted):
             return error
-        names = (name for name in self._broker.topic_names() if name not in INTERNAL_TOPICS)
+        names = (name for name in self._broker.metadata.topic_names() if name not in INTERNAL_TOPICS)
         known = (name for name in names if self._may("Describe", "Topic", name))
         return UnknownTopic(error.topic, known=tuple(islice(known, _KNOWN_COUNT)) or None)
 
@@ -368,7 +360,7 @@ class AuthorizedSession(Handle, Session):
     def _count(self, request: CreateTopic | CheckNewTopic) -> int:
         if request.partitions != BY_DEFAULT:
             return request.partitions
-        return self._broker.default_partition_count if request.assignments is None else len(request.assignments)
+        return self._broker.metadata.default_partition_count if request.assignments is None else len(request.assignments)
 
     def _check_new(self, request: CheckNewTopic) -> TopicInfo:
         self._check_adding(request.name, self._count(request))
@@ -388,7 +380,7 @@ class AuthorizedSession(Handle, Session):
     def _alter_configs(self, request: AlterConfigs) -> None:
         config = dict(request.config)
         if request.replace and request.name is not None:
-            config = dict.fromkeys(self._broker.describe_configs(request.name)) | config
+            config = dict.fromkeys(self._broker.metadata.topic(request.name).config) | config
         note = self._deleting(None if request.validate_only else request.name, config)
         self.carry_out(request)
         note()
@@ -414,7 +406,7 @@ class AuthorizedSession(Handle, Session):
     def _enforce_retention(self, request: EnforceRetention) -> list[ExpiredRecords]:
         if request.topic is not None:
             return self.carry_out(request)
-        names = [name for name in self._broker.topic_names() if self._may("Delete", "Topic", name)]
+        names = [name for name in self._broker.metadata.topic_names() if self._may("Delete", "Topic", name)]
         return [gone for name in names for gone in self.carry_out(EnforceRetention(name, request.dry_run, request.config))]
 
     def _join(self, request: JoinGroup) -> Any:
@@ -425,7 +417,7 @@ class AuthorizedSession(Handle, Session):
         """What this node coordinates, and the other nodes that are alive."""
         found, nodes = self.carry_out(request), self._broker.nodes
         if self.gathers and nodes is not None:
-            others = [one for one in self._broker.brokers() if one.node_id != self._broker.node_id and not one.fenced]
+            others = [one for one in self._broker.metadata.brokers() if one.node_id != self._broker.metadata.node_id and not one.fenced]
             places = {("node", one.node_id): one.address("http") for one in others}
             for answer in nodes.ask(dict.fromkeys(places, request), places).values():
                 if isinstance(answer, LogdbError):
@@ -501,45 +493,36 @@ class AuthorizedSession(Handle, Session):
         answer: A = getattr(log, request.method)(**arguments)
         return answer
 
-    def produce(
-        self,
-        topic: str,
-        partition: int,
-        batches: Buffer,
-        *,
-        durability: Durability | None = None,
-        transactional_id: str | None = None,
-        expected_offset: int | None = None,
-        mirrored: bool = False,
-        verify_only: bool = False,
-    ) -> range:
+    def submit_batches(self, request: Produce, batches: Buffer) -> range:
         self._access.refresh()
-        request = Produce(topic, partition, durability, transactional_id, expected_offset, mirrored)
-        return self.append(request, batches, verify_only=verify_only)[0]
+        return self.append(request, batches)[0]
 
     def append(
         self, request: Produce, batches: Buffer, *, usual: bool = False, verify_only: bool = False, topic_id: str = ""
     ) -> tuple[range, ReplicaLog | None]:
-        """As ``produce``, for a session that was made or renewed a moment ago; the offsets, and the log if it is at hand (``appended_to``).
+        """As ``submit_batches`` of the broker, for a session that was made or renewed a moment ago.
+
+        Returns the offsets, and the log if it is at hand (``appended_to``).
 
         Args:
             usual: They are one batch that ``codec.batch.codec_of_usual`` knows: of no transaction.
-            topic_id: Of the topic that the client means; "": of any topic of that name.
 
         Raises:
             TopicDeleted: Another topic has the name now.
-            errors of ``produce``.
+            errors of ``Session.produce``.
         """
         self._authorize_append(request)
         log = self._usual_log(request, topic_id) if usual else None
-        if log is None:
-            offsets = self._append_by_broker(request, batches, verify_only=verify_only, topic_id=topic_id)
-        else:
-            self._access.metrics.called(request.method)
-            try:
+        self._access.metrics.called(request.method)
+        try:
+            if log is None:
+                offsets = self._broker.submit_batches(request, batches, verify_only=verify_only, topic_id=topic_id)
+            else:
                 offsets = log.append_batches(batches, durability=request.durability)
-            except UnknownTopic as error:
-                raise self._unknown(error) from None
+        except UnknownTopic as error:
+            raise self._unknown(error) from None
+        except NotLeaderOrFollower as error:
+            offsets = self._others(error).submit_batches(request, batches)
         self.appended(request.topic, len(offsets), len(batches))
         return offsets, log
 
@@ -549,19 +532,6 @@ class AuthorizedSession(Handle, Session):
             return None
         log = self._broker.log_at_once(TopicPartition(request.topic, request.partition), request.durability)
         return log if log is not None and topic_id in {"", log.topic_id} else None
-
-    def _append_by_broker(self, request: Produce, batches: Buffer, *, verify_only: bool, topic_id: str) -> range:
-        topic, partition = request.topic, request.partition
-        how: _Durably = {
-            "durability": request.durability,
-            "transactional_id": request.transactional_id,
-            "expected_offset": request.expected_offset,
-            "mirrored": request.mirrored,
-        }
-        try:
-            return self.call(self._broker.produce, topic, partition, batches, verify_only=verify_only, topic_id=topic_id, **how)
-        except NotLeaderOrFollower as error:
-            return self._others(error).produce(topic, partition, batches, **how)
 
     def append_at_once(self, request: Produce, batches: Buffer, topic_id: str = "") -> tuple[int, ReplicaLog] | None:
         """Append for the next request of the same client, which is counted, if it waits for nothing; not for a node of a cluster.

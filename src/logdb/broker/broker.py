@@ -53,12 +53,10 @@ from logdb.errors import (
 )
 from logdb.handles import Handle
 from logdb.io import IO
-from logdb.log.isolation import IsolationLevel
 from logdb.log.protocols import ReplicaLog
 from logdb.model import (
     INTERNAL_TOPICS,
     MIRROR_OF,
-    NOTHING_KNOWN,
     REASSIGNMENT_RATES,
     SERVED_TOPIC_DEFAULTS,
     Buffer,
@@ -66,7 +64,6 @@ from logdb.model import (
     ClusterEvent,
     ConfigValue,
     Durability,
-    ExpiredRecords,
     KnownLog,
     OffsetAndMetadata,
     ProducerIdAndEpoch,
@@ -75,6 +72,7 @@ from logdb.model import (
     TopicPartition,
     parse_rate,
 )
+from logdb.requests import topics as requests
 from logdb.requests.cluster import EndMirroredTransactions, FindDecision, WillEndTransaction, WriteTransactionMarker
 from logdb.requests.groups import (
     CommitOffsets,
@@ -90,10 +88,11 @@ from logdb.requests.groups import (
     LeaveGroup,
     SyncGroup,
 )
-from logdb.requests.nodes import BrokerInfo, ClusterNodes, PartitionState
+from logdb.requests.nodes import ClusterNodes, PartitionState
+from logdb.requests.records import Produce
 from logdb.requests.replicas import DescribeQuorum, ElectLeaders, Reassign, Reassignments
-from logdb.requests.report import Copied, Report
-from logdb.requests.session import CHANGE_COUNT_MAX, Session
+from logdb.requests.report import Report
+from logdb.requests.session import Session
 from logdb.requests.topic_changes import (
     AlterConfigs,
     AlterTopic,
@@ -103,6 +102,22 @@ from logdb.requests.topic_changes import (
     Config,
     CreateTopic,
     DeleteTopic,
+)
+from logdb.requests.topics import (
+    Backup,
+    Compact,
+    DeleteRecords,
+    DescribeAtRest,
+    DescribeConfigs,
+    DescribeTopic,
+    EnforceRetention,
+    Flush,
+    PartitionCount,
+    PartitionSizes,
+    Reports,
+    Topics,
+    Verify,
+    Wait,
 )
 from logdb.requests.transactions import (
     AbortTransaction,
@@ -115,7 +130,7 @@ from logdb.requests.transactions import (
     TransactionInfo,
     Transactions,
 )
-from logdb.store.protocols import Metadata, Replication, SecurityDocument, Storage, always
+from logdb.store.protocols import Metadata, Replication, Storage
 from logdb.threads import renewed
 
 if TYPE_CHECKING:
@@ -133,7 +148,7 @@ _PRODUCER_ID_COUNT = 1_000  # reserved at once; a close loses those that are lef
 class Broker(Handle, Session):
     """The local session on a store; ``requests.session.Session`` says what each call does.
 
-    ``_STEPS`` names the method that carries a request out.  Of other requests it has the request's name, and its fields as arguments.
+    ``_STEPS`` names the method that carries a request out.
 
     ==================== ================== ====================== ==========================================================
     field                changed by         under                  to be trusted
@@ -168,7 +183,7 @@ class Broker(Handle, Session):
             replication: Of a cluster's node: which of its replicas lead.
             nodes: The cluster of which this is a node.
         """
-        self._store, self._metadata, self._owner = storage, metadata, os.getpid()
+        self._store, self.metadata, self._owner = storage, metadata, os.getpid()
         self.replication = replication
         self.is_replicated = metadata is not cast("object", storage)
         self._group_config = group_config or GroupConfig()
@@ -237,8 +252,7 @@ class Broker(Handle, Session):
 
     def submit(self, request: "Request[A]", **caller: Any) -> A:
         """Carry out a request; ``caller`` holds the arguments that its method takes beside the fields, about the caller."""
-        step = _STEPS.get(type(request))
-        answer: A = getattr(self, request.method)(**request.arguments() | caller) if step is None else step(self, request, **caller)
+        answer: A = _STEPS[type(request)](self, request, **caller)
         return answer
 
     # ------------------------------------------------------------ topics and logs
@@ -248,31 +262,10 @@ class Broker(Handle, Session):
         """The directory of the store."""
         return self._store.path
 
-    def reports(self) -> tuple[str, ...]:
-        return tuple(self._store.reports)
-
-    def verify(self) -> Report:
+    def _verify(self, _: Verify) -> Report:
         from logdb.store.check.verify import verify  # few programs need it
 
         return verify(self._store.path, io=self._store.io)
-
-    def backup(self, path: str, base: str | None = None) -> Copied:
-        return self._store.backup(path, base)
-
-    @property
-    def database_id(self) -> str:
-        """The UUID of the database."""
-        return self._metadata.database_id
-
-    @property
-    def security(self) -> SecurityDocument:
-        """Users, tokens, ACLs and quotas of the database."""
-        return self._metadata.security
-
-    @property
-    def node_id(self) -> int:
-        """Of this node."""
-        return self._metadata.node_id
 
     @property
     def io(self) -> IO:
@@ -299,16 +292,8 @@ class Broker(Handle, Session):
     def check_open(self, *, writable: bool = False) -> None:
         self._store.check_open(writable=writable)
 
-    @property
-    def default_partition_count(self) -> int:
-        """How many partitions a topic gets that is created without a number."""
-        return self._metadata.default_partition_count
-
-    def _create_topic(self, request: CreateTopic, go_on: Callable[[], None] = always) -> TopicInfo:
-        return self._metadata.submit(replace(request, config=self._of_new(request.config)), go_on=go_on)
-
-    def _check_new_topic(self, request: CheckNewTopic) -> TopicInfo:
-        return self._metadata.submit(replace(request, config=self._of_new(request.config)))
+    def _new_topic(self, request: CreateTopic | CheckNewTopic, **caller: Callable[[], None]) -> TopicInfo:
+        return self.metadata.submit(replace(request, config=self._of_new(request.config)), **caller)
 
     def serve_topics(self, told: Config) -> None:
         """Serve: a created topic gets its configs from its request, else from ``told``, else from ``SERVED_TOPIC_DEFAULTS``."""
@@ -325,7 +310,7 @@ class Broker(Handle, Session):
             self._alter_node(request.config, replace=request.replace, validate_only=request.validate_only)
             return
         is_of_mirror = not request.validate_only and (MIRROR_OF in request.config or (request.replace and self._is_mirror(name)))
-        self._metadata.submit(request)
+        self.metadata.submit(request)
         if is_of_mirror:
             self._end_mirrored(name)
 
@@ -338,26 +323,26 @@ class Broker(Handle, Session):
         if len(set(rates.values())) > 1:
             raise InvalidConfig(*next(iter(config.items())), f"{' and '.join(rates)} are one rate here, so that they have one value")
         if not validate_only and (rates or replace):
-            self._metadata.limit_reassignments(next(iter(rates.values()), None))
+            self.metadata.limit_reassignments(next(iter(rates.values()), None))
 
-    def _alter_topic(self, request: AlterTopic, go_on: Callable[[], None] = always) -> TopicInfo:
+    def _alter_topic(self, request: AlterTopic, **caller: Callable[[], None]) -> TopicInfo:
         if request.partitions is not None:
             self._check_may_grow(request.name, request.partitions)
-        info = self._metadata.submit(request, go_on=go_on)
+        info = self.metadata.submit(request, **caller)
         if MIRROR_OF in (request.config or ()):
             self._end_mirrored(request.name)
         return info
 
     def _check_partitions(self, request: CheckPartitions) -> None:
         self._check_may_grow(request.name, request.partitions)
-        self._metadata.submit(request)
+        self.metadata.submit(request)
 
     def _check_may_grow(self, name: str, partitions: int) -> None:
         if name in INTERNAL_TOPICS:
             raise InvalidPartitions(name, partitions, "the partition of a group or transactional id depends on their number")
 
     def _is_mirror(self, name: str) -> bool:
-        return any(one.name == name and one.config.get(MIRROR_OF) for one in self._metadata.topics())
+        return bool(self.metadata.topic(name).config.get(MIRROR_OF))
 
     def _end_mirrored(self, name: str) -> None:
         """Of a topic that is a mirror no more: end what was begun to copy.
@@ -367,54 +352,29 @@ class Broker(Handle, Session):
         """
         if self._is_mirror(name):
             return
-        partitions = [TopicPartition(name, number) for number in range(self._metadata.partition_count(name))]
+        partitions = [TopicPartition(name, number) for number in range(self.metadata.topic(name).partition_count)]
         if self.nodes is None:
             for where in partitions:
                 self.log(*where)  # a use of a log ends them
             return
-        requests = {where: EndMirroredTransactions(where) for where in partitions}
-        answers = self.nodes.ask(requests, {where: leader_address(self._metadata, where) for where in requests})
+        asked = {where: EndMirroredTransactions(where) for where in partitions}
+        answers = self.nodes.ask(asked, {where: leader_address(self.metadata, where) for where in asked})
         for answer in answers.values():
             if isinstance(answer, LogdbError):
                 raise answer
 
-    def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
-        if self.is_replicated:
-            self.log(topic, partition)  # its leader deletes them
-        if self.replication is not None:
-            self.replication.leads(topic, partition)
-        return self._store.delete_records(topic, partition, before_offset)
+    def _delete_records(self, request: DeleteRecords) -> int:
+        if self.is_replicated or self.replication is not None:
+            self.log(request.topic, request.partition)  # its leader deletes them
+        return self._store.submit(request)
 
-    def enforce_retention(
-        self, topic: str | None = None, *, dry_run: bool = False, config: Mapping[str, object] | None = None
-    ) -> list[ExpiredRecords]:
-        return self._store.enforce_retention(topic, dry_run=dry_run, config=config)
+    def _of_store(self, request: "Request[A]") -> A:
+        """Let the store carry a request out."""
+        return self._store.submit(request)
 
-    def compact(self, topic: str, partition: int | None = None) -> None:
-        self._store.compact(topic, partition)
-
-    def flush(self, sync: bool = True) -> None:
-        self._store.flush(sync)
-
-    def topics(self, *, internal: bool = False) -> list[TopicInfo]:
-        return self._metadata.topics(internal=internal)
-
-    def topic_names(self) -> tuple[str, ...]:
-        """Names of all topics, also of internal ones."""
-        return self._metadata.topic_names()
-
-    def topic_id(self, topic: str) -> str:
-        return self._metadata.topic_id(topic)
-
-    def describe_topic(self, name: str) -> TopicInfo:
-        return self._placed(self._store.describe_topic(name))
-
-    def describe_at_rest(self, name: str) -> TopicInfo:
-        """As ``describe_topic``, without ``disk_bytes``; once no recovery is due, no log is opened."""
-        return self._placed(self._store.describe_at_rest(name))
-
-    def _placed(self, info: TopicInfo) -> TopicInfo:
+    def _describe_topic(self, request: DescribeTopic | DescribeAtRest) -> TopicInfo:
         """A topic with the leaders and replicas of its partitions."""
+        info = self._store.submit(request)
         if not self.is_replicated:
             return info
         partitions = [
@@ -423,14 +383,10 @@ class Broker(Handle, Session):
         ]
         return info._replace(partitions=tuple(partitions))
 
-    def brokers(self) -> tuple[BrokerInfo, ...]:
-        """The brokers of the cluster by their ids, fenced ones too."""
-        return self._metadata.brokers()
-
-    def cluster_nodes(self) -> ClusterNodes:
+    def _cluster_nodes(self, _: requests.ClusterNodes) -> ClusterNodes:
         if not self.is_replicated:
             return ClusterNodes((), {})
-        brokers = self.brokers()
+        brokers = self.metadata.brokers()
         serving = tuple(broker.node_id for broker in brokers if not broker.fenced)
         found = ((broker.node_id, broker.address("kafka") or broker.address("http")) for broker in brokers)
         addresses = tuple((node_id, address) for node_id, address in found if address is not None)
@@ -440,53 +396,47 @@ class Broker(Handle, Session):
                 partitions |= {TopicPartition(info.name, number): state for number, state in enumerate(self.placement(info))}
         return ClusterNodes(serving, partitions, addresses)
 
-    @property
-    def controller_id(self) -> int | None:
-        """The node whose controller leads the quorum; None: no node does, or this one does not know it."""
-        return self._metadata.controller_id
-
     def leader_address(self, topic: str, partition: int) -> str | None:
         """Where the HTTP door of a partition's leader is, HOST:PORT; None: no node leads it, or without a cluster."""
-        return leader_address(self._metadata, TopicPartition(topic, partition))
+        return leader_address(self.metadata, TopicPartition(topic, partition))
 
     def placement(self, info: TopicInfo) -> list[PartitionState]:
         """The leader, the replicas and the in-sync set of each partition; a single node opens no log for it, and leaves out an epoch."""
         if self.is_replicated:
-            return [self._metadata.partition_state(info.name, partition) for partition in range(info.partition_count)]
-        node, epochs = self.node_id, {one.partition: one.leader_epoch for one in info.partitions}
+            return [self.metadata.partition_state(info.name, partition) for partition in range(info.partition_count)]
+        node, epochs = self.metadata.node_id, {one.partition: one.leader_epoch for one in info.partitions}
         return [PartitionState(node, epochs.get(partition, -1), (node,), (node,)) for partition in range(info.partition_count)]
 
-    def describe_configs(self, name: str | None) -> Mapping[str, ConfigValue]:
-        """The configs of a topic that were set, or those of the node."""
-        if name is None:
-            rate = self._metadata.reassignment_bytes_per_s
+    def _describe_configs(self, request: DescribeConfigs) -> Mapping[str, ConfigValue]:
+        if request.name is None:
+            rate = self.metadata.reassignment_bytes_per_s
             return {
-                "broker.id": self.node_id,
-                "default.replication.factor": self._metadata.default_replication_factor,
+                "broker.id": self.metadata.node_id,
+                "default.replication.factor": self.metadata.default_replication_factor,
                 "log.dirs": self.directory,
                 **self._store.cleaner_configs,
                 **({} if rate is None else dict.fromkeys(REASSIGNMENT_RATES, rate)),
             }
-        return self._store.describe_topic(name).config
+        return dict(self.metadata.topic(request.name).config)
 
-    def partition_sizes(self, topics: tuple[str, ...] | None = None) -> dict[TopicPartition, int]:
-        """How much of the disk each partition of some topics, or of all, takes that this node has a replica of."""
+    def _partition_sizes(self, request: PartitionSizes) -> dict[TopicPartition, int]:
+        """Of the partitions that this node has a replica of."""
         sizes: dict[TopicPartition, int] = {}
-        for name in self.topic_names() if topics is None else topics:
+        for name in self.metadata.topic_names() if request.topics is None else request.topics:
             with contextlib.suppress(UnknownTopic):  # it was deleted meanwhile
                 partitions = self.describe_topic(name).partitions
-                here = (one for one in partitions if self.node_id in one.replicas)
+                here = (one for one in partitions if self.metadata.node_id in one.replicas)
                 sizes |= {TopicPartition(name, one.partition): one.disk_bytes or 0 for one in here}
         return sizes
 
     def _of_metadata(self, request: "Request[A]") -> A:
         """Let the metadata carry a request out."""
-        return self._metadata.submit(request)
+        return self.metadata.submit(request)
 
     def _reassignments(self, request: Reassignments) -> dict[TopicPartition, PartitionState]:
         if not self.is_replicated:
             return {}
-        names, partitions = set(self.topic_names()), request.partitions
+        names, partitions = set(self.metadata.topic_names()), request.partitions
         if partitions is None:
             partitions = tuple(
                 TopicPartition(one.name, number) for one in self.topics(internal=True) for number in range(one.partition_count)
@@ -494,12 +444,12 @@ class Broker(Handle, Session):
         found: dict[TopicPartition, PartitionState] = {}
         for where in partitions:
             with contextlib.suppress(UnknownTopic, UnknownPartition):
-                if where.topic in names and (state := self._metadata.partition_state(*where)).target:
+                if where.topic in names and (state := self.metadata.partition_state(*where)).target:
                     found[where] = state
         return found
 
-    def partition_count(self, topic: str) -> int:
-        return self._metadata.partition_count(topic)
+    def _partition_count(self, request: PartitionCount) -> int:
+        return self.metadata.topic(request.topic).partition_count
 
     def log(self, topic: str, partition: int = 0) -> ReplicaLog:
         if self.replication is not None:
@@ -523,10 +473,10 @@ class Broker(Handle, Session):
             raise InvalidTopic(name, "logdb keeps its groups and transactions in it")
         self._transactions.finish()  # else a new topic of that name could get the markers of this one after a crash
         if self.is_replicated:
-            self._metadata.submit(request)
+            self.metadata.submit(request)
             return
         self._groups.for_each(Shard.load)  # a shard that cannot be loaded prevents the deletion
-        self._metadata.submit(request)
+        self.metadata.submit(request)
         self._groups.for_each(lambda shard: shard.handle(TopicsDeleted(topics=frozenset((name,)))))
 
     def _forget_offsets(self, event: TopicEvent | ClusterEvent) -> None:
@@ -535,27 +485,20 @@ class Broker(Handle, Session):
             topics = frozenset((event.topic.name,))
             self._groups.post(lambda shard: TopicsDeleted(topics=topics, before_offset=shard.log.end_offset))
 
-    def wait(
-        self,
-        positions: Mapping[TopicPartition, int],
-        timeout_ms: int,
-        *,
-        isolation_level: IsolationLevel = "read_uncommitted",
-        known: Mapping[TopicPartition, KnownLog] = NOTHING_KNOWN,
-    ) -> bool:
-        storage = self._store
+    def _wait(self, request: Wait) -> bool:
+        storage, positions = self._store, request.positions
         return wait_for_any(
-            [Awaited(self.log(*where), offset, known.get(where, KnownLog())) for where, offset in positions.items()],
-            timeout_ms,
-            isolation_level=isolation_level,
+            [Awaited(self.log(*where), offset, request.known.get(where, KnownLog())) for where, offset in positions.items()],
+            request.timeout_ms,
+            isolation_level=request.isolation_level,
             io=storage.io,
             lingers_ms=storage.linger_ms if storage.mode == "a" else None,
             check=lambda: [storage.log(*partition) for partition in positions],
         )
 
-    def changes(self, position: str | None, timeout_ms: int, *, count_max: int = CHANGE_COUNT_MAX) -> Changes:
+    def _changes(self, request: requests.Changes) -> Changes:
         self._store.check_open()
-        return self.events.wait(position, timeout_ms, count_max=count_max, io=self._store.io)
+        return self.events.wait(request.position, request.timeout_ms, count_max=request.count_max, io=self._store.io)
 
     def waits(self) -> Waits:
         """The waits for records on the running event loop; a wait holds no thread."""
@@ -597,38 +540,32 @@ class Broker(Handle, Session):
         """The log of a partition, if it is open to write."""
         return self._store.open_logs.get(where) if self._store.mode == "a" else None
 
-    def produce(
-        self,
-        topic: str,
-        partition: int,
-        batches: Buffer,
-        *,
-        durability: Durability | None = None,
-        transactional_id: str | None = None,
-        expected_offset: int | None = None,
-        mirrored: bool = False,
-        verify_only: bool = False,
-        topic_id: str = "",
-    ) -> range:
-        log = self.log(topic, partition)
+    def submit_batches(self, request: Produce, batches: Buffer, *, verify_only: bool = False, topic_id: str = "") -> range:
+        """As ``Session.submit_batches``.
+
+        Args:
+            verify_only: The partition has to be part of the transaction already (KIP-890).
+            topic_id: Of the topic that the client means; "": of any topic of that name.
+        """
+        topic, where, transactional_id = request.topic, TopicPartition(request.topic, request.partition), request.transactional_id
+        log = self.log(*where)
         if topic_id not in {"", log.topic_id}:
             raise TopicDeleted(topic, topic_id, log.topic_id)
-        if self.replication is not None:
-            durability = _replicated(durability)
+        durability = request.durability if self.replication is None else _replicated(request.durability)
         if topic in INTERNAL_TOPICS:
             raise InvalidTopic(topic, _INTERNAL)
-        if mirrored:
+        if request.mirrored:
             try:
                 return log.mirror_append(batches, durability=durability)
             finally:
-                self._dangling.copied(TopicPartition(topic, partition))
+                self._dangling.copied(where)
         verified: dict[int, object] | None = None
         for producer in transactional_producers(batches):
             if transactional_id is None:
                 raise InvalidTransactionState(f"a transactional batch of producer {producer.producer_id} without its transactional id")
             verified = {**(verified or {}), producer.producer_id: log.verification(producer.producer_id)}
-            self._add_own(AddPartitions(transactional_id, producer, (TopicPartition(topic, partition),), verify_only))
-        return self._append(log, batches, expected_offset=expected_offset, durability=durability, verified=verified)
+            self._add_own(AddPartitions(transactional_id, producer, (where,), verify_only))
+        return self._append(log, batches, expected_offset=request.expected_offset, durability=durability, verified=verified)
 
     def _append(self, log: ReplicaLog, batches: Buffer, **options: Any) -> range:
         """Append batches of producers; in a cluster the leadership says what they are told of a refusal."""
@@ -681,7 +618,7 @@ class Broker(Handle, Session):
         with self._producer_ids_lock:
             for producer_id in self._producer_ids:
                 return producer_id
-            taken = iter(self._metadata.take_producer_ids(_PRODUCER_ID_COUNT))
+            taken = iter(self.metadata.take_producer_ids(_PRODUCER_ID_COUNT))
             self._producer_ids = taken
             return next(taken)
 
@@ -780,11 +717,11 @@ class Broker(Handle, Session):
         """Raise TopicDeleted, UnknownTopic, UnknownPartition unless it exists, in the topic with that id; None: in any."""
         log = self._store.open_logs.get(partition)
         if log is None:
-            count = self._metadata.partition_count(partition.topic)
+            count = self.metadata.topic(partition.topic).partition_count
             if not 0 <= partition.partition < count:
                 raise UnknownPartition(*partition, count)
         if topic_id is not None:
-            current_id = self._metadata.topic_id(partition.topic) if log is None else log.topic_id
+            current_id = self.metadata.topic(partition.topic).topic_id if log is None else log.topic_id
             if current_id != topic_id:
                 raise TopicDeleted(partition.topic, topic_id, current_id)
 
@@ -874,9 +811,9 @@ class Broker(Handle, Session):
         In a cluster it creates the internal topic at its first use, and raises as ``Shards.of``.
         """
         if not self.is_replicated:
-            return self.node_id
+            return self.metadata.node_id
         shards = self._groups if internal_topic == _OFFSETS else self._transactions
-        return self._metadata.partition_state(internal_topic, shards.partition_of(name)).leader
+        return self.metadata.partition_state(internal_topic, shards.partition_of(name)).leader
 
     def load_coordinator(self, partition: TopicPartition, epoch: int) -> bool:
         """This node leads a partition of an internal topic since ``epoch``; see ``Shards.load``."""
@@ -904,16 +841,16 @@ class Broker(Handle, Session):
             named = shard.query(GroupCoordinator.topics_with_offsets) if is_known else shard.query(lambda _: set[str]())
         except CoordinatorLoading:  # by another thread
             return False
-        if is_known and (absent := named.difference(self._metadata.topic_names())):
+        if is_known and (absent := named.difference(self.metadata.topic_names())):
             shard.post(TopicsDeleted(topics=frozenset(absent), before_offset=end_offset))
         return is_known
 
     def _knows_that_it_leads(self, where: TopicPartition, epoch: int) -> bool:
         try:
-            state = self._metadata.partition_state(*where)
+            state = self.metadata.partition_state(*where)
         except (UnknownTopic, UnknownPartition):
             return False
-        return state.leader == self.node_id and state.leader_epoch >= epoch
+        return state.leader == self.metadata.node_id and state.leader_epoch >= epoch
 
     def resign_coordinator(self, partition: TopicPartition, epoch: int) -> bool:
         """This node does not lead a partition of an internal topic since ``epoch``; see ``Shards.resign``."""
@@ -947,7 +884,7 @@ def _replicated(durability: Durability | None) -> Durability:
 def _events_of(metadata: Metadata, nodes: "OtherNodes | None", *, is_writer: bool) -> Events | PolledEvents:
     """The changes of the metadata: it tells them in the process that writes; a reader looks for them."""
     if not is_writer:
-        return PolledEvents(metadata.change_number, lambda: metadata.topics(internal=True))
+        return PolledEvents(metadata.change_number, lambda: metadata.submit(Topics(internal=True)))
     events = Events()
     if nodes is not None:
         metadata.listen(nodes.learn)  # first: a watcher asks for the topic as soon as it hears of the change
@@ -997,13 +934,24 @@ _STEPS: "Mapping[type[Request[Any]], Callable[..., Any]]" = {
     Groups: Broker._list_groups,
     DescribeGroup: Broker._describe_group,
     DeleteGroup: Broker._delete_group,
-    CreateTopic: Broker._create_topic,
-    CheckNewTopic: Broker._check_new_topic,
+    CreateTopic: Broker._new_topic,
+    CheckNewTopic: Broker._new_topic,
     AlterTopic: Broker._alter_topic,
     CheckPartitions: Broker._check_partitions,
     AlterConfigs: Broker._alter_configs,
     DeleteTopic: Broker._delete_topic,
-    **dict.fromkeys((CheckTopicConfigs, DescribeQuorum, Reassign, ElectLeaders), Broker._of_metadata),
+    **dict.fromkeys((CheckTopicConfigs, Topics, DescribeQuorum, Reassign, ElectLeaders), Broker._of_metadata),
+    **dict.fromkeys((Backup, Compact, EnforceRetention, Flush, Reports), Broker._of_store),
+    DeleteRecords: Broker._delete_records,
+    DescribeTopic: Broker._describe_topic,
+    DescribeAtRest: Broker._describe_topic,
+    DescribeConfigs: Broker._describe_configs,
+    PartitionCount: Broker._partition_count,
+    PartitionSizes: Broker._partition_sizes,
+    requests.ClusterNodes: Broker._cluster_nodes,
+    requests.Changes: Broker._changes,
+    Wait: Broker._wait,
+    Verify: Broker._verify,
     Reassignments: Broker._reassignments,
     WriteTransactionMarker: Broker._write_transaction_marker,
     WillEndTransaction: Broker._will_end_transaction,

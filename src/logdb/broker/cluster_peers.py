@@ -104,7 +104,7 @@ class ClusterPeers:
         """The partitions of ``__transaction_state`` that this node leads, and the others."""
         count = 0
         with contextlib.suppress(UnknownTopic):  # no client has had a transactional id
-            count = self._metadata.partition_count(_TRANSACTIONS)
+            count = self._metadata.topic(_TRANSACTIONS).partition_count
         each = [TopicPartition(_TRANSACTIONS, number) for number in range(count)]
         return [where for where in each if self._leads(where)], [where for where in each if not self._leads(where)]
 

@@ -12,6 +12,7 @@ from logdb.disk import SyncTimes, sync_times
 from logdb.errors import UnknownGroup, UnknownPartition, UnknownTopic
 from logdb.model import PartitionInfo, TopicPartition, in_sync_count_min, positions_of
 from logdb.requests.nodes import BrokerInfo, PartitionState
+from logdb.requests.topics import DescribeAtRest
 from logdb.threads import renewed
 
 if TYPE_CHECKING:
@@ -136,24 +137,24 @@ def gauges(broker: "Broker") -> Gauges:
     topics: dict[str, tuple[PartitionState, ...]] = {}
     replicas: dict[str, tuple[PartitionInfo, ...]] = {}
     in_sync_min: dict[str, int] = {}
-    for name in broker.topic_names():
+    for name in broker.metadata.topic_names():
         with contextlib.suppress(UnknownTopic, UnknownPartition):
-            info = broker.describe_at_rest(name)
+            info = broker.submit(DescribeAtRest(name))
             topics[name] = tuple(broker.placement(info))
             in_sync_min[name] = in_sync_count_min(info.config)
-            replicas[name] = tuple(one for one in info.partitions if broker.node_id in one.replicas)
+            replicas[name] = tuple(one for one in info.partitions if broker.metadata.node_id in one.replicas)
     ends = {TopicPartition(name, one.partition): one.end_offset for name, partitions in replicas.items() for one in partitions}
     groups = []
     for summary in broker.groups():
         with contextlib.suppress(UnknownGroup):
             groups.append(_group(broker, summary.group_id, ends))
-    brokers = tuple(one for one in broker.brokers() if not one.fenced)
+    brokers = tuple(one for one in broker.metadata.brokers() if not one.fenced)
     return Gauges(brokers, topics, replicas, tuple(groups), in_sync_min, _node(broker))
 
 
 def _node(broker: "Broker") -> NodeGauges:
     io, path = broker.io, broker.directory
-    return NodeGauges(broker.controller_id, io.free_bytes(path), io.file_system_bytes(path), sync_times())
+    return NodeGauges(broker.metadata.controller_id, io.free_bytes(path), io.file_system_bytes(path), sync_times())
 
 
 def _group(broker: "Broker", group_id: str, ends: Mapping[TopicPartition, int]) -> GroupGauges:

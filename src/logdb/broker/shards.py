@@ -235,7 +235,7 @@ class Shards(Generic[C]):
 
     def _find(self, *, create: bool) -> None:
         try:
-            self._partition_count = self._metadata.partition_count(self.topic)
+            self._partition_count = self._metadata.topic(self.topic).partition_count
         except UnknownTopic:
             if create:
                 info = self._metadata.submit(CreateTopic(self.topic, PARTITION_COUNT, _CONFIG, if_not_exists=True))

@@ -19,6 +19,7 @@ from itertools import chain
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast, overload
 
+from logdb import requests
 from logdb.client.administration import Administration
 from logdb.client.producer import partitioner as partitioners
 from logdb.client.producer.partitioner import Partitioner
@@ -135,9 +136,9 @@ class Database(Administration):
         """``"a"``: append and read; ``"r"``: read beside a writer."""
 
     @property
-    @abstractmethod
     def reports(self) -> Sequence[str]:
         """The report of recovery since the database was opened, one line for each action."""
+        return self._base.submit(requests.topics.Reports())
 
     def __repr__(self) -> str:
         return f"<Database {self.path} mode={self.mode}{' closed' if self._base.closed else ''}>"
@@ -200,10 +201,9 @@ class Database(Administration):
             ReadOnly, SyncFailed, DiskFull: Nothing was created.
         """
         check_topic_name(name)
-        from logdb.requests.topic_changes import CreateTopic  # ``import logdb`` needs none
-
         given = cast("Config | None", plain_configs(config))
-        return self._base.submit(CreateTopic(name, partitions, given, if_not_exists, replication_factor, _nodes(assignments)))
+        request = requests.topic_changes.CreateTopic(name, partitions, given, if_not_exists, replication_factor, _nodes(assignments))
+        return self._base.submit(request)
 
     @checked_call
     def alter_topic(
@@ -278,7 +278,7 @@ class Database(Administration):
 
     def topics(self, *, internal: bool = False) -> list[TopicInfo]:
         """All topics, sorted; internal ones only if ``internal``.  Without partitions: see ``describe_topic``."""
-        return self._base.topics(internal=internal)
+        return self._base.submit(requests.topics.Topics(internal))
 
     @checked_call
     def describe_topic(self, name: str) -> TopicInfo:
@@ -287,7 +287,7 @@ class Database(Administration):
         Raises:
             UnknownTopic: No topic has that name.
         """
-        return self._base.describe_topic(name)
+        return self._base.submit(requests.topics.DescribeTopic(name))
 
     # ------------------------------------------------------------ records
 
@@ -644,12 +644,16 @@ class Database(Administration):
             if count is None:
                 if topic in INTERNAL_TOPICS:
                     raise InvalidTopic(topic, "logdb alone writes to it")
-                count = self._partition_counts[topic] = self._base.partition_count(topic)
+                count = self._partition_counts[topic] = self._count_of(topic)
         except OF_THE_CALL as error:
             raise error.with_traceback(None) from error.__cause__
         except (TypeError, AttributeError) as error:
             raise explained(error, Database.append, topic=topic) from error.__cause__
         return count
+
+    def _count_of(self, topic: str) -> int:
+        """How many partitions a topic has; raises UnknownTopic."""
+        return self._session.partition_count(topic)
 
     def _partitioner(self, wanted: "str | Partitioner | None") -> Partitioner:
         """One partitioner object per name, because the default one and round robin have a state."""
@@ -679,7 +683,7 @@ class Database(Administration):
         """
         from logdb.client.table.table import Table  # few programs need it
 
-        self._base.partition_count(topic)
+        self._count_of(topic)
         with self._parts_lock:
             self._check_not_ended()
             self._views = self._views or self._open_views()
@@ -709,7 +713,7 @@ class Database(Administration):
 
         Source: DeleteRecords of Kafka (KIP-107).
         """
-        return self._base.delete_records(topic, partition, before_offset)
+        return self._base.submit(requests.topics.DeleteRecords(topic, partition, before_offset))
 
     @checked_call
     def enforce_retention(
@@ -731,7 +735,7 @@ class Database(Administration):
         Raises:
             UnknownTopic, ReadOnly, DiskFull, SyncFailed: see ``logdb.errors``; the other logs were handled.
         """
-        return self._base.enforce_retention(topic, dry_run=dry_run, config=plain_configs(config))
+        return self._base.submit(requests.topics.EnforceRetention(topic, dry_run, cast("Config | None", plain_configs(config))))
 
     @checked_call
     def compact(self, topic: str, partition: int | None = None) -> None:
@@ -748,7 +752,7 @@ class Database(Administration):
             UnknownTopic, UnknownPartition, ReadOnly, DiskFull, SyncFailed: see ``logdb.errors``; no record was lost.
             Closed: The database was closed meanwhile.
         """
-        self._base.compact(topic, partition)
+        self._base.submit(requests.topics.Compact(topic, partition))
 
     # ------------------------------------------------------------ who may do what
 
@@ -886,7 +890,7 @@ class Database(Administration):
     def _tiers(self, topic: str, isolation_level: IsolationLevel) -> "TopicTiers | None":
         """Where the records of a topic are; None: all in logs."""
         is_committed(isolation_level)
-        self._session.partition_count(topic)
+        self._count_of(topic)
         return None
 
     # ------------------------------------------------------------ the whole
@@ -897,7 +901,7 @@ class Database(Administration):
         Raises:
             DiskFull, SyncFailed: as ``Log.flush``.
         """
-        self._base.flush(sync)
+        self._base.submit(requests.topics.Flush(sync))
 
     @abstractmethod
     def verify(self, progress: "Progress | None" = None) -> "Report":

@@ -3,7 +3,7 @@
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from logdb.client.addresses import path_of
@@ -38,7 +38,7 @@ class LocalDatabase(Database):
         self._store, self._offsets_retention_minutes = store, offsets_retention_minutes
         self._broker: Broker | None = None
         self._broker_lock = renewed(threading.Lock())
-        if store.mode == "a" and any(topic.name == INTERNAL_TOPICS[1] for topic in store.topics(internal=True)):
+        if store.mode == "a" and INTERNAL_TOPICS[1] in store.topic_names():
             session = self._session  # without it, compaction deletes no transaction's decision
             if not store.was_closed:
                 try:
@@ -72,10 +72,6 @@ class LocalDatabase(Database):
     def mode(self) -> Mode:
         return self._store.mode
 
-    @property
-    def reports(self) -> Sequence[str]:
-        return tuple(self._store.reports)
-
     def log(self, topic: str, partition: int = 0) -> Log:
         try:
             log = self._store.log(topic, partition)
@@ -86,6 +82,9 @@ class LocalDatabase(Database):
         if self._broker is not None or log.open_transactions():
             self._session.log(topic, partition)  # which ends what an earlier process left open
         return log
+
+    def _count_of(self, topic: str) -> int:
+        return self._store.topic(topic).partition_count
 
     def _open_views(self) -> "TopicViews":
         from logdb.client.table.view import TopicViews
@@ -125,7 +124,7 @@ class LocalDatabase(Database):
     @checked_call
     def make_parquet(self, topic: str, partition: int | None = None, *, progress: Progress | None = None) -> list[MadeSidecars]:
         self._base.check_open(writable=True)
-        numbers = range(self._store.partition_count(topic)) if partition is None else (partition,)
+        numbers = range(self._count_of(topic)) if partition is None else (partition,)
         return [self._store.make_sidecars(topic, number, progress) for number in numbers]
 
     @checked_call

@@ -10,7 +10,8 @@ from logdb.errors import InsecureConnection, InvalidSecurity
 from logdb.handles import Handle
 from logdb.model import Duration, duration_ms
 from logdb.requests.acls import Acl, AclFilter
-from logdb.requests.users import Credentials, CredentialStore, Mechanism, ScramCredential, TokenInfo, Users
+from logdb.requests.security import CredentialStore
+from logdb.requests.users import Credentials, Mechanism, ScramCredential, TokenInfo, Users
 
 TOKEN_EXPIRES_IN_MS = 90 * 86_400_000
 

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from logdb.log.isolation import IsolationLevel
     from logdb.requests import topic_changes
     from logdb.requests.groups import GroupInfo, GroupSummary, JoinResult, SyncResult
+    from logdb.requests.records import Produce
     from logdb.requests.report import Copied, Report
     from logdb.requests.request import Request
     from logdb.requests.transactions import TransactionInfo
@@ -276,6 +277,11 @@ class Session(Protocol):
             ProducerFenced, OutOfOrderSequence, InvalidProducer, InvalidTransactionState: Nothing was appended.
             LogdbError: See ``Log.append_batches``.
         """
+        request = requests.records.Produce(topic, partition, durability, transactional_id, expected_offset, mirrored)
+        return self.submit_batches(request, batches)
+
+    def submit_batches(self, request: "Produce", batches: Buffer) -> range:
+        """``submit`` a request to append; the batches go beside it."""
 
     def produce_many(self, batches: Mapping[TopicPartition, Buffer], *, transactional_id: str) -> dict[TopicPartition, range | LogdbError]:
         """``produce`` to several partitions of a transaction; returns the offsets of each, or its error."""

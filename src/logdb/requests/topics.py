@@ -32,7 +32,7 @@ class DescribeTopic(Request[TopicInfo]):
 
 @value
 class DescribeAtRest(Request[TopicInfo]):
-    """As ``DescribeTopic``, at the cost of a look into the catalogue; see ``store.protocols.Storage.describe_at_rest``."""
+    """As ``DescribeTopic``, without ``disk_bytes``; once no recovery is due, no log is opened."""
 
     local = True
     needs = (named("Describe", "Topic", "name"),)

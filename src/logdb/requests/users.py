@@ -1,9 +1,8 @@
-"""Users, tokens and quotas as requests carry them, without secrets; and who keeps them, with ACLs: ``CredentialStore``."""
+"""Users, tokens and quotas as requests carry them, without secrets."""
 
-from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple, Protocol, TypeAlias
+from collections.abc import Mapping
+from typing import Literal, NamedTuple, TypeAlias
 
-from logdb.requests.acls import Acl, AclFilter
 from logdb.requests.principals import Principal
 
 Mechanism: TypeAlias = Literal["SCRAM-SHA-256", "SCRAM-SHA-512"]
@@ -66,81 +65,3 @@ class TokenInfo(NamedTuple):
     owner: Principal
     created_ms: int
     expires_ms: int | None
-
-
-class CredentialStore(Protocol):
-    """Users, tokens, ACLs and quotas, in a file or behind a server.
-
-    Behind a server, each call raises NotAuthorized or SecurityDisabled, too; each change raises what ``security_document.change`` does.
-    """
-
-    def users(self) -> Users:
-        """All users, and the other principals that have a quota or are super users."""
-
-    def add_user(self, name: str, credentials: Mapping[Mechanism, ScramCredential], *, super_user: bool = False) -> None:
-        """Add a user.
-
-        Args:
-            name: 1 to 249 printable characters without a colon.
-            credentials: Of the password; none: the user authenticates by a certificate or a token.
-            super_user: ACLs do not bind it.
-
-        Raises:
-            CredentialExists, InvalidSecurity: Nothing was changed.
-        """
-
-    def set_password(self, name: str, credentials: Mapping[Mechanism, ScramCredential]) -> None:
-        """Set another password; raises UnknownCredential, InvalidSecurity."""
-
-    def alter_credentials(self, name: str, credentials: Mapping[Mechanism, ScramCredential | None]) -> None:
-        """Set or delete credentials of single mechanisms; those of the others stay.  A user that does not exist is added.
-
-        Args:
-            credentials: None: it is deleted.
-
-        Raises:
-            UnknownCredential: There is no credential that could be deleted.
-            InvalidSecurity: Nothing was changed.
-        """
-
-    def alter_user(self, name: str | None, *, quota: Mapping[str, int | None] | None = None, super_user: bool | None = None) -> None:
-        """Change quotas, or who is a super user.
-
-        Args:
-            name: A user, or another principal; None: the default quota.
-            quota: Rates by the names of ``Quota``, None: unlimited; a name that is absent keeps its rate.
-            super_user: None: unchanged.
-
-        Raises:
-            InvalidSecurity: Nothing was changed.
-        """
-
-    def delete_users(self, names: Sequence[str]) -> None:
-        """Delete users with their tokens and quotas; ACLs stay.  Raises UnknownCredential."""
-
-    def tokens(self) -> list[TokenInfo]:
-        """All tokens, by name."""
-
-    def add_token(self, name: str, owner: str, sha256: str, *, expires_in_ms: int | None = None) -> TokenInfo:
-        """Add a token.
-
-        Args:
-            owner: The user that it authenticates; a password is not needed.
-            sha256: Of the token, hexadecimal; see ``credentials.token_hash``.
-            expires_in_ms: 0 to a hundred years; None: until it is revoked.
-
-        Raises:
-            CredentialExists, InvalidSecurity: Nothing was changed.
-        """
-
-    def revoke_tokens(self, names: Sequence[str]) -> None:
-        """Revoke tokens.  Raises UnknownCredential."""
-
-    def acls(self, filters: Sequence[AclFilter] = ()) -> list[Acl]:
-        """The ACLs that at least one filter selects; without filters, all."""
-
-    def add_acls(self, acls: Sequence[Acl]) -> None:
-        """Add ACLs.  Raises InvalidSecurity: none was added."""
-
-    def delete_acls(self, filters: Sequence[AclFilter]) -> list[Acl]:
-        """Delete the ACLs that at least one filter selects; returns them."""

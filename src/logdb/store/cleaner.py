@@ -116,10 +116,6 @@ class Cleaner:
         self._changed = renewed(threading.Condition())
         self._stopping = False
 
-    def consider(self, config: Mapping[str, ConfigValue]) -> None:
-        """A topic has these configs: start, if it is compacted."""
-        self.background.consider(config)
-
     def altered(self) -> None:
         """A segment of a compacted log was sealed, or a topic has other configs."""
         self.background.ask("compaction")

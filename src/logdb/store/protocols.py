@@ -4,7 +4,7 @@ Protocols: a ``Store`` is both on one node.  In a cluster the metadata comes fro
 log answers ``commit_to`` by its high watermark.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from enum import IntEnum
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeVar
 
@@ -14,16 +14,13 @@ from logdb.log.protocols import ReplicaLog
 from logdb.model import (
     ClusterEvent,
     ConfigValue,
-    ExpiredRecords,
     TopicEvent,
-    TopicInfo,
     TopicPartition,
 )
 from logdb.requests.nodes import BrokerInfo, PartitionState
 
 if TYPE_CHECKING:
     from logdb.meta.reader_writer_lock import ReaderWriterLock
-    from logdb.requests.report import Copied
     from logdb.requests.request import Request
 
 
@@ -184,23 +181,27 @@ class SecurityDocument(Protocol):
         """
 
 
-class Metadata(Protocol):
-    """The topics of a database and where their partitions are; every change is durable when the call returns.
-
-    Attributes:
-        node_id: Of this node.
-    """
+class Topic(Protocol):
+    """What the metadata knows of a topic; ``config`` has only what was set."""
 
     @property
-    def node_id(self) -> int: ...
+    def topic_id(self) -> str: ...
+    @property
+    def partition_count(self) -> int: ...
+    @property
+    def config(self) -> Mapping[str, ConfigValue]: ...
+
+
+class ReadableMetadata(Protocol):
+    """The topics of a database and where their partitions are, as they are now."""
+
+    @property
+    def node_id(self) -> int:
+        """Of this node."""
 
     @property
     def database_id(self) -> str:
         """A UUID that the database has from its begin."""
-
-    @property
-    def security(self) -> SecurityDocument:
-        """Users, tokens, ACLs and quotas."""
 
     @property
     def controller_id(self) -> int | None:
@@ -209,43 +210,21 @@ class Metadata(Protocol):
     def brokers(self) -> tuple[BrokerInfo, ...]:
         """The brokers of the cluster by their ids, fenced ones too."""
 
-    def topics(self, *, internal: bool = False) -> list[TopicInfo]:
-        """All topics by name with their ids and configs, without their partitions."""
+    def topic(self, name: str) -> Topic:
+        """A topic; raises UnknownTopic."""
 
     def topic_names(self) -> tuple[str, ...]:
-        """Names of all topics, also of internal ones, at a fraction of what ``topics`` costs."""
-
-    def partition_count(self, topic: str) -> int:
-        """How many partitions a topic has; raises UnknownTopic."""
-
-    def topic_id(self, topic: str) -> str:
-        """The id of a topic; raises UnknownTopic."""
+        """Names of all topics, also of internal ones, at a fraction of what ``Topics`` costs."""
 
     def partition_state(self, topic: str, partition: int) -> PartitionState:
         """The leader, the replicas and the in-sync set of a partition; raises UnknownTopic, UnknownPartition."""
-
-    def submit(self, request: "Request[A]", *, go_on: Callable[[], None] = always) -> A:
-        """Carry out a change of topics, or its check (``requests.topic_changes``); or DescribeQuorum, Reassign, ElectLeaders.
-
-        Args:
-            go_on: Called before each partition is made: an error that it raises ends that, and nothing is left of a new topic.
-
-        Raises:
-            MetadataTimeout: The controllers have not answered, or not confirmed all, in time.
-        """
 
     @property
     def reassignment_bytes_per_s(self) -> int | None:
         """What a broker fetches at most for replicas that are being added; None: any number."""
 
-    def limit_reassignments(self, bytes_per_s: int | None) -> None:
-        """Change ``reassignment_bytes_per_s``, of all brokers."""
-
     def change_number(self) -> int:
         """A number that grows with every change of the metadata."""
-
-    def listen(self, function: Callable[[TopicEvent | ClusterEvent], None]) -> None:
-        """Have a function told each durable change of topics that is made here, and of the cluster's nodes; it is to be quick."""
 
     @property
     def default_partition_count(self) -> int:
@@ -254,6 +233,31 @@ class Metadata(Protocol):
     @property
     def default_replication_factor(self) -> int:
         """How many replicas its partitions get where none is named."""
+
+
+class Metadata(ReadableMetadata, Protocol):
+    """What there is, and its changes; each is durable when the call returns."""
+
+    @property
+    def security(self) -> SecurityDocument:
+        """Users, tokens, ACLs and quotas."""
+
+    def submit(self, request: "Request[A]", **caller: Callable[[], None]) -> A:
+        """Carry out a change of topics, or its check (``requests.topic_changes``); or Topics, DescribeQuorum, Reassign, ElectLeaders.
+
+        Args:
+            caller: ``go_on``, of CreateTopic and AlterTopic, is called before each partition is made: an error that it raises ends that,
+                and nothing is left of a new topic.
+
+        Raises:
+            MetadataTimeout: The controllers have not answered, or not confirmed all, in time.
+        """
+
+    def limit_reassignments(self, bytes_per_s: int | None) -> None:
+        """Change ``reassignment_bytes_per_s``, of all brokers."""
+
+    def listen(self, function: Callable[[TopicEvent | ClusterEvent], None]) -> None:
+        """Have a function told each durable change of topics that is made here, and of the cluster's nodes; it is to be quick."""
 
     def take_producer_ids(self, count: int) -> range:
         """A block of producer ids that were never given before, and never will be again."""
@@ -289,10 +293,6 @@ class Storage(Protocol):
     @property
     def closed(self) -> bool: ...
 
-    @property
-    def reports(self) -> Sequence[str]:
-        """What opening its logs has found so far."""
-
     def check_open(self, *, writable: bool = False) -> None:
         """Raise unless it is open in this process (Closed, Forked), and, with ``writable``, as ``check_writable``."""
 
@@ -314,17 +314,8 @@ class Storage(Protocol):
         A snapshot asks ``has_partial_markers``, under the transaction lock, whether a transaction has only some of its markers by then.
         """
 
-    def describe_topic(self, name: str) -> TopicInfo:
-        """One topic with its partitions as they are now: each log is opened, which tells whether it is damaged."""
-
-    def describe_at_rest(self, name: str) -> TopicInfo:
-        """As ``describe_topic``, without ``disk_bytes``; once no recovery is due, no log is opened."""
-
-    def flush(self, sync: bool = True) -> None:
-        """``PartitionLog.flush`` of every log that is open."""
-
-    def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
-        """Move the start of a log; see ``Database.delete_records``."""
+    def submit(self, request: "Request[A]") -> A:
+        """Carry out DescribeTopic, DescribeAtRest, DeleteRecords, EnforceRetention, Compact, Flush, Reports or Backup."""
 
     def truncate_to(self, topic: str, partition: int, offset: int, *, high_watermark: int = 0) -> int:
         """Cut a log off, durably: a follower's, where it parts from its leader's; returns the new log end offset.
@@ -348,14 +339,3 @@ class Storage(Protocol):
 
     def remove_damaged(self, topic: str, partition: int) -> None:
         """Remove the segments that were set aside: what they had is replicated, and durable here."""
-
-    def enforce_retention(
-        self, topic: str | None = None, *, dry_run: bool = False, config: Mapping[str, object] | None = None
-    ) -> list[ExpiredRecords]:
-        """See ``Database.enforce_retention``."""
-
-    def compact(self, topic: str, partition: int | None = None) -> None:
-        """See ``Database.compact``."""
-
-    def backup(self, path: str, base: str | None = None) -> "Copied":
-        """See ``Database.backup``."""

@@ -22,7 +22,7 @@ from logdb.log.log import Log
 from logdb.log.retention import born_ms, expired
 from logdb.log.sealed import Sealed
 from logdb.meta import Catalogue, LogEntry, TopicEntry
-from logdb.model import DELETING_CONFIGS, OFFSET_MAX, TOPIC_CONFIGS, ConfigValue, ExpiredRecords, TopicPartition
+from logdb.model import DELETING_CONFIGS, OFFSET_MAX, TOPIC_CONFIGS, ConfigValue, ExpiredRecords, TopicInfo, TopicPartition
 from logdb.store.housekeeping import UNTIL_ASKED, Housekeeping
 from logdb.store.reserve import Reserve
 
@@ -173,11 +173,10 @@ class Retention:
         self._due.add(name)
         self._housekeeping.ask(_DUE)
 
-    def altered(self, name: str, former: TopicEntry | None) -> None:
+    def altered(self, topic: TopicInfo, former: TopicEntry | None) -> None:
         """A topic was created, or has other configs: if these may delete more records, its logs are checked at once."""
-        topic = self._catalogue.topic(name)
-        if topic is not None and former is not None and is_limited(topic.config) and _limits(topic) != _limits(former):
-            self._due.update(TopicPartition(name, partition) for partition in range(topic.partition_count))
+        if former is not None and is_limited(topic.config) and _limits(topic.config) != _limits(former.config):
+            self._due.update(TopicPartition(topic.name, partition) for partition in range(topic.partition_count))
             self._housekeeping.hasten(_DUE)
         self._housekeeping.ask(_ALL)
 
@@ -303,8 +302,8 @@ def is_limited(config: Mapping[str, ConfigValue]) -> bool:
     return deletes(config) and (int(_value(config, "retention.ms")) >= 0 or int(_value(config, "retention.bytes")) >= 0)
 
 
-def _limits(topic: TopicEntry) -> list[ConfigValue]:
-    return [_value(topic.config, key) for key in DELETING_CONFIGS]
+def _limits(config: Mapping[str, ConfigValue]) -> list[ConfigValue]:
+    return [_value(config, key) for key in DELETING_CONFIGS]
 
 
 def _value(config: Mapping[str, ConfigValue], key: str) -> ConfigValue:

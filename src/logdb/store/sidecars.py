@@ -79,10 +79,6 @@ class Sidecars:
         self._stopping = False
         self.made: Callable[[], None] = lambda: None  # a round has made sidecars
 
-    def consider(self, config: Mapping[str, ConfigValue]) -> None:
-        """A topic has these configs: start, if it has sidecars."""
-        self.background.consider(config)
-
     def stop(self) -> None:
         """End the thread, and running work before its next write; none begins afterwards."""
         self._stopping = True

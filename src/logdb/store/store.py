@@ -76,6 +76,16 @@ if TYPE_CHECKING:
         CreateTopic,
         DeleteTopic,
     )
+    from logdb.requests.topics import (
+        Backup,
+        Compact,
+        DeleteRecords,
+        DescribeAtRest,
+        DescribeTopic,
+        EnforceRetention,
+        Flush,
+        Topics,
+    )
 
 T = TypeVar("T")
 A = TypeVar("A")
@@ -141,7 +151,7 @@ class Store(Handle):
                 opened.close()
                 raise
         self.transaction_lock, self.open_logs = self._state.transaction_lock, self._state.logs
-        self.check_open, self.check_writable = self._state.check_open, self._state.check_writable
+        self.check_open, self.check_writable, self.topic = self._state.check_open, self._state.check_writable, self._state.topic
         if self._writer is not None:
             try:
                 self._writer.begin()
@@ -213,11 +223,6 @@ class Store(Handle):
         return self._state.clean
 
     @property
-    def reports(self) -> Sequence[str]:
-        """The findings of opening its logs, so far."""
-        return self._state.reports
-
-    @property
     def database_id(self) -> str:
         """The UUID of the database; its snapshots and backups have it, too."""
         return self.catalogue.database_id
@@ -245,39 +250,30 @@ class Store(Handle):
 
     # ------------------------------------------------------------ topics and logs
 
-    def topics(self, *, internal: bool = False) -> list[TopicInfo]:
-        """All topics by name, without their partitions."""
-        return topics.list_topics(self._state, internal=internal)
-
     def topic_names(self) -> tuple[str, ...]:
         """Names of all topics, also of internal ones, at a fraction of what ``topics`` costs."""
         self._state.check_open()
         return self._state.catalogue.topic_names()
 
-    def describe_at_rest(self, name: str) -> TopicInfo:
-        """As ``describe_topic``, without ``disk_bytes``; once no recovery is due, no log is opened."""
-        if self._state.mode == "a" and (self._state.clean or self.writer.recovery.done):
-            return topics.describe_at_rest(self._state, name)
-        return self.describe_topic(name)
-
-    def describe_topic(self, name: str) -> TopicInfo:
-        """One topic with its partitions as they are now."""
-        entry = self._state.topic(name)
-        logs = [self.log(name, partition) for partition in range(entry.partition_count)]
-        return topics.describe(self._state, entry, logs, [self.clean_offset(name, log.partition) for log in logs])
-
-    def partition_count(self, topic: str) -> int:
-        return self._state.topic(topic).partition_count
-
-    def topic_id(self, topic: str) -> str:
-        return self._state.topic(topic).topic_id
-
-    def submit(self, request: "Request[A]", *, go_on: Callable[[], None] = always) -> A:
-        """Carry a request out; see ``store.protocols.Metadata``."""
-        answer: A = _STEPS[request.method](self, request, go_on)
+    def submit(self, request: "Request[A]", **caller: Any) -> A:
+        """Carry a request out; see ``store.protocols``."""
+        answer: A = _STEPS[request.method](self, request, **caller)
         return answer
 
-    def _create_topic(self, request: "CreateTopic", go_on: Callable[[], None]) -> TopicInfo:
+    def _topics(self, request: "Topics") -> list[TopicInfo]:
+        return topics.list_topics(self._state, internal=request.internal)
+
+    def _describe_at_rest(self, request: "DescribeAtRest") -> TopicInfo:
+        if self._state.mode == "a" and (self._state.clean or self.writer.recovery.done):
+            return topics.describe_at_rest(self._state, request.name)
+        return self._describe_topic(request)
+
+    def _describe_topic(self, request: "DescribeTopic | DescribeAtRest") -> TopicInfo:
+        entry = self.topic(request.name)
+        logs = [self.log(entry.name, partition) for partition in range(entry.partition_count)]
+        return topics.describe(self._state, entry, logs, [self.clean_offset(entry.name, log.partition) for log in logs])
+
+    def _create_topic(self, request: "CreateTopic", go_on: Callable[[], None] = always) -> TopicInfo:
         count = self._checked_count(request)
         return self.writer.create(request.name, count, request.config or {}, if_not_exists=request.if_not_exists, go_on=go_on)
 
@@ -295,18 +291,18 @@ class Store(Handle):
             if tuple(nodes) != (self.node_id,):
                 raise InvalidReassignment(name, number, tuple(nodes), self._one_node)
 
-    def _check_new_topic(self, request: "CheckNewTopic", _: object) -> TopicInfo:
+    def _check_new_topic(self, request: "CheckNewTopic") -> TopicInfo:
         return self.writer.check_new(request.name, self._checked_count(request), request.config or {})
 
-    def _check_configs(self, request: "CheckTopicConfigs", _: object) -> None:
+    def _check_configs(self, request: "CheckTopicConfigs") -> None:
         self.writer.check_configs(request.name, request.config)
 
-    def _check_partitions(self, request: "CheckPartitions", _: object) -> None:
+    def _check_partitions(self, request: "CheckPartitions") -> None:
         self._check_count(request.name, request.partitions, request.assignments)
 
     def _check_count(self, name: str, count: int, assignments: "Assignments | None") -> None:
         """Raise unless a topic may have so many partitions, the new ones on this node."""
-        known = self.partition_count(name)
+        known = self.topic(name).partition_count
         topics.check_partition_count(name, count, known)
         if assignments is not None:
             topics.check_assignment_count(name, count - known, known, assignments)
@@ -316,13 +312,13 @@ class Store(Handle):
     def _one_node(self) -> str:
         return f"there is one node, {self.node_id}"
 
-    def _alter_topic(self, request: "AlterTopic", go_on: Callable[[], None]) -> TopicInfo:
+    def _alter_topic(self, request: "AlterTopic", go_on: Callable[[], None] = always) -> TopicInfo:
         name, count = request.name, request.partitions
         if request.assignments is not None:
-            self._check_count(name, self.partition_count(name) if count is None else count, request.assignments)
+            self._check_count(name, self.topic(name).partition_count if count is None else count, request.assignments)
         return self.writer.alter(name, request.config or {}, count, go_on)
 
-    def _alter_configs(self, request: "AlterConfigs", _: object) -> None:
+    def _alter_configs(self, request: "AlterConfigs") -> None:
         name = request.name
         assert name is not None  # those of the node are the broker's
         if request.validate_only:
@@ -330,28 +326,27 @@ class Store(Handle):
         else:
             self.writer.alter(name, request.config, None, replace=request.replace)
 
-    def _delete_topic(self, request: "DeleteTopic", _: object) -> None:
+    def _delete_topic(self, request: "DeleteTopic") -> None:
         self.writer.delete(request.name)
 
     def listen(self, function: Callable[[TopicEvent], None]) -> None:
         """Call ``function`` with each change of topics by this store, in order, once it is durable; it must be quick."""
         self._state.listen(function)
 
-    def flush(self, sync: bool = True) -> None:
+    def _flush(self, request: "Flush") -> None:
         """``Log.flush`` of every log that is open; nothing with mode "r"."""
         self._state.check_open()
         self._state.check_synced()
         if self._writer is not None:
-            self._writer.flush(sync)
+            self._writer.flush_logs(request.sync)
 
     def checkpoint(self, logs: Sequence[Log]) -> None:
         """Seal rolled segments, and commit them and the recovery points to the catalogue; see ``Checkpoints``."""
         self.writer.checkpoint(logs)
 
-    def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
-        """Move the start of a log; see ``Database.delete_records``."""
+    def _delete_records(self, request: "DeleteRecords") -> int:
         self._state.check_writable()
-        return self.writer.retention.delete_records(topic, partition, before_offset)
+        return self.writer.retention.delete_records(request.topic, request.partition, request.before_offset)
 
     def truncate_to(self, topic: str, partition: int, offset: int, *, high_watermark: int = 0) -> int:
         """Truncate a log, durably: a follower's, where it diverges from its leader's.
@@ -399,15 +394,14 @@ class Store(Handle):
         for path in replacement_intent.damaged_in(self.io, self.partition_path(topic, partition)):
             remove(self.io, path)
 
-    def enforce_retention(
-        self, topic: str | None = None, *, dry_run: bool = False, config: Mapping[str, object] | None = None
-    ) -> list[ExpiredRecords]:
-        """Delete old records now; see ``Database.enforce_retention``."""
+    def _enforce_retention(self, request: "EnforceRetention") -> list[ExpiredRecords]:
+        topic, config = request.topic, request.config
         if topic is not None:
-            self._state.topic(topic)
-        if config is not None and (topic is None or not dry_run):
-            raise InvalidConfig("dry_run", dry_run, "config= needs dry_run=True and a topic: it only shows what these configs would delete")
-        if dry_run:
+            self.topic(topic)
+        if config is not None and (topic is None or not request.dry_run):
+            reason = "config= needs dry_run=True and a topic: it only shows what these configs would delete"
+            raise InvalidConfig("dry_run", request.dry_run, reason)
+        if request.dry_run:
             self._state.check_open()
             in_use = self._state.logs.get if self._writer is not None else lambda _name: None
             return retention.plan(self._limited(topic, config), self._state.catalogue, self.log, in_use, self.clock_ms())
@@ -418,16 +412,15 @@ class Store(Handle):
         """The topics with a limit, or one of them; with ``config``, if it has one after that change."""
         if topic is None or config is None:
             return list(retention.limited(self._state.catalogue, topic))
-        entry = self._state.topic(topic)
+        entry = self.topic(topic)
         changed = entry._replace(config=topics.changed_config(topic, entry.config, config))
         return [changed] if retention.is_limited(changed.config) else []
 
-    def compact(self, topic: str, partition: int | None = None) -> None:
-        """Compact now; see ``Database.compact``."""
+    def _compact(self, request: "Compact") -> None:
         self._state.check_writable()
-        count = self.partition_count(topic)
-        for number in range(count) if partition is None else (partition,):
-            self.writer.cleaner.compact(topic, number)
+        count = self.topic(request.topic).partition_count
+        for number in range(count) if request.partition is None else (request.partition,):
+            self.writer.cleaner.compact(request.topic, number)
 
     def make_sidecars(self, topic: str, partition: int, progress: Progress | None = None) -> MadeSidecars:
         """Create the sidecars that a partition lacks; see ``Database.make_parquet``."""
@@ -477,7 +470,7 @@ class Store(Handle):
     def controller_id(self) -> int:
         return self.node_id
 
-    def _describe_quorum(self, _: "DescribeQuorum", __: object) -> QuorumInfo:
+    def _describe_quorum(self, _: "DescribeQuorum") -> QuorumInfo:
         end = self.change_number()
         return QuorumInfo(self.node_id, 0, end, (QuorumVoter(self.node_id, end=end),))
 
@@ -488,7 +481,7 @@ class Store(Handle):
         """A single node leads each partition in the epoch of its log, and has the only replica."""
         return PartitionState(self.node_id, self.log(topic, partition).leader_epoch, (self.node_id,), (self.node_id,))
 
-    def _reassign(self, request: "Reassign", _: object) -> dict[TopicPartition, LogdbError | None]:
+    def _reassign(self, request: "Reassign") -> dict[TopicPartition, LogdbError | None]:
         """Each partition stays on the single node: another choice of replicas is refused."""
         unknown = self._unknown(request.targets)
         return {
@@ -504,7 +497,7 @@ class Store(Handle):
         kind = InvalidReassignment if may_change_count or len(nodes) == 1 else ReplicaCountChanged
         return kind(*where, tuple(nodes), self._one_node)
 
-    def _elect_leaders(self, request: "ElectLeaders", _: object) -> dict[TopicPartition, LogdbError | None]:
+    def _elect_leaders(self, request: "ElectLeaders") -> dict[TopicPartition, LogdbError | None]:
         """The single node leads each partition."""
         wanted = request.partitions or ()
         unknown = self._unknown(wanted)
@@ -513,7 +506,7 @@ class Store(Handle):
     def _unknown(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, LogdbError]:
         """Those that are not there; names of other topics are not told."""
         names = self.topic_names()
-        counts = {name: self.partition_count(name) for name in {where.topic for where in partitions}.intersection(names)}
+        counts = {name: self.topic(name).partition_count for name in {where.topic for where in partitions}.intersection(names)}
         return {
             where: UnknownPartition(*where, counts[where.topic]) if where.topic in counts else UnknownTopic(where.topic)
             for where in partitions
@@ -525,11 +518,10 @@ class Store(Handle):
     def limit_reassignments(self, bytes_per_s: int | None) -> None:
         """Nothing to do: no replica is ever added to a single node's."""
 
-    def backup(self, path: str, base: str | None = None) -> Copied:
-        """See ``Database.backup``."""
+    def _backup(self, request: "Backup") -> Copied:
         from logdb.store.copy.backup import backup  # few programs need it
 
-        return backup(self, path, base)
+        return backup(self, request.path, request.base)
 
     def take_producer_ids(self, count: int) -> range:
         """A block of unused producer ids, reserved durably.
@@ -659,7 +651,16 @@ def _nothing(_log: Log) -> None:
     """A reader has no flusher."""
 
 
-_STEPS: Mapping[str, Callable[[Store, Any, Any], Any]] = {
+_STEPS: Mapping[str, Callable[..., Any]] = {
+    "topics": Store._topics,
+    "describe_topic": Store._describe_topic,
+    "describe_at_rest": Store._describe_at_rest,
+    "delete_records": Store._delete_records,
+    "enforce_retention": Store._enforce_retention,
+    "compact": Store._compact,
+    "flush": Store._flush,
+    "reports": lambda store, _: tuple(store._state.reports),
+    "backup": Store._backup,
     "create_topic": Store._create_topic,
     "check_new_topic": Store._check_new_topic,
     "alter_topic": Store._alter_topic,

@@ -54,7 +54,7 @@ def topic_tiers(store: "Store", topic: str, isolation_level: IsolationLevel) -> 
         UnknownTopic: No topic has that name.
         ValueError: An unknown isolation level.
     """
-    committed, count = is_committed(isolation_level), store.partition_count(topic)
+    committed, count = is_committed(isolation_level), store.topic(topic).partition_count
 
     def read(txn: ReadTransaction) -> list[tuple[LogEntry, list[SegmentEntry]]]:
         return [txn.view(topic, partition) for partition in range(count)]

@@ -422,7 +422,9 @@ def _of_list(known: Mapping[str, ConfigValue], key: str, change: ListChange) -> 
 
 def _given(config: Mapping[str, object]) -> dict[str, ConfigValue]:
     """Configs, parsed, without those that are None: these get their defaults."""
-    check_config({key: _any_value(key) for key, value in config.items() if value is None})
+    for key, value in config.items():
+        if value is None and key not in TOPIC_CONFIGS:
+            raise unknown_config(key, None)
     return check_config({key: value for key, value in config.items() if value is not None})
 
 
@@ -453,9 +455,3 @@ def check_assignment_count(topic: str, added: int, known: int, assignments: Sequ
     if len(assignments) != added:
         reason = f"{added} partitions are added, and nodes are named for {len(assignments)}"
         raise InvalidReassignment(topic, known + min(added, len(assignments)), (), reason)
-
-
-def _any_value(key: str) -> object:
-    if key not in TOPIC_CONFIGS:
-        raise unknown_config(key, None)
-    return TOPIC_CONFIGS[key].default

@@ -83,6 +83,7 @@ class Writer:
             distrust_cache=opened.distrust_cache,
             replicated=replicated,
         )
+        self.log = self.logs.log
         self.checkpoints = Checkpoints(state, self.entries, self._sealed)
         self.replacer = SegmentReplacer(state, self.entries, self.log)
         self._log_starts = LogStarts(state, self.entries, self.checkpoints)
@@ -222,7 +223,7 @@ class Writer:
     ) -> TopicInfo:
         """Create a topic, durably; ``topic_id``: that a controller gave it, None: a new one."""
         info = self._topics.create(name, partitions, config, if_not_exists=if_not_exists, go_on=go_on, topic_id=topic_id)
-        self._altered(name, None)
+        self._altered(info, None)
         return info
 
     def check_new(self, name: str, partitions: int, config: Mapping[str, object]) -> TopicInfo:
@@ -238,7 +239,7 @@ class Writer:
         self._state.check_open()
         former = self._state.catalogue.topic(name)
         info = self.reserve.spend(lambda: self._topics.alter(name, config, partitions, go_on, replace=replace))
-        self._altered(name, former)
+        self._altered(info, former)
         return info
 
     def delete(self, name: str) -> None:
@@ -265,14 +266,12 @@ class Writer:
 
     def _consider(self, config: Mapping[str, ConfigValue]) -> None:
         """Start the background tasks that a topic with these configs needs."""
-        self.housekeeping.consider(config)
-        self.cleaner.consider(config)
-        self.scrub.background.consider(config)
-        self.sidecars.consider(config)
+        for tasks in (self.housekeeping, self.cleaner.background, self.scrub.background, self.sidecars.background):
+            tasks.consider(config)
 
-    def _altered(self, name: str, former: TopicEntry | None) -> None:
+    def _altered(self, topic: TopicInfo, former: TopicEntry | None) -> None:
         """A topic was created, or has other configs: background tasks check it."""
-        self.retention.altered(name, former)
+        self.retention.altered(topic, former)
         self.cleaner.altered()
         self.sidecars.altered()
         self.tables.altered()
@@ -299,9 +298,6 @@ class Writer:
 
     # ------------------------------------------------------------ logs
 
-    def log(self, topic: str, partition: int) -> Log:
-        return self.logs.log(topic, partition)
-
     def log_in_use(self, name: TopicPartition) -> Log | None:
         return self._state.logs.get(name)
 
@@ -311,7 +307,7 @@ class Writer:
     def checkpoint(self, logs: Sequence[Log]) -> None:
         self.checkpoints.checkpoint(logs)
 
-    def flush(self, sync: bool = True) -> None:
+    def flush_logs(self, sync: bool = True) -> None:
         """``Log.flush`` of every log that is open."""
         for log in list(self._state.logs.values()):
             if log.read_only_reason is None:
@@ -366,7 +362,7 @@ class Writer:
             if self._state.complete_transactions is None:
                 raise Closed(f"{log.topic} is compacted only while a broker runs on this store")
             self._state.complete_transactions()
-            self.flush()
+            self.flush_logs()
 
     def finish_replacements(self, log: Log) -> None:
         self.replacer.finish_of(log)

@@ -167,13 +167,15 @@ def test_what_goes_wrong_is_told_without_its_text(server, line, monkeypatch, cap
     def fail(*args, **options):
         raise RuntimeError("a secret")
 
-    monkeypatch.setattr("logdb.access.session.AuthorizedSession.produce", fail)
+    monkeypatch.setattr("logdb.access.session.AuthorizedSession.submit_batches", fail)
     for body in (SMALL, LARGE):
         line.send(request(body))
         said = line.read()
         assert (said.status, said.json) == (500, {"error_code": 500, "message": "internal error"})
     assert "a secret" in caplog.text
-    monkeypatch.setattr("logdb.access.session.AuthorizedSession.produce", lambda *args, **options: (_ for _ in ()).throw(Closed("it ends")))
+    monkeypatch.setattr(
+        "logdb.access.session.AuthorizedSession.submit_batches", lambda *args, **options: (_ for _ in ()).throw(Closed("it ends"))
+    )
     line.send(request(SMALL))
     said = line.read()
     assert (said.status, said.headers["retry-after"]) == (503, "1")

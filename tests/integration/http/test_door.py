@@ -130,7 +130,7 @@ def test_a_handler_that_fails_is_no_traceback_to_the_client(server, caplog, monk
     def fail(*_args, **_options):
         raise ZeroDivisionError("secret")
 
-    monkeypatch.setattr("logdb.broker.broker.Broker.topics", fail)
+    monkeypatch.setattr("logdb.broker.broker.Broker.submit", fail)
     with caplog.at_level(logging.CRITICAL, "logdb_http_api"):
         status, said = server.call(TOPICS, {})
     assert (status, said) == (500, {"error_code": 500, "message": "internal error"})

@@ -27,10 +27,11 @@ from logdb.requests.groups import CommitOffsets, FetchOffsets
 from logdb.requests.nodes import PartitionState
 from logdb.requests.principals import ANONYMOUS, Principal
 from logdb.requests.records import Produce, ReadBatches
+from logdb.requests.security import CredentialStore
 from logdb.requests.session import Session
 from logdb.requests.topic_changes import AlterTopic, CheckPartitions, CreateTopic, DeleteTopic
 from logdb.requests.topics import ClusterNodes
-from logdb.requests.users import CredentialStore, Quota
+from logdb.requests.users import Quota
 from logdb.store.housekeeping import Housekeeping
 from support.batches import Rec, encode_batch
 from support.produced import batch
@@ -54,7 +55,7 @@ BEYOND = {
     "producers",
 } | OF_LOGS
 FREE = {"check_open", "close", "io", "clock", "closed", "look_interval_ms_max", "submit", "topic_change_count"}  # of the handle
-OF_OTHERS = {"produce_many"}  # a ``produce`` for each partition
+OF_OTHERS = {"produce_many", "submit_batches"}  # each partition by ``produce``, which is the other
 OFFSETS = {  # Describe was asked for by ``log``
     "topic_id", "start_offset", "end_offset", "last_stable_offset", "durability", "size_bytes", "offset_for_timestamp", "latest_record",
     "open_transactions", "readable_end_offset", "epoch_at", "watch", "unwatch",

@@ -224,7 +224,7 @@ def test_no_decision_is_compacted_before_its_marker_is_written(unsettled):
 
 def test_no_decision_is_compacted_before_a_broker_keeps_transactions(unsettled):
     store = Store.open(unsettled)
-    for partition in range(store.partition_count("__transaction_state")):
+    for partition in range(store.topic("__transaction_state").partition_count):
         with contextlib.suppress(Closed):
             store.writer.cleaner.compact("__transaction_state", partition)
     store.close()

@@ -5,6 +5,7 @@ import pytest
 from logdb.codec import messages
 from logdb.errors import InvalidAnswer, InvalidMessage, LogdbError
 from logdb.model import TopicPartition
+from logdb.requests.records import Produce
 from logdb_http_api.remote.batch_requests import Appended, ProduceRequest
 
 WHERE = TopicPartition("orders", 7)
@@ -26,7 +27,7 @@ def asked(request: ProduceRequest) -> dict:
 def test_a_frame_has_the_batches(size_bytes):
     batches = bytes(at % 251 for at in range(size_bytes))
     for _ in range(2):  # the second one by what is kept of the first
-        values = asked(ProduceRequest(WHERE, batches))
+        values = asked(ProduceRequest(Produce(*WHERE), batches))
         (topic,) = values["topic_data"]
         (one,) = topic["partition_data"]
         assert (topic["name"], one["index"], bytes(one["records"])) == (*WHERE, batches)
@@ -44,8 +45,8 @@ def test_a_frame_has_the_batches(size_bytes):
     ],
 )
 def test_a_frame_has_what_was_asked(options):
-    asked(ProduceRequest(WHERE, b"before"))
-    values = asked(ProduceRequest(WHERE, b"batch", **options))
+    asked(ProduceRequest(Produce(*WHERE), b"before"))
+    values = asked(ProduceRequest(Produce(*WHERE, **options), b"batch"))
     (one,) = values["topic_data"][0]["partition_data"]
     assert bytes(one["records"]) == b"batch"
     found = {**values, **one}
@@ -59,7 +60,7 @@ def answer(topic: str = WHERE.topic, throttle_ms: int = 0, **changed: object) ->
 
 
 def said(data: bytes, record_count: int = 1) -> Appended:
-    request = ProduceRequest(WHERE, b"batch", record_count)
+    request = ProduceRequest(Produce(*WHERE), b"batch", record_count)
     return request.of_frame(request.decoded(data), "http://s")
 
 

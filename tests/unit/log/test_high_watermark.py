@@ -167,7 +167,7 @@ def test_a_damaged_file_says_nothing(path, db, log):
         assert shown(reader.log("t")) == []
     with opened(path) as again:
         assert shown(again.log("t")) == []
-        assert "leader moves the high watermark" in again._store.reports[-1]
+        assert "leader moves the high watermark" in again.reports[-1]
     assert logdb.verify(path).ok
 
 

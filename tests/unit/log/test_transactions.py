@@ -536,14 +536,14 @@ def test_a_lost_snapshot_is_made_anew(tmp_path, db, log, damage):
             file.write_bytes(file.read_bytes()[:-1] + b"?")
     with open_bare(tmp_path / "db", clock=lambda: NOW) as again:
         log = again.log("t")
-        assert any("rebuilt from the log" in report for report in again._store.reports)
+        assert any("rebuilt from the log" in report for report in again.reports)
         for number in range(3):
             assert log.append_batches(batch([b"%d" % number], number, 0, 0, transactional=number == 1)) == range(number, number + 1)
         assert log.last_stable_offset == 1
     assert logdb.verify(tmp_path / "db").ok
     with open_bare(tmp_path / "db", clock=lambda: NOW) as again:
         again.log("t")
-        assert again._store.reports == []
+        assert again.reports == ()
 
 
 def test_producers_expire_after_a_day(tmp_path):

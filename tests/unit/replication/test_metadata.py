@@ -27,6 +27,7 @@ from logdb.errors import (
 )
 from logdb.model import TopicPartition
 from logdb.requests import replicas, topic_changes
+from logdb.requests.topics import Topics
 from logdb.store.writer import Writer
 from logdb_replication import metadata
 from logdb_replication.controller import commands
@@ -73,8 +74,8 @@ def test_a_topic_has_one_id_on_each_node_and_the_cluster_s_defaults(nodes):
     one, two = nodes
     info = one.metadata.submit(topic_changes.CreateTopic("t", config={"flush.ms": "7"}))
     assert (info.partition_count, info.config) == (6, {"flush.ms": 7, "min.insync.replicas": 2})
-    assert one.store.describe_topic("t").topic_id == two.store.describe_topic("t").topic_id == info.topic_id
-    assert one.metadata.topics() == two.metadata.topics() == [info]
+    assert one.store.topic("t").topic_id == two.store.topic("t").topic_id == info.topic_id
+    assert one.metadata.submit(Topics()) == two.metadata.submit(Topics()) == [info]
     assert {len(two.metadata.partition_state("t", number).replicas) for number in range(6)} == {3}
     assert two.store.log("t", 5).durability == "fsync"
 
@@ -142,10 +143,10 @@ def test_configs_and_partitions_change_everywhere(nodes):
         "segment.ms": 100,
         "retention.ms": 5,
     }
-    assert one.store.describe_topic("t").config == {"segment.ms": 100, "retention.ms": 5}
-    assert one.store.describe_topic("t").partition_count == 2
+    assert one.store.topic("t").config == {"segment.ms": 100, "retention.ms": 5}
+    assert one.store.topic("t").partition_count == 2
     one.metadata.submit(topic_changes.AlterConfigs("t", {"flush.ms": 8}, replace=True))
-    assert two.store.describe_topic("t").config == {"flush.ms": 8}
+    assert two.store.topic("t").config == {"flush.ms": 8}
     with pytest.raises(InvalidPartitions):
         one.metadata.submit(topic_changes.AlterTopic("t", partitions=1))
     with pytest.raises(InvalidConfig):
@@ -172,9 +173,9 @@ def test_a_deleted_topic_is_gone_everywhere_and_its_name_is_free(nodes):
     led(two, "t").append(b"x")
     two.metadata.submit(topic_changes.DeleteTopic("t"))
     with pytest.raises(UnknownTopic):
-        one.store.describe_topic("t")
+        one.store.topic("t")
     with pytest.raises(UnknownTopic):
-        one.metadata.partition_count("t")
+        one.metadata.topic("t")
     assert one.metadata.submit(topic_changes.CreateTopic("t")).topic_id != first.topic_id
     assert two.store.log("t").end_offset == 0
 

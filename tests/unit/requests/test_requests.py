@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logdb.access.security_changes import SecurityChanges
 from logdb.broker.broker import _STEPS, A, Broker
 from logdb.log import isolation
 from logdb.log.producers import Producer
@@ -22,9 +21,8 @@ from logdb.model import OffsetAndMetadata, TopicPartition
 from logdb.requests import cluster, coding, groups, records, replicas, report, topic_changes, topics, transactions
 from logdb.requests.request import REQUESTS, Request
 from logdb.requests.resources import AS_GOOD, OPERATIONS
-from logdb.requests.security import SECURITY_REQUESTS, SubmittedCredentialStore
+from logdb.requests.security import SECURITY_REQUESTS, CredentialStore, SubmittedCredentialStore
 from logdb.requests.session import Session
-from logdb.requests.users import CredentialStore
 from logdb_http_api.door.calls import CALLS
 from support.session_needs import CALLS as USES
 from support.typed import values
@@ -50,7 +48,8 @@ OF_NODES = {
     "end_mirrored_transactions",
 }  # of a cluster, of one another
 WITH_BATCHES = {"log", "produce"} | OF_LOGS  # not behind a URL, where they have routes of their own
-NO_REQUESTS = {"check_open", "close", "io", "clock", "closed", "look_interval_ms_max", "submit", "topic_change_count", "produce_many"}
+OF_THE_HANDLE = {"check_open", "close", "io", "clock", "closed", "look_interval_ms_max", "topic_change_count"}
+NO_REQUESTS = OF_THE_HANDLE | {"submit", "submit_batches", "produce_many"}
 KNOWN = {
     **vars(groups),
     **vars(transactions),
@@ -79,7 +78,7 @@ def signature(method):
 
 
 def test_session_and_credential_store_have_a_method_for_each_request_and_no_other():
-    assert methods(Session) - NO_REQUESTS | methods(CredentialStore) | OF_DOORS | OF_LOGS | OF_NODES == REQUESTS.keys()
+    assert (methods(Session) | methods(CredentialStore)) - NO_REQUESTS | OF_DOORS | OF_LOGS | OF_NODES == REQUESTS.keys()
     of_modules = {kind for kind in REQUESTS.values() if kind.__module__ != SECURITY_REQUESTS[0].__module__}
     modules = (topics, topic_changes, transactions, groups, records, replicas, cluster)
     assert {kind.__module__ for kind in of_modules} == {module.__name__ for module in modules}
@@ -115,21 +114,18 @@ def test_fields_parameters_and_handlers_agree(name):
     kind = REQUESTS[name]
     fields = {one.name: one.default for one in inspect.signature(kind).parameters.values()}
     fields |= {one.name: one.default_factory() for one in dataclasses.fields(kind) if one.default_factory is not dataclasses.MISSING}
-    if kind not in _STEPS:  # those of groups and transactions reach the coordinator as they are
+    if name in OF_LOGS | {"log"}:  # others are carried out as the values that they are
         log = ReplicaLog if name == "producers" else PartitionLog
-        carried, _ = signature(getattr(SecurityChanges if kind in SECURITY_REQUESTS else log if name in OF_LOGS else Broker, name))
-        for one in ("go_on", "batches", "verify_only", "topic_id") if name == "produce" else ("go_on",):
-            carried.pop(one, None)
+        carried, _ = signature(getattr(log if name in OF_LOGS else Broker, name))
         assert carried.keys() == fields.keys() - ({"topic", "partition"} if name in OF_LOGS else set())
     if name in OF_DOORS | OF_LOGS | OF_NODES:
         return
-    for of in (CredentialStore, SubmittedCredentialStore) if kind in SECURITY_REQUESTS else (Session,):
-        readable, _ = signature(getattr(of, name))
-        readable.pop("batches", None)
-        assert readable.keys() == fields.keys()
-        for field, default in fields.items():
-            if default is not inspect.Parameter.empty:
-                assert readable[field] == default
+    readable, _ = signature(getattr(CredentialStore if kind in SECURITY_REQUESTS else Session, name))
+    readable.pop("batches", None)
+    assert readable.keys() == fields.keys()
+    for field, default in fields.items():
+        if default is not inspect.Parameter.empty:
+            assert readable[field] == default
 
 
 class Told(Session):

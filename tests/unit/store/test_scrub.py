@@ -7,6 +7,7 @@ import pytest
 
 from logdb.errors import CorruptionError
 from logdb.requests.topic_changes import CreateTopic, DeleteTopic
+from logdb.requests.topics import Compact
 from logdb.store import scrub
 from logdb.store.store import Store
 from support.damage import flip
@@ -94,7 +95,7 @@ def test_segments_that_are_replaced_or_deleted_while_they_are_read_are_no_damage
     running, before = store.writer.scrub, sealed(store)
 
     def compacted(topic, partition):
-        store.compact(topic, partition)
+        store.submit(Compact(topic, partition))
         return log
 
     with monkeypatch.context() as patch:

@@ -21,6 +21,7 @@ from logdb.errors import (
 )
 from logdb.model import TopicPartition
 from logdb.requests.topic_changes import AlterTopic, CreateTopic
+from logdb.requests.topics import DescribeAtRest
 from logdb.store.copy.snapshot import held
 from logdb.store.entries import Entries
 from logdb.store.store import Store
@@ -357,7 +358,7 @@ def test_a_log_that_is_not_open_is_described_by_the_catalogue(tmp_path):
     with logdb.open(tmp_path) as db:
         db.log("t", 1).append_many([b"more"])
         store = db._store
-        described = store.describe_at_rest("t")
+        described = store.submit(DescribeAtRest("t"))
         assert list(store.open_logs) == [("t", 1)]
         opened = db.describe_topic("t")
         assert len(store.open_logs) == 6
@@ -372,7 +373,7 @@ def test_after_a_crash_each_log_is_opened_to_describe_it(tmp_path):
     db.log("t").append_many([b"x"] * 5)
     die(db)
     with logdb.open(tmp_path) as db:
-        assert [one.end_offset for one in db._store.describe_at_rest("t").partitions] == [5, 0]
+        assert [one.end_offset for one in db._store.submit(DescribeAtRest("t")).partitions] == [5, 0]
 
 
 def test_the_disk_of_a_partition_is_what_its_files_take(tmp_path):

@@ -186,7 +186,7 @@ def test_a_log_may_be_cut_to_nothing(tmp_path, db):
 def test_an_offset_that_the_log_does_not_have_is_refused(db, offset):
     log = made(db)
     log.append_many([b"x"] * 50)
-    db._store.delete_records("t", 0, 3)
+    db.delete_records("t", 0, 3)
     with pytest.raises(OffsetOutOfRange, match=r"holds \[3, 50\)"):
         cut(db, offset)
     assert log.end_offset == 50
@@ -195,7 +195,7 @@ def test_an_offset_that_the_log_does_not_have_is_refused(db, offset):
 def test_where_the_log_starts_within_a_batch_nothing_is_left(tmp_path, db):
     log = made(db)
     log.append_many([b"0", b"1", b"2"])
-    db._store.delete_records("t", 0, 1)
+    db.delete_records("t", 0, 1)
     assert cut(db, 2) == 1
     assert (log.start_offset, log.end_offset, values(log, 1)) == (1, 1, [])
     assert log.append(b"new") == 1
@@ -317,13 +317,13 @@ def test_sidecars_go_with_their_segments(tmp_path, db):
 def test_what_was_compacted_counts_no_further(tmp_path, db):
     log = made(db, **SMALL, **{"cleanup.policy": "compact"})
     log.append_many([b"value %d" % number for number in range(200)], [b"key %d" % (number % 7) for number in range(200)])
-    db._store.compact("t")
+    db.compact("t")
     clean = db._store.clean_offset("t", 0)
     assert clean == 200
     end = cut(db, 90)
     assert db._store.clean_offset("t", 0) == end <= 90
     log.append_many([b"new %d" % number for number in range(100)], [b"key %d" % (number % 7) for number in range(100)])
-    db._store.compact("t")
+    db.compact("t")
     assert sorted({record.key: record.value for record in log.read(0)}.values()) == [b"new %d" % number for number in range(93, 100)]
     db.close()
     assert logdb.verify(tmp_path / "db").ok
@@ -463,12 +463,12 @@ def test_a_follower_whose_leader_begins_behind_its_end(tmp_path, db):
         told(leader)
         follower = made(db, **SMALL)
         follower.follow_append(leader.read_batches(0, 300)[0])
-        other._store.delete_records("t", 0, leader.end_offset - 17)
+        other.delete_records("t", 0, leader.end_offset - 17)
         align(leader, db)
         catch_up(leader, follower)
         assert follower.start_offset <= leader.start_offset
         assert values(follower, leader.start_offset) == values(leader, leader.start_offset)
-        db._store.delete_records("t", 0, leader.start_offset)
+        db.delete_records("t", 0, leader.start_offset)
         assert batches_of(follower) == batches_of(leader)
         assert committed(follower, follower.start_offset) == committed(leader, leader.start_offset)
 
@@ -552,7 +552,7 @@ def test_a_compaction_that_was_committed_is_finished_first(tmp_path, io, anew):
     log = keyed(db)
     io.fail("rename", path=".cleaned")
     with pytest.raises(WriteFailed):
-        db._store.compact("t")
+        db.compact("t")
     io.heal()
     unnamed = [segment for segment in log.segments if segment.suffix]
     held = {record.offset: record.value for record in log.read(0)}
@@ -829,7 +829,7 @@ def test_a_copy_that_fails_leaves_what_a_compaction_has_committed(tmp_path, io):
     log = keyed(db)
     io.fail("rename", path=".cleaned")
     with pytest.raises(WriteFailed):
-        db._store.compact("t")
+        db.compact("t")
     io.heal()
     unnamed = [segment for segment in log.segments if segment.suffix]
     before = values(log)

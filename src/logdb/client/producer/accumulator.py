@@ -17,6 +17,7 @@ from logdb import codec
 from logdb.client.batches import BATCHES_MAX, refusal
 from logdb.errors import Forked, LogdbError
 from logdb.model import LogConfig, ProducerIdAndEpoch, TopicPartition
+from logdb.requests.records import Produce
 
 if TYPE_CHECKING:
     from logdb.codec import SendFuture
@@ -100,7 +101,7 @@ class Accumulator(codec.Accumulator):
     ) -> None:
         super().__init__(next_offset=0, leader_epoch=-1, batch_size=batch_size, write_size=batch_size, group_size=batch_size, clock=clock)
         self._deliveries, self._batch_size, self._batches = deliveries, batch_size, 1
-        self.partition = partition
+        self.partition, self.request = partition, Produce(*partition)
         self.ready: deque[Delivery] = deque()  # sealed, oldest first; only the sender takes the head away
         self.retry_at_ms = 0
         self._producer: ProducerIdAndEpoch | None = None

@@ -379,11 +379,10 @@ class Sender:
         """One try; returns the offsets."""
         if not delivery.record_count:
             return range(0)
-        topic, partition = accumulator.partition
         if delivery.kept is not None and not self._options.idempotent:  # the log accepted the records, and would write them twice
-            self._session.log(topic, partition).flush()
+            self._session.log(*accumulator.partition).flush()
             return delivery.kept
-        return self._session.produce(topic, partition, self._stamped(accumulator, delivery))
+        return self._session.submit_batches(accumulator.request, self._stamped(accumulator, delivery))
 
     def _stamped(self, accumulator: Accumulator, delivery: Delivery) -> bytes | memoryview:
         """The encoded batches of a delivery, for each try the same: stamped with producer and sequence, and compressed."""

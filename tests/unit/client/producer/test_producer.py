@@ -318,15 +318,15 @@ def test_serializers(make, session):
 
 def drop_answers(session, *tries):
     """Let the numbered calls of produce reach the log, but their answers get lost."""
-    real, numbers = session.produce, iter(range(10**6))
+    real, numbers = session.submit_batches, iter(range(10**6))
 
-    def produce(*arguments, **keywords):
-        offsets = real(*arguments, **keywords)
+    def submit_batches(request, batches):
+        offsets = real(request, batches)
         if next(numbers) in tries:
             raise WriteFailed("the answer", "got lost")
         return offsets
 
-    session.produce = produce
+    session.submit_batches = submit_batches
 
 
 def test_sequences_count_the_records_of_a_partition(make, session):

@@ -264,7 +264,7 @@ def test_batches_of_a_transaction_that_were_deleted(tmp_path, ended):
         log = db.log("t")
         sender = Sender(log, transactional=True)
         sender.send(b"deleted")
-        db._store.delete_records("t", 0, 1)
+        db.delete_records("t", 0, 1)
         log.append(b"kept")
         if ended:
             sender.end(commit=False)
