@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from logdb.access.session import AuthorizedSession
     from logdb.model import TopicPartition
     from logdb_kafka_api.repeated import RepeatedProduce
+    from logdb_kafka_api.replica_session import ReplicaSession
 
 
 class Client(ABC):
@@ -33,6 +34,7 @@ class Client(ABC):
     ``exchange``         SaslHandshake, ``go_on`` from the handshake until the client is authenticated
     ``is_raw``           the same                 the next frame is a message of the exchange, without a header
     ``is_ending``        a handler                the connection is closed behind the answer
+    ``replica_session``  Fetch; the connection    always: what a follower fetches here; None: it has begun no session
     ==================== ======================== ==============================================================
     """
 
@@ -44,6 +46,13 @@ class Client(ABC):
         self.appended_to: TopicPartition | None = None
         self.exchange: Exchange | None = None
         self.is_raw = self.is_ending = False
+        self.replica_session: ReplicaSession | None = None
+
+    def end_replica_session(self) -> None:
+        """Let go of the partitions that a follower fetches here."""
+        session, self.replica_session = self.replica_session, None
+        if session is not None:
+            session.close()
 
     @abstractmethod
     def address_here(self) -> tuple[str, int]:

@@ -141,6 +141,7 @@ class Connection(Client, asyncio.BufferedProtocol):
         for task in (self._running, self._reserving):
             if task is not None:
                 task.cancel()
+        self.end_replica_session()
         self._door.memory.give_back(self._taken_bytes, self._owner)
         self._return_lent()
         while self._frames:

@@ -23,7 +23,7 @@ from logdb.errors import LogdbError, StaleBrokerEpoch
 from logdb.log.epochs import EpochEnd, LeaderEpochs
 from logdb.model import TopicPartition
 from logdb.requests.nodes import PartitionState
-from logdb.store.protocols import DAMAGED_OFFSET, Standing
+from logdb.store.protocols import DAMAGED_OFFSET, LastFetch, Standing
 from logdb_replication.controller import commands
 from logdb_replication.controller.errors import PartitionChanged
 from logdb_replication.controller.machine import Machine
@@ -87,10 +87,11 @@ class SimLog:
 
 
 class Led(NamedTuple):
-    """A leadership, and what waits for it: numbers of records by their offset."""
+    """A leadership; what waits for it: numbers of records by their offset; sessions of followers: their numbers and last fetches."""
 
     leader: Leader
     awaited: dict[int, int]
+    sessions: dict[int, tuple[int, LastFetch]]
 
 
 class Node:
@@ -105,6 +106,7 @@ class Node:
         self.led: Led | None = None
         self.follower: Follower | None = None
         self.asked = 0  # the number of the request that an answer is awaited to; 0: none
+        self.session, self.known = 1, None  # of the connection, and the last report on it
         self.is_damaged, self.lineage = False, 0
         self.flushing = self.hangs = False
         self.unclean = False
@@ -113,7 +115,8 @@ class Node:
 
     def start(self) -> None:
         self.is_up, self.life = True, self.life + 1
-        self.state = self.role = self.led = self.follower = None
+        self.state = self.role = self.led = self.follower = self.known = None
+        self.session = self.simulation.next_number()
         self.asked, self.flushing, self.hangs = 0, False, False
         self.register()
         self.every(20, self.follow)
@@ -176,6 +179,7 @@ class Node:
             self.effect(lambda leader: leader.changed(partition, self.brokers, self.simulation.minimum, self.simulation.now))
             return
         self.role, self.led, self.follower, self.asked = role, None, None, 0
+        self.session, self.known = self.simulation.next_number(), None
         if partition.leader == self.number:
             self.lead(partition)
         elif self.role[1] is not None:
@@ -201,7 +205,7 @@ class Node:
             lag_ms=LAG_MS,
             now_ms=simulation.now,
         )
-        self.led = Led(leader, {})
+        self.led = Led(leader, {}, {})
 
     # ------------------------------------------------------------ leading
 
@@ -248,14 +252,34 @@ class Node:
             return "refused"
         return self.log.epochs.answer(epoch, self.log.end)
 
-    def answer_fetch(self, node: int, broker_epoch: int, leader_epoch: int, offset: int, flushed: int, count: int, lineage: int) -> Any:
-        """Batches, the high watermark, and whether the follower may begin anew; or why not."""
+    def answer_fetch(
+        self, node: int, broker_epoch: int, leader_epoch: int, offset: int, flushed: int, count: int, lineage: int, session: int = 0
+    ) -> Any:
+        """Batches, the high watermark, and whether the follower may begin anew; or why not.
+
+        ``session``: its number; 0: none repeats the report.
+        """
+        now, last_fetch = self.simulation.now, LastFetch(self.simulation.now) if session else None
         if self.led is None or self.led.leader.state.leader_epoch != leader_epoch:
             return "refused"
         try:
-            self.effect(lambda leader: leader.fetched(node, broker_epoch, flushed, self.log.end, self.simulation.now, lineage))
+            self.effect(lambda leader: leader.fetched(node, broker_epoch, flushed, self.log.end, now, lineage, last_fetch))
         except LogdbError:
             return "refused"
+        if last_fetch is not None and self.led is not None:
+            self.led.sessions[node] = session, last_fetch
+        return self.answer_batches(node, offset, count)
+
+    def answer_again(self, node: int, leader_epoch: int, session: int, offset: int, count: int) -> Any:
+        """As ``answer_fetch``, where the follower's report is the one before."""
+        is_led = self.led is not None and self.led.leader.state.leader_epoch == leader_epoch
+        if not is_led or self.led.sessions.get(node, (0,))[0] != session:
+            return "refused"
+        self.led.sessions[node][1].at_ms = self.simulation.now
+        self.simulation.counts["repeated"] += 1
+        return self.answer_batches(node, offset, count)
+
+    def answer_batches(self, node: int, offset: int, count: int) -> Any:
         if offset > self.log.end:
             return "out of range"
         may_begin_anew = self.led is not None and self.led.leader.standing(node) is Standing.MAY_BEGIN_ANEW
@@ -274,6 +298,8 @@ class Node:
         def taken(answer: Any) -> None:
             if self.asked == request:
                 self.asked = 0
+                if isinstance(answer, str):  # the connection is gone, or the partition has left the session
+                    self.session, self.known = simulation.next_number(), None
                 if isinstance(step, AskEpoch):
                     self.epoch_answered(follower, answer)
                 else:
@@ -282,16 +308,15 @@ class Node:
         if isinstance(step, AskEpoch):
             simulation.call(self, leader, lambda peer: peer.answer_epoch(leader_epoch, step.epoch), taken)
         else:
-            values = (
-                self.number,
-                self.broker_epoch,
-                leader_epoch,
-                step.offset,
-                self.flushed_to_report(),
-                0 if self.is_damaged else simulation.rng.choice((0, 1, 5, 100)),
-                self.lineage,
-            )
-            simulation.call(self, leader, lambda peer: peer.answer_fetch(*values), taken)
+            count = 0 if self.is_damaged else simulation.rng.choice((0, 1, 5, 100))
+            report = leader, self.broker_epoch, leader_epoch, step.offset, self.flushed_to_report(), self.lineage
+            session, is_known = 0 if self.is_damaged else self.session, report == self.known
+            self.known = None if self.is_damaged else report
+            if is_known:
+                simulation.call(self, leader, lambda peer: peer.answer_again(self.number, leader_epoch, session, step.offset, count), taken)
+            else:
+                values = (self.number, *report[1:5], count, self.lineage, session)
+                simulation.call(self, leader, lambda peer: peer.answer_fetch(*values), taken)
         simulation.after(400, lambda: taken("lost"))
 
     def flushed_to_report(self) -> int:

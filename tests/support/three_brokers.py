@@ -124,6 +124,7 @@ SUITES_LEFT_OUT = {
     "integration/test_demo.py": _DIRECTORY,
     "integration/test_deploy.py": _ITS_OWN,
     "integration/test_descriptors.py": _PROCESS,
+    "integration/test_fetch_sessions.py": _ITS_OWN,
     "integration/test_fork.py": _PROCESS,
     "integration/test_how_to.py": _ITS_OWN,
     "integration/test_how_to_kills.py": _DIRECTORY,

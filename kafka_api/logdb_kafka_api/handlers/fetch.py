@@ -1,29 +1,24 @@
 """Fetch: whole batches of each partition, from the one that holds the asked offset, as they lie on the disk.
 
-Every answer is a full one: session id 0 tells the client that there is no fetch session (KIP-227).
+Every answer to a client is a full one: session id 0 tells it that there is no fetch session (KIP-227).
 """
 
-import contextlib
 import json
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from logdb.codec.batch import span
-from logdb.errors import LogdbError, NotLeaderOrFollower, OffsetOutOfRange, TopicDeleted, UnknownPartition, UnknownTopic, without_frames
+from logdb.errors import TopicDeleted, UnknownTopic
 from logdb.log.isolation import ISOLATION_LEVELS, IsolationLevel, is_committed
-from logdb.log.protocols import ReplicaLog
 from logdb.requests.error_document import document
 from logdb.requests.principals import CLUSTER_NODE
 from logdb.serving import fetch as serving
-from logdb.serving.resources import DoorResources
-from logdb.store.protocols import Leadership, ReplicaReport, Replication, Standing
 from logdb_kafka_api.call import Call, Values
-from logdb_kafka_api.errors import Code, code_of, topic_code_of
+from logdb_kafka_api.errors import Code, topic_code_of
+from logdb_kafka_api.handlers.replica_fetch import fetch_as_replica
 
 if TYPE_CHECKING:
     from logdb.access.log import AuthorizedLog
-    from logdb.access.session import AuthorizedSession
 
 _FIRST_EPOCHS = (-1, 0)  # of a fetch that belongs to no session, ends one, or wants to begin one
 _FIRST_OF_IDS = 13  # version that names topics by their ids
@@ -123,103 +118,6 @@ class DetailedRead(serving.UnabortedRead):
         }
 
 
-class ReplicaRead(serving.PartitionRead):
-    """What a follower reads of one partition: past the high watermark, of the leadership that it follows.
-
-    Attributes:
-        is_news: The answer has something for the follower.
-    """
-
-    def __init__(self, topic: Values, asked: Values, replication: Replication, values: Values) -> None:
-        super().__init__(serving.Wanted(topic["topic"], asked["partition"], asked["fetch_offset"], asked["partition_max_bytes"]))
-        self._known_high_watermark = asked["high_watermark"]
-        self._leadership: Leadership | None = None
-        self._node_id = values["replica_id"]
-        report = ReplicaReport(
-            self._node_id,
-            values["replica_epoch"],
-            topic["logdb_topic_id"],
-            asked["current_leader_epoch"],
-            asked["flushed_offset"],
-            asked["lineage"],
-        )
-        try:
-            self._leadership = replication.reported(*self.where, report)
-        except LogdbError as error:
-            self.error = without_frames(error)
-
-    def read(self, session: "AuthorizedSession", room_bytes: int, isolation_level: IsolationLevel, *, at_least_one: bool = True) -> None:
-        del session, isolation_level
-        leadership, room_bytes = self._leadership, min(room_bytes, self.wanted.max_bytes - self.size_bytes)
-        try:
-            if leadership is not None and (at_least_one or room_bytes > 0):
-                leadership.check_not_over()
-                view, next_offset = self._batches(leadership.log, max(1, room_bytes))
-                if at_least_one or len(view) <= room_bytes:
-                    self.next_offset = next_offset
-                    self._keep(view)
-                else:
-                    self.is_full = True
-        except LogdbError as error:
-            self.error = without_frames(error)
-
-    def _batches(self, log: ReplicaLog, size_bytes_max: int) -> tuple[memoryview, int]:
-        """As ``ReplicaLog.read_batches``; also where the log start lies within the first batch, behind the wanted offset."""
-        offset, start_offset = self.next_offset, log.start_offset
-        view, next_offset = log.read_batches(max(offset, start_offset), size_bytes_max, replica=True)
-        first = span(view)
-        if offset < start_offset and (first is None or first.base_offset > offset):
-            raise OffsetOutOfRange(log.topic, log.partition, offset, start_offset, log.end_offset)
-        return view, next_offset
-
-    def is_cached(self, door: DoorResources) -> bool:
-        """As ``PartitionRead.is_cached``: what no follower had flushed yet was written a moment ago."""
-        return self._leadership is None or (self.where not in door.appending and self.next_offset >= self.high_watermark)
-
-    @property
-    def high_watermark(self) -> int:
-        return -1 if self._leadership is None else self._leadership.log.high_watermark
-
-    @property
-    def is_news(self) -> bool:
-        return self.size_bytes > 0 or self.error is not None or self.high_watermark > self._known_high_watermark
-
-    def values(self) -> Values:
-        """As the response has it."""
-        return {
-            "high_watermark": self.high_watermark,
-            "log_start_offset": -1 if self._leadership is None else self._leadership.log.start_offset,
-            "standing": Standing.COUNTED if self._leadership is None else self._leadership.standing(self._node_id),
-            "partition_index": self.wanted.partition,
-            "error_code": Code.NONE if self.error is None else code_of(self.error),
-            "aborted_transactions": (),
-            "records": self.parts[0] if len(self.parts) == 1 else b"".join(self.parts),
-        }
-
-
-async def _fetch_as_replica(call: Call, replication: Replication) -> Values:
-    """Take a follower's reports, then read as ``fetch``; with ``max_bytes`` 0 nothing is read."""
-    values = call.values
-    reads = [[ReplicaRead(topic, one, replication, values) for one in topic["partitions"]] for topic in values["topics"]]
-    due = [read for of_topic in reads for read in of_topic]
-    if values["max_bytes"] and due:
-        with contextlib.suppress(UnknownTopic, UnknownPartition, NotLeaderOrFollower):  # the next fetch is told so
-            await serving.fetch(
-                call,
-                due,
-                max_bytes=min(values["max_bytes"], call.door.limits.fetch_bytes_max),
-                min_bytes=values["min_bytes"],
-                wait_ms=values["max_wait_ms"],
-                isolation_level="read_uncommitted",
-                replica=True,
-            )
-    responses = [
-        {"topic": topic["topic"], "partitions": [read.values() for read in of_topic if read.is_news]}
-        for topic, of_topic in zip(values["topics"], reads, strict=True)
-    ]
-    return {"error_code": Code.NONE, "responses": responses}
-
-
 def _reads(values: Values, by_id: bool) -> "Sequence[DetailedRead | Read]":
     """What a request reads, each partition once: of one that is named twice the last counts, as in Kafka.
 
@@ -253,7 +151,7 @@ async def fetch(call: Call) -> Values:
     if values["replica_epoch"] >= 0:
         if call.session.replication is None or call.session.principal != CLUSTER_NODE:
             return {"error_code": Code.CLUSTER_AUTHORIZATION_FAILED, "responses": []}
-        return await _fetch_as_replica(call, call.session.replication)
+        return await fetch_as_replica(call, call.session.replication)
     if values["session_epoch"] not in _FIRST_EPOCHS:
         return {"error_code": Code.FETCH_SESSION_ID_NOT_FOUND, "responses": []}
     if values["isolation_level"] not in _LEVELS:  # never read_uncommitted for a client that asks for something else

@@ -1,5 +1,8 @@
 """Follows one broker: one fetch for all partitions that it leads, and reports of what was flushed.
 
+A fetch names the partitions that have changed since the one before it (``fetch_session``).  Most changes come by its own answers.  So it
+looks at all partitions twice a second, and before each fetch at those that were answered, or wait.
+
 Two threads, a connection each.  The first asks where epochs end, cuts logs off, fetches, appends and flushes; its next fetch reports what
 is flushed.  What the leader has taken meanwhile comes in that fetch's answer, so the more comes, the more one flush covers.  Of a large
 answer the second thread flushes, and reports at once, while the first one fetches ahead: more waits at the leader.
@@ -14,6 +17,7 @@ import contextlib
 import itertools
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
@@ -25,6 +29,7 @@ from logdb.model import TopicPartition
 from logdb.requests.topics import DeleteRecords
 from logdb.store.protocols import DAMAGED_OFFSET, Standing, Storage
 from logdb.threads import renewed, started
+from logdb_replication.replica.fetch_session import FetchSession
 from logdb_replication.replica.flushing import Flushers
 from logdb_replication.replica.follower import AskEpoch, BeginAnew, Fetch, Follower, LogState, TruncateTo
 from logdb_replication.replica.peer import Peer, epochs_request, fetch_request
@@ -37,6 +42,7 @@ _WAIT_MS, _RETRY_MS, _FAILED_MS = 500, 50, 500
 _FETCH_BYTES_MAX, _PARTITION_BYTES_MAX = 10 << 20, 1 << 20
 _FLUSHED_BYTES_MAX = 128 << 10  # to flush more takes longer than a fetch
 _OFFSET_OUT_OF_RANGE = 1
+_LOOK_MS, _LOOK_COUNT = 500, 10  # from one look at all partitions to the next, and a millisecond more for so many of them
 _lineages = itertools.count(1)
 
 
@@ -107,6 +113,12 @@ class Fetcher:
     | ``_is_cut``      | follow, end              | ``_lock``  | true: the connection was ended here; the broker is not gone  |
     | ``_is_told``     | the fetching thread      | none       | its own: ``lost`` was called since the last connection       |
     | ``_unflushed``   | the fetching thread      | none       | its own: what the answer that is taken has appended to       |
+    | ``_session``,    | the fetching thread      | none       | its own: of the connection; the partition that was asked for |
+    | ``_asked``       |                          |            | last by its name, which may be over                          |
+    | ``_touched``     | any thread               | none       | partitions that have changed since they were looked at       |
+    | ``_waiting``     | the fetching thread      | none       | its own: those that wait for a time, or may have to          |
+    | ``_look_ms``     | the fetching thread;     | none       | when all partitions are looked at; 0: at once                |
+    |                  | ``limit``                |            |                                                              |
     | ``_closed``      | end                      | ``_lock``  | for good                                                     |
     """
 
@@ -141,6 +153,9 @@ class Fetcher:
         self._peer: Peer | None = None
         self._is_cut = self._closed = self._is_told = False
         self._unflushed: list[FollowedPartition] = []
+        self._session = FetchSession[FollowedPartition]()
+        self._asked: dict[TopicPartition, FollowedPartition] = {}
+        self._touched, self._waiting, self._look_ms = deque[FollowedPartition](), set[FollowedPartition](), 0
         self._lock = renewed(threading.Condition())
         self._reporting: Peer | None = None
         self._reporter: Worker[FollowedPartition] = Worker(f"logdb-flush-{leader}", self._flush_and_report)
@@ -160,12 +175,13 @@ class Fetcher:
             partition = self._partitions.pop(where, None)
         if partition is not None:
             partition.end()
+            self._touched.append(partition)
 
     def limit(self, where: TopicPartition, *, is_limited: bool) -> None:
         """Whether the throttle holds for a partition."""
         partition = self._partitions.get(where)
         if partition is not None:
-            partition.is_limited = is_limited
+            partition.is_limited, self._look_ms = is_limited, 0
 
     @property
     def is_empty(self) -> bool:
@@ -213,31 +229,52 @@ class Fetcher:
     def _round(self) -> None:
         now_ms = self._storage.io.monotonic_ms()
         with self._lock:
-            partitions = list(self._partitions.values())
-            if not partitions:
+            if not self._partitions:
                 if not self._closed:
                     self._lock.wait()
                 return
-        ready = [(one, max(one.retry_ms, self._throttle.free_ms if one.is_limited else 0)) for one in partitions]
-        due = [one for one, ready_ms in ready if ready_ms <= now_ms]
-        waiting_ms = min((ready_ms - now_ms for _, ready_ms in ready if ready_ms > now_ms), default=_WAIT_MS)
-        if not due:
-            self._pause(min(waiting_ms, _WAIT_MS))  # the limit may be another one soon
-            return
         peer = self._connected()
+        looked = self._to_look_at(now_ms)
+        ready = [(one, max(one.retry_ms, self._throttle.free_ms if one.is_limited else 0)) for one in looked]
+        self._waiting = {one for one, ready_ms in ready if ready_ms > now_ms or one.is_limited}
+        waiting_ms = min((ready_ms - now_ms for _, ready_ms in ready if ready_ms > now_ms), default=_WAIT_MS)
+        due = [one for one, ready_ms in ready if ready_ms <= now_ms]
+        for one in self._waiting.difference(due):
+            self._session.unwant(one)
         if damaged := [one for one in due if one.log.damage is not None]:
+            self._touched.extend(due)
             self._report_damage(peer, damaged)
             return
         asks = [(one, one.next()) for one in due]
         epochs = [(one, ask.epoch) for one, ask in asks if isinstance(ask, AskEpoch)]
         if epochs:
+            self._touched.extend(due)
             self._check_epochs(peer, epochs)
+            return
+        for one in due:
+            self._session.want(one, one.asked())
+        if len(self._session):
+            self._fetch(peer, min(waiting_ms, _WAIT_MS))
         else:
-            self._fetch(peer, due, min(waiting_ms, _WAIT_MS))
+            self._pause(min(waiting_ms, _WAIT_MS))  # the limit may be another one soon
+
+    def _to_look_at(self, now_ms: int) -> list[FollowedPartition]:
+        """The partitions that may have changed; those that are followed no more leave the session."""
+        touched = dict.fromkeys(self._touched.popleft() for _ in range(len(self._touched))) | dict.fromkeys(self._waiting)
+        for one in touched:
+            if one.is_over:
+                self._session.unwant(one)
+        with self._lock:
+            if self._session.is_new or now_ms >= self._look_ms:
+                self._look_ms = now_ms + _LOOK_MS + len(self._partitions) // _LOOK_COUNT
+                return list(self._partitions.values())
+        return [one for one in touched if not one.is_over]
 
     def _connected(self) -> Peer:
         if self._peer is None:
             peer = self._connect(self.leader)
+            self._session.reset()
+            self._asked.clear()
             with self._lock:
                 self._peer, self._is_cut, self._is_told = peer, False, False
                 if self._closed:
@@ -271,12 +308,33 @@ class Fetcher:
         for one, _ in asked:
             self._apply(one, found.get(one.where), self._epoch_answered)
 
-    def _fetch(self, peer: Peer, partitions: Sequence[FollowedPartition], wait_ms: int) -> None:
-        values = self._request(partitions) | {"max_wait_ms": wait_ms, "min_bytes": 1, "max_bytes": _FETCH_BYTES_MAX}
-        answer = peer.ask(fetch_request(values, len(partitions)), wait_ms / 1000)
+    def _fetch(self, peer: Peer, wait_ms: int) -> None:
+        request = self._session.request()
+        values = self._values(_by_topic((one, dict(asked)) for one, asked in request.named.items())) | {
+            "max_wait_ms": wait_ms,
+            "min_bytes": 1,
+            "max_bytes": _FETCH_BYTES_MAX,
+            "session_id": min(request.epoch, 1),
+            "session_epoch": request.epoch,
+            "forgotten_topics_data": _forgotten(request.forgotten),
+        }
+        answer = peer.ask(fetch_request(values, len(self._session)), wait_ms / 1000)
+        if answer["error_code"]:
+            self._session.reset()
+            self._pause(_RETRY_MS)
+            return
         found = _by_partition(answer["responses"], "partition_index")
-        for one in partitions:
-            self._apply(one, found.get(one.where), self._fetched)
+        self._session.answered(answer["session_id"])
+        self._asked.update((one.where, one) for one in request.named)
+        for where, news in found.items():
+            if (one := self._asked.get(where)) is None:
+                continue
+            self._touched.append(one)
+            if news["error_code"]:
+                self._session.drop(one)
+            else:
+                self._session.told(one, news["high_watermark"])
+            self._apply(one, news, self._fetched)
         unflushed, self._unflushed = self._unflushed, []
         if sum(len(one["records"] or b"") for one in found.values()) <= _FLUSHED_BYTES_MAX:
             self._flush(unflushed)
@@ -301,7 +359,9 @@ class Fetcher:
             self._begin_anew(one)
 
     def _request(self, partitions: Iterable[FollowedPartition]) -> dict[str, Any]:
-        topics = _by_topic((one, one.asked()) for one in partitions)
+        return self._values(_by_topic((one, one.asked()) for one in partitions))
+
+    def _values(self, topics: Sequence[dict[str, Any]]) -> dict[str, Any]:
         return {"replica_id": self._node_id, "replica_epoch": self._broker_epoch(), "topics": topics}
 
     # ------------------------------------------------------------ answers
@@ -403,6 +463,7 @@ class Fetcher:
 
     def _flush_and_report(self, partitions: Collection[FollowedPartition]) -> None:
         flushed = self._flush(partitions)
+        self._touched.extend(flushed)
         if flushed and not self._closed:
             self._report(flushed)
 
@@ -454,6 +515,13 @@ def _by_topic(asked: Iterable[tuple[FollowedPartition, dict[str, Any]]]) -> list
         topic = topics.setdefault(one.where.topic, {"topic": one.where.topic, "logdb_topic_id": one.topic_id, "partitions": []})
         topic["partitions"].append(values)
     return list(topics.values())
+
+
+def _forgotten(partitions: Iterable[FollowedPartition]) -> list[dict[str, Any]]:
+    topics: dict[str, list[int]] = {}
+    for one in partitions:
+        topics.setdefault(one.where.topic, []).append(one.where.partition)
+    return [{"topic": topic, "partitions": numbers} for topic, numbers in topics.items()]
 
 
 def _by_partition(topics: Iterable[dict[str, Any]], number: str) -> dict[TopicPartition, dict[str, Any]]:

@@ -25,7 +25,7 @@ from typing import NamedTuple
 from logdb.errors import NotLeaderOrFollower, StaleBrokerEpoch
 from logdb.model import TopicPartition
 from logdb.requests.nodes import PartitionState
-from logdb.store.protocols import DAMAGED_OFFSET, Standing
+from logdb.store.protocols import DAMAGED_OFFSET, LastFetch, Standing
 
 HANDOVER_MS = 30_000
 """How long a producer may take to send here what it has sent to the former leader: the request timeout of Kafka's clients."""
@@ -61,14 +61,21 @@ class Progress:
 
     ``target_offset``: where the log ended at ``target_ms``; once that is flushed, the follower had caught up at that time.
     ``is_damaged``: for good; what it has later is of another lineage.
+    ``last_fetch``: of the session whose fetches repeat the last report; None: only reports count.
     """
 
-    __slots__ = ("broker_epoch", "caught_up_ms", "flushed_offset", "is_damaged", "lineage", "target_ms", "target_offset")
+    __slots__ = ("broker_epoch", "caught_up_ms", "flushed_offset", "is_damaged", "last_fetch", "lineage", "target_ms", "target_offset")
 
     def __init__(self, broker_epoch: int, lineage: int, now_ms: int, log_end_offset: int) -> None:
         self.broker_epoch, self.lineage, self.flushed_offset, self.is_damaged = broker_epoch, lineage, -1, False
         self.caught_up_ms = self.target_ms = now_ms
         self.target_offset = log_end_offset
+        self.last_fetch: LastFetch | None = None
+
+    def repeat(self, log_end_offset: int) -> None:
+        """Take the last report again, as of the session's last fetch; ``log_end_offset``: where the log ended then, or before."""
+        if self.last_fetch is not None and self.last_fetch.at_ms > self.target_ms:
+            self.report(self.flushed_offset, log_end_offset, self.last_fetch.at_ms)
 
     def report(self, flushed_offset: int, log_end_offset: int, now_ms: int) -> None:
         if self.is_damaged or flushed_offset == DAMAGED_OFFSET:
@@ -141,12 +148,22 @@ class Leader:
 
     # ------------------------------------------------------------ events
 
-    def fetched(self, node_id: int, broker_epoch: int, flushed_offset: int, log_end_offset: int, now_ms: int, lineage: int = 0) -> Effects:
+    def fetched(
+        self,
+        node_id: int,
+        broker_epoch: int,
+        flushed_offset: int,
+        log_end_offset: int,
+        now_ms: int,
+        lineage: int = 0,
+        last_fetch: LastFetch | None = None,
+    ) -> Effects:
         """A follower has reported its flushed end; one past the end of this log is none: that log is not the begin of this one.
 
         Args:
             log_end_offset: Of this log.
             lineage: Of the follower's.
+            last_fetch: Of the session that repeats the report from now on; None: the one that there is does so.
 
         Raises:
             NotLeaderOrFollower: The node has no replica.
@@ -157,9 +174,23 @@ class Leader:
             return Effects()  # late: of a log that has begun anew since
         if progress is None or lineage > progress.lineage:
             progress = self._followers[node_id] = Progress(broker_epoch, lineage, now_ms, log_end_offset)
-        self._log_end_offset = log_end_offset
+        self._ends_at(log_end_offset)
+        progress.last_fetch = last_fetch or progress.last_fetch
         progress.report(flushed_offset if flushed_offset <= log_end_offset else -1, log_end_offset, now_ms)
         return self._effects(now_ms)
+
+    def left_session(self, node_id: int, last_fetch: LastFetch) -> None:
+        """A session repeats the report of a follower no more; another one, which has begun since, goes on."""
+        progress = self._followers.get(node_id)
+        if progress is not None and progress.last_fetch is last_fetch:
+            progress.repeat(self._log_end_offset)
+            progress.last_fetch = None
+
+    def _ends_at(self, log_end_offset: int) -> None:
+        """The log ends there now: until then, followers that repeat their report had what they had."""
+        for progress in self._followers.values():
+            progress.repeat(self._log_end_offset)
+        self._log_end_offset = log_end_offset
 
     def _checked(self, node_id: int, broker_epoch: int) -> Progress | None:
         """What is known of a follower in this broker epoch."""
@@ -173,7 +204,8 @@ class Leader:
 
     def flushed(self, flushed_offset: int, log_end_offset: int, now_ms: int) -> Effects:
         """This node has flushed up to an offset."""
-        self.flushed_offset, self._log_end_offset = max(self.flushed_offset, flushed_offset), log_end_offset
+        self.flushed_offset = max(self.flushed_offset, flushed_offset)
+        self._ends_at(log_end_offset)
         return self._effects(now_ms)
 
     def changed(self, state: PartitionState, brokers: Mapping[int, Broker], in_sync_count_min: int, now_ms: int) -> Effects:
@@ -195,7 +227,7 @@ class Leader:
 
     def tick(self, log_end_offset: int, now_ms: int) -> Effects:
         """Time has passed."""
-        self._log_end_offset = log_end_offset
+        self._ends_at(log_end_offset)
         return self._effects(now_ms)
 
     def _take(self, state: PartitionState) -> bool:

@@ -17,7 +17,7 @@ from logdb.log.producers import is_gap
 from logdb.log.protocols import ReplicaLog
 from logdb.model import OFFSET_MAX, TopicPartition
 from logdb.requests.nodes import PartitionState
-from logdb.store.protocols import ReplicaReport, Standing
+from logdb.store.protocols import LastFetch, ReplicaReport, Standing
 from logdb.threads import renewed
 from logdb_replication.controller.commands import AlterInSync, Replica
 from logdb_replication.replica.leader import Broker, Effects, InSyncChange, Leader
@@ -130,9 +130,13 @@ class LedPartition:
             error = FencedLeaderEpoch if report.leader_epoch < self.leader_epoch else UnknownLeaderEpoch
             raise error(*self.where, report.leader_epoch, self.leader_epoch)
         end_offset = self.log.end_offset
-        self._do(
-            lambda leader: leader.fetched(report.node_id, report.broker_epoch, report.flushed_offset, end_offset, now_ms, report.lineage)
-        )
+        _, broker_epoch, _, _, flushed_offset, lineage, last_fetch = report
+        self._do(lambda leader: leader.fetched(report.node_id, broker_epoch, flushed_offset, end_offset, now_ms, lineage, last_fetch))
+
+    def left_session(self, node_id: int, last_fetch: LastFetch) -> None:
+        """See ``Leader.left_session``."""
+        with self._lock:
+            self._leader.left_session(node_id, last_fetch)
 
     @property
     def has_heir(self) -> bool:

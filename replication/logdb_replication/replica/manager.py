@@ -160,6 +160,9 @@ class ReplicaManager:
         found.reported(report, self._now_ms())
         return found
 
+    def now_ms(self) -> int:
+        return self._now_ms()
+
     # ------------------------------------------------------------ what the controller says
 
     def foresee(self, state: ClusterState) -> None:

@@ -19,13 +19,13 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from logdb.broker.waiting import POLL_MS_MAX, POLL_MS_MIN, Awaited, end_of
 from logdb.errors import Closed, LogdbError, TopicDeleted, UnknownTopic
 from logdb.log.isolation import ISOLATION_LEVELS, IsolationLevel
 from logdb.log.protocols import ReplicaLog
-from logdb.model import NOTHING_KNOWN, OFFSET_MAX, KnownLog, TopicPartition
+from logdb.model import NOTHING_KNOWN, OFFSET_MAX, KnownLog, Signal, TopicPartition
 from logdb.store.protocols import Leadership
 
 _WOKEN_IN_A_TURN = 8
@@ -60,14 +60,36 @@ def _end_at_once(woken: "asyncio.Future[bool]", found: bool) -> None:
         woken.set_result(found)
 
 
+class Changing(Protocol):
+    """Many logs that are waited for as one.
+
+    Attributes:
+        change_count: Grows with each change.
+        closed, follows: False, as those of a log that is there.
+    """
+
+    change_count: int
+    closed: bool
+    follows: bool
+
+    def watch(self, woken: Signal, /) -> None:
+        """Set ``woken`` at each change, until ``unwatch``."""
+
+    def unwatch(self, woken: Signal, /) -> None: ...
+
+
 class _Key(NamedTuple):
     """The waits with one key share one bell; ``end``: which end of the log they wait for."""
 
-    log: ReplicaLog
-    end: Callable[[ReplicaLog], int]
+    log: ReplicaLog | Changing
+    end: Callable[[Any], int]
 
 
 _ENDS: Mapping[IsolationLevel, Callable[[ReplicaLog], int]] = {level: partial(end_of, isolation_level=level) for level in ISOLATION_LEVELS}
+
+
+def change_count(source: Changing) -> int:
+    return source.change_count
 
 
 def written_end(log: ReplicaLog) -> int:
@@ -169,6 +191,10 @@ class Waits:
     async def wait_for_commit(self, leadership: Leadership, offset: int, timeout_ms: int) -> bool:
         """Wait until ``leadership.is_committed(offset)`` is true, or raises; False after ``timeout_ms``."""
         return await self._wait([(_Key(leadership.log, leadership.awaited_end), offset - 1)], timeout_ms)
+
+    async def wait_for_change(self, source: Changing, seen: int, timeout_ms: int) -> bool:
+        """Wait until a source has had more changes than ``seen``; False after ``timeout_ms``."""
+        return await self._wait([(_Key(source, change_count), seen)], timeout_ms)
 
     async def _wait(
         self, wanted: Sequence[tuple[_Key, int]], timeout_ms: int, awaited: Iterable[Awaited] = (), *, in_turn: bool = False

@@ -57,6 +57,7 @@ from logdb.model import (
     OpenTransaction,
     accepted_timestamps,
 )
+from logdb.segment.files import FileHolder
 from logdb.segment.segment import Segment
 from logdb.threads import renew
 
@@ -741,11 +742,20 @@ class Log(AppendableLog):
             return False
         return True
 
-    def note_end(self) -> int:
-        """Let the small files say where the log ends, unsynced; returns how many directory entries the active segment has."""
+    def note_end(self) -> tuple[FileHolder, int] | None:
+        """Let the small files say where the log ends, unsynced.
+
+        Returns:
+            A file of the log, and how many directory entries the active segment has; None: all of it is synced.
+        """
+        segment, point = self.view.active, self.writer.point
         with self.syncs.lock:
             high_watermark.note(self)
-        return 0 if self.view.active is None else self.view.active.entry_count
+            is_synced = self._high_watermark_file is None or self._high_watermark_file.synced
+        if is_synced and not point.unsynced and (segment is None or not segment.new):
+            return None
+        count = 0 if segment is None else segment.entry_count
+        return (point if segment is None or point.unsynced else segment), count
 
     def end_synced(self, entry_count: int) -> None:
         """A sync of the file system has covered what ``note_end`` wrote, and so many directory entries of the active segment."""

@@ -7,7 +7,7 @@ Threading: any number of threads.  A thread that holds ``lock`` may drain the bu
 """
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from logdb.codec import FSYNC, OS
@@ -130,14 +130,15 @@ class LogSync:
             raise
         written_since = log.view.written_offset != view.written_offset
         self._interval_wanted = self._interval_wanted and (written_since or log._pending_count > 0)
-        self._publish(Point(tail[-1].base_offset, view.written_offset, view.written_position))
+        point = Point(tail[-1].base_offset, view.written_offset, view.written_position)
+        self._publish(point, lambda point: writer.point.note(point=point))
 
-    def _publish(self, point: Point) -> None:
-        """All below ``point`` is durable; under ``lock``."""
+    def _publish(self, point: Point, note: Callable[[Point], None]) -> None:
+        """All below ``point`` is durable; under ``lock``.  ``note`` tells the file of the recovery point."""
         log, writer = self._log, self._log.writer
         with writer.lock:
             log.view = log.view._replace(flushed=point)
-        writer.point.note(point=point)
+        note(point)
         if log._watchers:
             log.wake()
 
@@ -169,7 +170,7 @@ class LogSync:
             written_since = log.view.written_offset != view.written_offset
             self._interval_wanted = self._interval_wanted and (written_since or log._pending_count > 0)
             if view.written_offset > log.view.flushed.offset:
-                self._publish(Point(shared.tail[-1].base_offset, view.written_offset, view.written_position))
+                self._publish(Point(shared.tail[-1].base_offset, view.written_offset, view.written_position), writer.point.move)
 
     def undo_shared(self, shared: "Shared") -> None:
         """There was no sync."""

@@ -1,7 +1,8 @@
 """The exact recovery point of one log: the file ``recovery-point``.
 
 The file is written without a sync after each fdatasync of the log: it is exact after a process crash, and never ahead after a power
-cut.  It is also written after every few MiB, with the written end: while the machine stays up, its page cache has these bytes, and
+cut.  A sync that many logs share notes it for those that have grown by ``MOVE_SIZE_BYTES``; the next checkpoint names it for the others.
+It is also written after every few MiB, with the written end: while the machine stays up, its page cache has these bytes, and
 recovery need not check them.  Two slots of 64 bytes take turns, so a torn write leaves the other; big-endian:
 
     0   4   magic "LRP1"
@@ -34,6 +35,8 @@ logger = logging.getLogger(__name__)
 
 FILE_NAME = "recovery-point"
 SLOT_SIZE = 64
+MOVE_SIZE_BYTES = 64 << 10
+"""What a recovery may check once more, so that a small file is not written for each of thousands of logs that share a sync."""
 _SLOT = struct.Struct(">4sQqqqqqII")
 _MAGIC = b"LRP1"
 
@@ -74,10 +77,11 @@ def decode(data: bytes) -> Slot | None:
 class RecoveryPointFile(FileHolder):
     """Reads the file once and keeps writing it.
 
-    ``point``: the durable end.  ``written``: the written end that was last noted under this boot; NOWHERE after a reboot.
+    ``point``: the durable end; the file says it, or less after ``move``.  ``written``: the written end that was last noted under this
+    boot; NOWHERE after a reboot.
     """
 
-    __slots__ = ("_boot", "_noted", "_noting", "_sequence", "point", "written")
+    __slots__ = ("_boot", "_noted", "_noted_point", "_noting", "_sequence", "point", "written")
 
     def __init__(self, io: IO, directory: str, *, writable: bool) -> None:
         super().__init__(io, os.path.join(directory, FILE_NAME), writable=writable)
@@ -85,7 +89,7 @@ class RecoveryPointFile(FileHolder):
         self._noted = False
         self._boot = crc32c(io.boot_id().encode())
         self._sequence, self.point, written, boot = load(io, self.path)
-        self.written = written if boot == self._boot != 0 else NOWHERE
+        self.written, self._noted_point = written if boot == self._boot != 0 else NOWHERE, self.point
 
     def repair(self) -> None:
         """After a crash: zero a torn slot, and create the file if it was lost; raises ReadFailed, DiskFull, WriteFailed."""
@@ -99,6 +103,13 @@ class RecoveryPointFile(FileHolder):
             if slot and decode(slot) is None:
                 self.open().write(bytes(SLOT_SIZE), at)
 
+    def move(self, point: Point) -> None:
+        """Move ``point``; note it if that saves a recovery much work, or if the file says nothing yet."""
+        with self._noting:
+            self.point, noted = point, self._noted_point
+        if not self._sequence or point.segment != noted.segment or point.position - noted.position >= MOVE_SIZE_BYTES:
+            self.note()
+
     def note(self, *, point: Point | None = None, written: Point | None = None) -> None:
         """Move ``point``, ``written`` or both, and note them in the older slot, unsynced.
 
@@ -109,9 +120,9 @@ class RecoveryPointFile(FileHolder):
             self._sequence += 1
             slot = encode(Slot(self._sequence, self.point, self.written, self._boot))
             try:
-                file = self.file or self.open(create=not exists(self.io, self.path))
+                file = self.file or self.open_briefly(create=not exists(self.io, self.path))
                 file.write(slot, self._sequence % 2 * SLOT_SIZE)
-                self._noted = True
+                self._noted, self._noted_point = True, self.point
             except (OSError, DiskFull, WriteFailed, ReadFailed) as error:
                 logger.warning("noting the recovery point in %s: %s", self.path, error)
 

@@ -19,7 +19,7 @@ from logdb.disk import write_files_together
 from logdb.errors import LogdbError, SyncFailed
 from logdb.io import IO
 from logdb.log.log_sync import Saving, Shared
-from logdb.segment.files import FILES, sync_together
+from logdb.segment.files import FILES, FileHolder, sync_together
 
 if TYPE_CHECKING:
     from logdb.log.log import Log
@@ -85,23 +85,22 @@ def _save_ends(io: IO, logs: "Sequence[Log]", failures: "dict[Log, SyncFailed]")
 
 def _sync_ends(io: IO, logs: "Sequence[Log]", failures: "dict[Log, SyncFailed]") -> None:
     """Sync the recovery points, the high watermarks and the directories of logs."""
-    by_device: dict[int, dict[Log, int]] = {}
+    by_device: dict[int, dict[Log, tuple[FileHolder, int]]] = {}
     for log in logs:
         with contextlib.suppress(LogdbError, OSError):
-            point = log.writer.point
-            if point.unsynced:
-                point.open()
-                device, _ = point.file_id or (0, 0)
-                by_device.setdefault(device, {})[log] = log.note_end()
-    for counts in by_device.values():
+            if (written := log.note_end()) is not None:
+                written[0].open()
+                device, _ = written[0].file_id or (0, 0)
+                by_device.setdefault(device, {})[log] = written
+    for ends in by_device.values():
         try:
-            is_synced = sync_together(io, [log.writer.point for log in counts])
+            is_synced = sync_together(io, [file for file, _ in ends.values()])
         except SyncFailed as error:
-            failures.update(dict.fromkeys(counts, error))
+            failures.update(dict.fromkeys(ends, error))
         except (LogdbError, OSError) as error:
-            logger.debug("a sync of the ends of %d logs: %s", len(counts), error)
+            logger.debug("a sync of the ends of %d logs: %s", len(ends), error)
         else:
-            for log, count in counts.items() if is_synced else ():
+            for log, (_, count) in ends.items() if is_synced else ():
                 log.end_synced(count)
 
 

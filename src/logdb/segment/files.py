@@ -152,6 +152,11 @@ class FileCache:
     def limit(self) -> int:
         return open_files_max(self.lent) if self._limit is None else self._limit
 
+    @property
+    def is_full(self) -> bool:
+        """Whether another file takes the place of one."""
+        return len(self._holders) >= self.limit
+
     def add(self, holder: "FileHolder", file: File) -> None:
         """Register that ``holder`` keeps ``file`` open, after making room for it."""
         self._keep(holder, file)
@@ -243,15 +248,23 @@ class FileHolder:
         """
         file = self.file
         if file is None:
-            if self.retired:
-                raise Closed(f"{self.path} was closed")
-            file = File(self.io, self.path, (os.O_RDWR if self.writable else os.O_RDONLY) | (os.O_CREAT | os.O_EXCL if create else 0))
-            file_id = file.file_id()
-            if self.file_id not in (None, file_id):
-                raise FileNotFoundError(ENOENT, "another file has its name", self.path)
-            self.file, self.file_id = file, file_id
+            file = self.file = self._opened(create=create)
             FILES.add(self, file)
         file.used = True
+        return file
+
+    def open_briefly(self, *, create: bool = False) -> File:
+        """As ``open``, for a file that is seldom used: it takes no other's place in a full cache, and is closed with its last reference."""
+        return self._opened(create=create) if self.file is None and FILES.is_full else self.open(create=create)
+
+    def _opened(self, *, create: bool) -> File:
+        if self.retired:
+            raise Closed(f"{self.path} was closed")
+        file = File(self.io, self.path, (os.O_RDWR if self.writable else os.O_RDONLY) | (os.O_CREAT | os.O_EXCL if create else 0))
+        file_id = file.file_id()
+        if self.file_id not in (None, file_id):
+            raise FileNotFoundError(ENOENT, "another file has its name", self.path)
+        self.file_id = file_id
         return file
 
     def sync(self, file: File | None = None) -> None:

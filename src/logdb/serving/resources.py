@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from logdb.access.access_control import AccessControl
 from logdb.access.attempts import network
 from logdb.access.session import AuthorizedSession
-from logdb.broker.async_waiting import Waits
+from logdb.broker.async_waiting import Changing, Waits
 from logdb.broker.waiting import COMMIT_WAIT_MS_MAX
 from logdb.codec import convert
 from logdb.codec.batch import CODEC_MASK, count_and_attributes
@@ -359,6 +359,13 @@ class RequestResources:
                 if not self.session.forwards:
                     raise
                 found = await self._pause(min(timeout_ms, _LOOK_ELSEWHERE_MS))
+        self.session.check()
+        return found
+
+    async def changed(self, source: Changing, seen: int, timeout_ms: int) -> bool:
+        """As ``Waits.wait_for_change``; raises AuthenticationFailed if the credential of the client is no longer valid."""
+        with self.waiting():
+            found = await self.door.waits.wait_for_change(source, seen, timeout_ms)
         self.session.check()
         return found
 

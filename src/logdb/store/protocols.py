@@ -32,6 +32,19 @@ def always() -> None:
     """Go on."""
 
 
+class LastFetch:
+    """When a follower has last fetched in a session; each fetch repeats its last reports of all partitions of the session.
+
+    Attributes:
+        at_ms: On the monotonic clock.
+    """
+
+    __slots__ = ("at_ms",)
+
+    def __init__(self, at_ms: int) -> None:
+        self.at_ms = at_ms
+
+
 class Leadership(Protocol):
     """One leader epoch of a partition that this node leads.
 
@@ -80,6 +93,13 @@ class Leadership(Protocol):
             NotEnoughReplicasAfterAppend: Too few replicas are in sync.
         """
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the epoch is over; once true, for good."""
+
+    def left_session(self, node_id: int, last_fetch: LastFetch) -> None:
+        """The session with this ``last_fetch`` repeats the report of that follower no more."""
+
     def awaited_end(self, log: ReplicaLog) -> int:
         """What ``is_committed`` reaches; past all offsets where that raises.  For waits: the log wakes them when it moves."""
 
@@ -97,13 +117,14 @@ class Standing(IntEnum):
 
 
 class ReplicaReport(NamedTuple):
-    """What a follower says with each fetch.
+    """A follower's report of one partition.
 
     Attributes:
         node_id, broker_epoch: Who it is, in which registration.
         topic_id, leader_epoch: Whom it follows.
         flushed_offset: What it has flushed; -1: nothing that it knows to be the leader's; or ``DAMAGED_OFFSET``.
         lineage: Grows when its log may have less than before: a report of a former lineage counts no more.
+        last_fetch: Of the session that repeats this report until ``Leadership.left_session``; None: nothing repeats it.
     """
 
     node_id: int
@@ -112,6 +133,7 @@ class ReplicaReport(NamedTuple):
     leader_epoch: int
     flushed_offset: int
     lineage: int = 0
+    last_fetch: LastFetch | None = None
 
 
 class Replication(Protocol):
@@ -133,6 +155,9 @@ class Replication(Protocol):
             FencedLeaderEpoch, UnknownLeaderEpoch: It follows another epoch.
             StaleBrokerEpoch: It has registered again since.
         """
+
+    def now_ms(self) -> int:
+        """The monotonic clock of ``LastFetch``."""
 
 
 class Following(Protocol):

@@ -53,6 +53,18 @@ def test_many_logs_share_one_sync(tmp_path, io):
         assert (io.count("fdatasync") - before[0], io.count("fsync_dir") - before[1]) == (1, 0)
 
 
+def test_a_shared_sync_writes_no_file_for_each_log(tmp_path, io):
+    with logdb.open(tmp_path / "db", io=io) as db:
+        logs = many(db)
+        sync(db, logs)
+        before = io.count("open"), io.count("pwrite")
+        for log in logs:
+            log.append_many([b"y"])
+        sync(db, logs)
+        assert [log.flushed_offset for log in logs] == [2] * COUNT
+        assert (io.count("open") - before[0], io.count("pwrite") - before[1]) == (0, COUNT)
+
+
 def test_few_logs_are_synced_each(tmp_path, io):
     with logdb.open(tmp_path / "db", io=io) as db:
         logs = many(db, COUNT - 1)

@@ -5,6 +5,7 @@ import pytest
 from logdb.errors import NotLeaderOrFollower, StaleBrokerEpoch
 from logdb.model import TopicPartition
 from logdb.requests.nodes import PartitionState
+from logdb.store.protocols import LastFetch
 from logdb_replication.replica.leader import HANDOVER_MS, RETRY_MS, Broker, Effects, InSyncChange, Leader
 
 LAG_MS = 3_000
@@ -33,6 +34,56 @@ def led(in_sync=(1, 2, 3), *, minimum=2, start=100, high_watermark=90, flushed=1
 
 def fetched(leader, node, flushed, *, end=100, now_ms=0, epoch=None):
     return leader.fetched(node, BROKERS[node].broker_epoch if epoch is None else epoch, flushed, end, now_ms)
+
+
+# ---------------------------------------------------------------- sessions
+
+
+def in_session(leader, node, last_fetch, flushed=100, *, end=100):
+    return leader.fetched(node, BROKERS[node].broker_epoch, flushed, end, last_fetch.at_ms, 0, last_fetch)
+
+
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def sessions():
+    """A leader whose followers have flushed all, and have only repeated that for an hour."""
+    leader, sessions = led(minimum=1), {node: LastFetch(0) for node in (2, 3)}
+    for node, last_fetch in sessions.items():
+        in_session(leader, node, last_fetch)
+        last_fetch.at_ms = HOUR_MS
+    return leader, sessions
+
+
+def in_sync(effects):
+    return [node for node, _ in effects.proposal.in_sync]
+
+
+def test_a_follower_that_repeats_its_report_lags_from_the_next_record_on(sessions):
+    leader, _ = sessions
+    assert leader.flushed(110, 110, HOUR_MS + 100).proposal is None
+    assert leader.tick(110, HOUR_MS + LAG_MS).proposal is None
+    assert in_sync(leader.tick(110, HOUR_MS + LAG_MS + 1)) == [1]
+
+
+def test_a_follower_that_lags_gains_nothing_by_repeating(sessions):
+    leader, known = sessions
+    for now_ms in range(HOUR_MS + 100, HOUR_MS + LAG_MS, 100):
+        assert leader.tick(110, now_ms).proposal is None
+        known[2].at_ms = now_ms
+    in_session(leader, 3, known[3], 110, end=110)
+    assert in_sync(leader.tick(110, HOUR_MS + LAG_MS + 1)) == [1, 3]
+
+
+def test_a_session_that_has_ended_repeats_nothing(sessions):
+    leader, known = sessions
+    leader.left_session(2, LastFetch(0))  # another one
+    leader.left_session(3, known[3])
+    for last_fetch in known.values():
+        last_fetch.at_ms = 2 * HOUR_MS
+    assert leader.tick(100, 2 * HOUR_MS).proposal is None
+    assert in_sync(leader.tick(110, 2 * HOUR_MS + 1)) == [1, 2]
 
 
 # ---------------------------------------------------------------- high watermark
