@@ -40,7 +40,7 @@ _lineages = itertools.count(1)
 
 
 class FollowedPartition:
-    """A partition that this node follows, in one leader epoch.
+    """A partition that this node follows, in one leader epoch: ``store.protocols.ReadableReplica``.
 
     | field          | changed by                 | under     | to be trusted                                                   |
     |----------------|----------------------------|-----------|-----------------------------------------------------------------|
@@ -71,6 +71,11 @@ class FollowedPartition:
             self.told = type(error)
             logger.warning("fetching %s failed; it is retried until it succeeds: %s", self.where, error)
 
+    def nearest(self, rack: str, offset: int) -> int | None:
+        """This replica serves every consumer that comes here: its leader has chosen it."""
+        del rack, offset
+        return None
+
     @property
     def state(self) -> LogState:
         return LogState(self.log.epochs, self.log.start_offset, self.log.end_offset)
@@ -89,6 +94,7 @@ class FollowedPartition:
                 "partition": self.where.partition,
                 "current_leader_epoch": self.leader_epoch,
                 "fetch_offset": self.log.end_offset,
+                "log_start_offset": self.log.start_offset,
                 "flushed_offset": flushed_offset if self.log.damage is None else DAMAGED_OFFSET,
                 "high_watermark": self.log.high_watermark if self.log.damage is None and self.is_tidy else -1,
                 "lineage": self.lineage,
@@ -107,6 +113,7 @@ class Fetcher:
     | ``_is_told``     | the fetching thread      | none       | its own: ``lost`` was called since the last connection       |
     | ``_unflushed``   | the fetching thread      | none       | its own: what the answer that is taken has appended to       |
     | ``_closed``      | end                      | ``_lock``  | for good                                                     |
+    | ``heard_ms``     | the fetching thread      | none       | when the leader answered a fetch last; None: it has not      |
     """
 
     def __init__(
@@ -140,6 +147,7 @@ class Fetcher:
         self._peer: Peer | None = None
         self._is_cut = self._closed = self._is_told = False
         self._unflushed: list[FollowedPartition] = []
+        self.heard_ms: int | None = None
         self._lock = renewed(threading.Condition())
         self._reporting: Peer | None = None
         self._reporter: Worker[FollowedPartition] = Worker(f"logdb-flush-{leader}", self._flush_and_report)
@@ -273,6 +281,7 @@ class Fetcher:
     def _fetch(self, peer: Peer, partitions: Sequence[FollowedPartition], wait_ms: int) -> None:
         values = self._request(partitions) | {"max_wait_ms": wait_ms, "min_bytes": 1, "max_bytes": _FETCH_BYTES_MAX}
         answer = peer.ask(fetch_request(values, len(partitions)), wait_ms / 1000)
+        self.heard_ms = self._storage.io.monotonic_ms()
         found = _by_partition(answer["responses"], "partition_index")
         for one in partitions:
             self._apply(one, found.get(one.where), self._fetched)

@@ -120,6 +120,12 @@ class LedPartition:
         del log
         return OFFSET_MAX if self.is_over or not self._leader.has_enough_in_sync else self._leader.high_watermark
 
+    # ------------------------------------------------------------ for consumers
+
+    def nearest(self, rack: str, offset: int) -> int | None:
+        with self._lock:
+            return None if self.is_over else self._leader.nearest(rack, offset)
+
     # ------------------------------------------------------------ for followers
 
     def reported(self, report: ReplicaReport, now_ms: int) -> None:
@@ -131,7 +137,9 @@ class LedPartition:
             raise error(*self.where, report.leader_epoch, self.leader_epoch)
         end_offset = self.log.end_offset
         self._do(
-            lambda leader: leader.fetched(report.node_id, report.broker_epoch, report.flushed_offset, end_offset, now_ms, report.lineage)
+            lambda leader: leader.fetched(
+                report.node_id, report.broker_epoch, report.flushed_offset, end_offset, now_ms, report.lineage, report.start_offset
+            )
         )
 
     @property
