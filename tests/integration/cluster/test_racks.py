@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+import subprocess
 import threading
 import urllib.request
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 import logdb
+from benches.peers.kafka.jars import TOOLS
 from support.cluster_process import ClusterProcess, cluster_process, eventually
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
@@ -86,15 +88,31 @@ def test_clients_are_told_the_racks(cluster) -> None:
     assert {node.id: node.rack for node in described.nodes} == dict(zip(cluster.numbers, RACKS, strict=True))
 
 
-def test_a_large_read_spares_the_leaders(cluster, db) -> None:
-    db.create_topic("large", partitions=len(PARTITIONS))
+def read_by_librdkafka(cluster: ClusterProcess, topic: str, count: int) -> None:
+    with reading(cluster, topic, "b") as found:
+        eventually(lambda: len(found.read) == count)
+
+
+def read_by_java(cluster: ClusterProcess, topic: str, count: int) -> None:
+    if (reason := TOOLS.missing()) is not None:
+        pytest.skip(reason)
+    program = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+    asked = ("--bootstrap-server", ",".join(cluster.kafka), "--topic", topic, "--from-beginning", "--max-messages", str(count))
+    command = ["java", "-XX:TieredStopAtLevel=1", "-cp", f"{TOOLS.directory}/*", program, *asked, "--command-property", "client.rack=b"]
+    read = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert read.stdout.count("\n") == count, read.stderr
+
+
+@pytest.mark.parametrize("read", [read_by_librdkafka, pytest.param(read_by_java, marks=pytest.mark.foreign)])
+def test_a_large_read_spares_the_leaders(cluster, db, read) -> None:
+    topic = read.__name__
+    db.create_topic(topic, partitions=len(PARTITIONS))
     for partition in PARTITIONS:
-        db.log("large", partition).append_many([bytes(1_000)] * 1_000)
-    assert len({one.leader for one in db.describe_topic("large").partitions}) > 1
-    before = bytes_out(cluster, "large")
-    with reading(cluster, "large", "b") as found:
-        eventually(lambda: len(found.read) == 3_000)
-    sent = {number: count - before[number] for number, count in bytes_out(cluster, "large").items()}
+        db.log(topic, partition).append_many([b"x" * 1_000] * 1_000)
+    assert len({one.leader for one in db.describe_topic(topic).partitions}) > 1
+    before = bytes_out(cluster, topic)
+    read(cluster, topic, 3_000)
+    sent = {number: count - before[number] for number, count in bytes_out(cluster, topic).items()}
     assert sent[2] > 3_000_000
     assert (sent[1], sent[3]) == (0, 0)
 
