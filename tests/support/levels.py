@@ -107,6 +107,7 @@ CHECK = {
     "integration/spark/pipelines/test_game_archive.py": _SPARK,
     "integration/spark/pipelines/test_page_views.py": _SPARK,
     "integration/spark/pipelines/test_word_count.py": _SPARK,
+    "integration/spark/test_cluster.py": _SPARK,
     "integration/spark/test_docs.py": _SPARK,
     "integration/spark/test_launch.py": _SPARK,
     "integration/spark/test_run.py": _SPARK,
