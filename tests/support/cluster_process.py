@@ -2,10 +2,12 @@
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -89,6 +91,16 @@ def cluster_process(path: Path, count: int = 3, *flags: str, kafka: bool = False
     cluster = ClusterProcess(path, count, *flags, kafka=kafka, racks=racks)
     with cluster.running():
         yield cluster
+
+
+def bytes_out(cluster: ClusterProcess, topic: str) -> dict[int, int]:
+    """How many bytes of a topic each running node has sent to clients."""
+    found = {}
+    for number in cluster.processes:
+        with urllib.request.urlopen(f"{cluster.url(number)}/metrics") as page:
+            sample = re.search(rf'bytesout_total{{topic="{topic}"}} ([0-9.e+]+)', page.read().decode())
+        found[number] = int(float(sample[1])) if sample else 0
+    return found
 
 
 def controller_of(process: "subprocess.Popen[str]") -> int:

@@ -1,17 +1,15 @@
 """Kafka's clients with a rack, at three nodes in processes of their own: they read at the node in their rack (KIP-392)."""
 
 import contextlib
-import re
 import subprocess
 import threading
-import urllib.request
 from collections.abc import Iterator
 
 import pytest
 
 import logdb
 from benches.peers.kafka.jars import TOOLS
-from support.cluster_process import ClusterProcess, cluster_process, eventually
+from support.cluster_process import ClusterProcess, bytes_out, cluster_process, eventually
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
 admin = pytest.importorskip("confluent_kafka.admin")
@@ -36,16 +34,6 @@ def configured(cluster: ClusterProcess, **config: object) -> dict[str, object]:
     """Of librdkafka; it says nothing of brokers that are away."""
     named = {name.replace("_", "."): value for name, value in config.items()}
     return {"bootstrap.servers": ",".join(cluster.kafka), "log_level": 0, **named}
-
-
-def bytes_out(cluster: ClusterProcess, topic: str) -> dict[int, int]:
-    """How many bytes of a topic each running node has sent to clients."""
-    found = {}
-    for number in cluster.processes:
-        with urllib.request.urlopen(f"{cluster.url(number)}/metrics") as page:
-            sample = re.search(rf'bytesout_total{{topic="{topic}"}} ([0-9.e+]+)', page.read().decode())
-        found[number] = int(float(sample[1])) if sample else 0
-    return found
 
 
 class Reading:
