@@ -41,7 +41,7 @@ class KafkaDoor(KafkaResources):
     """
 
     LIMITS = KafkaLimits
-    OPTIONS = frozenset(("kafka_advertised", "auto_create_topics", "num_partitions"))
+    OPTIONS = frozenset(("kafka_advertised", "auto_create_topics", "num_partitions", "rack"))
 
     def __init__(
         self,
@@ -51,6 +51,7 @@ class KafkaDoor(KafkaResources):
         kafka_advertised: str | None = None,
         auto_create_topics: bool = False,
         num_partitions: int = BY_DEFAULT,
+        rack: str = "",
         tls_cert: FilePath | None = None,
         tls_key: FilePath | None = None,
         tls_client_ca: FilePath | None = None,
@@ -63,6 +64,7 @@ class KafkaDoor(KafkaResources):
             kafka_advertised: The address, ``host:port``, that clients are told to connect to; None: the one that they have reached.
             auto_create_topics: Metadata creates a topic that it names and that does not exist.
             num_partitions: Of topics that are created without a number; -1: 1; in a cluster 2 for each broker.
+            rack: Of a broker without a cluster; the nodes of a cluster have theirs in the metadata.
             tls_cert, tls_key, tls_client_ca: See ``Certificate``; none: no TLS.
             tls_principal: How a certificate's subject becomes a principal: see ``access.certificates``.
             limits: See ``KafkaLimits``.
@@ -78,6 +80,7 @@ class KafkaDoor(KafkaResources):
             kafka_advertised=kafka_advertised,
             auto_create_topics=auto_create_topics,
             num_partitions=num_partitions,
+            rack=rack,
             is_encrypted=certificate is not None,
             tls_principal=tls_principal,
         )

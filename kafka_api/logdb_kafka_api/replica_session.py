@@ -34,6 +34,7 @@ class Named(NamedTuple):
     flushed_offset: int
     high_watermark: int
     lineage: int
+    start_offset: int
 
 
 class FollowedPartition:
@@ -122,7 +123,14 @@ class ReplicaSession:
     def _name(self, one: Named) -> None:
         """Take the report of a partition, and follow it."""
         report = ReplicaReport(
-            self.node_id, self.broker_epoch, one.topic_id, one.leader_epoch, one.flushed_offset, one.lineage, self._last_fetch
+            self.node_id,
+            self.broker_epoch,
+            one.topic_id,
+            one.leader_epoch,
+            one.flushed_offset,
+            one.lineage,
+            self._last_fetch,
+            one.start_offset,
         )
         leadership, known = self._replication.reported(*one.where, report), self._partitions.get(one.where)
         if known is not None and known.leadership is leadership:

@@ -71,6 +71,7 @@ class KafkaResources(DoorResources):
         kafka_advertised: str | None,
         auto_create_topics: bool,
         num_partitions: int,
+        rack: str,
         is_encrypted: bool,
         tls_principal: PrincipalRule,
     ) -> None:
@@ -78,7 +79,8 @@ class KafkaResources(DoorResources):
         if num_partitions != BY_DEFAULT and num_partitions not in range(1, PARTITION_COUNT_MAX + 1):
             raise ValueError(must_be("num_partitions", num_partitions, f"1 to {PARTITION_COUNT_MAX}"))
         self._client_address = None if kafka_advertised is None else _host_and_port(kafka_advertised)
-        self.auto_create_topics, self.num_partitions, self._is_encrypted = auto_create_topics, num_partitions, is_encrypted
+        self.auto_create_topics, self.num_partitions = auto_create_topics, num_partitions
+        self._rack, self._is_encrypted = rack, is_encrypted
         self.logins = Logins(access, tls_principal)
         self.slots = ConnectionSlots(limits.connections_max, limits.connections_per_address_max)
         self.scratch = memoryview(bytearray(ROOM_BYTES))
@@ -180,6 +182,12 @@ class KafkaResources(DoorResources):
         if not self.access.is_replicated:
             return {self.access.metadata.node_id: self._client_address or client.address_here()}
         return {one.node_id: one.addresses["kafka"] for one in self.access.metadata.brokers() if "kafka" in one.addresses}
+
+    def racks(self) -> dict[int, str]:
+        """The rack of each broker that has one."""
+        if not self.access.is_replicated:
+            return {self.access.metadata.node_id: self._rack} if self._rack else {}
+        return {one.node_id: one.rack for one in self.access.metadata.brokers() if one.rack}
 
     def advertised_listener(self, client: Client) -> str:
         """The address of this broker as Kafka writes it: PROTOCOL://HOST:PORT."""

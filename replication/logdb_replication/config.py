@@ -4,7 +4,7 @@
     node = 1                           # number of this node
     secret_file = "cluster.secret"     # the same on each node; paths begin at the directory of this file
     profile = "ssd"                    # or "sd": longer timeouts, for SD cards
-    rack = ""                          # replicas of a partition are spread over racks
+    rack = ""                          # replicas of a partition are spread over racks; Kafka's clients in it may read here
     http = "0.0.0.0:8080"              # where the HTTP door listens; without it: at the address of this node's entry below
     kafka = "0.0.0.0:9092"             # the same of the Kafka door; without it there is none
     kafka_advertised = "board1:9092"   # what Kafka's clients are told; without it: ``kafka``
@@ -42,6 +42,7 @@ NODE_COUNTS = (1, 3, 5)
 _SECRET_SIZES = range(32, 1025)
 _SIZE_BYTES_MAX = 1 << 20
 _RACK_SIZE_MAX = 255
+RACK_ALLOWED = f"a printable text of at most {_RACK_SIZE_MAX} bytes in UTF-8"
 SCRUB_BYTES_PER_SECOND = 1 << 20
 _IO = IO()
 
@@ -160,7 +161,7 @@ class _Document:
             node=node,
             secret=self._secret(),
             profile=self._taken("profile", _one_of(PROFILES), " or ".join(map(repr, PROFILES)), "ssd"),
-            rack=self._taken("rack", _short, f"a text of at most {_RACK_SIZE_MAX} characters", ""),
+            rack=self._taken("rack", _rack, RACK_ALLOWED, ""),
             http=self._taken("http", parse_address, "HOST:PORT", own.http_address),
             kafka=self._taken("kafka", parse_address, "HOST:PORT", None),
             kafka_advertised=self._taken("kafka_advertised", parse_address, "HOST:PORT", None),
@@ -291,8 +292,12 @@ def _number(given: Any, least: int = 1) -> int:
 _count = partial(_number, least=0)
 
 
-def _short(given: str) -> str:
-    if len(given.encode()) > _RACK_SIZE_MAX:
+def is_rack(text: str) -> bool:
+    return text.isprintable() and len(text.encode()) <= _RACK_SIZE_MAX
+
+
+def _rack(given: str) -> str:
+    if not is_rack(given):
         raise ValueError(given)
     return given
 

@@ -7,6 +7,7 @@ DIR/node-1/cluster.toml        see ``config``
 """
 
 import contextlib
+import json
 import os
 import random
 import secrets
@@ -24,7 +25,16 @@ from logdb.store.directories import UNFINISHED, building, check_empty, make_dire
 from logdb.store.lock import LockFile
 from logdb.store.security_file import SecurityFile
 from logdb.store.store import Store
-from logdb_replication.config import NODE_COUNTS, Address, ClusterConfig, NodeAddresses, format_address, parse_address
+from logdb_replication.config import (
+    NODE_COUNTS,
+    RACK_ALLOWED,
+    Address,
+    ClusterConfig,
+    NodeAddresses,
+    format_address,
+    is_rack,
+    parse_address,
+)
 from logdb_replication.controller.machine import Machine
 from logdb_replication.controller.state import ClusterState
 from logdb_replication.errors import InvalidCluster, InvalidClusterConfig
@@ -39,21 +49,28 @@ _OWN_PORTS = range(10_000, 32_000)  # below those that systems give to outgoing 
 
 
 class NewNode(NamedTuple):
-    """One node of a new cluster; ``kafka``: None without that door."""
+    """One node of a new cluster; ``kafka``: None without that door; ``rack``: "" without one."""
 
     directory: str
     addresses: NodeAddresses
     kafka: Address | None
+    rack: str = ""
 
 
 def init(
-    directory: str, count: int, http_ports: Sequence[int], kafka_ports: Sequence[int] = (), hosts: Sequence[str] = ()
+    directory: str,
+    count: int,
+    http_ports: Sequence[int],
+    kafka_ports: Sequence[int] = (),
+    hosts: Sequence[str] = (),
+    racks: Sequence[str] = (),
 ) -> tuple[str, list[NewNode]]:
     """Make the directories ``node-1`` … of a new cluster in ``directory``, each whole or not at all.
 
     Args:
         http_ports, kafka_ports: One for each node, or no ``kafka_ports``: then there is no Kafka door.
         hosts: Where the nodes reach each other; none: all run on this machine.
+        racks: That of each node; none: they have none.
 
     Returns:
         The id of the cluster, and its nodes.
@@ -65,10 +82,13 @@ def init(
     """
     if count not in NODE_COUNTS:
         raise InvalidCluster("nodes", count, f"must be {one_of(NODE_COUNTS)}")
-    for name, given in (("http-ports", http_ports), ("kafka-ports", kafka_ports), ("hosts", hosts)):
+    for name, given in (("http-ports", http_ports), ("kafka-ports", kafka_ports), ("hosts", hosts), ("racks", racks)):
         if len(given) != count and (given or name == "http-ports"):
-            raise InvalidCluster(name, ",".join(map(str, given)), f"must be {count} ports, one for each node")
-    nodes = _nodes(os.path.abspath(directory), http_ports, kafka_ports, hosts or [LOOPBACK] * count)
+            raise InvalidCluster(name, ",".join(map(str, given)), f"must be {count} {name.rpartition('-')[2]}, one for each node")
+    for rack in racks:
+        if not is_rack(rack):
+            raise InvalidCluster("racks", rack, f"must be {RACK_ALLOWED}")
+    nodes = _nodes(os.path.abspath(directory), http_ports, kafka_ports, hosts or [LOOPBACK] * count, racks or [""] * count)
     _check_addresses(nodes)
     io, cluster, secret = IO(), str(uuid.uuid4()), secrets.token_hex(32)
     for node in nodes:
@@ -180,14 +200,16 @@ def _state_of(io: IO, quorum: str, cluster: str) -> ClusterState:
         return machine.state
 
 
-def _nodes(directory: str, http_ports: Sequence[int], kafka_ports: Sequence[int], hosts: Sequence[str]) -> list[NewNode]:
+def _nodes(
+    directory: str, http_ports: Sequence[int], kafka_ports: Sequence[int], hosts: Sequence[str], racks: Sequence[str]
+) -> list[NewNode]:
     taken = {*http_ports, *kafka_ports}
     nodes = []
-    for place, (host, port) in enumerate(zip(hosts, http_ports, strict=True)):
+    for place, (host, port, rack) in enumerate(zip(hosts, http_ports, racks, strict=True)):
         quorum, controller = (host, _free_port(taken)), (host, _free_port(taken))
         addresses = NodeAddresses(place + 1, quorum, controller, f"http://{format_address((host, port))}")
         kafka = (host, kafka_ports[place]) if kafka_ports else None
-        nodes.append(NewNode(os.path.join(directory, f"node-{place + 1}"), addresses, kafka))
+        nodes.append(NewNode(os.path.join(directory, f"node-{place + 1}"), addresses, kafka, rack))
     return nodes
 
 
@@ -235,7 +257,7 @@ def _text(cluster: str, node: NewNode, nodes: Sequence[NewNode]) -> str:
         f"node = {node.addresses.number}                            # differs from node to node, as rack, http and kafka do\n"
         f'secret_file = "{SECRET_NAME}"      # the same on each node; it makes a process a node\n'
         'profile = "ssd"                     # or "sd": timeouts for SD cards\n'
-        'rack = ""                           # replicas of a partition are spread over racks\n'
+        f"rack = {json.dumps(node.rack, ensure_ascii=False):<27} # replicas are spread over racks; Kafka clients there read here\n"
         f'http = "{format_address(node.addresses.http_address)}"\n{kafka}'
         '# tls_cert = "node.pem"             # with tls_ca: TLS of the listeners, and between the nodes\n'
         '# tls_ca = "ca.pem"\n'

@@ -17,18 +17,7 @@ ORDER = ("topic", "partition", "offset")
 
 def main() -> None:
     request = json.load(sys.stdin)
-    builder = SparkSession.builder.master("local[2]").config("spark.jars", request["jars"])
-    for key, value in {
-        "spark.driver.host": "127.0.0.1",
-        "spark.ui.enabled": "false",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.driver.memory": "1g",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # many small questions
-    }.items():
-        builder = builder.config(key, value)
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("OFF")
+    spark = session("local[2]", request["jars"])
     from pyspark_logdb import DefaultSource
 
     spark.dataSource.register(DefaultSource)
@@ -38,6 +27,23 @@ def main() -> None:
     }
     spark.stop()
     print(json.dumps(answers))
+
+
+def session(master: str, jars: str) -> SparkSession:
+    """A session that says nothing."""
+    builder = SparkSession.builder.master(master).config("spark.jars", jars)
+    for key, value in {
+        "spark.driver.host": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.driver.memory": "1g",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # many small questions
+    }.items():
+        builder = builder.config(key, value)
+    made = builder.getOrCreate()
+    made.sparkContext.setLogLevel("OFF")
+    return made
 
 
 def answer(spark: SparkSession, source: dict[str, Any], case: dict[str, Any]) -> dict[str, Any]:

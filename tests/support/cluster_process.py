@@ -2,11 +2,13 @@
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import logdb
@@ -20,10 +22,10 @@ START_S = 30
 class ClusterProcess:
     """Nodes by their numbers; ``urls``: of their HTTP doors, the first one is node 1's; ``kafka``: the addresses of their Kafka doors."""
 
-    def __init__(self, path: Path, count: int = 3, *flags: str, kafka: bool = False) -> None:
+    def __init__(self, path: Path, count: int = 3, *flags: str, kafka: bool = False, racks: Sequence[str] = ()) -> None:
         """Make the directories; no node runs."""
         ports, more = ([free_port() for _ in range(count)] for _ in range(2))
-        _, nodes = directory.init(str(path), count, ports, more if kafka else ())
+        _, nodes = directory.init(str(path), count, ports, more if kafka else (), racks=racks)
         self.path, self.numbers, self.urls = path, range(1, count + 1), [node.addresses.http for node in nodes]
         self.kafka = [f"127.0.0.1:{port}" for port in more] if kafka else []
         self._flags = flags
@@ -84,11 +86,21 @@ class ClusterProcess:
 
 
 @contextlib.contextmanager
-def cluster_process(path: Path, count: int = 3, *flags: str, kafka: bool = False) -> Iterator[ClusterProcess]:
+def cluster_process(path: Path, count: int = 3, *flags: str, kafka: bool = False, racks: Sequence[str] = ()) -> Iterator[ClusterProcess]:
     """A cluster whose nodes run; those that the test did not end have to end well."""
-    cluster = ClusterProcess(path, count, *flags, kafka=kafka)
+    cluster = ClusterProcess(path, count, *flags, kafka=kafka, racks=racks)
     with cluster.running():
         yield cluster
+
+
+def bytes_out(cluster: ClusterProcess, topic: str) -> dict[int, int]:
+    """How many bytes of a topic each running node has sent to clients."""
+    found = {}
+    for number in cluster.processes:
+        with urllib.request.urlopen(f"{cluster.url(number)}/metrics") as page:
+            sample = re.search(rf'bytesout_total{{topic="{topic}"}} ([0-9.e+]+)', page.read().decode())
+        found[number] = int(float(sample[1])) if sample else 0
+    return found
 
 
 def controller_of(process: "subprocess.Popen[str]") -> int:

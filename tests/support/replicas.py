@@ -80,7 +80,9 @@ class Node:
         self.server = make_server(self.broker, {"http": "127.0.0.1:0", "kafka": "127.0.0.1:0"}, cluster_token=TOKEN, drain_ms=0).start()
         self.url, self.kafka = self.server.addresses
         nodes[number] = self
-        self.broker_epoch = controller.propose(commands.RegisterBroker(number, f"{number}-{time.monotonic_ns()}", {})).broker_epoch
+        host, _, port = self.kafka.rpartition(":")
+        command = commands.RegisterBroker(number, f"{number}-{time.monotonic_ns()}", {"kafka": (host, int(port))}, f"rack-{number}")
+        self.broker_epoch = controller.propose(command).broker_epoch
         self.applied = self.foreseen = 0
         self._stopped = False
         self._threads = [threading.Thread(target=target, daemon=True) for target in (self._watch, self._hear)]

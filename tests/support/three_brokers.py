@@ -137,6 +137,7 @@ SUITES_LEFT_OUT = {
     "integration/test_quorum.py": _ITS_OWN,
     "integration/test_readers.py": _DIRECTORY,
     "integration/test_readme.py": _ITS_OWN,
+    "integration/test_reads_at_followers.py": _ITS_OWN,
     "integration/test_replicas.py": _ITS_OWN,
     "integration/test_retention.py": _DIRECTORY,
     "integration/test_site.py": "it has no database",
@@ -333,7 +334,7 @@ def nodes(path: Path, opening: dict[str, Any], options: dict[str, Any]) -> Itera
         with opened() as database:
             yield Nodes(database, Shared.cluster().urls, Shared.cluster().kafka)
         return
-    if refused := {*opening, *options} & {"mode", "tls_cert", "kafka_advertised"}:
+    if refused := {*opening, *options} & {"mode", "tls_cert", "kafka_advertised", "rack"}:
         pytest.skip(f"its database has settings of its own: {', '.join(refused)}")
     with clustered(path, opening, **options) as three, logdb.open(three.urls, token=TOKEN) as database:
         _by_default_one_partition(database)

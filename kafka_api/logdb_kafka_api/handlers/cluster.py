@@ -17,12 +17,12 @@ _BROKERS = 1  # the type of endpoint: brokers, not controllers
 async def describe_cluster(call: Call) -> Values:
     if call.values["endpoint_type"] != _BROKERS:
         return {"error_code": Code.UNSUPPORTED_ENDPOINT_TYPE, "error_message": "there are no controllers to connect to"}
-    access, brokers = call.door.access, call.door.brokers(call.client)
+    access, brokers, racks = call.door.access, call.door.brokers(call.client), call.door.racks()
     answer: Values = {
         "error_code": Code.NONE,
         "cluster_id": access.metadata.database_id,
         "controller_id": -1 if access.metadata.controller_id is None else access.metadata.controller_id,
-        "brokers": [{"broker_id": node, "host": host, "port": port} for node, (host, port) in brokers.items()],
+        "brokers": [{"broker_id": node, "host": host, "port": port, "rack": racks.get(node)} for node, (host, port) in brokers.items()],
     }
     if call.values["include_cluster_authorized_operations"]:
         answer["cluster_authorized_operations"] = operations(call.session, "Cluster")

@@ -84,6 +84,7 @@ _MEANINGS = {
     "advertised.listeners": "the address that clients are told to connect to",
     "auto.create.topics.enable": "Metadata creates a topic that it names",
     "broker.id": "the number of the broker",
+    "broker.rack": "where the broker is; consumers with this client.rack may read at it",
     "default.replication.factor": "of topics that are created without one",
     "log.cleaner.backoff.ms": "at least so long between two looks for logs to compact",
     "log.cleaner.dedupe.buffer.size": "memory of the map of keys",
@@ -106,6 +107,7 @@ def _of_broker(call: Call) -> list[_Config]:
     of_door: Mapping[str, ConfigValue] = {
         "advertised.listeners": door.advertised_listener(call.client),
         "auto.create.topics.enable": door.auto_create_topics,
+        "broker.rack": door.racks().get(door.access.metadata.node_id, ""),
         "num.partitions": door.access.metadata.default_partition_count if door.num_partitions == BY_DEFAULT else door.num_partitions,
     }
     found = {**call.session.describe_configs(None), **of_door}

@@ -4,11 +4,13 @@ Every answer to a client is a full one: session id 0 tells it that there is no f
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from logdb.errors import TopicDeleted, UnknownTopic
+from logdb.access.log import ReplicaToRead
+from logdb.errors import LogdbError, TopicDeleted, UnknownTopic, without_frames
 from logdb.log.isolation import ISOLATION_LEVELS, IsolationLevel, is_committed
 from logdb.requests.error_document import document
 from logdb.requests.principals import CLUSTER_NODE
@@ -19,10 +21,12 @@ from logdb_kafka_api.handlers.replica_fetch import fetch_as_replica
 
 if TYPE_CHECKING:
     from logdb.access.log import AuthorizedLog
+    from logdb.access.session import AuthorizedSession
 
 _FIRST_EPOCHS = (-1, 0)  # of a fetch that belongs to no session, ends one, or wants to begin one
 _FIRST_OF_IDS = 13  # version that names topics by their ids
 _LEVELS = range(len(ISOLATION_LEVELS))
+_NO_NODE = -1
 
 
 class Asked(NamedTuple):
@@ -95,6 +99,50 @@ class Read(serving.PartitionRead):
         }
 
 
+class RackRead(Read):
+    """What is read of one partition for a client with a rack: at the leader, or at a follower in sync (KIP-392).
+
+    field         meaning                                                    to be trusted
+    _nearest      the follower that the client is to read; None: this node   once read
+    others        see ``Read``                                               as they say
+    """
+
+    at_followers = True
+
+    def __init__(self, rack: str, asked: "Asked", one: Values) -> None:
+        super().__init__(asked, one)
+        self._rack = rack
+        self._nearest: int | None = None
+
+    def read(self, session: "AuthorizedSession", room_bytes: int, isolation_level: IsolationLevel, *, at_least_one: bool = True) -> None:
+        if not self.marks and self.error is None:
+            self._choose(session)
+        if self._nearest is None:
+            super().read(session, room_bytes, isolation_level, at_least_one=at_least_one)
+
+    def _choose(self, session: "AuthorizedSession") -> None:
+        try:
+            log = session.log_to_read(*self.where, at_followers=True)
+            self._meet(log.topic_id)
+            if self.wanted.leader_epoch is not None:
+                self.check(log, self.wanted.leader_epoch)
+            self._nearest = log.nearest(self._rack, self.next_offset) if isinstance(log, ReplicaToRead) else None
+            if self._nearest is not None:
+                self.marks = self.marks_of(log, self.next_offset)
+        except LogdbError as error:
+            self.error = without_frames(session.located(error))
+
+    @property
+    def is_over(self) -> bool:
+        return self._nearest is not None or super().is_over
+
+    def values(self) -> Values:
+        """As the response has it; an error names no ends, by which a client may take it for the leader's word."""
+        if self.error is not None:
+            self.marks = {}
+        return super().values() | {"preferred_read_replica": _NO_NODE if self._nearest is None else self._nearest}
+
+
 class DetailedRead(serving.UnabortedRead):
     """What is read of one partition for a request that is ``detailed``: as a fetch over HTTP has it, without aborted batches."""
 
@@ -118,14 +166,17 @@ class DetailedRead(serving.UnabortedRead):
         }
 
 
-def _reads(values: Values, by_id: bool) -> "Sequence[DetailedRead | Read]":
+def _reads(values: Values, by_id: bool, rack: str) -> "Sequence[DetailedRead | Read]":
     """What a request reads, each partition once: of one that is named twice the last counts, as in Kafka.
 
     Takes the topics out of the request, which may wait for long.
 
+    Args:
+        rack: Of the client; "": it reads at leaders alone.
+
     Source: Kafka's ``FetchRequest.fetchData``.
     """
-    make: type[DetailedRead | Read] = DetailedRead if values["detailed"] else Read
+    make: Callable[[Asked, Values], DetailedRead | Read] = DetailedRead if values["detailed"] else partial(RackRead, rack) if rack else Read
     wanted = {}
     for topic in values.pop("topics"):
         asked = Asked(topic["topic"], topic["topic_id"], topic["logdb_topic_id"], by_id)
@@ -160,7 +211,8 @@ async def fetch(call: Call) -> Values:
     if by_id and not call.door.topics.name_at_once(values["topics"], "topic"):
         await call.call(call.door.topics.look)
         call.door.topics.name_at_once(values["topics"], "topic")
-    reads = await call.aside(_reads, values, by_id)
+    rack = "" if call.session.replication is None else values["rack_id"]
+    reads = await call.aside(_reads, values, by_id, rack)
     if reads:
         await serving.fetch(
             call,

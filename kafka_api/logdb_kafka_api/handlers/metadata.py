@@ -66,9 +66,9 @@ async def metadata(call: Call) -> Values:
         for one in found:
             if one["error_code"] == Code.UNKNOWN_TOPIC_OR_PARTITION and one["name"] not in INTERNAL_TOPICS:
                 call.door.note_missing(one["name"], is_allowed=may_create)
-    access, brokers = call.door.access, call.door.brokers(call.client)
+    access, brokers, racks = call.door.access, call.door.brokers(call.client), call.door.racks()
     answer: Values = {
-        "brokers": [{"node_id": node, "host": host, "port": port} for node, (host, port) in brokers.items()],
+        "brokers": [{"node_id": node, "host": host, "port": port, "rack": racks.get(node)} for node, (host, port) in brokers.items()],
         "cluster_id": access.metadata.database_id,
         "controller_id": _NO_NODE if access.metadata.controller_id is None else access.metadata.controller_id,
         "topics": found,

@@ -120,6 +120,7 @@ def _named(values: Values) -> Iterator[Named]:
                 one["flushed_offset"],
                 one["high_watermark"],
                 one["lineage"],
+                one["log_start_offset"],
             )
 
 
@@ -130,7 +131,9 @@ def _wanted(one: Named) -> serving.Wanted:
 def _reported(one: Named, values: Values, replication: Replication) -> ReplicaRead:
     """A read of a partition whose report was taken."""
     node_id = values["replica_id"]
-    report = ReplicaReport(node_id, values["replica_epoch"], one.topic_id, one.leader_epoch, one.flushed_offset, one.lineage)
+    report = ReplicaReport(
+        node_id, values["replica_epoch"], one.topic_id, one.leader_epoch, one.flushed_offset, one.lineage, start_offset=one.start_offset
+    )
     leadership, refused = None, None
     try:
         leadership = replication.reported(*one.where, report)

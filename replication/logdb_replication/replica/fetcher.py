@@ -47,7 +47,7 @@ _lineages = itertools.count(1)
 
 
 class FollowedPartition:
-    """A partition that this node follows, in one leader epoch.
+    """A partition that this node follows, in one leader epoch: ``store.protocols.ReadableReplica``.
 
     | field          | changed by                 | under     | to be trusted                                                   |
     |----------------|----------------------------|-----------|-----------------------------------------------------------------|
@@ -78,6 +78,11 @@ class FollowedPartition:
             self.told = type(error)
             logger.warning("fetching %s failed; it is retried until it succeeds: %s", self.where, error)
 
+    def nearest(self, rack: str, offset: int) -> int | None:
+        """This replica serves every consumer that comes here: its leader has chosen it."""
+        del rack, offset
+        return None
+
     @property
     def state(self) -> LogState:
         return LogState(self.log.epochs, self.log.start_offset, self.log.end_offset)
@@ -96,6 +101,7 @@ class FollowedPartition:
                 "partition": self.where.partition,
                 "current_leader_epoch": self.leader_epoch,
                 "fetch_offset": self.log.end_offset,
+                "log_start_offset": self.log.start_offset,
                 "flushed_offset": flushed_offset if self.log.damage is None else DAMAGED_OFFSET,
                 "high_watermark": self.log.high_watermark if self.log.damage is None and self.is_tidy else -1,
                 "lineage": self.lineage,
@@ -120,6 +126,7 @@ class Fetcher:
     | ``_look_ms``     | the fetching thread;     | none       | when all partitions are looked at; 0: at once                |
     |                  | ``limit``                |            |                                                              |
     | ``_closed``      | end                      | ``_lock``  | for good                                                     |
+    | ``heard_ms``     | the fetching thread      | none       | when the leader answered a fetch last; None: it has not      |
     """
 
     def __init__(
@@ -156,6 +163,7 @@ class Fetcher:
         self._session = FetchSession[FollowedPartition]()
         self._asked: dict[TopicPartition, FollowedPartition] = {}
         self._touched, self._waiting, self._look_ms = deque[FollowedPartition](), set[FollowedPartition](), 0
+        self.heard_ms: int | None = None
         self._lock = renewed(threading.Condition())
         self._reporting: Peer | None = None
         self._reporter: Worker[FollowedPartition] = Worker(f"logdb-flush-{leader}", self._flush_and_report)
@@ -319,6 +327,7 @@ class Fetcher:
             "forgotten_topics_data": _forgotten(request.forgotten),
         }
         answer = peer.ask(fetch_request(values, len(self._session)), wait_ms / 1000)
+        self.heard_ms = self._storage.io.monotonic_ms()
         if answer["error_code"]:
             self._session.reset()
             self._pause(_RETRY_MS)

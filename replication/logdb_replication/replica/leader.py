@@ -35,10 +35,14 @@ RETRY_MS = 500
 
 
 class Broker(NamedTuple):
-    """A node as the controller has registered it; ``fenced``: it is not to be added to an in-sync set."""
+    """A node as the controller has registered it.
+
+    ``fenced``: it is not to be added to an in-sync set; ``rack``: where consumers may read at it, "": nowhere.
+    """
 
     broker_epoch: int
     fenced: bool = False
+    rack: str = ""
 
 
 class InSyncChange(NamedTuple):
@@ -60,14 +64,26 @@ class Progress:
     """A follower's ends, as it has reported them in one broker epoch, of one lineage of its log.
 
     ``target_offset``: where the log ended at ``target_ms``; once that is flushed, the follower had caught up at that time.
+    ``start_offset``: where the follower's log begins; -1: unknown.
     ``is_damaged``: for good; what it has later is of another lineage.
     ``last_fetch``: of the session whose fetches repeat the last report; None: only reports count.
     """
 
-    __slots__ = ("broker_epoch", "caught_up_ms", "flushed_offset", "is_damaged", "last_fetch", "lineage", "target_ms", "target_offset")
+    __slots__ = (
+        "broker_epoch",
+        "caught_up_ms",
+        "flushed_offset",
+        "is_damaged",
+        "last_fetch",
+        "lineage",
+        "start_offset",
+        "target_ms",
+        "target_offset",
+    )
 
     def __init__(self, broker_epoch: int, lineage: int, now_ms: int, log_end_offset: int) -> None:
         self.broker_epoch, self.lineage, self.flushed_offset, self.is_damaged = broker_epoch, lineage, -1, False
+        self.start_offset = -1
         self.caught_up_ms = self.target_ms = now_ms
         self.target_offset = log_end_offset
         self.last_fetch: LastFetch | None = None
@@ -157,12 +173,13 @@ class Leader:
         now_ms: int,
         lineage: int = 0,
         last_fetch: LastFetch | None = None,
+        start_offset: int = -1,
     ) -> Effects:
         """A follower has reported its flushed end; one past the end of this log is none: that log is not the begin of this one.
 
         Args:
             log_end_offset: Of this log.
-            lineage: Of the follower's.
+            lineage, start_offset: Of the follower's.
             last_fetch: Of the session that repeats the report from now on; None: the one that there is does so.
 
         Raises:
@@ -175,6 +192,7 @@ class Leader:
         if progress is None or lineage > progress.lineage:
             progress = self._followers[node_id] = Progress(broker_epoch, lineage, now_ms, log_end_offset)
         self._ends_at(log_end_offset)
+        progress.start_offset = start_offset
         progress.last_fetch = last_fetch or progress.last_fetch
         progress.report(flushed_offset if flushed_offset <= log_end_offset else -1, log_end_offset, now_ms)
         return self._effects(now_ms)
@@ -248,6 +266,25 @@ class Leader:
             return Standing.COUNTED if node_id in self.maximal_in_sync else Standing.MAY_BEGIN_ANEW
         has_all = self._flushed_by(node_id) >= max(self.high_watermark, self.epoch_start_offset)
         return Standing.CAUGHT_UP if has_all else Standing.COUNTED
+
+    def nearest(self, rack: str, offset: int) -> int | None:
+        """The follower in a rack that a consumer is to read from ``offset`` on: the one that has flushed most; None: this node.
+
+        It is in sync, its broker is not fenced, and it has the offset.
+
+        Source: KIP-392, Kafka's ``RackAwareReplicaSelector``.
+        """
+        own = self._brokers.get(self._node_id)
+        if not rack or (own is not None and own.rack == rack):
+            return None
+        found: list[tuple[int, int, int]] = []
+        for node, progress in self._followers.items():
+            broker = self._brokers.get(node)
+            if broker is None or broker.fenced or broker.rack != rack or broker.broker_epoch != progress.broker_epoch:
+                continue
+            if node in self.state.in_sync and progress.start_offset <= offset <= progress.flushed_offset:
+                found.append((progress.flushed_offset, progress.caught_up_ms, node))
+        return max(found)[2] if found else None
 
     @property
     def has_heir(self) -> bool:

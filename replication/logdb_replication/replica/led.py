@@ -120,6 +120,12 @@ class LedPartition:
         del log
         return OFFSET_MAX if self.is_over or not self._leader.has_enough_in_sync else self._leader.high_watermark
 
+    # ------------------------------------------------------------ for consumers
+
+    def nearest(self, rack: str, offset: int) -> int | None:
+        with self._lock:
+            return None if self.is_over else self._leader.nearest(rack, offset)
+
     # ------------------------------------------------------------ for followers
 
     def reported(self, report: ReplicaReport, now_ms: int) -> None:
@@ -130,8 +136,12 @@ class LedPartition:
             error = FencedLeaderEpoch if report.leader_epoch < self.leader_epoch else UnknownLeaderEpoch
             raise error(*self.where, report.leader_epoch, self.leader_epoch)
         end_offset = self.log.end_offset
-        _, broker_epoch, _, _, flushed_offset, lineage, last_fetch = report
-        self._do(lambda leader: leader.fetched(report.node_id, broker_epoch, flushed_offset, end_offset, now_ms, lineage, last_fetch))
+        _, broker_epoch, _, _, flushed_offset, lineage, last_fetch, start_offset = report
+        self._do(
+            lambda leader: leader.fetched(
+                report.node_id, broker_epoch, flushed_offset, end_offset, now_ms, lineage, last_fetch, start_offset
+            )
+        )
 
     def left_session(self, node_id: int, last_fetch: LastFetch) -> None:
         """See ``Leader.left_session``."""

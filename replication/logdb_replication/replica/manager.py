@@ -21,12 +21,12 @@ from logdb.disk import longest_sync_ms
 from logdb.errors import LogdbError, NotLeaderOrFollower, SyncFailed, ThreadUnavailable, UnknownPartition, UnknownTopic
 from logdb.model import TopicPartition, in_sync_count_min
 from logdb.requests.nodes import PartitionState
-from logdb.store.protocols import Leadership, ReplicaReport, Storage
+from logdb.store.protocols import Leadership, ReadableReplica, ReplicaReport, Storage
 from logdb.threads import renewed, started
 from logdb_replication.controller.commands import AlterInSync, ElectPreferred, ResignLeader
 from logdb_replication.controller.elections import preferred, relieved
 from logdb_replication.controller.errors import PartitionChanged
-from logdb_replication.controller.state import ClusterState, TopicState
+from logdb_replication.controller.state import BrokerState, ClusterState, TopicState
 from logdb_replication.logged_once import LoggedOnce
 from logdb_replication.replica.fetcher import Fetcher, FollowedPartition
 from logdb_replication.replica.flushing import Flushers
@@ -61,6 +61,7 @@ class ReplicaManager:
     |--------------------|------------------|-----------------|---------------------------------------------------------------------|
     | ``_led``           | apply            | ``_applying``   | always; a value of it may be over                                   |
     | ``_roles``         | apply            | ``_applying``   | what each partition was told last; absent: it has failed            |
+    | ``_followed``      | apply            | ``_applying``   | what consumers may read of it: see ``replica``                      |
     | ``_fetchers``      | apply            | ``_applying``   | by the node that is followed                                        |
     | ``_ending``        | apply            | ``_applying``   | their threads may still run; they change no log                     |
     | ``_state``         | apply            | ``_applying``   | the last one applied                                                |
@@ -111,6 +112,7 @@ class ReplicaManager:
         self._led: dict[TopicPartition, LedPartition] = {}
         self._roles: dict[TopicPartition, Role] = {}
         self._logged = LoggedOnce[TopicPartition]()
+        self._followed: dict[TopicPartition, FollowedPartition] = {}
         self._fetchers: dict[int, Fetcher] = {}
         self._throttle = Throttle()
         self._ending: list[Fetcher] = []
@@ -154,6 +156,27 @@ class ReplicaManager:
             return UnknownTopic(where.topic) if topic is None else UnknownPartition(*where, len(topic.partitions))
         leader = None if state.leader == self._node_id else state.leader
         return NotLeaderOrFollower(*where, leader, state.leader_epoch)
+
+    def replica(self, topic: str, partition: int) -> ReadableReplica:
+        where = TopicPartition(topic, partition)
+        led, followed = self._led.get(where), self._followed.get(where)
+        if led is None and followed is not None and self._is_readable(followed):
+            return followed
+        return self._leads(where)
+
+    def _is_readable(self, one: FollowedPartition) -> bool:
+        """Whether the newest state has this node in sync in the same epoch, and the leader has answered it lately.
+
+        What lies below the high watermark is replicated in any case.  But a follower that lags, or is cut off, would hold its readers up.
+        """
+        topic = None if self._newest is None else self._newest.topics.get(one.where.topic)
+        if topic is None or topic.topic_id != one.topic_id or one.is_over or self._failed:
+            return False
+        state = topic.partitions[one.where.partition]
+        if state.leader_epoch != one.leader_epoch or state.leader is None or self._node_id not in state.in_sync:
+            return False
+        fetcher = self._fetchers.get(state.leader)
+        return fetcher is not None and fetcher.heard_ms is not None and self._now_ms() - fetcher.heard_ms <= self._lag_ms
 
     def reported(self, topic: str, partition: int, report: ReplicaReport) -> Leadership:
         found = self._leads(TopicPartition(topic, partition))
@@ -201,7 +224,7 @@ class ReplicaManager:
         self._let_go(state)
         self._bring(state)
         self._broker_epoch, self._is_partly_applied = broker_epoch, False
-        brokers = {node: Broker(broker.epoch, broker.fenced) for node, broker in state.brokers.items()}
+        brokers = {node: Broker(broker.epoch, broker.fenced, _rack(broker)) for node, broker in state.brokers.items()}
         same_brokers, self._brokers = brokers == self._brokers, brokers
         former, self._state = self._state, state
         self._throttle.limit(state.reassignment_bytes_per_s)
@@ -272,6 +295,7 @@ class ReplicaManager:
 
     def _leave(self, where: TopicPartition) -> None:
         """Lead or follow a partition no more: its log is left alone when this returns."""
+        self._followed.pop(where, None)
         for fetcher in self._fetchers.values():
             fetcher.forget(where)
         led = self._led.pop(where, None)
@@ -288,6 +312,7 @@ class ReplicaManager:
             one = FollowedPartition(where, role.topic_id, role.leader_epoch, log)
             one.is_limited = self._is_limited(state)
             followed.setdefault(role.leader, []).append(one)
+            self._followed[where] = one
 
     def _take_election(self, where: TopicPartition, topic: TopicState, state: PartitionState) -> None:
         """Hand over to the preferred leader, where an operator or a client has asked for its election."""
@@ -586,3 +611,8 @@ class ReplicaManager:
             worker.end()
             worker.join()
         self._flushers.close()
+
+
+def _rack(broker: BrokerState) -> str:
+    """The rack whose consumers may read at a broker; "": it has none, or no Kafka listener, or is about to end."""
+    return broker.rack if "kafka" in broker.addresses and not broker.draining else ""

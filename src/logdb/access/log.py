@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 from logdb.broker.waiting import Awaited, commit
 from logdb.codec import Record, RecordIterator, arrow, convert, split
 from logdb.codec.batch import BATCH_SIZE_BYTES_MAX, CODEC_MASK
-from logdb.errors import InvalidTopic
+from logdb.errors import FencedLeaderEpoch, InvalidTopic, LogTruncated, NotLeaderOrFollower, OffsetOutOfRange, UnknownLeaderEpoch
 from logdb.handles import Handle
 from logdb.log.epochs import EpochEnd
 from logdb.log.isolation import IsolationLevel, is_committed, without_aborted
@@ -22,7 +22,7 @@ from logdb.log.protocols import PartitionLog, ReplicaLog
 from logdb.log.reading import Lineage
 from logdb.model import INTERNAL_TOPICS, AbortedTransaction, Buffer, Durability, Duration, KnownLog, OpenTransaction, Signal, Timestamp
 from logdb.requests.records import AbortedTransactions, Produce, ReadBatches
-from logdb.store.protocols import Leadership
+from logdb.store.protocols import Leadership, ReadableReplica
 
 if TYPE_CHECKING:
     import pyarrow
@@ -299,6 +299,53 @@ class LogToRead(AuthorizedLog):
         batches, next_offset = self._session.call(self._log.read_batches, offset, size_bytes_max, isolation_level=isolation_level)
         self._session.fetched(self.topic, len(batches))
         return batches, next_offset
+
+
+class ReplicaToRead(LogToRead):
+    """The log of a replica, the leader's or a follower's, for one read of batches by a consumer in a rack.
+
+    A follower is no authority for an offset that it lacks: the consumer asks the leader, and does not reset its position.
+    """
+
+    def __init__(self, session: "AuthorizedSession", replica: ReadableReplica) -> None:
+        super().__init__(session, replica.log)
+        self._replica, self._lineage = replica, replica.log.lineage
+
+    def nearest(self, rack: str, offset: int) -> int | None:
+        """As ``ReadableReplica.nearest``."""
+        return self._replica.nearest(rack, offset)
+
+    def epoch_end(self, epoch: int, *, current_epoch: int | None = None) -> EpochEnd | None:
+        """As ``ReplicaLog.epoch_end``; a follower's log may not have the latest epoch yet."""
+        known = self._replica.leader_epoch
+        if current_epoch is not None and current_epoch != known:
+            kind = FencedLeaderEpoch if current_epoch < known else UnknownLeaderEpoch
+            raise kind(self.topic, self.partition, current_epoch, known)
+        return self._log.epoch_end(epoch)
+
+    def aborted_transactions(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
+        aborted = self._log.aborted_transactions(offset, end_offset)
+        if self._log.lineage is not self._lineage:  # the log was cut off, perhaps with the markers
+            raise self._elsewhere(offset)
+        return aborted
+
+    def read_batches(
+        self, offset: int, size_bytes_max: int = _READ_SIZE_BYTES, *, isolation_level: IsolationLevel = "read_uncommitted"
+    ) -> tuple[memoryview, int]:
+        try:
+            batches, next_offset = self._session.call(
+                self._log.read_batches, offset, size_bytes_max, isolation_level=isolation_level, lineage=self._lineage
+            )
+        except (OffsetOutOfRange, LogTruncated) as error:
+            if not self._log.follows:
+                raise
+            raise self._elsewhere(offset) from error
+        self._session.fetched(self.topic, len(batches))
+        return batches, next_offset
+
+    def _elsewhere(self, offset: int) -> NotLeaderOrFollower:
+        reason = f"the replica of {self.topic}-{self.partition} here has no offset {offset}: ask the leader"
+        return NotLeaderOrFollower(self.topic, self.partition, None, self._replica.leader_epoch, reason=reason)
 
 
 class ForwardedLog(AuthorizedLog):

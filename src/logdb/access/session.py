@@ -16,7 +16,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 from logdb.access.authentication import ClientCertificate, Credential
-from logdb.access.log import AuthorizedLog, ForwardedLog, LogToRead
+from logdb.access.log import AuthorizedLog, ForwardedLog, LogToRead, ReplicaToRead
 from logdb.access.quotas import Resource
 from logdb.access.security_changes import SecurityChanges
 from logdb.access.security_document import Token
@@ -458,10 +458,16 @@ class AuthorizedSession(Handle, Session):
         except NotLeaderOrFollower as error:
             return ForwardedLog(self, self._others(error).log(topic, partition))
 
-    def log_to_read(self, topic: str, partition: int) -> AuthorizedLog:
-        """The log of a partition for one read of its batches, which is authorized here; the next read opens it again."""
+    def log_to_read(self, topic: str, partition: int, *, at_followers: bool = False) -> AuthorizedLog:
+        """The log of a partition for one read of its batches, which is authorized here; the next read opens it again.
+
+        Args:
+            at_followers: Also of a follower in sync, on a cluster's node: a ``ReplicaToRead``.
+        """
         self.authorize(ReadBatches(topic, partition, 0))
         try:
+            if at_followers and self.replication is not None:
+                return ReplicaToRead(self, self.call(self.replication.replica, topic, partition))
             return LogToRead(self, self.call(self._broker.log, topic, partition))
         except NotLeaderOrFollower as error:
             return ForwardedLog(self, self._others(error).log(topic, partition))

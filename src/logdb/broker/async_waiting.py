@@ -79,10 +79,14 @@ class Changing(Protocol):
 
 
 class _Key(NamedTuple):
-    """The waits with one key share one bell; ``end``: which end of the log they wait for."""
+    """The waits with one key share one bell.
+
+    ``end``: which end of the log they wait for; ``may_follow``: they go on while the log follows.
+    """
 
     log: ReplicaLog | Changing
     end: Callable[[Any], int]
+    may_follow: bool = False
 
 
 _ENDS: Mapping[IsolationLevel, Callable[[ReplicaLog], int]] = {level: partial(end_of, isolation_level=level) for level in ISOLATION_LEVELS}
@@ -140,14 +144,17 @@ class _Bell:
 class Waits:
     """All waits of one event loop; made by ``AccessControl.waits``."""
 
-    def __init__(self, find: Callable[[str, int], ReplicaLog], *, lingers_ms: int | None) -> None:
+    def __init__(
+        self, find: Callable[[str, int], ReplicaLog], find_replica: Callable[[str, int], ReplicaLog], *, lingers_ms: int | None
+    ) -> None:
         """Begin without waits.
 
         Args:
             find: Returns the log of a partition; raises if it was deleted.
+            find_replica: The same, also of a partition that this node follows in sync.
             lingers_ms: How long a record may linger in memory; None: another process writes the logs.
         """
-        self._find, self._elsewhere = find, lingers_ms is None
+        self._find, self._find_replica, self._elsewhere = find, find_replica, lingers_ms is None
         self._asks = lingers_ms is None or lingers_ms > POLL_MS_MAX
         self._bells: dict[_Key, _Bell] = {}
         self._asking: asyncio.Task[None] | None = None
@@ -161,12 +168,14 @@ class Waits:
         *,
         isolation_level: IsolationLevel,
         replica: bool = False,
+        at_followers: bool = False,
         known: Mapping[TopicPartition, KnownLog] = NOTHING_KNOWN,
     ) -> bool:
         """Wait until one of the partitions has a record at its position, for ``timeout_ms`` at most.
 
         Args:
             replica: Wait as a follower, for what is written.
+            at_followers: Wait also at replicas of this node that follow in sync.
             known: What the reader knows of its positions.
 
         Returns:
@@ -176,12 +185,12 @@ class Waits:
             TopicDeleted, UnknownTopic, UnknownPartition, Closed: A log was deleted or closed.
             NotLeaderOrFollower: Another node leads a partition.
         """
-        end = written_end if replica else _ENDS[isolation_level]
-        awaited = [Awaited(self._log(where), offset, known.get(where, KnownLog())) for where, offset in positions.items()]
-        keys = [(_Key(one.log, end), one.offset) for one in awaited]
+        end, find = written_end if replica else _ENDS[isolation_level], self._find_replica if at_followers else self._find
+        awaited = [Awaited(self._log(find, where), offset, known.get(where, KnownLog())) for where, offset in positions.items()]
+        keys = [(_Key(one.log, end, at_followers), one.offset) for one in awaited]
         found = await (self._wait(keys, timeout_ms) if replica else self._wait(keys, timeout_ms, awaited, in_turn=True))
         for where, (log, _, _) in zip(positions, awaited, strict=True):
-            current = self._log(where)
+            current = self._log(find, where)
             if current.topic_id != log.topic_id:
                 raise TopicDeleted(where.topic, log.topic_id, current.topic_id)
             if current.closed:  # which wakes, too
@@ -221,9 +230,10 @@ class Waits:
             for key, _ in wanted:
                 self._leave(key, woken)
 
-    def _log(self, partition: TopicPartition) -> ReplicaLog:
+    @staticmethod
+    def _log(find: Callable[[str, int], ReplicaLog], partition: TopicPartition) -> ReplicaLog:
         try:
-            return self._find(*partition)
+            return find(*partition)
         except UnknownTopic as error:
             raise UnknownTopic(error.topic) from None  # the caller need not be authorized for the other topics
 
@@ -287,8 +297,8 @@ def _any_elsewhere(awaited: Iterable[Awaited]) -> bool:
 
 
 def _end_of(key: _Key) -> int:
-    """The end of a log; beyond all offsets if the log was deleted or follows, so that its waits end."""
+    """The end of a log; beyond all offsets if the log was deleted, or follows where it must not, so that its waits end."""
     try:
-        return OFFSET_MAX if key.log.closed or key.log.follows else key.end(key.log)
+        return OFFSET_MAX if key.log.closed or (key.log.follows and not key.may_follow) else key.end(key.log)
     except LogdbError:
         return OFFSET_MAX

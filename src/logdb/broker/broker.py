@@ -502,7 +502,10 @@ class Broker(Handle, Session):
 
     def waits(self) -> Waits:
         """The waits for records on the running event loop; a wait holds no thread."""
-        return Waits(self.log, lingers_ms=self._store.linger_ms if self._store.mode == "a" else None)
+        return Waits(self.log, self._replica_log, lingers_ms=self._store.linger_ms if self._store.mode == "a" else None)
+
+    def _replica_log(self, topic: str, partition: int) -> ReplicaLog:
+        return self.log(topic, partition) if self.replication is None else self.replication.replica(topic, partition).log
 
     # ------------------------------------------------------------ producing
 

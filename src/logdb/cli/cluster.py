@@ -41,7 +41,7 @@ class Several(Kind):
             self.fail(f"{value!r}: must be numbers separated by commas", param, ctx)
 
 
-PORTS, HOSTS = Several(int), Several(str)
+PORTS, TEXTS = Several(int), Several(str)
 
 
 @click.group(short_help="Make a cluster of several nodes.")
@@ -55,16 +55,19 @@ def cluster() -> None:
 @click.option("--nodes", "count", metavar="N", type=int, default=3, show_default=True, help="Number of nodes: 1, 3 or 5.")
 @click.option("--http-ports", metavar="A,B,C", type=PORTS, required=True, help="Port of each node's HTTP listener.")
 @click.option("--kafka-ports", metavar="A,B,C", type=PORTS, default=[], help="Port of each node's Kafka listener.  [default: none]")
-@click.option("--hosts", metavar="A,B,C", type=HOSTS, default=[], help="Host of each node.  [default: 127.0.0.1, all on this machine]")
+@click.option("--hosts", metavar="A,B,C", type=TEXTS, default=[], help="Host of each node.  [default: 127.0.0.1, all on this machine]")
+@click.option("--racks", metavar="A,B,C", type=TEXTS, default=[], help="Rack of each node.  [default: none]")
 @here
 @pass_session
-def init(session: Session, /, directory: str, count: int, http_ports: list[int], kafka_ports: list[int], hosts: list[str]) -> None:
+def init(
+    session: Session, /, directory: str, count: int, http_ports: list[int], kafka_ports: list[int], hosts: list[str], racks: list[str]
+) -> None:
     """Make DIR/node-1, DIR/node-2 and so on: each with its cluster.toml, the cluster's secret, and its data directory.
 
     For several machines, move each directory to its machine.  Existing directories stay as they are.
     """
     session.refuse_servers("cluster init makes directories")
-    name, nodes = of_the_cluster("init")(directory, count, http_ports, kafka_ports, hosts)
+    name, nodes = of_the_cluster("init")(directory, count, http_ports, kafka_ports, hosts, racks)
     if session.as_json:
         emit({"cluster": name, "nodes": [_document(node) for node in nodes]})
         return

@@ -34,7 +34,7 @@ KAFKA = f"127.0.0.1:{settings.KAFKA_PORT}"
 """Where kafka-server-start listens if its file does not say."""
 _PORTS = {"http": 8080, "kafka": settings.KAFKA_PORT}
 _AUTHORITIES = "SSL_CERT_FILE"
-_OF_THE_CLUSTER = frozenset(("http", "kafka", "kafka_advertised", "tls_cert", "tls_key", "tls_client_ca", "durability"))
+_OF_THE_CLUSTER = frozenset(("http", "kafka", "kafka_advertised", "tls_cert", "tls_key", "tls_client_ca", "durability", "rack"))
 _OF_THE_DATABASE = ("durability", "linger_ms", "retention_check_interval_ms", "cleaner_bytes_per_second")
 
 

@@ -85,6 +85,7 @@ SETTINGS = {
     ),
     "auto_create_topics": Setting("create a topic when a Kafka client names an unknown one", bool, "auto.create.topics.enable"),
     "num_partitions": Setting("partitions of a topic that a Kafka client creates without a number  [default: 1]", int, "num.partitions"),
+    "rack": Setting("rack of the broker, for Kafka clients; a node of a cluster has it from its cluster.toml", str, "broker.rack"),
     "insecure": Setting(
         "listen on other addresses than loopback without TLS and authentication: anybody who reaches them reads and deletes everything",
         bool,

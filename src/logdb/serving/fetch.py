@@ -60,7 +60,12 @@ class PartitionRead:
     error         why the last read failed; nothing is read after it         always
 
     A door overrides ``check``, ``selected`` or ``marks_of`` where its protocol differs.  Threading: one thread at a time.
+
+    Attributes:
+        at_followers: A replica of this node that follows in sync may be read, too.
     """
+
+    at_followers = False
 
     def __init__(self, wanted: Wanted) -> None:
         self.wanted, self.where = wanted, TopicPartition(wanted.topic, wanted.partition)
@@ -78,7 +83,7 @@ class PartitionRead:
         if self.error is not None:
             return
         try:
-            log = session.log_to_read(*self.where)
+            log = session.log_to_read(*self.where, at_followers=self.at_followers)
             self._meet(log.topic_id)
             if self.wanted.leader_epoch is not None and not self.marks:
                 self.check(log, self.wanted.leader_epoch)
@@ -210,7 +215,9 @@ async def fetch(
         positions = {read.where: read.next_offset for read in reads}
         known = {read.where: KnownLog(read.topic_id) for read in reads if read.topic_id}
         try:
-            if not await request.wait(positions, left_ms, isolation_level=isolation_level, replica=replica, known=known):
+            if not await request.wait(
+                positions, left_ms, isolation_level=isolation_level, replica=replica, at_followers=reads[0].at_followers, known=known
+            ):
                 return
         except (UnknownTopic, UnknownPartition, NotLeaderOrFollower, Closed):
             if replica:

@@ -340,12 +340,13 @@ class RequestResources:
         *,
         isolation_level: IsolationLevel = "read_uncommitted",
         replica: bool = False,
+        at_followers: bool = False,
         known: Mapping[TopicPartition, KnownLog] = NOTHING_KNOWN,
     ) -> bool:
         """As ``Session.wait``; the caller has authorized the principal to read the partitions.
 
         Args:
-            replica: See ``Waits.wait``.
+            replica, at_followers: See ``Waits.wait``.
 
         Raises:
             AuthenticationFailed: The credential of the client is no longer valid.
@@ -354,7 +355,9 @@ class RequestResources:
         with self.waiting():
             timeout_ms = min(timeout_ms, self.door.limits.wait_ms_max)
             try:
-                found = await self.door.waits.wait(positions, timeout_ms, isolation_level=isolation_level, replica=replica, known=known)
+                found = await self.door.waits.wait(
+                    positions, timeout_ms, isolation_level=isolation_level, replica=replica, at_followers=at_followers, known=known
+                )
             except NotLeaderOrFollower:
                 if not self.session.forwards:
                     raise

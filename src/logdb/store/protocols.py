@@ -45,19 +45,34 @@ class LastFetch:
         self.at_ms = at_ms
 
 
-class Leadership(Protocol):
+class ReadableReplica(Protocol):
+    """A replica of this node that consumers may read: the leader's, or a follower's that is in sync.
+
+    Attributes:
+        log: The partition's.
+    """
+
+    log: ReplicaLog
+
+    @property
+    def leader_epoch(self) -> int:
+        """The latest that this node has heard of."""
+
+    def nearest(self, rack: str, offset: int) -> int | None:
+        """The follower in a rack that a consumer is to read from ``offset`` on; None: this replica serves the consumer itself.
+
+        Source: KIP-392, with the rules of Kafka's ``RackAwareReplicaSelector``.
+        """
+
+
+class Leadership(ReadableReplica, Protocol):
     """One leader epoch of a partition that this node leads.
 
     Attributes:
         topic_id: Of its topic.
-        log: The partition's.
     """
 
     topic_id: str
-    log: ReplicaLog
-
-    @property
-    def leader_epoch(self) -> int: ...
 
     def standing(self, node_id: int) -> "Standing":
         """What a follower may do with a damaged log, by its last report."""
@@ -125,6 +140,7 @@ class ReplicaReport(NamedTuple):
         flushed_offset: What it has flushed; -1: nothing that it knows to be the leader's; or ``DAMAGED_OFFSET``.
         lineage: Grows when its log may have less than before: a report of a former lineage counts no more.
         last_fetch: Of the session that repeats this report until ``Leadership.left_session``; None: nothing repeats it.
+        start_offset: Where its log begins; -1: it does not say, as nodes of earlier versions.
     """
 
     node_id: int
@@ -134,6 +150,7 @@ class ReplicaReport(NamedTuple):
     flushed_offset: int
     lineage: int = 0
     last_fetch: LastFetch | None = None
+    start_offset: int = -1
 
 
 class Replication(Protocol):
@@ -144,6 +161,13 @@ class Replication(Protocol):
 
         Raises:
             NotLeaderOrFollower: Another node leads it, or none.
+        """
+
+    def replica(self, topic: str, partition: int) -> ReadableReplica:
+        """The replica of a partition that consumers may read here.
+
+        Raises:
+            NotLeaderOrFollower: This node neither leads the partition nor follows it in sync, or it has not heard from its leader.
         """
 
     def reported(self, topic: str, partition: int, report: ReplicaReport) -> Leadership:

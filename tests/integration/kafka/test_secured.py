@@ -376,6 +376,14 @@ def test_clients_are_told_the_advertised_address():
         pass
 
 
+def test_clients_are_told_the_rack():
+    with logdb.testing.broker(rack="shelf") as broker, Wire(broker.bootstrap_servers) as wire:
+        config = {"resource_type": 4, "resource_name": "0", "configuration_keys": ["broker.rack"]}
+        (told,) = wire.ask("DescribeConfigs", 4, resources=[config])["results"][0]["configs"]
+        brokers = wire.ask("Metadata", 9, topics=None)["brokers"] + wire.ask("DescribeCluster", 0)["brokers"]
+    assert [*(one["rack"] for one in brokers), told["value"]] == ["shelf"] * 3
+
+
 @pytest.mark.parametrize(
     ("option", "value"),
     [("num_partitions", 0), ("num_partitions", 100_001), ("kafka_advertised", "kafka.example"), ("kafka_advertised", "kafka.example:0")],

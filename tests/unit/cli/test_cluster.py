@@ -6,6 +6,7 @@ from click.testing import CliRunner
 import logdb
 from logdb.cli.app import cli
 from logdb_replication import administration
+from logdb_replication.config import ClusterConfig
 from support.ports import free_port
 
 
@@ -40,6 +41,15 @@ def test_init_says_how_to_go_on(tmp_path):
     ]
     assert "logdb serve NODE/data --cluster NODE/cluster.toml" in result.stderr
     assert 'kafka = "127.0.0.1:9092"' in (tmp_path / "node-1" / "cluster.toml").read_text()
+
+
+def test_init_gives_each_node_its_rack(tmp_path):
+    racks = ["a", 'the "b"', "ü"]
+    call("init", str(tmp_path), "--http-ports", "8081,8082,8083", "--racks", ",".join(racks))
+    assert [ClusterConfig.load(str(tmp_path / f"node-{number}" / "cluster.toml")).rack for number in (1, 2, 3)] == racks
+    again = ("init", str(tmp_path / "again"), "--http-ports", "8081,8082,8083", "--racks")
+    assert "racks a,b: must be 3 racks, one for each node" in call(*again, "a,b", code=2).stderr
+    assert "must be a printable text of at most 255 bytes" in call(*again, f"a,b,{'c' * 256}", code=2).stderr
 
 
 def test_quorum_is_asked_for_as_kafkas_tool_is(tmp_path):

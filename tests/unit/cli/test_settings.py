@@ -34,10 +34,11 @@ def test_a_file_of_kafka_s(tmp_path):
         log.segment.bytes=5000
         compression.type=producer
         num.io.threads=8
+        broker.rack=shelf
         """,
     )
     file = settings.read_file(path)
-    assert file.settings == {"data_dir": "/data/a", "body_bytes_max": 1000}
+    assert file.settings == {"data_dir": "/data/a", "body_bytes_max": 1000, "rack": "shelf"}
     assert file.topic_config == {"retention.ms": 7_200_000, "segment.bytes": 5000, "compression.type": "producer"}
     assert file.ignored == ("broker.id", "num.io.threads")
 

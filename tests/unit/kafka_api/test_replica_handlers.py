@@ -49,6 +49,7 @@ class Asked:
                 num_partitions=1,
                 note_missing=lambda *_, **__: None,
                 advertised_listener=lambda _: "PLAINTEXT://host:1",
+                racks=dict,
             ),
             client=None,
             call=call,

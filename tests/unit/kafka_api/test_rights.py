@@ -57,6 +57,7 @@ def ask(db):
                 brokers=lambda _: {0: ("host", 1)},
                 serving=lambda: {0},
                 advertised_listener=lambda _: "PLAINTEXT://host:1",
+                racks=dict,
             ),
             client=None,
             call=call,

@@ -246,7 +246,10 @@ class Leading:
     replication = object()
 
     def __init__(self, store):
-        self.log = self.log_to_read = store.log
+        self.log = store.log
+
+    def log_to_read(self, topic, partition, **_):
+        return self.log(topic, partition)
 
     def located(self, error):
         return error

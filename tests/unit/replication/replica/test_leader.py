@@ -17,12 +17,12 @@ def state(in_sync=(1, 2, 3), partition_epoch=5, leader_epoch=4, replicas=(1, 2, 
     return PartitionState(1, leader_epoch, replicas, in_sync, partition_epoch)
 
 
-def led(in_sync=(1, 2, 3), *, minimum=2, start=100, high_watermark=90, flushed=100, **options):
+def led(in_sync=(1, 2, 3), *, minimum=2, start=100, high_watermark=90, flushed=100, brokers=BROKERS, **options):
     return Leader(
         WHERE,
         1,
         state(in_sync, **options),
-        BROKERS,
+        brokers,
         epoch_start_offset=start,
         high_watermark=high_watermark,
         flushed_offset=flushed,
@@ -322,3 +322,40 @@ def test_no_batches_come_of_a_producer_whose_batch_was_refused_for_good():
     assert leader.may_send_missing(8, 99, 0)
     leader.failed(range(100, 1100))  # bounded: the oldest are forgotten
     assert leader.may_send_missing(7, 99, 0)
+
+
+# ---------------------------------------------------------------- consumers in a rack
+
+
+def test_a_consumer_reads_at_the_follower_of_its_rack_that_has_flushed_most():
+    racks = {1: "a", 2: "b", 3: "b"}
+    leader = led(brokers={node: BROKERS[node]._replace(rack=rack) for node, rack in racks.items()})
+    assert leader.nearest("b", 100) is None, "no follower has said what it has"
+    fetched(leader, 2, 100)
+    fetched(leader, 3, 95)
+    assert leader.nearest("b", 100) == 2
+    assert leader.nearest("b", 95) == 2
+    fetched(leader, 3, 110, end=110)
+    assert leader.nearest("b", 95) == 3
+    assert leader.nearest("b", 111) is None, "no follower has the offset"
+    assert [leader.nearest(rack, 95) for rack in ("a", "", "c")] == [None] * 3, "this node serves its own rack, and whoever has none"
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"broker": Broker(12, fenced=True, rack="b")},
+        {"broker": Broker(14, rack="b")},
+        {"in_sync": (1, 3)},
+        {"start_offset": 96},
+        {"flushed": -2},
+    ],
+    ids=["fenced", "registered again", "not in sync", "begins behind", "damaged"],
+)
+def test_a_follower_that_may_not_serve_is_not_named(changed):
+    brokers = {**BROKERS, 2: changed.get("broker", Broker(12, rack="b"))}
+    leader = led(changed.get("in_sync", (1, 2, 3)), brokers={**BROKERS, 2: Broker(12, rack="b")})
+    leader.fetched(2, 12, changed.get("flushed", 100), 100, 0, 0, start_offset=changed.get("start_offset", 0))
+    leader.changed(leader.state, brokers, 2, 0)
+    assert leader.nearest("b", 95) is None
+    assert len(changed) == 1
