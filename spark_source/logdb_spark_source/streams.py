@@ -14,7 +14,7 @@ Each returns an object of Spark, so that Spark's own functions go on from there.
 import os
 from collections.abc import Callable, Iterator
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.sql import functions as F  # noqa: N812 -- Spark's documentation names it so
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
@@ -64,7 +64,7 @@ def join_latest(
     url: str | None = None,
     key: str = "key",
     name: str | None = None,
-    how: Literal["left", "inner"] = "left",
+    how: str = "left",
     store: str | None = None,
 ) -> "DataFrame":
     """The rows, each with the latest value of its key in a table: a topic of which the last record of a key counts.
