@@ -2,6 +2,7 @@
 
 Shows event time: a view counts in the two windows that its timestamp lies in, whenever it comes; one that is more than ten
 minutes behind the youngest comes too late, and is left out.  What a window holds is kept no longer than that.
+`PageViews.java` is the same program on Kafka Streams.
 
     logdb spark run examples/spark/page_views.py --path db --checkpoint views
 """
@@ -13,7 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 import logdb
-from logdb_spark_source import session, upsert
+from logdb_spark_source import session, streams
 
 VIEWS, COUNTS = "page-views", "page-views-per-window"
 SIZE, ADVANCE, LATE_MAX = "10 minutes", "5 minutes", "10 minutes"
@@ -26,12 +27,11 @@ def create_topics(db: logdb.Database) -> None:
 
 def count_views(spark: SparkSession, place: dict[str, str], checkpoint: str, **limits: str) -> StreamingQuery:
     """Each record of `page-views` has the page as its key; the key of a count is `page@begin of the window`, UTC."""
-    options = {"subscribe": VIEWS, "startingOffsets": "earliest", "columns": "key,timestamp", **place, **limits}
-    views = spark.readStream.format("logdb").options(**options).load().withWatermark("timestamp", LATE_MAX)
-    counts = views.groupBy("key", F.window("timestamp", SIZE, ADVANCE)).count()
+    views = streams.stream(spark, VIEWS, columns="key,timestamp", **place, **limits)
+    counts = streams.windows(views, SIZE, advance=ADVANCE, grace=LATE_MAX).count()
     begin = F.date_format(F.to_utc_timestamp("window.start", F.current_timezone()), "yyyy-MM-dd'T'HH:mm'Z'")
     rows = counts.select(F.concat_ws("@", F.decode("key", "UTF-8"), begin).alias("key"), F.col("count").cast("string").alias("value"))
-    changes = rows.writeStream.outputMode("update").foreachBatch(upsert(COUNTS, **place))
+    changes = streams.to_table(rows, COUNTS, **place)
     return changes.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
 
 

@@ -1,6 +1,7 @@
 """Word count: the lines of `streams-plaintext-input`, counted into the compacted topic `streams-wordcount-output`.
 
 Shows a stream with a state, whose changes are written by key, once, however often the program is killed.
+`WordCount.java` is the same program on Kafka Streams.
 
     logdb topics create streams-plaintext-input --data-dir db
     echo 'all streams lead to the log' | logdb produce streams-plaintext-input --data-dir db
@@ -15,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 import logdb
-from logdb_spark_source import session, upsert
+from logdb_spark_source import session, streams
 
 LINES, COUNTS = "streams-plaintext-input", "streams-wordcount-output"
 
@@ -26,11 +27,10 @@ def create_topics(db: logdb.Database) -> None:
 
 
 def count_words(spark: SparkSession, place: dict[str, str], checkpoint: str, *, follow: bool = False) -> StreamingQuery:
-    options = {"subscribe": LINES, "startingOffsets": "earliest", "columns": "value", **place}
-    lines = spark.readStream.format("logdb").options(**options).load()
+    lines = streams.stream(spark, LINES, columns="value", **place)
     words = lines.select(F.explode(F.split(F.lower(F.col("value").cast("string")), r"\W+")).alias("word")).where("word <> ''")
     counts = words.groupBy("word").count().selectExpr("word AS key", "cast(count AS string) AS value")
-    changes = counts.writeStream.outputMode("update").foreachBatch(upsert(COUNTS, **place))
+    changes = streams.to_table(counts, COUNTS, **place)
     timed = changes.trigger(processingTime="1 second") if follow else changes.trigger(availableNow=True)
     return timed.option("checkpointLocation", checkpoint).start()
 

@@ -47,6 +47,7 @@ NOT_QUICK = {
     "unit/spark_source/test_commit.py": _PROCESSES,
     "unit/spark_source/test_encoding.py": _BOMBS,
     "unit/spark_source/test_sink.py": _PROCESSES,
+    "unit/spark_source/test_streams_store.py": _PROCESSES,
     "unit/store/check/": _FLIPS,
     "unit/store/copy/": _FLIPS,
     "unit/store/test_truncation.py::test_a_log_that_is_cut_off_is_as_if_no_more_had_come": _FLIPS,

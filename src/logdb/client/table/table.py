@@ -1,6 +1,6 @@
 """``db.table``: a topic as a mapping from its keys to their latest values."""
 
-from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
+from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from typing import Any, NamedTuple, TypeVar
 
 from logdb import serde
@@ -86,6 +86,19 @@ class Table(Handle, Mapping[Any, Any]):
         data = self._stored_key(key)
         entry = self._read(lambda view: view.get(data))
         return None if entry is None else self._made(data, entry)
+
+    def get_many(self, keys: Iterable[Any]) -> list[Any]:
+        """The values of several keys, in their order; None for a key that is not in the table.
+
+        The table is brought up to date once, before the first look-up. Over a URL that saves a request for each key.
+
+        Raises:
+            SerializationError: A value cannot be deserialized.
+            LogdbError: See ``refresh``.
+        """
+        stored = [self._stored_key(key) for key in keys]
+        values = self._read(lambda view: [None if (entry := view.get(key)) is None else entry.value for key in stored])
+        return values if self._value is None else [None if value is None else self._value(value) for value in values]
 
     # ------------------------------------------------------------ all keys
 

@@ -97,6 +97,17 @@ def test_an_entry_says_where_its_record_lies(db):
     assert list(db.table("t").entries()) == [db.table("t").entry("k")]
 
 
+def test_the_values_of_many_keys_in_their_order(db):
+    put(db, a="1", b="2")
+    table = db.table("t")
+    assert table.get_many([b"b", "a", b"c", "b"]) == [b"2", b"1", None, b"2"]
+    put(db, a=None, c="3")
+    assert db.table("t", value_deserializer="string").get_many(["a", "b", "c"]) == [None, "2", "3"]
+    assert table.get_many([]) == []
+    with pytest.raises(TypeError):
+        table.get_many([7])
+
+
 def test_records_without_a_key_are_passed_by_and_empty_ones_are_not(db):
     db.append("t", b"nobody's")
     db.append("t", b"", b"")
