@@ -96,10 +96,9 @@ class SourceRunner(TaskRunner):
     # ------------------------------------------------------------ the thread
 
     def _run(self) -> None:
-        self._offsets = self._make_offsets()
         backoff = Backoff(self)
         self._retrying(self._new_producer, backoff)
-        self._retrying(self._offsets.catch_up, backoff)
+        self._retrying(self._read_offsets, backoff)
         self._chain = self._make_chain(self)
         if not self._await_resumed():
             return
@@ -201,6 +200,10 @@ class SourceRunner(TaskRunner):
                 backoff.pause()
             else:
                 return
+
+    def _read_offsets(self) -> None:
+        self._offsets = self._make_offsets()
+        self._offsets.catch_up()
 
     def _write(self, prepared: Prepared) -> None:
         """Write records and offsets; again until they are written, or can never be."""
