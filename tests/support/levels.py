@@ -93,6 +93,7 @@ CHECK = {
     "integration/connect/test_rolling_restart.py": _PROCESSES,
     "integration/connect/test_spark.py": _SPARK,
     "integration/connect/test_without_broker.py": _PROCESSES,
+    "integration/http/test_connect_in_browser.py": "it drives a browser; integration/http/test_connect_worker.py is in make test",
     "integration/http/test_half_a_head.py": "each request is cut at many places",
     "integration/http/test_honest_client.py": "it measures how fast others are answered; integration/http/test_hostile.py is in make test",
     "integration/http/test_idle.py": _MEASURES,
