@@ -88,6 +88,7 @@ CHECK = {
     "integration/connect/databases/test_pipeline.py::test_kills_of_worker_and_servers_lose_and_repeat_no_change": _KILLS,
     "integration/connect/test_distributed.py::test_the_work_of_a_killed_worker_goes_to_the_other_one": _KILLS,
     "integration/connect/test_hdfs.py": "it starts an HDFS; integration/connect/test_objects.py is in make test",
+    "integration/connect/test_isolation.py::test_a_process_that_is_killed_leaves_no_transaction_open": _KILLS,
     "integration/connect/test_kills.py": _KILLS,
     "integration/connect/test_mirror.py::test_a_mirror_that_is_killed_copies_each_record_once": _KILLS,
     "integration/connect/test_rolling_restart.py": _PROCESSES,

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
+STANDALONE = "standalone-"
+"""Begins the group id of a standalone worker; its identity follows."""
 _PAUSE_S, _PAUSE_S_MAX, _TELL_S = 0.1, 1.0, 60.0
 _OWN_PREFIXES = ("producer.", "consumer.", "admin.", "key.converter.", "value.converter.", "header.converter.", "config.providers.")
 _CLIENT_PREFIXES = ("security.", "sasl.", "ssl.", "metrics.", "metric.", "auto.include.jmx.reporter", "reconnect.", "retry.", "request.")
@@ -72,9 +74,9 @@ def standalone(worker_file: str, connector_files: Sequence[str]) -> Iterator[Run
         stack.enter_context(_hidden(providers))
         server = stack.enter_context(_listening(config))
         file = stack.enter_context(contextlib.closing(OffsetFile(config["offset.storage.file.filename"])))
-        client = stack.enter_context(contextlib.closing(_patiently(properties, server, lambda: connected(properties))))
+        client = stack.enter_context(contextlib.closing(_patiently(properties, server.wait_for, lambda: connected(properties))))
         stores = _stores(client, config, file.identity)
-        worker = _worker(properties, config, client, stores, f"standalone-{file.identity}", providers)
+        worker = _worker(properties, config, client, stores, f"{STANDALONE}{file.identity}", providers)
         url, worker.id = advertised(config, server.addresses)
         herder = Standalone(worker)
         stack.callback(herder.close)
@@ -100,19 +102,32 @@ def distributed(worker_file: str) -> Iterator[Running]:
     with contextlib.ExitStack() as stack:
         stack.enter_context(_hidden(providers))
         server = stack.enter_context(_listening(config))
-        client = stack.enter_context(contextlib.closing(_patiently(properties, server, lambda: connected(properties))))
+        client = stack.enter_context(contextlib.closing(_patiently(properties, server.wait_for, lambda: connected(properties))))
         worker = _worker(properties, config, client, _stores(client, config), config["group.id"], providers)
         url, worker.id = advertised(config, server.addresses)
-        herder = _patiently(properties, server, lambda: Distributed(worker, config, send_tasks=sender(config)))
+        herder = _patiently(properties, server.wait_for, lambda: Distributed(worker, config, send_tasks=sender(config)))
         stack.callback(herder.close)
         stack.callback(server.stop)  # before the herder
-        _patiently(properties, server, lambda: herder.start(url))
+        _patiently(properties, server.wait_for, lambda: herder.start(url))
         server.serve(herder)
         yield Running(server.ended, url)
 
 
-def _patiently(properties: Mapping[str, str], server: "RestServer", function: Callable[[], T]) -> T:
+@contextlib.contextmanager
+def of_one_task(properties: Mapping[str, str], group_id: str) -> Iterator[Worker]:
+    """A worker without an API, in a process of its own, for a task of another one, whose resolved properties it has."""
+    is_alone = "offset.storage.file.filename" in properties
+    config = (settings.STANDALONE if is_alone else settings.DISTRIBUTED).parse(properties)
+    identity = group_id.removeprefix(STANDALONE) if is_alone else None
+    with contextlib.closing(_patiently(properties, lambda _: None, lambda: connected(properties))) as client:
+        yield _worker(properties, config, client, _stores(client, config, identity), group_id, Providers({}))
+
+
+def _patiently(properties: Mapping[str, str], tell: Callable[[str], None], function: Callable[[], T]) -> T:
     """Call until a server of the database answers: workers and servers may start in any order.
+
+    Args:
+        tell: Told what is waited for.
 
     Raises:
         LogdbError: A directory cannot be opened, or a server refuses this worker: to wait would not help.
@@ -125,7 +140,7 @@ def _patiently(properties: Mapping[str, str], server: "RestServer", function: Ca
             if not error.retriable or isinstance(error.__cause__, ssl.SSLCertVerificationError) or is_directory(properties):
                 raise
             reason = f"bootstrap.servers={properties['bootstrap.servers'].strip()}: {error}"
-            server.wait_for(reason)
+            tell(reason)
             if time.monotonic() >= told_at:
                 logger.warning("%s; the worker waits for an answer, and tries again", reason)
                 told_at = time.monotonic() + _TELL_S
