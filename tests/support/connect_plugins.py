@@ -247,3 +247,33 @@ class CrashingSinkConnector(SinkConnector):
 
     def task_configs(self, max_tasks):
         return [self._given]
+
+
+class Ending(Counter):
+    """Counts in polls of ten.  Commits after each number that ends in 4, aborts after 19, and commits after the poll that has 39."""
+
+    def start(self, properties):
+        super().start(properties)
+        self.contexts.append(self.context.transaction_context)
+
+    contexts: ClassVar[list[Any]] = []
+
+    def poll(self):
+        records = super().poll()
+        transactions = self.context.transaction_context
+        for record in records or ():
+            number = record.source_offset["next"] - 1
+            if transactions is not None and number % 10 == 4:
+                transactions.commit_transaction(record)
+            if transactions is not None and number == 19:
+                transactions.abort_transaction(record)
+            if transactions is not None and number == 39:
+                transactions.commit_transaction()
+        return records
+
+
+class EndingConnector(CounterConnector):
+    task_class = Ending
+
+    def can_define_transaction_boundaries(self, properties):
+        return properties.get("able", "yes") == "yes"

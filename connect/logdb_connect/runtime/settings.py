@@ -191,9 +191,10 @@ SOURCE = CONNECTOR + ConfigDef(
         "transaction.boundary",
         "STRING",
         "poll",
-        "If it is set to poll, each transaction has the records of one poll. interval: those of some time. Unset: those of a few polls.",
+        "If it is set to poll, each transaction has the records of one poll. interval: those of some time. connector: the connector ends "
+        "transactions. Unset: the records of a few polls.",
         "MEDIUM",
-        values=("poll", "interval"),
+        values=("poll", "interval", "connector"),
         group="Exactly Once Support",
     ),
     ConfigKey(

@@ -181,12 +181,20 @@ def _worker_errors(worker: "Worker", made: type[Connector], config: Mapping[str,
         errors = {name: text.format(name) for name in config if name.startswith(("producer.override.", "consumer.override."))}
     if config.get("task.isolation", "").strip() == "process" and is_directory(worker.properties):
         errors["task.isolation"] = NEEDS_A_SERVER
+    if kind_of(made) == "source" and config.get("transaction.boundary", "").strip() == "connector" and not _ends_transactions(made, config):
+        text = "The connector does not support connector-defined transaction boundaries with the provided configuration."
+        errors["transaction.boundary"] = f"{text} Set it to poll or interval."
     if kind_of(made) == "source" and config.get("exactly.once.support") == "required":
         if worker.config["exactly.once.source.support"] != "enabled":
             errors["exactly.once.support"] = "This worker does not have exactly-once source support enabled."
         elif callable(decide := getattr(made(), "exactly_once", None)) and not decide(config):
             errors["exactly.once.support"] = "The connector does not support exactly-once semantics with the provided configuration."
     return errors
+
+
+def _ends_transactions(made: type[Connector], config: Mapping[str, str]) -> bool:
+    can = getattr(made(), "can_define_transaction_boundaries", None)
+    return callable(can) and bool(can(config))
 
 
 def unknown_properties(worker: "Worker", config: Mapping[str, str]) -> list[str]:

@@ -297,6 +297,8 @@ class Worker:
     def _boundary(self, config: Mapping[str, str]) -> Boundary:
         names = ("transaction.boundary", "transaction.boundary.interval.ms")
         given = ConfigDef(*(settings.SOURCE[name] for name in names)).parse(config)
+        if given[names[0]] == "connector" and self._exactly_once:
+            return Boundary(by_connector=True)
         if given[names[0]] == "interval":
             return Boundary((given[names[1]] or self.config["offset.flush.interval.ms"]) / 1000, small=True)
         return Boundary(0.0) if names[0] in config else Boundary()
