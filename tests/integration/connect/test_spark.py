@@ -27,6 +27,7 @@ SPARK = {
     "logdb.spark.max.offsets.per.trigger": "1000",
 }
 JSON = {"value.converter": "org.apache.kafka.connect.json.JsonConverter", "value.converter.schemas.enable": "false"}
+TESTS = str(Path(__file__).parents[2])
 START_S = 300
 """A JVM and a session of Spark on a busy machine."""
 
@@ -160,6 +161,7 @@ def test_states_formats_and_warnings(tmp_path: Path, caplog: pytest.LogCaptureFi
 
 _PROGRAM = """
 import os, pathlib, sys
+sys.path.append(os.environ["TESTS"])
 from logdb_connect.spark import driver
 from support.processes import arguments
 from pyspark.sql import SparkSession
