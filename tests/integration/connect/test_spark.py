@@ -1,6 +1,7 @@
 """Sinks on Spark: each record is once in the files and in the database, whatever is killed."""
 
 import json
+import os
 import sqlite3
 import subprocess
 import sys
@@ -182,9 +183,8 @@ def test_secrets_of_spark_reach_the_session_and_no_arguments(tmp_path: Path) -> 
         "import json, sys; from logdb_connect.spark import driver; from logdb_spark_source.running import run; "
         "job = json.load(sys.stdin); driver.keep_private(job['private']); print(run(sys.argv[1], master='local[1]', config=job['config']))"
     )
-    made = subprocess.run(
-        [sys.executable, "-c", code, str(program)], input=json.dumps(job), capture_output=True, text=True, timeout=START_S
-    )
+    words, environment = [sys.executable, "-c", code, str(program)], {**os.environ, "TESTS": TESTS}
+    made = subprocess.run(words, input=json.dumps(job), capture_output=True, text=True, timeout=START_S, env=environment)
     assert (made.returncode, made.stdout.strip()) == (0, "None"), made.stderr
     assert Path(f"{program}.out").read_text() == repr([secret.strip(), "false", 0, False])
 
