@@ -1,17 +1,23 @@
 """Workers whose database is away: at their start they wait for it, and later their REST API answers all the same."""
 
 import contextlib
+import re
 import signal
 import threading
 import time
 
 import pytest
 
+import logdb
 from logdb.errors import LogdbError
+from logdb_connect import kafka_client
+from logdb_connect.runtime import starting
+from support.certificates import Authority
 from support.connect_workers import SHARED, WORKER, BrokerProcess, Rest, standalone, written
 from support.ports import free_port
 from support.waiting import until
 
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 AT_ONCE_S = 10.0
 """Far less than the 30 s that a client waits for a server, and enough on a machine that is busy."""
 
@@ -29,12 +35,11 @@ def source(directory):
 
 
 @contextlib.contextmanager
-def beginning(kind, directory, place):
+def beginning(kind, directory, place, **more):
     """A worker that begins in a thread of its own: its REST API, and its errors."""
-    from logdb_connect.runtime import starting
-
     port, end, errors = free_port(), threading.Event(), []
     properties = {**WORKER, "bootstrap.servers": place, "listeners": f"http://127.0.0.1:{port}"}
+    properties |= {name.replace("_", "."): text for name, text in more.items()}
     if kind == "standalone":
         file = written(directory / "worker.properties", {**properties, "offset.storage.file.filename": f"{directory}/offsets"})
         begin = starting.standalone(file, [written(directory / "in.properties", source(directory))])
@@ -87,6 +92,24 @@ def test_a_directory_that_cannot_be_opened_ends_the_worker(tmp_path):
     with standalone(str(tmp_path / "db"), tmp_path), beginning("distributed", tmp_path, str(tmp_path / "db")) as (_, errors):
         until(lambda: errors)
         assert isinstance(errors[0], LogdbError)
+
+
+@pytest.mark.parametrize("client", ["logdb", "kafka"])
+@pytest.mark.parametrize("why", ["password", "certificate"])
+def test_a_server_that_refuses_the_worker_or_is_not_trusted_ends_it(tmp_path, client, why, monkeypatch):
+    monkeypatch.setattr(kafka_client, "_CALL_S", 3.0)
+    options = {}
+    given = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN"}
+    given["sasl_jaas_config"] = f'{PLAIN} required username="admin" password="wrong";'
+    if why == "certificate":
+        files = Authority(tmp_path / "ca").server()
+        options, given = {"tls_cert": files.cert, "tls_key": files.key}, {"security_protocol": "SSL"}
+    with logdb.open(tmp_path / "db") as db, logdb.serve(db, http="127.0.0.1:0", kafka="127.0.0.1:0", **options) as server:
+        if why == "password":
+            db.security.add_user("admin", "correct horse", super_user=True)
+        with beginning("standalone", tmp_path, server.addresses[1], logdb_client=client, **given) as (_, errors):
+            until(lambda: errors)
+        assert re.search({"password": "(?i)password|auth", "certificate": "(?i)certificate"}[why], str(errors[0]))
 
 
 @pytest.mark.parametrize("how", ["killed", "silent"])
