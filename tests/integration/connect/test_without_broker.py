@@ -53,13 +53,13 @@ def beginning(kind, directory, place, **more):
         except Exception as error:  # noqa: BLE001 -- the test looks at it
             errors.append(error)
 
-    thread = threading.Thread(target=run)
+    thread = threading.Thread(target=run, daemon=True)  # one that waits for ever must not hold up the others
     thread.start()
     try:
         yield Rest(port), errors
     finally:
         end.set()
-        thread.join()
+        thread.join(60)
 
 
 def answers(rest, path):
