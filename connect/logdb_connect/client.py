@@ -7,6 +7,7 @@ for writing.  Security properties are those of Kafka's clients (``security.proto
 Threading: any thread; a producer and a consumer belong to the thread of their task.
 """
 
+import os
 import re
 import time
 from abc import ABC, abstractmethod
@@ -242,6 +243,12 @@ def connected(properties: Mapping[str, str]) -> Client:
     from logdb_connect.logdb_client import LogdbClient
 
     return LogdbClient(properties)
+
+
+def is_directory(properties: Mapping[str, str]) -> bool:
+    """Whether ``bootstrap.servers`` names a directory, which this process opens itself."""
+    place = properties["bootstrap.servers"].strip()
+    return place.startswith((".", "/")) or os.path.isdir(place)
 
 
 _NEEDLESS = ("serializer", "deserializer", "acks", "enable.idempotence", "security.", "sasl.", "ssl.", "bootstrap.servers", "client.")

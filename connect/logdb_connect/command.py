@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import select
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,11 +20,12 @@ from logdb_connect.errors import ConnectError
 if TYPE_CHECKING:
     from logdb_connect.runtime.starting import Running
 
+_READY_S = 30.0
 _FILE = click.Path(dir_okay=False)
 
 
 def _in_background(context: click.Context, _: click.Parameter, given: bool) -> None:
-    """``-daemon``, as Kafka's scripts have it: start the worker in the background, and end once it is ready."""
+    """``-daemon``, as Kafka's scripts have it: start the worker in the background, and end once it is ready, or waits for its database."""
     if not given:
         return
     words = [word for word in sys.orig_argv if word not in ("-daemon", "--daemon")]
@@ -34,6 +36,9 @@ def _in_background(context: click.Context, _: click.Parameter, given: bool) -> N
     except OSError as error:
         raise click.ClickException(f"{log}: {error.strerror}; LOG_DIR names a directory for it") from None
     assert worker.stdout is not None
+    if not select.select([worker.stdout], [], [], _READY_S)[0]:
+        say(f"the worker is not ready yet; pid {worker.pid}, log in {log}")
+        context.exit()
     ready = worker.stdout.readline()
     if not ready:
         raise click.ClickException(f"the worker ended with exit code {worker.wait()}; {log} says why")

@@ -12,6 +12,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import click
@@ -114,6 +115,12 @@ def _warn(error: Any) -> None:
         logger.warning("Kafka: %s", error.str())
 
 
+def _note(refusals: list[Any], error: Any) -> None:
+    _warn(error)
+    if error.code() in (_Error._AUTHENTICATION, _Error._SSL):
+        refusals.append(error)
+
+
 def connection(properties: Mapping[str, str]) -> dict[str, Any]:
     """The settings of librdkafka that all clients of a worker have.
 
@@ -208,10 +215,17 @@ class KafkaClient(Client):
         self._base = connection(properties)
         if client_id := properties.get("client.id", "").strip():
             self._base["client.id"] = client_id
-        self._admin = made(admin.AdminClient, dict(self._base))
+        refusals: list[kafka.KafkaError] = []
+        self._admin = made(admin.AdminClient, {**self._base, "error_cb": partial(_note, refusals)})
         self._reading = threading.Lock()
         self._reader: Any = None
-        self.cluster_id()
+        try:
+            self.cluster_id()
+        except KafkaFault as error:
+            self._admin.poll(0)  # what librdkafka says of the connection
+            if refusals:  # a retry would not help
+                raise KafkaFault(refusals[-1], False) from error
+            raise
 
     def close(self) -> None:
         with self._reading:
@@ -419,8 +433,12 @@ class KafkaClient(Client):
         reader.assign([kafka.TopicPartition(topic, 0, state.end_offset)])
         return KafkaGroup(group_id, topic, made(kafka.Consumer, config), reader, self._members)
 
-    def _members(self, group_id: str) -> frozenset[str] | None:
+    def _group(self, group_id: str) -> Any:
         (found,) = self._results("describe_consumer_groups", [group_id], group_id=group_id).values()
+        return found
+
+    def _members(self, group_id: str) -> frozenset[str] | None:
+        found = self._group(group_id)
         return frozenset(one.member_id for one in found.members) if found.state == kafka.ConsumerGroupState.STABLE else None
 
     def leave(self, consumer: Consumer, group_id: str, group_instance_id: str) -> None:  # noqa: ARG002 -- librdkafka knows them
@@ -442,12 +460,11 @@ class KafkaClient(Client):
 
     def has_members(self, group_id: str) -> bool:
         try:
-            (found,) = self._results("describe_consumer_groups", [group_id], group_id=group_id).values()
+            return bool(self._group(group_id).members)
         except KafkaFault as error:
             if error.code != _Error.GROUP_ID_NOT_FOUND:
                 raise
             return False
-        return bool(found.members)
 
     def alter_committed(self, group_id: str, offsets: Mapping[TopicPartition, int | None]) -> None:
         """Offsets of a group can be deleted all at once only; of some partitions, the log's beginning is as good as none."""

@@ -2,7 +2,6 @@
 
 import contextlib
 import hashlib
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
@@ -10,7 +9,17 @@ import logdb
 from logdb import AnyRecord, OffsetAndMetadata, Session, TopicPartition
 from logdb.cli.servers import Servers
 from logdb.errors import TopicExists, UnknownGroup, UnknownTopic
-from logdb_connect.client import Client, Consumer, PartitionOffsets, Producer, TopicState, TransactionalProducer, as_text, chosen
+from logdb_connect.client import (
+    Client,
+    Consumer,
+    PartitionOffsets,
+    Producer,
+    TopicState,
+    TransactionalProducer,
+    as_text,
+    chosen,
+    is_directory,
+)
 
 PRODUCER_OPTIONS = {
     "batch.size": ("batch_size", int),
@@ -45,7 +54,7 @@ class LogdbClient(Client):
             LogdbError: It cannot be opened.
         """
         self.place = properties["bootstrap.servers"].strip()
-        if self.place.startswith((".", "/")) or os.path.isdir(self.place):
+        if is_directory(properties):
             self._db = logdb.open(self.place)
         else:
             self._db = Servers(client_pairs=tuple(f"{key}={value}" for key, value in properties.items()), asks=False).open(self.place)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from logdb import OffsetAndMetadata, TopicPartition
 from logdb_connect.config import ConfigDef
-from logdb_connect.data import ConnectRecord, Schema, SinkRecord, SourceRecords
+from logdb_connect.data import ConnectRecord, Schema, SinkRecord, SourceRecord, SourceRecords
 from logdb_connect.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -95,6 +95,10 @@ class SourceConnector(Connector):
         """Whether its tasks continue exactly after the last offset that they are given (KIP-618)."""
         return True
 
+    def can_define_transaction_boundaries(self, properties: Properties) -> bool:
+        """Whether its tasks end their transactions by ``context.transaction_context`` (KIP-618)."""
+        return False
+
     def alter_offsets(self, properties: Properties, offsets: Mapping[str, Any]) -> None:
         """Check offsets that an administrator sets, and move what the source itself keeps (KIP-875).
 
@@ -119,8 +123,22 @@ class SinkConnector(Connector):
         """As ``SourceConnector.alter_offsets``; an offset of None forgets the partition's."""
 
 
+class TransactionContext(Protocol):
+    """Where a source task ends its transactions (KIP-618).  A transaction that it has not ended goes on with the next ``poll``."""
+
+    def commit_transaction(self, record: SourceRecord | None = None) -> None:
+        """Commit after this record; None: after the records of this ``poll``, or of the next one that gives any."""
+
+    def abort_transaction(self, record: SourceRecord | None = None) -> None:
+        """Drop the records of the transaction, up to there.  Their offsets are committed: they do not come again."""
+
+
 class SourceTaskContext(Protocol):
     """What a worker offers a source task."""
+
+    @property
+    def transaction_context(self) -> TransactionContext | None:
+        """None, unless the connector has ``transaction.boundary=connector``, and the worker is exactly once."""
 
     @property
     def client(self) -> "Client":

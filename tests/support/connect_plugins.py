@@ -1,8 +1,12 @@
 """Connectors for tests of the worker: they fail, block and count as a test wants."""
 
+import ctypes
+import os
+import re
+import signal
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from logdb import TopicPartition
@@ -179,3 +183,97 @@ class MovingConnector(SourceConnector):
 
     def task_configs(self, max_tasks):
         return [{"parts": "0"}, {"parts": "1"}] if max_tasks > 1 else [{"parts": "0,1"}]
+
+
+class Crashing(Counter):
+    """Counts to 50, then does what ``how`` says, unless the file ``once`` is there; it makes the file first."""
+
+    def start(self, properties):
+        super().start(properties)
+        self._how, self._once = properties["how"], properties["once"]
+
+    def poll(self):
+        if self._next >= 50 and not os.path.exists(self._once):
+            with open(self._once, "w", encoding="utf-8"):
+                pass
+            CRASHES[self._how]()
+        return super().poll()
+
+
+def _recurse() -> None:
+    """C code that keeps the interpreter for hours: no other thread runs."""
+    re.match("(a*)*b", "a" * 64)
+
+
+CRASHES: dict[str, Callable[[], object]] = {
+    "segfault": lambda: ctypes.string_at(0),
+    "exit": lambda: os._exit(7),
+    "error": lambda: 1 / 0,
+    "block": lambda: threading.Event().wait(),
+    "endless": _recurse,
+}
+
+
+class CrashingConnector(CounterConnector):
+    config_def = CounterConnector.config_def + ConfigDef(
+        ConfigKey("how", "STRING", REQUIRED, "One of CRASHES."),
+        ConfigKey("once", "STRING", REQUIRED, "A file."),
+    )
+    task_class = Crashing
+
+    def task_configs(self, max_tasks):
+        return [{**one, "how": self._config["how"], "once": self._config["once"]} for one in super().task_configs(max_tasks)]
+
+
+class CrashingSink(SinkTask):
+    """Dies by a signal at the first record that is ``poison``, while the file ``armed`` is there; writes the others into a file."""
+
+    def start(self, properties):
+        self._armed, self._file = properties["armed"], properties["file"]
+
+    def put(self, records):
+        for record in records:
+            if record.value == "poison" and os.path.exists(self._armed):
+                os.kill(os.getpid(), signal.SIGKILL)
+        with open(self._file, "a", encoding="utf-8") as file:
+            file.writelines(f"{record.value}\n" for record in records)
+
+
+class CrashingSinkConnector(SinkConnector):
+    task_class = CrashingSink
+
+    def start(self, properties):
+        self._given = {name: properties[name] for name in ("armed", "file")}
+
+    def task_configs(self, max_tasks):
+        return [self._given]
+
+
+class Ending(Counter):
+    """Counts in polls of ten.  Commits after each number that ends in 4, aborts after 19, and commits after the poll that has 39."""
+
+    def start(self, properties):
+        super().start(properties)
+        self.contexts.append(self.context.transaction_context)
+
+    contexts: ClassVar[list[Any]] = []
+
+    def poll(self):
+        records = super().poll()
+        transactions = self.context.transaction_context
+        for record in records or ():
+            number = record.source_offset["next"] - 1
+            if transactions is not None and number % 10 == 4:
+                transactions.commit_transaction(record)
+            if transactions is not None and number == 19:
+                transactions.abort_transaction(record)
+            if transactions is not None and number == 39:
+                transactions.commit_transaction()
+        return records
+
+
+class EndingConnector(CounterConnector):
+    task_class = Ending
+
+    def can_define_transaction_boundaries(self, properties):
+        return properties.get("able", "yes") == "yes"

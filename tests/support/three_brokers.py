@@ -81,6 +81,8 @@ SUITES_LEFT_OUT = {
     "examples/test_price_cache.py": "a table, which is the client's, of so many prices that three nodes take a minute",
     "integration/http/test_another_log.py": _ITS_OWN,
     "integration/http/test_batch_bodies.py": _DOOR,
+    "integration/http/test_connect_in_browser.py": _DOOR,
+    "integration/http/test_connect_worker.py": _DOOR,
     "integration/http/test_cross_site.py": _DOOR,
     "integration/http/test_door.py": _DOOR,
     "integration/http/test_drain.py": _DOOR,

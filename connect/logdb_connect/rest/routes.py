@@ -28,18 +28,46 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 REQUEST_TIMEOUT_S = 90  # Kafka's
 _THREADS = 8
+_ID_WAIT_S = 0.5
 _BODY_MAX = 16 << 20  # a worker sends the leader the configs of all tasks of a connector at once
 _LEVELS = ("OFF", "FATAL", "ERROR", "WARN", "INFO", "DEBUG", "TRACE")
 _OF_PYTHON = {"OFF": 100, "FATAL": 50, "ERROR": 40, "WARN": 30, "INFO": 20, "DEBUG": 10, "TRACE": 5}
 routes = web.RouteTableDef()
-HERDER: web.AppKey[Herder] = web.AppKey("herder", Herder)
 POOL: web.AppKey[ThreadPoolExecutor] = web.AppKey("pool", ThreadPoolExecutor)
 
 
-def make_app(herder: Herder) -> web.Application:
+class Served:
+    """What the routes answer for.
+
+    Attributes:
+        herder: None until the worker has started: until then each answer is 503.
+        waits_for: Why it has not started.
+    """
+
+    def __init__(self) -> None:
+        self.herder: Herder | None = None
+        self.waits_for = ""
+        self._cluster_id: str | None = None
+        self._asked: asyncio.Future[str] | None = None
+
+    async def cluster_id(self, pool: ThreadPoolExecutor) -> str | None:
+        """The id of the database: as it was when a question was last answered, where no answer comes in time."""
+        assert self.herder is not None
+        if self._asked is None or self._asked.done():
+            self._asked = asyncio.get_running_loop().run_in_executor(pool, self.herder.worker.client.cluster_id)
+        await asyncio.wait({self._asked}, timeout=_ID_WAIT_S)
+        if self._asked.done() and self._asked.exception() is None:
+            self._cluster_id = self._asked.result()
+        return self._cluster_id
+
+
+SERVED: web.AppKey[Served] = web.AppKey("served", Served)
+
+
+def make_app(served: Served) -> web.Application:
     """The application of a worker."""
     app = web.Application(middlewares=[_errors], client_max_size=_BODY_MAX)
-    app[HERDER], app[POOL] = herder, ThreadPoolExecutor(_THREADS, thread_name_prefix="connect-rest")
+    app[SERVED], app[POOL] = served, ThreadPoolExecutor(_THREADS, thread_name_prefix="connect-rest")
     app.add_routes(routes)
 
     async def end(app: web.Application) -> None:
@@ -54,10 +82,25 @@ def refused(status: int, message: str) -> web.Response:
     return web.json_response({"error_code": status, "message": message}, status=status)
 
 
+def herder_of(request: web.Request) -> Herder:
+    herder = request.app[SERVED].herder
+    assert herder is not None
+    return herder
+
+
+def _starting(request: web.Request) -> web.Response:
+    message = f"Worker is still starting up. {request.app[SERVED].waits_for}".strip()
+    if request.path == "/health":
+        return web.json_response({"status": "starting", "message": message}, status=503)
+    return refused(503, message)
+
+
 @web.middleware
 async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Errors in Kafka's shape."""
-    redact = request.app[HERDER].worker.redact
+    if request.app[SERVED].herder is None:
+        return _starting(request)
+    redact = herder_of(request).worker.redact
     try:
         return await handler(request)
     except web.HTTPException as error:
@@ -66,7 +109,7 @@ async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
         return refused(404, redact(str(error)))
     except NotLeader as error:
         if request.query.get("forward", "true") != "false":
-            return await forward(request, error.url, request.app[HERDER].worker.config)
+            return await forward(request, error.url, herder_of(request).worker.config)
         return refused(409, redact(str(error)))
     except Conflict as error:
         return refused(409, redact(str(error)))
@@ -132,19 +175,19 @@ def _task(request: web.Request) -> TaskId:
 
 @routes.get("/")
 async def root(request: web.Request) -> web.Response:
-    cluster_id = await call(request, request.app[HERDER].worker.client.cluster_id)
+    cluster_id = await request.app[SERVED].cluster_id(request.app[POOL])
     return web.json_response({"version": __version__, "commit": "logdb", "kafka_cluster_id": cluster_id})
 
 
 @routes.get("/health")
 async def health(request: web.Request) -> web.Response:
-    found = await call(request, request.app[HERDER].health)
+    found = herder_of(request).health()
     return web.json_response({"status": found[0], "message": found[1]}, status=200 if found[0] == "healthy" else 503)
 
 
 @routes.get("/metrics")
 async def metrics(request: web.Request) -> web.Response:
-    return web.Response(text=page(request.app[HERDER]), headers={"Content-Type": CONTENT_TYPE})
+    return web.Response(text=page(herder_of(request)), headers={"Content-Type": CONTENT_TYPE})
 
 
 # ------------------------------------------------------------ connectors
@@ -152,7 +195,7 @@ async def metrics(request: web.Request) -> web.Response:
 
 @routes.get("/connectors")
 async def connectors(request: web.Request) -> web.Response:
-    herder = request.app[HERDER]
+    herder = herder_of(request)
     names = await call(request, herder.connectors)
     wanted = request.query.getall("expand", [])
     if not wanted:
@@ -181,24 +224,24 @@ async def create(request: web.Request) -> web.Response:
         raise BadRequest("Connector name must be a string of at least one character")
     if config.get("name", name) != name:
         raise BadRequest("Connector name configuration in the request body doesn't match the connector name")
-    made = await call(request, request.app[HERDER].create, name.strip(), config, document.get("initial_state"))
+    made = await call(request, herder_of(request).create, name.strip(), config, document.get("initial_state"))
     return web.json_response(made, status=201, headers={"Location": f"/connectors/{quote(name.strip(), safe='')}"})
 
 
 @routes.get("/connectors/{name}")
 async def info(request: web.Request) -> web.Response:
-    return web.json_response(await call(request, request.app[HERDER].info, _name(request)))
+    return web.json_response(await call(request, herder_of(request).info, _name(request)))
 
 
 @routes.delete("/connectors/{name}")
 async def delete(request: web.Request) -> web.Response:
-    await call(request, request.app[HERDER].delete, _name(request))
+    await call(request, herder_of(request).delete, _name(request))
     return web.Response(status=204)
 
 
 @routes.get("/connectors/{name}/config")
 async def config(request: web.Request) -> web.Response:
-    return web.json_response(await call(request, request.app[HERDER].config, _name(request)))
+    return web.json_response(await call(request, herder_of(request).config, _name(request)))
 
 
 @routes.put("/connectors/{name}/config")
@@ -206,7 +249,7 @@ async def put_config(request: web.Request) -> web.Response:
     given = _strings(await body(request))
     if given.get("name", _name(request)) != _name(request):
         raise BadRequest("Connector name configuration in the request body doesn't match the connector name in the URL")
-    created, made = await call(request, request.app[HERDER].put_config, _name(request), given)
+    created, made = await call(request, herder_of(request).put_config, _name(request), given)
     return web.json_response(made, status=201 if created else 200)
 
 
@@ -214,17 +257,17 @@ async def put_config(request: web.Request) -> web.Response:
 async def patch_config(request: web.Request) -> web.Response:
     document = await body(request)
     changes = {name: None if value is None else _strings({name: value})[name] for name, value in document.items()}
-    return web.json_response(await call(request, request.app[HERDER].patch_config, _name(request), changes))
+    return web.json_response(await call(request, herder_of(request).patch_config, _name(request), changes))
 
 
 @routes.get("/connectors/{name}/status")
 async def status(request: web.Request) -> web.Response:
-    return web.json_response(await call(request, request.app[HERDER].status, _name(request)))
+    return web.json_response(await call(request, herder_of(request).status, _name(request)))
 
 
 @routes.post("/connectors/{name}/restart")
 async def restart(request: web.Request) -> web.Response:
-    herder, name = request.app[HERDER], _name(request)
+    herder, name = herder_of(request), _name(request)
     include_tasks, only_failed = _flag(request, "includeTasks"), _flag(request, "onlyFailed")
     if include_tasks or only_failed:
         made = await call(request, herder.restart, name, include_tasks=include_tasks, only_failed=only_failed)
@@ -235,19 +278,19 @@ async def restart(request: web.Request) -> web.Response:
 
 @routes.put("/connectors/{name}/pause")
 async def pause(request: web.Request) -> web.Response:
-    await call(request, request.app[HERDER].set_target, _name(request), "PAUSED")
+    await call(request, herder_of(request).set_target, _name(request), "PAUSED")
     return web.Response(status=202)
 
 
 @routes.put("/connectors/{name}/resume")
 async def resume(request: web.Request) -> web.Response:
-    await call(request, request.app[HERDER].set_target, _name(request), "STARTED")
+    await call(request, herder_of(request).set_target, _name(request), "STARTED")
     return web.Response(status=202)
 
 
 @routes.put("/connectors/{name}/stop")
 async def stop(request: web.Request) -> web.Response:
-    await call(request, request.app[HERDER].set_target, _name(request), "STOPPED")
+    await call(request, herder_of(request).set_target, _name(request), "STOPPED")
     return web.Response(status=204)
 
 
@@ -256,13 +299,13 @@ async def stop(request: web.Request) -> web.Response:
 
 @routes.get("/connectors/{name}/tasks")
 async def tasks(request: web.Request) -> web.Response:
-    return web.json_response(await call(request, request.app[HERDER].tasks, _name(request)))
+    return web.json_response(await call(request, herder_of(request).tasks, _name(request)))
 
 
 @routes.post("/connectors/{name}/tasks")
 async def put_tasks(request: web.Request) -> web.Response:
     """For workers of the group alone: configs of tasks, signed with the group's key (KIP-507)."""
-    herder, content = request.app[HERDER], await request.read()
+    herder, content = herder_of(request), await request.read()
     key = getattr(herder, "session_key", None)
     if key is None or not hmac.compare_digest(request.headers.get(SIGNATURE, "").encode(), signature(key, content).encode()):
         return refused(403, "Internal request contained invalid signature.")
@@ -273,26 +316,26 @@ async def put_tasks(request: web.Request) -> web.Response:
 
 @routes.get(r"/connectors/{name}/tasks/{task:\d+}/status")
 async def task_status(request: web.Request) -> web.Response:
-    return web.json_response(await call(request, request.app[HERDER].task_status, _task(request)))
+    return web.json_response(await call(request, herder_of(request).task_status, _task(request)))
 
 
 @routes.post(r"/connectors/{name}/tasks/{task:\d+}/restart")
 async def restart_task(request: web.Request) -> web.Response:
-    await call(request, request.app[HERDER].restart_task, _task(request))
+    await call(request, herder_of(request).restart_task, _task(request))
     return web.Response(status=204)
 
 
 @routes.get("/connectors/{name}/topics")
 async def topics(request: web.Request) -> web.Response:
-    found = await call(request, request.app[HERDER].topics, _name(request))
+    found = await call(request, herder_of(request).topics, _name(request))
     return web.json_response({_name(request): {"topics": found}})
 
 
 @routes.put("/connectors/{name}/topics/reset")
 async def reset_topics(request: web.Request) -> web.Response:
-    if not request.app[HERDER].worker.config["topic.tracking.allow.reset"]:
+    if not herder_of(request).worker.config["topic.tracking.allow.reset"]:
         return refused(403, "Topic tracking reset is disabled.")
-    await call(request, request.app[HERDER].reset_topics, _name(request))
+    await call(request, herder_of(request).reset_topics, _name(request))
     return web.Response(status=202)
 
 
@@ -301,7 +344,7 @@ async def reset_topics(request: web.Request) -> web.Response:
 
 @routes.get("/connectors/{name}/offsets")
 async def offsets(request: web.Request) -> web.Response:
-    return web.json_response(await call(request, request.app[HERDER].offsets, _name(request)))
+    return web.json_response(await call(request, herder_of(request).offsets, _name(request)))
 
 
 @routes.patch("/connectors/{name}/offsets")
@@ -309,12 +352,12 @@ async def alter_offsets(request: web.Request) -> web.Response:
     given = (await body(request)).get("offsets")
     if not isinstance(given, list) or not given or not all(isinstance(one, dict) for one in given):
         raise BadRequest("Partitions / offsets need to be provided for an alter offsets request")
-    return web.json_response({"message": await call(request, request.app[HERDER].alter_offsets, _name(request), given)})
+    return web.json_response({"message": await call(request, herder_of(request).alter_offsets, _name(request), given)})
 
 
 @routes.delete("/connectors/{name}/offsets")
 async def reset_offsets(request: web.Request) -> web.Response:
-    return web.json_response({"message": await call(request, request.app[HERDER].alter_offsets, _name(request), None)})
+    return web.json_response({"message": await call(request, herder_of(request).alter_offsets, _name(request), None)})
 
 
 # ------------------------------------------------------------ plugins
@@ -322,7 +365,7 @@ async def reset_offsets(request: web.Request) -> web.Response:
 
 @routes.get("/connector-plugins")
 async def plugins(request: web.Request) -> web.Response:
-    found = await call(request, request.app[HERDER].worker.plugins.all)
+    found = await call(request, herder_of(request).worker.plugins.all)
     only = request.query.get("connectorsOnly", "true").lower() != "false"
     shown = [one for one in found if not only or one.kind in ("source", "sink")]
     return web.json_response([{"class": one.name, "type": one.kind, "version": one.version} for one in shown])
@@ -330,7 +373,7 @@ async def plugins(request: web.Request) -> web.Response:
 
 @routes.get("/connector-plugins/{plugin}/config")
 async def plugin_config(request: web.Request) -> web.Response:
-    return web.json_response(await call(request, _definitions, request.app[HERDER], request.match_info["plugin"]))
+    return web.json_response(await call(request, _definitions, herder_of(request), request.match_info["plugin"]))
 
 
 def _definitions(herder: Herder, name: str) -> list[dict[str, Any]]:
@@ -348,7 +391,7 @@ def _definitions(herder: Herder, name: str) -> list[dict[str, Any]]:
 @routes.put("/connector-plugins/{plugin}/config/validate")
 async def validate(request: web.Request) -> web.Response:
     given = _strings(await body(request))
-    return web.json_response(await call(request, request.app[HERDER].validate, request.match_info["plugin"], given))
+    return web.json_response(await call(request, herder_of(request).validate, request.match_info["plugin"], given))
 
 
 # ------------------------------------------------------------ loggers

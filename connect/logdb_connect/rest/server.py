@@ -18,7 +18,7 @@ from logdb.errors import InsecureAddress
 from logdb.serving.server import check_address
 from logdb_connect.errors import ConfigError, ConnectError
 from logdb_connect.properties import read
-from logdb_connect.rest.routes import Handler, make_app, refused
+from logdb_connect.rest.routes import Handler, Served, make_app, refused
 from logdb_connect.runtime.herder import Herder
 
 logger = logging.getLogger(__name__)
@@ -26,14 +26,14 @@ _SHUTDOWN_S = 2
 
 
 class RestServer:
-    """Serves a herder at all listeners.
+    """Serves a herder at all listeners; until ``serve`` names one, it answers that the worker starts.
 
     Attributes:
         addresses: Scheme, host and port of each listener, once it has started.
         ended: Set when the server has failed.
     """
 
-    def __init__(self, herder: Herder, config: Mapping[str, Any]) -> None:
+    def __init__(self, config: Mapping[str, Any]) -> None:
         """Check the listeners.
 
         Raises:
@@ -41,7 +41,7 @@ class RestServer:
         """
         from logdb_connect.runtime.starting import listeners
 
-        self._herder, self._config = herder, config
+        self._config, self._served = config, Served()
         self.addresses = listeners(config)
         self._users = read(config["rest.users.file"]) if config["rest.users.file"] else {}
         for scheme, host, port in self.addresses:
@@ -74,8 +74,17 @@ class RestServer:
             self.stop()
             raise
 
+    def wait_for(self, what: str) -> None:
+        """Answer that the worker starts once this has come."""
+        self._served.waits_for = what
+
+    def serve(self, herder: Herder) -> None:
+        self._served.herder = herder
+
     def stop(self) -> None:
         """Answer what is under way, and end."""
+        if self._loop.is_closed():
+            return
         if self._runner is not None:
             with contextlib.suppress(TimeoutError):
                 asyncio.run_coroutine_threadsafe(self._runner.cleanup(), self._loop).result(_SHUTDOWN_S + 3)
@@ -85,7 +94,7 @@ class RestServer:
             self._loop.close()
 
     async def _open(self) -> None:
-        app = make_app(self._herder)
+        app = make_app(self._served)
         app.middlewares.insert(0, self._not_from_a_page)
         if self._users:
             app.middlewares.insert(1, self._authenticated)

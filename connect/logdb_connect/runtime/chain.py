@@ -55,6 +55,10 @@ class Prepared:
         self.polled += more.polled
         self._offsets |= more._offsets
 
+    def drop_records(self) -> None:
+        """Keep the offsets alone."""
+        self.rows, self.topics = [], set()
+
     def send(self, producer: Producer) -> None:
         """Send all records."""
         send = producer.send

@@ -6,6 +6,7 @@ Source: Kafka's ``WorkerConfig``, ``StandaloneConfig``, ``DistributedConfig``, `
 from logdb_connect.config import REQUIRED, ConfigDef, ConfigKey, at_least
 
 _INTERVAL = at_least(0)
+ISOLATIONS = ("thread", "process")
 
 WORKER = ConfigDef(
     ConfigKey("bootstrap.servers", "LIST", REQUIRED, "Servers, host:port or URLs; or the directory of a database.", "HIGH"),
@@ -49,6 +50,14 @@ WORKER = ConfigDef(
     ConfigKey("config.providers", "LIST", [], "Names of config providers.", "LOW"),
     ConfigKey("offset.flush.interval.ms", "LONG", 60_000, "How often offsets of sinks are committed.", "LOW", _INTERVAL),
     ConfigKey("task.shutdown.graceful.timeout.ms", "LONG", 5_000, "How long to wait for all tasks to stop.", "LOW", _INTERVAL),
+    ConfigKey(
+        "task.isolation",
+        "STRING",
+        "thread",
+        "Where tasks run: in threads of this worker; or each in a process of its own, which may crash.",
+        "LOW",
+        values=ISOLATIONS,
+    ),
     ConfigKey("topic.creation.enable", "BOOLEAN", True, "Create the topics that sources write to.", "LOW"),
     ConfigKey("topic.tracking.enable", "BOOLEAN", True, "Remember which topics a connector uses.", "LOW"),
     ConfigKey("topic.tracking.allow.reset", "BOOLEAN", True, "Allow PUT /connectors/{c}/topics/reset.", "LOW"),
@@ -140,6 +149,15 @@ CONNECTOR = (
             "connector.class", "STRING", REQUIRED, "Name or class of the connector.", "HIGH", group="Common", display_name="Connector class"
         ),
         ConfigKey("tasks.max", "INT", 1, "Most tasks of this connector.", "HIGH", at_least(1), group="Common", display_name="Tasks max"),
+        ConfigKey(
+            "task.isolation",
+            "STRING",
+            None,
+            "thread or process; the worker's by default.",
+            "LOW",
+            values=ISOLATIONS,
+            group="Common",
+        ),
         ConfigKey("tasks.max.enforce", "BOOLEAN", True, "Fail a connector that makes more.", "LOW", group="Common"),
         ConfigKey("key.converter", "CLASS", None, "Converter of keys; the worker's by default.", "LOW", group="Common"),
         ConfigKey("value.converter", "CLASS", None, "Converter of values; the worker's by default.", "LOW", group="Common"),
@@ -173,9 +191,10 @@ SOURCE = CONNECTOR + ConfigDef(
         "transaction.boundary",
         "STRING",
         "poll",
-        "If it is set to poll, each transaction has the records of one poll. interval: those of some time. Unset: those of a few polls.",
+        "If it is set to poll, each transaction has the records of one poll. interval: those of some time. connector: the connector ends "
+        "transactions. Unset: the records of a few polls.",
         "MEDIUM",
-        values=("poll", "interval"),
+        values=("poll", "interval", "connector"),
         group="Exactly Once Support",
     ),
     ConfigKey(

@@ -9,16 +9,17 @@ At least once (``exactly.once.source.support=disabled``): records first, offsets
 
 import contextlib
 import logging
+import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple, cast
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, cast
 
 from logdb import LogdbError, TopicPartition
 from logdb.errors import ProducerFenced, UnknownTopic
 from logdb_connect.client import Client, Producer, TransactionalProducer
 from logdb_connect.data import SourceBatch, SourceRecord, SourceRecords
-from logdb_connect.errors import RetriableError
+from logdb_connect.errors import ConnectError, RetriableError
 from logdb_connect.plugin import Properties, SourceTask
 from logdb_connect.runtime.chain import Prepared, SourceChain
 from logdb_connect.runtime.compacted import encoded
@@ -28,7 +29,11 @@ from logdb_connect.runtime.tasks import Backoff, Report, Stopping, Target, TaskI
 logger = logging.getLogger(__name__)
 
 _OWNERSHIP_WAIT_S = 60.0
+_TRANSACTION_COUNT_MAX = 1_000_000
 _GATHER_S, _GATHER_COUNT_MAX, _LARGE_BATCH = 0.1, 20_000, 500
+
+
+End = Literal["commit", "abort"]
 
 
 class Boundary(NamedTuple):
@@ -37,10 +42,49 @@ class Boundary(NamedTuple):
     Attributes:
         seconds: For how long polls may add to it; 0: it has those of one poll.
         small: Small batches are gathered, too.
+        by_connector: The task says where it ends; the other attributes do not count.
     """
 
     seconds: float = _GATHER_S
     small: bool = False
+    by_connector: bool = False
+
+
+class Transactions:
+    """Where a task ends its transactions (``TransactionContext``); of the task's thread, or of threads of the task."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._batch: End | None = None
+        self._records: dict[int, tuple[SourceRecord, End]] = {}  # a record that is kept has its id for itself
+
+    def commit_transaction(self, record: SourceRecord | None = None) -> None:
+        self._ask("commit", record)
+
+    def abort_transaction(self, record: SourceRecord | None = None) -> None:
+        self._ask("abort", record)
+
+    def _ask(self, end: "End", record: SourceRecord | None) -> None:
+        with self._lock:
+            if record is not None:
+                self._records[id(record)] = (record, end)
+            elif self._batch != "abort":
+                self._batch = end
+
+    def pieces(self, records: SourceBatch | Sequence[SourceRecord]) -> "list[tuple[SourceBatch | Sequence[SourceRecord], End | None]]":
+        """The records of a poll, cut where a transaction ends, each with how it ends; None: the next poll adds to it."""
+        with self._lock:
+            asked, last = self._records, self._batch
+            self._records, self._batch = {}, None
+        if isinstance(records, SourceBatch):
+            return [(records, last)]
+        found: list[tuple[SourceBatch | Sequence[SourceRecord], End | None]] = []
+        begin = 0
+        for number, record in enumerate(records, 1):
+            if (end := asked.get(id(record))) is not None:
+                found.append((records[begin:number], end[1]))
+                begin = number
+        return [*found, (records[begin:], last)]
 
 
 class SourceSettings(NamedTuple):
@@ -81,6 +125,8 @@ class SourceRunner(TaskRunner):
         self._producer: Producer | None = None
         self._chain: SourceChain | None = None
         self._known_topics: set[str] = set()
+        self._transactions = Transactions() if settings.boundary.by_connector else None
+        self._pending = Prepared([])  # what a transaction has that the task has not ended
         self._gathering = False  # records wait for a poll that may have more
         self._offsets_written: Callable[[], Mapping[TopicPartition, range]] | None = None  # of the last transaction, for ``written``
 
@@ -90,16 +136,19 @@ class SourceRunner(TaskRunner):
     def client(self) -> Client:
         return self._client
 
+    @property
+    def transaction_context(self) -> Transactions | None:
+        return self._transactions
+
     def offset(self, source_partition: Mapping[str, Any]) -> Mapping[str, Any] | None:
         return self._offsets.get(self.id.connector, source_partition)
 
     # ------------------------------------------------------------ the thread
 
     def _run(self) -> None:
-        self._offsets = self._make_offsets()
         backoff = Backoff(self)
         self._retrying(self._new_producer, backoff)
-        self._retrying(self._offsets.catch_up, backoff)
+        self._retrying(self._read_offsets, backoff)
         self._chain = self._make_chain(self)
         if not self._await_resumed():
             return
@@ -116,16 +165,43 @@ class SourceRunner(TaskRunner):
             backoff.reset()
             if records is None or self.is_stopping():
                 continue
-            prepared = self._gathered(task, records)
-            if prepared.rows or prepared.offsets:
-                self._write(prepared)
-                if self._offsets_written is not None:
-                    task.written(self._offsets_written())  # type: ignore[attr-defined]  # it has the method: _send
-                task.commit()
-            self.count(
-                source_task_source_record_poll_total=prepared.polled,
-                source_task_source_record_write_total=len(prepared.rows),
-                source_task_transaction_total=int(self._settings.exactly_once),
+            if self._transactions is None:
+                self._finish(task, self._gathered(task, records))
+            else:
+                self._add(task, self._transactions, records if isinstance(records, SourceBatch) else list(records))
+
+    def _finish(self, task: SourceTask, prepared: Prepared) -> None:
+        """Write a transaction."""
+        if prepared.rows or prepared.offsets:
+            self._write(prepared)
+            if self._offsets_written is not None:
+                task.written(self._offsets_written())  # type: ignore[attr-defined]  # it has the method: _send
+            task.commit()
+        self.count(
+            source_task_source_record_poll_total=prepared.polled,
+            source_task_source_record_write_total=len(prepared.rows),
+            source_task_transaction_total=int(self._settings.exactly_once),
+        )
+
+    def _add(self, task: SourceTask, transactions: Transactions, records: SourceBatch | list[SourceRecord]) -> None:
+        """Add the records of a poll to the transaction of the task, and write those that it has ended.
+
+        Raises:
+            ConnectError: A transaction has too many records: they are kept until it ends.
+        """
+        assert self._chain is not None
+        for piece, end in transactions.pieces(records):
+            if len(piece):
+                self._pending.add(self._chain.prepare(piece))
+            if end == "abort":
+                self._pending.drop_records()  # the task does not want to see them again: their offsets are committed
+            if end is not None:
+                ended, self._pending = self._pending, Prepared([])
+                self._finish(task, ended)
+        if len(self._pending.rows) > _TRANSACTION_COUNT_MAX:
+            raise ConnectError(
+                f"transaction.boundary=connector: the task has not ended a transaction within {_TRANSACTION_COUNT_MAX} records; set "
+                "transaction.boundary=poll, or have the connector commit more often"
             )
 
     def wait(self, seconds: float) -> None:
@@ -201,6 +277,10 @@ class SourceRunner(TaskRunner):
                 backoff.pause()
             else:
                 return
+
+    def _read_offsets(self) -> None:
+        self._offsets = self._make_offsets()
+        self._offsets.catch_up()
 
     def _write(self, prepared: Prepared) -> None:
         """Write records and offsets; again until they are written, or can never be."""

@@ -31,6 +31,8 @@ from logdb_connect.spark.settings import hadoop
 logger = logging.getLogger(__name__)
 
 _LOOK_S, _STOP_S = 0.2, 3.0
+_SECRET = re.compile("secret|password|token|credential|access[.]?key", re.IGNORECASE)
+"""In names of settings that are private, beside those from config providers; Spark hides nearly the same ones in its log."""
 _COMMAND = (sys.executable, "-c", "from logdb_connect.spark import driver; driver.main()")
 
 
@@ -128,6 +130,7 @@ class SparkRunner(TaskRunner):
             "kind": settings.kind,
             "master": config["spark.master"],
             "conf": {**(hadoop(config) if settings.kind == "objects" else {}), **conf},
+            "private": [name for name in conf if type(self._properties[name]) is not str or _SECRET.search(name)],
             "worker": {name: str(revealed(text)) for name, text in settings.worker.items()},
             "config": given,
             "place": self._place(),

@@ -2,12 +2,15 @@
 
 import contextlib
 import logging
+import ssl
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
-from logdb_connect.client import Client, connected
+from logdb import LogdbError
+from logdb_connect.client import Client, connected, is_directory
 from logdb_connect.config import ConfigDef
 from logdb_connect.connectors import limits
 from logdb_connect.errors import ConfigError, ConnectError
@@ -15,11 +18,18 @@ from logdb_connect.plugins import Plugins
 from logdb_connect.properties import read, read_connector
 from logdb_connect.providers import Providers
 from logdb_connect.runtime import settings
-from logdb_connect.runtime.herder import Herder, Standalone
+from logdb_connect.runtime.herder import Standalone
 from logdb_connect.runtime.offsets import OffsetFile, OffsetStore
 from logdb_connect.runtime.worker import Worker
 
+if TYPE_CHECKING:
+    from logdb_connect.rest.server import RestServer
+
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
+STANDALONE = "standalone-"
+"""Begins the group id of a standalone worker; its identity follows."""
+_PAUSE_S, _PAUSE_S_MAX, _TELL_S = 0.1, 1.0, 60.0
 _OWN_PREFIXES = ("producer.", "consumer.", "admin.", "key.converter.", "value.converter.", "header.converter.", "config.providers.")
 _CLIENT_PREFIXES = ("security.", "sasl.", "ssl.", "metrics.", "metric.", "auto.include.jmx.reporter", "reconnect.", "retry.", "request.")
 _FORMATTER = logging.Formatter()
@@ -61,29 +71,24 @@ def standalone(worker_file: str, connector_files: Sequence[str]) -> Iterator[Run
     config = parsed(settings.STANDALONE, properties)
     given = [read_connector(path) for path in connector_files]
     with contextlib.ExitStack() as stack:
-        client = stack.enter_context(contextlib.closing(connected(properties)))
-        file = stack.enter_context(contextlib.closing(OffsetFile(config["offset.storage.file.filename"])))
-        stores = _Stores(
-            lambda topic: OffsetStore(
-                client,
-                topic or config["offset.storage.topic"],
-                identity=file.identity,
-                partitions=config["offset.storage.partitions"],
-                replication=config["offset.storage.replication.factor"],
-            )
-        )
         stack.enter_context(_hidden(providers))
-        worker = _worker(properties, config, client, stores, f"standalone-{file.identity}", providers)
+        server = stack.enter_context(_listening(config))
+        file = stack.enter_context(contextlib.closing(OffsetFile(config["offset.storage.file.filename"])))
+        client = stack.enter_context(contextlib.closing(_patiently(properties, server.wait_for, lambda: connected(properties))))
+        stores = _stores(client, config, file.identity)
+        worker = _worker(properties, config, client, stores, f"{STANDALONE}{file.identity}", providers)
+        url, worker.id = advertised(config, server.addresses)
         herder = Standalone(worker)
         stack.callback(herder.close)
-        running = stack.enter_context(_served(herder, config))
+        stack.callback(server.stop)  # before the herder
+        server.serve(herder)
         stack.enter_context(_copying(stores, file, config["offset.flush.interval.ms"]))
         for path, one in zip(connector_files, given, strict=True):
             try:
                 herder.create(one["name"], one)
             except ConnectError as error:
                 raise ConnectError(f"{path}: {error}") from error
-        yield running
+        yield Running(server.ended, url)
 
 
 @contextlib.contextmanager
@@ -95,22 +100,65 @@ def distributed(worker_file: str) -> Iterator[Running]:
     properties, providers = _resolved(worker_file)
     config = parsed(settings.DISTRIBUTED, properties)
     with contextlib.ExitStack() as stack:
-        client = stack.enter_context(contextlib.closing(connected(properties)))
-        stores = _Stores(
-            lambda topic: OffsetStore(
-                client,
-                topic or config["offset.storage.topic"],
-                partitions=config["offset.storage.partitions"],
-                replication=config["offset.storage.replication.factor"],
-            )
-        )
         stack.enter_context(_hidden(providers))
-        worker = _worker(properties, config, client, stores, config["group.id"], providers)
-        herder = Distributed(worker, config, send_tasks=sender(config))
+        server = stack.enter_context(_listening(config))
+        client = stack.enter_context(contextlib.closing(_patiently(properties, server.wait_for, lambda: connected(properties))))
+        worker = _worker(properties, config, client, _stores(client, config), config["group.id"], providers)
+        url, worker.id = advertised(config, server.addresses)
+        herder = _patiently(properties, server.wait_for, lambda: Distributed(worker, config, send_tasks=sender(config)))
         stack.callback(herder.close)
-        running = stack.enter_context(_served(herder, config))
-        herder.start(running.url)
-        yield running
+        stack.callback(server.stop)  # before the herder
+        _patiently(properties, server.wait_for, lambda: herder.start(url))
+        server.serve(herder)
+        yield Running(server.ended, url)
+
+
+@contextlib.contextmanager
+def of_one_task(properties: Mapping[str, str], group_id: str) -> Iterator[Worker]:
+    """A worker without an API, in a process of its own, for a task of another one, whose resolved properties it has."""
+    is_alone = "offset.storage.file.filename" in properties
+    config = (settings.STANDALONE if is_alone else settings.DISTRIBUTED).parse(properties)
+    identity = group_id.removeprefix(STANDALONE) if is_alone else None
+    with contextlib.closing(_patiently(properties, lambda _: None, lambda: connected(properties))) as client:
+        yield _worker(properties, config, client, _stores(client, config, identity), group_id, Providers({}))
+
+
+def _patiently(properties: Mapping[str, str], tell: Callable[[str], None], function: Callable[[], T]) -> T:
+    """Call until a server of the database answers: workers and servers may start in any order.
+
+    Args:
+        tell: Told what is waited for.
+
+    Raises:
+        LogdbError: A directory cannot be opened, or a server refuses this worker: to wait would not help.
+    """
+    pause_s, told_at = _PAUSE_S, 0.0
+    while True:
+        try:
+            return function()
+        except LogdbError as error:
+            if not error.retriable or isinstance(error.__cause__, ssl.SSLCertVerificationError) or is_directory(properties):
+                raise
+            reason = f"bootstrap.servers={properties['bootstrap.servers'].strip()}: {error}"
+            tell(reason)
+            if time.monotonic() >= told_at:
+                logger.warning("%s; the worker waits for an answer, and tries again", reason)
+                told_at = time.monotonic() + _TELL_S
+        time.sleep(pause_s)  # of the main thread: a signal must not wait for long
+        pause_s = min(2 * pause_s, _PAUSE_S_MAX)
+
+
+def _stores(client: Client, config: Mapping[str, Any], identity: str | None = None) -> "_Stores":
+    def make(topic: str | None) -> OffsetStore:
+        return OffsetStore(
+            client,
+            topic or config["offset.storage.topic"],
+            identity=identity,
+            partitions=config["offset.storage.partitions"],
+            replication=config["offset.storage.replication.factor"],
+        )
+
+    return _Stores(make)
 
 
 class _Stores:
@@ -210,15 +258,14 @@ def _worker(
 
 
 @contextlib.contextmanager
-def _served(herder: Herder, config: Mapping[str, Any]) -> Iterator[Running]:
-    """The REST API of a worker."""
+def _listening(config: Mapping[str, Any]) -> "Iterator[RestServer]":
+    """The REST API of a worker, before there is one."""
     from logdb_connect.rest.server import RestServer
 
-    server = RestServer(herder, config)
+    server = RestServer(config)
     server.start()
-    url, herder.worker.id = advertised(config, server.addresses)
     try:
-        yield Running(server.ended, url)
+        yield server
     finally:
         server.stop()
 

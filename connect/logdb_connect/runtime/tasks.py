@@ -7,7 +7,8 @@
                             │ an error                │
                             └──────────► FAILED ◄─────┘
 
-Isolation: each task has a thread of its own.  An error ends that thread alone; a task that blocks holds up nothing but itself.  A task
+Isolation: each task has a thread of its own.  An error ends that thread alone; a task that blocks holds up nothing but itself, as long
+as it lets other threads run.  ``isolation`` has tasks in processes, which may crash.  A task
 that does not end within ``task.shutdown.graceful.timeout.ms`` is abandoned: it reports nothing more, its producer and its consumer
 are closed, and a later task of the same id has fenced its transactional id or its place in the group.
 """
@@ -45,6 +46,18 @@ class TaskId(NamedTuple):
 
 Report = Callable[[State, str | None], None]
 """Told of each state of a task or a connector; the trace with FAILED."""
+
+
+class TaskFailed(Exception):
+    """The task has failed in another process, which has logged why.
+
+    Attributes:
+        trace: Of its error.
+    """
+
+    def __init__(self, trace: str) -> None:
+        super().__init__(trace)
+        self.trace = trace
 
 
 class Stopping(Exception):
@@ -122,6 +135,8 @@ class TaskRunner:
                 self._close()
         except Stopping:
             self.report("UNASSIGNED")
+        except TaskFailed as error:
+            self.report("FAILED", error.trace)
         except BaseException as error:  # noqa: BLE001 -- whatever a plugin raises makes its task FAILED
             if not self._abandoned:
                 logger.error("task %s failed: %s: %s", self.id, type(error).__name__, error)

@@ -10,12 +10,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from logdb_connect.catalogue import Kind
-from logdb_connect.client import below
+from logdb_connect.client import below, is_directory
 from logdb_connect.config import REQUIRED, ConfigDef, ConfigKey
 from logdb_connect.errors import ConfigError, ConnectError
 from logdb_connect.plugin import Connector
 from logdb_connect.plugins import kind_of
 from logdb_connect.runtime import settings
+from logdb_connect.runtime.isolation import NEEDS_A_SERVER
 from logdb_connect.spark.settings import on_spark, shared_faults
 
 if TYPE_CHECKING:
@@ -178,12 +179,22 @@ def _worker_errors(worker: "Worker", made: type[Connector], config: Mapping[str,
     if worker.config["connector.client.config.override.policy"] == "None":
         text = "The 'None' policy does not allow '{}' to be overridden in the connector configuration."
         errors = {name: text.format(name) for name in config if name.startswith(("producer.override.", "consumer.override."))}
+    if config.get("task.isolation", "").strip() == "process" and is_directory(worker.properties):
+        errors["task.isolation"] = NEEDS_A_SERVER
+    if kind_of(made) == "source" and config.get("transaction.boundary", "").strip() == "connector" and not _ends_transactions(made, config):
+        text = "The connector does not support connector-defined transaction boundaries with the provided configuration."
+        errors["transaction.boundary"] = f"{text} Set it to poll or interval."
     if kind_of(made) == "source" and config.get("exactly.once.support") == "required":
         if worker.config["exactly.once.source.support"] != "enabled":
             errors["exactly.once.support"] = "This worker does not have exactly-once source support enabled."
         elif callable(decide := getattr(made(), "exactly_once", None)) and not decide(config):
             errors["exactly.once.support"] = "The connector does not support exactly-once semantics with the provided configuration."
     return errors
+
+
+def _ends_transactions(made: type[Connector], config: Mapping[str, str]) -> bool:
+    can = getattr(made(), "can_define_transaction_boundaries", None)
+    return callable(can) and bool(can(config))
 
 
 def unknown_properties(worker: "Worker", config: Mapping[str, str]) -> list[str]:

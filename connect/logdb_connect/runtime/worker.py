@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from logdb_connect.client import Client, Consumer, any_of, below, unknown_overrides
+from logdb_connect.client import Client, Consumer, any_of, below, is_directory, unknown_overrides
 from logdb_connect.config import ConfigDef
 from logdb_connect.errors import ConfigError
 from logdb_connect.logdb_client import LogdbClient
@@ -21,6 +21,7 @@ from logdb_connect.providers import Providers
 from logdb_connect.runtime import settings
 from logdb_connect.runtime.chain import Chains
 from logdb_connect.runtime.connectors import ConnectorRunner, OnTasks
+from logdb_connect.runtime.isolation import NEEDS_A_SERVER, IsolatedRunner, IsolationSettings
 from logdb_connect.runtime.offsets import OffsetStore
 from logdb_connect.runtime.sink import SinkRunner, SinkSettings
 from logdb_connect.runtime.source import Boundary, SourceRunner, SourceSettings
@@ -188,11 +189,13 @@ class Worker:
         made = self.connector_class(config)
         config = {**getattr(made, "defaults", {}), **config}
         properties = {"task.class": f"{made.task_class.__module__}:{made.task_class.__qualname__}", **properties}
+        if kind_of(made) == "sink" and on_spark(config):
+            return self._make_spark(task_id, config, properties, target, report, made)
+        if self.isolation(config) == "process":
+            return self._make_isolated(task_id, config, properties, target, report, made)
         chains = Chains(self, task_id, config)
         if kind_of(made) == "source":
             return self._make_source(task_id, config, properties, target, report, made, chains)
-        if on_spark(config):
-            return self._make_spark(task_id, config, properties, target, report, made)
         overrides = self.overrides(config, "consumer")
         _warn(task_id, "consumer.override.", unknown_overrides(self.client.consumer_properties, overrides))
         return SinkRunner(
@@ -211,6 +214,34 @@ class Worker:
                 used_topic=partial(self.used_topic, task_id.connector),
             ),
         )
+
+    def isolation(self, config: Mapping[str, str]) -> str:
+        """Where the tasks of a connector run: ``thread`` or ``process``."""
+        return str(settings.CONNECTOR["task.isolation"].parse(config.get("task.isolation")) or self.config["task.isolation"])
+
+    def _make_isolated(
+        self, task_id: TaskId, config: Mapping[str, str], properties: Properties, target: Target, report: Report, made: Any
+    ) -> TaskRunner:
+        if is_directory(self.properties):
+            raise ConfigError("task.isolation", NEEDS_A_SERVER)
+        return IsolatedRunner(
+            task_id,
+            target,
+            report,
+            properties=properties,
+            settings=IsolationSettings(
+                worker=self.properties,
+                group_id=self._group_id,
+                config=config,
+                used_topic=partial(self.used_topic, task_id.connector),
+                owned_since=self.member_since,
+                fence=partial(self.fence, [task_id] if kind_of(made) == "source" and self._exactly_once else []),
+            ),
+        )
+
+    @property
+    def _exactly_once(self) -> bool:
+        return bool(self.config["exactly.once.source.support"] == "enabled")
 
     def _make_spark(
         self, task_id: TaskId, config: Mapping[str, str], properties: Properties, target: Target, report: Report, made: Any
@@ -253,7 +284,7 @@ class Worker:
             client=self.client,
             offsets=lambda: self.offsets_of(config),
             settings=SourceSettings(
-                exactly_once=self.config["exactly.once.source.support"] == "enabled",
+                exactly_once=self._exactly_once,
                 transactional_id=self._transactional_id(task_id),
                 producer=overrides,
                 create_topic=partial(self.create_topic, config),
@@ -266,6 +297,8 @@ class Worker:
     def _boundary(self, config: Mapping[str, str]) -> Boundary:
         names = ("transaction.boundary", "transaction.boundary.interval.ms")
         given = ConfigDef(*(settings.SOURCE[name] for name in names)).parse(config)
+        if given[names[0]] == "connector" and self._exactly_once:
+            return Boundary(by_connector=True)
         if given[names[0]] == "interval":
             return Boundary((given[names[1]] or self.config["offset.flush.interval.ms"]) / 1000, small=True)
         return Boundary(0.0) if names[0] in config else Boundary()

@@ -9,11 +9,15 @@ the log of Spark go to the standard error.
 State: ``job`` and ``asked`` are set before the program of ``query`` runs.
 """
 
+import contextlib
 import json
 import os
+import shlex
 import signal
 import sys
+import tempfile
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 from logdb.announced import announced
@@ -24,7 +28,9 @@ asked = threading.Event()
 """The worker has said stop."""
 HADOOP = "spark.hadoop."
 """Begin of properties of file systems, some of them secret: ``query`` sets them in the session."""
+_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 _messages = 1
+_private: str | None = None
 
 
 def tell(**message: Any) -> None:
@@ -41,10 +47,40 @@ def main() -> None:
     threading.Thread(target=_listen, daemon=True).start()
     run = announced("logdb.spark")["run"].load()
     program = os.path.join(os.path.dirname(__file__), "query.py")
-    config = {name: text for name, text in job["conf"].items() if not name.startswith(HADOOP)}  # others see the arguments of a process
-    failure = run(program, [], master=job["master"], config=config)
+    given = {name: text for name, text in job["conf"].items() if not name.startswith(HADOOP)}
+    keep_private({name: given.pop(name) for name in job["private"] if name in given})
+    try:
+        failure = run(program, [], master=job["master"], config=given)
+    finally:
+        forget_private()
     if failure is not None:
         tell(failed=failure)
+
+
+def keep_private(settings: Mapping[str, str]) -> None:
+    """Have Spark read these from a file of this user alone, until ``forget_private``: anybody sees the arguments of a process."""
+    global _private
+    if not settings:
+        return
+    descriptor, _private = tempfile.mkstemp(prefix="logdb-spark-", suffix=".conf")  # with the mode 0600
+    with open(descriptor, "w", encoding="ascii") as file:
+        file.writelines(f"{_escaped(name)}={_escaped(text)}\n" for name, text in settings.items())
+    others = os.environ.get(_ARGUMENTS, "pyspark-shell")
+    os.environ[_ARGUMENTS] = f"--properties-file {shlex.quote(_private)} --load-spark-defaults {others}"
+
+
+def forget_private() -> None:
+    """The session has read the file."""
+    if _private is not None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(_private)
+
+
+def _escaped(text: str) -> str:
+    """As a Java property file has it."""
+    units = text.encode("utf-16-be")
+    codes = (int.from_bytes(units[at : at + 2], "big") for at in range(0, len(units), 2))
+    return "".join(chr(code) if chr(code).isalnum() and code < 128 else f"\\u{code:04x}" for code in codes)
 
 
 def _listen() -> None:

@@ -27,6 +27,7 @@ def main(job: Job) -> None:
     from pyspark.sql import SparkSession
 
     spark: Any = SparkSession.builder.getOrCreate()
+    driver.forget_private()
     for name, text in job["conf"].items():
         if name.startswith(driver.HADOOP):
             spark.conf.set(name.removeprefix(driver.HADOOP), text)

@@ -30,6 +30,7 @@ from logdb_http_api.door import (
     access_log,
     batches,
     calls,
+    connect_worker,
     downloads,
     events,
     health,
@@ -43,6 +44,7 @@ from logdb_http_api.door import (
     uploads,
 )
 from logdb_http_api.door.authentication import OPEN_PATHS, Authenticator, challenge
+from logdb_http_api.door.connect_worker import ConnectWorker
 from logdb_http_api.door.connections import Connection, Connections
 from logdb_http_api.door.kept_backups import KeptBackups
 from logdb_http_api.door.kept_uploads import KeptUploads
@@ -75,12 +77,13 @@ class HttpDoor(DoorResources):
         instances: Consumers of REST v2.
         backups: To be downloaded.
         uploads: To be appended.
+        connect_worker: Whose connectors the page shows; None: the server knows none.
     """
 
     limits: HttpLimits
 
     LIMITS = HttpLimits
-    OPTIONS = frozenset(("access_log",))
+    OPTIONS = frozenset(("access_log", "connect_url", "connect_credentials", "connect_ca"))
 
     def __init__(
         self,
@@ -92,12 +95,16 @@ class HttpDoor(DoorResources):
         tls_key: FilePath | None = None,
         tls_client_ca: FilePath | None = None,
         tls_principal: PrincipalRule = "cn",
+        connect_url: str | None = None,
+        connect_credentials: FilePath | None = None,
+        connect_ca: FilePath | None = None,
         **limits: Any,
     ) -> None:
         """Check the options; ``open`` listens.
 
         Args:
             access_log: Write a line of JSON for each request to the logger ``logdb.access``.
+            connect_url, connect_credentials, connect_ca: See ``ConnectWorker``; none: there is no worker.
             tls_cert, tls_key, tls_client_ca: See ``Certificate``; none: no TLS.
             tls_principal: The rule by which a certificate becomes a principal: see ``access.certificates``.
             limits: See ``HttpLimits``.
@@ -123,6 +130,7 @@ class HttpDoor(DoorResources):
             *upgrade.routes.all,
             *partitions.routes.all,
             *calls.routes.all,
+            *connect_worker.routes.all,
             *events.routes.all,
             *downloads.routes.all,
             *iceberg.routes.all,
@@ -133,6 +141,7 @@ class HttpDoor(DoorResources):
             *v3_groups.routes.all,
             *v3_acls.routes.all,
         )
+        self.connect_worker = None if connect_url is None else ConnectWorker(connect_url, connect_credentials, connect_ca)
         self.backups = KeptBackups()
         self._expiry: asyncio.TimerHandle | None = None
         page.files()
@@ -215,6 +224,8 @@ class HttpDoor(DoorResources):
             self._listener.abort_handshakes()
             self._connections.abort()
             self.backups.close()
+            if self.connect_worker is not None:
+                await self.connect_worker.close()
             self._authenticator.close()
             self.executor.shutdown(wait=False, cancel_futures=True)
 

@@ -17,7 +17,7 @@ routes = Routes()
 _PARAMETER = re.compile(r"{(\w+)}")
 _OF_PATHS: Mapping[str, Any] = {
     **dict.fromkeys(("partition", "partition_id", "broker_id"), Number(0, 2**31 - 1)),
-    "offset": Number(0),
+    **dict.fromkeys(("offset", "task"), Number(0)),
     "timestamp_ms": Number(-(2**63)),
 }
 _IN_PATHS = {
@@ -38,6 +38,9 @@ _IN_PATHS = {
     "file": "The file's name.",
     "namespace": "The namespace: logdb.",
     "table": "The topic's name.",
+    "connector": "The connector's name.",
+    "task": "The task's number, from 0 on.",
+    "action": "pause, resume or restart.",
 }
 _RECORDS = "Records as JSON: keys and values embedded as base64, text or JSON."
 _TAGS = {
@@ -46,6 +49,7 @@ _TAGS = {
     "Page": ("The page at / for browsers, and its files.", ("page",)),
     "Raw batches": ("Record batches as they lie in the log: Kafka's RecordBatch v2.", ("batches", "uploads", "partitions", "upgrade")),
     "Calls": ("The calls of `logdb.open(url)`: methods of a session, arguments and results as JSON.", ("calls",)),
+    "Connect": ("The connectors of the Connect worker that the server knows, for the page.", ("connect_worker",)),
     "Events": ("Records and changes of topics as server-sent events.", ("events",)),
     "Database": ("The database as a whole: recovery, verification, backups.", ("downloads",)),
     "REST v2": (f"Kafka's REST API v2. {_RECORDS}", ("v2.routes",)),
@@ -92,7 +96,9 @@ _REASONS = {
     416: "The offset is out of range",
     422: "A value is not allowed",
     426: "The connection must change to another protocol",
+    502: "The Connect worker has an error, or does not answer",
     503: "Not now",
+    504: "The Connect worker did not answer in time",
     507: "There is no room",
 }
 

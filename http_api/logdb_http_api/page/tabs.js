@@ -2,6 +2,7 @@
 // `View` gets `parts`: what follows the id in the URL.
 
 import { configs } from './configs.js'
+import { connect } from './connect.js'
 import { groups } from './groups.js'
 import { metrics } from './metrics.js'
 import { nodes } from './nodes.js'
@@ -10,4 +11,4 @@ import { topics } from './topics.js'
 import { transactions } from './transactions.js'
 import { users } from './users.js'
 
-export const TABS = [topics, records, groups, transactions, configs, users, nodes, metrics]
+export const TABS = [topics, records, groups, transactions, connect, configs, users, nodes, metrics]

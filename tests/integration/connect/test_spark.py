@@ -1,7 +1,10 @@
 """Sinks on Spark: each record is once in the files and in the database, whatever is killed."""
 
 import json
+import os
 import sqlite3
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -13,6 +16,7 @@ import pytest
 import logdb
 from support.connect_workers import WORKER, WorkerProcess, served, standalone, written
 from support.ports import free_port
+from support.processes import arguments
 from support.spark import JAVA_OPTIONS
 from support.waiting import until
 
@@ -24,6 +28,7 @@ SPARK = {
     "logdb.spark.max.offsets.per.trigger": "1000",
 }
 JSON = {"value.converter": "org.apache.kafka.connect.json.JsonConverter", "value.converter.schemas.enable": "false"}
+TESTS = str(Path(__file__).parents[2])
 START_S = 300
 """A JVM and a session of Spark on a busy machine."""
 
@@ -123,6 +128,7 @@ def test_states_formats_and_warnings(tmp_path: Path, caplog: pytest.LogCaptureFi
         "partition_field_name": "kind",
         "tasks_max": "4",
         "rotate_interval_ms": "10",
+        "spark_of_mine_password": "hush-hush",
     }
     config = _objects(tmp_path, **more)
     with served(tmp_path / "db") as address, logdb.open(address) as db:
@@ -131,6 +137,8 @@ def test_states_formats_and_warnings(tmp_path: Path, caplog: pytest.LogCaptureFi
         log.append(value=b'{"kind": "a", "n": [1, {"x": null}]}')
         with standalone(address, tmp_path, config, task_shutdown_graceful_timeout_ms="20000") as rest:
             until(lambda: rest.states("files") == ["RUNNING", "RUNNING"], "it runs", START_S)
+            lines = arguments()
+            assert any(b"SparkSubmit" in line for line in lines) and not any(b"hush-hush" in line for line in lines)
             found = tmp_path / "out" / "topics" / "orders"
             until(lambda: list(found.glob("batch=*-0/kind=a/*.txt")), "a file is written", START_S)
             (file,) = found.glob("batch=*/kind=a/*.txt")
@@ -150,6 +158,35 @@ def test_states_formats_and_warnings(tmp_path: Path, caplog: pytest.LogCaptureFi
             until(lambda: rest.states("files") == ["STOPPED"], "it stops", START_S)
             status, answer = rest.call("DELETE", "/connectors/files/offsets")
             assert (status, "are in its checkpoint" in answer["message"]) == (500, True)
+
+
+_PROGRAM = """
+import os, pathlib, sys
+sys.path.append(os.environ["TESTS"])
+from logdb_connect.spark import driver
+from support.processes import arguments
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.getOrCreate()
+driver.forget_private()
+seen = sum(b"hush" in line for line in arguments())
+found = [spark.conf.get("spark.of.mine"), spark.conf.get("spark.ui.enabled"), seen, os.path.exists(driver._private)]
+pathlib.Path(sys.argv[0] + ".out").write_text(repr(found))
+"""
+
+
+def test_secrets_of_spark_reach_the_session_and_no_arguments(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(_PROGRAM)
+    secret = " hush:=#! \\ é \U0001f600 'x' \"y\""
+    job = {"private": {"spark.of.mine": secret}, "config": {name: text for name, text in SPARK.items() if name.startswith("spark.driver")}}
+    code = (
+        "import json, sys; from logdb_connect.spark import driver; from logdb_spark_source.running import run; "
+        "job = json.load(sys.stdin); driver.keep_private(job['private']); print(run(sys.argv[1], master='local[1]', config=job['config']))"
+    )
+    words, environment = [sys.executable, "-c", code, str(program)], {**os.environ, "TESTS": TESTS}
+    made = subprocess.run(words, input=json.dumps(job), capture_output=True, text=True, timeout=START_S, env=environment)
+    assert (made.returncode, made.stdout.strip()) == (0, "None"), made.stderr
+    assert Path(f"{program}.out").read_text() == repr([secret.strip(), "false", 0, False])
 
 
 def test_what_cannot_run_on_spark_is_refused(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import logdb
 from logdb_connect.errors import ConfigError, ConnectError
-from support.connect_plugins import Blocking, Scripted, retriable
+from logdb_connect.runtime import source
+from support.connect_plugins import Blocking, Ending, Scripted, retriable
 from support.connect_workers import served, standalone, written
 from support.waiting import until
 
@@ -446,3 +447,40 @@ def test_the_records_of_an_interval_are_in_one_transaction(broker, tmp_path, mor
         headers = [record.headers for record in db.log("connect-offsets-standalone").read(0, isolation_level="read_committed")]
     commits = len({header[0][1] for header in headers})
     assert (commits >= transactions) if not more else (commits <= transactions)
+
+
+def ending(**more):
+    return {"name": "end", "connector.class": f"{PLUGINS}EndingConnector", "topic": "numbers", "transaction.boundary": "connector", **more}
+
+
+def commits(broker):
+    """What each transaction has set the counter's offset to."""
+    with logdb.open(broker) as db:
+        found = db.log("connect-offsets-standalone").read(0, isolation_level="read_committed")
+        return [json.loads(record.value)["next"] for record in found]
+
+
+def test_a_connector_ends_its_own_transactions(broker, tmp_path):
+    with standalone(broker, tmp_path, ending(limit="48")) as rest:
+        until(lambda: rest.get("/connectors/end/offsets")["offsets"][0:] and commits(broker)[-1] == 45)
+    assert commits(broker) == [5, 15, 20, 25, 35, 40, 45]
+    kept = [number for number in range(45) if not 15 <= number < 20]
+    assert values(broker, "numbers") == [b"0:%d" % number for number in kept], "15 to 19 were aborted, 45 and later are not committed"
+    with standalone(broker, tmp_path, ending(limit="55")):
+        until(lambda: commits(broker)[-1] == 55)
+    assert values(broker, "numbers")[-10:] == [b"0:%d" % number for number in range(45, 55)], "what was not committed came again"
+
+
+def test_transactions_of_a_connector_need_one_that_ends_them_and_a_worker_that_has_them(broker, tmp_path, monkeypatch):
+    Ending.contexts.clear()
+    with standalone(broker, tmp_path) as rest:
+        for config in (ending(able="no"), ending() | {"connector.class": f"{PLUGINS}CounterConnector"}):
+            status, answer = rest.call("PUT", "/connectors/end/config", config)
+            assert status == 400 and "connector-defined transaction boundaries" in answer["message"]
+    with standalone(broker, tmp_path, ending(limit="20"), exactly_once_source_support="disabled"):
+        until(lambda: len(values(broker, "numbers")) == 20)
+    assert Ending.contexts == [None]
+    monkeypatch.setattr(source, "_TRANSACTION_COUNT_MAX", 3)
+    with standalone(broker, tmp_path, ending(limit="9") | {"topic": "more", "name": "many"}) as rest:
+        rest.await_states("many", "RUNNING", "FAILED")
+        assert "has not ended a transaction within 3 records" in rest.get("/connectors/many/status")["tasks"][0]["trace"]

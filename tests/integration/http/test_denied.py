@@ -183,6 +183,9 @@ ASKS = {
     **call("acls", {}),
     **call("add_acls", {"acls": [ACL]}),
     **call("delete_acls", {"filters": [{}]}),
+    ("GET", "/logdb/v1/connect/connectors"): Ask("/logdb/v1/connect/connectors"),
+    ("POST", "/logdb/v1/connect/connectors/{connector}/{action}"): Ask("/logdb/v1/connect/connectors/{topic}/pause"),
+    ("POST", "/logdb/v1/connect/connectors/{connector}/tasks/{task}/restart"): Ask("/logdb/v1/connect/connectors/{topic}/tasks/0/restart"),
     # ---------------------------------------------------------------- REST v2
     ("GET", "/brokers"): Ask("/brokers", found={"brokers": [0]}),
     ("GET", "/topics"): Ask("/topics", found=[]),

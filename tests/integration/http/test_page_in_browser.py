@@ -20,7 +20,7 @@ MARKUP = "<img src=x onerror=alert(1)>"
 SCRIPT = "</script><script>alert(2)</script>"
 BIDI = "user\u202egnp.exe"
 LARGE = b"x" * 1_000_000
-TABS = ("Topics", "Records", "Groups", "Transactions", "Configs", "Users", "Nodes", "Metrics")
+TABS = ("Topics", "Records", "Groups", "Transactions", "Connect", "Configs", "Users", "Nodes", "Metrics")
 
 
 @pytest.fixture(scope="module")
@@ -453,6 +453,7 @@ def test_a_principal_sees_what_its_acls_allow(guarded, secured):
         ("Users", "You may not see users."),
         ("Nodes", "You may not see the reports of recovery."),
         ("Metrics", "You may not see metrics."),
+        ("Connect", "You may not see connectors."),
     ):
         page.get_by_role("link", name=tab).click()
         expect(page.get_by_text(said)).to_be_visible()
@@ -546,6 +547,7 @@ def test_both_schemes_at_each_width(browser, server, tmp_path, scheme, width):
             "records/hostile/0",
             "groups",
             "transactions",
+            "connect",
             "configs/small",
             "users",
             "nodes",
