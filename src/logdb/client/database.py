@@ -23,7 +23,6 @@ from logdb.client.administration import Administration
 from logdb.client.producer import partitioner as partitioners
 from logdb.client.producer.partitioner import Partitioner
 from logdb.client.ranges import Position, Range, ranges_of
-from logdb.client.signatures import readable
 from logdb.codec import Record, arrow
 from logdb.errors import Closed, CloseIncomplete, InvalidConfig, InvalidPartitions, InvalidTopic, LogdbError, UnknownPartition
 from logdb.log.isolation import IsolationLevel, is_committed
@@ -46,6 +45,7 @@ from logdb.model import (
     timestamp_ms_of,
 )
 from logdb.requests.session import Session
+from logdb.signatures import readable
 from logdb.threads import renewed
 
 if TYPE_CHECKING:
@@ -91,6 +91,7 @@ def noting(error: BaseException | None) -> Iterator[None]:
         error.add_note(str(incomplete))
 
 
+@readable
 class Database(Administration):
     """Topics and partitions, and all operations on them.  Made by ``logdb.open``; a context manager that closes itself.
 
@@ -1036,8 +1037,3 @@ def _close_all() -> None:
 
 
 atexit.register(_close_all)
-
-
-readable(PartitionLog)
-readable(Administration)
-readable(Database)

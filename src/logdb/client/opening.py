@@ -8,11 +8,11 @@ from logdb.announced import announced
 from logdb.client import local
 from logdb.client.addresses import directory_or_urls, without_credentials
 from logdb.client.database import Database
-from logdb.client.signatures import shown
 from logdb.errors import missing_package
 from logdb.io import IO
 from logdb.mistakes import OF_THE_CALL
 from logdb.model import Durability, Duration, plain_options
+from logdb.signatures import shown
 from logdb.store.cleaner import CLEANER_BYTES_PER_SECOND
 from logdb.store.retention import CHECK_INTERVAL_MS
 from logdb.store.state import Mode

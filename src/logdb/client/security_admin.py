@@ -11,10 +11,12 @@ from logdb.handles import Handle
 from logdb.model import Duration, duration_ms
 from logdb.requests.acls import Acl, AclFilter
 from logdb.requests.users import Credentials, CredentialStore, Mechanism, ScramCredential, TokenInfo, Users
+from logdb.signatures import readable
 
 TOKEN_EXPIRES_IN_MS = 90 * 86_400_000
 
 
+@readable
 class SecurityAdmin(Handle):
     """Users, tokens, ACLs and quotas; made by ``Database.security``.
 

@@ -1,8 +1,9 @@
 """The log of a partition as clients know it, in a directory or behind a URL; and as the broker of a node does."""
 
+import inspect
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from logdb.model import (
     AbortedTransaction,
@@ -14,8 +15,12 @@ from logdb.model import (
     Signal,
     Timestamp,
 )
+from logdb.segment.buffers import READ_SIZE_BYTES
+from logdb.signatures import readable
 
 if TYPE_CHECKING:
+    from typing import Protocol
+
     import pyarrow
 
     from logdb.codec import Record, RecordIterator, arrow
@@ -23,16 +28,33 @@ if TYPE_CHECKING:
     from logdb.log.isolation import IsolationLevel
     from logdb.log.producers import Producer
     from logdb.log.reading import Lineage
+else:
+
+    class _Structural(type):
+        """``isinstance`` by methods, as with a protocol of ``typing``, whose inner parts ``help`` would show."""
+
+        def __instancecheck__(cls, instance: object) -> bool:
+            kind = type(instance)
+            return all(hasattr(kind, name) for one in cls.__mro__ for name, value in vars(one).items() if inspect.isfunction(value))
+
+    class Protocol(metaclass=_Structural):
+        """The base of each protocol."""
 
 
+@readable
 class PartitionLog(Protocol):
     """The log of one partition, in a directory or behind a URL.  Made by ``Database.log``.
 
     Offsets are counted from 0, times are in ms since 1970.  Any number of threads may use it.
     """
 
-    topic: str
-    partition: int
+    @property
+    def topic(self) -> str:
+        """The name of its topic."""
+
+    @property
+    def partition(self) -> int:
+        """Its number in the topic."""
 
     @property
     def topic_id(self) -> str:
@@ -139,7 +161,7 @@ class PartitionLog(Protocol):
         """The last ``count`` records, in the order of their offsets; fewer if the log has fewer."""
 
     def read_batches(
-        self, offset: int, size_bytes_max: int = ..., *, isolation_level: "IsolationLevel" = "read_uncommitted"
+        self, offset: int, size_bytes_max: int = READ_SIZE_BYTES, *, isolation_level: "IsolationLevel" = "read_uncommitted"
     ) -> tuple[memoryview, int]:
         """Read whole record batches, as stored, from the one that holds ``offset``: at least one, about ``size_bytes_max``.
 
@@ -278,7 +300,7 @@ class ReplicaLog(PartitionLog, Protocol):
     def read_batches(
         self,
         offset: int,
-        size_bytes_max: int = ...,
+        size_bytes_max: int = READ_SIZE_BYTES,
         *,
         isolation_level: "IsolationLevel" = "read_uncommitted",
         replica: bool = False,

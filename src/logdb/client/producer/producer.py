@@ -39,6 +39,7 @@ from logdb.model import (
     timestamp_ms_of,
 )
 from logdb.requests.session import Session
+from logdb.signatures import readable
 
 logger = logging.getLogger(__name__)
 
@@ -90,6 +91,7 @@ class ProducerOptions(TypedDict, total=False):
     interceptors: Iterable[Interceptor]
 
 
+@readable
 class Producer(Handle, Dispatcher):
     """Sends records to topics.  Made by ``Database.producer``; a context manager that closes itself.
 

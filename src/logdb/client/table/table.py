@@ -11,6 +11,7 @@ from logdb.io import IO
 from logdb.meta.views import Entry, View, ViewDamaged
 from logdb.model import TopicPartition
 from logdb.requests.session import Session
+from logdb.signatures import readable
 
 T = TypeVar("T")
 _WAIT_MS_MAX = 1_000
@@ -27,6 +28,7 @@ class TableEntry(NamedTuple):
     timestamp_ms: int
 
 
+@readable
 class Table(Handle, Mapping[Any, Any]):
     """The latest value of each key of a topic, kept current.  Made by ``Database.table``.
 
