@@ -391,8 +391,8 @@ class Consumer(Handle):
         """Continue from ``offset``; a later read finds out whether the log has it.
 
         Args:
-            offset: A number, or an ``OffsetAndMetadata``, such as one of ``committed``: its ``leader_epoch`` lets the later read find out
-                whether the log lost the record before it.
+            offset: A number, or an ``OffsetAndMetadata`` such as ``committed`` returns.  By its ``leader_epoch`` the later read finds out
+                whether the log lost the record before the offset.
 
         Raises:
             NotAssigned: The partition is not assigned to this consumer.
