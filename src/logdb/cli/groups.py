@@ -125,7 +125,7 @@ def show_offsets(group_id: str, rows: Sequence[GroupOffset]) -> None:
     for row in rows:
         fields = offset_row(row)
         names = ("topic", "partition", "committed_offset", "end_offset", "lag", "member_id")
-        host = None if row.member is None else row.member.client_host or "this process"
+        host = None if row.member is None else row.member.client_host or "embedded"
         cells.append([group_id, *(shown(fields[name]) for name in names), shown(host), shown(fields["client_id"])])
     table(columns, cells)
 
@@ -175,7 +175,7 @@ def show_members(group_id: str, members: Sequence[MemberInfo], assigned: Mapping
             group_id,
             member.member_id,
             shown(member.group_instance_id),
-            member.client_host or "this process",
+            member.client_host or "embedded",
             member.client_id,
             len(assigned[member.member_id]),
             shown(" ".join(assigned[member.member_id])),
