@@ -41,8 +41,8 @@ def readable(kind: type[T]) -> type[T]:
     """Let ``help`` show a class as its user meets it: short names of types, and no constructor, which only logdb calls."""
     for name, value in vars(kind).items():
         method = value.__func__ if isinstance(value, staticmethod) else value
-        if not inspect.isfunction(method):
-            continue
+        if not inspect.isfunction(method) or inspect.isbuiltin(wrapped := inspect.unwrap(method)) or inspect.ismethoddescriptor(wrapped):
+            continue  # the extension's documentation begins with the signature
         signature = inspect.signature(method)
         parameters = list(signature.parameters.values())
         if name in {"__init__", "__new__"}:

@@ -66,6 +66,12 @@ def test_help_of_a_class_has_what_its_user_calls(kind):
     assert not [word for word in (*inner, *typing, "Initialize self", "refuse(", "__signature__") if word in text]
 
 
+@pytest.mark.parametrize("kind", [logdb.aio.Consumer, logdb.aio.Database, logdb.aio.Producer, logdb.Table])
+def test_help_shows_no_constructor_that_logdb_alone_calls(kind):
+    text = pydoc.render_doc(kind, renderer=pydoc.plaintext)
+    assert not [word for word in ("sync:", "threads:", "session:", "Initialize self") if word in text]
+
+
 @pytest.mark.parametrize("is_remote", [False, True])
 def test_a_log_is_a_log(tmp_path, is_remote):
     with logdb.open(tmp_path) as db, logdb.serve(db, http="127.0.0.1:0") as server, logdb.open(server.addresses[0]) as remote:

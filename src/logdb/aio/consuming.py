@@ -13,10 +13,12 @@ from logdb.client.consumer import consumer as consumers
 from logdb.client.consumer.assignment import Listener as SyncListener
 from logdb.client.records import AnyRecord
 from logdb.model import Duration, TopicPartition
+from logdb.signatures import readable
 
 Listener: TypeAlias = Callable[[list[TopicPartition]], Awaitable[object] | None]
 
 
+@readable
 class Consumer(Mirror[consumers.Consumer]):
     """As ``logdb.client.consumer.consumer.Consumer``.  Made by ``Database.consumer``; an asynchronous context manager and iterator.
 
