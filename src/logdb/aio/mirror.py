@@ -17,6 +17,7 @@ from logdb.errors import Closed
 from logdb.handles import Handle, refusing
 from logdb.model import duration_ms
 from logdb.pools import Pool
+from logdb.signatures import readable
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -74,6 +75,7 @@ _RIGHT_CALLS = {
 """What stands in the error for the synchronous habit, by special method."""
 
 
+@readable
 class Mirror(Handle, Generic[S]):
     """An object of ``logdb`` and the threads that its methods are called in.
 
