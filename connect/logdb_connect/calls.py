@@ -102,7 +102,7 @@ def _properties(path: str) -> dict[str, str]:
         raise click.UsageError(str(error)) from None
 
 
-@click.command("list", short_help="Connectors, with their states.")
+@click.command("list", short_help="List connectors with their states.")
 @remote
 def list_(session: Session, /, api: Api) -> None:
     """Print all connectors: type, state, and how many tasks are in which state."""
@@ -125,7 +125,7 @@ def _task_states(found: Mapping[str, Any]) -> str:
     return ", ".join(f"{states.count(one)} {one}" for one in dict.fromkeys(states)) or "0"
 
 
-@click.command(short_help="A connector and its tasks: state, worker, trace.")
+@click.command(short_help="Show a connector and its tasks: state, worker, trace.")
 @_NAME
 @remote
 def status(session: Session, /, name: str, api: Api) -> None:
@@ -239,7 +239,7 @@ def delete(session: Session, /, name: str, execute: bool, api: Api) -> None:
         say("nothing was done; --yes deletes")
 
 
-@click.command(short_help="A connector's offsets: print, set, forget.")
+@click.command(short_help="Print, set or forget a connector's offsets.")
 @_NAME
 @click.option("--set", "new", metavar="FILE", type=click.File(), help="Set the offsets of a JSON file, in the form that --json prints.")
 @click.option("--reset", is_flag=True, help="Forget all offsets: the connector begins at the start.")
@@ -267,7 +267,7 @@ def offsets(session: Session, /, name: str, new: Any, reset: bool, execute: bool
             say("nothing was done; --yes does it")
 
 
-@click.command(short_help="The plugins of a worker.")
+@click.command(short_help="List the plugins of a worker.")
 @click.option("--all", "every", is_flag=True, help="Converters, transforms and predicates, too.")
 @remote
 def plugins(session: Session, /, every: bool, api: Api) -> None:

@@ -49,7 +49,7 @@ def _in_background(context: click.Context, _: click.Parameter, given: bool) -> N
 _daemon = click.option("--daemon", is_flag=True, hidden=True, is_eager=True, expose_value=False, callback=_in_background)
 
 
-@click.group(short_help="Data in and out, with Kafka Connect's property files.")
+@click.group(short_help="Move data in and out, with Kafka Connect's property files.")
 @here
 def connect() -> None:
     """Run connectors: data from files, databases and object stores into topics, and back.

@@ -6,6 +6,7 @@ from urllib.parse import quote
 
 from logdb.log.isolation import IsolationLevel
 from logdb.model import NOTHING_KNOWN, AbortedTransaction, Durability, KnownLog, OpenTransaction, TopicPartition
+from logdb.requests.nodes import QuorumInfo, QuorumVoter, host_and_port
 from logdb.requests.report import Checked, Copied, Problem, Report
 
 FOLLOWS = "Logdb-Follows"
@@ -99,6 +100,38 @@ class Transactions(NamedTuple):
 
     open: list[OpenTransaction]
     aborted: list[AbortedTransaction]
+
+
+class Voter(NamedTuple):
+    """One controller that votes, as the leader of the quorum knows it.
+
+    ``end``: one past the last command that it has; ``answered_ms_ago``: since it answered the leader.  None: unknown, or the leader itself.
+    """
+
+    node_id: int
+    address: str | None
+    end: int | None
+    answered_ms_ago: int | None
+
+
+class Quorum(NamedTuple):
+    """The controllers that decide on topics and leaders.
+
+    ``leader``: None if none leads.  ``committed``: one past the last command that a majority has.
+    """
+
+    leader: int | None
+    term: int
+    committed: int
+    voters: tuple[Voter, ...]
+
+    @classmethod
+    def of(cls, found: QuorumInfo) -> "Quorum":
+        return cls(found.leader, found.term, found.committed, tuple(map(_voter, found.voters)))
+
+
+def _voter(found: QuorumVoter) -> Voter:
+    return Voter(found.node_id, found.address and host_and_port(*found.address), found.end, found.answered_ms_ago)
 
 
 class Found(NamedTuple):

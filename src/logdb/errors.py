@@ -850,7 +850,7 @@ class InsecureAddress(LogdbError, ValueError):
     """A server would listen on a public address without TLS and authentication."""
 
     def __init__(self, address: str, lacking: str) -> None:
-        super().__init__(f"{address} is public and lacks {lacking}: add it, use a loopback address, or use --insecure (insecure=True)")
+        super().__init__(f"{address} is public and lacks {lacking}: add that, use a loopback address, or use --insecure (insecure=True)")
         self.address, self.lacking = address, lacking
 
 

@@ -17,10 +17,12 @@ class Handle:
         raise TypeError(f"cannot copy or pickle {self!r}: it is open in this process. Open the database again where you need it.")
 
 
-def refusing(call: str) -> Callable[..., NoReturn]:
-    """A special method that raises TypeError; ``call`` is the right call, with ``{}`` in place of the class."""
+def refusing(name: str, call: str) -> Callable[..., NoReturn]:
+    """The special method ``name``, which raises TypeError; ``call`` is the right call, with ``{}`` in place of the class."""
 
     def refuse(self: Any, *_: Any) -> NoReturn:
+        """Raise TypeError, which names the right call."""
         raise TypeError(call.format(type(self).__name__))
 
+    refuse.__name__ = name
     return refuse

@@ -61,7 +61,7 @@ _LEFT_OUT = {
     "TransactionalProducer": {"give_up", "id", "refresh", "usable", "would_wait"},
     "Transaction": {"would_wait"},
     "Table": set(),
-    "Consumer": {"commit_async", "give_back", "hand_out", "iteration_timeout_ms", "look_interval_ms", "watch"},
+    "Consumer": {"commit_async", "watch"},
 }
 
 

@@ -17,7 +17,8 @@ from logdb.errors import InvalidReplicationFactor, NotLeaderOrFollower
 from logdb.io import IO
 from logdb.log.log import Log
 from logdb.model import BY_DEFAULT, TopicPartition
-from logdb.requests.nodes import BrokerInfo, PartitionState
+from logdb.requests.nodes import BrokerInfo, PartitionState, QuorumInfo, QuorumVoter
+from logdb.requests.replicas import DescribeQuorum
 from logdb.requests.topic_changes import CheckNewTopic, CreateTopic
 from logdb.serving.server import Server
 from logdb.store.protocols import SecurityDocument
@@ -35,6 +36,7 @@ class Cluster:
     """What the nodes know in common: where they are, and who leads.
 
     ``leaders``: of the partitions that do not have their first replica for a leader; None: none leads.
+    ``quorum``: its voters, for whoever asks.
     """
 
     def __init__(self, store: Store) -> None:
@@ -43,6 +45,7 @@ class Cluster:
         self.fenced: set[int] = set()
         self.leaders: dict[TopicPartition, tuple[int | None, int]] = {}
         self.factors: dict[str, int] = {}
+        self.quorum = QuorumInfo(3, 7, 40, tuple(QuorumVoter(node, 1, 40, 5, ("127.0.0.1", 9000 + node)) for node in NODES))
         self._lock = threading.Lock()
 
     def lead(self, topic: str, partition: int, node: int | None) -> int:
@@ -74,6 +77,8 @@ class ClusterMetadata:
         return self._cluster.state(topic, partition)
 
     def submit(self, request: Any, **caller: Any) -> Any:
+        if isinstance(request, DescribeQuorum):
+            return self._cluster.quorum
         if isinstance(request, CreateTopic | CheckNewTopic):
             factor = self._checked(request.replication_factor)
             count = self.default_partition_count if request.partitions == BY_DEFAULT else request.partitions

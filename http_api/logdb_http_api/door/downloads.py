@@ -1,4 +1,4 @@
-"""Requests about the whole database: the reports of recovery, a check of every byte, and backups to download.
+"""Requests about the whole database: the reports of recovery, the quorum, a check of every byte, and backups to download.
 
 POST    /logdb/v1/backups        create a backup, in a directory that the next opening removes if this process does not; for an
                                  increment the body is the outline of its base
@@ -15,6 +15,7 @@ from aiohttp import payload, web
 from aiohttp.abc import AbstractStreamWriter
 
 from logdb.errors import BackupDamaged, BackupMismatch, LogdbError
+from logdb.requests.replicas import DescribeQuorum
 from logdb.requests.report import Copied
 from logdb.store.copy.backup_file import BackupReader
 from logdb_http_api.door.kept_backups import KeptBackups
@@ -22,7 +23,7 @@ from logdb_http_api.door.request import Request, answer, encoded
 from logdb_http_api.door.routing import Routes
 from logdb_http_api.door.schemas import Body
 from logdb_http_api.errors import ApiError
-from logdb_http_api.protocol import BACKUP, BACKUPS_PATH, Offer, Verified
+from logdb_http_api.protocol import BACKUP, BACKUPS_PATH, Offer, Quorum, Verified
 
 _SLICE_BYTES = 256 << 10
 
@@ -33,6 +34,12 @@ routes = Routes()
 async def reports(request: Request) -> web.StreamResponse:
     """One line each."""
     return encoded(await request.call(request.session.reports))
+
+
+@routes.get("/logdb/v1/quorum", "The voters of the quorum", needs=("Describe Cluster",), gives={"application/json": Quorum})
+async def quorum(request: Request) -> web.StreamResponse:
+    """As the leader of the quorum knows them. A single node is its own only voter."""
+    return encoded(Quorum.of(await request.call(request.session.submit, DescribeQuorum())))
 
 
 @routes.post("/logdb/v1/verify", "Check every byte", needs=("ClusterAction Cluster",), gives={"application/json": Verified})

@@ -51,7 +51,7 @@ _TAGS = {
     "Calls": ("The calls of `logdb.open(url)`: methods of a session, arguments and results as JSON.", ("calls",)),
     "Connect": ("The connectors of the Connect worker that the server knows, for the page.", ("connect_worker",)),
     "Events": ("Records and changes of topics as server-sent events.", ("events",)),
-    "Database": ("The database as a whole: recovery, verification, backups.", ("downloads",)),
+    "Database": ("The database as a whole: recovery, the quorum, verification, backups.", ("downloads",)),
     "REST v2": (f"Kafka's REST API v2. {_RECORDS}", ("v2.routes",)),
     "REST v2 consumers": ("Consumer instances of Kafka's REST API v2.", ("v2.consumers",)),
     "REST v3": ("Kafka's REST API v3: clusters, brokers, topics, configs, partitions.", ("v3.routes",)),

@@ -1,4 +1,4 @@
-// The nodes of a cluster, its controller, partitions that lack replicas, and what recovery has found.
+// The nodes of a cluster, the voters of its quorum, partitions that lack replicas, and what recovery has found.
 
 import { ask, call, inCluster } from './api.js'
 import { html } from './html.js'
@@ -6,6 +6,7 @@ import { href, known, Loaded, Table, Text, useLoad } from './parts.js'
 import { count } from './text.js'
 
 const EVERY_MS = 5_000
+const SILENT_MS = 10_000 // a voter answers several times a second
 
 export const nodes = { id: 'nodes', title: 'Nodes', View: Nodes }
 
@@ -24,7 +25,7 @@ async function load(signal) {
     row.inSync = partitions.filter((one) => one.in_sync.includes(row.id)).length
   }
   const lacking = partitions.filter((one) => one.leader === null || one.in_sync.length < one.replicas.length || one.target.length > 0)
-  return { id: cluster_id, controllerId, isCluster: partitions.length > 0 || rows.size > 1, rows: [...rows.values()].sort((a, b) => a.id - b.id), lacking }
+  return { id: cluster_id, isCluster: partitions.length > 0 || rows.size > 1, rows: [...rows.values()].sort((a, b) => a.id - b.id), lacking }
 }
 
 const NODE = [
@@ -39,6 +40,12 @@ const IN_CLUSTER = [
   { title: 'Replicas', isNumber: true, value: (row) => row.replicas, cell: (row) => count(row.replicas) },
   { title: 'In sync', isNumber: true, value: (row) => row.inSync, cell: (row) => html`<span class=${row.inSync < row.replicas ? 'bad' : ''}>${count(row.inSync)}</span>` },
 ]
+const VOTER = [
+  { title: 'Node', value: (row) => row.node_id, cell: (row) => row.node_id },
+  { title: 'Address', isData: true, cell: (row) => known(row.address, (place) => html`<${Text} of=${place} />`) },
+  { title: 'State', cell: (row) => (row.isBad ? html`<span class="bad">${row.state}</span>` : row.state) },
+  { title: 'Commands behind', isNumber: true, value: (row) => row.behind, cell: (row) => known(row.behind, count) },
+]
 const LACKING = [
   { title: 'Topic', value: (row) => row.topic, isData: true, cell: (row) => html`<a href=${href('topics', row.topic)}><${Text} of=${row.topic} /></a>` },
   { title: 'Partition', isNumber: true, value: (row) => row.partition, cell: (row) => row.partition },
@@ -48,19 +55,41 @@ const LACKING = [
   { title: 'Moves to', cell: (row) => row.target.join(', ') },
 ]
 
+/** Each voter with its state, as the leader knows it; without a leader nothing is known. */
+function votersOf({ leader, committed, voters }) {
+  return voters.map((one) => {
+    const behind = leader === null || one.end === null ? null : Math.max(committed - one.end, 0)
+    if (leader === null) return { ...one, behind, state: 'unknown' }
+    if (one.node_id === leader) return { ...one, behind, state: 'leads' }
+    if (one.answered_ms_ago === null) return { ...one, behind, state: 'has not answered the leader', isBad: true }
+    if (one.answered_ms_ago > SILENT_MS) return { ...one, behind, state: `silent for ${count(Math.round(one.answered_ms_ago / 1000))} s`, isBad: true }
+    return { ...one, behind, state: 'follows' }
+  })
+}
+
+function Quorum() {
+  const loaded = useLoad((signal) => ask('logdb/v1/quorum', { signal }), [], EVERY_MS)
+  return html`
+    <h2>Quorum</h2>
+    <${Loaded} from=${loaded} what="the quorum">
+      ${(quorum) => html`
+        <p>${quorum.leader === null ? html`<span class="bad">No voter leads the quorum, as far as this node knows.</span>` : `Node ${quorum.leader} leads the quorum, in term ${count(quorum.term)}.`}</p>
+        <${Table} caption="Voters of the quorum" columns=${VOTER} rows=${votersOf(quorum)} id=${(row) => row.node_id} />`}
+    <//>
+  `
+}
+
 function Nodes() {
   const loaded = useLoad(load, [], EVERY_MS)
   const reports = useLoad((signal) => ask('logdb/v1/reports', { signal }), [])
   return html`
     <h1>Nodes</h1>
     <${Loaded} from=${loaded} what="nodes">
-      ${({ id, isCluster, controllerId, rows, lacking }) => html`
-        <dl>
-          <dt>Cluster</dt><dd class="data">${id}</dd>
-          ${isCluster && html`<dt>Quorum</dt><dd>${controllerId === null ? html`<span class="bad">no node leads it, as far as this one knows</span>` : `node ${controllerId} leads it`}</dd>`}
-        </dl>
+      ${({ id, isCluster, rows, lacking }) => html`
+        <dl><dt>Cluster</dt><dd class="data">${id}</dd></dl>
         <${Table} caption="Nodes" columns=${isCluster ? [...NODE, ...IN_CLUSTER] : NODE} rows=${rows} id=${(row) => row.id} />
-        ${isCluster && html`<h2>Partitions without all their replicas in sync</h2>
+        ${isCluster && html`<${Quorum} />
+          <h2>Partitions without all their replicas in sync</h2>
           <${Table} caption="Partitions without all their replicas in sync" columns=${LACKING} rows=${lacking} id=${(row) => `${row.topic}/${row.partition}`} />`}`}
     <//>
     <h2>Recovery</h2>

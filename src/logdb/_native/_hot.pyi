@@ -472,30 +472,30 @@ class Dispatcher:
         timestamp_ms: Timestamp | None = None,
         on_delivery: Callable[[Any, Any], object] | None = None,
     ) -> SendFuture:
-        """Take a record; it is written soon, with others.
+        """Take a record; the producer writes it soon, with others.
 
-        Waits only where ``buffer_memory`` is used up.
+        The call waits only while ``buffer_memory`` is used up.
 
         Args:
-            topic: There must be one of that name.
+            topic: The name of a topic that exists.
             value: Bytes-like, None (a tombstone), or what the producer's serializer takes.
-            key: Likewise; records of one key go to one partition.
-            partition: None: the partitioner chooses; by default murmur2 of the key, as Kafka does, and without a key
+            key: As the value; records of one key go to one partition.
+            partition: None: the partitioner chooses.  By default that is murmur2 of the key, as in Kafka; without a key,
                 one partition for about a batch, then another one.
             headers: Pairs of a name and bytes or None.
-            timestamp_ms: The record's time, milliseconds since 1970; None: now.
-            on_delivery: Called with (None, RecordMetadata) or (exception, None), once, in the producer's thread; what
-                it raises is logged.  It may send, but does not wait for room then.
+            timestamp_ms: Milliseconds since 1970, or a ``datetime`` with a time zone; None: now.
+            on_delivery: Called once, with (None, RecordMetadata) or (exception, None), in the producer's thread.  It may send,
+                but such a send never waits for room.  An exception of it is logged.
 
         Returns:
-            The future of its offset.
+            The future of its ``RecordMetadata``.
 
         Raises:
-            TypeError: An argument of the wrong type.
+            TypeError: An argument has the wrong type.
             UnknownTopic, UnknownPartition, RecordTooLarge, InvalidTimestamp, InvalidRecord, SerializationError: The
-                record was not taken.  Unlike Kafka's, a producer says so at once, not by the future.
+                record was refused.  ``send`` itself raises this; with Kafka's producer, the future has the error.
             BufferExhausted: There was no room within ``max_block_ms``.
-            Closed, Forked, InvalidTransactionState: The producer takes none.
+            Closed, Forked, InvalidTransactionState: The producer takes no records now.
             Exception: A partitioner or an interceptor raised it.
         """
 

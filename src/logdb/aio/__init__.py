@@ -11,14 +11,14 @@
 >>> asyncio.run(main())
 b'key' b'value'
 
-Each method is the one of the same name in ``logdb``, called in a thread of the database's own pool, because it may wait
-for a disk; its documentation is that one's.  What only looks at memory is called at once.  Iterators are asynchronous,
-context managers too (``async with db.producer() as producer``; or ``await db.producer()``, and close it).  Where a log begins
-and ends and how large it is, and a database's ``reports``, are awaited like calls (``await log.end_offset``): beside a writer they
-look at its files, behind a URL they ask the server.
+Each method does what the method of the same name in ``logdb`` does, and has its documentation there.  It may wait for a disk, so it
+runs in a thread of the database's own pool; a method that only looks at memory runs at once.  Iterators and context managers are
+asynchronous: ``async with db.producer() as producer``, or ``await db.producer()``, and close it.  The offsets and the size of a log, and
+``reports`` of a database, are awaited like calls: ``await log.end_offset``.  Beside a writer they look at its files, behind a URL they
+ask the server.
 
-A call that is cancelled goes on in its thread, and its result is dropped; a consumer takes back the records that a
-cancelled ``poll`` would have returned.
+A call that is cancelled continues in its thread, and its result is dropped.  A consumer takes back the records that a cancelled
+``poll`` would have returned.
 
 Threading: one event loop.
 """

@@ -13,10 +13,12 @@ from logdb.client.consumer import consumer as consumers
 from logdb.client.consumer.assignment import Listener as SyncListener
 from logdb.client.records import AnyRecord
 from logdb.model import Duration, TopicPartition
+from logdb.signatures import readable
 
 Listener: TypeAlias = Callable[[list[TopicPartition]], Awaitable[object] | None]
 
 
+@readable
 class Consumer(Mirror[consumers.Consumer]):
     """As ``logdb.client.consumer.consumer.Consumer``.  Made by ``Database.consumer``; an asynchronous context manager and iterator.
 
@@ -105,7 +107,7 @@ class Consumer(Mirror[consumers.Consumer]):
 
     async def poll(self, timeout_ms: Duration = 0, max_records: int | None = None) -> dict[TopicPartition, list[AnyRecord]]:
         """As ``logdb``'s."""
-        found = await self._waited_for(lambda: self._sync.poll(0, max_records), timeout_ms, self._sync.give_back)
+        found = await self._waited_for(lambda: self._sync.poll(0, max_records), timeout_ms, self._sync._give_back)
         return found or {}
 
     async def _waited_for(
@@ -122,7 +124,7 @@ class Consumer(Mirror[consumers.Consumer]):
             try:
                 if found := await self.in_turn(function, take_back):
                     return found
-                await wake.wait_for(min(deadline.left_ms, max(WAIT_MS_MAX, self._sync.look_interval_ms)))
+                await wake.wait_for(min(deadline.left_ms, max(WAIT_MS_MAX, self._sync._look_interval_ms)))
             finally:
                 unwatch()
         return await self.in_turn(function, take_back) or None
@@ -130,7 +132,7 @@ class Consumer(Mirror[consumers.Consumer]):
     async def __aiter__(self) -> AsyncIterator[AnyRecord]:
         """As ``logdb``'s: the position is behind the last record that was yielded."""
         while True:
-            handed = await self._waited_for(self._sync.hand_out, self._sync.iteration_timeout_ms, lambda _: None)
+            handed = await self._waited_for(self._sync._hand_out, self._sync._iteration_timeout_ms, lambda _: None)
             if handed is None:
                 return
             for record in handed.iterator:

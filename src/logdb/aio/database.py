@@ -20,6 +20,7 @@ from logdb.client.ranges import Position
 from logdb.codec import Record
 from logdb.log.isolation import IsolationLevel
 from logdb.model import Duration
+from logdb.signatures import readable
 from logdb.store.state import Mode
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from logdb.codec import arrow
 
 
+@readable
 class Database(Mirror[databases.Database]):
     """As ``logdb.Database``.  Made by ``logdb.aio.open``; an asynchronous context manager."""
 

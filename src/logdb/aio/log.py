@@ -9,6 +9,7 @@ from logdb.codec import Record
 from logdb.log.isolation import IsolationLevel
 from logdb.log.protocols import PartitionLog
 from logdb.model import Duration
+from logdb.signatures import readable
 
 if TYPE_CHECKING:
     import pyarrow
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from logdb.codec import arrow
 
 
+@readable
 class Log(Mirror[PartitionLog]):
     """As ``logdb.Log``.  Made by ``Database.log``."""
 

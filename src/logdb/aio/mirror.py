@@ -17,6 +17,7 @@ from logdb.errors import Closed
 from logdb.handles import Handle, refusing
 from logdb.model import duration_ms
 from logdb.pools import Pool
+from logdb.signatures import readable
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -74,6 +75,7 @@ _RIGHT_CALLS = {
 """What stands in the error for the synchronous habit, by special method."""
 
 
+@readable
 class Mirror(Handle, Generic[S]):
     """An object of ``logdb`` and the threads that its methods are called in.
 
@@ -85,7 +87,7 @@ class Mirror(Handle, Generic[S]):
         (sync,) = [get_args(base)[0] for base in getattr(cls, "__orig_bases__", ()) if get_args(base)] or [object]
         for name, call in _RIGHT_CALLS.items():
             if hasattr(sync, name) and not hasattr(cls, name):
-                setattr(cls, name, refusing(call))
+                setattr(cls, name, refusing(name, call))
 
     def __new__(cls, *args: Any, **_options: Any) -> Self:
         if len(args) < 2:  # by a user
@@ -140,7 +142,7 @@ _OPENING = "use: async with … as x, or x = await …"
 class Opening(Handle, Generic[C]):
     """An object that is being opened: ``async with`` it, or ``await`` it."""
 
-    __enter__ = __exit__ = __iter__ = refusing(_OPENING)
+    __enter__, __exit__, __iter__ = (refusing(name, _OPENING) for name in ("__enter__", "__exit__", "__iter__"))
 
     def __init__(self, make: Callable[[], Coroutine[Any, Any, C]]) -> None:
         self._make, self._made = make, contextlib.AsyncExitStack()

@@ -16,6 +16,7 @@ from logdb.codec import SendFuture as SyncSendFuture
 from logdb.errors import Closed
 from logdb.handles import Handle
 from logdb.model import RecordMetadata
+from logdb.signatures import readable
 
 
 class SendFuture(Handle):
@@ -63,6 +64,7 @@ def sending(method: Callable[Concatenate[Any, P], SyncSendFuture]) -> Callable[C
     return send
 
 
+@readable
 class Producer(Mirror[producers.Producer]):
     """As ``logdb.client.producer.producer.Producer``.  Made by ``Database.producer``; an asynchronous context manager."""
 
@@ -81,6 +83,7 @@ class Producer(Mirror[producers.Producer]):
         await self._call(type(self._sync).__exit__, kind, error, trace)
 
 
+@readable
 class TransactionalProducer(Producer):
     """As ``logdb``'s producer with a ``transactional_id``.  Aborting sends consumers back: let none be in use meanwhile."""
 
@@ -97,6 +100,7 @@ class TransactionalProducer(Producer):
         await consumer.in_turn(functools.partial(self._sync.send_offsets, consumer._sync))
 
 
+@readable
 class Transaction(Mirror[transactions.Transaction]):
     """As ``logdb``'s.  Made by ``Database.transaction``; an asynchronous context manager."""
 

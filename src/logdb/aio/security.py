@@ -2,8 +2,10 @@
 
 from logdb.aio.mirror import Mirror, in_thread
 from logdb.client import security_admin
+from logdb.signatures import readable
 
 
+@readable
 class SecurityAdmin(Mirror[security_admin.SecurityAdmin]):
     """As ``db.security``.  Made by ``Database.security``."""
 

@@ -5,8 +5,10 @@ from typing import Any
 
 from logdb.aio.mirror import Mirror, in_thread, stream
 from logdb.client.table import table as tables
+from logdb.signatures import readable
 
 
+@readable
 class Table(Mirror[tables.Table]):
     """As ``logdb.client.table.table.Table``.  Made by ``Database.table``.
 

@@ -6,10 +6,12 @@ from typing import Self
 from logdb.aio.mirror import WAIT_MS_MAX, Deadline, Mirror, Threads
 from logdb.client import watching
 from logdb.model import ClusterEvent, Duration, TopicEvent
+from logdb.signatures import readable
 
 _WAIT_MS_MAX = 1_000  # in a thread, which cannot be interrupted
 
 
+@readable
 class Watch(Mirror[watching.Watch]):
     """An asynchronous iterator of changes.  Made by ``Database.watch``; what a cancelled wait would have returned comes next."""
 

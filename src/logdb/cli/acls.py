@@ -5,6 +5,7 @@ kafka-acls (``acls --add …``), which also print as that tool does.  Works on t
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import groupby, product
 from typing import Any, NamedTuple, get_args
 
@@ -73,15 +74,16 @@ class Given(NamedTuple):
     idempotent: bool
 
 
-def options(function: Function) -> Function:
-    """The options of kafka-acls, for the group and for its verbs."""
+def options(function: Function, *, finds: bool = True) -> Function:
+    """The options of kafka-acls, for the group and for its verbs; ``finds``: they say which ACLs to find, not which to add."""
+    by_default, patterns = ("any", "  any: of either kind; match: every ACL that applies to the name.") if finds else ("all", "")
     several = [
         ("--allow-principal", "allow_principals", PRINCIPAL, "The principal to allow, such as User:alice; User:* for all."),
         ("--deny-principal", "deny_principals", PRINCIPAL, "The principal to deny; a denial outweighs every permission."),
-        ("--principal", "principals", PRINCIPAL, "The principal whose ACLs to list or remove."),
-        ("--allow-host", "allow_hosts", str, "The address to allow it from.  [default: all]"),
-        ("--deny-host", "deny_hosts", str, "The address to deny it from.  [default: all]"),
-        ("--operation", "operations", OPERATION, "What: Read, Write, Describe, …  [default: All]"),
+        ("--principal", "principals", PRINCIPAL, "The principal, allowed or denied."),
+        ("--allow-host", "allow_hosts", str, f"The address that it is allowed from.  [default: {by_default}]"),
+        ("--deny-host", "deny_hosts", str, f"The address that it is denied from.  [default: {by_default}]"),
+        ("--operation", "operations", OPERATION, f"What: Read, Write, Describe, …  [default: {by_default if finds else 'All'}]"),
         ("--topic", "topics", TOPIC, "A topic; * for all."),
         ("--group", "groups", str, "A group; * for all."),
         ("--transactional-id", "transactional_ids", str, "A transactional id; * for all."),
@@ -97,13 +99,13 @@ def options(function: Function) -> Function:
     function = click.option(
         "--resource-pattern-type",
         "pattern",
-        type=click.Choice([*_PATTERNS, "any", "match"], case_sensitive=False),
+        type=click.Choice([*_PATTERNS, *(("any", "match") if finds else ())], case_sensitive=False),
         default="literal",
         show_default=True,
-        help="literal: the name is complete; prefixed: it is a prefix.  list and remove know two more: any; match: all ACLs that apply.",
+        help=f"literal: the name is complete; prefixed: it is a prefix.{patterns}",
     )(function)
     for flag, field, kind, text in reversed(several):
-        function = click.option(flag, field, type=kind, multiple=True, help=text)(function)
+        function = click.option(flag, field, type=kind, multiple=True, help=text, hidden=not finds and field == "principals")(function)
     return function
 
 
@@ -137,7 +139,7 @@ def wanted(given: Given) -> list[Acl]:
     Raises:
         click.UsageError: A principal or a resource is missing, or an option is invalid.
     """
-    if given.pattern not in _PATTERNS:
+    if given.pattern not in _PATTERNS:  # of kafka-acls, whose verbs share their options
         raise click.UsageError(f"--resource-pattern-type {given.pattern} is for list and remove")
     if not (given.allow_principals or given.deny_principals):
         raise click.UsageError("name a principal: --allow-principal or --deny-principal")
@@ -326,7 +328,7 @@ def acls(context: click.Context, session: Session, /, execute: bool, **given: An
 
 @acls.command()
 @common
-@options
+@partial(options, finds=False)
 @pass_session
 def add(session: Session, /, **given: Any) -> None:
     """Allow or deny operations to a principal."""

@@ -203,7 +203,7 @@ def cluster_option(function: Function) -> Function:
 def quorum(session: Session, /, config: str) -> None:
     """Show each voter of the quorum: who leads, in which term, and the last command that each has.
 
-    'describe --status' and 'describe --replication' are the words of kafka-metadata-quorum.
+    'describe --status' and 'describe --replication', as kafka-metadata-quorum has them, print the same.
     """
     session.refuse_servers("quorum asks the controllers, which cluster.toml names")
     voters = of_the_cluster("quorum")(config)

@@ -192,7 +192,7 @@ def describe(session: Session, names: Sequence[str], every: bool) -> None:
 configs.add_command(describe, "get")
 
 
-@configs.command()
+@configs.command(short_help="Change configs; shows first what that deletes.")
 @common
 @names("TOPIC...", "--entity-name", "--topic", kind=TOPIC)
 @click.option("-s", "--set", "pairs", type=CONFIG, multiple=True, help="Set a config: -s retention.ms=1d.")
@@ -204,7 +204,7 @@ def alter(session: Session, names: Sequence[str], pairs: Pairs, dropped: Sequenc
     alter_topics(session, names, pairs, dropped, execute=execute)
 
 
-@configs.command("set")
+@configs.command("set", short_help="Set configs of one topic, as alter --set.")
 @common
 @click.argument("topic", type=TOPIC)
 @click.argument("pairs", metavar="KEY=VALUE...", type=CONFIG, nargs=-1, required=True)

@@ -125,7 +125,7 @@ def show_offsets(group_id: str, rows: Sequence[GroupOffset]) -> None:
     for row in rows:
         fields = offset_row(row)
         names = ("topic", "partition", "committed_offset", "end_offset", "lag", "member_id")
-        host = None if row.member is None else row.member.client_host or "this process"
+        host = None if row.member is None else row.member.client_host or "embedded"
         cells.append([group_id, *(shown(fields[name]) for name in names), shown(host), shown(fields["client_id"])])
     table(columns, cells)
 
@@ -175,7 +175,7 @@ def show_members(group_id: str, members: Sequence[MemberInfo], assigned: Mapping
             group_id,
             member.member_id,
             shown(member.group_instance_id),
-            member.client_host or "this process",
+            member.client_host or "embedded",
             member.client_id,
             len(assigned[member.member_id]),
             shown(" ".join(assigned[member.member_id])),
@@ -459,7 +459,7 @@ def list_groups(session: Session) -> None:
     list_all(session, with_state=True)
 
 
-@groups.command()
+@groups.command(short_help="Show the progress and the members of groups.")
 @common
 @names("[GROUP]...", "--group")
 @click.option("--all-groups", is_flag=True, hidden=True)
@@ -472,7 +472,7 @@ def describe(session: Session, names: Sequence[str], all_groups: bool, what: str
     describe_all(session, names, what, every=all_groups or not names)
 
 
-@groups.command("reset-offsets")
+@groups.command("reset-offsets", short_help="Set a group's committed offsets; shows them first.")
 @common
 @names("GROUP", "--group", one=True)
 @click.option("-t", "--topic", "patterns", type=TOPIC, multiple=True, help="A topic, or some of its partitions: NAME:0,2.")
@@ -492,7 +492,7 @@ def reset_offsets(
     reset(session, [name], target, patterns, all_topics=all_topics, every=False, execute=execute, export=export)
 
 
-@groups.command()
+@groups.command(short_help="Delete groups without members; shows them first.")
 @common
 @names("GROUP...", "--group")
 @click.option("--yes", "--execute", "execute", is_flag=True, help="Delete; otherwise only show the groups.")
@@ -502,7 +502,7 @@ def delete(session: Session, names: Sequence[str], execute: bool) -> None:
     delete_all(session, names, every=False, execute=execute)
 
 
-@groups.command("delete-offsets")
+@groups.command("delete-offsets", short_help="Delete a group's offsets; shows them first.")
 @common
 @names("GROUP", "--group", one=True)
 @click.option("-t", "--topic", "patterns", type=TOPIC, multiple=True, required=True, help="A topic, or some of its partitions: NAME:0,2.")

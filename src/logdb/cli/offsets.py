@@ -117,7 +117,7 @@ def answer(log: "logdb.Log", moment: OffsetSpec | None) -> dict[str, object]:
     return {**where, "offset": offset}
 
 
-@click.command(short_help="Show the begin and end of partitions, or the offset at a time.")
+@click.command(short_help="Show where partitions start and end, or the offset at a time.")
 @common
 @click.argument("names", metavar="[TOPIC]...", nargs=-1, type=TOPIC)
 @click.option("-t", "--topic", "patterns", multiple=True, type=TOPIC, help="A topic, or a regular expression of them.")
@@ -137,7 +137,7 @@ def offsets(
     moment: OffsetSpec | None,
     exclude_internal_topics: bool,
 ) -> None:
-    """Show the begin and end of partitions, or the first offset at a --time."""
+    """Show the start and end offsets of partitions, or the first offset at a --time."""
     if session.kafka and moment is None:
         moment = OffsetSpec("end")
     try:

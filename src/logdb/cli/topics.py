@@ -378,7 +378,7 @@ def list_topics(session: Session, internal: bool = False) -> None:
         say("no topics yet: logdb topics create NAME")
 
 
-@topics.command()
+@topics.command(short_help="Create topics, and the database if it is missing.")
 @common
 @names("TOPIC...", "--topic")
 @click.option(
@@ -409,7 +409,7 @@ def create(
             say_created(session, info, config)
 
 
-@topics.command()
+@topics.command(short_help="Show partitions, offsets, sizes and configs.")
 @common
 @names("[TOPIC]...", "--topic", kind=TOPIC)
 @pass_session
@@ -441,7 +441,7 @@ def describe(session: Session, names: Sequence[str]) -> None:
         table(columns, rows)
 
 
-@topics.command()
+@topics.command(short_help="Add partitions, change configs.")
 @common
 @names("TOPIC", "--topic", kind=TOPIC, one=True)
 @click.option("-p", "--partitions", type=WholeNumber(min=1), help="The new number of partitions; it can only increase.")
@@ -464,7 +464,7 @@ def alter(session: Session, name: str, partitions: int | None, config: Pairs, dr
         say(f"altered topic {name}: {counted(altered.partition_count, 'partition')} {config_text(altered.config)}".rstrip())
 
 
-@topics.command()
+@topics.command(short_help="Delete topics with all their records; shows them first.")
 @common
 @names("TOPIC...", "--topic", kind=TOPIC)
 @click.option("--yes", "--execute", "execute", is_flag=True, help="Delete; otherwise only show the topics.")

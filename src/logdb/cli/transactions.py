@@ -63,7 +63,7 @@ def list_transactions(session: Session, only_open: bool = False) -> None:
         say("no transaction is open" if only_open else "no transactions yet")
 
 
-@transactions.command()
+@transactions.command(short_help="Show the partitions of open transactions.")
 @common
 @names("[ID]...", "--transactional-id")
 @pass_session
@@ -82,7 +82,7 @@ def describe(session: Session, names: Sequence[str]) -> None:
     table(("TRANSACTIONAL-ID", "STATE", "PRODUCER-ID", "EPOCH", "TIMEOUT-MS", "START", "PARTITIONS"), rows)
 
 
-@transactions.command()
+@transactions.command(short_help="Abort open transactions; shows them first.")
 @common
 @names("ID...", "--transactional-id")
 @click.option("--yes", "--execute", "execute", is_flag=True, help="Abort; otherwise only show them.")

@@ -30,11 +30,13 @@ _ISOLATION: "IsolationLevel" = "read_committed"
 @common
 @click.argument("topic", type=TOPIC)
 @click.argument("paths", metavar="FILE...", nargs=-1, required=True)
-@click.option("--format", "kind", type=click.Choice([*FORMATS]), help="Of the files; otherwise their names say it. '-' is stdin.")
+@click.option(
+    "--format", "kind", type=click.Choice([*FORMATS]), help="Format of the files; by default their names say it. FILE '-' is stdin."
+)
 @click.option("--key", metavar="COLUMN", help="The column, or field, that is the key; it stays in the value.")
 @click.option("--timestamp", metavar="COLUMN", help="The column, or field, that is the time: ms since 1970, or ISO 8601.")
 @click.option("--values", is_flag=True, help="Each row is a value, also where the columns are those of an export.")
-@click.option("--partitions", type=WholeNumber(min=1), help="Of the topic, if it is created; default 1.")
+@click.option("--partitions", type=WholeNumber(min=1), help="Partitions of the topic if it is created.  [default: 1]")
 @pass_session
 def import_(
     session: Session,
@@ -92,8 +94,10 @@ def _append(db: "logdb.Database", topic: str, rows: Sequence[Row]) -> None:
 @common
 @click.argument("topic", type=TOPIC)
 @click.argument("path", metavar="FILE", type=TARGET)
-@click.option("--format", "kind", type=click.Choice([*FORMATS]), help="Of the file; otherwise its name says it. '-' is stdout.")
-@click.option("--since", metavar="TIME", type=SINCE, help="Begin at a time, or so long ago: 2013-07-04, 2h, 7d.")
+@click.option(
+    "--format", "kind", type=click.Choice([*FORMATS]), help="Format of the file; by default its name says it. FILE '-' is stdout."
+)
+@click.option("--since", metavar="TIME", type=SINCE, help="Begin at a time, or this long ago: 2013-07-04, 2h, 7d.")
 @click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
 @pass_session
 def export(session: Session, topic: str, path: str, kind: str | None, since: OffsetSpec | None, overwrite: bool) -> None:

@@ -179,7 +179,7 @@ def _quota_text(quota: Quota) -> str:
 def add(session: Session, /, name: str, no_password: bool, super_user: bool, **given: Any) -> None:
     """Add a user, and the database if it is missing.
 
-    Asks for the password if no option gives it.
+    Asks for the password if no option gives it.  Once a database has a user, its server refuses clients without credentials.
     """
     if no_password and (given["password_stdin"] or given["password_env"] is not None):
         raise click.UsageError("give a password or --no-password, not both")
@@ -240,7 +240,7 @@ def alter(session: Session, /, name: str | None, for_all: bool, super_user: bool
     _say(session, f"altered {name or 'the quota of all others'}{missing}", name)
 
 
-@users.command()
+@users.command(short_help="Delete users with their tokens; shows them first.")
 @common
 @click.argument("names", metavar="NAME...", nargs=-1, type=USER, required=True)
 @click.option("--yes", "--execute", "execute", is_flag=True, help="Delete; otherwise only show the users.")

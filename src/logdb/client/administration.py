@@ -9,6 +9,7 @@ from logdb.errors import GroupNotEmpty, InvalidGroup, InvalidMessage, OffsetOutO
 from logdb.handles import Handle
 from logdb.mistakes import checked_call
 from logdb.model import OffsetAndMetadata, Partition, TopicPartition, partition_of, positions_of
+from logdb.signatures import readable
 
 if TYPE_CHECKING:
     from logdb.requests.groups import GroupInfo, GroupSummary, MemberInfo
@@ -30,6 +31,7 @@ class GroupOffset(NamedTuple):
     member: "MemberInfo | None"
 
 
+@readable
 class Administration(Handle, ABC):
     """The methods of ``Database`` for groups and transactions."""
 

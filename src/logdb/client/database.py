@@ -24,7 +24,6 @@ from logdb.client.administration import Administration
 from logdb.client.producer import partitioner as partitioners
 from logdb.client.producer.partitioner import Partitioner
 from logdb.client.ranges import Position, Range, ranges_of
-from logdb.client.signatures import readable
 from logdb.codec import Record, arrow
 from logdb.errors import Closed, CloseIncomplete, InvalidConfig, InvalidPartitions, InvalidTopic, LogdbError, UnknownPartition
 from logdb.log.isolation import IsolationLevel, is_committed
@@ -47,6 +46,7 @@ from logdb.model import (
     timestamp_ms_of,
 )
 from logdb.requests.session import Session
+from logdb.signatures import readable
 from logdb.threads import renewed
 
 if TYPE_CHECKING:
@@ -92,6 +92,7 @@ def noting(error: BaseException | None) -> Iterator[None]:
         error.add_note(str(incomplete))
 
 
+@readable
 class Database(Administration):
     """Topics and partitions, and all operations on them.  Made by ``logdb.open``; a context manager that closes itself.
 
@@ -187,8 +188,8 @@ class Database(Administration):
                 forever without ``retention.ms`` or ``retention.bytes``; behind a URL, the server may have other defaults (``logdb serve
                 --topic-config``, ``log.retention.ms``): see the ``config`` of the result.
             if_not_exists: Return an existing topic instead of raising.
-            assignments: Of a cluster, the nodes of each partition, the preferred leader first; all have equally many, and ``partitions``
-                and ``replication_factor`` are left out.  None: the controller chooses them.
+            assignments: In a cluster, the nodes of each partition, the preferred leader first.  Each has as many nodes as the others.
+                Leave ``partitions`` and ``replication_factor`` out.  None: the controller chooses the nodes.
 
         Returns:
             The topic, with all configs that were set, also by the server.
@@ -224,8 +225,8 @@ class Database(Administration):
 
         Args:
             partitions: The new number of partitions; it can only grow.
-            assignments: Of a cluster, the nodes of each partition that is added, the preferred leader first; each has as many as the
-                first partition.  None: the controller chooses them.
+            assignments: In a cluster, the nodes of each new partition, the preferred leader first; as many as the first partition has.
+                None: the controller chooses them.
 
         Raises:
             UnknownTopic, InvalidConfig, InvalidPartitions, InvalidReassignment, CodecMissing: Nothing was changed.
@@ -252,7 +253,8 @@ class Database(Administration):
     ) -> "Watch":
         """Follow changes of topics from now on: created, altered, partitions added, deleted.
 
-        A topic that is created and deleted between two checks of a handle beside a writer, or while a server is away, is not reported.
+        A handle beside a writer checks at intervals.  It misses a topic that is created and deleted between two checks, or while a
+        server is away.
 
         Args:
             timeout_ms: The iterator ends after so long without a change; None: never.
@@ -395,9 +397,9 @@ class Database(Administration):
         """Read the records of all partitions of a topic, one partition after the other, to where they end now.
 
         Args:
-            start: Where to begin: an offset, or a ``datetime`` with a time zone, for every partition; or offsets by partition number,
-                which then are the only partitions.  None: the start.  An offset before the start is the start, one after the end is
-                the end.  A time is the first record as old or younger.
+            start: Where to begin: for every partition an offset, or a ``datetime`` with a time zone; or a mapping of partition numbers
+                to offsets, which reads only these partitions.  None: the start.  An offset before the start is the start, one after
+                the end is the end.  A time is the first record with this timestamp or a later one.
             end: Where to stop, in the same form; the record there is left out.  None: where each partition ends now.
             isolation_level: As ``Log.read``.
 
@@ -865,7 +867,7 @@ class Database(Administration):
             trades.filter(polars.col("offset") >= 1000).select(polars.col("price").max()).collect()
 
         ``collect`` reads only the columns that the query uses.  Comparisons of ``offset``, ``partition`` and ``timestamp`` with constants,
-        joined by ``&``, limit the ranges of the logs that it reads; a latest ``timestamp`` does so only for records with a Parquet file.
+        joined by ``&``, limit the ranges that it reads.  An upper limit of ``timestamp`` does so only for records with a Parquet file.
         Needs polars 1.36 or newer and pyarrow.
 
         Args:
@@ -1040,8 +1042,3 @@ def _close_all() -> None:
 
 
 atexit.register(_close_all)
-
-
-readable(PartitionLog)
-readable(Administration)
-readable(Database)

@@ -8,11 +8,11 @@ from logdb.announced import announced
 from logdb.client import local
 from logdb.client.addresses import directory_or_urls, without_credentials
 from logdb.client.database import Database
-from logdb.client.signatures import shown
-from logdb.errors import missing_package
+from logdb.errors import ServerUnavailable, missing_package
 from logdb.io import IO
 from logdb.mistakes import OF_THE_CALL
 from logdb.model import Durability, Duration, plain_options
+from logdb.signatures import shown
 from logdb.store.cleaner import CLEANER_BYTES_PER_SECOND
 from logdb.store.retention import CHECK_INTERVAL_MS
 from logdb.store.state import Mode
@@ -117,8 +117,9 @@ def _opened(kind: str, function: Callable[..., Database], place: "str | Sequence
         raise TypeError(f"{kind} is opened without {', '.join(sorted(unknown))}; options are {', '.join(known)}")
     try:
         return function(place, **plain_options(options))
-    except OF_THE_CALL as error:
-        raise error.with_traceback(None) from error.__cause__
+    except (*OF_THE_CALL, ServerUnavailable) as error:
+        cause = error.__cause__
+        raise error.with_traceback(None) from cause and cause.with_traceback(None)
 
 
 def _session_of(urls: Sequence[str]) -> Callable[..., Database]:

@@ -12,18 +12,20 @@ from logdb.model import Duration, duration_ms
 from logdb.requests.acls import Acl, AclFilter
 from logdb.requests.security import CredentialStore
 from logdb.requests.users import Credentials, Mechanism, ScramCredential, TokenInfo, Users
+from logdb.signatures import readable
 
 TOKEN_EXPIRES_IN_MS = 90 * 86_400_000
 
 
+@readable
 class SecurityAdmin(Handle):
     """Users, tokens, ACLs and quotas; made by ``Database.security``.
 
-    A password is hashed here, and a token made here: neither is stored, nor sent to a server.  A reader of the hash on its way could
-    try passwords, and pretend to be the server; so it is sent over https or to this machine only, unless ``insecure``.
+    This process hashes passwords and makes tokens; only their hashes are stored and sent to a server.  With a hash, an attacker can try
+    passwords and pretend to be the server.  So hashes are sent over https or to this machine only, unless ``insecure``.
 
-    Every call raises NotAuthorized if a server does not allow it, SecurityDisabled if it would turn authentication on while no
-    principal has credentials, and DiskFull, WriteFailed, SyncFailed or CorruptionError if the file cannot be changed.
+    Every call raises NotAuthorized if a server does not allow it.  It raises SecurityDisabled if it would turn authentication on while
+    no principal has credentials, and DiskFull, WriteFailed, SyncFailed or CorruptionError if the file cannot be changed.
     """
 
     def __init__(self, store: CredentialStore, open_url: str | None = None) -> None:

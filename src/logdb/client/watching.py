@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from logdb.broker.watch import by_name, differences
 from logdb.handles import Handle, refusing
 from logdb.model import INTERNAL_TOPICS, ClusterEvent, TopicEvent
+from logdb.signatures import readable
 
 if TYPE_CHECKING:
     from logdb.requests.nodes import ClusterNodes
@@ -22,6 +23,7 @@ _WAIT_MS_MAX = 10_000
 _STOP_WAIT_MS_MAX = 100  # between two checks for a stop
 
 
+@readable
 class Watch(Handle):
     """An iterator of changes.  Made by ``Database.watch``; for one thread at a time."""
 
@@ -33,7 +35,7 @@ class Watch(Handle):
         self._nodes = KnownNodes(session.cluster_nodes()) if cluster else None
         self._news: deque[TopicEvent | ClusterEvent] = deque()
 
-    __contains__ = refusing("`in` would wait for the changes of this {}. Use: for event in …")
+    __contains__ = refusing("__contains__", "`in` would wait for the changes of this {}. Use: for event in …")
 
     def __iter__(self) -> Self:
         return self

@@ -1,8 +1,9 @@
 """The log of a partition as clients know it, in a directory or behind a URL; and as the broker of a node does."""
 
+import inspect
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from logdb.model import (
     AbortedTransaction,
@@ -14,8 +15,12 @@ from logdb.model import (
     Signal,
     Timestamp,
 )
+from logdb.segment.buffers import READ_SIZE_BYTES
+from logdb.signatures import readable
 
 if TYPE_CHECKING:
+    from typing import Protocol
+
     import pyarrow
 
     from logdb.codec import Record, RecordIterator, arrow
@@ -23,16 +28,33 @@ if TYPE_CHECKING:
     from logdb.log.isolation import IsolationLevel
     from logdb.log.producers import Producer
     from logdb.log.reading import Lineage
+else:
+
+    class _Structural(type):
+        """``isinstance`` by methods, as with a protocol of ``typing``, whose inner parts ``help`` would show."""
+
+        def __instancecheck__(cls, instance: object) -> bool:
+            kind = type(instance)
+            return all(hasattr(kind, name) for one in cls.__mro__ for name, value in vars(one).items() if inspect.isfunction(value))
+
+    class Protocol(metaclass=_Structural):
+        """The base of each protocol."""
 
 
+@readable
 class PartitionLog(Protocol):
     """The log of one partition, in a directory or behind a URL.  Made by ``Database.log``.
 
     Offsets are counted from 0, times are in ms since 1970.  Any number of threads may use it.
     """
 
-    topic: str
-    partition: int
+    @property
+    def topic(self) -> str:
+        """The name of its topic."""
+
+    @property
+    def partition(self) -> int:
+        """Its number in the topic."""
 
     @property
     def topic_id(self) -> str:
@@ -44,15 +66,15 @@ class PartitionLog(Protocol):
 
     @property
     def end_offset(self) -> int:
-        """The next offset to be given."""
+        """The offset of the next record."""
 
     @property
     def last_stable_offset(self) -> int:
-        """Where what is decided ends: the first offset of an open transaction, or else the end."""
+        """Where readers at ``read_committed`` stop: the first offset of an open transaction, or else the end."""
 
     @property
     def durability(self) -> Durability:
-        """The level of appends that name none."""
+        """The durability level of appends that name none."""
 
     @property
     def size_bytes(self) -> int:
@@ -80,7 +102,7 @@ class PartitionLog(Protocol):
             UnexpectedOffset: The log ends elsewhere.
             RecordTooLarge, InvalidRecord, InvalidTimestamp: The topic does not take such a record.
             CodecMissing: The package of the topic's ``compression.type`` is not installed.
-            ReadOnly, DiskFull, SyncFailed, Closed: as they say.
+            ReadOnly, DiskFull, SyncFailed, Closed: see ``logdb.errors``.
         """
 
     def append_many(
@@ -93,19 +115,19 @@ class PartitionLog(Protocol):
         expected_offset: int | None = None,
         durability: str | None = None,
     ) -> range:
-        """Append records that lie together, and write them; returns their offsets.  Arguments and errors as ``append``."""
+        """Append records with consecutive offsets, and write them; returns the offsets.  Arguments and errors as ``append``."""
 
     def append_batches(self, batches: Buffer, *, expected_offset: int | None = None, durability: str | None = None) -> range:
         """Append ready-made record batches (Kafka's RecordBatch v2, back to back, any codec); returns their offsets.
 
         Raises:
-            InvalidBatch: They are not; nothing was appended.
-            ProducerFenced, OutOfOrderSequence, InvalidTransactionState: Their producer must not, or not now.
+            InvalidBatch: They are no such batches; nothing was appended.
+            ProducerFenced, OutOfOrderSequence, InvalidTransactionState: Their producer may not append them, or not now.
             LogdbError: See ``append``.
         """
 
     def flush(self, sync: bool = True) -> None:
-        """Return once everything appended so far is durable, or with ``sync=False`` with the operating system."""
+        """Return once all appended records are on the disk, or with ``sync=False`` in the page cache."""
 
     def read(
         self,
@@ -118,13 +140,13 @@ class PartitionLog(Protocol):
         """Read records from ``offset`` to where the log ends now, or to ``end_offset``.
 
         Args:
-            leader_epoch: Of the record before ``offset``, as the reader saw it.
-            isolation_level: ``"read_committed"`` leaves out what was aborted, and ends before what is open.
+            leader_epoch: The leader epoch of the record before ``offset``, as the reader saw it.
+            isolation_level: ``"read_committed"`` leaves out aborted records, and ends before the first open transaction.
 
         Raises:
-            OffsetOutOfRange: Neither in the log nor its end.
-            LogTruncated: What the reader saw is lost.
-            CorruptionError, ReadFailed: From the iterator, where it comes to the damage.
+            OffsetOutOfRange: The log has no such offset, and does not end there.
+            LogTruncated: The log lost the record that the reader saw.
+            CorruptionError, ReadFailed: Raised by the iterator where it reaches the damage.
         """
 
     def get(self, offset: int, *, isolation_level: "IsolationLevel" = "read_uncommitted") -> "Record | None":
@@ -139,7 +161,7 @@ class PartitionLog(Protocol):
         """The last ``count`` records, in the order of their offsets; fewer if the log has fewer."""
 
     def read_batches(
-        self, offset: int, size_bytes_max: int = ..., *, isolation_level: "IsolationLevel" = "read_uncommitted"
+        self, offset: int, size_bytes_max: int = READ_SIZE_BYTES, *, isolation_level: "IsolationLevel" = "read_uncommitted"
     ) -> tuple[memoryview, int]:
         """Read whole record batches, as stored, from the one that holds ``offset``: at least one, about ``size_bytes_max``.
 
@@ -183,7 +205,7 @@ class PartitionLog(Protocol):
         """
 
     def offset_for_timestamp(self, timestamp_ms: Timestamp) -> int | None:
-        """The first offset whose record is as old as that, or younger; None if there is none.
+        """The first offset whose record has this timestamp or a later one; None if there is none.
 
         Args:
             timestamp_ms: Milliseconds since 1970, or a ``datetime`` with a time zone.
@@ -193,7 +215,7 @@ class PartitionLog(Protocol):
         """Offset and timestamp of the first record with the largest timestamp; None if there is no record."""
 
     def open_transactions(self) -> list[OpenTransaction]:
-        """The transactions that were begun on this partition and not ended, by their first offsets."""
+        """The open transactions with records in this partition, in the order of their first offsets."""
 
     def aborted_transactions(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
         """The aborted transactions with batches in [``offset``, ``end_offset``)."""
@@ -208,7 +230,7 @@ class PartitionLog(Protocol):
         """Set ``grown`` whenever there may be more to read, until ``unwatch``."""
 
     def unwatch(self, grown: Signal) -> None:
-        """Take a ``watch`` back."""
+        """End a ``watch``."""
 
 
 class ReplicaLog(PartitionLog, Protocol):
@@ -278,7 +300,7 @@ class ReplicaLog(PartitionLog, Protocol):
     def read_batches(
         self,
         offset: int,
-        size_bytes_max: int = ...,
+        size_bytes_max: int = READ_SIZE_BYTES,
         *,
         isolation_level: "IsolationLevel" = "read_uncommitted",
         replica: bool = False,

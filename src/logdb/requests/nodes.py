@@ -58,6 +58,11 @@ class PartitionState(NamedTuple):
         return self.leader == self.preferred_leader
 
 
+def host_and_port(host: str, port: int) -> str:
+    """HOST:PORT, as in URLs."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 class BrokerInfo(NamedTuple):
     """One broker of a cluster; ``addresses``: host and port by name of the door, none where a node is on its own."""
 
@@ -69,7 +74,7 @@ class BrokerInfo(NamedTuple):
     def address(self, door: str) -> str | None:
         """Where a door is, HOST:PORT as in URLs; None: it has none."""
         host, port = self.addresses.get(door, ("", 0))
-        return None if not host else f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return host_and_port(host, port) if host else None
 
 
 class QuorumVoter(NamedTuple):

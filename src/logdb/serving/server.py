@@ -27,6 +27,7 @@ from logdb.serving.memory_return import MemoryReturn
 from logdb.serving.resources import ServerShares
 from logdb.serving.shares import NoRoom
 from logdb.serving.tls import TLS_OPTIONS
+from logdb.signatures import readable
 from logdb.threads import started
 
 logger = logging.getLogger(__name__)
@@ -104,6 +105,7 @@ class DoorType(Protocol):
         """A door that is not open yet; ``address`` empty: it does not listen."""
 
 
+@readable
 class Server(Handle):
     """A server of one database.  Made by ``logdb.serve``; a context manager that closes itself.
 
@@ -179,7 +181,7 @@ class Server(Handle):
         return door
 
     async def open(self) -> None:
-        """Open all listeners on the running event loop, or none.
+        """Open all listeners on the running event loop, or none; in place of ``start``.
 
         Raises:
             OSError: One of the addresses cannot be listened at; the message names it.
@@ -218,7 +220,7 @@ class Server(Handle):
             raise failure
 
     async def drain(self) -> None:
-        """Answer the running requests, and close all listeners; cancelled, disconnect the rest."""
+        """Answer the running requests, and close all listeners; in place of ``close``.  Cancelled: disconnect the rest."""
         self._draining = True
         self._memory_return.end()
         try:
@@ -282,7 +284,7 @@ class Server(Handle):
     # ------------------------------------------------------------ in a thread
 
     def start(self) -> Self:
-        """Open all listeners in a thread of their own."""
+        """Open all listeners in a thread of their own; ``logdb.serve`` has done so."""
         failure: list[BaseException] = []
         ready = threading.Event()
 

@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import threading
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,17 @@ def asked(cluster: ClusterProcess, *words: str):
     result = CliRunner().invoke(cli, [*words, "--cluster", cluster.config(1), "--json"])
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)
+
+
+def silent_voters(cluster: ClusterProcess) -> list[int]:
+    """Who has not answered for a second, as each node that runs says by HTTP; nobody where they do not agree."""
+    said = []
+    for number in (1, 2):
+        with urllib.request.urlopen(f"{cluster.url(number)}/logdb/v1/quorum", timeout=30) as answer:
+            quorum = json.load(answer)
+        others = [voter for voter in quorum["voters"] if voter["node_id"] != quorum["leader"]]
+        said.append([voter["node_id"] for voter in others if voter["answered_ms_ago"] is None or voter["answered_ms_ago"] > 1_000])
+    return said[0] if said[0] == said[1] else []
 
 
 def test_a_cluster_from_start_to_end(tmp_path):
@@ -61,6 +73,7 @@ def test_a_cluster_from_start_to_end(tmp_path):
         cluster.kill(3)
         eventually(lambda: asked(cluster, "brokers", "list")["brokers"][2]["fenced"])
         assert "error" in asked(cluster, "quorum")["voters"][2]
+        eventually(lambda: silent_voters(cluster) == [3])
         eventually(lambda: not is_running(controller))
         with cluster.open(1) as db:
             db.create_topic("u", partitions=1)

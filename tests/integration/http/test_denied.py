@@ -112,6 +112,7 @@ ASKS = {
     ("GET", "/iceberg/v1/namespaces/{namespace}/tables"): Ask("/iceberg/v1/namespaces/logdb/tables", found={"identifiers": []}),
     ("GET", "/iceberg/v1/namespaces/{namespace}/tables/{table}"): Ask("/iceberg/v1/namespaces/logdb/tables/{topic}"),
     ("GET", "/logdb/v1/reports"): Ask("/logdb/v1/reports"),
+    ("GET", "/logdb/v1/quorum"): Ask("/logdb/v1/quorum"),
     ("POST", "/logdb/v1/verify"): Ask("/logdb/v1/verify", {}),
     ("POST", "/logdb/v1/backups"): Ask("/logdb/v1/backups", {}),
     ("GET", "/logdb/v1/backups/{id}"): Ask("/logdb/v1/backups/x"),

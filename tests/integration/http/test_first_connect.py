@@ -6,6 +6,7 @@ import re
 import socket
 import threading
 import time
+import traceback
 
 import pytest
 
@@ -65,6 +66,14 @@ def test_a_refused_connection_is_told_at_once_and_not_waited_for():
     assert time.monotonic() - began < 15, "timeout_ms is 30 s"
     assert (raised.value.urls, len(said)) == ((url,), 1)
     assert url in said[0] and "Connection refused" in said[0]
+
+
+def test_the_traceback_ends_at_the_call():
+    with pytest.raises(ServerUnavailable) as raised:
+        logdb.open(f"http://127.0.0.1:{free_port()}", connect_timeout_ms=1)
+    shown = "".join(traceback.format_exception(raised.value))
+    assert "Connection refused" in shown
+    assert "logdb_http_api" not in shown
 
 
 def test_without_any_word_it_is_three_seconds():

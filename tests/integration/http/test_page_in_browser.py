@@ -279,9 +279,10 @@ def test_a_config_that_deletes_records_is_set_after_a_question(page, server):
 def test_nodes_and_metrics(page, server):
     go(page, server, "nodes")
     expect(row(page, re.compile("^0$"))).to_contain_text("serves")
+    expect(page.get_by_role("table", name="Voters of the quorum")).to_have_count(0)
     expect(page.get_by_text("The last opening found nothing to recover.")).to_be_visible()
     go(page, server, "metrics")
-    expect(page.get_by_role("img", name=re.compile(r"^Size of all logs: now [\d.]+ MiB, at most .* in 5 s"))).to_be_visible()
+    expect(page.get_by_role("img", name=re.compile(r"^Size of all logs: now [\d.,]+ [KM]iB, at most .* in \d+ s"))).to_be_visible()
     page.get_by_role("searchbox", name="Filter").fill("log_log_size")
     expect(page.get_by_role("rowheader")).to_have_text(["kafka_log_log_size"])
 
@@ -301,6 +302,18 @@ def test_a_node_of_a_cluster_shows_all_of_it(browser, tmp_path):
             lacking = page.get_by_role("table", name="Partitions without all their replicas in sync")
             expect(lacking.get_by_role("row").nth(1)).to_contain_text("orders2none")
             expect(page.get_by_role("link", name=node.url.removeprefix("http://"))).to_have_count(0)
+            voters = page.get_by_role("table", name="Voters of the quorum")
+            expect(voters.get_by_role("rowheader")).to_have_text(["1", "2", "3"])
+            expect(voters.get_by_role("row").nth(3)).to_contain_text("leads")
+            expect(page.get_by_text("Node 3 leads the quorum, in term 7.")).to_be_visible()
+            leader, silent, lost = cluster.cluster.quorum.voters[::-1]
+            late = (lost._replace(end=None, answered_ms_ago=None), silent._replace(end=31, answered_ms_ago=65_000), leader)
+            cluster.cluster.quorum = cluster.cluster.quorum._replace(voters=late)
+            expect(voters.get_by_role("row").nth(2)).to_contain_text("silent for 65 s")
+            expect(voters.get_by_role("row").nth(2).get_by_role("cell").last).to_have_text("9")
+            expect(voters.get_by_role("row").nth(1)).to_contain_text("has not answered")
+            cluster.cluster.quorum = cluster.cluster.quorum._replace(leader=None)
+            expect(page.get_by_text("No voter leads the quorum, as far as this node knows.")).to_be_visible()
             other = cluster.nodes[2].url
             expect(page.get_by_role("link", name=other.removeprefix("http://"))).to_have_attribute("href", f"{other}/")
             page.goto(f"{node.url}/#/records/orders/1")

@@ -57,8 +57,8 @@ BEYOND = {
 FREE = {"check_open", "close", "io", "clock", "closed", "look_interval_ms_max", "submit", "topic_change_count"}  # of the handle
 OF_OTHERS = {"produce_many", "submit_batches"}  # each partition by ``produce``, which is the other
 OFFSETS = {  # Describe was asked for by ``log``
-    "topic_id", "start_offset", "end_offset", "last_stable_offset", "durability", "size_bytes", "offset_for_timestamp", "latest_record",
-    "open_transactions", "readable_end_offset", "epoch_at", "watch", "unwatch",
+    "topic", "partition", "topic_id", "start_offset", "end_offset", "last_stable_offset", "durability", "size_bytes",
+    "offset_for_timestamp", "latest_record", "open_transactions", "readable_end_offset", "epoch_at", "watch", "unwatch",
 }  # fmt: skip
 COUNTED_AS = {
     "log.append_batches": "produce",

@@ -54,6 +54,19 @@ def test_every_option_has_words():
             assert not isinstance(option, click.Option) or option.hidden or option.help, (command.name, option.name)
 
 
+def test_no_line_of_a_list_of_commands_is_cut_off():
+    context = click.Context(cli, terminal_width=80)
+    groups = [[verb] for verb in VERBS if isinstance(cli.get_command(context, verb), click.Group)]
+    assert groups
+    cut = [
+        line
+        for words in groups
+        for line in CliRunner().invoke(cli, [*words, "--help"]).stdout.splitlines()
+        if line.endswith("...") and "Usage:" not in line
+    ]
+    assert cut == []
+
+
 def test_without_arguments_the_help_is_shown_and_the_call_is_wrong():
     for words in ([], ["cluster"], ["partitions"]):
         said = CliRunner().invoke(cli, words)

@@ -61,7 +61,7 @@ def test_members_of_a_group_in_another_process(grouped):
         assert described["state"] == "Stable"
         assert described["members"][0]["partitions"] == ["three-0", "three-1", "three-2"]
         assert [row["client_id"] for row in described["offsets"]] == ["me"] * 3
-        where = ["127.0.0.1"] if grouped.url else ["this", "process"]
+        where = ["127.0.0.1"] if grouped.url else ["embedded"]
         columns = grouped.out("groups", "describe", "live", "--members").splitlines()[1].split()[3:]
         assert columns == [*where, "me", "3", "three-0", "three-1", "three-2"]
         words = "close them first" if grouped.url else "open for writing"

@@ -28,8 +28,8 @@ class ConsumerConfig:
 
     Attributes:
         group_id: The group that assigns partitions and keeps committed offsets; None: neither.
-        group_instance_id: A name of this member that stays the same after a restart: if it is back within ``max_poll_interval_ms`` it
-            gets the same partitions, without a rebalance (KIP-345).
+        group_instance_id: A name of this member that stays the same after a restart (KIP-345).  A member that is back within
+            ``max_poll_interval_ms`` gets the same partitions, without a rebalance.
         auto_offset_reset: Where to begin without a committed offset, and after retention has deleted the position:
             ``"earliest"``, ``"latest"``, or ``"none"``, which raises an error.
         enable_auto_commit: Commit in ``poll`` what earlier polls returned, every ``auto_commit_interval_ms``, and when
@@ -37,9 +37,9 @@ class ConsumerConfig:
         isolation_level: ``"read_committed"`` returns no records of open or aborted transactions.
         max_poll_records: Most records of one ``poll``.
         max_poll_interval_ms: A member that does not poll for so long is removed from the group.
-        heartbeat_interval_ms: How often, while it polls, a member asks whether its group is being rebalanced, and a subscription whether
-            there are new topics and partitions.  None: every 100 ms; behind a URL, where that is a request, 100 ms after a rebalance,
-            then twice the interval each time, up to 3 s.
+        heartbeat_interval_ms: How often a consumer that polls asks whether its group is being rebalanced, and whether there are new
+            topics and partitions.  None: every 100 ms.  Behind a URL each check is a request, so the interval begins at 100 ms after
+            a rebalance and doubles, up to 3 s.
         partition_assignment_strategy: Names of assignors, the preferred one first (``assignors``).  If all of them are
             cooperative, a rebalance takes away only what moves to another member (KIP-429).
         key_deserializer, value_deserializer: One of ``logdb.serde``, or a callable that takes bytes; records are then of class

@@ -30,6 +30,7 @@ from logdb.handles import Handle, refusing
 from logdb.mistakes import checked_call, explained, must_be
 from logdb.model import Duration, OffsetAndMetadata, Partition, Timestamp, TopicPartition, duration_ms, partition_of
 from logdb.requests.session import Session
+from logdb.signatures import readable
 from logdb.threads import renewed
 
 T = TypeVar("T")
@@ -38,6 +39,7 @@ _ITERATION_WAIT_MS = 1_000
 _DISK_WAIT_MS = 10
 
 
+@readable
 class Consumer(Handle):
     """Reads partitions of topics, alone or as a member of a group.  Made by ``Database.consumer``; a context manager that closes itself.
 
@@ -240,7 +242,9 @@ class Consumer(Handle):
             self._wait(deadline_ms - now_ms)
             now_ms = self._monotonic_ms()
 
-    __contains__ = refusing("`in` would read the records of this {}. Use its assignment() for partitions, a for loop for records")
+    __contains__ = refusing(
+        "__contains__", "`in` would read the records of this {}. Use its assignment() for partitions, a for loop for records"
+    )
 
     def __iter__(self) -> Iterator[AnyRecord]:
         """Records one after the other, waiting for more; ends after ``iteration_timeout_ms`` without one, or a ``close``.
@@ -285,16 +289,16 @@ class Consumer(Handle):
     # ------------------------------------------------------------ for logdb.aio
 
     @property
-    def iteration_timeout_ms(self) -> int | None:
+    def _iteration_timeout_ms(self) -> int | None:
         """When iteration ends; None: never."""
         return self._config.iteration_timeout_ms
 
     @property
-    def look_interval_ms(self) -> int:
+    def _look_interval_ms(self) -> int:
         """The longest time until ``poll`` may have work that ``watch`` does not report."""
         return self._check_interval.interval_ms
 
-    def hand_out(self) -> ListIteration | None:
+    def _hand_out(self) -> ListIteration | None:
         """A list of records of one partition, each of which counts as read when the iterator returns it; None if there are none."""
         now_ms = self._monotonic_ms()
         if self._is_due(now_ms):
@@ -308,7 +312,7 @@ class Consumer(Handle):
             self._tend_at_ms = None
         return handed
 
-    def give_back(self, taken: Mapping[TopicPartition, Sequence[AnyRecord]]) -> None:
+    def _give_back(self, taken: Mapping[TopicPartition, Sequence[AnyRecord]]) -> None:
         """Put back the records of a ``poll`` whose result was lost."""
         for partition, records in taken.items():
             if (cursor := self._fetcher.cursors.get(partition)) is not None:
@@ -387,8 +391,8 @@ class Consumer(Handle):
         """Continue from ``offset``; a later read finds out whether the log has it.
 
         Args:
-            offset: A number, or an ``OffsetAndMetadata``, such as one of ``committed``: its ``leader_epoch`` lets the later read find out
-                whether the log lost the record before it.
+            offset: A number, or an ``OffsetAndMetadata`` such as ``committed`` returns.  By its ``leader_epoch`` the later read finds out
+                whether the log lost the record before the offset.
 
         Raises:
             NotAssigned: The partition is not assigned to this consumer.

@@ -39,6 +39,7 @@ from logdb.model import (
     timestamp_ms_of,
 )
 from logdb.requests.session import Session
+from logdb.signatures import readable
 
 logger = logging.getLogger(__name__)
 
@@ -55,8 +56,8 @@ class ProducerOptions(TypedDict, total=False):
     """The options of ``Database.producer``.
 
     Attributes:
-        acks: ``"all"`` and 1: a future is done when its record is written, and synced if its topic's level is
-            ``"fsync"``.  0: it is done at once, with offset -1, and no error is reported.  Default ``"all"``.
+        acks: ``"all"`` and 1: a future is done when its record is written.  If its topic's level is ``"fsync"``, the record is also
+            synced.  0: the future is done at once, with offset -1, and errors are lost.  Default ``"all"``.
         enable_idempotence: A retry never writes a record twice.  Default True.
         linger_ms: How long a record waits for others, 0 to 60,000; a full batch does not wait.  Default 5.
         batch_size: Bytes at which a batch is closed, 101 to 1,048,576.  Default 16,384.
@@ -90,6 +91,7 @@ class ProducerOptions(TypedDict, total=False):
     interceptors: Iterable[Interceptor]
 
 
+@readable
 class Producer(Handle, Dispatcher):
     """Sends records to topics.  Made by ``Database.producer``; a context manager that closes itself.
 

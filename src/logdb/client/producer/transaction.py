@@ -32,6 +32,7 @@ from logdb.handles import Handle
 from logdb.mistakes import must_be
 from logdb.model import Duration, OffsetAndMetadata, ProducerIdAndEpoch, Timestamp, TopicPartition
 from logdb.requests.session import Session
+from logdb.signatures import readable
 from logdb.threads import renewed
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ logger = logging.getLogger(__name__)
 _IDLE_COUNT_MAX = 16  # producers kept; each has a thread
 
 
+@readable
 class TransactionalProducer(Producer):
     """A producer whose records become visible when their transaction is committed.
 
@@ -251,6 +253,7 @@ class TransactionalProducer(Producer):
             self._over(committed=False)
 
 
+@readable
 class Transaction(Handle):
     """One transaction as a context manager: committed at the end of the block, aborted when an exception leaves it.
 

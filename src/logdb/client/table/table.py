@@ -11,6 +11,7 @@ from logdb.io import IO
 from logdb.meta.views import Entry, View, ViewDamaged
 from logdb.model import TopicPartition
 from logdb.requests.session import Session
+from logdb.signatures import readable
 
 T = TypeVar("T")
 _WAIT_MS_MAX = 1_000
@@ -27,6 +28,7 @@ class TableEntry(NamedTuple):
     timestamp_ms: int
 
 
+@readable
 class Table(Handle, Mapping[Any, Any]):
     """The latest value of each key of a topic, kept current.  Made by ``Database.table``.
 
@@ -34,11 +36,11 @@ class Table(Handle, Mapping[Any, Any]):
     A tombstone (a record without a value) removes its key, and so does the deletion of its record.  Records without a key are
     ignored.  A key may be in several partitions after partitions were added: then its youngest record counts.
 
-    A look-up takes bytes as they are; another key is serialized by ``key_deserializer`` if that also serializes, as those of
-    ``logdb.serde`` do; without one a str is encoded as UTF-8.
+    A look-up takes bytes as they are.  ``key_deserializer`` serializes other keys, if it can: those of ``logdb.serde`` can.  Without
+    a ``key_deserializer``, a str is encoded as UTF-8.
 
     An iteration shows the table at its first step, unaffected by later writes; keys are in the order of their bytes.
-    The table is on the disk, so it may be larger than memory, and needs no full read when the database is opened again.
+    The table is on the disk, so it may be larger than memory.  The next opening of the database continues with it.
 
     Threading: any number of threads.
     """

@@ -47,7 +47,7 @@ def test_help_of_a_producer_names_its_options(kind):
 
 
 def test_the_options_of_a_producer():
-    taken = options(Producer.__init__)
+    taken = Producer.__init__.__kwdefaults__
     own = taken.keys() - {"io", "clock", "on_close", "transactional_id", "transaction_timeout_ms"}
     assert ProducerOptions.__annotations__.keys() == own
     described = Database.producer.__doc__
@@ -56,6 +56,28 @@ def test_the_options_of_a_producer():
         assert f"{name}={default}" in described
     for one in get_overloads(Database.producer):
         assert options(one).keys() <= taken.keys()
+
+
+@pytest.mark.parametrize("kind", [logdb.Consumer, logdb.Database, logdb.Log, logdb.Producer, logdb.Server, logdb.Transaction])
+def test_help_of_a_class_has_what_its_user_calls(kind):
+    text = pydoc.render_doc(kind, renderer=pydoc.plaintext)
+    inner = ("session:", "AccessControl", "monotonic_ms", "asyncio", "hand_out", "give_back", "look_interval_ms")
+    typing = ("typing.", "~", "collections.abc.I", "collections.abc.C", "Ellipsis", "_hook", "__class_getitem__", "__annotations__")
+    assert not [word for word in (*inner, *typing, "Initialize self", "refuse(", "__signature__") if word in text]
+
+
+@pytest.mark.parametrize("kind", [logdb.aio.Consumer, logdb.aio.Database, logdb.aio.Producer, logdb.Table])
+def test_help_shows_no_constructor_that_logdb_alone_calls(kind):
+    text = pydoc.render_doc(kind, renderer=pydoc.plaintext)
+    assert not [word for word in ("threads:", "session:", "Initialize self") if word in text]
+
+
+@pytest.mark.parametrize("is_remote", [False, True])
+def test_a_log_is_a_log(tmp_path, is_remote):
+    with logdb.open(tmp_path) as db, logdb.serve(db, http="127.0.0.1:0") as server, logdb.open(server.addresses[0]) as remote:
+        log = db.create_topic("t") and (remote if is_remote else db).log("t")
+        assert isinstance(log, logdb.Log)
+        assert not isinstance(log.read(0), logdb.Log)
 
 
 def test_help_shows_types_by_their_short_names():

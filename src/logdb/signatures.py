@@ -3,7 +3,9 @@
 import inspect
 import re
 from collections.abc import Callable
-from typing import Any, get_overloads
+from typing import Any, TypeVar, get_overloads
+
+T = TypeVar("T")
 
 
 class _Shown:
@@ -35,15 +37,21 @@ def shown(function: Callable[..., Any]) -> inspect.Signature:
     return inspect.Signature(parameters, return_annotation=_either([_type(signatures[0].return_annotation)]))
 
 
-def readable(kind: type) -> None:
-    """Let ``help`` show the types of a class's public methods by their short names."""
-    for name, method in vars(kind).items():
-        if inspect.isfunction(method) and not name.startswith("_"):
-            signature = inspect.signature(method)
-            parameters = [one.replace(annotation=_named(one.annotation)) for one in signature.parameters.values()]
-            method.__signature__ = signature.replace(  # type: ignore[attr-defined]  # what inspect and help look for
-                parameters=parameters, return_annotation=_named(signature.return_annotation)
-            )
+def readable(kind: type[T]) -> type[T]:
+    """Let ``help`` show a class as its user meets it: short names of types, and no constructor, which only logdb calls."""
+    for name, value in vars(kind).items():
+        method = value.__func__ if isinstance(value, staticmethod) else value
+        if not inspect.isfunction(method) or inspect.isbuiltin(wrapped := inspect.unwrap(method)) or inspect.ismethoddescriptor(wrapped):
+            continue  # the extension's documentation begins with the signature
+        signature = inspect.signature(method)
+        parameters = list(signature.parameters.values())
+        if name in {"__init__", "__new__"}:
+            signature, method.__doc__ = inspect.Signature(parameters[:1]), "Called by logdb alone."
+        else:
+            shown = [one.replace(annotation=_named(one.annotation)) for one in parameters]
+            signature = signature.replace(parameters=shown, return_annotation=_named(signature.return_annotation))
+        method.__signature__ = signature  # type: ignore[attr-defined]  # what inspect and help look for
+    return kind
 
 
 def _named(annotation: object) -> object:
@@ -52,7 +60,7 @@ def _named(annotation: object) -> object:
 
 def _type(annotation: object) -> str:
     text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
-    return re.sub(r"\b(?:[a-z_]+\.)+(?=[A-Za-z])", "", text.replace("bytes | bytearray | memoryview", "Buffer"))
+    return re.sub(r"~|\b(?:[a-z_]+\.)+(?=[A-Za-z])", "", text.replace("bytes | bytearray | memoryview", "Buffer"))
 
 
 def _either(texts: list[str]) -> _Shown:
