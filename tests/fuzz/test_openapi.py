@@ -73,7 +73,7 @@ def there_is(s):
             consumer.assign([logdb.TopicPartition("t", 0)])
             consumer.commit({logdb.TopicPartition("t", 0): logdb.OffsetAndMetadata(1)})
     s.call("/consumers/g", {"name": "one", "format": "json"}, content_type="application/vnd.kafka.v2+json")
-    return {**NAMES, "cluster_id": s.database._session.database_id}
+    return {**NAMES, "cluster_id": s.database._session.metadata.database_id}
 
 
 def with_known(value, config):

@@ -13,7 +13,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import CodeType
+from types import CodeType, SimpleNamespace
 from typing import Any, ClassVar, NamedTuple
 
 import pytest
@@ -376,7 +376,8 @@ def opened(*, clock: Any = None, **options: Any) -> Iterator[logdb.Database]:
     with logdb.open(urls, clock=clock, token=token) as database:
         if token:
             secure(urls[0])
-        database._session.database_id = ClusterConfig.load(Shared.cluster().config(1)).cluster  # a directory's session has it
+        cluster_id = ClusterConfig.load(Shared.cluster().config(1)).cluster
+        database._session.metadata = SimpleNamespace(database_id=cluster_id)  # a directory's session has it
         _by_default_one_partition(database)
         yield database
 

@@ -82,14 +82,16 @@ def value(kind: Any = None, /, *, kw_only: bool = False) -> Any:
     """Make a class of requests a dataclass; type checkers refuse to assign to a field.
 
     Python does not: an ``__init__`` that goes around a refusal takes five times as long, and each Fetch and Produce makes requests.
+    ``Request`` has the other methods: made for each class, they would take half of the import.
     """
-    return dataclass(kind, slots=True, kw_only=kw_only)
+    return dataclass(kind, slots=True, kw_only=kw_only, repr=False, eq=False)
 
 
 class Request(Generic[A]):
     """The base of all requests; ``A`` is what ``submit`` returns: the answer, or a future of it."""
 
     __slots__ = ()
+    __hash__ = None  # type: ignore[assignment]  # some have mappings
 
     needs: ClassVar[tuple[Need, ...]]
     local: ClassVar[bool] = False
@@ -110,6 +112,12 @@ class Request(Generic[A]):
         cls.each = next((need.each for need in cls.needs if need.each is not None), None)
         cls.method = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
         REQUESTS[cls.method] = cls
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={given!r}' for name, given in self.arguments().items())})"
+
+    def __eq__(self, other: object) -> bool:
+        return other.arguments() == self.arguments() if type(other) is type(self) else NotImplemented
 
     def arguments(self) -> dict[str, Any]:
         """The arguments of the broker's method."""

@@ -10,7 +10,6 @@ from logdb.requests import nodes
 from logdb.requests.report import Copied, Report
 from logdb.requests.request import May, Request, cluster, each_topic, listed, named, value
 from logdb.requests.resources import CLUSTER
-from logdb.requests.topic_changes import Config
 
 # ---------------------------------------------------------------- what there is
 
@@ -120,7 +119,7 @@ class EnforceRetention(Request[list[ExpiredRecords]]):
     needs = (named("Delete", "Topic", "topic"),)
     topic: str | None = None
     dry_run: bool = False
-    config: Config | None = None
+    config: Mapping[str, ConfigValue | None] | None = None
 
 
 @value

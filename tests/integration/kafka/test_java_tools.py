@@ -82,7 +82,7 @@ def test_topics(served, run):
     served.db.log("made").append_many([b"a", b"b"])
     assert run("GetOffsetShell", *where, "--topic", "made").split() == ["made:0:2", "made:1:0", "made:2:0"]
     assert '"partition":"made-2"' in run("LogDirsCommand", *where, "--describe", "--topic-list", "made")
-    assert run("ClusterTool", "cluster-id", *where).strip().endswith(served.db._session.database_id)
+    assert run("ClusterTool", "cluster-id", *where).strip().endswith(served.db._session.metadata.database_id)
     run("TopicCommand", *where, "--delete", "--topic", "made")
     assert "made" not in [info.name for info in served.db.topics()]
 

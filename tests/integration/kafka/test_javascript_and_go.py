@@ -106,5 +106,5 @@ def test_administration(broker, run, command):
         assert seen.pop("size") > 0
     assert seen == wanted | {
         "left": False,
-        "cluster": [sorted(broker.bootstrap_servers.split(",")), True, broker.database._session.database_id],
+        "cluster": [sorted(broker.bootstrap_servers.split(",")), True, broker.database._session.metadata.database_id],
     }

@@ -136,7 +136,7 @@ def test_a_coordinator_drops_nothing_before_its_metadata_knows_that_it_leads(bro
     where = TopicPartition("__consumer_offsets", brokers[1]._groups.partition_of(group))
     brokers[1].commit_offsets(group, {WHERE: FIVE}).result()
     brokers[1].resign_coordinator(where, brokers.cluster.lead(*where, None))
-    behind = brokers[2]._metadata = Behind(brokers[2]._metadata, where)
+    behind = brokers[2].metadata = Behind(brokers[2].metadata, where)
     loading = threading.Thread(target=brokers[2].load_coordinator, args=(where, brokers.cluster.lead(*where, 2)))
     loading.start()
     assert behind.was_asked.wait(20)

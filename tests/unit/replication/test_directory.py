@@ -125,7 +125,7 @@ def test_a_directory_that_leaves_keeps_records_and_users(tmp_path):
     data = str(tmp_path / "node-1" / "data")
     with logdb.open(tmp_path / "users") as db:
         secure(db.path, users={"alice": "secret"})
-        document = db._session.security.read()
+        document = db._session.metadata.security.read()
     with quorum_of(tmp_path, Machine(cluster)) as quorum:
         quorum.propose(commands.encode(ChangeSecurity(0, document)), 5)
         with pytest.raises(WrongDirectory, match="another process runs this voter"):
@@ -141,7 +141,7 @@ def test_a_directory_that_leaves_keeps_records_and_users(tmp_path):
     with logdb.open(data) as db:
         assert [record.value for record in db.log("t").read(0)] == [b"x"]
         db.log("t").append(b"y")
-        assert db._session.security.read() == document
+        assert db._session.metadata.security.read() == document
     assert logdb.verify(data).ok
     with pytest.raises(WrongDirectory, match="no node of a cluster"):
         leave(data, execute=True)
@@ -154,10 +154,10 @@ def test_a_promoted_directory_that_leaves_gets_the_users_of_a_cluster_that_has_t
     logdb.open(data).close()
     secure(data, users={"mine": "secret"})
     with logdb.open(data, mode="r") as db:
-        own, database_id = db._session.security.read(), db._session.database_id
+        own, database_id = db._session.metadata.security.read(), db._session.metadata.database_id
     with logdb.open(tmp_path / "theirs") as db:
         secure(db.path, users={"theirs": "secret"})
-        theirs = db._session.security.read()
+        theirs = db._session.metadata.security.read()
     promotes = [RegisterBroker(1, "i", {}), Promote(1, 1, database_id, (), (1,), 1, 1, own)] if is_taken else []
     with quorum_of(tmp_path, Machine(cluster)) as quorum:
         for command in (*promotes, ChangeSecurity(int(is_taken), theirs)):
@@ -165,7 +165,7 @@ def test_a_promoted_directory_that_leaves_gets_the_users_of_a_cluster_that_has_t
     prepare(data, str(tmp_path / "node-1" / "cluster.toml"), execute=True)
     leave(data, execute=True)
     with logdb.open(data) as db:
-        assert db._session.security.read() == (theirs if is_taken else own)
+        assert db._session.metadata.security.read() == (theirs if is_taken else own)
 
 
 def test_leaving_that_was_cut_off_is_finished_by_the_next_call(tmp_path, monkeypatch):
