@@ -138,7 +138,7 @@ try-wheels:
 clean:
 	rm -rf .venv build dist *.egg-info src/logdb/_native/_core.c src/logdb/_native/*.so
 	rm -rf .hypothesis .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .benchmarks
-	find src http_api kafka_api replication spark_source iceberg tests benches demo examples -name __pycache__ -prune -exec rm -rf {} +
+	find src http_api kafka_api replication connect spark_source iceberg tests benches demo examples -name __pycache__ -prune -exec rm -rf {} +
 
 # ---------------------------------------------------------------- the environment
 
