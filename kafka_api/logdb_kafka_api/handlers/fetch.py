@@ -141,9 +141,7 @@ class RackRead(Read):
         return self._nearest is not None or super().is_over
 
     def values(self) -> Values:
-        """As the response has it; an error names no ends, by which a client may take it for the leader's word."""
-        if self.error is not None:
-            self.marks = {}
+        """As the response has it."""
         return super().values() | {"preferred_read_replica": _NO_NODE if self._nearest is None else self._nearest}
 
 

@@ -281,10 +281,10 @@ class Fetcher:
     def _fetch(self, peer: Peer, partitions: Sequence[FollowedPartition], wait_ms: int) -> None:
         values = self._request(partitions) | {"max_wait_ms": wait_ms, "min_bytes": 1, "max_bytes": _FETCH_BYTES_MAX}
         answer = peer.ask(fetch_request(values, len(partitions)), wait_ms / 1000)
-        self.heard_ms = self._storage.io.monotonic_ms()
         found = _by_partition(answer["responses"], "partition_index")
         for one in partitions:
             self._apply(one, found.get(one.where), self._fetched)
+        self.heard_ms = self._storage.io.monotonic_ms()
         unflushed, self._unflushed = self._unflushed, []
         if sum(len(one["records"] or b"") for one in found.values()) <= _FLUSHED_BYTES_MAX:
             self._flush(unflushed)
