@@ -178,6 +178,8 @@ class ReplicaRead(serving.PartitionRead):
     def __init__(self, topic: Values, asked: Values, replication: Replication, values: Values) -> None:
         super().__init__(serving.Wanted(topic["topic"], asked["partition"], asked["fetch_offset"], asked["partition_max_bytes"]))
         self._known_high_watermark = asked["high_watermark"]
+        if values["has_readers"] and asked["high_watermark"] >= 0:
+            self.known_high_watermark = asked["high_watermark"]
         self._leadership: Leadership | None = None
         self._node_id = values["replica_id"]
         report = ReplicaReport(
@@ -225,6 +227,10 @@ class ReplicaRead(serving.PartitionRead):
     @property
     def high_watermark(self) -> int:
         return -1 if self._leadership is None else self._leadership.log.high_watermark
+
+    @property
+    def is_over(self) -> bool:
+        return super().is_over or (self.known_high_watermark is not None and self.high_watermark > self.known_high_watermark)
 
     @property
     def is_news(self) -> bool:

@@ -34,6 +34,7 @@ logger = logging.getLogger(__name__)
 
 _WAIT_MS, _RETRY_MS, _FAILED_MS = 500, 50, 500
 _FETCH_BYTES_MAX, _PARTITION_BYTES_MAX = 10 << 20, 1 << 20
+_READERS_MS = 10_000  # from a consumer's last read
 _FLUSHED_BYTES_MAX = 128 << 10  # to flush more takes longer than a fetch
 _OFFSET_OUT_OF_RANGE = 1
 _lineages = itertools.count(1)
@@ -114,6 +115,7 @@ class Fetcher:
     | ``_unflushed``   | the fetching thread      | none       | its own: what the answer that is taken has appended to       |
     | ``_closed``      | end                      | ``_lock``  | for good                                                     |
     | ``heard_ms``     | the fetching thread      | none       | when the leader answered a fetch last; None: it has not      |
+    | ``read_ms``      | the manager              | none       | when a consumer read one of the partitions last              |
     """
 
     def __init__(
@@ -148,6 +150,7 @@ class Fetcher:
         self._is_cut = self._closed = self._is_told = False
         self._unflushed: list[FollowedPartition] = []
         self.heard_ms: int | None = None
+        self.read_ms: int | None = None
         self._lock = renewed(threading.Condition())
         self._reporting: Peer | None = None
         self._reporter: Worker[FollowedPartition] = Worker(f"logdb-flush-{leader}", self._flush_and_report)
@@ -280,6 +283,7 @@ class Fetcher:
 
     def _fetch(self, peer: Peer, partitions: Sequence[FollowedPartition], wait_ms: int) -> None:
         values = self._request(partitions) | {"max_wait_ms": wait_ms, "min_bytes": 1, "max_bytes": _FETCH_BYTES_MAX}
+        values["has_readers"] = self.read_ms is not None and self._storage.io.monotonic_ms() - self.read_ms < _READERS_MS
         answer = peer.ask(fetch_request(values, len(partitions)), wait_ms / 1000)
         found = _by_partition(answer["responses"], "partition_index")
         for one in partitions:

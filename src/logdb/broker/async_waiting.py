@@ -19,6 +19,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import NamedTuple
 
 from logdb.broker.waiting import POLL_MS_MAX, POLL_MS_MIN, Awaited, end_of
@@ -77,6 +78,13 @@ _ENDS: Mapping[IsolationLevel, Callable[[ReplicaLog], int]] = {level: partial(en
 def written_end(log: ReplicaLog) -> int:
     """The end for a follower, which reads past the high watermark."""
     return log.end_offset
+
+
+def _high_watermark(log: ReplicaLog) -> int:
+    return log.high_watermark
+
+
+NO_MARKS: Mapping[TopicPartition, int] = MappingProxyType({})
 
 
 class _Bell:
@@ -148,6 +156,7 @@ class Waits:
         replica: bool = False,
         at_followers: bool = False,
         known: Mapping[TopicPartition, KnownLog] = NOTHING_KNOWN,
+        high_watermarks: Mapping[TopicPartition, int] = NO_MARKS,
     ) -> bool:
         """Wait until one of the partitions has a record at its position, for ``timeout_ms`` at most.
 
@@ -155,6 +164,7 @@ class Waits:
             replica: Wait as a follower, for what is written.
             at_followers: Wait also at replicas of this node that follow in sync.
             known: What the reader knows of its positions.
+            high_watermarks: A ``replica`` waits also until one of these is higher.
 
         Returns:
             Whether one has, or a position is elsewhere (``broker.waiting.Awaited``).
@@ -166,6 +176,7 @@ class Waits:
         end, find = written_end if replica else _ENDS[isolation_level], self._find_replica if at_followers else self._find
         awaited = [Awaited(self._log(find, where), offset, known.get(where, KnownLog())) for where, offset in positions.items()]
         keys = [(_Key(one.log, end, at_followers), one.offset) for one in awaited]
+        keys += [(_Key(self._log(find, where), _high_watermark), known_offset) for where, known_offset in high_watermarks.items()]
         found = await (self._wait(keys, timeout_ms) if replica else self._wait(keys, timeout_ms, awaited, in_turn=True))
         for where, (log, _, _) in zip(positions, awaited, strict=True):
             current = self._log(find, where)

@@ -63,9 +63,11 @@ class PartitionRead:
 
     Attributes:
         at_followers: A replica of this node that follows in sync may be read, too.
+        known_high_watermark: Of a follower at which consumers read: a higher one ends the fetch, so that they see it at once (KIP-392).
     """
 
     at_followers = False
+    known_high_watermark: int | None = None
 
     def __init__(self, wanted: Wanted) -> None:
         self.wanted, self.where = wanted, TopicPartition(wanted.topic, wanted.partition)
@@ -214,9 +216,16 @@ async def fetch(
         on_loop = _is_on_loop(door, reads)
         positions = {read.where: read.next_offset for read in reads}
         known = {read.where: KnownLog(read.topic_id) for read in reads if read.topic_id}
+        marks = {read.where: mark for read in reads if (mark := read.known_high_watermark) is not None} if replica else {}
         try:
             if not await request.wait(
-                positions, left_ms, isolation_level=isolation_level, replica=replica, at_followers=reads[0].at_followers, known=known
+                positions,
+                left_ms,
+                isolation_level=isolation_level,
+                replica=replica,
+                at_followers=reads[0].at_followers,
+                known=known,
+                high_watermarks=marks,
             ):
                 return
         except (UnknownTopic, UnknownPartition, NotLeaderOrFollower, Closed):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from logdb.access.access_control import AccessControl
 from logdb.access.attempts import network
 from logdb.access.session import AuthorizedSession
-from logdb.broker.async_waiting import Waits
+from logdb.broker.async_waiting import NO_MARKS, Waits
 from logdb.broker.waiting import COMMIT_WAIT_MS_MAX
 from logdb.codec import convert
 from logdb.codec.batch import CODEC_MASK, count_and_attributes
@@ -342,11 +342,12 @@ class RequestResources:
         replica: bool = False,
         at_followers: bool = False,
         known: Mapping[TopicPartition, KnownLog] = NOTHING_KNOWN,
+        high_watermarks: Mapping[TopicPartition, int] = NO_MARKS,
     ) -> bool:
         """As ``Session.wait``; the caller has authorized the principal to read the partitions.
 
         Args:
-            replica, at_followers: See ``Waits.wait``.
+            replica, at_followers, high_watermarks: See ``Waits.wait``.
 
         Raises:
             AuthenticationFailed: The credential of the client is no longer valid.
@@ -356,7 +357,13 @@ class RequestResources:
             timeout_ms = min(timeout_ms, self.door.limits.wait_ms_max)
             try:
                 found = await self.door.waits.wait(
-                    positions, timeout_ms, isolation_level=isolation_level, replica=replica, at_followers=at_followers, known=known
+                    positions,
+                    timeout_ms,
+                    isolation_level=isolation_level,
+                    replica=replica,
+                    at_followers=at_followers,
+                    known=known,
+                    high_watermarks=high_watermarks,
                 )
             except NotLeaderOrFollower:
                 if not self.session.forwards:
