@@ -58,8 +58,8 @@ class FollowedPartition:
         """The log has moved, is closed, or the leadership is over."""
         if not self.is_due and self._has_more():
             self._session.becomes_due(self)
-        if not self.is_moved and self.log.high_watermark > self.high_watermark:
-            self._session.becomes_moved(self)
+        if self.log.high_watermark > self.high_watermark:
+            self._session.has_risen(self)
 
     def _has_more(self) -> bool:
         return self.log.end_offset > self.named.fetch_offset or self.leadership.is_over or self.log.closed or self.log.follows
@@ -75,14 +75,15 @@ class ReplicaSession:
     | ``_due``           | logs; ``take``         | an item may have left the session                                                 |
     | ``_moved``         | logs; ``take_moved``   | the same                                                                          |
     | ``_unconfirmed``   | answers, requests      | partitions of which records were sent in the last answer                          |
-    | ``change_count``   | logs                   | grows when a partition becomes due                                                |
+    | ``change_count``   | logs                   | grows when a partition becomes due, or has moved where there are readers          |
+    | ``_has_readers``   | requests               | consumers read at the follower, and are to see each high watermark at once        |
     """
 
     closed = follows = False  # as those of a log that is waited for
 
     def __init__(self, node_id: int, broker_epoch: int, replication: Replication) -> None:
         self.node_id, self.broker_epoch, self._replication = node_id, broker_epoch, replication
-        self.epoch, self.change_count = 0, 0
+        self.epoch, self.change_count, self._has_readers = 0, 0, False
         self._last_fetch = LastFetch(replication.now_ms())
         self._partitions: dict[TopicPartition, FollowedPartition] = {}
         self._due, self._moved = deque[FollowedPartition](), deque[FollowedPartition]()
@@ -101,9 +102,11 @@ class ReplicaSession:
         self.epoch = epoch
         return True
 
-    def take_request(self, named: Iterable[Named], forgotten: Iterable[TopicPartition]) -> dict[TopicPartition, LogdbError]:
+    def take_request(
+        self, named: Iterable[Named], forgotten: Iterable[TopicPartition], *, has_readers: bool = False
+    ) -> dict[TopicPartition, LogdbError]:
         """The partitions that a request names and forgets; returns why some cannot be followed."""
-        self._last_fetch.at_ms = self._replication.now_ms()
+        self._last_fetch.at_ms, self._has_readers = self._replication.now_ms(), has_readers
         for where in forgotten:
             self.leave(where)
         unconfirmed, self._unconfirmed = self._unconfirmed, {}
@@ -160,14 +163,24 @@ class ReplicaSession:
         """A read may find something; from any thread."""
         partition.is_due = True
         self._due.append(partition)
-        self.change_count += 1  # what two threads count as one is one change more than was seen, too
-        for woken in self._watchers:
-            woken.set()
+        self._wake()
 
     def becomes_moved(self, partition: FollowedPartition) -> None:
         """The follower may have to be told of the high watermark; from any thread."""
         partition.is_moved = True
         self._moved.append(partition)
+
+    def has_risen(self, partition: FollowedPartition) -> None:
+        """The high watermark is higher than the follower knows; from any thread."""
+        if not partition.is_moved:
+            self.becomes_moved(partition)
+        if self._has_readers:
+            self._wake()
+
+    def _wake(self) -> None:
+        self.change_count += 1  # what two threads count as one is one change more than was seen, too
+        for woken in self._watchers:
+            woken.set()
 
     # ------------------------------------------------------------ answers
 
@@ -202,6 +215,11 @@ class ReplicaSession:
         for partition in unknown:
             self.becomes_moved(partition)
         return list(told.values())
+
+    def has_moved(self) -> bool:
+        """Whether a high watermark has moved that the follower's readers wait for."""
+        moved = tuple(self._moved) if self._has_readers else ()
+        return any(NOT_KNOWN != one.high_watermark < one.log.high_watermark for one in moved)
 
     def was_told(self, where: TopicPartition, high_watermark: int) -> None:
         """An answer has this high watermark; one that the follower cannot take yet it names again."""

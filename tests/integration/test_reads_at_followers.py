@@ -4,8 +4,10 @@ import threading
 
 import pytest
 
+from logdb.requests.topics import DeleteRecords
 from logdb_kafka_api.errors import Code
 from logdb_replication.controller import commands
+from logdb_replication.replica import fetcher
 from support.batches import encode_batch
 from support.kafka_wire import Wire, fetch
 from support.produced import Sender
@@ -196,8 +198,27 @@ def test_a_follower_whose_log_begins_behind_the_leaders_is_not_named_for_what_it
         append(replicas, b"%d" % number)
     leader, follower = replicas.leader(), replicas.followers()[0]
     rack = f"rack-{follower.number}"
-    follower.store.delete_records("t", 0, 2)
+    follower.store.submit(DeleteRecords("t", 0, 2))
     eventually(lambda: outcome(fetched(leader, 1, rack=rack))[1] == NO_NODE)
     assert outcome(fetched(leader, 1, rack=rack))[2] > 0
     assert outcome(fetched(leader, 2, rack=rack))[1] == follower.number
     assert outcome(fetched(follower, 1, rack=rack))[0] is Code.NOT_LEADER_OR_FOLLOWER
+
+
+@pytest.mark.parametrize("replicas", [{"lag_ms": 60_000}], indirect=True)
+def test_a_follower_with_readers_hears_of_the_high_watermark_at_once(replicas, monkeypatch):
+    """Its fetch, which waits for records, would tell it a minute later."""
+    append(replicas, b"a")
+    leader, (follower, _) = replicas.leader(), replicas.followers()
+    monkeypatch.setattr(fetcher, "_WAIT_MS", 60_000)
+    for number in range(1, 4):
+        answered = []
+        waiting = threading.Thread(
+            target=lambda number=number, answered=answered: answered.append(
+                fetched(follower, number, rack=f"rack-{follower.number}", max_wait_ms=30_000)
+            )
+        )
+        waiting.start()
+        leader.log().append_batches(encode_batch([b"%d" % number]), durability="os")
+        waiting.join(40)
+        assert outcome(answered[0])[2] > 0

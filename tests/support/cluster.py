@@ -30,6 +30,7 @@ from support.node_disk import NodeDisk
 
 NODES = (1, 2, 3)
 REPLICAS = len(NODES)
+RACKS = ("a", "b", "c")
 SPARE = 4  # a node that each cluster.toml names, and that may join
 _NAMED = (*NODES, SPARE, 5)  # three or five
 HTTP, KAFKA, _QUORUM, _CONTROLLER = 8080, 9092, 7001, 7002
@@ -119,6 +120,7 @@ class Cluster:
         hosts, count = ",".join(map(network.host, NODES)), len(NODES)
         ports = [f"--{door}-ports={','.join([str(port)] * count)}" for door, port in (("http", HTTP), ("kafka", KAFKA))]
         command = [sys.executable, "-m", "logdb.cli", "cluster", "init", directory, "--nodes", str(count), *ports, f"--hosts={hosts}"]
+        command.append(f"--racks={','.join(RACKS)}")
         subprocess.run(command, check=True, capture_output=True)
         self.members = list(NODES)
         self.refusals: Counter[str] = Counter()  # what commands that failed said

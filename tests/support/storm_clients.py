@@ -19,7 +19,7 @@ import confluent_kafka
 
 import logdb
 from logdb.errors import LogdbError
-from support.cluster import Cluster, Load, stored
+from support.cluster import RACKS, Cluster, Load, stored
 from support.history import Anomaly, check
 
 _DRAIN_S, _POLL_MS = 90, 200
@@ -188,7 +188,7 @@ class Clients(Load):
             assignment += 1
 
         config = {"group_id": f"{self._topic}-kafka", "auto_offset_reset": "earliest", "session_timeout_ms": _SESSION_MS}
-        told = self._kafka(**config) | {"debug": "cgrp,topic,metadata", "log_level": 7}
+        told = self._kafka(**config, client_rack=RACKS[1]) | {"debug": "cgrp,topic,metadata", "log_level": 7}
         consumer = confluent_kafka.Consumer(told, logger=logger)
         consumer.subscribe([self._topic], on_assign=assigned, on_revoke=assigned, on_lost=assigned)
 

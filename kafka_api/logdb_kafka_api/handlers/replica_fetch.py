@@ -173,7 +173,7 @@ async def _fetch_in_session(call: Call, replication: Replication) -> Values:
         return {"error_code": Code.FETCH_SESSION_ID_NOT_FOUND, "responses": []}
     forgotten = [TopicPartition(topic["topic"], one) for topic in values["forgotten_topics_data"] for one in topic["partitions"]]
     named = list(_named(values))
-    refused = session.take_request(named, forgotten)
+    refused = session.take_request(named, forgotten, has_readers=values["has_readers"])
     found = {one.where: _read_of(session, one, None, refused[one.where]) for one in named if one.where in refused}
     found |= await _until_news(call, session, values["max_wait_ms"], is_over=bool(found))
     for partition in session.take_moved():
@@ -219,6 +219,6 @@ async def _until_news(call: Call, session: ReplicaSession, wait_ms: int, *, is_o
                 session.was_left_out(read.where)
         found = {read.where: read for read in reads if read.size_bytes or read.error is not None}
         left_ms = round((until - loop.time()) * 1000)
-        if found or is_over or left_ms <= 0 or call.door.draining:
+        if found or is_over or left_ms <= 0 or call.door.draining or session.has_moved():
             return found
         await call.changed(session, seen, left_ms)

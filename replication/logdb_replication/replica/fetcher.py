@@ -40,6 +40,7 @@ logger = logging.getLogger(__name__)
 
 _WAIT_MS, _RETRY_MS, _FAILED_MS = 500, 50, 500
 _FETCH_BYTES_MAX, _PARTITION_BYTES_MAX = 10 << 20, 1 << 20
+_READERS_MS = 10_000  # from a consumer's last read
 _FLUSHED_BYTES_MAX = 128 << 10  # to flush more takes longer than a fetch
 _OFFSET_OUT_OF_RANGE = 1
 _LOOK_MS, _LOOK_COUNT = 500, 10  # from one look at all partitions to the next, and a millisecond more for so many of them
@@ -127,6 +128,7 @@ class Fetcher:
     |                  | ``limit``                |            |                                                              |
     | ``_closed``      | end                      | ``_lock``  | for good                                                     |
     | ``heard_ms``     | the fetching thread      | none       | when the leader answered a fetch last; None: it has not      |
+    | ``read_ms``      | the manager              | none       | when a consumer read one of the partitions last              |
     """
 
     def __init__(
@@ -164,6 +166,7 @@ class Fetcher:
         self._asked: dict[TopicPartition, FollowedPartition] = {}
         self._touched, self._waiting, self._look_ms = deque[FollowedPartition](), set[FollowedPartition](), 0
         self.heard_ms: int | None = None
+        self.read_ms: int | None = None
         self._lock = renewed(threading.Condition())
         self._reporting: Peer | None = None
         self._reporter: Worker[FollowedPartition] = Worker(f"logdb-flush-{leader}", self._flush_and_report)
@@ -325,9 +328,9 @@ class Fetcher:
             "session_id": min(request.epoch, 1),
             "session_epoch": request.epoch,
             "forgotten_topics_data": _forgotten(request.forgotten),
+            "has_readers": self.read_ms is not None and self._storage.io.monotonic_ms() - self.read_ms < _READERS_MS,
         }
         answer = peer.ask(fetch_request(values, len(self._session)), wait_ms / 1000)
-        self.heard_ms = self._storage.io.monotonic_ms()
         if answer["error_code"]:
             self._session.reset()
             self._pause(_RETRY_MS)
@@ -344,6 +347,7 @@ class Fetcher:
             else:
                 self._session.told(one, news["high_watermark"])
             self._apply(one, news, self._fetched)
+        self.heard_ms = self._storage.io.monotonic_ms()
         unflushed, self._unflushed = self._unflushed, []
         if sum(len(one["records"] or b"") for one in found.values()) <= _FLUSHED_BYTES_MAX:
             self._flush(unflushed)

@@ -64,7 +64,7 @@ class Progress:
     """A follower's ends, as it has reported them in one broker epoch, of one lineage of its log.
 
     ``target_offset``: where the log ended at ``target_ms``; once that is flushed, the follower had caught up at that time.
-    ``start_offset``: where the follower's log begins; -1: unknown.
+    ``start_offset``: where the follower's log begins; -1: unknown, of a node of an earlier version, which serves no consumers.
     ``is_damaged``: for good; what it has later is of another lineage.
     ``last_fetch``: of the session whose fetches repeat the last report; None: only reports count.
     """
@@ -282,7 +282,7 @@ class Leader:
             broker = self._brokers.get(node)
             if broker is None or broker.fenced or broker.rack != rack or broker.broker_epoch != progress.broker_epoch:
                 continue
-            if node in self.state.in_sync and progress.start_offset <= offset <= progress.flushed_offset:
+            if node in self.state.in_sync and 0 <= progress.start_offset <= offset <= progress.flushed_offset:
                 found.append((progress.flushed_offset, progress.caught_up_ms, node))
         return max(found)[2] if found else None
 

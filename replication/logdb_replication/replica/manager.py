@@ -175,8 +175,11 @@ class ReplicaManager:
         state = topic.partitions[one.where.partition]
         if state.leader_epoch != one.leader_epoch or state.leader is None or self._node_id not in state.in_sync:
             return False
-        fetcher = self._fetchers.get(state.leader)
-        return fetcher is not None and fetcher.heard_ms is not None and self._now_ms() - fetcher.heard_ms <= self._lag_ms
+        fetcher, now_ms = self._fetchers.get(state.leader), self._now_ms()
+        if fetcher is None or fetcher.heard_ms is None or now_ms - fetcher.heard_ms > self._lag_ms:
+            return False
+        fetcher.read_ms = now_ms
+        return True
 
     def reported(self, topic: str, partition: int, report: ReplicaReport) -> Leadership:
         found = self._leads(TopicPartition(topic, partition))

@@ -144,6 +144,7 @@ FETCH_REQUEST = Message(
     Field("rack_id", STRING, "11+"),
     Field("detailed", BOOL, "12+", tag=101),
     Field("replica_epoch", INT64, "12+", default=-1, tag=102),
+    Field("has_readers", BOOL, "12+", tag=103),
 )
 _EPOCH_END_OFFSET = Struct(Field("epoch", INT32, default=-1), Field("end_offset", INT64, default=-1))
 _SNAPSHOT = Struct(Field("end_offset", INT64, default=-1), Field("epoch", INT32, default=-1))

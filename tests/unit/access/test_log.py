@@ -3,8 +3,9 @@
 import pytest
 
 from logdb.access.access_control import AccessControl
+from logdb.access.log import ReplicaToRead
 from logdb.codec import arrow
-from logdb.errors import LogTruncated
+from logdb.errors import LogTruncated, NotLeaderOrFollower, OffsetOutOfRange
 from logdb.requests.principals import ANONYMOUS
 from support.followers import WAYS_TO_READ, open_replica, write_history
 from support.produced import Sender
@@ -80,3 +81,38 @@ def test_pages_are_of_the_log_that_the_aborted_transactions_were_looked_up_in(db
 
     monkeypatch.setattr(db.log("t"), "aborted_transactions", cut_behind)
     assert len(list(read(log, isolation_level="read_committed"))) == COUNT
+
+
+class Followed:
+    """A replica that this node follows in sync."""
+
+    leader_epoch = 2
+
+    def __init__(self, log):
+        self.log = log
+
+    def nearest(self, rack, offset):
+        return None
+
+
+@pytest.mark.parametrize("offset", [CUT - 1, CUT, COUNT - 1])
+def test_a_follower_that_is_cut_off_during_a_read_sends_the_reader_to_its_leader(db, offset):
+    """As after an unclean election: what the reader was about to get is another history, or has lost its markers."""
+    db.log("t").follow_leader(3, 2)
+    replica = ReplicaToRead(AccessControl(db._session).session(ANONYMOUS, "10.0.0.1"), Followed(db.log("t")))
+    before = replica.read_batches(0, 1)
+    db._store.truncate_to("t", 0, CUT)
+    if offset < CUT:
+        assert replica.read_batches(0, 1) == before
+        assert replica.read_batches(offset)[1] == CUT, "up to where it was cut off"
+    else:
+        with pytest.raises(NotLeaderOrFollower, match=f"no offset {offset}: ask the leader"):
+            replica.read_batches(offset)
+    with pytest.raises(NotLeaderOrFollower):
+        replica.aborted_transactions(0, offset)
+
+
+def test_a_leader_says_itself_that_an_offset_is_out_of_range(db):
+    replica = ReplicaToRead(AccessControl(db._session).session(ANONYMOUS, "10.0.0.1"), Followed(db.log("t")))
+    with pytest.raises(OffsetOutOfRange):
+        replica.read_batches(COUNT + 1)

@@ -33,7 +33,7 @@ def led(in_sync=(1, 2, 3), *, minimum=2, start=100, high_watermark=90, flushed=1
 
 
 def fetched(leader, node, flushed, *, end=100, now_ms=0, epoch=None):
-    return leader.fetched(node, BROKERS[node].broker_epoch if epoch is None else epoch, flushed, end, now_ms)
+    return leader.fetched(node, BROKERS[node].broker_epoch if epoch is None else epoch, flushed, end, now_ms, start_offset=0)
 
 
 # ---------------------------------------------------------------- sessions
@@ -348,9 +348,10 @@ def test_a_consumer_reads_at_the_follower_of_its_rack_that_has_flushed_most():
         {"broker": Broker(14, rack="b")},
         {"in_sync": (1, 3)},
         {"start_offset": 96},
+        {"start_offset": -1},
         {"flushed": -2},
     ],
-    ids=["fenced", "registered again", "not in sync", "begins behind", "damaged"],
+    ids=["fenced", "registered again", "not in sync", "begins behind", "of an earlier version", "damaged"],
 )
 def test_a_follower_that_may_not_serve_is_not_named(changed):
     brokers = {**BROKERS, 2: changed.get("broker", Broker(12, rack="b"))}
