@@ -30,7 +30,7 @@ PARALLEL := -n auto --dist loadgroup
 FOREIGN_ON_THREE := $(addprefix tests/integration/kafka/,test_connect.py test_java_tools.py test_javascript_and_go.py)
 MORE_ON_THREE := $(addprefix tests/integration/kafka/,test_mirror_maker.py test_quick_start.py test_streams.py)
 # What runs on a standalone cluster of Spark, too, whose machines share nothing: with --spark-machines
-ON_MACHINES := $(addprefix tests/integration/spark/,test_sinks.py test_batch.py::test_every_place_gives_what_the_log_holds)
+ON_MACHINES := $(addprefix tests/integration/spark/,test_sinks.py test_streams.py test_batch.py::test_every_place_gives_what_the_log_holds)
 # Files and kills on a disk: everything else is in memory
 ON_DISK := $(addprefix tests/,crash/test_kill.py unit/segment unit/test_disk.py unit/test_io.py unit/log/test_preallocation.py unit/store/test_reserve.py)
 # A Python of another version: tests/unit, the README's code and the quick contract programs

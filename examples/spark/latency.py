@@ -57,6 +57,7 @@ def measure(spark: SparkSession, directory: str, count: int) -> dict[str, list[f
             query = writer.option("checkpointLocation", f"{directory}/{topic}").start()
             query.processAllAvailable()
             found[topic] = latencies_ms(db, topic, count)
+            query.processAllAvailable()
             query.stop()
         return found
 
@@ -67,7 +68,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--master", default="local[2]")
     given = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as directory:
-        for topic, found in measure(session(given.master), directory, given.records).items():
+        for topic, found in measure(session(given.master, config={"spark.log.level": "OFF"}), directory, given.records).items():
             shown = [min(found), statistics.median(found), sorted(found)[len(found) * 95 // 100]]
             print(f"{topic:8} least {shown[0]:6.0f} ms, median {shown[1]:6.0f} ms, 95 % within {shown[2]:6.0f} ms")
 

@@ -131,8 +131,8 @@ def windows(
 ) -> "GroupedData":
     """The rows grouped by a column and by windows of event time, for ``count()`` or ``agg(…)``; the result has a column ``window``.
 
-    A window is closed when the youngest row of earlier micro-batches is ``grace`` or more younger than its end.  Rows for a closed window
-    are dropped.
+    Event time is the largest timestamp of the micro-batches so far.  A window is closed when event time reaches its end plus ``grace``.
+    Rows for a closed window are dropped.
 
     Args:
         size, grace, advance: Durations, as ``"5 minutes"``; ``advance`` None: tumbling windows.

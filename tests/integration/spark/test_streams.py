@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 import pytest
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import IllegalArgumentException, StreamingQueryException
 from pyspark.sql import functions as f
 
 import logdb
@@ -166,3 +166,12 @@ def test_a_topic_that_is_deleted_ends_the_query(spark, tmp_path):
         db.delete_topic("emails")
     with pytest.raises(StreamingQueryException, match="emails"):
         run(lambda: streams.to(rows, "out", path=path), tmp_path / "checkpoint")
+
+
+def test_spark_refuses_its_real_time_mode_for_sources_in_python(spark, tmp_path):
+    """examples/spark/real_time.py shows the way around: Spark's Kafka source on the Kafka listener."""
+    put(tmp_path / "db", "orders")
+    put(tmp_path / "db", "out")
+    writer = streams.to(streams.stream(spark, "orders", path=tmp_path / "db"), "out", path=tmp_path / "db").outputMode("update")
+    with pytest.raises(IllegalArgumentException, match="STREAMING_REAL_TIME_MODE"):
+        writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(realTime="5 minutes").start()
