@@ -23,7 +23,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, BinaryIO
 
 _COUNTS_S = 1.0
 _OWNED_S = 20.0
@@ -109,14 +109,15 @@ class _Task:
 def main() -> None:
     """Run the task of the job."""
     _end_with_parent()
-    messages = os.dup(1)
+    messages, orders = os.dup(1), open(os.dup(0), "rb")  # noqa: SIM115 -- to the end; programs that a plugin starts have none of them
     os.dup2(2, 1)
-    (size,) = struct.unpack(">q", _exactly(8))
-    job = pickle.loads(_exactly(size))  # noqa: S301 -- of the worker that has started this process
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    (size,) = struct.unpack(">q", _exactly(orders, 8))
+    job = pickle.loads(_exactly(orders, size))  # noqa: S301 -- of the worker that has started this process
     sys.path[:] = job["path"]
     worker, task = _Worker(messages), _Task()
     logging.basicConfig(handlers=[_Lines(worker)], level=job["level"])
-    threading.Thread(target=_listen, args=(worker, task), name="connect-listen", daemon=True).start()
+    threading.Thread(target=_listen, args=(orders, worker, task), name="connect-listen", daemon=True).start()
     try:
         _run(worker, task, job)
     except BaseException as error:  # noqa: BLE001 -- the worker shows it
@@ -125,8 +126,8 @@ def main() -> None:
     os._exit(0)  # threads of a plugin may never end
 
 
-def _listen(worker: _Worker, task: _Task) -> None:
-    for line in sys.stdin.buffer:
+def _listen(orders: BinaryIO, worker: _Worker, task: _Task) -> None:
+    for line in orders:
         message = json.loads(line)
         if "target" in message:
             task.transition(message["target"])
@@ -158,9 +159,9 @@ def _run(worker: _Worker, task: _Task, job: Mapping[str, Any]) -> None:
                 return
 
 
-def _exactly(size: int) -> bytes:
+def _exactly(orders: BinaryIO, size: int) -> bytes:
     """So many bytes of what the worker says."""
-    data = sys.stdin.buffer.read(size)
+    data = orders.read(size)
     if len(data) < size:
         os._exit(0)  # the worker has ended
     return data

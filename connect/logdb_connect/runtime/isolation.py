@@ -178,8 +178,9 @@ class IsolatedRunner(TaskRunner):
 
 def _kill(process: "subprocess.Popen[bytes]") -> None:
     """End it, with the processes that it has started: they are a process group."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
+    if process.returncode is None:  # else its number may be another one's
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
 

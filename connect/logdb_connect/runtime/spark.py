@@ -32,7 +32,9 @@ logger = logging.getLogger(__name__)
 
 _LOOK_S, _STOP_S = 0.2, 3.0
 _SECRET = re.compile("secret|password|token|credential|access[.]?key", re.IGNORECASE)
-"""In names of settings that are private, beside those from config providers; Spark hides nearly the same ones in its log."""
+"""In names of settings that are private; Spark hides nearly the same ones in its log."""
+_OF_THE_START = ("spark.driver.", "spark.executor.", "spark.master", "spark.pyspark.", "spark.python.", "spark.sql.", "spark.ui.")
+"""Begins of settings that the start of Spark looks at, or has defaults for."""
 _COMMAND = (sys.executable, "-c", "from logdb_connect.spark import driver; driver.main()")
 
 
@@ -130,7 +132,7 @@ class SparkRunner(TaskRunner):
             "kind": settings.kind,
             "master": config["spark.master"],
             "conf": {**(hadoop(config) if settings.kind == "objects" else {}), **conf},
-            "private": [name for name in conf if type(self._properties[name]) is not str or _SECRET.search(name)],
+            "private": private_names(self._properties),
             "worker": {name: str(revealed(text)) for name, text in settings.worker.items()},
             "config": given,
             "place": self._place(),
@@ -228,6 +230,12 @@ class _Driver:
         with self._process.stderr as lines:
             for line in lines:
                 self._errors.append(line.decode(errors="replace"))
+
+
+def private_names(properties: Properties) -> list[str]:
+    """Settings of Spark that nobody else may see: by their name, or since a config provider gave them."""
+    given = ((name, type(text) is not str) for name, text in properties.items() if name.startswith("spark."))
+    return [name for name, is_given in given if _SECRET.search(name) or (is_given and not name.startswith(_OF_THE_START))]
 
 
 def offsets_of(text: str) -> dict[TopicPartition, OffsetAndMetadata]:

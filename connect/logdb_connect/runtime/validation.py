@@ -179,7 +179,8 @@ def _worker_errors(worker: "Worker", made: type[Connector], config: Mapping[str,
     if worker.config["connector.client.config.override.policy"] == "None":
         text = "The 'None' policy does not allow '{}' to be overridden in the connector configuration."
         errors = {name: text.format(name) for name in config if name.startswith(("producer.override.", "consumer.override."))}
-    if config.get("task.isolation", "").strip() == "process" and is_directory(worker.properties):
+    isolation = (config.get("task.isolation") or worker.config["task.isolation"]).strip()
+    if isolation == "process" and is_directory(worker.properties) and not on_spark(config):
         errors["task.isolation"] = NEEDS_A_SERVER
     if kind_of(made) == "source" and config.get("transaction.boundary", "").strip() == "connector" and not _ends_transactions(made, config):
         text = "The connector does not support connector-defined transaction boundaries with the provided configuration."

@@ -54,8 +54,7 @@ class ConnectWorker:
             ca: A file of the authorities that are trusted, PEM; None: those of the system.
 
         Raises:
-            ValueError: It is no such URL, or the password would be sent in the clear.
-            OSError: A file cannot be read.
+            ValueError: It is no such URL, the password would be sent in the clear, or a file cannot be used.
         """
         self.url = _checked(url)
         parts = urlsplit(self.url)
@@ -64,8 +63,7 @@ class ConnectWorker:
             raise ValueError(f"connect_url is {url!r}: connect_credentials needs https, or a worker at this machine")
         if ca is not None and parts.scheme == "http":
             raise ValueError(f"connect_url is {url!r}: connect_ca needs https")
-        self._ca = ca
-        self._tls: ssl.SSLContext | None = None if ca is None else ssl.create_default_context(cafile=str(ca))
+        self._tls = None if ca is None else _trusting(ca)
         self._session: aiohttp.ClientSession | None = None
         self._calls = Shares(_CALLS_COUNT, "requests to the Connect worker", wait_s=_TIMEOUT_S)
 
@@ -115,7 +113,7 @@ class ConnectWorker:
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 headers=self._headers,
-                connector=aiohttp.TCPConnector(limit=_CALLS_COUNT, ssl=self._tls or True),
+                connector=aiohttp.TCPConnector(limit=_CALLS_COUNT, ssl=self._tls or True, force_close=True),  # a worker may have restarted
                 cookie_jar=aiohttp.DummyCookieJar(),
                 timeout=aiohttp.ClientTimeout(total=_TIMEOUT_S),
             )
@@ -141,11 +139,21 @@ def _checked(url: str) -> str:
 
 
 def _authorization_in(path: FilePath) -> str:
-    with open(path, encoding="utf-8") as file:
-        user, colon, password = file.readline().rstrip("\r\n").partition(":")
+    try:
+        with open(path, encoding="utf-8") as file:
+            user, colon, password = file.readline().rstrip("\r\n").partition(":")
+    except OSError as error:
+        raise ValueError(f"connect_credentials={path}: {error.strerror}") from None
     if not user or not colon:
         raise ValueError(f"connect_credentials={path}: its first line must be USER:PASSWORD")
     return f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"
+
+
+def _trusting(path: FilePath) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=str(path))
+    except OSError as error:  # no file, or no certificates in it
+        raise ValueError(f"connect_ca={path}: {error.strerror or error}") from None
 
 
 async def _bounded(answered: aiohttp.ClientResponse) -> bytes:

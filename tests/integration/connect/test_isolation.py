@@ -193,7 +193,10 @@ def test_in_a_directory_a_process_is_refused(tmp_path):
     with standalone(str(tmp_path / "db"), tmp_path) as rest:
         status, answer = rest.call("POST", "/connectors", {"name": "count", "config": counter("count", **IN_PROCESS)})
         assert status == 400 and "serve the directory" in answer["message"]
+        assert rest.call("POST", "/connectors", {"name": "count", "config": counter("count")})[0] == 201
         assert rest.call("POST", "/connectors", {"name": "count", "config": counter("count", **{"task.isolation": "x"})})[0] == 400
+    with standalone(str(tmp_path / "db"), tmp_path, task_isolation="process") as rest:
+        assert rest.call("POST", "/connectors", {"name": "count", "config": counter("count")})[0] == 400
 
 
 def test_a_process_ends_with_its_worker(broker, tmp_path):

@@ -12,12 +12,13 @@ from support.ports import free_port
 from support.waiting import until
 
 
-@pytest.mark.parametrize("kind", ["standalone", "distributed"])
-def test_each_line_arrives_once(tmp_path, kind):
+@pytest.mark.parametrize(("kind", "isolation"), [("standalone", "thread"), ("distributed", "thread"), ("distributed", "process")])
+def test_each_line_arrives_once(tmp_path, kind, isolation):
     chance = random.Random(seed := random_seed())
     port = free_port()
     broker = BrokerProcess(tmp_path / "db")
     properties = {**WORKER, "bootstrap.servers": broker.place, "listeners": f"http://127.0.0.1:{port}"}
+    properties["task.isolation"] = isolation
     if kind == "standalone":
         properties["offset.storage.file.filename"] = f"{tmp_path}/offsets"
     else:

@@ -13,6 +13,7 @@ from logdb.requests.acls import Acl
 from logdb.requests.principals import Principal
 from logdb_http_api.door import connect_worker
 from logdb_http_api.door.connect_worker import ConnectWorker
+from support.certificates import Authority
 from support.connect_plugins import Scripted
 from support.connect_workers import standalone, written
 from support.ports import free_port
@@ -68,6 +69,27 @@ def test_a_server_that_knows_no_worker(tmp_path):
         assert server.call(PATH) == (200, {"worker": None, "connectors": []})
         status, answer = server.call(f"{PATH}/x/pause", method="POST")
         assert status == 404 and "--connect-url" in answer["message"]
+
+
+def test_a_worker_behind_tls_is_trusted_by_its_authority_alone(tmp_path):
+    authority, port = Authority(tmp_path / "ca"), free_port()
+    files = authority.server()
+    (tmp_path / "credentials").write_text("ann:secret")
+    worker = {
+        "listeners": f"https://127.0.0.1:{port}",
+        "rest_ssl_certfile": str(files.cert),
+        "rest_ssl_keyfile": str(files.key),
+        "rest_users_file": written(tmp_path / "users", {"ann": "secret"}),
+    }
+    options = {"connect_url": f"https://127.0.0.1:{port}/", "connect_credentials": str(tmp_path / "credentials")}
+    with (
+        served(tmp_path / "db", connect_ca=str(authority.file), **options) as server,
+        standalone(server.url, tmp_path, {**COUNTER, "name": "one"}, **worker),
+        logdb.serve(server.database, http="127.0.0.1:0", **options) as careful,
+    ):
+        until(lambda: states(server, "one") == ["RUNNING", "RUNNING"])
+        status, answer = server._replace(url=careful.addresses[0]).call(PATH)
+        assert status == 502 and "CERTIFICATE_VERIFY_FAILED" in answer["message"]
 
 
 def test_reading_and_changing_need_rights_and_the_page_itself(tmp_path):
@@ -198,6 +220,9 @@ def test_a_worker_that_is_away_or_silent(tmp_path, monkeypatch):
         (("http://worker.example:8083", "{file}"), "needs https"),
         (("http://127.0.0.1:8083", "{empty}"), "must be USER:PASSWORD"),
         (("http://127.0.0.1:8083", None, "{file}"), "needs https"),
+        (("http://127.0.0.1:8083", "/no/such"), "connect_credentials=/no/such: No such file"),
+        (("https://127.0.0.1:8083", None, "/no/such"), "connect_ca=/no/such: No such file"),
+        (("https://127.0.0.1:8083", None, "{file}"), "connect_ca=.*certificate"),
     ],
 )
 def test_wrong_options(tmp_path, options, message):

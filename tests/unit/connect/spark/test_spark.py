@@ -16,7 +16,8 @@ from logdb_connect.connectors import limits
 from logdb_connect.connectors.objects.sink import ObjectStoreSinkConnector
 from logdb_connect.connectors.sql.sink import JdbcSinkConnector
 from logdb_connect.errors import ConnectError
-from logdb_connect.runtime.spark import offsets_of
+from logdb_connect.providers import Secret
+from logdb_connect.runtime.spark import offsets_of, private_names
 from logdb_connect.spark import databases, objects
 from logdb_connect.spark.query import is_retriable
 from logdb_connect.spark.settings import CHECKPOINT, NO_EFFECT, checkpoint_of, faults, hadoop, without_effect
@@ -137,6 +138,18 @@ def test_settings_of_s3_and_names_of_checkpoints() -> None:
     assert found["spark.hadoop.fs.s3a.secret.key"] == "secret"
     assert hadoop(ObjectStoreSinkConnector.config_def.parse(OBJECTS)) == {}
     assert checkpoint_of("a/b", {CHECKPOINT: "s3a://b/c/"}) == "s3a://b/c/a%2fb"
+
+
+def test_which_settings_of_spark_are_private() -> None:
+    given = {
+        "spark.my.word": Secret("x"),
+        "spark.my.other": "x",
+        "spark.ssl.keyPassword": "x",
+        "spark.driver.extraJavaOptions": Secret("-Dx=y"),  # an argument of the JVM, in any case
+        "spark.authenticate.secret": Secret("x"),
+        "connection.password": Secret("x"),
+    }
+    assert private_names(given) == ["spark.my.word", "spark.ssl.keyPassword", "spark.authenticate.secret"]
 
 
 def test_what_a_driver_says() -> None:
