@@ -79,6 +79,22 @@ def environment(python: str, directory: Path) -> str:
     return inside
 
 
+def headers(python: str, target: Target, directory: Path) -> str:
+    """The option by which zig finds the ``pyconfig.h`` of Debian's Python, which lies in a directory of the machine's name.
+
+    The file is this machine's, for every target: they are all 64-bit Linux with the same byte order.
+    """
+    program = "import sys, sysconfig; print(sysconfig.get_config_var('MULTIARCH'), 'python%d.%d' % sys.version_info[:2])"
+    multiarch, name = subprocess.run([python, "-c", program], check=True, capture_output=True, text=True).stdout.split()
+    config = Path("/usr/include") / multiarch / name / "pyconfig.h"
+    if not config.exists():
+        return ""
+    seen = directory / "headers" / f"{target.machine}-linux-gnu" / name
+    seen.mkdir(parents=True, exist_ok=True)
+    shutil.copy(config, seen)
+    return f"-I{directory / 'headers'}"
+
+
 def compilers(python: str, target: Target, directory: Path) -> dict[str, str]:
     """The variables by which setuptools compiles for a target."""
     compiler = directory / f"cc-{target.platform}"
@@ -88,7 +104,7 @@ def compilers(python: str, target: Target, directory: Path) -> dict[str, str]:
     return {
         "CC": str(compiler),
         "LDSHARED": f"{compiler} -shared",
-        "CFLAGS": "-O2 -g0",
+        "CFLAGS": f"-O2 -g0 {headers(python, target, directory)}",
         "LDFLAGS": "-Wl,-s",
         "_PYTHON_HOST_PLATFORM": f"linux-{target.machine}",
         "SETUPTOOLS_EXT_SUFFIX": f".cpython-{version.stdout.strip()}-{target.suffix}.so",
