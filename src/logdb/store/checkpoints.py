@@ -111,8 +111,9 @@ class Checkpoints:
         """The producers of logs, which are synced up to there: appends go on, so that a later look would find logs unsynced again."""
         captured = {log: found for log in logs if (found := log.syncs.captured_producers()) is not None}
         unsynced = [log for log, found in captured.items() if log.view.flushed.offset < found.offset]
-        shared_sync.sync(self._state.io, unsynced, lambda log, _: captured.pop(log))  # its own sync says why
-        return captured
+        failed: dict[Log, Exception] = {}
+        shared_sync.sync(self._state.io, unsynced, failed.__setitem__)
+        return {log: found for log, found in captured.items() if log not in failed}  # the sync of one says why
 
     def _seal(self, log: Log, segment: Segment) -> SegmentEntry:
         """Make a segment final, with its directory entry, before the catalogue names it."""
