@@ -12,11 +12,13 @@ import hashlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from math import inf
 from typing import Any, Protocol, TypeAlias, TypeVar
+
+from msgspec.structs import replace
 
 from logdb.errors import (
     ControllerUnavailable,
@@ -66,7 +68,7 @@ from logdb_replication.controller.commands import (
     TakeProducerIds,
     TopicIs,
 )
-from logdb_replication.controller.elections import HAND_OVER_S, is_electing, preferred
+from logdb_replication.controller.elections import HandOverWait, is_electing, preferred
 from logdb_replication.controller.errors import IneligibleReplica, PartitionChanged, StateChanged
 from logdb_replication.controller.machine import answered
 from logdb_replication.controller.messages import Described
@@ -376,31 +378,55 @@ class ClusterMetadata:
         unclean = request.unclean
         propose = self._proposer(request.timeout_ms)
         until_s = inf if request.timeout_ms is None else time.monotonic() + request.timeout_ms / 1000 - _ELECT_AT_ONCE_S
-        elect = partial(self._elect_unclean, propose) if unclean else partial(self._elect_preferred, propose, until_s)
+
+        def elect(wanted: Collection[TopicPartition]) -> dict[TopicPartition, LogdbError | None]:
+            if unclean:
+                return self._outcomes(partial(self._elect_unclean, propose), wanted)
+            return self._elect_preferred(propose, until_s, wanted)
+
         if request.partitions is not None:
-            return self._outcomes(elect, request.partitions)
+            return elect(request.partitions)
         led_by_others = [
             TopicPartition(name, number)
             for name, topic in self._state.topics.items()
             for number, one in enumerate(topic.partitions)
             if one.leader is None or (not unclean and not one.is_led_as_preferred)
         ]
-        return {where: error for where, error in self._outcomes(elect, led_by_others).items() if not isinstance(error, ElectionNotNeeded)}
+        return {where: error for where, error in elect(led_by_others).items() if not isinstance(error, ElectionNotNeeded)}
 
-    def _elect_preferred(self, propose: Propose, until_s: float, where: TopicPartition) -> None:
+    def _elect_preferred(
+        self, propose: Propose, until_s: float, wanted: Collection[TopicPartition]
+    ) -> dict[TopicPartition, LogdbError | None]:
+        """Let all leaders hand over; those that do not in time are replaced at once."""
+        asked: dict[TopicPartition, ElectPreferred] = {}
+        outcomes = self._outcomes(partial(self._begin_election, propose, asked), wanted)
+        wait = HandOverWait(len(asked), time.monotonic(), until_s)
+        while left_s := wait.left_s(count := self._electing_count(self._state, asked), time.monotonic()):
+            self.wait(lambda state, count=count: self._electing_count(state, asked) < count, left_s)  # type: ignore[misc]
+        return outcomes | self._outcomes(partial(self._end_election, propose, asked), list(asked))
+
+    @staticmethod
+    def _electing_count(state: ClusterState, asked: Iterable[TopicPartition]) -> int:
+        return sum(is_electing(state, where) for where in asked)
+
+    def _begin_election(self, propose: Propose, asked: dict[TopicPartition, ElectPreferred], where: TopicPartition) -> None:
+        """Ask the leader of a partition to hand over to the preferred one, which is then in ``asked``."""
         topic, partition = self.topic(where.topic), self.partition_state(*where)
-        first = partition.preferred_leader
         if partition.is_led_as_preferred:
-            raise ElectionNotNeeded(*where, first)
-        if preferred(partition, self._state.brokers) is not partition:
-            elect = partial(ElectPreferred, topic.name, topic.topic_id, where.partition, partition.leader_epoch)
-            propose(elect(in_order=True))
-            left_s = max(0.0, min(HAND_OVER_S, until_s - time.monotonic()))
-            if not self.wait(lambda state: not is_electing(state, where), left_s):
-                propose(elect())  # its leader hangs
-            partition = self.partition_state(*where)
+            raise ElectionNotNeeded(*where, partition.preferred_leader)
+        if preferred(partition, self._state.brokers) is partition:
+            raise PreferredLeaderNotAvailable(*where, partition.preferred_leader)
+        command = ElectPreferred(topic.name, topic.topic_id, where.partition, partition.leader_epoch)
+        propose(replace(command, in_order=True))
+        asked[where] = command
+
+    def _end_election(self, propose: Propose, asked: Mapping[TopicPartition, ElectPreferred], where: TopicPartition) -> None:
+        """Elect the preferred leader at once, if the present one has not handed over."""
+        if is_electing(self._state, where):
+            propose(asked[where])  # its leader hangs
+        partition = self.partition_state(*where)
         if not partition.is_led_as_preferred:
-            raise PreferredLeaderNotAvailable(*where, first)
+            raise PreferredLeaderNotAvailable(*where, partition.preferred_leader)
 
     def _elect_unclean(self, propose: Propose, where: TopicPartition) -> None:
         topic, partition = self.topic(where.topic), self.partition_state(*where)

@@ -20,7 +20,7 @@ from logdb_replication.administration import cluster_state, controllers
 from logdb_replication.config import ClusterConfig
 from logdb_replication.controller.client import ControllerClient
 from logdb_replication.controller.commands import ElectPreferred, ElectUnclean, LimitReassignments, PreferLeaders
-from logdb_replication.controller.elections import HAND_OVER_S, is_electing
+from logdb_replication.controller.elections import HandOverWait, is_electing
 from logdb_replication.controller.machine import answered
 from logdb_replication.controller.state import ClusterState, TopicState
 from logdb_replication.controller.tls import node_tls
@@ -155,12 +155,8 @@ def _elect_preferred(client: ControllerClient, state: ClusterState, wanted: Coll
         client.propose(PreferLeaders(in_order=True))
     for where in () if is_all else wanted:
         client.propose(_election(state, where, in_order=True))
-    least, until = len(wanted) + 1, 0.0
-    while left := _electing(state := cluster_state(client), wanted):
-        if len(left) < least:
-            least, until = len(left), time.monotonic() + HAND_OVER_S
-        elif time.monotonic() > until:
-            break
+    wait = HandOverWait(len(wanted), time.monotonic())
+    while wait.left_s(len(left := _electing(state := cluster_state(client), wanted)), time.monotonic()):
         time.sleep(_POLL_S)
     for where in left:
         client.propose(_election(state, where))

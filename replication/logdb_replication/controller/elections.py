@@ -12,6 +12,7 @@ Invariants:
 """
 
 from collections.abc import Callable, Mapping
+from math import inf
 
 from msgspec.structs import replace
 
@@ -19,8 +20,22 @@ from logdb.model import TopicPartition, in_sync_count_min
 from logdb.requests.nodes import PartitionState
 from logdb_replication.controller.state import BrokerState, ClusterState, TopicState
 
-HAND_OVER_S = 5.0
-"""How long an operator or a client lets a leader hand over, before others lead at once."""
+HAND_OVER_S, HAND_OVERS_S = 5.0, 30.0
+"""How long an operator or a client lets leaders hand over without any progress, and in all, before others lead at once."""
+
+
+class HandOverWait:
+    """The wait for the leaders of many partitions: it ends when they make no progress, and after ``HAND_OVERS_S`` in any case."""
+
+    def __init__(self, count: int, now_s: float, until_s: float = inf) -> None:
+        """Begin to wait for so many partitions, until a time at most."""
+        self._least, self._until_s, self._end_s = count, now_s + HAND_OVER_S, min(now_s + HAND_OVERS_S, until_s)
+
+    def left_s(self, count: int, now_s: float) -> float:
+        """How long to wait on for so many partitions; 0: no longer."""
+        if count < self._least:
+            self._least, self._until_s = count, now_s + HAND_OVER_S
+        return max(0.0, min(self._until_s, self._end_s) - now_s) if count else 0.0
 
 
 def changed(partition: PartitionState, leader: int | None, in_sync: tuple[int, ...]) -> PartitionState:

@@ -61,6 +61,7 @@ CHUNK_SIZE_BYTES = 256 << 10
 LATE_HALF_LIFE_S = 10.0
 LATE_MAX, LATE_TIMES = 3.0, 2.0  # in election timeouts; how many times a delay lengthens them
 BACK_OFF_MAX = 3  # doublings
+RIVALS_WITHIN = 1 / 3  # of an election timeout: voters that lose their leader's connection ask for votes within it
 START_TIMEOUTS = 2.0  # election timeouts that a voter that has started waits for others that do not answer
 
 FIELDS = (
@@ -179,7 +180,7 @@ class Node(syncobj.SyncObj):  # type: ignore[misc]  # pysyncobj ships no types
         self._takes_part = False
         self._votes: set[Peer] = set()
         self._pre_votes: set[Peer] = set()
-        self._heard_at = -math.inf
+        self._heard_at = self._asked_at = -math.inf
         self._late, self._lost = Lateness(LATE_HALF_LIFE_S, LATE_MAX * self._timeout_s), 0
         self._due_at = math.inf
         self._acks: dict[Peer, tuple[int, int]] = {}
@@ -289,7 +290,7 @@ class Node(syncobj.SyncObj):  # type: ignore[misc]  # pysyncobj ships no types
         elif not self._majority(len(self._pre_votes)):
             self._deadline = now() + self._SyncObj__generateRaftTimeout()
             self._pre_votes.clear()
-            self._leader = None
+            self._leader, self._asked_at = None, now()
             for peer in self._others:
                 self._send(peer, "pre_vote", term=self._term + 1, last_log_index=self._log.last, last_log_term=self._log[-1][2])
 
@@ -301,7 +302,9 @@ class Node(syncobj.SyncObj):  # type: ignore[misc]  # pysyncobj ships no types
             self._follow(term)
         current = (message["last_log_term"], message["last_log_index"]) >= (self._log[-1][2], self._log.last)
         if pre:
-            granted = current and term > self._term
+            granted = current and term > self._term and not self._goes_first(peer, message)
+            if granted:  # two candidates at once would each vote for themselves
+                self._deadline = max(self._deadline, now() + self._patience_s * RIVALS_WITHIN)
             self._send(peer, "pre_vote_reply", term=term if granted else self._term, granted=granted)
             return
         granted = current and term == self._term and self._voted_for in {None, peer.id}
@@ -309,6 +312,12 @@ class Node(syncobj.SyncObj):  # type: ignore[misc]  # pysyncobj ships no types
             self._SyncObj__setCurrentTerm(term, peer.id)
             self._deadline = now() + self._SyncObj__generateRaftTimeout()
         self._send(peer, "response_vote", term=self._term, granted=granted)
+
+    def _goes_first(self, peer: Peer, message: Message) -> bool:
+        """Whether this voter has just asked for pre-votes, too, and is the one of the two that goes on."""
+        own = (self._log[-1][2], self._log.last, self._self.id)
+        is_asking = now() - self._asked_at < self._patience_s * RIVALS_WITHIN
+        return is_asking and own > (message["last_log_term"], message["last_log_index"], peer.id)
 
     def _on_pre_vote_reply(self, peer: Peer, message: Message) -> None:
         if message["granted"] and message["term"] == self._term + 1 and self._state != LEADER and peer in self._others:
@@ -335,7 +344,7 @@ class Node(syncobj.SyncObj):  # type: ignore[misc]  # pysyncobj ships no types
         self._files.starts.keep()
         if self._state == FOLLOWER and peer == self._leader and self._is_voter:
             self._heard_at = -math.inf
-            self._deadline = min(self._deadline, now() + self._patience_s / 3 * self._chance.random())
+            self._deadline = min(self._deadline, now() + self._patience_s * RIVALS_WITHIN * self._chance.random())
 
     def _hear(self, peer: Peer) -> None:
         """A message of this term's leader."""

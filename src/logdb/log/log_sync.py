@@ -23,6 +23,7 @@ from logdb.segment import transaction_index
 
 if TYPE_CHECKING:
     from logdb.log.log import Log
+    from logdb.log.producers import ProducerStates
     from logdb.log.transactions import Transactions
     from logdb.log.view import LogView
     from logdb.segment.segment import Segment
@@ -44,6 +45,14 @@ class Shared(NamedTuple):
     entry_counts: list[int]
     epochs: LeaderEpochs | None
     since_ms: int
+
+
+class Captured(NamedTuple):
+    """The producers of one log at an offset."""
+
+    transactions: "Transactions"
+    offset: int
+    states: "ProducerStates"
 
 
 class Saving(NamedTuple):
@@ -228,14 +237,29 @@ class LogSync:
         self.end_saving(saving)
         return saving.point
 
-    def begin_saving(self, *, final: bool = False) -> "Saving":
+    def captured_producers(self) -> "Captured | None":
+        """The producers as they are now, for ``begin_saving``; None: their newest snapshot is as new."""
+        log, transactions = self._log, self._log.writer.transactions
+        if transactions is None:
+            return None
+        with transactions.lock:
+            transactions.written.expire(log.now_ms())
+            offset, states = log.view.written_offset, transactions.written.copy()
+            if (offset == transactions.snapshot_offset and not transactions.stale) or offset < transactions.written_offset:
+                return None
+        return Captured(transactions, offset, states)
+
+    def begin_saving(self, captured: "Captured | None" = None, *, final: bool = False) -> "Saving":
         """What ``save_active_indexes`` writes, for a caller that makes it durable, and then calls ``end_saving``.
 
-        ``final``: the log is about to be closed.
+        Args:
+            captured: The producers to save; None: as they are now.
+            final: The log is about to be closed.
         """
-        log, writes, snapshot_offset = self._log, list[Write](), None
-        if (transactions := log.writer.transactions) is not None:
-            snapshot_offset, writes = self._producer_writes(transactions)
+        log, writes, transactions, snapshot_offset = self._log, list[Write](), None, None
+        if (captured := captured or self.captured_producers()) is not None:
+            transactions, snapshot_offset, _ = captured
+            writes.append(self._producer_write(captured))
         point, segment, sizes = log.view.flushed, log.view.active, None
         if segment is not None and segment.scanner is not None and (begun := segment.begin_saving(final=final)) is not None:
             writes, sizes = writes + begun[0], begun[1]
@@ -248,30 +272,26 @@ class LogSync:
         if saving.segment is not None and saving.sizes is not None:
             saving.segment.indexes_saved(saving.sizes)
 
-    def _producer_writes(self, transactions: "Transactions") -> tuple[int | None, list[Write]]:
-        """Sync the log; returns its end, and the write of a snapshot of the producers there.  None: the newest one is of that end."""
+    def _producer_write(self, captured: "Captured") -> Write:
+        """Sync the log up to where the producers were captured; returns the write of their snapshot."""
         log = self._log
-        with transactions.lock:
-            transactions.written.expire(log.now_ms())
-            offset, states = log.view.written_offset, transactions.written.copy()
-            if (offset == transactions.snapshot_offset and not transactions.stale) or offset < transactions.written_offset:
-                return None, []
-        if log.view.flushed.offset < offset:
+        if log.view.flushed.offset < captured.offset:
             self.sync()
         active = log.view.segments[-1:]  # before the others: if it is rolled meanwhile, it is one of them
         unsealed = {segment.base_offset: segment for segment in (*active, *log.writer.sealing)}
         for segment in unsealed.values():
             segment.save_transactions()
-        aborted = {base: transaction_index.summary(segment.transactions.below(offset)) for base, segment in unsealed.items()}
-        data = producer_snapshot.encode(states, aborted)
-        return offset, [Write(producer_snapshot.snapshot_path(log.directory, offset), data, replaces=True)]
+        aborted = {base: transaction_index.summary(segment.transactions.below(captured.offset)) for base, segment in unsealed.items()}
+        data = producer_snapshot.encode(captured.states, aborted)
+        return Write(producer_snapshot.snapshot_path(log.directory, captured.offset), data, replaces=True)
 
-    def checkpoint_done(self, point: Point, sealed: "Sequence[Segment]") -> None:
-        """The catalogue has ``point`` and the ``sealed`` segments."""
+    def checkpoint_done(self, point: Point, sealed: "Sequence[Segment]", *, tidy: bool = True) -> None:
+        """The catalogue has ``point`` and the ``sealed`` segments; ``tidy``: the snapshots that it needs no more go."""
         self.checkpointed, self._checkpointed_ms = point, self._io.monotonic_ms()
         for segment in sealed:
             self._log.writer.sealing.remove(segment)
-        self._log.remove_old_snapshots()
+        if tidy:
+            self._log.remove_old_snapshots()
 
     def begin_fsync_only(self) -> bool:
         """Whether all appends past the recovery point were at level fsync, so that the catalogue may say so.

@@ -10,7 +10,7 @@ from logdb.disk import sync_directory, write_files, write_files_together
 from logdb.errors import LogdbError
 from logdb.log import shared_sync
 from logdb.log.log import Log
-from logdb.log.log_sync import Saving
+from logdb.log.log_sync import Captured, Saving
 from logdb.log.recovery_point import Point
 from logdb.log.sealed import segment_entry
 from logdb.meta import LogEntry, SegmentEntry
@@ -36,15 +36,18 @@ class Checkpoints:
         """``sealed``: called with each log of which the catalogue names more segments."""
         self._state, self._entries, self._sealed = state, entries, sealed
 
-    def checkpoint(self, logs: Sequence[Log]) -> None:
+    def checkpoint(self, logs: Sequence[Log], *, final: bool = False) -> None:
         """Seal rolled segments, and commit them and the recovery points to the catalogue, in one transaction for all logs.
 
         Raises the error of the first log that failed, after the others were checkpointed.
+
+        Args:
+            final: The store is about to be closed: old snapshots of producers of many logs are left to the first checkpoint after it.
         """
         with self._state.checkpoint_lock:
-            self.checkpoint_locked(logs)
+            self.checkpoint_locked(logs, tidy=not final or len(logs) < shared_sync.COUNT_MIN)
 
-    def checkpoint_locked(self, logs: Sequence[Log]) -> None:
+    def checkpoint_locked(self, logs: Sequence[Log], *, tidy: bool = True) -> None:
         """As ``checkpoint``; under the lock of checkpoints."""
         failure: LogdbError | None = None
         sealed: dict[Log, list[Segment]] = {}
@@ -64,7 +67,7 @@ class Checkpoints:
             lambda txn: txn.put_segments(segments),
         )
         for log, point in points.items():
-            log.syncs.checkpoint_done(point, sealed[log])
+            log.syncs.checkpoint_done(point, sealed[log], tidy=tidy)
             if sealed[log]:
                 self._sealed(log)
         try:
@@ -83,11 +86,12 @@ class Checkpoints:
         savings: dict[Log, Saving] = {}
         failures: list[LogdbError | None] = []
         is_shared = len(logs) >= shared_sync.COUNT_MIN
+        captured = self._captured(logs) if is_shared else {}
         for log in logs:
             try:
                 sealed = log.take_sealing()
                 entries = [self._seal(log, segment) for segment in sealed]
-                saving = log.syncs.begin_saving()
+                saving = log.syncs.begin_saving(captured.get(log))
                 if not is_shared:
                     write_files(self._state.io, saving.writes)
                 savings[log], saved[log] = saving, _Saved(saving.point, sealed, entries)
@@ -102,6 +106,14 @@ class Checkpoints:
             else:
                 del saved[log]
         return saved, next((failed for failed in (*failures, *ends) if failed is not None), None)
+
+    def _captured(self, logs: Sequence[Log]) -> dict[Log, Captured]:
+        """The producers of logs, which are synced up to there: appends go on, so that a later look would find logs unsynced again."""
+        captured = {log: found for log in logs if (found := log.syncs.captured_producers()) is not None}
+        unsynced = [log for log, found in captured.items() if log.view.flushed.offset < found.offset]
+        failed: dict[Log, Exception] = {}
+        shared_sync.sync(self._state.io, unsynced, failed.__setitem__)
+        return {log: found for log, found in captured.items() if log not in failed}  # the sync of one says why
 
     def _seal(self, log: Log, segment: Segment) -> SegmentEntry:
         """Make a segment final, with its directory entry, before the catalogue names it."""

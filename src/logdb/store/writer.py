@@ -207,7 +207,7 @@ class Writer:
 
     def _checkpoint_at_end(self, logs: list[Log]) -> None:
         if changed := [log for log in logs if self.checkpoints.is_behind(log)]:
-            self.checkpoint(changed)
+            self.checkpoints.checkpoint(changed, final=True)
 
     # ------------------------------------------------------------ topics
 

@@ -273,6 +273,30 @@ def test_a_checkpoint_of_many_logs_waits_for_the_disk_a_few_times(tmp_path, io):
         assert [now - then for now, then in zip(after, before, strict=True)] == [2, 0, 2]
 
 
+def test_a_checkpoint_of_many_logs_that_are_appended_to_shares_their_syncs(tmp_path, io):
+    with logdb.open(tmp_path / "db", io=io) as db:
+        logs = many(quiet(db))
+        with db.producer() as producer:
+            for number in range(2 * COUNT):
+                producer.send("t", bytes(100), partition=number % COUNT).result()
+        sync(db, logs)
+        for log in logs:
+            log.append_many([b"later"])
+
+        def meanwhile(kind, path):
+            if kind == "sync_file_system":
+                for log in logs:
+                    log.append_many([b"much later"])
+
+        io.before = meanwhile
+        before = io.count("fdatasync")
+        db._store.writer.checkpoint(logs)
+        io.before = lambda kind, path: None
+        assert io.count("fdatasync") - before <= 3
+        assert {log.producers_offset for log in logs} == {4}
+        assert min(log.end_offset for log in logs) > 4
+
+
 @pytest.mark.parametrize(
     ("kind", "path", "code"), [("pwrite", "t-5/", errno.ENOSPC), ("rename", "t-5/", errno.EIO), ("write_errors", ".snapshot", errno.EIO)]
 )

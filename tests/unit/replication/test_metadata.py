@@ -1,6 +1,7 @@
 """The metadata of one node over the real state machine and a real store; what stands between them is called directly."""
 
 import threading
+import time
 import uuid
 from types import SimpleNamespace
 
@@ -30,7 +31,7 @@ from logdb.requests import replicas, topic_changes
 from logdb.requests.topics import Topics
 from logdb.store.writer import Writer
 from logdb_replication import metadata
-from logdb_replication.controller import commands
+from logdb_replication.controller import commands, elections
 from logdb_replication.controller.commands import (
     AlterInSync,
     AlterTopic,
@@ -466,9 +467,28 @@ def test_a_leader_that_does_not_hand_over_is_replaced(led_by_one, controller, mo
     controller.propose(FenceBroker(1, 1))
     controller.propose(UnfenceBroker(1, 1))
     in_sync(controller, 1, 2)
-    monkeypatch.setattr(metadata, "HAND_OVER_S", 0.01)
+    monkeypatch.setattr(elections, "HAND_OVER_S", 0.01)
     assert refused(led_by_one.submit(replicas.ElectLeaders((HERE,)))) is None
     assert led_by_one.partition_state(*HERE).leader == 1
+
+
+def test_leaders_that_hang_are_waited_for_once_for_all_partitions(nodes, controller, monkeypatch):
+    db = nodes[1].metadata
+    db.submit(topic_changes.CreateTopic("t", partitions=48, replication_factor=2))
+    led_by_first = [TopicPartition("t", number) for number in range(48) if db.partition_state("t", number).leader == 1]
+    controller.propose(FenceBroker(1, 1))
+    controller.propose(UnfenceBroker(1, 1))
+    state = controller.machine.state
+    for topic, number in led_by_first:
+        known = state.partition(topic, number)
+        pairs = tuple(Replica(node, state.brokers[node].epoch) for node in known.replicas)
+        epoch, topic_id = state.brokers[known.leader].epoch, state.topics[topic].topic_id
+        controller.propose(AlterInSync(known.leader, epoch, topic, topic_id, number, known.leader_epoch, known.partition_epoch, pairs))
+    monkeypatch.setattr(elections, "HAND_OVER_S", 1.0)
+    began = time.monotonic()
+    assert set(db.submit(replicas.ElectLeaders(tuple(led_by_first))).values()) == {None}
+    assert time.monotonic() - began < 1.8
+    assert {db.partition_state(*where).leader for where in led_by_first} == {1}
 
 
 def test_of_a_partition_without_a_leader_a_replica_is_elected_that_is_alive(led_by_one, controller):
