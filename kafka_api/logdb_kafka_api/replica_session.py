@@ -167,13 +167,13 @@ class ReplicaSession:
 
     def becomes_moved(self, partition: FollowedPartition) -> None:
         """The follower may have to be told of the high watermark; from any thread."""
-        partition.is_moved = True
-        self._moved.append(partition)
+        if not partition.is_moved:
+            partition.is_moved = True
+            self._moved.append(partition)
 
     def has_risen(self, partition: FollowedPartition) -> None:
         """The high watermark is higher than the follower knows; from any thread."""
-        if not partition.is_moved:
-            self.becomes_moved(partition)
+        self.becomes_moved(partition)
         if self._has_readers:
             self._wake()
 
@@ -205,14 +205,14 @@ class ReplicaSession:
     def take_moved(self) -> list[FollowedPartition]:
         """The partitions whose high watermark the follower is to be told with this answer, each once."""
         told: dict[TopicPartition, FollowedPartition] = {}
-        unknown: list[FollowedPartition] = []
+        unknown: dict[TopicPartition, FollowedPartition] = {}
         for partition in self._drained(self._moved):
             partition.is_moved = False
             if partition.high_watermark == NOT_KNOWN:
-                unknown.append(partition)
+                unknown[partition.named.where] = partition
             if partition.log.high_watermark > partition.high_watermark:
                 told[partition.named.where] = partition
-        for partition in unknown:
+        for partition in unknown.values():
             self.becomes_moved(partition)
         return list(told.values())
 
