@@ -77,10 +77,13 @@ def session(master: str | None = None, *, app_name: str = "logdb", config: Mappi
     given = ({} if master is None else {"spark.master": master}) | dict(config or {})
     settings = given if SparkSession.getActiveSession() is not None else _settings(given)  # an existing session keeps its settings
     builder = SparkSession.builder.appName(app_name)
+    starts_java = SparkContext._gateway is None and "PYSPARK_GATEWAY_PORT" not in os.environ
+    if starts_java and _is_local(settings) and "spark.pyspark.python" not in settings and "PYSPARK_PYTHON" not in os.environ:
+        settings = {"spark.python.daemon.module": "logdb_spark_source.quiet_daemon"} | settings  # this Python's packages are there
     for key, value in settings.items():
         builder = builder.config(key, value)
     with ExitStack() as during:
-        if SparkContext._gateway is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
+        if starts_java:
             if "spark.pyspark.python" not in settings:
                 during.enter_context(_environment(PYSPARK_PYTHON=os.environ.get("PYSPARK_PYTHON", sys.executable)))
             if not _system_java():
@@ -108,8 +111,6 @@ def _settings(given: Mapping[str, str]) -> dict[str, str]:
         settings = {"spark.sql.shuffle.partitions": str(cores)} | settings
     if _is_local(settings):
         settings = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"} | settings
-        if "spark.pyspark.python" not in settings and "PYSPARK_PYTHON" not in os.environ:  # workers have this Python's packages
-            settings = {"spark.python.daemon.module": "logdb_spark_source.quiet_daemon"} | settings
     return settings
 
 

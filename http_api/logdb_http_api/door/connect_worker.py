@@ -188,7 +188,7 @@ async def connectors(request: Request) -> web.StreamResponse:
     document = await worker.ask(request, "GET", "/connectors?expand=status")
     try:
         listed = [_connector(name, one["status"]) for name, one in sorted(document.items())]
-    except (AttributeError, KeyError, TypeError, ValueError):
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
         raise ApiError(502, 502, f"what answers at {worker.url} is no Connect worker: its list of connectors has another form") from None
     return answer({"worker": worker.url, "connectors": listed})
 

@@ -380,7 +380,10 @@ class AuthorizedSession(Handle, Session):
     def _alter_configs(self, request: AlterConfigs) -> None:
         config = dict(request.config)
         if request.replace and request.name is not None:
-            config = dict.fromkeys(self._broker.metadata.topic(request.name).config) | config
+            try:
+                config = dict.fromkeys(self._broker.metadata.topic(request.name).config) | config
+            except UnknownTopic as error:
+                raise self._unknown(error) from None
         note = self._deleting(None if request.validate_only else request.name, config)
         self.carry_out(request)
         note()

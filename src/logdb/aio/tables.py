@@ -16,6 +16,7 @@ class Table(Mirror[tables.Table]):
     """
 
     get = in_thread(tables.Table.get)
+    get_many = in_thread(tables.Table.get_many)
     entry = in_thread(tables.Table.entry)
     contains = in_thread(tables.Table.__contains__)
     count = in_thread(tables.Table.__len__)

@@ -169,6 +169,7 @@ FINE = {"connector": {"state": "RUNNING", "worker_id": "w"}, "tasks": [], "type"
         (200, {}, b"[]"),
         (200, {}, b'{"a": {"status": {"connector": 7}}}'),
         (200, {}, json.dumps({"a": {"status": {**FINE, "tasks": [{"id": "x", "state": "RUNNING"}]}}}).encode()),
+        (200, {}, json.dumps({"a": {"status": {**FINE, "tasks": [{"id": float("inf"), "state": "RUNNING"}]}}}).encode()),
         (200, {}, b'"' + b"x" * (5 << 20) + b'"'),
         (200, {"Content-Length": "1000"}, b"{"),
         (500, {}, b'{"message": ["not text"]}'),

@@ -563,3 +563,10 @@ def test_retention_of_all_topics_is_that_of_those_whose_records_one_may_delete(o
     assert opened().enforce_retention() == []
     assert [gone.topic for gone in opened("Delete Topic orders").enforce_retention()] == ["orders"]
     assert broker._store.log("other").start_offset == 0
+
+
+def test_configs_of_a_topic_that_is_not_there_tell_no_names_of_others(opened):
+    session = opened("AlterConfigs Topic app-x")
+    with pytest.raises(UnknownTopic) as refusal:
+        session.alter_configs("app-x", {}, replace=True)
+    assert "orders" not in str(refusal.value)
