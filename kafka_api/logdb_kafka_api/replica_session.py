@@ -2,7 +2,7 @@
 
     named ──► followed ──► due: there may be a record, or the leadership is over ──► read: in the answer
                  │                                                                     └──► an error: it is in the session no more
-                 └──► moved: its high watermark is higher than the follower knows ──► in the next answer
+                 └──► moved: its high watermark, or log start, is higher than the follower knows ──► in the next answer
 
 A session belongs to one connection, on which a follower has one request at a time.  So an answer that is lost ends the session with its
 connection, and the next request on a connection confirms the answer before it: what it does not name again is as the answer said.
@@ -43,16 +43,22 @@ class FollowedPartition:
     | field                | changed by           | to be trusted                                                               |
     |----------------------|----------------------|-----------------------------------------------------------------------------|
     | ``named``            | ``ReplicaSession``   | as the follower has named it last                                           |
-    | ``high_watermark``   | the same             | what the follower knows                                                     |
+    | ``high_watermark``,  | the same             | what the follower knows                                                     |
+    | ``start_offset``     |                      |                                                                             |
     | ``is_due``           | the same; a log      | it is among those that are due                                              |
     | ``is_moved``         | the same; a log      | it is among those that have moved                                           |
     """
 
-    __slots__ = ("_session", "high_watermark", "is_due", "is_moved", "leadership", "log", "named")
+    __slots__ = ("_session", "high_watermark", "is_due", "is_moved", "leadership", "log", "named", "start_offset")
 
     def __init__(self, session: "ReplicaSession", named: Named, leadership: Leadership) -> None:
-        self._session, self.named, self.leadership, self.log = session, named, leadership, leadership.log
-        self.high_watermark, self.is_due, self.is_moved = named.high_watermark, False, False
+        self._session, self.leadership, self.log = session, leadership, leadership.log
+        self.is_due = self.is_moved = False
+        self.name(named)
+
+    def name(self, named: Named) -> None:
+        """Take what the follower says; of a log start that it does not say it knows the lowest."""
+        self.named, self.high_watermark, self.start_offset = named, named.high_watermark, max(named.start_offset, 0)
 
     def set(self) -> None:
         """The log has moved, is closed, or the leadership is over."""
@@ -60,6 +66,8 @@ class FollowedPartition:
             self._session.becomes_due(self)
         if self.log.high_watermark > self.high_watermark:
             self._session.has_risen(self)
+        elif self.log.start_offset > self.start_offset:
+            self._session.becomes_moved(self)
 
     def _has_more(self) -> bool:
         return self.log.end_offset > self.named.fetch_offset or self.leadership.is_over or self.log.closed or self.log.follows
@@ -137,7 +145,7 @@ class ReplicaSession:
         )
         leadership, known = self._replication.reported(*one.where, report), self._partitions.get(one.where)
         if known is not None and known.leadership is leadership:
-            known.named, known.high_watermark = one, one.high_watermark
+            known.name(one)
         else:
             self.leave(one.where)
             known = self._partitions[one.where] = FollowedPartition(self, one, leadership)
@@ -210,7 +218,7 @@ class ReplicaSession:
             partition.is_moved = False
             if partition.high_watermark == NOT_KNOWN:
                 unknown[partition.named.where] = partition
-            if partition.log.high_watermark > partition.high_watermark:
+            if partition.log.high_watermark > partition.high_watermark or partition.log.start_offset > partition.start_offset:
                 told[partition.named.where] = partition
         for partition in unknown.values():
             self.becomes_moved(partition)
@@ -221,10 +229,13 @@ class ReplicaSession:
         moved = tuple(self._moved) if self._has_readers else ()
         return any(NOT_KNOWN != one.high_watermark < one.log.high_watermark for one in moved)
 
-    def was_told(self, where: TopicPartition, high_watermark: int) -> None:
-        """An answer has this high watermark; one that the follower cannot take yet it names again."""
+    def was_told(self, where: TopicPartition, high_watermark: int, start_offset: int) -> None:
+        """An answer has these offsets; those that the follower cannot take yet it names again."""
         partition = self._partitions.get(where)
-        if partition is not None and partition.high_watermark != NOT_KNOWN:
+        if partition is None:
+            return
+        partition.start_offset = max(partition.start_offset, start_offset)
+        if partition.high_watermark != NOT_KNOWN:
             partition.high_watermark = max(partition.high_watermark, high_watermark)
 
     def _drained(self, waiting: deque[FollowedPartition]) -> Iterator[FollowedPartition]:

@@ -222,3 +222,12 @@ def test_a_follower_with_readers_hears_of_the_high_watermark_at_once(replicas, m
         leader.log().append_batches(encode_batch([b"%d" % number]), durability="os")
         waiting.join(40)
         assert outcome(answered[0])[2] > 0
+
+
+def test_records_that_were_deleted_are_read_nowhere_also_without_new_ones(replicas):
+    for number in range(3):
+        append(replicas, b"%d" % number)
+    leader, (follower, _) = replicas.leader(), replicas.followers()
+    leader.store.submit(DeleteRecords("t", 0, 2))
+    assert outcome(fetched(leader, 1, rack=f"rack-{follower.number}"))[0] is Code.OFFSET_OUT_OF_RANGE
+    eventually(lambda: all(one.log().start_offset == 2 for one in replicas.followers()))

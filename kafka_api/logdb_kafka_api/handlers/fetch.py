@@ -126,7 +126,8 @@ class RackRead(Read):
             self._meet(log.topic_id)
             if self.wanted.leader_epoch is not None:
                 self.check(log, self.wanted.leader_epoch)
-            self._nearest = log.nearest(self._rack, self.next_offset) if isinstance(log, ReplicaToRead) else None
+            if isinstance(log, ReplicaToRead) and self.next_offset >= log.start_offset:  # a follower may not know of a deletion yet
+                self._nearest = log.nearest(self._rack, self.next_offset)
             if self._nearest is not None:
                 self.marks = self.marks_of(log, self.next_offset)
         except LogdbError as error:

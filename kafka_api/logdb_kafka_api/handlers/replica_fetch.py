@@ -7,7 +7,7 @@ session_epoch n     goes on with it: names what has changed, is answered with wh
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from logdb.codec.batch import span
@@ -54,6 +54,7 @@ class ReplicaRead(serving.PartitionRead):
             if leadership is not None and (at_least_one or room_bytes > 0):
                 leadership.check_not_over()
                 view, next_offset = self._batches(leadership.log, max(1, room_bytes))
+                leadership.check_not_over()  # the log that was read may be another leader's by now
                 if at_least_one or len(view) <= room_bytes:
                     self.next_offset = next_offset
                     self._keep(view)
@@ -77,7 +78,18 @@ class ReplicaRead(serving.PartitionRead):
 
     @property
     def high_watermark(self) -> int:
-        return -1 if self._leadership is None else self._leadership.log.high_watermark
+        return self._of_the_leaders_log(lambda log: log.high_watermark)
+
+    @property
+    def start_offset(self) -> int:
+        return self._of_the_leaders_log(lambda log: log.start_offset)
+
+    def _of_the_leaders_log(self, offset_of: Callable[[ReplicaLog], int]) -> int:
+        """An offset of the log; -1 where this node does not lead it any more: then it may be the next leader's."""
+        if self._leadership is None:
+            return -1
+        offset = offset_of(self._leadership.log)
+        return -1 if self._leadership.is_over else offset
 
     @property
     def is_news(self) -> bool:
@@ -87,7 +99,7 @@ class ReplicaRead(serving.PartitionRead):
         """As the response has it."""
         return {
             "high_watermark": self.high_watermark,
-            "log_start_offset": -1 if self._leadership is None else self._leadership.log.start_offset,
+            "log_start_offset": self.start_offset,
             "standing": Standing.COUNTED if self._leadership is None else self._leadership.standing(self._node_id),
             "partition_index": self.wanted.partition,
             "error_code": Code.NONE if self.error is None else code_of(self.error),
@@ -183,7 +195,7 @@ async def _fetch_in_session(call: Call, replication: Replication) -> Values:
         if read.error is not None:
             session.leave(where)
         else:
-            session.was_told(where, read.high_watermark)
+            session.was_told(where, read.high_watermark, read.start_offset)
     return {"error_code": Code.NONE, "session_id": _SESSION_ID, "responses": _responses(found.values())}
 
 

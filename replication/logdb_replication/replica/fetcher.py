@@ -54,6 +54,7 @@ class FollowedPartition:
     |----------------|----------------------------|-----------|-----------------------------------------------------------------|
     | ``follower``   | the fetching thread        | ``lock``  | always                                                          |
     | ``is_over``    | the manager                | ``lock``  | true: for good; the log is not the fetcher's any more           |
+    | ``is_refused`` | the fetching thread        | none      | true: the leader's last answer was an error, or a step failed   |
     | ``retry_ms``   | the fetching thread        | none      | its own: nothing is asked before that time                      |
     | ``lineage``    | the fetching thread        | ``lock``  | of the log: grows where it begins anew after damage             |
     | ``is_told``    | the fetching thread        | none      | its own: the damage was logged                                  |
@@ -65,7 +66,7 @@ class FollowedPartition:
     def __init__(self, where: TopicPartition, topic_id: str, leader_epoch: int, log: ReplicaLog) -> None:
         self.where, self.topic_id, self.leader_epoch, self.log = where, topic_id, leader_epoch, log
         self.follower, self.is_over, self.retry_ms, self.is_limited = Follower(), False, 0, False
-        self.lineage, self.is_told, self.is_tidy = next(_lineages), False, False
+        self.lineage, self.is_told, self.is_tidy, self.is_refused = next(_lineages), False, False, False
         self.told: type[LogdbError] | None = None
         self.lock = renewed(threading.Lock())
 
@@ -94,16 +95,18 @@ class FollowedPartition:
     def asked(self) -> dict[str, Any]:
         """What a fetch says of it; the flushed end of a log that may part from the leader's, or is damaged, is none.
 
+        Of a partition that is over nothing is flushed: the log may have records of the next leader epoch by now.
         No high watermark: the answer says something of it in any case.
         """
         with self.lock:
-            flushed_offset = self.log.flushed_offset if self.follower.is_checked and self.log.read_only_reason is None else -1
+            is_the_leaders = self.follower.is_checked and self.log.read_only_reason is None and not self.is_over
+            flushed_offset = self.log.flushed_offset if is_the_leaders else -1
             return {
                 "partition": self.where.partition,
                 "current_leader_epoch": self.leader_epoch,
                 "fetch_offset": self.log.end_offset,
                 "log_start_offset": self.log.start_offset,
-                "flushed_offset": flushed_offset if self.log.damage is None else DAMAGED_OFFSET,
+                "flushed_offset": flushed_offset if self.log.damage is None or self.is_over else DAMAGED_OFFSET,
                 "high_watermark": self.log.high_watermark if self.log.damage is None and self.is_tidy else -1,
                 "lineage": self.lineage,
                 "partition_max_bytes": _PARTITION_BYTES_MAX,
@@ -235,6 +238,8 @@ class Fetcher:
                 self._disconnected(error)
             except Exception:
                 logger.exception("following node %d", self.leader)
+                self._session.reset()  # what the leader has taken of the last request is unknown
+                self._asked.clear()
                 self._pause(_WAIT_MS)
 
     def _round(self) -> None:
@@ -337,7 +342,8 @@ class Fetcher:
             return
         found = _by_partition(answer["responses"], "partition_index")
         self._session.answered(answer["session_id"])
-        self._asked.update((one.where, one) for one in request.named)
+        for named in request.named:
+            self._asked[named.where], named.is_refused = named, False  # unless the answer says so
         for where, news in found.items():
             if (one := self._asked.get(where)) is None:
                 continue
@@ -402,6 +408,7 @@ class Fetcher:
                 self._wait(one, _FAILED_MS)
 
     def _wait(self, one: FollowedPartition, wait_ms: int) -> None:
+        one.is_refused = True
         one.retry_ms = self._storage.io.monotonic_ms() + wait_ms
 
     def _epoch_answered(self, one: FollowedPartition, found: dict[str, Any]) -> None:
@@ -479,6 +486,8 @@ class Fetcher:
         self._touched.extend(flushed)
         if flushed and not self._closed:
             self._report(flushed)
+        if len(flushed) < len(partitions):
+            self._pause(_FAILED_MS)
 
     def _flush(self, partitions: Collection[FollowedPartition]) -> list[FollowedPartition]:
         """Flush logs; returns those for which it succeeded."""
@@ -492,7 +501,8 @@ class Fetcher:
             except SyncFailed as error:
                 self._failed(error)
             except LogdbError as error:
-                one.tell(error)  # a full disk: the next fetch tries again
+                one.tell(error)  # a full disk: it is tried again, also where the leader has no news
+                self._reporter.add(one)
             except Exception:
                 logger.exception("%s", one.where)
 
@@ -500,6 +510,7 @@ class Fetcher:
         return flushed
 
     def _report(self, partitions: Sequence[FollowedPartition]) -> None:
+        lineages = {one: one.lineage for one in partitions}
         try:
             if self._reporting is None:
                 self._reporting = self._connect(self.leader)
@@ -512,7 +523,7 @@ class Fetcher:
         answers = _by_partition(answer["responses"], "partition_index")
         for one in partitions:
             with one.lock:
-                if one.where in answers and not one.is_over:
+                if one.where in answers and not one.is_over and one.lineage == lineages[one]:
                     self._move_high_watermark(one, answers[one.where])
                     self._tidy(one, answers[one.where])
 

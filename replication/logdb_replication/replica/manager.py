@@ -165,12 +165,13 @@ class ReplicaManager:
         return self._leads(where)
 
     def _is_readable(self, one: FollowedPartition) -> bool:
-        """Whether the newest state has this node in sync in the same epoch, and the leader has answered it lately.
+        """Whether the newest state has this node in sync in the same epoch, and the leader has answered it lately, without an error.
 
-        What lies below the high watermark is replicated in any case.  But a follower that lags, or is cut off, would hold its readers up.
+        What lies below the high watermark is replicated in any case, so a failed sync here is no reason to refuse: the leader would name
+        this node again.  But a follower that lags, or is cut off, would hold its readers up.
         """
         topic = None if self._newest is None else self._newest.topics.get(one.where.topic)
-        if topic is None or topic.topic_id != one.topic_id or one.is_over or self._failed:
+        if topic is None or topic.topic_id != one.topic_id or one.is_over or one.is_refused or self.is_lapsed:
             return False
         state = topic.partitions[one.where.partition]
         if state.leader_epoch != one.leader_epoch or state.leader is None or self._node_id not in state.in_sync:

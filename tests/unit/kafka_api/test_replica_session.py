@@ -8,7 +8,7 @@ WHERE = TopicPartition("t", 0)
 
 class Log:
     closed = follows = False
-    end_offset, high_watermark = 10, 5
+    start_offset, end_offset, high_watermark = 0, 10, 5
 
     def watch(self, woken):
         self.woken = woken
@@ -69,3 +69,17 @@ def test_a_high_watermark_rings_for_a_follower_with_readers_alone():
         assert (bell.count > before, session.has_moved()) == (has_readers, has_readers)
         session.unwatch(bell)
         leads.log.high_watermark = 5
+
+
+def test_a_log_start_that_moves_on_an_idle_partition_is_told_once():
+    leads = Leads()
+    session = ReplicaSession(2, 1, leads)
+    session.take_request([named(10, high_watermark=5)], [])
+    session.take()
+    assert session.take_moved() == []
+    leads.log.start_offset = 3
+    leads.log.woken.set()
+    assert [one.named.where for one in session.take_moved()] == [WHERE]
+    session.was_told(WHERE, 5, 3)
+    leads.log.woken.set()
+    assert session.take_moved() == []
