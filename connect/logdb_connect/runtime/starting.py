@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from logdb import LogdbError
-from logdb_connect.client import Client, connected, is_directory
+from logdb_connect.client import Client, connected, is_directory, shown
 from logdb_connect.config import ConfigDef
 from logdb_connect.connectors import limits
 from logdb_connect.errors import ConfigError, ConnectError
@@ -74,7 +74,9 @@ def standalone(worker_file: str, connector_files: Sequence[str]) -> Iterator[Run
         stack.enter_context(_hidden(providers))
         server = stack.enter_context(_listening(config))
         file = stack.enter_context(contextlib.closing(OffsetFile(config["offset.storage.file.filename"])))
-        client = stack.enter_context(contextlib.closing(_patiently(properties, server.wait_for, lambda: connected(properties))))
+        client = stack.enter_context(
+            contextlib.closing(_patiently(properties, providers.redact, server.wait_for, lambda: connected(properties)))
+        )
         stores = _stores(client, config, file.identity)
         worker = _worker(properties, config, client, stores, f"{STANDALONE}{file.identity}", providers)
         url, worker.id = advertised(config, server.addresses)
@@ -102,13 +104,15 @@ def distributed(worker_file: str) -> Iterator[Running]:
     with contextlib.ExitStack() as stack:
         stack.enter_context(_hidden(providers))
         server = stack.enter_context(_listening(config))
-        client = stack.enter_context(contextlib.closing(_patiently(properties, server.wait_for, lambda: connected(properties))))
+        client = stack.enter_context(
+            contextlib.closing(_patiently(properties, providers.redact, server.wait_for, lambda: connected(properties)))
+        )
         worker = _worker(properties, config, client, _stores(client, config), config["group.id"], providers)
         url, worker.id = advertised(config, server.addresses)
-        herder = _patiently(properties, server.wait_for, lambda: Distributed(worker, config, send_tasks=sender(config)))
+        herder = _patiently(properties, providers.redact, server.wait_for, lambda: Distributed(worker, config, send_tasks=sender(config)))
         stack.callback(herder.close)
         stack.callback(server.stop)  # before the herder
-        _patiently(properties, server.wait_for, lambda: herder.start(url))
+        _patiently(properties, providers.redact, server.wait_for, lambda: herder.start(url))
         server.serve(herder)
         yield Running(server.ended, url)
 
@@ -119,14 +123,15 @@ def of_one_task(properties: Mapping[str, str], group_id: str) -> Iterator[Worker
     is_alone = "offset.storage.file.filename" in properties
     config = (settings.STANDALONE if is_alone else settings.DISTRIBUTED).parse(properties)
     identity = group_id.removeprefix(STANDALONE) if is_alone else None
-    with contextlib.closing(_patiently(properties, lambda _: None, lambda: connected(properties))) as client:
+    with contextlib.closing(_patiently(properties, str, lambda _: None, lambda: connected(properties))) as client:
         yield _worker(properties, config, client, _stores(client, config, identity), group_id, Providers({}))
 
 
-def _patiently(properties: Mapping[str, str], tell: Callable[[str], None], function: Callable[[], T]) -> T:
+def _patiently(properties: Mapping[str, str], redact: Callable[[str], str], tell: Callable[[str], None], function: Callable[[], T]) -> T:
     """Call until a server of the database answers: workers and servers may start in any order.
 
     Args:
+        redact: Hides the values of config providers.
         tell: Told what is waited for.
 
     Raises:
@@ -139,7 +144,7 @@ def _patiently(properties: Mapping[str, str], tell: Callable[[str], None], funct
         except LogdbError as error:
             if not error.retriable or isinstance(error.__cause__, ssl.SSLCertVerificationError) or is_directory(properties):
                 raise
-            reason = f"bootstrap.servers={properties['bootstrap.servers'].strip()}: {error}"
+            reason = redact(f"bootstrap.servers={shown(redact(properties['bootstrap.servers'].strip()))}: {error}")
             tell(reason)
             if time.monotonic() >= told_at:
                 logger.warning("%s; the worker waits for an answer, and tries again", reason)
