@@ -143,7 +143,7 @@ def _run(worker: _Worker, task: _Task, job: Mapping[str, Any]) -> None:
     from logdb_connect.runtime.tasks import TaskId
 
     task_id = TaskId(*job["task"])
-    with of_one_task(job["worker"], job["group_id"]) as own:
+    with of_one_task(job["worker"], job["group_id"], job["identity"]) as own:
         own.used_topic = lambda connector, topic: worker.tell(topic=topic)  # type: ignore[method-assign]  # noqa: ARG005  # the hooks for it
         own.member_since = worker.owned_since  # type: ignore[method-assign]
         own.start_task(task_id, job["config"], job["properties"], job["target"], lambda state, trace: worker.tell(state=state, trace=trace))

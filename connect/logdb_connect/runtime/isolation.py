@@ -41,11 +41,13 @@ _LINES_MAX, _LINE_LENGTH_MAX = 60, 2_000
 class IsolationSettings(NamedTuple):
     """What the process needs of its worker.
 
-    ``worker``: its properties; ``group_id``: of its transactional ids; ``fence``: ends a transaction that the process has left open.
+    ``worker``: its properties; ``group_id``: of its transactional ids; ``identity``: of a standalone one; ``fence``: ends a transaction
+    that the process has left open.
     """
 
     worker: Mapping[str, str]
     group_id: str
+    identity: str | None
     config: Mapping[str, str]
     used_topic: Callable[[str], None]
     owned_since: Callable[[float], bool]
@@ -108,6 +110,7 @@ class IsolatedRunner(TaskRunner):
                 "task": tuple(self.id),
                 "worker": dict(settings.worker),
                 "group_id": settings.group_id,
+                "identity": settings.identity,
                 "config": {**settings.config, "task.isolation": "thread"},
                 "properties": dict(self._properties),
                 "target": self._target,

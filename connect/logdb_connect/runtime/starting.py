@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
-STANDALONE = "standalone-"
-"""Begins the group id of a standalone worker; its identity follows."""
 _PAUSE_S, _PAUSE_S_MAX, _TELL_S = 0.1, 1.0, 60.0
 _OWN_PREFIXES = ("producer.", "consumer.", "admin.", "key.converter.", "value.converter.", "header.converter.", "config.providers.")
 _CLIENT_PREFIXES = ("security.", "sasl.", "ssl.", "metrics.", "metric.", "auto.include.jmx.reporter", "reconnect.", "retry.", "request.")
@@ -78,7 +76,7 @@ def standalone(worker_file: str, connector_files: Sequence[str]) -> Iterator[Run
             contextlib.closing(_patiently(properties, providers.redact, server.wait_for, lambda: connected(properties)))
         )
         stores = _stores(client, config, file.identity)
-        worker = _worker(properties, config, client, stores, f"{STANDALONE}{file.identity}", providers)
+        worker = _worker(properties, config, client, stores, f"standalone-{file.identity}", providers, file.identity)
         url, worker.id = advertised(config, server.addresses)
         herder = Standalone(worker)
         stack.callback(herder.close)
@@ -118,13 +116,16 @@ def distributed(worker_file: str) -> Iterator[Running]:
 
 
 @contextlib.contextmanager
-def of_one_task(properties: Mapping[str, str], group_id: str) -> Iterator[Worker]:
-    """A worker without an API, in a process of its own, for a task of another one, whose resolved properties it has."""
-    is_alone = "offset.storage.file.filename" in properties
-    config = (settings.STANDALONE if is_alone else settings.DISTRIBUTED).parse(properties)
-    identity = group_id.removeprefix(STANDALONE) if is_alone else None
+def of_one_task(properties: Mapping[str, str], group_id: str, identity: str | None) -> Iterator[Worker]:
+    """A worker without an API, in a process of its own, for a task of another one.
+
+    Args:
+        properties: Of the other worker, resolved.
+        identity: Of a standalone worker; None: the other worker is a distributed one.
+    """
+    config = (settings.DISTRIBUTED if identity is None else settings.STANDALONE).parse(properties)
     with contextlib.closing(_patiently(properties, str, lambda _: None, lambda: connected(properties))) as client:
-        yield _worker(properties, config, client, _stores(client, config, identity), group_id, Providers({}))
+        yield _worker(properties, config, client, _stores(client, config, identity), group_id, Providers({}), identity)
 
 
 def _patiently(properties: Mapping[str, str], redact: Callable[[str], str], tell: Callable[[str], None], function: Callable[[], T]) -> T:
@@ -256,10 +257,13 @@ def _worker(
     stores: Callable[[str | None], OffsetStore],
     group_id: str,
     providers: Providers,
+    identity: str | None = None,
 ) -> Worker:
     plugins = Plugins(config["plugin.path"], config["connector.classes.allowed"])
     limits.configure(config["connector.directories.allowed"], config["connector.hosts.allowed"], config["connector.commands.allowed"])
-    return Worker(properties, config, client=client, plugins=plugins, providers=providers, offsets=stores, group_id=group_id)
+    return Worker(
+        properties, config, client=client, plugins=plugins, providers=providers, offsets=stores, group_id=group_id, identity=identity
+    )
 
 
 @contextlib.contextmanager

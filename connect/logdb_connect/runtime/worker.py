@@ -52,17 +52,19 @@ class Worker:
         providers: Providers,
         offsets: Callable[[str | None], OffsetStore],
         group_id: str,
+        identity: str | None,
     ) -> None:
         """Nothing runs yet.
 
         Args:
             providers: Put values in place of variables.
             offsets: The store of a topic; None: the worker's.
+            identity: Of a standalone worker; None: this is a distributed one.
         """
         self.id = ""
         self.client, self.plugins, self.config = client, plugins, config
         self._providers = providers
-        self.properties, self._make_offsets, self._group_id = properties, offsets, group_id
+        self.properties, self._make_offsets, self._group_id, self._identity = properties, offsets, group_id, identity
         self.connectors: dict[str, ConnectorRunner] = {}
         self.tasks: dict[TaskId, TaskRunner] = {}
 
@@ -232,6 +234,7 @@ class Worker:
             settings=IsolationSettings(
                 worker=self.properties,
                 group_id=self._group_id,
+                identity=self._identity,
                 config=config,
                 used_topic=partial(self.used_topic, task_id.connector),
                 owned_since=self.member_since,

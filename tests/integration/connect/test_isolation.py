@@ -154,6 +154,15 @@ def test_pause_resume_topics_metrics_and_stop_of_a_task_in_a_process(broker, tmp
     assert len(found) == len(set(found)), "each once"
 
 
+def test_a_process_of_a_distributed_worker_stores_offsets_where_the_worker_finds_them(broker, tmp_path):
+    """Also with the property file of a standalone worker, which names a file of offsets."""
+    more = {"task_isolation": "process", "offset_storage_file_filename": f"{tmp_path}/offsets"}
+    with distributed(broker, tmp_path, **more) as rest:
+        assert rest.call("POST", "/connectors", {"name": "count", "config": counter("count", 10)})[0] == 201
+        until(lambda: values(broker, "count") == numbers(10))
+        until(lambda: rest.get("/connectors/count/offsets")["offsets"])
+
+
 def test_a_sink_in_a_process_continues_where_its_commits_are(broker, tmp_path):
     (tmp_path / "armed").touch()
     sink = {"name": "sink", "connector.class": f"{PLUGINS}CrashingSinkConnector", "topics": "lines", **IN_PROCESS}
