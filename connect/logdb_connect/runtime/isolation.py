@@ -41,8 +41,8 @@ _LINES_MAX, _LINE_LENGTH_MAX = 60, 2_000
 class IsolationSettings(NamedTuple):
     """What the process needs of its worker.
 
-    ``worker``: its properties; ``group_id``: of its transactional ids; ``identity``: of a standalone one; ``fence``: ends a transaction
-    that the process has left open.
+    ``worker``: its properties; ``group_id``: of its transactional ids; ``identity``: of a standalone one; ``runs``: called when the task
+    runs; ``fence``: ends a transaction that the process has left open.
     """
 
     worker: Mapping[str, str]
@@ -51,6 +51,7 @@ class IsolationSettings(NamedTuple):
     config: Mapping[str, str]
     used_topic: Callable[[str], None]
     owned_since: Callable[[float], bool]
+    runs: Callable[[], object]
     fence: Callable[[], None]
 
 
@@ -142,6 +143,8 @@ class IsolatedRunner(TaskRunner):
                 self._failure = str(message.get("trace"))
             case "state" if value != "UNASSIGNED":
                 self.report(value)
+                if value == "RUNNING":
+                    quietly(self._settings.runs, f"task {self.id}: its offsets")
             case "counts":
                 self.counts = dict(value)
                 self.handler = SimpleNamespace(**message["errors"])  # type: ignore[assignment]  # for metrics alone

@@ -187,13 +187,15 @@ class _Stores:
 
 @contextlib.contextmanager
 def _copying(stores: _Stores, file: OffsetFile, interval_ms: int) -> Iterator[None]:
-    """Keep the copy of the offsets in the file."""
+    """Keep the copy of the offsets in the file: as it was until a source runs."""
     stop = threading.Event()
 
     def copy() -> None:
-        for store in stores.made():
+        made = stores.made()
+        for store in made:
             store.catch_up()
-        file.write([one for store in stores.made() for one in store.all()])
+        if made:
+            file.write([one for store in made for one in store.all()])
 
     def run() -> None:
         while not stop.wait(max(0.1, interval_ms / 1000)):

@@ -226,6 +226,7 @@ class Worker:
     ) -> TaskRunner:
         if is_directory(self.properties):
             raise ConfigError("task.isolation", NEEDS_A_SERVER)
+        is_source = kind_of(made) == "source"
         return IsolatedRunner(
             task_id,
             target,
@@ -238,7 +239,10 @@ class Worker:
                 config=config,
                 used_topic=partial(self.used_topic, task_id.connector),
                 owned_since=self.member_since,
-                fence=partial(self.fence, [task_id] if kind_of(made) == "source" and self._exactly_once else []),
+                runs=partial(self.offsets_of, config)
+                if is_source and self._identity is not None
+                else lambda: None,  # for the copy in its file
+                fence=partial(self.fence, [task_id] if is_source and self._exactly_once else []),
             ),
         )
 

@@ -1,5 +1,6 @@
 """A connector that blocks, crashes or keeps the interpreter leaves the others running: by threads as far as they go, else by processes."""
 
+import json
 import os
 import re
 import signal
@@ -161,6 +162,18 @@ def test_a_process_of_a_distributed_worker_stores_offsets_where_the_worker_finds
         assert rest.call("POST", "/connectors", {"name": "count", "config": counter("count", 10)})[0] == 201
         until(lambda: values(broker, "count") == numbers(10))
         until(lambda: rest.get("/connectors/count/offsets")["offsets"])
+
+
+def test_a_standalone_worker_copies_the_offsets_of_a_task_in_a_process(broker, tmp_path):
+    def copied():
+        return [one["offset"] for one in json.loads((tmp_path / "offsets").read_text())["offsets"]]
+
+    with standalone(broker, tmp_path, counter("count", 10, **IN_PROCESS)):
+        until(lambda: copied() == [{"next": 10}])
+    assert copied() == [{"next": 10}]
+    with standalone(broker, tmp_path):
+        pass
+    assert copied() == [{"next": 10}], "also without a source"
 
 
 def test_a_sink_in_a_process_continues_where_its_commits_are(broker, tmp_path):
