@@ -203,6 +203,10 @@ class Client(ABC):
         """Close a consumer and free its place in the group, which is a lasting one."""
 
     @abstractmethod
+    def remove_member(self, group_id: str, group_instance_id: str) -> None:
+        """Take a static member out of its group: its process has ended, and it cannot leave itself."""
+
+    @abstractmethod
     def has_members(self, group_id: str) -> bool: ...
 
     @abstractmethod

@@ -446,6 +446,9 @@ class KafkaClient(Client):
         assert isinstance(consumer, KafkaConsumer)
         consumer.leave()
 
+    def remove_member(self, group_id: str, group_instance_id: str) -> None:
+        """confluent-kafka has no call for it: the broker removes the member after its ``session.timeout.ms``."""
+
     def committed(self, group_id: str, partitions: Sequence[TopicPartition] | None = None) -> dict[TopicPartition, OffsetAndMetadata]:
         wanted = None if partitions is None else [kafka.TopicPartition(*at) for at in partitions]
         asked = [kafka.ConsumerGroupTopicPartitions(group_id, wanted)]

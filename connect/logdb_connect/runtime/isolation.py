@@ -42,7 +42,7 @@ class IsolationSettings(NamedTuple):
     """What the process needs of its worker.
 
     ``worker``: its properties; ``group_id``: of its transactional ids; ``identity``: of a standalone one; ``runs``: called when the task
-    runs; ``fence``: ends a transaction that the process has left open.
+    runs; ``free``: frees what the process has left: its open transaction, or its place in the group.
     """
 
     worker: Mapping[str, str]
@@ -52,7 +52,7 @@ class IsolationSettings(NamedTuple):
     used_topic: Callable[[str], None]
     owned_since: Callable[[float], bool]
     runs: Callable[[], object]
-    fence: Callable[[], None]
+    free: Callable[[], None]
 
 
 class IsolatedRunner(TaskRunner):
@@ -97,8 +97,10 @@ class IsolatedRunner(TaskRunner):
             self._release(process)
         if self._is_done and self._failure is not None:
             raise TaskFailed(self._failure)
-        if not self._is_done and not self.is_stopping():
-            quietly(self._settings.fence, f"task {self.id}: end its transaction")
+        if self._is_done:
+            return
+        quietly(self._settings.free, f"task {self.id}: free what its process has left")
+        if not self.is_stopping():
             raise ConnectError(f"The process of the task {_end_of(process.returncode)}. Its last lines:\n{''.join(self._errors)}")
 
     def _begin(self, process: "subprocess.Popen[bytes]") -> None:

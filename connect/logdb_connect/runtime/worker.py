@@ -23,7 +23,7 @@ from logdb_connect.runtime.chain import Chains
 from logdb_connect.runtime.connectors import ConnectorRunner, OnTasks
 from logdb_connect.runtime.isolation import NEEDS_A_SERVER, IsolatedRunner, IsolationSettings
 from logdb_connect.runtime.offsets import OffsetStore
-from logdb_connect.runtime.sink import SinkRunner, SinkSettings
+from logdb_connect.runtime.sink import SinkRunner, SinkSettings, instance_id
 from logdb_connect.runtime.source import Boundary, SourceRunner, SourceSettings
 from logdb_connect.runtime.spark import SparkRunner, SparkSettings
 from logdb_connect.runtime.tasks import Report, Target, TaskId, TaskRunner
@@ -242,9 +242,17 @@ class Worker:
                 runs=partial(self.offsets_of, config)
                 if is_source and self._identity is not None
                 else lambda: None,  # for the copy in its file
-                fence=partial(self.fence, [task_id] if is_source and self._exactly_once else []),
+                free=partial(self._free, task_id, config, is_source=is_source),
             ),
         )
+
+    def _free(self, task_id: TaskId, config: Mapping[str, str], *, is_source: bool) -> None:
+        """Free what a task in a process held when the process was killed."""
+        if not is_source:
+            group_id = self.sink_group(task_id.connector, config)
+            self.client.remove_member(group_id, instance_id(group_id, task_id))
+        elif self._exactly_once:
+            self.fence([task_id])
 
     @property
     def _exactly_once(self) -> bool:

@@ -192,6 +192,7 @@ def test_a_sink_in_a_process_continues_where_its_commits_are(broker, tmp_path):
         db.append("lines", b"poison")
         rest.await_states("sink", "RUNNING", "FAILED")
         assert "was ended by SIGKILL" in rest.get("/connectors/sink/status")["tasks"][0]["trace"]
+        assert db.describe_group("connect-sink").members == (), "its partitions are free"
         (tmp_path / "armed").unlink()
         db.append("lines", b"last")
         assert rest.call("POST", "/connectors/sink/tasks/0/restart")[0] == 204
