@@ -205,9 +205,17 @@ def _recurse() -> None:
     re.match("(a*)*b", "a" * 64)
 
 
+def _fork_and_exit() -> None:
+    """A process that was forked has the pipes of this one, and outlives it."""
+    if os.fork() == 0:
+        time.sleep(600)
+    os._exit(7)
+
+
 CRASHES: dict[str, Callable[[], object]] = {
     "segfault": lambda: ctypes.string_at(0),
     "exit": lambda: os._exit(7),
+    "fork": _fork_and_exit,
     "error": lambda: 1 / 0,
     "block": lambda: threading.Event().wait(),
     "endless": _recurse,

@@ -20,6 +20,7 @@ from logdb_connect.providers import Providers
 from logdb_connect.runtime import settings
 from logdb_connect.runtime.herder import Standalone
 from logdb_connect.runtime.offsets import OffsetFile, OffsetStore
+from logdb_connect.runtime.tasks import quietly
 from logdb_connect.runtime.worker import Worker
 
 if TYPE_CHECKING:
@@ -124,8 +125,11 @@ def of_one_task(properties: Mapping[str, str], group_id: str, identity: str | No
         identity: Of a standalone worker; None: the other worker is a distributed one.
     """
     config = (settings.DISTRIBUTED if identity is None else settings.STANDALONE).parse(properties)
-    with contextlib.closing(_patiently(properties, str, lambda _: None, lambda: connected(properties))) as client:
+    client = _patiently(properties, str, lambda _: None, lambda: connected(properties))
+    try:
         yield _worker(properties, config, client, _stores(client, config, identity), group_id, Providers({}), identity)
+    finally:
+        quietly(client.close, "close the client")  # the task has ended: it is not FAILED for that
 
 
 def _patiently(properties: Mapping[str, str], redact: Callable[[str], str], tell: Callable[[str], None], function: Callable[[], T]) -> T:

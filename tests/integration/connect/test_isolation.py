@@ -84,6 +84,7 @@ def test_in_threads_an_error_and_a_call_that_blocks_concern_one_task(broker, tmp
         ("error", "ZeroDivisionError"),
         ("segfault", r"was ended by SIGSEGV(.|\n)*Segmentation fault(.|\n)*connect_plugins\.py"),
         ("exit", "ended with exit code 7"),
+        ("fork", "ended with exit code 7"),
     ],
 )
 def test_a_task_whose_process_ends_has_failed_with_a_trace_and_is_restarted(broker, tmp_path, how, trace):
