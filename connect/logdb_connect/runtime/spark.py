@@ -14,6 +14,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -81,7 +82,11 @@ class SparkRunner(TaskRunner):
 
     def _drive(self) -> str | None:
         """Run a driver until the task is paused or stopped, or fails: why."""
-        self._driver = driver = _Driver(self._job(), self._environment())
+        with tempfile.TemporaryDirectory(prefix="logdb-spark-", ignore_cleanup_errors=True) as directory:  # with the mode 0700
+            return self._watch(_Driver(self._job(directory), self._environment()))
+
+    def _watch(self, driver: "_Driver") -> str | None:
+        self._driver = driver
         try:
             while not self.is_stopping() and not self.is_paused():
                 message = driver.message(_LOOK_S)
@@ -123,7 +128,8 @@ class SparkRunner(TaskRunner):
 
     # ------------------------------------------------------------ the job
 
-    def _job(self) -> dict[str, Any]:
+    def _job(self, directory: str) -> dict[str, Any]:
+        """What the driver gets; ``directory``: for its private file."""
         settings, given = self._settings, {name: str(revealed(text)) for name, text in self._properties.items()}
         config = settings.config
         conf = {name: text for name, text in given.items() if name.startswith("spark.") and name != "spark.master"}
@@ -133,6 +139,7 @@ class SparkRunner(TaskRunner):
             "master": config["spark.master"],
             "conf": {**(hadoop(config) if settings.kind == "objects" else {}), **conf},
             "private": private_names(self._properties),
+            "directory": directory,
             "worker": {name: str(revealed(text)) for name, text in settings.worker.items()},
             "config": given,
             "place": self._place(),
