@@ -68,10 +68,13 @@ class _Lines(logging.Handler):
         self._worker = worker
 
     def emit(self, record: logging.LogRecord) -> None:
-        text = record.getMessage()
-        if record.exc_info:
-            text = f"{text}\n{logging.Formatter().formatException(record.exc_info)}"
-        self._worker.tell(log=record.name, level=record.levelno, text=text)
+        try:
+            text = record.getMessage()
+            if record.exc_info:
+                text = f"{text}\n{logging.Formatter().formatException(record.exc_info)}"
+            self._worker.tell(log=record.name, level=record.levelno, text=text)
+        except Exception:  # noqa: BLE001 -- a wrong call of a plugin is no failure of its task, as in logging itself
+            self.handleError(record)
 
 
 class _Task:

@@ -240,7 +240,11 @@ def _hidden(providers: Providers) -> Iterator[None]:
     """Log lines have none of the values that came from config providers."""
 
     def hide(record: logging.LogRecord) -> bool:
-        record.msg, record.args = providers.redact(record.getMessage()), ()
+        try:
+            text = record.getMessage()
+        except Exception as error:  # noqa: BLE001 -- a wrong call of a plugin is no failure of its task
+            text = f"{record.msg!r} with {record.args!r}: {type(error).__name__}: {error}"
+        record.msg, record.args = providers.redact(text), ()
         if record.exc_info:
             record.exc_text, record.exc_info = providers.redact(_FORMATTER.formatException(record.exc_info)), None
         return True
