@@ -45,7 +45,8 @@ class IsolationSettings(NamedTuple):
     """What the process needs of its worker.
 
     ``worker``: its properties; ``group_id``: of its transactional ids; ``identity``: of a standalone one; ``runs``: called when the task
-    runs; ``free``: frees what the process has left: its open transaction, or its place in the group.
+    runs; ``free``: frees what the process has left: its open transaction, or its place in the group;
+    it is told whether the task was to stop.
     """
 
     worker: Mapping[str, str]
@@ -55,7 +56,7 @@ class IsolationSettings(NamedTuple):
     used_topic: Callable[[str], None]
     owned_since: Callable[[float], bool]
     runs: Callable[[], object]
-    free: Callable[[], None]
+    free: Callable[[bool], None]
 
 
 class IsolatedRunner(TaskRunner):
@@ -106,7 +107,7 @@ class IsolatedRunner(TaskRunner):
             raise TaskFailed(self._failure)
         if self._is_done:
             return
-        quietly(self._settings.free, f"task {self.id}: free what its process has left")
+        quietly(partial(self._settings.free, self.is_stopping()), f"task {self.id}: free what its process has left")
         if not self.is_stopping():
             raise ConnectError(f"The process of the task {_end_of(process.returncode)}. Its last lines:\n{''.join(self._errors)}")
 

@@ -242,17 +242,21 @@ class Worker:
                 runs=partial(self.offsets_of, config)
                 if is_source and self._identity is not None
                 else lambda: None,  # for the copy in its file
-                free=partial(self._free, task_id, config, is_source=is_source),
+                free=partial(self._free, task_id, config, is_source),
             ),
         )
 
-    def _free(self, task_id: TaskId, config: Mapping[str, str], *, is_source: bool) -> None:
-        """Free what a task in a process held when the process was killed."""
-        if not is_source:
+    def _free(self, task_id: TaskId, config: Mapping[str, str], is_source: bool, is_stopping: bool) -> None:
+        """Free what a task in a process held when the process was killed.
+
+        A task that was to stop may have a successor by now.  A successor that loses its transaction or its place in a group of logdb
+        begins another one; one that loses its place in a group of Kafka would be fenced, so there the place stays until its session ends.
+        """
+        if is_source:
+            self.fence([task_id] if self._exactly_once else [])
+        elif not is_stopping or isinstance(self.client, LogdbClient):
             group_id = self.sink_group(task_id.connector, config)
             self.client.remove_member(group_id, instance_id(group_id, task_id))
-        elif self._exactly_once:
-            self.fence([task_id])
 
     @property
     def _exactly_once(self) -> bool:
