@@ -234,7 +234,7 @@ class CrashingConnector(CounterConnector):
 
 
 class CrashingSink(SinkTask):
-    """Dies by a signal at the first record that is ``poison``, while the file ``armed`` is there; writes the others into a file."""
+    """Writes records into a file.  While the file ``armed`` is there, ``poison`` has it die by a signal, and ``stuck`` keeps C code busy."""
 
     def start(self, properties):
         self._armed, self._file = properties["armed"], properties["file"]
@@ -243,6 +243,9 @@ class CrashingSink(SinkTask):
         for record in records:
             if record.value == "poison" and os.path.exists(self._armed):
                 os.kill(os.getpid(), signal.SIGKILL)
+            if record.value == "stuck" and os.path.exists(self._armed):
+                os.unlink(self._armed)
+                _recurse()
         with open(self._file, "a", encoding="utf-8") as file:
             file.writelines(f"{record.value}\n" for record in records)
 

@@ -200,6 +200,20 @@ def test_a_sink_in_a_process_continues_where_its_commits_are(broker, tmp_path):
         until(lambda: (tmp_path / "out.txt").read_text() == "first\npoison\nlast\n")
 
 
+def test_the_offsets_of_a_sink_whose_process_was_killed_can_be_reset_at_once(broker, tmp_path):
+    (tmp_path / "armed").touch()
+    sink = {"name": "sink", "connector.class": f"{PLUGINS}CrashingSinkConnector", "topics": "lines", **IN_PROCESS}
+    sink |= {"armed": f"{tmp_path}/armed", "file": f"{tmp_path}/out.txt"}
+    with logdb.open(broker) as db, standalone(broker, tmp_path, sink, task_shutdown_graceful_timeout_ms="500") as rest:
+        db.create_topic("lines")
+        db.append("lines", b"stuck")
+        until(lambda: not (tmp_path / "armed").exists())
+        assert rest.call("PUT", "/connectors/sink/stop")[0] == 204
+        rest.await_states("sink", "STOPPED")
+        until(lambda: processes() == [], "it was killed")
+        until(lambda: rest.call("DELETE", "/connectors/sink/offsets")[0] == 200)
+
+
 def test_a_secret_reaches_the_process_and_no_trace_or_argument(broker, tmp_path, caplog):
     (tmp_path / "secrets").write_text("word=hush-hush\n")
     providers = {"config_providers": "file", "config_providers_file_class": "org.apache.kafka.common.config.provider.FileConfigProvider"}
