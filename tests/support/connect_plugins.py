@@ -234,7 +234,7 @@ class CrashingConnector(CounterConnector):
 
 
 class CrashingSink(SinkTask):
-    """Writes records into a file.  While the file ``armed`` is there, ``poison`` has it die by a signal, and ``stuck`` keeps C code busy."""
+    """Writes records into a file.  While the file ``armed`` is there, ``poison`` kills it by a signal, and ``stuck`` keeps C code busy."""
 
     def start(self, properties):
         self._armed, self._file = properties["armed"], properties["file"]

@@ -19,9 +19,10 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
+from urllib.parse import unquote, urlsplit
 
 from logdb import LogdbError, OffsetAndMetadata, TopicPartition
-from logdb_connect.client import Client
+from logdb_connect.client import Client, shown
 from logdb_connect.config import revealed
 from logdb_connect.errors import ConnectError
 from logdb_connect.other_servers import security_of
@@ -154,12 +155,15 @@ class SparkRunner(TaskRunner):
         if place.startswith((".", "/")) or os.path.isdir(place):
             return {"path": os.path.abspath(place)}
         scheme = "https" if security_of(self._settings.worker, "bootstrap.servers").tls else "http"
-        return {"url": ",".join(each if "://" in each else f"{scheme}://{each.strip()}" for each in place.split(","))}
+        return {"url": ",".join(each if "://" in each else f"{scheme}://{each}" for each in shown(place).split(","))}
 
     def _environment(self) -> dict[str, str]:
         """Credentials: Spark keeps options, so they are none."""
         told = security_of(self._settings.worker, "bootstrap.servers")
-        more = {} if told.user is None else {"LOGDB_USER": told.user, "LOGDB_PASSWORD": told.password or ""}
+        user, password = told.user, told.password
+        if user is None:
+            user, password = _credentials(self._client.place)
+        more = {} if user is None else {"LOGDB_USER": user, "LOGDB_PASSWORD": password or ""}
         return {**os.environ, **more}
 
     def _starting(self) -> str:
@@ -237,6 +241,14 @@ class _Driver:
         with self._process.stderr as lines:
             for line in lines:
                 self._errors.append(line.decode(errors="replace"))
+
+
+def _credentials(place: str) -> tuple[str | None, str | None]:
+    """User and password of the first URL that has them."""
+    for url in map(urlsplit, place.split(",")):
+        if url.username is not None:
+            return unquote(url.username), unquote(url.password or "")
+    return None, None
 
 
 def private_names(properties: Properties) -> list[str]:
