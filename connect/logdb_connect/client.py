@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from logdb import AnyRecord, OffsetAndMetadata, TopicPartition
+from logdb.client.addresses import without_credentials
 from logdb_connect.errors import ConfigError
 
 Headers = Iterable[tuple[str, bytes | None]]
@@ -202,6 +203,10 @@ class Client(ABC):
         """Close a consumer and free its place in the group, which is a lasting one."""
 
     @abstractmethod
+    def remove_member(self, group_id: str, group_instance_id: str) -> None:
+        """Take a static member out of its group: its process has ended, and it cannot leave itself."""
+
+    @abstractmethod
     def has_members(self, group_id: str) -> bool: ...
 
     @abstractmethod
@@ -249,6 +254,11 @@ def is_directory(properties: Mapping[str, str]) -> bool:
     """Whether ``bootstrap.servers`` names a directory, which this process opens itself."""
     place = properties["bootstrap.servers"].strip()
     return place.startswith((".", "/")) or os.path.isdir(place)
+
+
+def shown(servers: str) -> str:
+    """Servers, separated by commas, as messages have them: without users and passwords."""
+    return ",".join(without_credentials(one.strip()) for one in servers.split(","))
 
 
 _NEEDLESS = ("serializer", "deserializer", "acks", "enable.idempotence", "security.", "sasl.", "ssl.", "bootstrap.servers", "client.")

@@ -21,32 +21,56 @@ if TYPE_CHECKING:
     from logdb_connect.runtime.starting import Running
 
 _READY_S = 30.0
+_READY = "logdb_connect.ready"
+"""In the context: where to tell that the worker is ready."""
 _FILE = click.Path(dir_okay=False)
 
 
 def _in_background(context: click.Context, _: click.Parameter, given: bool) -> None:
-    """``-daemon``, as Kafka's scripts have it: start the worker in the background, and end once it is ready, or waits for its database."""
+    """``-daemon``, as Kafka's scripts have it: start the worker in the background, and end once it is ready, or waits for its database.
+
+    The worker prints to its log: it may be ready long after this process has ended.
+    """
     if not given:
         return
-    words = [word for word in sys.orig_argv if word not in ("-daemon", "--daemon")]
     log = os.path.join(os.environ.get("LOG_DIR", "."), f"connect{str(context.command.name).title()}.out")
-    try:
-        with open(log, "ab") as file:
-            worker = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=file, start_new_session=True)
-    except OSError as error:
-        raise click.ClickException(f"{log}: {error.strerror}; LOG_DIR names a directory for it") from None
-    assert worker.stdout is not None
-    if not select.select([worker.stdout], [], [], _READY_S)[0]:
-        say(f"the worker is not ready yet; pid {worker.pid}, log in {log}")
-        context.exit()
-    ready = worker.stdout.readline()
-    if not ready:
-        raise click.ClickException(f"the worker ended with exit code {worker.wait()}; {log} says why")
-    say(f"{ready.decode().strip()}; pid {worker.pid}, log in {log}")
+    reader, writer = os.pipe()
+    words = [f"--ready-fd={writer}" if word in ("-daemon", "--daemon") else word for word in sys.orig_argv]
+    with open(reader, "rb") as ready:
+        try:
+            with open(log, "ab") as file:
+                worker = subprocess.Popen(
+                    words, stdin=subprocess.DEVNULL, stdout=file, stderr=file, pass_fds=(writer,), start_new_session=True
+                )
+        except OSError as error:
+            raise click.ClickException(f"{log}: {error.strerror}; LOG_DIR names a directory for it") from None
+        finally:
+            os.close(writer)
+        if not select.select([ready], [], [], _READY_S)[0]:
+            say(f"the worker is not ready yet; pid {worker.pid}, log in {log}")
+            context.exit()
+        if not (url := ready.readline().decode().strip()):
+            raise click.ClickException(f"the worker ended with exit code {worker.wait()}; {log} says why")
+    say(f"REST API at {url}; pid {worker.pid}, log in {log}")
     context.exit()
 
 
+def _keep_ready(context: click.Context, _: click.Parameter, descriptor: int | None) -> None:
+    if descriptor is not None:
+        os.set_inheritable(descriptor, False)
+        context.meta[_READY] = descriptor
+
+
+def _tell_ready(url: str) -> None:
+    """To the process that has started this one in the background, if it still waits."""
+    descriptor = click.get_current_context().meta.pop(_READY, None)
+    if descriptor is not None:
+        with contextlib.suppress(BrokenPipeError), open(descriptor, "wb") as file:
+            file.write(f"{url}\n".encode())
+
+
 _daemon = click.option("--daemon", is_flag=True, hidden=True, is_eager=True, expose_value=False, callback=_in_background)
+_ready_fd = click.option("--ready-fd", type=int, hidden=True, expose_value=False, callback=_keep_ready)
 
 
 @click.group(short_help="Move data in and out, with Kafka Connect's property files.")
@@ -62,6 +86,7 @@ def connect() -> None:
 @click.argument("worker", metavar="WORKER.properties", type=_FILE)
 @click.argument("connectors", metavar="[CONNECTOR.properties]...", nargs=-1, type=_FILE)
 @_daemon
+@_ready_fd
 @here
 @pass_session
 def standalone(session: Session, /, worker: str, connectors: tuple[str, ...]) -> None:
@@ -81,6 +106,7 @@ def standalone(session: Session, /, worker: str, connectors: tuple[str, ...]) ->
 @connect.command(short_help="Run one of several workers that share connectors.")
 @click.argument("worker", metavar="WORKER.properties", type=_FILE)
 @_daemon
+@_ready_fd
 @here
 @pass_session
 def distributed(session: Session, /, worker: str) -> None:
@@ -106,6 +132,7 @@ def _serve(session: Session, running: "Running") -> None:
         emit({"url": running.url, "pid": os.getpid()})
     else:
         line(f"REST API at {running.url}")
+    _tell_ready(running.url)
     wait(running.ended)
 
 

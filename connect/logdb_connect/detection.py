@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from urllib.parse import urlsplit
 
 from logdb.errors import ServerUnavailable
+from logdb_connect.client import shown
 from logdb_connect.errors import ConfigError
 
 _TIMEOUT_S, _PATIENCE_S, _PAUSE_S = 5.0, 3.0, 0.2
@@ -34,7 +35,7 @@ def kind_at(place: str, properties: Mapping[str, str], patience_s: float = _PATI
     """
     if place.startswith((".", "/")) or "://" in place or os.path.isdir(place):
         return "logdb"
-    addresses = [address for address in map(str.strip, place.split(",")) if address]
+    addresses = [address for address in shown(place).split(",") if address]
     tls = properties.get("security.protocol", "").upper().endswith("SSL")
     end = time.monotonic() + patience_s
     while True:
@@ -48,7 +49,7 @@ def kind_at(place: str, properties: Mapping[str, str], patience_s: float = _PATI
         if len(failures) < len(addresses):
             raise ConfigError(
                 "bootstrap.servers",
-                f"Invalid value {place} for configuration bootstrap.servers: what answers is neither logdb nor Kafka. "
+                f"Invalid value {shown(place)} for configuration bootstrap.servers: what answers is neither logdb nor Kafka. "
                 "If it wants a certificate first, set logdb.client to logdb or kafka",
             )
         if time.monotonic() >= end:

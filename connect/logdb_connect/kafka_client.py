@@ -30,7 +30,7 @@ from logdb.errors import (
     UnknownMember,
     UnknownTopic,
 )
-from logdb_connect.client import Client, Consumer, Headers, Listener, PartitionOffsets, TopicState
+from logdb_connect.client import Client, Consumer, Headers, Listener, PartitionOffsets, TopicState, any_of
 from logdb_connect.errors import ConfigError
 
 logger = logging.getLogger(__name__)
@@ -56,6 +56,7 @@ _CALL_S = 30.0
 _CREATE_S, _REPEAT_S, _LOOK_S = 10.0, 5.0, 0.05
 _COMMIT_S = 60.0
 _LEAVE_S = 5.0
+_JOIN_S = 10.0
 _REFRESH_S = 2.0
 _POLL_COUNT = 5_000
 _QUEUE_KIB = 32 << 10
@@ -446,6 +447,23 @@ class KafkaClient(Client):
         assert isinstance(consumer, KafkaConsumer)
         consumer.leave()
 
+    def remove_member(self, group_id: str, group_instance_id: str) -> None:
+        """confluent-kafka has no call for it: a consumer takes the member's place, and leaves."""
+        member = next((one for one in self._group(group_id).members if one.group_instance_id == group_instance_id), None)
+        if member is None:
+            return
+        held = member.assignment.topic_partitions if member.assignment is not None else ()
+        topics = sorted({one.topic for one in held}) or self.topics()[:1]  # one without partitions joins, too
+        consumer = self.consumer({}, group_id=group_id, group_instance_id=group_instance_id, client_id=group_instance_id)
+        assert isinstance(consumer, KafkaConsumer)
+        consumer.subscribe(pattern=any_of(topics))
+        try:
+            end = time.monotonic() + _JOIN_S
+            while not consumer.has_joined() and time.monotonic() < end:
+                consumer.poll(round(_LOOK_S * 1000))
+        finally:
+            consumer.leave()
+
     def committed(self, group_id: str, partitions: Sequence[TopicPartition] | None = None) -> dict[TopicPartition, OffsetAndMetadata]:
         wanted = None if partitions is None else [kafka.TopicPartition(*at) for at in partitions]
         asked = [kafka.ConsumerGroupTopicPartitions(group_id, wanted)]
@@ -595,7 +613,7 @@ class KafkaConsumer:
         self._listeners: dict[str, Any] = {}
         self._topics: list[str] = []
         self._refresh_at = 0.0
-        self._leaving = False
+        self._leaving = self._assigned = False
 
     def subscribe(
         self,
@@ -606,7 +624,7 @@ class KafkaConsumer:
         on_lost: Listener | None = None,
     ) -> None:
         self._pattern = pattern
-        given = {"on_assign": on_assigned, "on_revoke": on_revoked, "on_lost": on_lost}
+        given = {"on_assign": partial(self._told_first, on_assigned), "on_revoke": on_revoked, "on_lost": on_lost}
         self._listeners = {name: self._listener(one) for name, one in given.items() if one is not None}
 
     def _listener(self, function: Listener) -> Callable[[Any, Sequence[Any]], None]:
@@ -615,6 +633,11 @@ class KafkaConsumer:
                 function([TopicPartition(one.topic, one.partition) for one in partitions])
 
         return told
+
+    def _told_first(self, function: Listener | None, partitions: Sequence[TopicPartition]) -> None:
+        self._assigned = True
+        if function is not None:
+            function(partitions)
 
     def _refresh(self) -> None:
         """Subscribe to the topics of now."""
@@ -681,6 +704,10 @@ class KafkaConsumer:
                     raise fault(one.error, topic=one.topic, group_id=self._group_id, of=self._instance)
         except kafka.KafkaException as error:
             raise fault(error, topic=given[0].topic, group_id=self._group_id, of=self._instance) from error
+
+    def has_joined(self) -> bool:
+        """Whether the group has told it its partitions, which may be none."""
+        return self._assigned
 
     def leave(self) -> None:
         """Give up the partitions and the place in the group, and close; listeners are told nothing more.

@@ -8,7 +8,7 @@ from typing import cast
 import logdb
 from logdb import AnyRecord, OffsetAndMetadata, Session, TopicPartition
 from logdb.cli.servers import Servers
-from logdb.errors import TopicExists, UnknownGroup, UnknownTopic
+from logdb.errors import TopicExists, UnknownGroup, UnknownMember, UnknownTopic
 from logdb_connect.client import (
     Client,
     Consumer,
@@ -151,6 +151,10 @@ class LogdbClient(Client):
             if member_id:
                 with contextlib.suppress(logdb.LogdbError):  # a successor has its place
                     self.session.leave_group(group_id, member_id, group_instance_id=group_instance_id)
+
+    def remove_member(self, group_id: str, group_instance_id: str) -> None:
+        with contextlib.suppress(UnknownGroup, UnknownMember):
+            self.session.leave_group(group_id, group_instance_id=group_instance_id)
 
     def committed(self, group_id: str, partitions: Sequence[TopicPartition] | None = None) -> dict[TopicPartition, OffsetAndMetadata]:
         return self.session.fetch_offsets(group_id, partitions)

@@ -10,6 +10,7 @@ import click
 import logdb
 from logdb.cli import client_security
 from logdb.cli.servers import Servers
+from logdb_connect.client import shown
 from logdb_connect.errors import ConfigError
 
 _CONNECT_MS = 3_000
@@ -26,7 +27,7 @@ def open_servers(place: str, properties: Mapping[str, str], setting: str) -> log
     try:
         return Servers(client_pairs=pairs, asks=False, connect_timeout=_CONNECT_MS).open(place)
     except click.UsageError as error:
-        raise ConfigError(setting, f"Invalid value {place} for configuration {setting}: {error.message}") from error
+        raise ConfigError(setting, f"Invalid value {shown(place)} for configuration {setting}: {error.message}") from error
 
 
 def security_of(properties: Mapping[str, str], setting: str) -> client_security.ClientSecurity:

@@ -205,9 +205,17 @@ def _recurse() -> None:
     re.match("(a*)*b", "a" * 64)
 
 
+def _fork_and_exit() -> None:
+    """A process that was forked has the pipes of this one, and outlives it."""
+    if os.fork() == 0:
+        time.sleep(600)
+    os._exit(7)
+
+
 CRASHES: dict[str, Callable[[], object]] = {
     "segfault": lambda: ctypes.string_at(0),
     "exit": lambda: os._exit(7),
+    "fork": _fork_and_exit,
     "error": lambda: 1 / 0,
     "block": lambda: threading.Event().wait(),
     "endless": _recurse,
@@ -226,7 +234,7 @@ class CrashingConnector(CounterConnector):
 
 
 class CrashingSink(SinkTask):
-    """Dies by a signal at the first record that is ``poison``, while the file ``armed`` is there; writes the others into a file."""
+    """Writes records into a file.  While the file ``armed`` is there, ``poison`` kills it by a signal, and ``stuck`` keeps C code busy."""
 
     def start(self, properties):
         self._armed, self._file = properties["armed"], properties["file"]
@@ -235,6 +243,9 @@ class CrashingSink(SinkTask):
         for record in records:
             if record.value == "poison" and os.path.exists(self._armed):
                 os.kill(os.getpid(), signal.SIGKILL)
+            if record.value == "stuck" and os.path.exists(self._armed):
+                os.unlink(self._armed)
+                _recurse()
         with open(self._file, "a", encoding="utf-8") as file:
             file.writelines(f"{record.value}\n" for record in records)
 

@@ -68,10 +68,13 @@ class _Lines(logging.Handler):
         self._worker = worker
 
     def emit(self, record: logging.LogRecord) -> None:
-        text = record.getMessage()
-        if record.exc_info:
-            text = f"{text}\n{logging.Formatter().formatException(record.exc_info)}"
-        self._worker.tell(log=record.name, level=record.levelno, text=text)
+        try:
+            text = record.getMessage()
+            if record.exc_info:
+                text = f"{text}\n{logging.Formatter().formatException(record.exc_info)}"
+            self._worker.tell(log=record.name, level=record.levelno, text=text)
+        except Exception:  # noqa: BLE001 -- a wrong call of a plugin is no failure of its task, as in logging itself
+            self.handleError(record)
 
 
 class _Task:
@@ -143,7 +146,7 @@ def _run(worker: _Worker, task: _Task, job: Mapping[str, Any]) -> None:
     from logdb_connect.runtime.tasks import TaskId
 
     task_id = TaskId(*job["task"])
-    with of_one_task(job["worker"], job["group_id"]) as own:
+    with of_one_task(job["worker"], job["group_id"], job["identity"]) as own:
         own.used_topic = lambda connector, topic: worker.tell(topic=topic)  # type: ignore[method-assign]  # noqa: ARG005  # the hooks for it
         own.member_since = worker.owned_since  # type: ignore[method-assign]
         own.start_task(task_id, job["config"], job["properties"], job["target"], lambda state, trace: worker.tell(state=state, trace=trace))

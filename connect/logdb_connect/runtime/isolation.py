@@ -6,7 +6,7 @@ its last lines on standard error as its trace.  A task that does not stop in tim
 
 Messages, as ``isolated`` has them.  The process ends with the worker: its standard input ends, and on Linux the kernel kills it.
 
-Threading: ``_run`` reads messages in the task's thread; any thread sends.
+Threading: ``_run`` waits for the process in the task's thread; threads read its messages and errors; any thread sends.
 """
 
 import contextlib
@@ -21,6 +21,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -36,20 +37,26 @@ NEEDS_A_SERVER = (
     "(logdb serve) and name the server"
 )
 _LINES_MAX, _LINE_LENGTH_MAX = 60, 2_000
+_REST_S = 1.0
+"""For what the process has written before its end."""
 
 
 class IsolationSettings(NamedTuple):
     """What the process needs of its worker.
 
-    ``worker``: its properties; ``group_id``: of its transactional ids; ``fence``: ends a transaction that the process has left open.
+    ``worker``: its properties; ``group_id``: of its transactional ids; ``identity``: of a standalone one; ``runs``: called when the task
+    runs; ``free``: frees what the process has left: its open transaction, or its place in the group;
+    it is told whether the task was to stop.
     """
 
     worker: Mapping[str, str]
     group_id: str
+    identity: str | None
     config: Mapping[str, str]
     used_topic: Callable[[str], None]
     owned_since: Callable[[float], bool]
-    fence: Callable[[], None]
+    runs: Callable[[], object]
+    free: Callable[[bool], None]
 
 
 class IsolatedRunner(TaskRunner):
@@ -66,6 +73,7 @@ class IsolatedRunner(TaskRunner):
         self._saying = threading.Lock()
         self._failure: str | None = None
         self._is_done = False  # the process has said that the task has ended
+        self._is_over = False  # the process has ended: other processes that have its output are not heard
         self._errors: deque[str] = deque(maxlen=_LINES_MAX)
 
     def transition(self, target: Target) -> None:
@@ -80,22 +88,27 @@ class IsolatedRunner(TaskRunner):
 
     def _run(self) -> None:
         process = subprocess.Popen(_COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
-        reading = threading.Thread(target=self._read_errors, args=(process,), name=f"connect-{self.id}-stderr", daemon=True)
-        reading.start()
+        readers = [
+            threading.Thread(target=read, args=(process,), name=f"connect-{self.id}-{name}", daemon=True)
+            for name, read in (("stdout", self._read), ("stderr", self._read_errors))
+        ]
+        for reader in readers:
+            reader.start()
         try:
             self._begin(process)
-            assert process.stdout is not None
-            for line in process.stdout:
-                self._heard(line)
+            _await_end(process)
         finally:
             _kill(process)
-            reading.join(1)
-            self._process = None
+            for reader in readers:
+                reader.join(_REST_S)
+            self._is_over = True
             self._release(process)
         if self._is_done and self._failure is not None:
             raise TaskFailed(self._failure)
-        if not self._is_done and not self.is_stopping():
-            quietly(self._settings.fence, f"task {self.id}: end its transaction")
+        if self._is_done:
+            return
+        quietly(partial(self._settings.free, self.is_stopping()), f"task {self.id}: free what its process has left")
+        if not self.is_stopping():
             raise ConnectError(f"The process of the task {_end_of(process.returncode)}. Its last lines:\n{''.join(self._errors)}")
 
     def _begin(self, process: "subprocess.Popen[bytes]") -> None:
@@ -108,6 +121,7 @@ class IsolatedRunner(TaskRunner):
                 "task": tuple(self.id),
                 "worker": dict(settings.worker),
                 "group_id": settings.group_id,
+                "identity": settings.identity,
                 "config": {**settings.config, "task.isolation": "thread"},
                 "properties": dict(self._properties),
                 "target": self._target,
@@ -139,6 +153,8 @@ class IsolatedRunner(TaskRunner):
                 self._failure = str(message.get("trace"))
             case "state" if value != "UNASSIGNED":
                 self.report(value)
+                if value == "RUNNING":
+                    quietly(self._settings.runs, f"task {self.id}: its offsets")
             case "counts":
                 self.counts = dict(value)
                 self.handler = SimpleNamespace(**message["errors"])  # type: ignore[assignment]  # for metrics alone
@@ -150,6 +166,14 @@ class IsolatedRunner(TaskRunner):
                 logging.getLogger(str(value)).log(int(message["level"]), "%s", message["text"])
             case "ended":
                 self._is_done = True
+
+    def _read(self, process: "subprocess.Popen[bytes]") -> None:
+        assert process.stdout is not None
+        with process.stdout as lines:
+            for line in lines:
+                if self._is_over:
+                    return
+                quietly(partial(self._heard, line), f"task {self.id}: a message of its process")
 
     def _read_errors(self, process: "subprocess.Popen[bytes]") -> None:
         assert process.stderr is not None
@@ -169,11 +193,22 @@ class IsolatedRunner(TaskRunner):
             _kill(process)
 
     def _release(self, process: "subprocess.Popen[bytes]") -> None:
-        with self._saying:
-            for pipe in (process.stdin, process.stdout):
-                if pipe is not None:
-                    with contextlib.suppress(OSError):
-                        pipe.close()
+        with self._saying, contextlib.suppress(OSError):
+            self._process = None
+            assert process.stdin is not None
+            process.stdin.close()
+
+
+def _await_end(process: "subprocess.Popen[bytes]") -> None:
+    """Wait, and leave its number to it: ``_kill`` still ends its group.
+
+    The end of its output would come later: a process that the plugin has forked has the output, too.
+    """
+    if sys.platform == "darwin":  # Python has no waitid there
+        process.wait()
+    else:
+        with contextlib.suppress(ChildProcessError):  # ``_cut_off`` has waited for it
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
 
 
 def _kill(process: "subprocess.Popen[bytes]") -> None:

@@ -28,6 +28,11 @@ _POLL_MS = 250
 _REPLACED = (IllegalGeneration, UnknownMember, RebalanceInProgress)
 
 
+def instance_id(group_id: str, task_id: TaskId) -> str:
+    """Of a task, as a static member of its group."""
+    return f"{group_id}-{task_id.task}"
+
+
 class SinkSettings(NamedTuple):
     """What a sink task needs beside its own properties."""
 
@@ -56,7 +61,7 @@ class SinkRunner(TaskRunner):
         super().__init__(task_id, target, report)
         self._make, self._properties, self._make_chain = make, properties, chain
         self._client, self._settings = client, settings
-        self._instance = f"{settings.group_id}-{task_id.task}"
+        self._instance = instance_id(settings.group_id, task_id)
         self._task: SinkTask | None = None
         self._consumer: Consumer | None = None
         self._chain: SinkChain | None = None

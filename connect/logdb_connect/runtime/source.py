@@ -72,16 +72,19 @@ class Transactions:
                 self._batch = end
 
     def pieces(self, records: SourceBatch | Sequence[SourceRecord]) -> "list[tuple[SourceBatch | Sequence[SourceRecord], End | None]]":
-        """The records of a poll, cut where a transaction ends, each with how it ends; None: the next poll adds to it."""
+        """The records of a poll, cut where a transaction ends, each with how it ends; None: the next poll adds to it.
+
+        What was asked for a record of a later poll stays.
+        """
         with self._lock:
-            asked, last = self._records, self._batch
-            self._records, self._batch = {}, None
-        if isinstance(records, SourceBatch):
-            return [(records, last)]
+            last, self._batch = self._batch, None
+            if isinstance(records, SourceBatch):
+                return [(records, last)]
+            ends = [self._records.pop(id(record), None) for record in records] if self._records else []
         found: list[tuple[SourceBatch | Sequence[SourceRecord], End | None]] = []
         begin = 0
-        for number, record in enumerate(records, 1):
-            if (end := asked.get(id(record))) is not None:
+        for number, end in enumerate(ends, 1):
+            if end is not None:
                 found.append((records[begin:number], end[1]))
                 begin = number
         return [*found, (records[begin:], last)]

@@ -14,13 +14,15 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
+from urllib.parse import unquote, urlsplit
 
 from logdb import LogdbError, OffsetAndMetadata, TopicPartition
-from logdb_connect.client import Client
+from logdb_connect.client import Client, shown
 from logdb_connect.config import revealed
 from logdb_connect.errors import ConnectError
 from logdb_connect.other_servers import security_of
@@ -81,7 +83,11 @@ class SparkRunner(TaskRunner):
 
     def _drive(self) -> str | None:
         """Run a driver until the task is paused or stopped, or fails: why."""
-        self._driver = driver = _Driver(self._job(), self._environment())
+        with tempfile.TemporaryDirectory(prefix="logdb-spark-", ignore_cleanup_errors=True) as directory:  # with the mode 0700
+            return self._watch(_Driver(self._job(directory), self._environment()))
+
+    def _watch(self, driver: "_Driver") -> str | None:
+        self._driver = driver
         try:
             while not self.is_stopping() and not self.is_paused():
                 message = driver.message(_LOOK_S)
@@ -123,7 +129,8 @@ class SparkRunner(TaskRunner):
 
     # ------------------------------------------------------------ the job
 
-    def _job(self) -> dict[str, Any]:
+    def _job(self, directory: str) -> dict[str, Any]:
+        """What the driver gets; ``directory``: for its private file."""
         settings, given = self._settings, {name: str(revealed(text)) for name, text in self._properties.items()}
         config = settings.config
         conf = {name: text for name, text in given.items() if name.startswith("spark.") and name != "spark.master"}
@@ -133,6 +140,7 @@ class SparkRunner(TaskRunner):
             "master": config["spark.master"],
             "conf": {**(hadoop(config) if settings.kind == "objects" else {}), **conf},
             "private": private_names(self._properties),
+            "directory": directory,
             "worker": {name: str(revealed(text)) for name, text in settings.worker.items()},
             "config": given,
             "place": self._place(),
@@ -147,12 +155,15 @@ class SparkRunner(TaskRunner):
         if place.startswith((".", "/")) or os.path.isdir(place):
             return {"path": os.path.abspath(place)}
         scheme = "https" if security_of(self._settings.worker, "bootstrap.servers").tls else "http"
-        return {"url": ",".join(each if "://" in each else f"{scheme}://{each.strip()}" for each in place.split(","))}
+        return {"url": ",".join(each if "://" in each else f"{scheme}://{each}" for each in shown(place).split(","))}
 
     def _environment(self) -> dict[str, str]:
         """Credentials: Spark keeps options, so they are none."""
         told = security_of(self._settings.worker, "bootstrap.servers")
-        more = {} if told.user is None else {"LOGDB_USER": told.user, "LOGDB_PASSWORD": told.password or ""}
+        user, password = told.user, told.password
+        if user is None:
+            user, password = _credentials(self._client.place)
+        more = {} if user is None else {"LOGDB_USER": user, "LOGDB_PASSWORD": password or ""}
         return {**os.environ, **more}
 
     def _starting(self) -> str:
@@ -230,6 +241,14 @@ class _Driver:
         with self._process.stderr as lines:
             for line in lines:
                 self._errors.append(line.decode(errors="replace"))
+
+
+def _credentials(place: str) -> tuple[str | None, str | None]:
+    """User and password of the first URL that has them."""
+    for url in map(urlsplit, place.split(",")):
+        if url.username is not None:
+            return unquote(url.username), unquote(url.password or "")
+    return None, None
 
 
 def private_names(properties: Properties) -> list[str]:

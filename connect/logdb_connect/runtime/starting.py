@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from logdb import LogdbError
-from logdb_connect.client import Client, connected, is_directory
+from logdb_connect.client import Client, connected, is_directory, shown
 from logdb_connect.config import ConfigDef
 from logdb_connect.connectors import limits
 from logdb_connect.errors import ConfigError, ConnectError
@@ -20,6 +20,7 @@ from logdb_connect.providers import Providers
 from logdb_connect.runtime import settings
 from logdb_connect.runtime.herder import Standalone
 from logdb_connect.runtime.offsets import OffsetFile, OffsetStore
+from logdb_connect.runtime.tasks import quietly
 from logdb_connect.runtime.worker import Worker
 
 if TYPE_CHECKING:
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
-STANDALONE = "standalone-"
-"""Begins the group id of a standalone worker; its identity follows."""
 _PAUSE_S, _PAUSE_S_MAX, _TELL_S = 0.1, 1.0, 60.0
 _OWN_PREFIXES = ("producer.", "consumer.", "admin.", "key.converter.", "value.converter.", "header.converter.", "config.providers.")
 _CLIENT_PREFIXES = ("security.", "sasl.", "ssl.", "metrics.", "metric.", "auto.include.jmx.reporter", "reconnect.", "retry.", "request.")
@@ -74,9 +73,11 @@ def standalone(worker_file: str, connector_files: Sequence[str]) -> Iterator[Run
         stack.enter_context(_hidden(providers))
         server = stack.enter_context(_listening(config))
         file = stack.enter_context(contextlib.closing(OffsetFile(config["offset.storage.file.filename"])))
-        client = stack.enter_context(contextlib.closing(_patiently(properties, server.wait_for, lambda: connected(properties))))
+        client = stack.enter_context(
+            contextlib.closing(_patiently(properties, providers.redact, server.wait_for, lambda: connected(properties)))
+        )
         stores = _stores(client, config, file.identity)
-        worker = _worker(properties, config, client, stores, f"{STANDALONE}{file.identity}", providers)
+        worker = _worker(properties, config, client, stores, f"standalone-{file.identity}", providers, file.identity)
         url, worker.id = advertised(config, server.addresses)
         herder = Standalone(worker)
         stack.callback(herder.close)
@@ -102,31 +103,40 @@ def distributed(worker_file: str) -> Iterator[Running]:
     with contextlib.ExitStack() as stack:
         stack.enter_context(_hidden(providers))
         server = stack.enter_context(_listening(config))
-        client = stack.enter_context(contextlib.closing(_patiently(properties, server.wait_for, lambda: connected(properties))))
+        client = stack.enter_context(
+            contextlib.closing(_patiently(properties, providers.redact, server.wait_for, lambda: connected(properties)))
+        )
         worker = _worker(properties, config, client, _stores(client, config), config["group.id"], providers)
         url, worker.id = advertised(config, server.addresses)
-        herder = _patiently(properties, server.wait_for, lambda: Distributed(worker, config, send_tasks=sender(config)))
+        herder = _patiently(properties, providers.redact, server.wait_for, lambda: Distributed(worker, config, send_tasks=sender(config)))
         stack.callback(herder.close)
         stack.callback(server.stop)  # before the herder
-        _patiently(properties, server.wait_for, lambda: herder.start(url))
+        _patiently(properties, providers.redact, server.wait_for, lambda: herder.start(url))
         server.serve(herder)
         yield Running(server.ended, url)
 
 
 @contextlib.contextmanager
-def of_one_task(properties: Mapping[str, str], group_id: str) -> Iterator[Worker]:
-    """A worker without an API, in a process of its own, for a task of another one, whose resolved properties it has."""
-    is_alone = "offset.storage.file.filename" in properties
-    config = (settings.STANDALONE if is_alone else settings.DISTRIBUTED).parse(properties)
-    identity = group_id.removeprefix(STANDALONE) if is_alone else None
-    with contextlib.closing(_patiently(properties, lambda _: None, lambda: connected(properties))) as client:
-        yield _worker(properties, config, client, _stores(client, config, identity), group_id, Providers({}))
+def of_one_task(properties: Mapping[str, str], group_id: str, identity: str | None) -> Iterator[Worker]:
+    """A worker without an API, in a process of its own, for a task of another one.
+
+    Args:
+        properties: Of the other worker, resolved.
+        identity: Of a standalone worker; None: the other worker is a distributed one.
+    """
+    config = (settings.DISTRIBUTED if identity is None else settings.STANDALONE).parse(properties)
+    client = _patiently(properties, str, lambda _: None, lambda: connected(properties))
+    try:
+        yield _worker(properties, config, client, _stores(client, config, identity), group_id, Providers({}), identity)
+    finally:
+        quietly(client.close, "close the client")  # the task has ended: it is not FAILED for that
 
 
-def _patiently(properties: Mapping[str, str], tell: Callable[[str], None], function: Callable[[], T]) -> T:
+def _patiently(properties: Mapping[str, str], redact: Callable[[str], str], tell: Callable[[str], None], function: Callable[[], T]) -> T:
     """Call until a server of the database answers: workers and servers may start in any order.
 
     Args:
+        redact: Hides the values of config providers.
         tell: Told what is waited for.
 
     Raises:
@@ -139,7 +149,7 @@ def _patiently(properties: Mapping[str, str], tell: Callable[[str], None], funct
         except LogdbError as error:
             if not error.retriable or isinstance(error.__cause__, ssl.SSLCertVerificationError) or is_directory(properties):
                 raise
-            reason = f"bootstrap.servers={properties['bootstrap.servers'].strip()}: {error}"
+            reason = redact(f"bootstrap.servers={shown(redact(properties['bootstrap.servers'].strip()))}: {error}")
             tell(reason)
             if time.monotonic() >= told_at:
                 logger.warning("%s; the worker waits for an answer, and tries again", reason)
@@ -181,13 +191,15 @@ class _Stores:
 
 @contextlib.contextmanager
 def _copying(stores: _Stores, file: OffsetFile, interval_ms: int) -> Iterator[None]:
-    """Keep the copy of the offsets in the file."""
+    """Keep the copy of the offsets in the file: as it was until a source runs."""
     stop = threading.Event()
 
     def copy() -> None:
-        for store in stores.made():
+        made = stores.made()
+        for store in made:
             store.catch_up()
-        file.write([one for store in stores.made() for one in store.all()])
+        if made:
+            file.write([one for store in made for one in store.all()])
 
     def run() -> None:
         while not stop.wait(max(0.1, interval_ms / 1000)):
@@ -228,7 +240,11 @@ def _hidden(providers: Providers) -> Iterator[None]:
     """Log lines have none of the values that came from config providers."""
 
     def hide(record: logging.LogRecord) -> bool:
-        record.msg, record.args = providers.redact(record.getMessage()), ()
+        try:
+            text = record.getMessage()
+        except Exception as error:  # noqa: BLE001 -- a wrong call of a plugin is no failure of its task
+            text = f"{record.msg!r} with {record.args!r}: {type(error).__name__}: {error}"
+        record.msg, record.args = providers.redact(text), ()
         if record.exc_info:
             record.exc_text, record.exc_info = providers.redact(_FORMATTER.formatException(record.exc_info)), None
         return True
@@ -251,10 +267,13 @@ def _worker(
     stores: Callable[[str | None], OffsetStore],
     group_id: str,
     providers: Providers,
+    identity: str | None = None,
 ) -> Worker:
     plugins = Plugins(config["plugin.path"], config["connector.classes.allowed"])
     limits.configure(config["connector.directories.allowed"], config["connector.hosts.allowed"], config["connector.commands.allowed"])
-    return Worker(properties, config, client=client, plugins=plugins, providers=providers, offsets=stores, group_id=group_id)
+    return Worker(
+        properties, config, client=client, plugins=plugins, providers=providers, offsets=stores, group_id=group_id, identity=identity
+    )
 
 
 @contextlib.contextmanager

@@ -23,7 +23,7 @@ from logdb_connect.runtime.chain import Chains
 from logdb_connect.runtime.connectors import ConnectorRunner, OnTasks
 from logdb_connect.runtime.isolation import NEEDS_A_SERVER, IsolatedRunner, IsolationSettings
 from logdb_connect.runtime.offsets import OffsetStore
-from logdb_connect.runtime.sink import SinkRunner, SinkSettings
+from logdb_connect.runtime.sink import SinkRunner, SinkSettings, instance_id
 from logdb_connect.runtime.source import Boundary, SourceRunner, SourceSettings
 from logdb_connect.runtime.spark import SparkRunner, SparkSettings
 from logdb_connect.runtime.tasks import Report, Target, TaskId, TaskRunner
@@ -52,17 +52,19 @@ class Worker:
         providers: Providers,
         offsets: Callable[[str | None], OffsetStore],
         group_id: str,
+        identity: str | None,
     ) -> None:
         """Nothing runs yet.
 
         Args:
             providers: Put values in place of variables.
             offsets: The store of a topic; None: the worker's.
+            identity: Of a standalone worker; None: this is a distributed one.
         """
         self.id = ""
         self.client, self.plugins, self.config = client, plugins, config
         self._providers = providers
-        self.properties, self._make_offsets, self._group_id = properties, offsets, group_id
+        self.properties, self._make_offsets, self._group_id, self._identity = properties, offsets, group_id, identity
         self.connectors: dict[str, ConnectorRunner] = {}
         self.tasks: dict[TaskId, TaskRunner] = {}
 
@@ -224,6 +226,7 @@ class Worker:
     ) -> TaskRunner:
         if is_directory(self.properties):
             raise ConfigError("task.isolation", NEEDS_A_SERVER)
+        is_source = kind_of(made) == "source"
         return IsolatedRunner(
             task_id,
             target,
@@ -232,12 +235,28 @@ class Worker:
             settings=IsolationSettings(
                 worker=self.properties,
                 group_id=self._group_id,
+                identity=self._identity,
                 config=config,
                 used_topic=partial(self.used_topic, task_id.connector),
                 owned_since=self.member_since,
-                fence=partial(self.fence, [task_id] if kind_of(made) == "source" and self._exactly_once else []),
+                runs=partial(self.offsets_of, config)
+                if is_source and self._identity is not None
+                else lambda: None,  # for the copy in its file
+                free=partial(self._free, task_id, config, is_source),
             ),
         )
+
+    def _free(self, task_id: TaskId, config: Mapping[str, str], is_source: bool, is_stopping: bool) -> None:
+        """Free what a task in a process held when the process was killed.
+
+        A task that was to stop may have a successor by now.  A successor that loses its transaction or its place in a group of logdb
+        begins another one; one that loses its place in a group of Kafka would be fenced, so there the place stays until its session ends.
+        """
+        if is_source:
+            self.fence([task_id] if self._exactly_once else [])
+        elif not is_stopping or isinstance(self.client, LogdbClient):
+            group_id = self.sink_group(task_id.connector, config)
+            self.client.remove_member(group_id, instance_id(group_id, task_id))
 
     @property
     def _exactly_once(self) -> bool:

@@ -13,6 +13,7 @@ import contextlib
 import json
 import os
 import shlex
+import shutil
 import signal
 import sys
 import tempfile
@@ -48,7 +49,7 @@ def main() -> None:
     run = announced("logdb.spark")["run"].load()
     program = os.path.join(os.path.dirname(__file__), "query.py")
     given = {name: text for name, text in job["conf"].items() if not name.startswith(HADOOP)}
-    keep_private({name: given.pop(name) for name in job["private"] if name in given})
+    keep_private({name: given.pop(name) for name in job["private"] if name in given}, job["directory"])
     try:
         failure = run(program, [], master=job["master"], config=given)
     finally:
@@ -57,12 +58,16 @@ def main() -> None:
         tell(failed=failure)
 
 
-def keep_private(settings: Mapping[str, str]) -> None:
-    """Have Spark read these from a file of this user alone, until ``forget_private``: anybody sees the arguments of a process."""
+def keep_private(settings: Mapping[str, str], directory: str) -> None:
+    """Have Spark read these from a file of this user alone, until ``forget_private``: anybody sees the arguments of a process.
+
+    Args:
+        directory: Of the file.  The worker made it, and deletes it if this process is killed.
+    """
     global _private
     if not settings:
         return
-    descriptor, _private = tempfile.mkstemp(prefix="logdb-spark-", suffix=".conf")  # with the mode 0600
+    descriptor, _private = tempfile.mkstemp(suffix=".conf", dir=directory)  # with the mode 0600
     with open(descriptor, "w", encoding="ascii") as file:
         file.writelines(f"{_escaped(name)}={_escaped(text)}\n" for name, text in settings.items())
     others = os.environ.get(_ARGUMENTS, "pyspark-shell")
@@ -87,4 +92,5 @@ def _listen() -> None:
     if sys.stdin.readline().strip() == "stop":
         asked.set()
         sys.stdin.readline()
+    shutil.rmtree(job["directory"], ignore_errors=True)  # a worker that was killed leaves it
     os.killpg(0, signal.SIGKILL)

@@ -79,4 +79,4 @@ def _url(name: str) -> "re.Match[str] | None":
 
 def without_credentials(url: str) -> str:
     """A URL, or a part of one, without user and password."""
-    return re.sub(r"(^|//)[^/@]*@", r"\1", url, count=1)
+    return re.sub(r"(^|//)[^/]*@", r"\1", url, count=1)  # up to the last @: a password may have one

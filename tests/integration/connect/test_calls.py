@@ -1,17 +1,19 @@
 """``logdb connect list, status, …``: what they print, and what they ask before they change something."""
 
+import contextlib
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from logdb.cli.app import cli
-from support.connect_workers import WORKER, Rest, WorkerProcess, served, standalone, written
+from support.connect_workers import LOGDB, WORKER, BrokerProcess, Rest, WorkerProcess, served, standalone, written
 from support.ports import free_port
 from support.waiting import until
 
@@ -118,3 +120,27 @@ def test_a_worker_shows_its_url_and_runs_in_the_background_as_by_kafkas_scripts(
         failed = subprocess.run([*command, "/no/such.properties"], capture_output=True, text=True, cwd=tmp_path)
         assert failed.returncode == 1
         assert "the worker ended with exit code" in failed.stderr
+
+
+def test_a_worker_in_the_background_outlives_a_start_that_has_not_waited_for_its_database(tmp_path):
+    port, broker = free_port(), BrokerProcess(tmp_path / "db")
+    broker.kill()
+    properties = {**WORKER, "bootstrap.servers": broker.place, "offset.storage.file.filename": f"{tmp_path}/offsets"}
+    worker = written(tmp_path / "worker.properties", {**properties, "listeners": f"http://127.0.0.1:{port}"})
+    program = (
+        "import sys; from logdb.cli.app import cli; from logdb_connect import command; command._READY_S = 0.1; "
+        f"words = ['connect', 'standalone', '--daemon', {worker!r}]; sys.orig_argv = [sys.executable, {LOGDB!r}, *words]; cli(words)"
+    )
+    begun = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env={**os.environ, "LOG_DIR": str(tmp_path)})
+    found = re.fullmatch(r"the worker is not ready yet; pid (\d+), log in .*\n", begun.stderr)
+    assert found, begun
+    process, log = Path(f"/proc/{found[1]}"), tmp_path / "connectStandalone.out"
+    try:
+        broker.start()
+        until(lambda: "REST API at" in log.read_text() or not process.exists(), "it is ready", 60)
+        assert Rest(port).get("/connectors") == []
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(found[1]), signal.SIGTERM)
+        until(lambda: not process.exists(), "the worker ends")
+        broker.kill()

@@ -1,5 +1,6 @@
 """A connector that blocks, crashes or keeps the interpreter leaves the others running: by threads as far as they go, else by processes."""
 
+import json
 import os
 import re
 import signal
@@ -83,6 +84,7 @@ def test_in_threads_an_error_and_a_call_that_blocks_concern_one_task(broker, tmp
         ("error", "ZeroDivisionError"),
         ("segfault", r"was ended by SIGSEGV(.|\n)*Segmentation fault(.|\n)*connect_plugins\.py"),
         ("exit", "ended with exit code 7"),
+        ("fork", "ended with exit code 7"),
     ],
 )
 def test_a_task_whose_process_ends_has_failed_with_a_trace_and_is_restarted(broker, tmp_path, how, trace):
@@ -154,6 +156,27 @@ def test_pause_resume_topics_metrics_and_stop_of_a_task_in_a_process(broker, tmp
     assert len(found) == len(set(found)), "each once"
 
 
+def test_a_process_of_a_distributed_worker_stores_offsets_where_the_worker_finds_them(broker, tmp_path):
+    """Also with the property file of a standalone worker, which names a file of offsets."""
+    more = {"task_isolation": "process", "offset_storage_file_filename": f"{tmp_path}/offsets"}
+    with distributed(broker, tmp_path, **more) as rest:
+        assert rest.call("POST", "/connectors", {"name": "count", "config": counter("count", 10)})[0] == 201
+        until(lambda: values(broker, "count") == numbers(10))
+        until(lambda: rest.get("/connectors/count/offsets")["offsets"])
+
+
+def test_a_standalone_worker_copies_the_offsets_of_a_task_in_a_process(broker, tmp_path):
+    def copied():
+        return [one["offset"] for one in json.loads((tmp_path / "offsets").read_text())["offsets"]]
+
+    with standalone(broker, tmp_path, counter("count", 10, **IN_PROCESS)):
+        until(lambda: copied() == [{"next": 10}])
+    assert copied() == [{"next": 10}]
+    with standalone(broker, tmp_path):
+        pass
+    assert copied() == [{"next": 10}], "also without a source"
+
+
 def test_a_sink_in_a_process_continues_where_its_commits_are(broker, tmp_path):
     (tmp_path / "armed").touch()
     sink = {"name": "sink", "connector.class": f"{PLUGINS}CrashingSinkConnector", "topics": "lines", **IN_PROCESS}
@@ -170,10 +193,25 @@ def test_a_sink_in_a_process_continues_where_its_commits_are(broker, tmp_path):
         db.append("lines", b"poison")
         rest.await_states("sink", "RUNNING", "FAILED")
         assert "was ended by SIGKILL" in rest.get("/connectors/sink/status")["tasks"][0]["trace"]
+        assert db.describe_group("connect-sink").members == (), "its partitions are free"
         (tmp_path / "armed").unlink()
         db.append("lines", b"last")
         assert rest.call("POST", "/connectors/sink/tasks/0/restart")[0] == 204
         until(lambda: (tmp_path / "out.txt").read_text() == "first\npoison\nlast\n")
+
+
+def test_the_offsets_of_a_sink_whose_process_was_killed_can_be_reset_at_once(broker, tmp_path):
+    (tmp_path / "armed").touch()
+    sink = {"name": "sink", "connector.class": f"{PLUGINS}CrashingSinkConnector", "topics": "lines", **IN_PROCESS}
+    sink |= {"armed": f"{tmp_path}/armed", "file": f"{tmp_path}/out.txt"}
+    with logdb.open(broker) as db, standalone(broker, tmp_path, sink, task_shutdown_graceful_timeout_ms="500") as rest:
+        db.create_topic("lines")
+        db.append("lines", b"stuck")
+        until(lambda: not (tmp_path / "armed").exists())
+        assert rest.call("PUT", "/connectors/sink/stop")[0] == 204
+        rest.await_states("sink", "STOPPED")
+        until(lambda: processes() == [], "it was killed")
+        until(lambda: rest.call("DELETE", "/connectors/sink/offsets")[0] == 200)
 
 
 def test_a_secret_reaches_the_process_and_no_trace_or_argument(broker, tmp_path, caplog):

@@ -6,6 +6,7 @@ Skipped on Kafka, with the reason, where Java or Maven are missing.
 import contextlib
 import os
 import random
+import re
 import time
 import uuid
 
@@ -120,6 +121,21 @@ def test_offsets_of_some_partitions_are_reset(address, name):
         client.alter_committed(name, {parts[0]: None})
         assert {part: at.offset for part, at in client.committed(name).items()} == {parts[0]: 0, parts[1]: 1}
         assert client.topic_state(name).partitions == [(0, 0, 1), (1, 0, 1)]
+
+
+def test_a_member_whose_process_has_ended_is_removed(address, name):
+    """Without it, the group has members until the session of this one ends, after 45 s."""
+    with contextlib.closing(connected({"bootstrap.servers": address, "logdb.client": "kafka"})) as client:
+        client.create_topic(name, partitions=2)
+        consumer = client.consumer({}, group_id=name, group_instance_id=f"{name}-0", client_id="c")
+        consumer.subscribe(pattern=re.compile(name))
+        until(lambda: consumer.poll(100) is not None and consumer.has_joined(), "it joins", 60)
+        consumer.close()
+        assert client.has_members(name), "a static member"
+        client.remove_member(name, f"{name}-1")
+        assert client.has_members(name), "another one"
+        client.remove_member(name, f"{name}-0")
+        assert not client.has_members(name)
 
 
 def test_a_fenced_producer_and_a_replaced_consumer_say_so(address, name):

@@ -178,10 +178,12 @@ def test_secrets_of_spark_reach_the_session_and_no_arguments(tmp_path: Path) -> 
     program = tmp_path / "program.py"
     program.write_text(_PROGRAM)
     secret = " hush:=#! \\ é \U0001f600 'x' \"y\""
-    job = {"private": {"spark.of.mine": secret}, "config": {name: text for name, text in SPARK.items() if name.startswith("spark.driver")}}
+    config = {name: text for name, text in SPARK.items() if name.startswith("spark.driver")}
+    job = {"private": {"spark.of.mine": secret}, "directory": str(tmp_path), "config": config}
     code = (
         "import json, sys; from logdb_connect.spark import driver; from logdb_spark_source.running import run; "
-        "job = json.load(sys.stdin); driver.keep_private(job['private']); print(run(sys.argv[1], master='local[1]', config=job['config']))"
+        "job = json.load(sys.stdin); driver.keep_private(job['private'], job['directory']); "
+        "print(run(sys.argv[1], master='local[1]', config=job['config']))"
     )
     words, environment = [sys.executable, "-c", code, str(program)], {**os.environ, "TESTS": TESTS}
     made = subprocess.run(words, input=json.dumps(job), capture_output=True, text=True, timeout=START_S, env=environment)

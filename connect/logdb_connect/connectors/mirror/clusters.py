@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import logdb
 from logdb import LogdbError, OffsetAndMetadata, TopicPartition
 from logdb.errors import UnknownTopic
-from logdb_connect.client import as_text
+from logdb_connect.client import as_text, shown
 from logdb_connect.connectors import limits
 from logdb_connect.errors import ConfigError, ConnectError, RetriableError
 from logdb_connect.other_servers import open_servers, security_of
@@ -112,7 +112,7 @@ def _errors(place: str) -> Iterator[None]:
         yield
     except LogdbError as error:
         if error.retriable:
-            raise RetriableError(f"The source {place} does not answer: {error}") from error
+            raise RetriableError(f"The source {shown(place)} does not answer: {error}") from error
         raise
 
 
@@ -192,7 +192,7 @@ class KafkaCluster:
         try:
             yield
         except self._kafka.KafkaException as error:
-            place, told = self._properties["bootstrap.servers"], error.args[0]
+            place, told = shown(self._properties["bootstrap.servers"]), error.args[0]
             if told.code() in {self._kafka.KafkaError.SASL_AUTHENTICATION_FAILED, self._kafka.KafkaError._AUTHENTICATION}:
                 raise ConnectError(f"The source {place} refuses the credentials: {told.str()}") from error
             raise RetriableError(f"The source {place} does not answer: {told.str()}. Retry is safe.") from error
