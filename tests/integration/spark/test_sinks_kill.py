@@ -1,6 +1,7 @@
 """Spark killed at random, driver and tasks, while it copies a topic: what comes out is what went in, each record once."""
 
 import collections
+import contextlib
 import os
 import random
 import signal
@@ -113,7 +114,8 @@ def test_killed_again_and_again(tmp_path, record_property):
             assert worker.wait(WAIT_S) == 0
         finally:
             for pid in members(sessions):
-                os.kill(pid, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):  # it has just ended by itself
+                    os.kill(pid, signal.SIGKILL)
         with logdb.open(path, mode="r") as local:
             for where, database in (("path", local), ("url", server.database)):
                 found = [int(value) for partition in range(PARTITIONS) for value in values(database, "out", partition)]
