@@ -193,6 +193,7 @@ def test_new_records_are_followed(page, server):
 def test_what_is_followed_goes_on_after_the_connection_is_lost(page, server):
     go(page, server, "records", "small", "0")
     page.get_by_role("button", name="Follow").click()
+    expect(page.get_by_role("status")).to_have_text("Following: 0 records came.")
     log = server.database.log("small")
     log.append(b"before")
     expect(page.get_by_role("cell", name="before")).to_be_visible()
