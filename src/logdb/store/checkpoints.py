@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from logdb.disk import sync_directory, write_files, write_files_together
-from logdb.errors import LogdbError
+from logdb.errors import LogdbError, without_frames
 from logdb.log import shared_sync
 from logdb.log.log import Log
 from logdb.log.log_sync import Captured, Saving
@@ -96,7 +96,7 @@ class Checkpoints:
                     write_files(self._state.io, saving.writes)
                 savings[log], saved[log] = saving, _Saved(saving.point, sealed, entries)
             except LogdbError as error:
-                failures.append(error)
+                failures.append(without_frames(error))  # a frame has the sealed segments: their files stay open until they are deleted
         ends: list[LogdbError | None] = [None] * len(savings)
         if is_shared:
             ends = write_files_together(self._state.io, [saving.writes for saving in savings.values()])

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from logdb.disk import sync_directory
-from logdb.errors import DiskFull, LogdbError, SyncFailed, UnknownTopic, WriteFailed
+from logdb.errors import DiskFull, LogdbError, SyncFailed, UnknownTopic, WriteFailed, without_frames
 from logdb.log.log import Log
 from logdb.log.sealed import sealed_segment, sidecar_paths
 from logdb.meta import Intent, LogEntry, SegmentEntry, WriteTransaction
@@ -105,7 +105,7 @@ class SegmentReplacer:
             try:
                 replacement_intent.rename(self._io, log.directory, replacement_intent.decode(intent))
             except (DiskFull, WriteFailed) as error:
-                failure.append(error)
+                failure.append(without_frames(error))  # a frame has the segments that are replaced: their files would stay open
             interval = log.config.index_interval_bytes
             return [
                 sealed_segment(self._io, log.directory, entry, index_interval_bytes=interval, writable=True, pending=True) for entry in made
