@@ -9,6 +9,7 @@ The server sends a transaction again from its begin; the task leaves out the cha
 import json
 import logging
 import select
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -20,6 +21,7 @@ import psycopg2
 import psycopg2.errors
 from psycopg2.extras import LogicalReplicationConnection, ReplicationCursor
 from sqlalchemy import Engine, text
+from sqlalchemy.exc import DBAPIError
 
 from logdb_connect.config import ConfigDef, ConfigKey, revealed
 from logdb_connect.connectors.capture.events import COMMON, HOST, UNAVAILABLE, CapturedTable, Change, Chosen, Op, Recorder, source_schema
@@ -70,6 +72,7 @@ _SOURCE = source_schema(
     lsn=Schema(type="int64", optional=True),
 )
 _decode = json.JSONDecoder(parse_float=Decimal).decode
+_STREAM_END_S = 10  # a stream's process ends within this time
 _AWAY = (psycopg2.OperationalError, psycopg2.InterfaceError)
 _OPS: dict[str, Op] = {"I": "c", "U": "u", "D": "d"}
 _OPTIONS = {"format-version": 2, "include-xids": 1, "include-timestamp": 1, "include-lsn": 1, "include-pk": 0, "include-transaction": 1}
@@ -128,8 +131,7 @@ class PostgresCaptureTask(CaptureTask):
         self._snapshot = None
         if self._engine is not None:
             if self._config["slot.drop.on.stop"]:
-                with suppress(psycopg2.Error, RetriableError):
-                    self._drop_slot()
+                self._drop_slot_at_stop()
             self._engine.dispose()
 
     def _reset(self, offset: Offset) -> None:
@@ -171,12 +173,28 @@ class PostgresCaptureTask(CaptureTask):
         self._snapshot_position = {"lsn": lsn}
         self._snapshot = self._rows(connection, snapshot if with_rows else None, lsn)
 
-    def _drop_slot(self) -> None:
-        """Drop the slot of a snapshot that did not come to its end."""
+    def _drop_slot(self) -> bool:
+        """Drop the slot, unless a program uses it.  Return whether it is gone."""
         assert self._engine is not None
+        slot = {"slot": self._config["slot.name"]}
         with retriable(self._engine.url), self._engine.begin() as connection:
             query = text("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = :slot AND NOT active")
-            connection.execute(query, {"slot": self._config["slot.name"]})
+            connection.execute(query, slot)
+            return connection.execute(text("SELECT 1 FROM pg_replication_slots WHERE slot_name = :slot"), slot).first() is None
+
+    def _drop_slot_at_stop(self) -> None:
+        """The server's process of the closed stream still uses the slot for a moment."""
+        end, why = time.monotonic() + _STREAM_END_S, "a program still uses it"
+        try:
+            while not self._drop_slot():
+                if time.monotonic() > end:
+                    break
+                time.sleep(0.02)
+            else:
+                return
+        except (DBAPIError, RetriableError) as error:
+            why = " ".join(str(error).split())
+        _log.warning("The slot %s is not dropped, and keeps the server's WAL: %s", self._config["slot.name"], why)
 
     def _rows(self, exporting: Any, snapshot: str | None, lsn: int) -> Iterator[Sequence[Change]]:
         """The rows that the slot's snapshot sees."""

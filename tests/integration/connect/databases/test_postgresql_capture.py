@@ -1,8 +1,10 @@
 """PostgreSQL → wal2json → records; the state that the records leave is the table."""
 
+import os
 import random
+import signal
+import threading
 import time
-from contextlib import suppress
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
@@ -252,6 +254,17 @@ def test_a_snapshot_that_was_cut_off_begins_again(shop, started):
     assert brief(records_of(started(context), 2)) == [("r", each, None) for each in (1, 2, 3)]
 
 
+def test_a_slot_is_dropped_once_the_process_of_its_stream_has_ended(shop, started):
+    task = started(slot__drop__on__stop=True)
+    slot = "SELECT active_pid FROM pg_replication_slots WHERE slot_name = :slot"
+    until(lambda: records_of(task) == [] and shop.ask(slot, slot=shop.name) not in ([], [(None,)]))
+    ((pid,),) = shop.ask(slot, slot=shop.name)
+    os.kill(pid, signal.SIGSTOP)
+    threading.Timer(0.3, os.kill, (pid, signal.SIGCONT)).start()
+    task.stop()
+    assert shop.ask(slot, slot=shop.name) == []
+
+
 def test_columns_that_are_new(shop, started):
     insert(shop, 0)
     task = started()
@@ -277,8 +290,8 @@ def test_errors_name_what_to_change(shop, started):
         records_of(task)
         started()
     task.stop()
-    with suppress(Exception):
-        shop.ask("SELECT pg_drop_replication_slot(:slot)", slot=shop.name)
+    until(lambda: not shop.ask("SELECT 1 FROM pg_replication_slots WHERE slot_name = :slot AND active", slot=shop.name))
+    shop.ask("SELECT pg_drop_replication_slot(:slot)", slot=shop.name)
     with pytest.raises(ConnectError, match="is gone, and with it changes that were not captured"):
         started(context)
     with pytest.raises(ConnectError, match=r"must be SCHEMA\.TABLE:FULL"):
