@@ -308,14 +308,22 @@ class Writer:
         self.checkpoints.checkpoint(logs)
 
     def flush_logs(self, sync: bool = True) -> None:
-        """``Log.flush`` of every log that is open."""
-        for log in list(self._state.logs.values()):
-            if log.read_only_reason is None:
-                try:
-                    log.flush(sync)
-                except Closed:
-                    if self._state.is_current(log):  # else its topic was deleted meanwhile
-                        raise
+        """``Log.flush`` of every log that is open; many logs share a sync."""
+        logs = [log for log in list(self._state.logs.values()) if log.read_only_reason is None]
+        if sync and len(logs) >= shared_sync.COUNT_MIN:
+            for log in logs:
+                self._flush(log, sync=False)
+            unsynced = [log for log in logs if log.view.flushed.offset < log.view.written_offset]
+            shared_sync.sync(self._state.io, unsynced, dict[Log, Exception]().__setitem__)  # the flush of a log meets its error
+        for log in logs:
+            self._flush(log, sync=sync)
+
+    def _flush(self, log: Log, *, sync: bool) -> None:
+        try:
+            log.flush(sync)
+        except Closed:
+            if self._state.is_current(log):  # else its topic was deleted meanwhile
+                raise
 
     def take_producer_ids(self, count: int) -> range:
         """See ``Store.take_producer_ids``."""

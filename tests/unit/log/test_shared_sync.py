@@ -53,6 +53,29 @@ def test_many_logs_share_one_sync(tmp_path, io):
         assert (io.count("fdatasync") - before[0], io.count("fsync_dir") - before[1]) == (1, 0)
 
 
+def test_a_flush_of_a_database_is_one_sync(tmp_path, io):
+    with logdb.open(tmp_path / "db", io=io) as db:
+        logs = many(db)
+        before = io.count("fdatasync")
+        db.flush()
+        assert [log.flushed_offset for log in logs] == [1] * COUNT
+        assert (io.count("sync_file_system"), io.count("fdatasync") - before) == (1, 1)
+        db.flush(sync=False)
+        db.flush()
+        assert io.count("sync_file_system") == 1
+
+
+@pytest.mark.parametrize(("kind", "path"), [("sync_file_system", ""), ("write_errors", "t-5")])
+def test_a_flush_of_a_database_meets_the_failure(tmp_path, io, kind, path):
+    with logdb.open(tmp_path / "db", io=io) as db:
+        many(db)
+        io.fail(kind, errno.EIO, path)
+        for _ in range(2):
+            with pytest.raises(SyncFailed):
+                db.flush()
+            io.heal()
+
+
 def test_a_shared_sync_writes_no_file_for_each_log(tmp_path, io):
     with logdb.open(tmp_path / "db", io=io) as db:
         logs = many(db)
