@@ -16,8 +16,6 @@ from logdb.errors import LogdbError
 from logdb_replication import directory
 from support.ports import free_port
 
-START_S = 30
-
 
 class ClusterProcess:
     """Nodes by their numbers; ``urls``: of their HTTP doors, the first one is node 1's; ``kafka``: the addresses of their Kafka doors."""

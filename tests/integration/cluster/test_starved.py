@@ -15,7 +15,7 @@ from logdb.cli.app import cli
 from logdb.errors import LogdbError
 from support.cluster_process import ClusterProcess, cluster_process
 
-PARTITIONS, BUSY, DURATION_S = 300, 8, 300
+PARTITIONS, BUSY, DURATION_S, READY_S = 300, 8, 300, 60
 pytestmark = pytest.mark.timeout(DURATION_S + 300)
 
 
@@ -48,6 +48,14 @@ def produce(cluster: ClusterProcess, stopped: threading.Event, acknowledged: lis
             number += 1
 
 
+def killed(cluster: ClusterProcess) -> float:
+    """Kill a node, and start it again; the time until it takes requests, in s."""
+    cluster.kill(3)
+    began = time.monotonic()
+    cluster.start(3)
+    return time.monotonic() - began
+
+
 def test_a_starved_cluster_settles(tmp_path, capsys):
     with cluster_process(tmp_path) as cluster:
         with logdb.open(list(cluster.urls), timeout_ms=120_000) as db:
@@ -58,6 +66,10 @@ def test_a_starved_cluster_settles(tmp_path, capsys):
         with busy_processes(BUSY):
             producing.start()
             began = time.monotonic()
+            while time.monotonic() < began + DURATION_S / 2:
+                looks += voters(cluster)
+                stopped.wait(5)
+            ready_s = killed(cluster)
             while time.monotonic() < began + DURATION_S:
                 looks += voters(cluster)
                 stopped.wait(5)
@@ -67,7 +79,8 @@ def test_a_starved_cluster_settles(tmp_path, capsys):
         terms = max(voter["term"] for voter in looks) - first_term
         gap = max(later - earlier for earlier, later in zip([began, *acknowledged], acknowledged, strict=False))
         with capsys.disabled():
-            print(f"\n  {terms} new terms, acknowledged by minute {by_minute}, longest gap {gap:.1f} s")
+            print(f"\n  {terms} new terms, acknowledged by minute {by_minute}, longest gap {gap:.1f} s, ready {ready_s:.1f} s after a kill")
         assert terms <= 5
         assert all(by_minute)
+        assert ready_s < READY_S
         assert any(voter["starved"] for voter in looks)
