@@ -20,7 +20,7 @@ from logdb.cli.lines import PROPERTIES, BadLine, Columns, LineFormat, LineParser
 from logdb.cli.output import counted, emit, progress, say, size_text
 from logdb.cli.params import PAIR, TOPIC, JavaClass
 from logdb.cli.properties import read as read_properties
-from logdb.cli.record_files import EnvelopeFormat
+from logdb.cli.record_files import EnvelopeFormat, is_envelope_line
 from logdb.cli.session import Session, common, pass_session
 from logdb.cli.topics import Pairs
 from logdb.cli.units import WholeNumber
@@ -163,6 +163,8 @@ class Sink:
     def _append_lines(self, lines: Sequence[bytes], size_bytes: int | None = None) -> None:
         if not lines:
             return
+        if not self._line_count and isinstance(self._format, LineFormat) and is_envelope_line(lines[0]):
+            say("line 1 is one of consume --json, and becomes a value as it is; -J appends its record")
         try:
             columns = self._format.parse(lines, self._line_count + 1)
         except BadLine as error:

@@ -235,6 +235,14 @@ def test_it_reads_what_consume_prints(filled):
         assert read[0] == read[1]
 
 
+def test_a_line_of_consume_json_that_becomes_a_value_is_reported(filled):
+    hint = "-J appends its record"
+    lines = filled.out("consume", "one", "-c", "2", "--json")
+    assert filled("produce", "three", stdin=lines).stderr.count(hint) == 1
+    assert hint not in filled("produce", "three", "-J", stdin=lines).stderr
+    assert hint not in filled("produce", "three", stdin='{"topic": 1}').stderr
+
+
 def test_a_line_that_consume_does_not_print(filled):
     bad = '{"payload": "a"}\n{"value": 1}\n'
     said = filled("produce", "one", "-J", stdin=bad, code=1).stderr
