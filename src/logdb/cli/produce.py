@@ -25,6 +25,7 @@ from logdb.cli.session import Session, common, pass_session
 from logdb.cli.topics import Pairs
 from logdb.cli.units import WholeNumber
 from logdb.errors import InvalidTopic, LogdbError, RecordTooLarge, UnknownTopic
+from logdb.mistakes import one_of
 from logdb.model import DURABILITY_LEVELS, TOPIC_CONFIGS, Durability, RecordMetadata
 from logdb.requests.report import Progress
 
@@ -286,7 +287,7 @@ def line_format(key_separator: str | None, key: str | None, headers: Pairs, null
     given = dict(properties)
     for name in given:
         if name not in PROPERTIES:
-            raise click.BadParameter(f"unknown property {name!r}; known are {', '.join(PROPERTIES)}", param_hint="--property")
+            raise click.BadParameter(f"property {name!r}: must be {one_of(PROPERTIES)}", param_hint="--property")
     if key_separator is None and given.get("parse.key", "").lower() == "true":
         key_separator = given.get("key.separator", "\\t")
     marker = given.get("null.marker", null_marker)

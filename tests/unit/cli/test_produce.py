@@ -120,7 +120,7 @@ def test_record_too_large_says_what_was_done(empty, tmp_path):
         (["nosuch"], "create it: logdb topics create nosuch"),
         (["one", "/no/file"], "no file '/no/file'"),
         (["one", "f", "--follow", "g"], "give no other"),
-        (["one", "--property", "parse.keys=true"], "known are parse.key, key.separator"),
+        (["one", "--property", "parse.keys=true"], "property 'parse.keys': must be parse.key, key.separator"),
         (["one", "-H", "novalue"], "KEY=VALUE"),
         (["one", "--durability", "never"], "fsync"),
     ],
