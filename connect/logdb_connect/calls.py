@@ -67,7 +67,8 @@ class Api:
 
 
 def _refused(error: urllib.error.HTTPError) -> NoReturn:
-    content = error.read()
+    with error:
+        content = error.read()
     try:
         message = json.loads(content)["message"]
     except (ValueError, KeyError, TypeError):

@@ -7,17 +7,25 @@ Spark starts this module by ``spark.python.daemon.module``.
 """
 
 import socket
+import sys
 
 from pyspark import daemon
 
 _worker = daemon.worker
+_GONE = (BrokenPipeError, ConnectionResetError)
+
+
+def _report_unless_gone(unraisable: "sys.UnraisableHookArgs") -> None:
+    if not isinstance(unraisable.exc_value, _GONE):
+        sys.__unraisablehook__(unraisable)
 
 
 def _ending_in_silence(sock: socket.socket, authenticated: bool) -> int:
     """As ``daemon.worker``: 0 where the process may go on with another task."""
     try:
         return _worker(sock, authenticated)
-    except (BrokenPipeError, ConnectionResetError):
+    except _GONE:
+        sys.unraisablehook = _report_unless_gone  # the process ends; Python 3.13 and later try its last flush again, and report that
         return 1
 
 

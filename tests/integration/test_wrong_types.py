@@ -42,7 +42,7 @@ CALLS = {
     "db.append('t', b'x', partitioner=5)": "partitioner=5: must be",
     "db.append('t', b'x', partitioner=lambda key, count: None)": "the partitioner returned None: must be a whole number in [0, 3)",
     "db.append('t', b'x', headers=5)": "headers: 'int' object is not iterable",
-    "db.append('t', b'x', headers={'a': b'b'})": "headers[0] must be a pair (str, bytes-like or None), not str",
+    "db.append('t', b'x', headers={'a': b'b'})": "headers must be pairs (str, bytes-like or None), not a dict: use its items()",
     "db.append('t', b'x', timestamp_ms='now')": "timestamp_ms must be an int, not str",
     "db.append('t', b'x', durability=5)": "durability",
     "db.append_many('t', 5)": "values=5: must be an iterable",

@@ -75,7 +75,11 @@ def source_task(connector, properties, context=None):
         made.stop()
     new = made.task_class()
     new.context = context or SourceContext()
-    new.start(config)
+    try:
+        new.start(config)
+    except BaseException:
+        new.stop()  # as a worker does
+        raise
     return new
 
 

@@ -142,8 +142,10 @@ class Registry:
 
 
 def _message(error: urllib.error.HTTPError) -> str:
+    """What the registry says; closes the answer."""
     try:
-        return str(json.loads(error.read(1 << 16))["message"])
+        with error:
+            return str(json.loads(error.read(1 << 16))["message"])
     except (ValueError, KeyError, TypeError, OSError, HTTPException):
         return str(error.reason)
 

@@ -68,6 +68,7 @@ def sender(config: Mapping[str, Any]) -> Callable[[str, str, Sequence[Mapping[st
             with urllib.request.urlopen(request, timeout=_SEND_TIMEOUT_S, context=tls):  # noqa: S310 -- as above
                 return
         except urllib.error.HTTPError as error:
+            error.close()
             raise Conflict(f"{url} did not store the task configs of {connector}: {error.code}") from None
         except OSError as error:
             raise Conflict(f"{url} did not store the task configs of {connector}: {error}") from None

@@ -44,7 +44,7 @@ async function read() {
   if (watchers.size > 0 && !state.error?.isDenied) timer = setTimeout(read, Math.max(EVERY_MS, 10 * (performance.now() - began)))
 }
 
-/** Prometheus' text format: families by their names, `{kind, help, samples: [{labels, value}]}`. */
+/** Prometheus' text format: families by their names, `{kind, help, samples: [{labels, value}]}`. The samples of a histogram are three families. */
 export function parse(page) {
   const families = new Map()
   const family = (name) => {
@@ -57,6 +57,11 @@ export function parse(page) {
     if (line === '' || line[0] === '#') continue
     const [, name, labels, value] = /^([^\s{]+)(?:\{(.*)\})? (\S+)/.exec(line) ?? []
     if (name) family(name).samples.push({ labels: labelsOf(labels ?? ''), value: number(value) })
+  }
+  for (const [name, { kind, help }] of families) {
+    if (kind !== 'histogram') continue
+    for (const part of ['bucket', 'sum', 'count']) Object.assign(families.get(`${name}_${part}`) ?? {}, { kind, help })
+    if (families.get(name).samples.length === 0) families.delete(name)
   }
   return families
 }

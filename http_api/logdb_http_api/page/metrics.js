@@ -26,7 +26,7 @@ function Metrics() {
   const [filter, setFilter] = useState('')
   if (error?.isDenied) return html`<h1>Metrics</h1><${Denied} error=${error} what="metrics" />`
   const last = snapshots.at(-1)
-  const rows = last ? [...last.families].filter(([name, family]) => name.includes(filter) || family.help.toLowerCase().includes(filter.toLowerCase())).map(([name, family]) => ({ name, ...family, total: total(last, name) })) : []
+  const rows = last ? [...last.families].filter(([name, family]) => name.includes(filter) || family.help.toLowerCase().includes(filter.toLowerCase())).map(([name, family]) => ({ name, ...family, total: name.endsWith('_bucket') ? null : total(last, name) })) : []
   return html`
     <h1>Metrics</h1>
     <${Problem} error=${error} />

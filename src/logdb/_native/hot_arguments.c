@@ -171,8 +171,9 @@ static int header_encode(PyObject *pair, Py_ssize_t record, Py_ssize_t index, gr
     }
     PyObject *name = PySequence_Fast_GET_ITEM(pair, 0), *value = PySequence_Fast_GET_ITEM(pair, 1);
     if (!PyUnicode_Check(name) || (value != Py_None && !PyObject_CheckBuffer(value))) {
-        char got[128];
-        PyOS_snprintf(got, sizeof got, "(%.50s, %.50s)", Py_TYPE(name)->tp_name, Py_TYPE(value)->tp_name);
+        char got[176];
+        PyOS_snprintf(got, sizeof got, "(%.50s, %.50s)%s", Py_TYPE(name)->tp_name, Py_TYPE(value)->tp_name,
+                      PyUnicode_Check(value) ? ": encode the value first, e.g. value.encode()" : "");
         header_refuse(record, index, got);
         return -1;
     }
@@ -189,6 +190,13 @@ static int header_encode(PyObject *pair, Py_ssize_t record, Py_ssize_t index, gr
 
 int64_t headers_encode(PyObject *headers, Py_ssize_t index, growing *out)
 {
+    if (PyDict_Check(headers) && PyDict_Size(headers) > 0) { /* some of Kafka's clients take one; a name may come twice in a record */
+        char of[48] = "";
+        if (index >= 0)
+            PyOS_snprintf(of, sizeof of, "[%zd]", index);
+        PyErr_Format(PyExc_TypeError, "headers%s must be pairs (str, bytes-like or None), not a dict: use its items()", of);
+        return -1;
+    }
     PyObject *pairs = items_get(headers, index < 0 ? "headers" : "each of headers");
     if (pairs == NULL)
         return -1;
@@ -262,6 +270,29 @@ static int signature_find(const signature *s, PyObject *name)
     return -1;
 }
 
+/* the name that the caller may have meant: the first one that begins with the given one */
+static const char *signature_near(const signature *s, PyObject *name)
+{
+    const char *given = PyUnicode_AsUTF8(name);
+    if (given == NULL) {
+        PyErr_Clear(); /* it is no UTF-8 */
+        return NULL;
+    }
+    for (int i = 0; s->names[i] != NULL; i++)
+        if (strncmp(s->names[i], given, strlen(given)) == 0)
+            return s->names[i];
+    return NULL;
+}
+
+static void signature_refuse(const signature *s, PyObject *name)
+{
+    const char *near = signature_near(s, name);
+    if (near != NULL)
+        PyErr_Format(PyExc_TypeError, "%s() got an unexpected keyword argument %R. Did you mean '%s'?", s->function, name, near);
+    else
+        PyErr_Format(PyExc_TypeError, "%s() got an unexpected keyword argument %R", s->function, name);
+}
+
 int signature_take_slow(const signature *s, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, PyObject **out)
 {
     if (nargs > s->positional_max) {
@@ -273,9 +304,12 @@ int signature_take_slow(const signature *s, PyObject *const *args, Py_ssize_t na
     for (Py_ssize_t i = 0, count = kwnames != NULL ? PyTuple_GET_SIZE(kwnames) : 0; i < count; i++) {
         PyObject *name = PyTuple_GET_ITEM(kwnames, i);
         int at = signature_find(s, name);
-        if (at < 0 || out[at] != NULL) {
-            PyErr_Format(PyExc_TypeError, at < 0 ? "%s() got an unexpected keyword argument %R" : "%s() got two values for argument %R",
-                         s->function, name);
+        if (at < 0) {
+            signature_refuse(s, name);
+            return -1;
+        }
+        if (out[at] != NULL) {
+            PyErr_Format(PyExc_TypeError, "%s() got two values for argument %R", s->function, name);
             return -1;
         }
         out[at] = args[nargs + i];

@@ -3,6 +3,7 @@
 import difflib
 import importlib
 import os
+import re
 import signal
 import sys
 from collections.abc import Sequence
@@ -211,6 +212,9 @@ _HELP_ASKED: tuple[type[click.ClickException], ...] = (
 )
 
 
+_EXTRA = re.compile(r"Got unexpected extra argument \((.*)\)")  # click's
+
+
 def _show_refusal(error: click.ClickException, *, as_json: bool) -> None:
     """Print why the command line was refused, in the form of other errors, behind the usage of the verb."""
     if isinstance(error, _HELP_ASKED) and not as_json:
@@ -220,6 +224,8 @@ def _show_refusal(error: click.ClickException, *, as_json: bool) -> None:
     if context is not None and not as_json:
         say(*context.get_usage().splitlines())
         say(f"Try '{context.command_path} --help' for help.", "")
+    if (place := _EXTRA.fullmatch(error.format_message())) and os.path.isdir(place[1]):
+        error.add_note(f"to name a database: --data-dir {place[1]}")
     _show(error, " ".join(error.format_message().split()), as_json=as_json)  # click breaks lines before a list of choices
 
 

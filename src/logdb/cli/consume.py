@@ -287,7 +287,7 @@ Examples:
     help="read_committed: without records of open and aborted transactions.",
 )
 @click.option("--since", metavar="TIME", type=SINCE, help="Begin at a time, or this long ago: 2013-07-04, 2h, 7d.")
-@click.option("--tail", metavar="N", type=WholeNumber(min=0), help="Begin N records before the end, as -o -N.")
+@click.option("--tail", metavar="N", type=WholeNumber(min=0), help="Begin N records before the end of each partition, as -o -N.")
 @click.option("-c", "-n", "--max-messages", metavar="N", type=WholeNumber(min=-1), help="End after N records.")
 @click.option("--follow/--exit", " /-e", default=None, help="At the end: wait for more, or exit (the default).")
 @click.option("--timeout-ms", metavar="N", type=MILLISECONDS, help="Wait for more; end when none came for N ms, or a time like 10s.")

@@ -14,6 +14,7 @@ from typing import Protocol, TypeAlias
 import click
 
 from logdb.cli.output import quoted, text_or_base64
+from logdb.mistakes import one_of
 
 
 class Record(Protocol):
@@ -88,7 +89,7 @@ def kcat(text: str, *, null: bytes = b"") -> Render:
             template += b"%b"
             getters.append(letters[letter])
         else:
-            raise ValueError(f"unknown format %{letter}; known are {', '.join('%' + name for name in letters)} and %%")
+            raise ValueError(f"format %{letter}: must be {one_of('%' + name for name in [*letters, '%'])}")
     return lambda record: template % tuple([get(record) for get in getters])
 
 
@@ -170,7 +171,7 @@ def _deserialized(property_name: str, class_name: str) -> Callable[[bytes], byte
     if name in _PLAIN:
         return None
     if name not in _DESERIALIZERS:
-        raise ValueError(f"{property_name}={class_name}: known are {', '.join([*_PLAIN[1:], *_DESERIALIZERS])}")
+        raise ValueError(f"{property_name}={class_name}: must be {one_of([*_PLAIN[1:], *_DESERIALIZERS])}")
     show = _DESERIALIZERS[name]
     return lambda data: show(data).encode()
 
@@ -197,7 +198,7 @@ def console(given: Mapping[str, str], timestamp_types: Mapping[str, str]) -> Ren
     """
     for name in given:
         if name not in PROPERTIES:
-            raise ValueError(f"unknown property {name!r}; known are {', '.join(PROPERTIES)}")
+            raise ValueError(f"property {name!r}: must be {one_of(PROPERTIES)}")
     properties = {**PROPERTIES, **given}
     separator, line_end = unescape(properties["key.separator"]), unescape(properties["line.separator"])
     of_key, of_value, of_header = (

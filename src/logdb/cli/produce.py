@@ -20,11 +20,12 @@ from logdb.cli.lines import PROPERTIES, BadLine, Columns, LineFormat, LineParser
 from logdb.cli.output import counted, emit, progress, say, size_text
 from logdb.cli.params import PAIR, TOPIC, JavaClass
 from logdb.cli.properties import read as read_properties
-from logdb.cli.record_files import EnvelopeFormat
+from logdb.cli.record_files import EnvelopeFormat, is_envelope_line
 from logdb.cli.session import Session, common, pass_session
 from logdb.cli.topics import Pairs
 from logdb.cli.units import WholeNumber
 from logdb.errors import InvalidTopic, LogdbError, RecordTooLarge, UnknownTopic
+from logdb.mistakes import one_of
 from logdb.model import DURABILITY_LEVELS, TOPIC_CONFIGS, Durability, RecordMetadata
 from logdb.requests.report import Progress
 
@@ -163,6 +164,8 @@ class Sink:
     def _append_lines(self, lines: Sequence[bytes], size_bytes: int | None = None) -> None:
         if not lines:
             return
+        if not self._line_count and isinstance(self._format, LineFormat) and is_envelope_line(lines[0]):
+            say("line 1 is one of consume --json, and becomes a value as it is; -J appends its record")
         try:
             columns = self._format.parse(lines, self._line_count + 1)
         except BadLine as error:
@@ -284,7 +287,7 @@ def line_format(key_separator: str | None, key: str | None, headers: Pairs, null
     given = dict(properties)
     for name in given:
         if name not in PROPERTIES:
-            raise click.BadParameter(f"unknown property {name!r}; known are {', '.join(PROPERTIES)}", param_hint="--property")
+            raise click.BadParameter(f"property {name!r}: must be {one_of(PROPERTIES)}", param_hint="--property")
     if key_separator is None and given.get("parse.key", "").lower() == "true":
         key_separator = given.get("key.separator", "\\t")
     marker = given.get("null.marker", null_marker)

@@ -46,6 +46,11 @@ class BadRow(ValueError):
     """A row, or a line, has another form; the message names it."""
 
 
+def is_envelope_line(line: bytes) -> bool:
+    """Whether a line looks like one that ``consume --json`` prints."""
+    return line.startswith(b'{"topic":') and b'"tstype":' in line and b'"payload":' in line
+
+
 def format_of(path: str, given: str | None) -> str:
     """The format of a file, by its name unless it is given.
 

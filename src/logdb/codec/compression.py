@@ -114,7 +114,7 @@ def decompress(codec: int, data: Buffer, size_bytes_max: int) -> Buffer:
 def pieces(codec: int, data: Buffer, size_bytes_max: int) -> Iterator[Buffer]:
     """As ``decompress``, in pieces of 256 KiB at most; a larger block of snappy is one, and a single zstd frame with its size."""
     if not 0 <= codec < len(COMPRESSION_TYPES):
-        raise InvalidBatch(0, f"codec {codec} is unknown; known are 0 to {len(COMPRESSION_TYPES) - 1}")
+        raise InvalidBatch(0, f"codec {codec}: must be 0 to {len(COMPRESSION_TYPES) - 1}")
     return _PIECES[codec](memoryview(data), size_bytes_max)
 
 

@@ -286,6 +286,9 @@ def test_nodes_and_metrics(page, server):
     expect(page.get_by_role("img", name=re.compile(r"^Size of all logs: now [\d.,]+ [KM]iB, at most .* in \d+ s"))).to_be_visible()
     page.get_by_role("searchbox", name="Filter").fill("log_log_size")
     expect(page.get_by_role("rowheader")).to_have_text(["kafka_log_log_size"])
+    page.get_by_role("searchbox", name="Filter").fill("logdb_sync_seconds")
+    expect(page.get_by_role("rowheader")).to_have_text([f"logdb_sync_seconds_{part}" for part in ("bucket", "sum", "count")])
+    expect(row(page, "logdb_sync_seconds_count")).to_contain_text("How long a sync of a file or directory took.histogram")
 
 
 def test_a_node_of_a_cluster_shows_all_of_it(browser, tmp_path):
@@ -573,6 +576,10 @@ def test_both_schemes_at_each_width(browser, server, tmp_path, scheme, width):
                 open_record(page, "1")
             page.screenshot(path=tmp_path / f"{place.replace('/', '-')}.png")
             assert page.evaluate("document.scrollingElement.scrollWidth <= innerWidth"), f"{place} is wider than the window"
+            names = page.locator("th.data")
+            assert all(box["width"] > 150 for box in (name.bounding_box() for name in names.all()) if box), (
+                f"{place} cuts names into letters"
+            )
         assert page.evaluate(_CONTRASTS) == []
     assert it.complaints == []
 

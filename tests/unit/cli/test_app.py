@@ -81,6 +81,11 @@ def test_unknown_verb_suggests_the_nearest():
     assert "logdb --help" in CliRunner().invoke(cli, ["xyzzy"]).stderr
 
 
+def test_a_directory_after_the_verb_is_answered_with_the_option(filled, tmp_path):
+    assert f"extra argument ({tmp_path}); to name a database: --data-dir {tmp_path}\n" in filled("verify", str(tmp_path), code=2).stderr
+    assert "--data-dir" not in filled("verify", "nosuch", code=2).stderr
+
+
 @pytest.mark.parametrize(
     ("args", "error", "message"),
     [

@@ -69,7 +69,7 @@ def test_flags_of_kafka_dump_log(logdb_command, log):
     assert control == f"| offset: 1 {metadata} endTxnMarker: COMMIT coordinatorEpoch: 5"
     assert records("--key-decoder-class", "--skip-record-metadata")[1:] == [""]
     assert len(records("--deep-iteration", "--max-bytes", str(len(first)))) == 1
-    assert "known are" in logdb_command("dump", "--files", path, "--key-decoder-class", "x.Y", kafka=True, code=2).stderr
+    assert "must be" in logdb_command("dump", "--files", path, "--key-decoder-class", "x.Y", kafka=True, code=2).stderr
 
 
 def test_state_of_coordinators(logdb_command, log):

@@ -131,7 +131,7 @@ def test_the_counts_of_kafka_s_word_count(logdb_command, tmp_path):
     assert logdb_command.out(*flags, "--property", f"key.deserializer={WORDS}StringDeserializer", kafka=True) == "kafka\t2\nstreams\tnull\n"
     refused = logdb_command(*flags, "--property", f"value.deserializer={WORDS}IntegerDeserializer", kafka=True, code=1).stderr
     assert r"counts-0 at offset 0: '\x00\x00\x00\x00\x00\x00\x00\x02' has 8 bytes: its deserializer wants 4" in refused
-    assert "known are" in logdb_command(*flags, "--property", "key.deserializer=x.Y", kafka=True, code=2).stderr
+    assert "must be" in logdb_command(*flags, "--property", "key.deserializer=x.Y", kafka=True, code=2).stderr
     assert "known is" in logdb_command(*flags, "--formatter", "x.Y", kafka=True, code=2).stderr
 
 

@@ -120,7 +120,7 @@ def test_record_too_large_says_what_was_done(empty, tmp_path):
         (["nosuch"], "create it: logdb topics create nosuch"),
         (["one", "/no/file"], "no file '/no/file'"),
         (["one", "f", "--follow", "g"], "give no other"),
-        (["one", "--property", "parse.keys=true"], "known are parse.key, key.separator"),
+        (["one", "--property", "parse.keys=true"], "property 'parse.keys': must be parse.key, key.separator"),
         (["one", "-H", "novalue"], "KEY=VALUE"),
         (["one", "--durability", "never"], "fsync"),
     ],
@@ -233,6 +233,14 @@ def test_it_reads_what_consume_prints(filled):
                 for name in ("three", f"copy{number}")
             ]
         assert read[0] == read[1]
+
+
+def test_a_line_of_consume_json_that_becomes_a_value_is_reported(filled):
+    hint = "-J appends its record"
+    lines = filled.out("consume", "one", "-c", "2", "--json")
+    assert filled("produce", "three", stdin=lines).stderr.count(hint) == 1
+    assert hint not in filled("produce", "three", "-J", stdin=lines).stderr
+    assert hint not in filled("produce", "three", stdin='{"topic": 1}').stderr
 
 
 def test_a_line_that_consume_does_not_print(filled):

@@ -263,7 +263,7 @@ def test_what_is_held_as_a_whole_is_known_by_the_headers_of_blocks() -> None:
 
 def test_unknown_codecs() -> None:
     for codec in (-1, 5, 6, 7):
-        with pytest.raises(InvalidBatch, match=f"codec {codec} "):
+        with pytest.raises(InvalidBatch, match=f"codec {codec}: "):
             compression.decompress(codec, b"", 10)
         with pytest.raises(ValueError, match=f"codec {codec} "):
             compression.compress(codec, b"")

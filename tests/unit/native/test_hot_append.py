@@ -142,8 +142,7 @@ def test_a_value_that_is_no_bytes(value: Any, message: str) -> None:
         ([("a",)], r"headers\[0\] must be a pair \(str, bytes-like or None\), not tuple"),
         ([("a", b""), "ab"], r"headers\[1\] must be a pair .* not str"),
         ([(b"a", b"")], r"headers\[0\] .* not \(bytes, bytes\)"),
-        ([("a", "b")], r"headers\[0\] .* not \(str, str\)"),
-        ({"a": b"1"}, r"headers\[0\] .* not str"),
+        ([("a", "b")], r"headers\[0\] .* not \(str, str\): encode the value first"),
         (7, "not iterable"),
     ],
 )
@@ -154,6 +153,16 @@ def test_headers_that_are_none(headers: Any, message: str) -> None:
     with pytest.raises(TypeError, match=message.replace(r"headers\[", r"headers\[0\]\[")):
         sink.append_many([b""], headers=[headers])
     assert sink._next_offset == 0
+
+
+def test_a_dict_of_headers_names_its_items() -> None:
+    sink = Sink()
+    with pytest.raises(TypeError, match=r"^headers must be pairs .* not a dict: use its items\(\)"):
+        sink.append(b"", headers={"a": b"1"})  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"^headers\[1\] must be pairs .* not a dict"):
+        sink.append_many([b"", b""], headers=[(), {"a": b"1"}])  # type: ignore[list-item]
+    sink.append(b"", headers={"a": b"1"}.items())
+    assert sink._next_offset == 1
 
 
 def test_arguments_are_named_and_counted() -> None:

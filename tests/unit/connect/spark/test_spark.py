@@ -5,6 +5,7 @@ import fnmatch
 import json
 import re
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,7 @@ def test_a_task_that_runs_twice_stores_each_row_once(tmp_path: Path) -> None:
     assert run(_batch(*rows[:3]), _batch(*rows[3:5], begin=3), _batch({"id": 100}, partition=1)) == 6
     run(_batch(*rows[:5]), _batch({"id": 100}, partition=1))  # Spark runs the task again: its end was not noted
     run(_batch(*rows[3:], begin=3))  # a batch that was half done
-    with sqlite3.connect(tmp_path / "rows.db") as connection:
+    with closing(sqlite3.connect(tmp_path / "rows.db")) as connection:
         assert sorted(connection.execute("select id from rows")) == [(number,) for number in (0, 1, 2, 3, 4, 5, 6, 100)]
     with pytest.raises(ConnectError, match="must have a struct as its value"):
         run(_batch("text", begin=7))
