@@ -1,6 +1,7 @@
 """What lies in deploy/: the unit as systemd reads it, the Dockerfile by what matters, the health check against a server."""
 
 import contextlib
+import importlib.util
 import json
 import os
 import re
@@ -10,6 +11,7 @@ import tomllib
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import kubernetes_validate
 import promql_parser
@@ -135,6 +137,15 @@ def check(pid: int) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
+def module_of(path: Path) -> ModuleType:
+    """A program of this directory, to run in this process."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 @contextlib.contextmanager
 def serving(*words: str) -> Iterator[int]:
     """The process id of a server that serves."""
@@ -165,13 +176,17 @@ def test_a_node_of_a_cluster_is_asked_at_its_listeners_for_clients(tmp_path):
         assert check(pid) == (0, "")
 
 
-def test_a_listener_that_does_not_answer_is_named():
+def test_a_listener_that_does_not_answer_is_named(monkeypatch):
+    healthy = module_of(DEPLOY / "healthy.py")
     program = "import socket, time; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True); time.sleep(99)"
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
         port = process.stdout.readline().strip()
-        found = check(process.pid)
+        monkeypatch.setattr(healthy, "TIMEOUT_S", 0.05)
+        monkeypatch.setattr(sys, "argv", ["healthy.py", str(process.pid)])
+        with pytest.raises(SystemExit) as raised:
+            healthy.main()
         process.kill()
-    assert found == (1, f"port {port}: it answers neither HTTP nor Kafka's protocol\n")
+    assert raised.value.code == f"port {port}: it answers neither HTTP nor Kafka's protocol"
 
 
 # ---------------------------------------------------------------- Compose and Kubernetes: by their schemas, and what their shells run

@@ -430,7 +430,7 @@ def test_each_record_once_although_the_disk_fills_up_now_and_then(tmp_path, path
         with consume(db, max_poll_records=20) as consumer:
             while db._session.fetch_offsets("g").get(("in", 0), (0,))[0] < 100:
                 try:
-                    with db.transaction("etl", delivery_timeout_ms=1_000, retry_backoff_ms=1) as tx:
+                    with db.transaction("etl", delivery_timeout_ms=200, retry_backoff_ms=1) as tx:
                         for records in consumer.poll(timeout_ms=20).values():
                             for record in records:
                                 tx.send("out", record.value)

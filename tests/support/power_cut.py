@@ -472,10 +472,11 @@ def tell(path: str, make: Callable[[str, PowerCutIO], S], kill_at: int | None) -
     return story
 
 
-def deaths(calls: Sequence[str], *, first: int = 1, which: int = 0, count: int = 8) -> list[int]:
+def deaths(calls: Sequence[str], *, first: int = 1, which: int = 0, count: int = 8, part: int = 1) -> list[int]:
     """The numbers of the calls, from ``first`` on, that a story is killed at: all of them where ``LOGDB_TEST_SCALE`` is more than 1.
 
     Otherwise one of each kind on each kind of file, and ``count`` spread over the story; another ``which`` has others.
+    ``part``: one in so many of these.
     """
     numbers = range(first, len(calls) + 1)
     if SCALE > 1:
@@ -484,4 +485,5 @@ def deaths(calls: Sequence[str], *, first: int = 1, which: int = 0, count: int =
     for number in numbers:
         kinds.setdefault(re.sub(r"\d+", "#", calls[number - 1]), []).append(number)
     step = max(1, len(numbers) // count)
-    return sorted({same[which % len(same)] for same in kinds.values()} | set(numbers[which * step // 3 % step :: step]))
+    chosen = sorted({same[which % len(same)] for same in kinds.values()} | set(numbers[which * step // 3 % step :: step]))
+    return chosen[which % part :: part]

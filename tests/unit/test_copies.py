@@ -73,8 +73,10 @@ def test_values_of_a_database(tmp_path):
         log.append_many([b"x", b"y"], keys=[None, b"key"])
         log.append(b"z", headers=[("name", b"v"), ("none", None), ("\udcff", b"")], timestamp_ms=5)
         values = [*log.read(0), *log.read(2), db.describe_topic("t"), *db.topics(), logdb.ConsumerConfig(), *db.verify().problems]
-        with db.consumer("t", group_id="g") as consumer:
-            values += [*consumer.poll(10_000).values(), consumer.positions(), db.describe_group("g"), consumer.group_metadata()]
+        with db.consumer("t", group_id="g", auto_offset_reset="earliest") as consumer:
+            polled = consumer.poll(10_000)
+            assert polled
+            values += [*polled.values(), consumer.positions(), db.describe_group("g"), consumer.group_metadata()]
         report = db.verify()
         for name, way in WAYS.items():
             assert way(values) == values, name

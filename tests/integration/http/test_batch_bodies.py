@@ -9,6 +9,7 @@ import pytest
 
 from logdb.errors import Closed
 from logdb.serving.fetch import UnabortedRead
+from logdb_http_api.door import connections
 from support.batches import Rec, encode_batch
 from support.serving import served
 from support.waiting import until
@@ -21,7 +22,8 @@ LARGE = encode_batch([Rec(value=bytes(1000))] * 3000)
 
 
 @pytest.fixture
-def server(tmp_path):
+def server(tmp_path, monkeypatch):
+    monkeypatch.setattr(connections, "_LINGERING_S", 0.2)
     with served(tmp_path / "db", body_timeout_ms=400, keep_alive_ms=700, body_bytes_max=8 << 20) as it:
         it.database.create_topic("t", config={"max.message.bytes": 4 << 20})
         yield it

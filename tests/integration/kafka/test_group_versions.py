@@ -85,7 +85,7 @@ def test_members_have_only_so_much_memory(served, wire, group, version, monkeypa
     assert (first["error_code"], join(wire, group, version)["error_code"]) == (81, 79 if version >= 4 else 0)
 
 
-def vanish(served, group, version):
+def vanish(served, group, version, session_timeout_ms=2_000):
     """Be one more member, and be gone without having read an answer."""
 
     def member_count():
@@ -95,7 +95,7 @@ def vanish(served, group, version):
     with wire_to(served.address) as gone:
         before_count = member_count()
         values = {"protocol_type": "consumer", "protocols": [{"name": "range", "metadata": b"gone"}]}
-        gone.send("JoinGroup", version, group_id=group, session_timeout_ms=2_000, rebalance_timeout_ms=60_000, **values)
+        gone.send("JoinGroup", version, group_id=group, session_timeout_ms=session_timeout_ms, rebalance_timeout_ms=60_000, **values)
         until(lambda: member_count() > before_count)
 
 
@@ -103,7 +103,7 @@ def vanish(served, group, version):
 def test_a_member_that_vanished_before_its_first_answer_is_gone_with_its_session(tmp_path, version):
     """From version 4 on it would have been given its id first (KIP-394)."""
     with kafka_door(tmp_path / "db", session_timeout_ms_min=1) as served, wire_to(served.address) as wire:
-        vanish(served, "g", version)
+        vanish(served, "g", version, session_timeout_ms=200)
         joined = join(wire, "g", version)  # waits for the one that is gone, until its session ends
         assert [one["member_id"] for one in joined["members"]] == [joined["member_id"]] == [joined["leader"]]
         me = {"group_id": "g", "member_id": joined["member_id"]}

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from logdb.cli.app import cli
 from logdb_replication import directory, reassignment
 from logdb_replication.config import ClusterConfig
+from logdb_replication.controller import elections
 from logdb_replication.controller.commands import FenceBroker
 from logdb_replication.controller.messages import Watched
 from support.controllers import CLUSTER, Controllers
@@ -71,7 +72,8 @@ def test_partitions_without_a_leader_are_named(controllers, words):
     assert json.loads(elect(*words, "--json", code=1).stdout)["without_leader"] == [{"topic": "t", "partition": 0, "in_sync": [1]}]
 
 
-def test_only_what_is_named_is_elected(controllers):
+def test_only_what_is_named_is_elected(controllers, monkeypatch):
+    monkeypatch.setattr(elections, "HAND_OVER_S", 0.01)  # no leader is there to hand over
     controllers.unfence(1)
     (away,) = [number for number, one in enumerate(controllers.state.topics["u"].partitions) if one.leader != one.preferred_leader]
     for named, leads in (((away + 1) % 3, False), (away, True)):

@@ -14,6 +14,7 @@ from logdb.requests.principals import ANONYMOUS, Principal
 from logdb_kafka_api.apis import APIS
 from logdb_kafka_api.errors import Code
 from logdb_kafka_api.handlers import HANDLERS
+from logdb_replication.controller import elections
 from logdb_replication.controller.commands import AlterInSync, FenceBroker, Replica, UnfenceBroker
 from logdb_replication.raft.errors import UnknownOutcome
 from support.metadata_nodes import Controller, Node
@@ -130,7 +131,8 @@ def in_sync(controller, partition, *members):
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_preferred_leaders(ask, controller, version):
+def test_preferred_leaders(ask, controller, version, monkeypatch):
+    monkeypatch.setattr(elections, "HAND_OVER_S", 0.01)  # no leader is there to hand over
     needless = {("t", 0): Code.ELECTION_NOT_NEEDED, ("t", 1): Code.ELECTION_NOT_NEEDED, ("t", 2): Code.UNKNOWN_TOPIC_OR_PARTITION}
     assert ask.elect({"t": [0, 1, 2, 0], "u": [0]}, version)[1] == {**needless, ("u", 0): Code.UNKNOWN_TOPIC_OR_PARTITION}
     assert ask.elect(None, version) == (Code.NONE, {})

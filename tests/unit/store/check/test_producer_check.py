@@ -89,7 +89,7 @@ def test_each_flipped_bit_is_reported_and_put_right(path, tmp_path):
     before, rng = state(path), random.Random(1)
     for file in files(path):
         size = file.stat().st_size
-        for at in sorted({0, 1, 2, 5, 9, size - 1, *(rng.randrange(size) for _ in range(3))}):
+        for at in sorted({0, 5, size - 1, rng.randrange(size)}):
             there = copy(path, tmp_path / "flipped")
             flip(there / "t-0" / file.name, at)
             report = logdb.verify(there)
