@@ -99,6 +99,7 @@ CHECK = {
     "integration/cluster/test_racks.py::test_nothing_is_lost_and_nothing_comes_twice_while_a_follower_and_a_leader_are_killed": _NODES,
     "integration/cluster/test_reassignment.py": _NODES,
     "integration/cluster/test_storm.py": _NODES,
+    "integration/connect/test_cluster_id.py::test_of_a_cluster": _NODES,
     "integration/connect/test_connector_kills.py": _KILLS,
     "integration/connect/databases/": _DATABASES,
     "integration/connect/test_distributed.py::test_the_work_of_a_killed_worker_goes_to_the_other_one": _KILLS,
