@@ -1,4 +1,4 @@
-"""MirrorMaker 2's connectors in Java's worker, and ours in our worker: the same property files and source leave the same topics and offsets.
+"""MirrorMaker 2's connectors in Java's worker, and ours in our worker: the same property files leave the same topics and offsets.
 
 Skipped, with the reason, where Java or Maven are missing.
 """
