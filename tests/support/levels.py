@@ -107,6 +107,7 @@ CHECK = {
     "integration/connect/test_isolation.py::test_a_process_that_is_killed_leaves_no_transaction_open": _KILLS,
     "integration/connect/test_kills.py": _KILLS,
     "integration/connect/test_mirror.py::test_a_mirror_that_is_killed_copies_each_record_once": _KILLS,
+    "integration/connect/test_on_a_cluster.py": _NODES,
     "integration/connect/test_rolling_restart.py": _PROCESSES,
     "integration/connect/test_spark.py": _SPARK,
     "integration/connect/test_without_broker.py": _PROCESSES,
