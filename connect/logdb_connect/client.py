@@ -125,7 +125,7 @@ class Client(ABC):
 
     @abstractmethod
     def cluster_id(self) -> str:
-        """A name of the database that stays."""
+        """The id that Kafka's clients see, by DescribeCluster."""
 
     # ------------------------------------------------------------ topics
 

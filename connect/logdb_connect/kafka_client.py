@@ -30,7 +30,7 @@ from logdb.errors import (
     UnknownMember,
     UnknownTopic,
 )
-from logdb_connect.client import Client, Consumer, Headers, Listener, PartitionOffsets, TopicState, any_of
+from logdb_connect.client import Client, Consumer, Headers, Listener, PartitionOffsets, TopicState, any_of, shown
 from logdb_connect.errors import ConfigError
 
 logger = logging.getLogger(__name__)
@@ -50,6 +50,7 @@ _CONSUMER = _SHARED | {
 }  # fmt: skip
 _NAMES = {"fetch.max.wait.ms": "fetch.wait.max.ms", "max.request.size": "message.max.bytes"}
 """What librdkafka calls a property of Java's clients."""
+_SECRET = re.compile("password|secret|token|credential|jaas|oauthbearer|[.]pem$")
 _SECURITY = ("security.protocol", "sasl.mechanism", "ssl.endpoint.identification.algorithm")
 
 _CALL_S = 30.0
@@ -162,14 +163,18 @@ def made(kind: Callable[[dict[str, Any]], Found], config: dict[str, Any]) -> Fou
     """A client of librdkafka.
 
     Raises:
-        ConfigError: It does not take a setting.
+        ConfigError: It does not take a setting.  The error shows no value of a setting that may be secret.
     """
     try:
         return kind(config)
     except kafka.KafkaException as error:
         text = error.args[0].str()
         name = next((name for name in config if f'"{name}"' in text), "bootstrap.servers")
-        raise ConfigError(name, f"Invalid value {config[name]} for configuration {name}: {text}") from None
+        value = "[hidden]" if _SECRET.search(name) else shown(str(config[name]))
+        text = f"Invalid value {value} for configuration {name}: {text}"
+        for secret in (str(config[one]) for one in config if _SECRET.search(one) and config[one]):
+            text = text.replace(secret, "[hidden]")
+        raise ConfigError(name, text) from None
 
 
 class KafkaRecord(NamedTuple):

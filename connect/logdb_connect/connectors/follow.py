@@ -20,6 +20,7 @@ from logdb_connect.errors import ConnectError
 _log = logging.getLogger(__name__)
 
 _BLOCK = 1 << 18
+_ROTATION_S = 1.0
 _MARKED = 256
 """Bytes at the begin, and bytes before the position, that the mark is of."""
 
@@ -45,6 +46,7 @@ class Follower:
         self._head = self._tail = b""
         self._resumes: Mapping[str, Any] | None = None
         self._successor_seen: float | None = None
+        self._missing_since: float | None = None
         self._is_missing = False
 
     def resume(self, offset: Mapping[str, Any] | None) -> None:
@@ -148,7 +150,9 @@ class Follower:
         try:
             successor = os.stat(self._path)
         except FileNotFoundError:
+            self._tell_missing()
             return False
+        self._missing_since, self._is_missing = None, False
         if successor.st_ino == self._inode or not successor.st_size:
             self._successor_seen = None
             return False
@@ -160,6 +164,15 @@ class Follower:
             return False
         quiet_s = time.time() - written.st_mtime
         return min(now - self._successor_seen, max(quiet_s, 0)) >= self._settle_s
+
+    def _tell_missing(self) -> None:
+        """Warn once of a name that stays without a file; a rotation soon gives it another one."""
+        now = time.monotonic()
+        if self._missing_since is None:
+            self._missing_since = now
+        if not self._is_missing and now - self._missing_since >= _ROTATION_S:
+            self._is_missing = True
+            _log.warning("The file %s is gone: waiting for another one of this name", self._path)
 
     def _next(self, finished: int) -> None:
         """To the file that follows a finished one."""

@@ -47,11 +47,20 @@ def main(job: Job) -> None:
         except Exception as error:  # noqa: BLE001 -- the worker shows it as the trace of the task
             text = "".join(traceback.format_exception(error))
             if not is_retriable(text):
-                driver.tell(failed=text)
+                driver.tell(failed=advice(text, spark.version) + text)
                 return
             logger.warning("the query starts again: %s", text)
             pause_s = _PAUSE_S if told > before else min(2 * pause_s, _PAUSE_S_MAX)
             driver.asked.wait(pause_s)
+
+
+def advice(text: str, version: str) -> str:
+    """What to install, at the begin of an error that says that jars are missing."""
+    if "Failed to find data source: avro" in text:
+        return f"AvroFormat on Spark needs the property spark.jars.packages=org.apache.spark:spark-avro_2.13:{version}.\n"
+    if "S3AFileSystem not found" in text:
+        return "S3 on Spark needs the property spark.jars.packages=org.apache.hadoop:hadoop-aws:VERSION, of Spark's version of Hadoop.\n"
+    return ""
 
 
 def is_retriable(text: str) -> bool:

@@ -385,7 +385,7 @@ class Broker(Handle, Session):
 
     def _cluster_nodes(self, _: requests.ClusterNodes) -> ClusterNodes:
         if not self.is_replicated:
-            return ClusterNodes((), {})
+            return ClusterNodes((), {}, database_id=self.metadata.database_id)
         brokers = self.metadata.brokers()
         serving = tuple(broker.node_id for broker in brokers if not broker.fenced)
         found = ((broker.node_id, broker.address("kafka") or broker.address("http")) for broker in brokers)
@@ -394,7 +394,7 @@ class Broker(Handle, Session):
         for info in self.topics(internal=True):
             with contextlib.suppress(UnknownTopic, UnknownPartition):  # it was deleted meanwhile
                 partitions |= {TopicPartition(info.name, number): state for number, state in enumerate(self.placement(info))}
-        return ClusterNodes(serving, partitions, addresses)
+        return ClusterNodes(serving, partitions, addresses, self.metadata.database_id)
 
     def leader_address(self, topic: str, partition: int) -> str | None:
         """Where the HTTP door of a partition's leader is, HOST:PORT; None: no node leads it, or without a cluster."""

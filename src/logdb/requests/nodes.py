@@ -105,8 +105,10 @@ class ClusterNodes(NamedTuple):
 
     ``addresses``: each broker and its HOST:PORT, where Kafka's clients reach it, or without a Kafka door HTTP's; a server of an earlier
     version tells none.
+    ``database_id``: of the cluster, or of the single database.  Kafka's clients know it as the cluster's id.  Empty: the server is earlier.
     """
 
     serving: tuple[int, ...]
     partitions: Mapping[TopicPartition, PartitionState]
     addresses: tuple[tuple[int, str], ...] = ()
+    database_id: str = ""

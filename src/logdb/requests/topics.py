@@ -88,7 +88,7 @@ class ClusterNodes(Request[nodes.ClusterNodes]):
         shown = {name for name in {where.topic for where in answer.partitions} if may("Describe", "Topic", name)}
         partitions = {where: state for where, state in answer.partitions.items() if where.topic in shown}
         if not may("Describe", "Cluster", CLUSTER):
-            return nodes.ClusterNodes((), partitions)
+            return nodes.ClusterNodes((), partitions, database_id=answer.database_id)
         return answer._replace(partitions=partitions)
 
 

@@ -1,4 +1,5 @@
 """Kafka Connect's Java worker and ours, each on a Kafka listener of its own, with the same property files: topics and answers are the same.
+Our worker on a Kafka 4.3.1 leaves the same topics, too.
 
 The files are those that Kafka ships, with transforms added.  Skipped, with the reason, where Java or Maven are missing.
 """
@@ -6,6 +7,7 @@ The files are those that Kafka ships, with transforms added.  Skipped, with the 
 import contextlib
 import json
 
+import confluent_kafka
 import pytest
 
 from benches.peers.kafka.jars import PLATFORM
@@ -13,6 +15,7 @@ from logdb import testing
 from logdb_connect.runtime import starting
 from support.connect_workers import Rest
 from support.java import java, properties, running, worker_settings
+from support.kafka_broker import kafka_broker
 from support.kafka_tools import kafka_tools
 from support.waiting import until
 
@@ -61,17 +64,28 @@ def jars():
 
 
 class Side:
-    """A worker that has delivered all lines, with its database."""
+    """A worker that has delivered all lines."""
 
-    def __init__(self, rest, address, database, directory):
-        self.rest, self.address, self.database, self.directory = rest, address, database, directory
+    def __init__(self, rest, address, directory):
+        self.rest, self.address, self.directory = rest, address, directory
 
     def records(self, topic):
-        if topic not in {one.name for one in self.database.topics()}:
-            return []
-        return [
-            (one.partition, one.key, one.value, one.headers) for one in self.database.log(topic).read(0, isolation_level="read_committed")
-        ]
+        """Partition, key, value and headers of each committed record, as a consumer of others reads them."""
+        settings = {"bootstrap.servers": self.address, "group.id": "-", "enable.partition.eof": True, "isolation.level": "read_committed"}
+        with contextlib.closing(confluent_kafka.Consumer(settings)) as consumer:
+            partitions = consumer.list_topics(timeout=30).topics
+            if topic not in partitions:
+                return []
+            found, ends = [], len(partitions[topic].partitions)
+            consumer.assign([confluent_kafka.TopicPartition(topic, number, 0) for number in range(ends)])
+            while ends:
+                one = consumer.poll(30)
+                if one.error() is None:
+                    found.append((one.partition(), one.key(), one.value(), one.headers() or []))
+                else:
+                    assert one.error().code() == confluent_kafka.KafkaError._PARTITION_EOF, one.error()
+                    ends -= 1
+        return sorted(found, key=lambda one: one[0])
 
     def is_done(self):
         sink = self.directory / "test.sink.txt"
@@ -103,17 +117,30 @@ def sides(tmp_path_factory):
     """Java's worker, and ours."""
     home = tmp_path_factory.mktemp("beside")
     with contextlib.ExitStack() as stack:
-        address, database = stack.enter_context(testing.broker())
+        address = stack.enter_context(testing.broker()).bootstrap_servers
         worker, files, port = written(home / "java", address)
         program = stack.enter_context(running(java("org.apache.kafka.connect.cli.ConnectStandalone", worker, *files), home / "log"))
-        theirs = Side(Rest(port), address, database, home / "java")
-        address, database = stack.enter_context(testing.broker())
-        worker, files, port = written(home / "ours", address)
-        stack.enter_context(starting.standalone(str(worker), [str(file) for file in files]))
-        ours = Side(Rest(port), address, database, home / "ours")
-        until(ours.is_done, "ours", 60)
+        theirs = Side(Rest(port), address, home / "java")
+        ours = stack.enter_context(our_worker(stack.enter_context(testing.broker()).bootstrap_servers, home / "ours"))
         program.until(theirs.is_done, 120)
         yield theirs, ours
+
+
+@contextlib.contextmanager
+def our_worker(address, directory):
+    worker, files, port = written(directory, address)
+    with starting.standalone(str(worker), [str(file) for file in files]):
+        side = Side(Rest(port), address, directory)
+        until(side.is_done, "ours", 90)
+        yield side
+
+
+@pytest.fixture(scope="module")
+def on_kafka(tmp_path_factory):
+    """Our worker on a Kafka."""
+    home = tmp_path_factory.mktemp("on-kafka")
+    with kafka_broker(home / "broker") as broker, our_worker(broker.address, home / "ours") as side:
+        yield side
 
 
 @pytest.mark.parametrize("topic", TOPICS)
@@ -122,6 +149,13 @@ def test_topics_have_the_same_records(sides, topic):
     theirs, ours = (side.records(topic) for side in sides)
     assert ours == theirs
     assert len(ours) == len(LINES)
+
+
+def test_on_a_kafka_topics_and_file_are_the_same(sides, on_kafka):
+    theirs, _ = sides
+    for topic in TOPICS:
+        assert on_kafka.records(topic) == theirs.records(topic)
+    assert (on_kafka.directory / "test.sink.txt").read_bytes() == (theirs.directory / "test.sink.txt").read_bytes()
 
 
 def test_the_sink_writes_the_same_file(sides):

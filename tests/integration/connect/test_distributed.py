@@ -11,7 +11,9 @@ import pytest
 
 import logdb
 from logdb_connect.errors import ConnectError
+from logdb_connect.runtime import distributed as herders
 from logdb_connect.runtime.membership import Membership
+from logdb_connect.runtime.topics import STALE
 from support.connect_plugins import Blocking, Moving
 from support.connect_workers import SHARED, WORKER, Rest, WorkerProcess, distributed, served, written
 from support.ports import free_port
@@ -103,6 +105,31 @@ def rebalances(rest: Rest) -> bool:
         found = re.search(r"^kafka_connect_worker_rebalance_rebalancing(?:{})? (\S+)$", answer.read().decode(), re.MULTILINE)
     assert found
     return float(found[1]) > 0
+
+
+def test_409_while_a_rebalance_goes_on(broker, tmp_path, monkeypatch):
+    """A member that does not join again holds it up.  Once that one has left, a retry succeeds."""
+    with distributed(broker, tmp_path) as rest, logdb.open(broker) as db:
+        create(rest, "one", counter("one"))
+        rest.await_states("one", "RUNNING", "RUNNING")
+        monkeypatch.setattr(herders, "_REBALANCE_WAIT_S", 0.1)
+        joined = db.session.join_group(
+            "workers",
+            session_timeout_ms=60_000,
+            rebalance_timeout_ms=60_000,
+            protocol_type="connect",
+            protocols=[("logdb", b"{}")],
+            client_id="other",
+        ).result(60)
+        db.session.sync_group("workers", generation=joined.generation, member_id=joined.member_id, assignments={}).result(60)
+        until(lambda: rest.call("POST", "/connectors", {"name": "two", "config": counter("two")})[0] == 201)
+        until(lambda: rebalances(rest))
+        status, answer = rest.call("POST", "/connectors", {"name": "three", "config": counter("three")})
+        assert (status, answer) == (409, {"error_code": 409, "message": STALE})
+        db.session.leave_group("workers", joined.member_id)
+        until(lambda: rest.call("POST", "/connectors", {"name": "three", "config": counter("three")})[0] == 201)
+        for name in NAMES[:3]:
+            rest.await_states(name, "RUNNING", "RUNNING")
 
 
 def test_any_worker_answers_any_request(broker, tmp_path):

@@ -12,6 +12,7 @@ import uuid
 
 import confluent_kafka
 import pytest
+from confluent_kafka.admin import AdminClient
 
 import logdb
 from logdb_connect.client import connected
@@ -93,6 +94,8 @@ def test_from_file_to_topic_to_file(address, tmp_path, name):
     source, sink = file_source(tmp_path, name), file_sink(tmp_path, name)
     with standalone(address, tmp_path, source, sink, logdb_client="kafka") as rest:
         until(lambda: lines(tmp_path / "out.txt") == wanted, name, 60)
+        admin = AdminClient({"bootstrap.servers": address})
+        assert rest.get("/")["kafka_cluster_id"] == admin.describe_cluster(request_timeout=30).result().cluster_id
         offsets = f"/connectors/{sink['name']}/offsets"
         until(lambda: rest.get(offsets)["offsets"])
         assert rest.get(f"/connectors/{source['name']}/offsets")["offsets"][0]["offset"]["position"] == (tmp_path / "in.txt").stat().st_size

@@ -105,7 +105,8 @@ def test_a_large_object_goes_in_parts(s3):
 
 
 def test_a_bucket_that_does_not_exist_fails_the_task_by_name(s3):
-    with pytest.raises(ConnectError, match=r"write topics/s3_topic/partition=0/s3_topic\+0\+0000000000\.json to s3://nobody"):
+    wanted = r"write topics/s3_topic/partition=0/s3_topic\+0\+0000000000\.json to s3://nobody: it does not exist"
+    with pytest.raises(ConnectError, match=wanted):
         delivered({"s3.bucket.name": "nobody", "store.url": s3.url, "flush.size": "3", **CREDENTIALS}, 3, None)
 
 

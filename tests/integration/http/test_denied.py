@@ -136,7 +136,7 @@ ASKS = {
     ("POST", "/logdb/v1/topics/{topic}/partitions/{partition}/flush"): Ask(OF_TOPIC + "/flush", {}),
     # ---------------------------------------------------------------- calls of a session
     **call("topics", {"internal": True}, found=[]),
-    **call("cluster_nodes", {}, found={"serving": [], "partitions": [], "addresses": []}),
+    **call("cluster_nodes", {}, found={"serving": [], "partitions": [], "addresses": [], "database_id": "{cluster}"}),
     **call("groups", {}, found=[]),
     **call("transactions", {}, found=[]),
     **call("describe_topic", {"name": "{topic}"}),

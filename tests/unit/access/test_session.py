@@ -294,13 +294,13 @@ def test_changes_leave_out_topics_that_may_not_be_described(opened, broker):
 def test_of_a_cluster_brokers_and_topics_that_may_be_described_are_shown():
     partitions = {TopicPartition(topic, 0): PartitionState(1, 0, (1,), (1,)) for topic in ("mine", "hidden")}
     addresses = ((1, "board1:9092"),)
-    nodes, mine = of_cluster.ClusterNodes((1, 2), partitions, addresses), TopicPartition("mine", 0)
-    assert ClusterNodes().visible(nodes, lambda operation, kind, name: name == "mine") == ((), {mine: partitions[mine]}, ())
-    assert ClusterNodes().visible(nodes, lambda operation, kind, name: kind == "Cluster") == ((1, 2), {}, addresses)
+    nodes, mine = of_cluster.ClusterNodes((1, 2), partitions, addresses, "id"), TopicPartition("mine", 0)
+    assert ClusterNodes().visible(nodes, lambda operation, kind, name: name == "mine") == ((), {mine: partitions[mine]}, (), "id")
+    assert ClusterNodes().visible(nodes, lambda operation, kind, name: kind == "Cluster") == ((1, 2), {}, addresses, "id")
 
 
-def test_without_a_cluster_there_are_no_nodes(opened):
-    assert opened("Describe Topic orders").cluster_nodes() == ((), {}, ())
+def test_without_a_cluster_there_are_no_nodes(opened, broker):
+    assert opened("Describe Topic orders").cluster_nodes() == ((), {}, (), broker.metadata.database_id)
 
 
 def test_a_transaction_shows_no_topics_that_may_not_be_described(opened, broker):

@@ -15,6 +15,18 @@ class ShoutSinkConnector(SinkConnector):
     def task_configs(self, max_tasks): return [{}]
 """
 
+CONVERTER = """
+class ShoutConverter:
+    def configure(self, config): pass
+    def from_connect(self, topic, schema, value): return b""
+    def to_connect(self, topic, data): return None, None
+"""
+TRANSFORM = """
+class ShoutTransform:
+    def configure(self, config): pass
+    def apply(self, record): return record
+"""
+
 
 @pytest.mark.parametrize(
     "name",
@@ -60,3 +72,18 @@ def test_a_worker_may_allow_some_connectors_only():
     plugins.connector("org.apache.kafka.connect.file.FileStreamSinkConnector")
     with pytest.raises(ConfigError, match=r"allows only FileStreamSink \(connector.classes.allowed\)"):
         plugins.connector("FileStreamSource")
+
+
+def test_entry_points_of_installed_packages(tmp_path, monkeypatch):
+    (tmp_path / "installed_plugins.py").write_text(PLUGIN + CONVERTER + TRANSFORM)
+    metadata = tmp_path / "plugins-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: plugins\nVersion: 1.0\n")
+    points = {"connectors": "ShoutSinkConnector", "converters": "ShoutConverter", "transforms": "ShoutTransform"}
+    lines = [f"[logdb.{group}]\nOf{name} = installed_plugins:{name}\n" for group, name in points.items()]
+    (metadata / "entry_points.txt").write_text("".join(lines))
+    monkeypatch.syspath_prepend(tmp_path)
+    plugins = Plugins()
+    for group, kinds in (("connectors", ("source", "sink")), ("converters", ("converter",)), ("transforms", ("transformation",))):
+        for name in (f"Of{points[group]}", f"installed_plugins:{points[group]}"):
+            assert plugins.find(name, kinds, "setting").__name__ == points[group]

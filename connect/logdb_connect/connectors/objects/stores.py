@@ -84,7 +84,7 @@ class ObjectStore:
         )
         try:
             yield
-        except exceptions.NotFoundError as error:
+        except (exceptions.NotFoundError, FileNotFoundError) as error:  # obstore raises the second one
             raise ConnectError(
                 f"Cannot {what} {self.name}: it does not exist. Create it, then restart the task. {_first(error)}"
             ) from error

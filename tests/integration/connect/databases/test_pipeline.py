@@ -88,6 +88,46 @@ def test_a_table_follows_another_one(origin, mariadb_shop, tmp_path):
         rest.await_states("sink", "RUNNING", "RUNNING")
 
 
+def test_a_database_that_goes_away_and_returns(postgres_shop, tmp_path):
+    """The task fails and names the database, another connector goes on; a restart delivers each record once."""
+    table = {
+        "name": "rows",
+        "connector.class": "JdbcSink",
+        "topics": "rows",
+        "connection.url": f"jdbc:postgresql://127.0.0.1:{postgres_shop.server.port}/{postgres_shop.name}",
+        "connection.user": postgres_shop.user,
+        "auto.create": "true",
+        "max.retries": "1",
+        "retry.backoff.ms": "50",
+        "value.converter": JSON["value.converter"],
+        "value.converter.schemas.enable": "false",
+    }
+    file = {"name": "file", "connector.class": "FileStreamSink", "topics": "rows", "file": f"{tmp_path}/out.txt"}
+    with served(tmp_path / "db") as broker, logdb.open(broker) as db:
+        db.create_topic("rows")
+        db.append("rows", b'{"id": 0}')
+        with standalone(broker, tmp_path, table, file) as rest:
+            until(lambda: ids(postgres_shop) == [0])
+            postgres_shop.server.kill()
+            try:
+                db.append_many("rows", [b'{"id": %d}' % number for number in range(1, 4)])
+                rest.await_states("rows", "RUNNING", "FAILED")
+                assert postgres_shop.name in rest.get("/connectors/rows/status")["tasks"][0]["trace"]
+                until(lambda: (tmp_path / "out.txt").read_text().count("\n") == 4, "the other connector goes on")
+            finally:
+                postgres_shop.server.start()
+            assert rest.call("POST", "/connectors/rows/restart?includeTasks=true&onlyFailed=true")[0] == 202
+            until(lambda: len(ids(postgres_shop)) >= 4)
+            rest.await_states("rows", "RUNNING", "RUNNING")
+    assert ids(postgres_shop) == [0, 1, 2, 3]
+
+
+def ids(shop):
+    with contextlib.suppress(sqlalchemy.exc.OperationalError, sqlalchemy.exc.ProgrammingError):
+        return [number for (number,) in shop.ask("SELECT id FROM rows ORDER BY id")]
+    return []
+
+
 def test_kills_of_worker_and_servers_lose_and_repeat_no_change(origin, mariadb_shop, tmp_path):
     rng, port = random.Random(random_seed()), free_port()
     with served(tmp_path / "db") as broker:

@@ -4,6 +4,7 @@ import time
 import pytest
 
 from logdb_connect.config import ConfigError
+from logdb_connect.connectors import follow
 from logdb_connect.connectors.file import FileStreamSourceConnector
 from logdb_connect.data import STRING
 from logdb_connect.errors import ConnectError
@@ -171,12 +172,16 @@ def test_truncation_in_place(path):
     assert source(path, offsets).drain() == ["8"] * 50
 
 
-def test_a_file_that_vanishes_is_waited_for(path, caplog):
+def test_a_file_that_vanishes_is_waited_for(path, caplog, monkeypatch):
     append(path, b"1\n")
     one = source(path)
     one.drain()
     path.unlink()
     assert one.drain() == []
+    assert not caplog.records, "a rotation may give the name to another file"
+    monkeypatch.setattr(follow, "_ROTATION_S", 0.0)
+    assert one.drain() == one.drain() == []
+    assert [one.getMessage() for one in caplog.records] == [f"The file {path} is gone: waiting for another one of this name"]
     append(path, b"2\n")
     assert one.drain() == ["2"]
     offsets = one.offsets

@@ -20,7 +20,7 @@ from logdb_connect.errors import ConnectError
 from logdb_connect.providers import Secret
 from logdb_connect.runtime.spark import offsets_of, private_names
 from logdb_connect.spark import databases, objects
-from logdb_connect.spark.query import is_retriable
+from logdb_connect.spark.query import advice, is_retriable
 from logdb_connect.spark.settings import CHECKPOINT, NO_EFFECT, checkpoint_of, faults, hadoop, without_effect
 from support.connect_workers import WORKER
 from support.connector_tables import PAGE
@@ -158,3 +158,6 @@ def test_what_a_driver_says() -> None:
     assert is_retriable("… logdb.errors.ServerUnavailable: http://x does not answer")
     assert is_retriable("Python worker failed to connect back.")
     assert not is_retriable("… logdb_connect.errors.DataError: no JSON; logdb.errors.CorruptionError: x")
+    assert "spark-avro_2.13:4.3.0" in advice("[AVRO_DATA_SOURCE_NOT_ENABLED] Failed to find data source: avro. Avro is", "4.3.0")
+    assert "hadoop-aws" in advice("java.lang.ClassNotFoundException: Class org.apache.hadoop.fs.s3a.S3AFileSystem not found", "4.3.0")
+    assert advice("java.io.IOException: No space left on device", "4.3.0") == ""
