@@ -2,27 +2,36 @@
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from pyiceberg.io.pyarrow import _pyarrow_to_schema_without_ids, schema_to_pyarrow
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema, assign_fresh_schema_ids
+from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import BinaryType, IntegerType, ListType, LongType, NestedField, StringType, StructType, TimestamptzType
 
 from logdb import serde
-from logdb.codec import parquet
+from logdb.codec import crc32c, parquet
 from logdb.codec.avro_columns import arrow_fields
-from logdb.codec.typed_values import typed_values
+from logdb.codec.typed_values import TypedValues, typed_values
 from logdb.errors import SerializationError
 from logdb.model import RAW_TABLE, TABLE_MODE, TABLE_SCHEMA
+from logdb_iceberg.evolution import following
 
 if TYPE_CHECKING:
     import pyarrow
 
 _OWN, _PARTITION = "logdb", "logdb_partition"
+
+
+class SchemaVersion(NamedTuple):
+    """The config ``logdb.iceberg.schema``, and the first offset of each partition whose value has it; 0 where none is named."""
+
+    text: str
+    begins: Mapping[int, int]
 
 
 class Columns(ABC):
@@ -40,6 +49,13 @@ class Columns(ABC):
     spec: PartitionSpec
     properties: dict[str, str]
 
+    def follow(self, table: Table) -> None:  # noqa: B027 -- columns that never change have the ids already
+        """Take the ids that the columns have in a table; later files and snapshots have them."""
+
+    def crc(self, segment_crc: int) -> int:
+        """What tells a data file of a segment from one with other records or other columns."""
+        return segment_crc
+
     @abstractmethod
     def batches(self, records: "Iterable[pyarrow.RecordBatch]", partition: int) -> "Iterator[pyarrow.Table]":
         """The records of one partition in the columns of the table; ``records`` has ``parquet.LOG_COLUMNS``."""
@@ -49,9 +65,9 @@ class Columns(ABC):
         """Write a data file of the records of one partition; ``records`` has ``parquet.LOG_COLUMNS``."""
 
 
-def columns_of(mode: str, topic: str, schema: str) -> Columns:
-    """Raises ValueError if the schema has no table."""
-    return RawColumns(topic) if mode == RAW_TABLE else TypedColumns(mode, schema)
+def columns_of(mode: str, topic: str, versions: Sequence[SchemaVersion]) -> Columns:
+    """The columns of the last version; raises ValueError if it has no table."""
+    return RawColumns(topic) if mode == RAW_TABLE else TypedColumns(mode, versions)
 
 
 def _headers(field_id: int, first_id: int) -> NestedField:
@@ -104,14 +120,19 @@ class RawColumns(Columns):
 class TypedColumns(Columns):
     """Fields of the values, and the record's own in the struct ``logdb``."""
 
-    def __init__(self, mode: str, schema: str) -> None:
+    def __init__(self, mode: str, versions: Sequence[SchemaVersion]) -> None:
+        schema = versions[-1].text
         if not schema:
             raise ValueError(f"{TABLE_MODE}={mode} needs {TABLE_SCHEMA}: the Avro schema of the values, as JSON")
         import pyarrow as pa
 
-        reader = serde.avro(json.loads(schema))
-        fields = arrow_fields(reader.plain()[0])
-        self._values = typed_values(reader if mode == "avro" else pa.schema(fields), ())
+        wanted = json.loads(schema)
+        fields = arrow_fields(serde.avro(wanted).plain()[0])
+        if mode == "avro":
+            readers = [serde.avro(json.loads(one.text), reader_schema=wanted) for one in versions]
+            self._values = [(one.begins, typed_values(reader, ())) for one, reader in zip(versions, readers, strict=True)]
+        else:
+            self._values = [({}, typed_values(pa.schema(fields), ()))]
         self._check_parser(mode)
         self._kinds = [_storable(field.name, field.type) for field in fields]
         if taken := {_OWN, _PARTITION}.intersection(field.name for field in fields):
@@ -130,7 +151,7 @@ class TypedColumns(Columns):
         columns = [pa.field(field.name, kind) for field, kind in zip(fields, self._kinds, strict=True)]
         self.arrow = pa.schema([*columns, pa.field(_OWN, own, nullable=False)])
         self.schema = assign_fresh_schema_ids(_pyarrow_to_schema_without_ids(self.arrow))
-        self._arrow = schema_to_pyarrow(self.schema, include_field_ids=True)
+        self._storing(self.schema)
         number = self.schema.find_field(f"{_OWN}.partition").field_id
         self.spec = PartitionSpec(PartitionField(number, 1000, IdentityTransform(), _PARTITION))
         self.properties = {
@@ -138,13 +159,24 @@ class TypedColumns(Columns):
             for name in ("value", "headers", "headers.element.key", "headers.element.value")
         }
 
+    def follow(self, table: Table) -> None:
+        self._storing(following(self.schema, table))
+
+    def crc(self, segment_crc: int) -> int:
+        """Of another schema, even with the columns of an earlier one, files have other names: a snapshot may still have those."""
+        return crc32c(self._mark, segment_crc)
+
+    def _storing(self, schema: Schema) -> None:
+        self.schema, self._arrow = schema, schema_to_pyarrow(schema, include_field_ids=True)
+        self._mark = f"{schema.model_dump_json()}{len(self._values)}".encode()
+
     def _check_parser(self, mode: str) -> None:
         """Raise ValueError if Arrow cannot make a column of values of this kind."""
         import pyarrow as pa
 
         if mode == "json":
             try:
-                self._values.columns(pa.record_batch({"offset": pa.array([0]), "value": pa.array([b"{}"])}))
+                self._values[-1][1].columns(pa.record_batch({"offset": pa.array([0]), "value": pa.array([b"{}"])}))
             except NotImplementedError as error:  # ArrowNotImplementedError
                 raise ValueError(f"{TABLE_SCHEMA}: {error}: use another type, or mode avro") from None
 
@@ -159,14 +191,28 @@ class TypedColumns(Columns):
         import pyarrow as pa
 
         for batch in records:
-            if batch.num_rows:
-                yield pa.table(self._columns(batch, partition), names=self.arrow.names)
+            for part, values in self._versions(batch, partition):
+                yield pa.table(self._columns(part, partition, values), names=self.arrow.names)
 
-    def _columns(self, batch: "pyarrow.RecordBatch", partition: int) -> list[Any]:
+    def _versions(self, batch: "pyarrow.RecordBatch", partition: int) -> "Iterator[tuple[pyarrow.RecordBatch, TypedValues]]":
+        """The parts of a batch, in order, that have a version of the schema, and what decodes them."""
+        import pyarrow.compute as pc
+
+        stop = batch.num_rows
+        parts = []
+        for begins, values in reversed(self._values):
+            begin = begins.get(partition, 0)
+            start = pc.sum(pc.less(batch.column("offset"), begin)).as_py() if begin and stop else 0
+            if start < stop:
+                parts.append((batch.slice(start, stop - start), values))
+                stop = start
+        yield from reversed(parts)
+
+    def _columns(self, batch: "pyarrow.RecordBatch", partition: int, values_of: TypedValues) -> list[Any]:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        parts = list(self._fitting(batch))
+        parts = list(self._fitting(batch, values_of))
         values = [pa.chunked_array([part[place] for part, _ in parts], kind) for place, kind in enumerate(self._kinds)]
         fits = pa.array([one for part, count in parts for one in [part is not self._unfit] * count], pa.bool_())
         own = {
@@ -180,15 +226,15 @@ class TypedColumns(Columns):
         }
         return [*values, pa.StructArray.from_arrays(list(own.values()), list(own))]
 
-    def _fitting(self, batch: "pyarrow.RecordBatch") -> "Iterator[tuple[list[Any], int]]":
+    def _fitting(self, batch: "pyarrow.RecordBatch", values: TypedValues) -> "Iterator[tuple[list[Any], int]]":
         """The columns of parts of a batch, and the rows of each; a row whose value does not fit is a part of its own."""
         try:
-            found = [column.cast(kind) for column, kind in zip(self._values.columns(batch), self._kinds, strict=True)]
+            found = [column.cast(kind) for column, kind in zip(values.columns(batch), self._kinds, strict=True)]
         except (SerializationError, ValueError, TypeError, OverflowError):
             half = batch.num_rows // 2
             if half:
-                yield from self._fitting(batch.slice(0, half))
-                yield from self._fitting(batch.slice(half))
+                yield from self._fitting(batch.slice(0, half), values)
+                yield from self._fitting(batch.slice(half), values)
                 return
             found = self._unfit
         yield found, batch.num_rows

@@ -12,22 +12,30 @@ import pyarrow.parquet as pq
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.io.pyarrow import compute_statistics_plan, data_file_statistics_from_parquet_metadata, parquet_path_to_id_mapping
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.table.update import AddSchemaUpdate, AssertCurrentSchemaId, SetCurrentSchemaUpdate
 from pyiceberg.table.update.snapshot import ExpireSnapshots
 from pyiceberg.typedef import Record
 
 from logdb.io import IO
 from logdb.store.tables import TablePartition, TableSegment, UpdatedTable, current_metadata
 from logdb_iceberg.catalogue import TableCatalogue, properties_of
-from logdb_iceberg.columns import Columns, columns_of
+from logdb_iceberg.columns import Columns, SchemaVersion, columns_of
 from logdb_iceberg.files import DataFileName, link, location_of, make_directory, path_of, sync_directory, write_through
-from logdb_iceberg.tails import ENDS, end_offsets
+from logdb_iceberg.tails import ENDS, VERSIONS, end_offsets, schema_versions
 
 logger = logging.getLogger(__name__)
 
 SNAPSHOT_COUNT, SNAPSHOT_AGE_MS = 100, 86_400_000
 _STARTS = "logdb.start-offsets"
 _FORMAT = "1"
+_PROPERTIES = {
+    "format-version": "2",
+    "commit.manifest-merge.enabled": "true",
+    "commit.retry.num-retries": "0",
+    "commit.manifest.min-count-to-merge": "50",
+}
 _TRIES = 3
 
 
@@ -37,6 +45,15 @@ class _Plan(NamedTuple):
     files: Mapping[DataFileName, TableSegment | None]
     starts: Mapping[int, int]
     ends: Mapping[int, int]
+
+
+class _Change(NamedTuple):
+    """What a snapshot changes; ``schema``: None if it stays."""
+
+    added: Sequence[DataFile]
+    removed: Sequence[DataFile]
+    schema: Schema | None
+    properties: dict[str, str]
 
 
 def update(directory: str, topic: str, topic_id: str, mode: str, schema: str, partitions: Sequence[TablePartition]) -> UpdatedTable:
@@ -54,51 +71,71 @@ def update(directory: str, topic: str, topic_id: str, mode: str, schema: str, pa
 
 
 def _update(directory: str, topic: str, topic_id: str, mode: str, schema: str, partitions: Sequence[TablePartition]) -> UpdatedTable:
-    columns, catalogue = columns_of(mode, topic, schema), TableCatalogue(directory, topic)
-    properties = columns.properties | {
-        "format-version": "2",
-        "logdb.format": _FORMAT,
-        "logdb.topic": topic,
-        "logdb.topic-id": topic_id,
-        "logdb.mode": mode,
-        "logdb.schema": schema,
-        "commit.manifest-merge.enabled": "true",
-        "commit.retry.num-retries": "0",
-        "commit.manifest.min-count-to-merge": "50",
-    }
-    table = _opened(catalogue, columns, properties)
+    catalogue = TableCatalogue(directory, topic)
+    own = {"logdb.format": _FORMAT, "logdb.topic": topic, "logdb.topic-id": topic_id, "logdb.mode": mode}
+    table = _opened(catalogue, own)
+    versions = [SchemaVersion(schema, {})] if table is None else _versions(table, mode, schema)
+    columns = columns_of(mode, topic, versions)
+    properties = columns.properties | {VERSIONS: json.dumps(versions)}
+    if table is None:
+        _make_directories(catalogue)
+        table = catalogue.create(columns.schema, columns.spec, properties | own | _PROPERTIES)
+    columns.follow(table)
     present = _present(table)
-    plan = _plan(partitions, present, end_offsets(table))
+    plan = _plan(partitions, present, end_offsets(table), columns)
     added = [_made(table, columns, name, segment) for name, segment in plan.files.items() if name not in present and segment is not None]
     for name, segment in plan.files.items():
         if name in present and segment is not None:
             _heal(table, name, segment)
     if added:
         sync_directory(os.path.join(directory, "data"))
-    added = [one for one in added if one.record_count]
-    removed = [file for name, file in present.items() if name not in plan.files]
-    if added or removed or table.current_snapshot() is None or plan.ends != end_offsets(table):
-        _commit(table, added, removed, plan)
+    change = _Change(
+        [one for one in added if one.record_count],
+        [file for name, file in present.items() if name not in plan.files],
+        None if columns.schema == table.schema() else columns.schema,
+        {name: value for name, value in properties.items() if table.properties.get(name) != value},
+    )
+    if any(change) or table.current_snapshot() is None or plan.ends != end_offsets(table):
+        _commit(table, change, plan)
     catalogue.hint()
     _remove_unnamed(table, catalogue)
-    return _result(table, topic, len(added), len(removed), plan.ends)
+    return _result(table, topic, len(change.added), len(change.removed), plan.ends)
 
 
-def _opened(catalogue: TableCatalogue, columns: Columns, properties: dict[str, str]) -> Table:
-    """The table in the directory; it is made anew if it is of another topic, mode, schema or place."""
-    wanted = {key: value for key, value in properties.items() if key.startswith("logdb.")} | {"location": location_of(catalogue.directory)}
+def _opened(catalogue: TableCatalogue, own: dict[str, str]) -> Table | None:
+    """The table in the directory; None if there is none of this topic, mode and place."""
+    wanted = own | {"location": location_of(catalogue.directory)}
     found = current_metadata(IO(), catalogue.directory)
-    if found is not None:
-        try:
-            if wanted.items() <= properties_of(found[1]).items():
-                make_directory(os.path.join(catalogue.directory, "data"))
-                return catalogue.load_table()
-        except (ValueError, TypeError, AttributeError) as error:
-            raise ValueError(f"{found[1]} is damaged ({error}): remove {catalogue.directory}, and the table is made again") from error
+    if found is None:
+        return None
+    try:
+        if not wanted.items() <= properties_of(found[1]).items():
+            return None
+        make_directory(os.path.join(catalogue.directory, "data"))
+        return catalogue.load_table()
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ValueError(f"{found[1]} is damaged ({error}): remove {catalogue.directory}, and the table is made again") from error
+
+
+def _make_directories(catalogue: TableCatalogue) -> None:
+    """Make room for a new table, in place of one that is of another topic, mode or place."""
     if os.path.lexists(catalogue.directory):
         shutil.rmtree(catalogue.directory)
     make_directory(os.path.join(catalogue.directory, "data"))
-    return catalogue.create(columns.schema, columns.spec, properties)
+
+
+def _versions(table: Table, mode: str, schema: str) -> list[SchemaVersion]:
+    """The versions of the topic's schema.
+
+    Values of Avro do not say which schema they have: the new one holds for the records that the table does not have yet.
+    """
+    known = schema_versions(table)
+    if known[-1].text == schema:
+        return known
+    if mode != "avro":
+        return [SchemaVersion(schema, {})]
+    begins = {partition: offset for partition, offset in end_offsets(table).items() if offset}
+    return [*(one for one in known if one.begins != begins), SchemaVersion(schema, begins)]
 
 
 def _present(table: Table) -> dict[DataFileName, DataFile]:
@@ -112,7 +149,9 @@ def _present(table: Table) -> dict[DataFileName, DataFile]:
 # ---------------------------------------------------------------- which files
 
 
-def _plan(partitions: Sequence[TablePartition], present: Mapping[DataFileName, DataFile], ends: Mapping[int, int]) -> _Plan:
+def _plan(
+    partitions: Sequence[TablePartition], present: Mapping[DataFileName, DataFile], ends: Mapping[int, int], columns: Columns
+) -> _Plan:
     files: dict[DataFileName, TableSegment | None] = {}
     new_starts, new_ends = {}, {}
     for partition in partitions:
@@ -120,7 +159,7 @@ def _plan(partitions: Sequence[TablePartition], present: Mapping[DataFileName, D
         reach = partition.segments[-1].next_offset if partition.segments else start
         new_starts[number] = start
         if reach >= min(ends.get(number, 0), partition.end_offset):
-            files |= {_name(number, segment, start): segment for segment in partition.segments}
+            files |= {_name(number, segment, start, columns): segment for segment in partition.segments}
             new_ends[number] = reach
         else:  # a file is still missing: what is there stays, so that no record is away for a while
             files |= {name: None for name in present if name.partition == number and name.next_offset > start}
@@ -128,9 +167,10 @@ def _plan(partitions: Sequence[TablePartition], present: Mapping[DataFileName, D
     return _Plan(files, new_starts, new_ends)
 
 
-def _name(partition: int, segment: TableSegment, start_offset: int) -> DataFileName:
+def _name(partition: int, segment: TableSegment, start_offset: int, columns: Columns) -> DataFileName:
     inside = segment.base_offset < start_offset
-    return DataFileName(partition, segment.base_offset, segment.next_offset, segment.crc, start_offset if inside else None)
+    crc = columns.crc(segment.crc)
+    return DataFileName(partition, segment.base_offset, segment.next_offset, crc, start_offset if inside else None)
 
 
 # ---------------------------------------------------------------- data files
@@ -144,7 +184,7 @@ def _made(table: Table, columns: Columns, name: DataFileName, segment: TableSegm
     else:
         batches = segment.read(segment.base_offset if name.from_offset is None else name.from_offset)
         os.replace(write_through(path, lambda file: columns.write(file, batches, name.partition)), path)
-    schema = table.schema()
+    schema = columns.schema
     with pq.ParquetFile(path) as file:
         statistics = data_file_statistics_from_parquet_metadata(
             file.metadata, compute_statistics_plan(schema, table.properties), parquet_path_to_id_mapping(schema)
@@ -172,15 +212,20 @@ def _heal(table: Table, name: DataFileName, segment: TableSegment) -> None:
 # ---------------------------------------------------------------- the snapshot
 
 
-def _commit(table: Table, added: Sequence[DataFile], removed: Sequence[DataFile], plan: _Plan) -> None:
-    """Commit one snapshot, and let old ones expire."""
+def _commit(table: Table, change: _Change, plan: _Plan) -> None:
+    """Commit one snapshot, with its schema, and let old ones expire."""
     summary = {_STARTS: _json(plan.starts), ENDS: _json(plan.ends)}
     with table.transaction() as transaction:
+        if change.schema is not None:
+            is_current = AssertCurrentSchemaId(current_schema_id=table.schema().schema_id)
+            transaction._apply((AddSchemaUpdate(schema=change.schema), SetCurrentSchemaUpdate()), (is_current,))
+        if change.properties:
+            transaction.set_properties(change.properties)
         producer: Any = transaction.update_snapshot(snapshot_properties=summary)
-        producer = producer.overwrite() if removed else producer.merge_append()
-        for file in added:
+        producer = producer.overwrite() if change.removed else producer.merge_append()
+        for file in change.added:
             producer.append_data_file(file)
-        for file in removed:
+        for file in change.removed:
             producer.delete_data_file(file)
         producer.commit()
         if expired := _expired(table):

@@ -56,6 +56,8 @@ PLATFORM = Jars("platform")
 """Kafka Streams with its examples, Connect with the file connectors, MirrorMaker, and the command-line tools."""
 SPARK_SOURCE = Jars("spark_source")
 """Spark's Kafka source, for the Spark of ``benches.peers.spark``."""
+ICEBERG = Jars("iceberg")
+"""Iceberg's runtime, for the Spark ``environment.ICEBERG`` of ``benches.peers.spark``."""
 HDFS = Jars("hdfs")
 """Hadoop's file system in one process."""
 DEBEZIUM = Jars("debezium")

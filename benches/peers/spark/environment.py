@@ -1,4 +1,4 @@
-"""A Python environment with the Spark that Spark's Kafka source is published for, beside whatever Spark is installed.
+"""Python environments with the Sparks that others publish their jars for, beside whatever Spark is installed.
 
 Knows venv and pip.  Does not know what runs in it, but that it may import logdb.
 """
@@ -19,8 +19,9 @@ from typing import Any
 from benches.peers import failure
 from benches.workload import CACHE
 
+KAFKA_SOURCE, ICEBERG = "4.2.0", "4.1.4"
+"""Which Spark: Spark's Kafka source is published for the first, Iceberg's runtime for the second."""
 _PACKAGES = (
-    "pyspark==4.2.0",
     "pyarrow>=17",
     "pandas>=2.2,<3",
     "numpy",
@@ -32,8 +33,6 @@ _PACKAGES = (
     "msgspec>=0.20",
 )
 _SOURCES = ("logdb", "logdb_http_api", "logdb_spark_source")
-_DIRECTORY = CACHE / f"spark-{hashlib.sha256(repr((_PACKAGES, sys.version)).encode()).hexdigest()[:8]}"  # other packages, another place
-_PYTHON = _DIRECTORY / "bin" / "python"
 _INSTALL_SECONDS_MAX = 600
 
 
@@ -41,23 +40,38 @@ class Failed(Exception):
     """A program ended with an error: the end of what it said is in the message."""
 
 
+def _packages(spark: str) -> tuple[str, ...]:
+    return (f"pyspark=={spark}", *_PACKAGES)
+
+
+def _directory(spark: str) -> Path:
+    """Other packages have another place."""
+    return CACHE / f"spark-{hashlib.sha256(repr((_packages(spark), sys.version)).encode()).hexdigest()[:8]}"
+
+
+def python(spark: str = KAFKA_SOURCE) -> str:
+    """The interpreter of an environment."""
+    return str(_directory(spark) / "bin" / "python")
+
+
 @functools.cache
-def missing() -> str | None:
+def missing(spark: str = KAFKA_SOURCE) -> str | None:
     """Why it is not there; None if it is.  Made at the first call, by one process at a time."""
     if shutil.which("java") is None:
         return "there is no java"
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / "spark.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        return None if (_DIRECTORY / "made").exists() else _make()
+        return None if (_directory(spark) / "made").exists() else _make(spark)
 
 
-def _make() -> str | None:
-    shutil.rmtree(_DIRECTORY, ignore_errors=True)
-    venv.create(_DIRECTORY, with_pip=True)
-    reason = failure([_DIRECTORY / "bin" / "pip", "install", "-q", "--disable-pip-version-check", *_PACKAGES], _INSTALL_SECONDS_MAX)
+def _make(spark: str) -> str | None:
+    directory = _directory(spark)
+    shutil.rmtree(directory, ignore_errors=True)
+    venv.create(directory, with_pip=True)
+    reason = failure([directory / "bin" / "pip", "install", "-q", "--disable-pip-version-check", *_packages(spark)], _INSTALL_SECONDS_MAX)
     if reason is None:
-        (_DIRECTORY / "made").touch()
+        (directory / "made").touch()
     return reason
 
 
@@ -70,13 +84,13 @@ def run(module: str, request: Any, *, seconds_max: float = 300) -> Any:
     """
     paths = [str(Path(__file__).parents[3]), *_source_paths()]
     done = subprocess.run(
-        [str(_PYTHON), "-m", module],
+        [python(), "-m", module],
         input=json.dumps(request),
         capture_output=True,
         text=True,
         check=False,
         timeout=seconds_max,
-        env=os.environ | {"PYSPARK_PYTHON": str(_PYTHON), "PYTHONPATH": ":".join(paths), "SPARK_LOCAL_IP": "127.0.0.1"},
+        env=os.environ | {"PYSPARK_PYTHON": python(), "PYTHONPATH": ":".join(paths), "SPARK_LOCAL_IP": "127.0.0.1"},
     )
     if done.returncode:
         raise Failed(f"{module}: {done.stderr.strip()[-3000:]}")

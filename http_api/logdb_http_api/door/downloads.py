@@ -8,24 +8,21 @@ DELETE  /logdb/v1/backups/{id}   remove it; the door removes it after a time wit
 
 import asyncio
 import os
-from collections.abc import Callable
 from functools import partial
 
-from aiohttp import payload, web
-from aiohttp.abc import AbstractStreamWriter
+from aiohttp import web
 
-from logdb.errors import BackupDamaged, BackupMismatch, LogdbError
+from logdb.errors import BackupDamaged, BackupMismatch
 from logdb.requests.replicas import DescribeQuorum
 from logdb.requests.report import Copied
 from logdb.store.copy.backup_file import BackupReader
+from logdb_http_api.door.file_ranges import file_answer
 from logdb_http_api.door.kept_backups import KeptBackups
 from logdb_http_api.door.request import Request, answer, encoded
 from logdb_http_api.door.routing import Routes
 from logdb_http_api.door.schemas import Body
 from logdb_http_api.errors import ApiError
 from logdb_http_api.protocol import BACKUP, BACKUPS_PATH, Offer, Quorum, Verified
-
-_SLICE_BYTES = 256 << 10
 
 routes = Routes()
 
@@ -115,60 +112,8 @@ def _increment(request: Request, path: str, outline: bytes | bytearray) -> Copie
 async def download(request: Request) -> web.StreamResponse:
     """The file, or the requested range of it."""
     request.session.need_backup()
-    path, tag = request.door.backups.find(request.path("id")), f'"{request.path("id")}"'
-    size_bytes = (await request.call(os.stat, path)).st_size
-    headers = {"Accept-Ranges": "bytes", "ETag": tag}
-    if "Range" not in request.http.headers or request.http.headers.get("If-Range", tag) != tag:  # the download began with another file
-        return web.Response(body=_Piece(path, 0, size_bytes, request.session.need_backup), headers=headers)
-    start, stop = _range(request, size_bytes)
-    headers["Content-Range"] = f"bytes {start}-{stop - 1}/{size_bytes}"
-    return web.Response(body=_Piece(path, start, stop, request.session.need_backup), status=206, headers=headers)
-
-
-def _range(request: Request, size_bytes: int) -> tuple[int, int]:
-    """The requested range of the file (RFC 9110, 14).
-
-    Raises:
-        ApiError: The range is outside of the file; 416.
-    """
-    try:
-        start, stop, _ = request.http.http_range.indices(size_bytes)
-    except ValueError:
-        start = stop = size_bytes
-    if start >= stop:
-        raise ApiError(
-            416, 41600, f"Range is {request.http.headers.get('Range', '')[:40]!r}: must lie within the {size_bytes} bytes of the backup"
-        )
-    return start, stop
-
-
-class _Piece(payload.Payload):
-    """A part of a file, read a slice at a time as the client receives it; each slice is authorized."""
-
-    def __init__(self, path: str, start: int, stop: int, need: Callable[[], None]) -> None:
-        super().__init__(path, content_type=BACKUP)
-        self._path, self._start, self._stop, self._need = path, start, stop, need
-        self._size = stop - start
-
-    async def write(self, writer: AbstractStreamWriter) -> None:
-        fd = await asyncio.to_thread(os.open, self._path, os.O_RDONLY)
-        try:
-            at = self._start
-            while at < self._stop:
-                try:
-                    self._need()
-                except LogdbError as error:
-                    raise ConnectionError(f"the client may not have the rest: {error}") from error
-                data = await asyncio.to_thread(os.pread, fd, min(_SLICE_BYTES, self._stop - at), at)
-                if not data:
-                    raise ConnectionError(f"{self._path} ends at {at}, before {self._stop}")
-                await writer.write(data)
-                at += len(data)
-        finally:
-            os.close(fd)
-
-    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:  # noqa: ARG002 -- aiohttp's
-        raise TypeError("a backup is no text")
+    name = request.path("id")
+    return await file_answer(request, request.door.backups.find(name), name, BACKUP, lambda _: request.session.need_backup())
 
 
 @routes.delete(f"{BACKUPS_PATH}/{{id}}", "Remove a backup", needs=("ClusterAction Cluster",), gives={"application/json": {"*": object}})

@@ -1,11 +1,12 @@
 """The reading half of Iceberg's REST catalogue: topics with a table, as tables of the namespace ``logdb``.
 
 Source: https://github.com/apache/iceberg/blob/main/open-api/rest-catalog-open-api.yaml.  ``logdb.store.tables`` has the tables.  Locations
-are paths of this machine: an engine reads the files itself.
+are paths of this machine.  An engine reads these files itself, or gets them here: ``files`` is a route of logdb, for ``logdb_iceberg``.
 """
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +15,7 @@ from aiohttp import web
 from logdb.access.session import AuthorizedSession
 from logdb.io import IO
 from logdb.store.tables import current_metadata, is_table, table_directory
+from logdb_http_api.door.file_ranges import file_answer
 from logdb_http_api.door.request import Request, answer
 from logdb_http_api.door.routing import Routes
 from logdb_http_api.door.schemas import Parameter
@@ -21,7 +23,7 @@ from logdb_http_api.errors import ApiError
 
 PATH = "/iceberg/"
 _NAMESPACE = "logdb"
-_UNKNOWN_TABLE, _UNKNOWN_NAMESPACE = 40408, 40409
+_UNKNOWN_TABLE, _UNKNOWN_NAMESPACE, _UNKNOWN_FILE = 40408, 40409, 40410
 _KINDS = {
     _UNKNOWN_TABLE: "NoSuchTableException", _UNKNOWN_NAMESPACE: "NoSuchNamespaceException",
     400: "BadRequestException", 401: "NotAuthorizedException", 403: "ForbiddenException", 404: "NotFoundException",
@@ -33,6 +35,8 @@ _ENDPOINTS = [
     f"GET {_LISTED}/{{namespace}}/tables/{{table}}", f"HEAD {_LISTED}/{{namespace}}/tables/{{table}}",
 ]  # fmt: skip
 _TRIES = 3
+_FILE = "application/octet-stream"
+_FILE_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,120}(\.metadata)?\.(parquet|avro|json)")
 
 routes = Routes()
 
@@ -101,6 +105,40 @@ async def table(request: Request) -> web.StreamResponse:
     return web.Response(body=body, content_type="application/json")
 
 
+@routes.get(
+    "/iceberg/v1/namespaces/{namespace}/tables/{table}/files/{part}/{file}",
+    "Iceberg: a file of a table",
+    needs=("Read Topic",),
+    gives={_FILE: bytes},
+    refuses=(404, 416),
+)
+async def files(request: Request) -> web.StreamResponse:
+    """A file that the metadata names, or the requested range of it; ``part``: ``data`` or ``metadata``.  Its bytes count as fetched."""
+    _check_namespace(request.path("namespace"))
+    topic, part, name = request.path("table"), request.path("part"), request.path("file")
+    path = await request.call(_file_path, request.session, request.door.access.directory, topic, part, name)
+
+    def allow(size_bytes: int) -> None:
+        request.session.need_any([("Read", "Topic", topic)])
+        request.session.fetched(topic, size_bytes)
+
+    try:
+        return await file_answer(request, path, f"{part}/{name}", _FILE, allow)
+    except FileNotFoundError:
+        message = f"table {_NAMESPACE}.{topic[:250]} has no file {part}/{name}: load the table again, its snapshot may have expired"
+        raise ApiError(404, _UNKNOWN_FILE, message) from None
+
+
+def _file_path(session: AuthorizedSession, directory: str, topic: str, part: str, name: str) -> str:
+    """The path of a file of a table; each name is checked before it becomes part of a path."""
+    session.need_any([("Read", "Topic", topic)])
+    if not _has_table(session, topic):
+        raise _no_table(topic)
+    if part not in {"data", "metadata"} or _FILE_NAME.fullmatch(name) is None:
+        raise ApiError(404, _UNKNOWN_FILE, f"table {_NAMESPACE}.{topic} has no file {f'{part}/{name}'[:250]!r}")
+    return os.path.join(table_directory(directory, topic), part, name)
+
+
 def _check_namespace(name: str) -> None:
     if name != _NAMESPACE:
         raise ApiError(404, _UNKNOWN_NAMESPACE, f"namespace {name[:250]!r} does not exist: the only one is {_NAMESPACE!r}")
@@ -115,7 +153,7 @@ def _tables(session: AuthorizedSession, directory: str) -> list[str]:
 def _metadata(session: AuthorizedSession, directory: str, name: str) -> bytes:
     """The answer with the metadata of a table; the name is looked up among the topics before it becomes a path."""
     session.need_any([("Read", "Topic", name)])
-    if name in (topic.name for topic in session.topics() if is_table(topic.config)):
+    if _has_table(session, name):
         for tries in range(1, _TRIES + 1):
             if (found := current_metadata(IO(), table_directory(directory, name))) is None:
                 break
@@ -125,7 +163,15 @@ def _metadata(session: AuthorizedSession, directory: str, name: str) -> bytes:
             except FileNotFoundError:  # it is so old by now that it was removed
                 if tries == _TRIES:
                     raise
-    raise ApiError(
+    raise _no_table(name)
+
+
+def _has_table(session: AuthorizedSession, name: str) -> bool:
+    return name in (topic.name for topic in session.topics() if is_table(topic.config))
+
+
+def _no_table(name: str) -> ApiError:
+    return ApiError(
         404, _UNKNOWN_TABLE, f"table {_NAMESPACE}.{name[:250]} does not exist: no topic of that name has a sealed segment in a table"
     )
 

@@ -35,6 +35,7 @@ _IN_PATHS = {
     "consumer_group_id": "The group's id.",
     "consumer_id": "The member's id.",
     "name": "The config's key.",
+    "part": "The directory of the table: data or metadata.",
     "file": "The file's name.",
     "namespace": "The namespace: logdb.",
     "table": "The topic's name.",

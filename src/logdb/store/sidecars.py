@@ -190,7 +190,9 @@ class Sidecars:
     # ------------------------------------------------------------ one sidecar
 
     def _make(self, log: Log, named: SegmentEntry, *, hurried: bool) -> bool:
-        """Make the sidecar of one segment; False if the segment was replaced meanwhile."""
+        """Make the sidecar of one segment; False if the segment was replaced meanwhile, or another thread has made its sidecar."""
+        if self._state.catalogue.read(lambda txn: txn.segment(named.topic, named.partition, named.base_offset)) != named:
+            return False  # the other thread's file has the name that this one would have
         path = unfinished_sidecar_path(log.directory, named.base_offset)
         try:
             sidecar = self._write(log, named, path, hurried=hurried)

@@ -111,6 +111,9 @@ ASKS = {
     ("GET", "/iceberg/v1/namespaces/{namespace}"): Ask("/iceberg/v1/namespaces/logdb", found={"namespace": ["logdb"], "properties": {}}),
     ("GET", "/iceberg/v1/namespaces/{namespace}/tables"): Ask("/iceberg/v1/namespaces/logdb/tables", found={"identifiers": []}),
     ("GET", "/iceberg/v1/namespaces/{namespace}/tables/{table}"): Ask("/iceberg/v1/namespaces/logdb/tables/{topic}"),
+    ("GET", "/iceberg/v1/namespaces/{namespace}/tables/{table}/files/{part}/{file}"): Ask(
+        "/iceberg/v1/namespaces/logdb/tables/{topic}/files/data/x.parquet"
+    ),
     ("GET", "/logdb/v1/reports"): Ask("/logdb/v1/reports"),
     ("GET", "/logdb/v1/quorum"): Ask("/logdb/v1/quorum"),
     ("POST", "/logdb/v1/verify"): Ask("/logdb/v1/verify", {}),

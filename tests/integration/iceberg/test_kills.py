@@ -1,49 +1,13 @@
 """A process is killed at each step of a commit; the next one finds a table that readers can read, and finishes."""
 
 import os
-import subprocess
-import sys
 
 import pytest
 from pyiceberg.table import StaticTable
 
 import logdb
-from support.iceberg import location, logged, rows, table
+from support.iceberg import killed_commits, location, logged, rows, table
 
-FORKING = """
-import io, os, signal, sys, traceback
-import logdb
-from logdb_iceberg import files, tables
-
-tables.SNAPSHOT_COUNT = 3  # so that files go with each commit
-
-def step(function, last, steps=[0]):
-    def call(*arguments, **options):
-        steps[0] += 1
-        if steps[0] == last:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return function(*arguments, **options)
-    return call
-
-def update(path, last):
-    with logdb.open(path, batch_size=300) as db:
-        db.make_parquet("t")
-        for name in ("fsync", "link", "replace", "unlink"):
-            setattr(os, name, step(getattr(os, name), last))
-        files._SyncedFile.write = step(io.FileIO.write, last)
-        db._store.writer.tables._update(db._store.catalogue.topic("t"))
-        os._exit(0)
-
-for line in sys.stdin:  # each in a child: to import all of it takes seconds
-    path, last = line.rstrip().split(chr(9))
-    if (child := os.fork()) == 0:
-        try:
-            update(path, int(last))
-        except BaseException:
-            traceback.print_exc()
-            os._exit(1)
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-"""
 CONFIG = {"segment.bytes": 2_000, "logdb.iceberg.mode": "key_value"}
 COMPACTED = {"cleanup.policy": "compact,delete", "min.cleanable.dirty.ratio": 1}  # by the test, and not in the background
 STEPS_MIN = {"append": 20, "compact": 25}
@@ -58,20 +22,8 @@ def fill(db, count=30):
 
 @pytest.fixture
 def forking():
-    child = subprocess.Popen([sys.executable, "-c", FORKING], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def killed(*arguments):
-        """Update the table in a process that dies at a step; returns whether it came so far."""
-        child.stdin.write("\t".join(map(str, arguments)) + "\n")
-        child.stdin.flush()
-        status = int(child.stdout.readline())
-        assert status in (0, -9)
-        return status == -9
-
-    yield killed
-    child.stdin.close()
-    assert child.wait(60) == 0
-    child.stdout.close()
+    with killed_commits() as killed:
+        yield killed
 
 
 def data_files_named(db):

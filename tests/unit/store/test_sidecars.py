@@ -1,6 +1,8 @@
 import errno
 import os
 import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -9,6 +11,7 @@ import pytest
 import logdb
 from logdb import errors
 from logdb.model import ProducerIdAndEpoch
+from logdb.store import sidecars
 from support.columnar import check_same, rows_of_dataset, rows_of_logs
 from support.faulty_io import FaultyIO
 from support.keyed import Keyed
@@ -240,6 +243,22 @@ def test_a_segment_that_is_swapped_while_its_sidecar_is_made(tmp_path, monkeypat
     assert sidecars._make_missing(kept.log) > 0
     kept.check()
     kept.db.close()
+
+
+def test_two_threads_that_make_the_same_sidecars(kept, monkeypatch):
+    kept.fill(120)
+    due, both_know = sidecars.Sidecars._due, threading.Barrier(2, timeout=30)
+
+    def found(self, log):
+        missing = due(self, log)
+        both_know.wait()
+        return missing
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sidecars.Sidecars, "_due", found)
+        with ThreadPoolExecutor(2) as threads:
+            list(threads.map(lambda _: kept.db.make_parquet("t"), range(2)))
+    assert kept.check() > 1
 
 
 def test_a_topic_that_is_deleted_and_made_again(kept):
