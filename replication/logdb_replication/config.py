@@ -53,7 +53,7 @@ class Times(NamedTuple):
     Attributes:
         session_ms: Without a heartbeat, until a broker is fenced.
         heartbeat_ms: Between two heartbeats of a broker.
-        election_timeout_ms: Of the quorum: see ``raft.node.QuorumOptions``.
+        election_timeout_ms: Of the quorum: see ``raft.core.QuorumOptions``.
     """
 
     session_ms: int

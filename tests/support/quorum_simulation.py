@@ -21,14 +21,14 @@ from typing import NamedTuple
 
 import pytest
 from pysyncobj import syncobj
-from pysyncobj.transport import Transport
 
 from logdb.errors import LogdbError
-from logdb_replication.raft import files, node
+from logdb_replication.raft import core, files
+from logdb_replication.raft.asked import Asked, Pending, Reading, VotersChange
+from logdb_replication.raft.core import QuorumOptions
 from logdb_replication.raft.errors import NotQuorumLeader, UnknownOutcome, VoterRolledBack
-from logdb_replication.raft.inbox import Asked, Pending, Reading, VotersChange
 from logdb_replication.raft.messages import Message, decode, encode
-from logdb_replication.raft.node import Node, QuorumOptions
+from logdb_replication.raft.node import Node
 from logdb_replication.raft.voters import Peer, Voter
 from support.memory_io import MemoryIO
 from support.power_cut import Killed
@@ -59,16 +59,15 @@ class Machine:
         assert self.simulation.digests.get(self.index, 0) == self.digest
 
 
-class SimulatedTransport(Transport):
+class SimulatedTransport:
     def __init__(self, slot: Slot) -> None:
-        super().__init__(None, None, ())
         self.slot, self.closed, self.start_id = slot, False, 0
 
-    def addNode(self, peer):  # noqa: N802
-        self._onNodeConnected(peer)
+    def add(self, peer: Peer) -> None:
+        self.on_connected(peer)
 
-    def dropNode(self, peer):  # noqa: N802
-        self._onNodeDisconnected(peer)
+    def drop(self, peer: Peer) -> None:
+        self.on_disconnected(peer)
 
     def send(self, peer: Peer, message: Message) -> bool:
         if not self.closed:
@@ -148,8 +147,8 @@ class Slot:
             chance = Chance(simulation.rng.random(), simulation.rivalry)
             self.node = Node(opened, self.voter, SimulatedTransport(self), self.machine, simulation.options, chance)
             if self.taken_back and simulation.waits:  # whether they answer in time is left to no chance
-                self.node._start_deadline = float("inf")
-            self.node._takes_part |= not simulation.waits
+                self.node.core.start_deadline = float("inf")
+            self.node.core.takes_part |= not simulation.waits
             self.checked_commit = self.node._files.snapshot.index
             simulation.plan(self)
 
@@ -194,7 +193,7 @@ class Simulation:
         self.waits = True  # a voter that was taken back, for all others
         self.now = 1_000.0
         self.rivalry, self.slowness_s = False, 0.0001  # between a message and the tick after it
-        self.batch_size_bytes, self.chunk_size_bytes = node.BATCH_SIZE_BYTES, node.CHUNK_SIZE_BYTES
+        self.batch_size_bytes, self.chunk_size_bytes = core.BATCH_SIZE_BYTES, core.CHUNK_SIZE_BYTES
         self.options = options or QuorumOptions(
             snapshot_bytes=self.rng.choice((300, 3_000, 1 << 20)), entries_kept=self.rng.choice((0, 5, 50))
         )
@@ -223,8 +222,8 @@ class Simulation:
     def running(self) -> Iterator[Simulation]:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(syncobj, "monotonicTime", self.clock)
-            patch.setattr(node, "BATCH_SIZE_BYTES", self.batch_size_bytes)
-            patch.setattr(node, "CHUNK_SIZE_BYTES", self.chunk_size_bytes)
+            patch.setattr(core, "BATCH_SIZE_BYTES", self.batch_size_bytes)
+            patch.setattr(core, "CHUNK_SIZE_BYTES", self.chunk_size_bytes)
             voters = tuple(slot.voter for slot in self.slots)
             for slot in self.slots:
                 slot.create(voters)
@@ -282,7 +281,7 @@ class Simulation:
 
     def replace(self, slot: Slot) -> Slot:
         """A machine with an empty disk takes the place of another, for a new incarnation of its voter."""
-        lost_index = max(each.node._log.last for each in self.slots if each.node is not None)
+        lost_index = max(each.node.core.log.last for each in self.slots if each.node is not None)
         if slot.node is not None:
             slot.end(cut=True)
         slot.life += 1
@@ -295,8 +294,8 @@ class Simulation:
     def _flap(self, slot: Slot, life: int, peer: Peer) -> None:
         if slot.life == life and slot.node is not None:
             with slot.fate():
-                slot.node._transport._onNodeDisconnected(peer)
-                slot.node._transport._onNodeConnected(peer)
+                slot.node._transport.on_disconnected(peer)
+                slot.node._transport.on_connected(peer)
             self.plan(slot)
 
     def carry(self, sender: Slot, peer: Peer, data: bytes) -> None:
@@ -320,7 +319,7 @@ class Simulation:
         message = decode(data)
         self.counts["snapshots"] += message["type"] == "snapshot"
         with target.fate():
-            target.node._transport._onMessageReceived(Peer(sender), message)
+            target.node._transport.on_message(Peer(sender), message)
         if target.node is not None:
             self.check(target)
             if target.tick_at < self.now or target.tick_at > self.now + self.slowness_s:
@@ -347,7 +346,7 @@ class Simulation:
             self.counts["acknowledged"] += 1
             index = self.index_of[command]
             assert future.result() == b"%d" % index
-            assert index in self.committed or any(slot.node and slot.node._commit >= index for slot in self.slots)
+            assert index in self.committed or any(slot.node and slot.node.core.commit >= index for slot in self.slots)
             self.acknowledged_index = max(self.acknowledged_index, index)
         elif isinstance(error, UnknownOutcome):
             self.counts["unknown"] += 1
@@ -372,7 +371,7 @@ class Simulation:
     def leader(self) -> Slot | None:
         """The one that leads in the highest term."""
         leading = [slot for slot in self.slots if slot.node is not None and slot.node.is_leader]
-        return max(leading, key=lambda slot: slot.node._term, default=None)
+        return max(leading, key=lambda slot: slot.node.core.term, default=None)
 
     # ------------------------------------------------------------ invariants
 
@@ -392,31 +391,33 @@ class Simulation:
 
     def check(self, slot: Slot) -> None:
         voter = slot.node
-        log = voter._log
-        if voter.is_leader and voter._term not in self.leaders:
-            self.leaders[voter._term] = slot.voter.number
+        log = voter.core.log
+        if voter.is_leader and voter.core.term not in self.leaders:
+            self.leaders[voter.core.term] = slot.voter.number
             self.counts["leaders"] += 1
-            self.tell(f"leads in term {voter._term}", slot)
+            self.tell(f"leads in term {voter.core.term}", slot)
             self.after(0, lambda: slot.node is voter and self.barrier(slot))
             for index, (term, _) in self.committed.items():
-                assert index <= voter._files.snapshot.index or log.term(index) == term, f"leader of {voter._term} lacks {index}"
-        assert not voter.is_leader or self.leaders[voter._term] == slot.voter.number, f"two leaders in term {voter._term}"
-        assert voter._applied <= voter._commit
-        assert voter._files.snapshot.index <= voter._commit
-        for index in range(max(slot.checked_commit + 1, log.base + 1), voter._commit + 1):
+                assert index <= voter._files.snapshot.index or log.term(index) == term, f"leader of {voter.core.term} lacks {index}"
+        assert not voter.is_leader or self.leaders[voter.core.term] == slot.voter.number, f"two leaders in term {voter.core.term}"
+        assert voter.core.applied <= voter.core.commit
+        assert voter._files.snapshot.index == voter.core.snapshot_index <= voter.core.commit
+        journal = voter._files.journal
+        assert (journal.base, journal.last, journal.synced, journal[-1]) == (log.base, log.last, voter.core.synced, log[-1])
+        for index in range(max(slot.checked_commit + 1, log.base + 1), voter.core.commit + 1):
             command, _, term = log.entry(index)
             assert self.committed.setdefault(index, (term, command)) == (term, command), f"index {index} was committed as another"
-        if voter.is_leader and voter._commit > slot.checked_commit:
-            term = log.term(voter._commit)
+        if voter.is_leader and voter.core.commit > slot.checked_commit:
+            term = log.term(voter.core.commit)
             durable = sum(
                 each.node is None
-                or each.lost_index >= voter._commit
-                or (each.node._log.synced >= voter._commit and each.node._log.term(voter._commit) in {term, None})
+                or each.lost_index >= voter.core.commit
+                or (each.node.core.synced >= voter.core.commit and each.node.core.log.term(voter.core.commit) in {term, None})
                 for each in self.slots
             )
-            assert 2 * durable > len(voter._voters), f"index {voter._commit} is committed, and on {durable} disks"
-        slot.checked_commit = max(slot.checked_commit, voter._commit)
-        slot.taken_back &= not voter._takes_part
+            assert 2 * durable > len(voter.core.voters), f"index {voter.core.commit} is committed, and on {durable} disks"
+        slot.checked_commit = max(slot.checked_commit, voter.core.commit)
+        slot.taken_back &= not voter.core.takes_part
 
 
 # ---------------------------------------------------------------- faults
@@ -484,7 +485,7 @@ class Storm:
                 slot.start()
             else:
                 simulation.plan(slot, 0.0)
-            slot.node._start_deadline = min(slot.node._start_deadline, simulation.now + 2)
+            slot.node.core.start_deadline = min(slot.node.core.start_deadline, simulation.now + 2)
         simulation.tell("calm")
         acknowledged = simulation.counts["acknowledged"]
 
@@ -503,14 +504,14 @@ class Storm:
         assert simulation.run(10, done), "nothing is acknowledged in peace"
         assert simulation.run(10, lambda: simulation.leader() is not None), "no voter leads without faults"
         assert simulation.run(10, lambda: all(map(self._votes, simulation.slots))), "who lost a disk does not come back"
-        last, slots = simulation.leader().node._log.last, simulation.slots
-        assert simulation.run(10, lambda: all(slot.node._applied >= last for slot in slots)), [slot.node.describe() for slot in slots]
+        last, slots = simulation.leader().node.core.log.last, simulation.slots
+        assert simulation.run(10, lambda: all(slot.node.core.applied >= last for slot in slots)), [slot.node.describe() for slot in slots]
         assert len({slot.machine.digest for slot in slots if slot.machine.index == slots[0].machine.index}) == 1
         assert simulation.refused.isdisjoint(simulation.index_of)
 
     @staticmethod
     def _votes(slot: Slot) -> bool:
-        return slot.node is not None and slot.node._is_voter and not slot.taken_back
+        return slot.node is not None and slot.node.core.is_voter and not slot.taken_back
 
     def _repeat(self, mean_s: float, do: Callable[[], None]) -> None:
         def again() -> None:
@@ -582,13 +583,13 @@ class Storm:
         simulation, leader = self.simulation, self.simulation.leader()
         if leader is None or len(simulation.slots) < 3 or any(slot.taken_back for slot in simulation.slots):
             return False
-        settled = leader.node._voters_index <= leader.node._commit
-        return settled and {voter.id for voter in leader.node._voters} == {slot.voter.id for slot in simulation.slots}
+        settled = leader.node.core.voters_index <= leader.node.core.commit
+        return settled and {voter.id for voter in leader.node.core.voters} == {slot.voter.id for slot in simulation.slots}
 
     def _copy(self) -> None:
         slot = self.rng.choice(self.simulation.slots)
         if slot.node is not None:
-            slot.copies.append(Copy(slot.node._files.starts.own.number, slot.node._term, slot.io.copied()))
+            slot.copies.append(Copy(slot.node.core.start.number, slot.node.core.term, slot.io.copied()))
 
     def _take_back(self, slot: Slot) -> None:
         """The directory of a voter is replaced by an older copy of it, of those that decision 0009 promises to notice."""
@@ -598,7 +599,7 @@ class Storm:
             return
         copy = self.rng.choice(copies)
         simulation.tell(f"is taken back to start {copy.start}, term {copy.term}", slot)
-        slot.lost_index = max(each.node._log.last for each in simulation.slots if each.node is not None)
+        slot.lost_index = max(each.node.core.log.last for each in simulation.slots if each.node is not None)
         others = [(each, each.life) for each in simulation.slots if each is not slot]
         if slot.node is not None:
             slot.end(cut=True)
@@ -615,14 +616,14 @@ class Storm:
         for each in self.simulation.slots:
             if each is slot:
                 continue
-            known = each.node._files.starts.known(slot.voter.id) if each.node is not None else None
+            known = each.node.core.starts.known(slot.voter.id) if each.node is not None else None
             if known is None or (known.number <= copy.start and (led or slot.node is None or not self._hears(each, slot))):
                 return False
         return True
 
     @staticmethod
     def _hears(slot: Slot, other: Slot) -> bool:
-        return slot.node._starts_of.get(Peer(other.voter)) == other.node._start_id
+        return slot.node.core.starts_of.get(Peer(other.voter)) == other.node.core.start.ids[0]
 
     def _mend(self) -> None:
         """What an operator does: remove the voter that is lost, then add its new incarnation."""
@@ -630,8 +631,8 @@ class Storm:
         if leader is None:
             return
         wanted = {slot.voter.id: slot.voter for slot in simulation.slots}
-        lost = [voter for voter in leader.node._voters if voter.id not in wanted]
-        new = [voter for id_, voter in wanted.items() if id_ not in {known.id for known in leader.node._voters}]
+        lost = [voter for voter in leader.node.core.voters if voter.id not in wanted]
+        new = [voter for id_, voter in wanted.items() if id_ not in {known.id for known in leader.node.core.voters}]
         if lost or new:
             simulation.submit(leader, VotersChange((lost or new)[0], add=not lost))
 

@@ -2,7 +2,7 @@
 
     voter.json   the cluster and the voter: made last by ``create``, so what it promises is there; locked while the voter runs
     journal · vote · snapshot
-    starts       made by the first start (``starts``): another voter refuses an older copy of the directory
+    starts       made by the first start (``starts_file``): another voter refuses an older copy of the directory
 
 A directory with ``voter.json`` and without one of the next three has lost it.  The voter could have promised what it no longer knows, so it
 does not start; it is removed from the quorum and added again, from an empty directory, under a new incarnation.
@@ -17,9 +17,11 @@ from logdb.errors import CorruptionError
 from logdb.io import IO
 from logdb.store import json_line
 from logdb.store.directories import close_to_others, make_private
-from logdb_replication.raft import journal, snapshots, starts, vote
+from logdb_replication.raft import journal, snapshots, vote
 from logdb_replication.raft.errors import VoterLost, WrongDirectory
 from logdb_replication.raft.messages import NO_OP
+from logdb_replication.raft.snapshot_file import SnapshotFile
+from logdb_replication.raft.starts_file import StartsFile
 from logdb_replication.raft.voters import Voter
 
 VOTER, JOURNAL, VOTE, SNAPSHOT, STARTS = "voter.json", "journal", "vote", "snapshot", "starts"
@@ -83,8 +85,8 @@ class VoterFiles:
             if not exists(io, os.path.join(directory, name)):
                 raise VoterLost(os.path.join(directory, name))
         close_to_others(io, directory)  # an earlier version made it
-        self.starts = starts.Starts(io, os.path.join(directory, STARTS))
-        self.snapshot = snapshots.SnapshotFile(io, os.path.join(directory, SNAPSHOT))
+        self.starts = StartsFile(io, os.path.join(directory, STARTS))
+        self.snapshot = SnapshotFile(io, os.path.join(directory, SNAPSHOT))
         self.journal = journal.Journal(io, os.path.join(directory, JOURNAL), vote.Vote(io, os.path.join(directory, VOTE)))
         self._reconcile()
 
@@ -98,7 +100,7 @@ class VoterFiles:
 
     def close(self) -> None:
         """Let go of them; nothing is written."""
-        self.journal._destroy()
+        self.journal.close()
         self.snapshot.close()
         self._lock.unlock()
         self._lock.close()

@@ -13,45 +13,14 @@ import logging
 import threading
 from collections import deque
 from concurrent.futures import Future, InvalidStateError
-from typing import Any, TypeAlias
+from typing import Any
 
 from logdb.threads import renewed
+from logdb_replication.raft.asked import Asked
 from logdb_replication.raft.errors import CommandTooLarge, QuorumStopped, TooManyCommands
 from logdb_replication.raft.journal import COMMAND_SIZE_BYTES_MAX
-from logdb_replication.raft.voters import Voter
 
 logger = logging.getLogger(__name__)
-
-
-class Pending:
-    """A command: ``future`` gives what ``apply`` returned."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.future: Future[bytes] = Future()
-
-
-class Reading:
-    """A barrier: ``future`` gives an applied index that holds all that was acknowledged before."""
-
-    data = b""
-
-    def __init__(self) -> None:
-        self.future: Future[int] = Future()
-        self.index = self.round = 0
-
-
-class VotersChange:
-    """A voter to add (``add``) or to remove; ``future`` is done when the change is committed."""
-
-    data = b""
-
-    def __init__(self, voter: Voter, *, add: bool) -> None:
-        self.voter, self.add = voter, add
-        self.future: Future[bytes] = Future()
-
-
-Asked: TypeAlias = Pending | Reading | VotersChange
 
 
 class Inbox:

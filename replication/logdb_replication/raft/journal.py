@@ -11,26 +11,24 @@ be cut off and replaced.)
     step                    durable after it
     add                     nothing
     sync                    all entries: one fdatasync for all that were added since the last
-    deleteEntriesFrom       the shorter file, before anything is added in its place
-    deleteEntriesTo, reset  the new file: written, synced, renamed over the old one, the directory synced
+    cut                     the shorter file, before anything is added in its place
+    drop, reset             the new file: written, synced, renamed over the old one, the directory synced
 
 A flipped byte in entries that one last sync made durable cannot be told from an unfinished write, unless they were known to be committed
 (``vote``): the quorum's other voters have them.
 
-The first entry is the base: the one before the first that can be sent, or the snapshot's.  The journal is never empty.
-
-Threading: one thread.  The methods in camel case are those that pysyncobj calls.
+Threading: one thread.
 """
 
 import os
 import struct
-from typing import overload
 
 from logdb.codec import crc32c
 from logdb.disk import File, replace_file
 from logdb.errors import CorruptionError
 from logdb.io import IO
-from logdb_replication.raft.messages import NO_OP, Entry
+from logdb_replication.raft.entries import Entries
+from logdb_replication.raft.messages import Entry
 from logdb_replication.raft.vote import Vote
 
 MAGIC = b"LDBRAFT1"
@@ -41,15 +39,13 @@ _ALIGNMENT = 8
 _CRC = struct.Struct("<I")
 
 
-class Journal:
-    """Entries in memory and on disk, and the vote beside them.
+class Journal(Entries):
+    """Entries on disk, and the vote beside them.
 
     Field            Changed by                        Trusted
-    ``_entries``     add, delete…, reset               always; indexes without gaps, terms never fall
-    ``_ends``        the same                          the byte where each entry ends
+    ``_ends``        add, cut, drop, reset             the byte where each entry ends
     ``_buffer``      add; emptied by sync              what of the entries is not written yet
-    ``synced``       sync, delete…, reset              entries up to this index survive a power cut
-    ``commit``       the node                          known to be committed
+    ``synced``       sync, cut, drop, reset            entries up to this index survive a power cut
     """
 
     def __init__(self, io: IO, path: str, vote: Vote) -> None:
@@ -59,20 +55,19 @@ class Journal:
             FileNotFoundError: There is none.
             CorruptionError: It is damaged, or ends before what was known to be committed.
         """
-        self._io, self.path, self.vote = io, path, vote
+        super().__init__([], path)
+        self._io, self.vote = io, vote
         self._file = File(io, path, os.O_RDWR)
         data = self._file.read(self._file.size_bytes(), 0)
-        self._entries: list[Entry] = []
         self._ends: list[int] = []
         self._buffer = bytearray()
         self.cut_bytes = len(data) - self._read(data)
         if self.cut_bytes:
             self._file.truncate(self._ends[-1])
         self._file.sync()  # what the process before this one wrote may not be
-        self.synced = self._entries[-1][1]
-        self.commit = vote.commit
-        if self.synced < self.commit:
-            raise CorruptionError(path, self._ends[-1], f"it ends at index {self.synced}; {self.commit} was committed")
+        self.synced = self.last
+        if self.synced < vote.commit:
+            raise CorruptionError(path, self._ends[-1], f"it ends at index {self.synced}; {vote.commit} was committed")
 
     def _read(self, data: bytes) -> int:
         """Take the entries of a file; returns where they end."""
@@ -94,49 +89,12 @@ class Journal:
 
     # ------------------------------------------------------------ entries
 
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    @overload
-    def __getitem__(self, place: int) -> Entry: ...
-    @overload
-    def __getitem__(self, place: slice) -> list[Entry]: ...
-    def __getitem__(self, place: int | slice) -> Entry | list[Entry]:
-        return self._entries[place]
-
-    @property
-    def base(self) -> int:
-        return self._entries[0][1]
-
-    @property
-    def last(self) -> int:
-        return self._entries[-1][1]
-
     @property
     def size_bytes(self) -> int:
         return self._ends[-1]
 
-    def entry(self, index: int) -> Entry:
-        return self._entries[index - self.base]
-
-    def term(self, index: int) -> int | None:
-        """The term of the entry at ``index``; None where the journal does not have it."""
-        return self._entries[index - self.base][2] if self.base <= index <= self.last else None
-
-    def entries(self, index: int, size_bytes_max: int) -> list[Entry]:
-        """Entries from ``index`` on, of about so many bytes; one at least, where there is one."""
-        found: list[Entry] = []
-        for place in range(index - self.base, len(self._entries)):
-            entry = self._entries[place]
-            size_bytes_max -= len(entry[0])
-            if size_bytes_max < 0 and found:
-                break
-            found.append(entry)
-        return found
-
     def add(self, command: bytes, index: int, term: int) -> None:
-        assert index == self.last + 1, (index, self.last)
-        self._entries.append((command, index, term))
+        super().add(command, index, term)
         record = _encode(command, index, term, self.synced)
         self._buffer += record
         self._ends.append(self._ends[-1] + len(record))
@@ -151,12 +109,12 @@ class Journal:
         self.synced = self.last
         return True
 
-    def deleteEntriesFrom(self, place: int) -> None:
-        """Forget the entries from this place in the list on."""
-        if place >= len(self._entries):
+    def cut(self, index: int) -> None:
+        if index > self.last:
             return
         written = self._ends[-1] - len(self._buffer)
-        del self._entries[place:], self._ends[place:]
+        del self._ends[index - self.base :]
+        super().cut(index)
         end = self._ends[-1]
         if end < written:
             self._buffer.clear()
@@ -166,51 +124,26 @@ class Journal:
         else:
             del self._buffer[end - written :]
 
-    def deleteEntriesTo(self, place: int) -> None:
-        """Forget the entries before this place in the list; it becomes the base."""
-        if place > 0:
-            self._rewrite(self._entries[place:])
+    def drop(self, index: int) -> None:
+        if index > self.base:
+            super().drop(index)
+            self._rewrite()
 
     def reset(self, index: int, term: int) -> None:
-        """Keep no entry: a snapshot up to ``index`` takes their place."""
-        self._rewrite([(NO_OP, index, term)])
+        super().reset(index, term)
+        self._rewrite()
 
-    def _rewrite(self, entries: list[Entry]) -> None:
-        replace_file(self._io, self.path, encode(entries))
+    def _rewrite(self) -> None:
+        replace_file(self._io, self.path, encode(self._entries))
         self._file = File(self._io, self.path, os.O_RDWR)
-        self._entries, self._ends, self._buffer = entries, [], bytearray()
+        self._ends, self._buffer = [], bytearray()
         end = len(MAGIC)
-        for command, _, _ in entries:
+        for command, _, _ in self._entries:
             end += _size_bytes(command)
             self._ends.append(end)
         self.synced = self.last
 
-    # ------------------------------------------------------------ vote, as pysyncobj calls it
-
-    def getCurrentTerm(self) -> int:
-        return self.vote.term
-
-    def getVotedForNodeId(self) -> tuple[int, int] | None:
-        return self.vote.voted_for
-
-    def setCurrentTerm(self, term: int, voted_for: tuple[int, int] | None) -> None:
-        """Durable when it returns, so before any answer of that term."""
-        self.vote.store(term, voted_for, min(self.commit, self.synced))
-
-    def note_commit(self) -> None:
-        """Make durable what is known to be committed: an opening then refuses a journal that ends below it."""
-        self.setCurrentTerm(self.vote.term, self.vote.voted_for)
-
-    def getRaftCommitIndex(self) -> int:
-        return max(self.base, self.commit)
-
-    def setRaftCommitIndex(self, index: int) -> None:
-        self.commit = index
-
-    def onOneSecondTimer(self) -> None:
-        """An idle journal writes nothing."""
-
-    def _destroy(self) -> None:
+    def close(self) -> None:
         self._file.close()
 
 

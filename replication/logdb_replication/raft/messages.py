@@ -6,7 +6,7 @@
               entries: count u32 · (term u64 · length u32 · command) …; their indexes follow ``prevLogIdx``
               data:    the rest of the message
 
-A message is a dict, as pysyncobj hands it to a transport; its ``type`` chooses the line of the table.  ``start_id`` is the sender's
+A message is a dict; its ``type`` chooses the line of the table.  ``start_id`` is the sender's
 start (``starts``).
 """
 
@@ -18,10 +18,10 @@ from logdb_replication.raft.starts import IDS_MAX
 
 Message: TypeAlias = dict[str, Any]
 Entry: TypeAlias = tuple[bytes, int, int]
-"""Command, index, term: as pysyncobj has it."""
+"""Command, index, term: in this order, pysyncobj looks at them (``pysyncobj_adapter``)."""
 
 COMMAND, NO_OP, VOTERS = b"\0", b"\1", b"\2"
-"""The first byte of an entry: a command, the first entry of a term, a change of the voters.  pysyncobj has the same numbers."""
+"""The first byte of an entry: a command, the first entry of a term, a change of the voters."""
 
 _ENTRY = struct.Struct(">QI")
 _COUNT = struct.Struct(">I")

@@ -22,10 +22,12 @@ from typing import Any, Self, TypeVar
 from logdb.errors import LogdbError
 from logdb.io import IO
 from logdb.threads import started
+from logdb_replication.raft.asked import Asked, Pending, Reading, VotersChange
+from logdb_replication.raft.core import QuorumOptions
 from logdb_replication.raft.errors import BarrierTimeout, NotQuorumLeader, QuorumStopped, UnknownOutcome, WrongDirectory
 from logdb_replication.raft.files import VoterFiles
-from logdb_replication.raft.inbox import Asked, Pending, Reading, VotersChange
-from logdb_replication.raft.node import Node, QuorumOptions, now
+from logdb_replication.raft.node import Node
+from logdb_replication.raft.pysyncobj_adapter import now
 from logdb_replication.raft.tcp import TcpTransport
 from logdb_replication.raft.voters import Peer, Voter
 
@@ -98,7 +100,7 @@ class Quorum:
             self._transport.admit = self._reason_against
             for peer in peers:
                 if peer.number != number:
-                    self._transport.addNode(Peer(peer))
+                    self._transport.add(Peer(peer))
             self._closing = self.may_restart = False
             self._hangs_s, self._ticked = _HANGS * options.election_timeout_ms / 1000, now()
             self._thread = started("logdb-quorum", self._run)
@@ -106,7 +108,7 @@ class Quorum:
 
     def _reason_against(self, voter: Voter) -> str:
         """Why a voter that has the secret is refused: another incarnation of it has the vote."""
-        for known in self._node._voters:
+        for known in self._node.core.voters:
             if known.number == voter.number and known.id != voter.id:
                 return f"voter {known.number} has another incarnation here: remove it, and add the new one"
         return ""
@@ -118,11 +120,11 @@ class Quorum:
                 self._ticked = now()
             self._node.close()
         except LogdbError as error:
-            logger.critical("voter %d stops: %s", self._node._self.voter.number, error)
+            logger.critical("voter %d stops: %s", self._node.core.peer.voter.number, error)
             self.may_restart = error.retriable
             self._node.fail(error)
         except BaseException as error:
-            logger.critical("voter %d stops", self._node._self.voter.number, exc_info=True)
+            logger.critical("voter %d stops", self._node.core.peer.voter.number, exc_info=True)
             self._node.fail(error)
 
     # ------------------------------------------------------------ what the controller asks
@@ -135,8 +137,8 @@ class Quorum:
     @property
     def leader(self) -> int | None:
         """The number of the voter that leads, as far as this one knows; None, too, while its thread hangs."""
-        leader = None if self._hangs else self._node._leader
-        return None if leader is None else int(leader.voter.number)
+        leader = None if self._hangs else self._node.core.leader
+        return None if leader is None else leader.voter.number
 
     @property
     def is_leader(self) -> bool:

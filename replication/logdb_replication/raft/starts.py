@@ -1,27 +1,14 @@
-"""The starts of a voter, and what it remembers of the others: an older copy of a directory is noticed by it.
+"""The starts of voters, and what one remembers of the others: an older copy of a directory is noticed by it.
 
-    {"format":1,"start":12,"ids":[7301,…],"refused":"","others":[[2,1234,9,8822,5,true,40],…],"crc":"…"}
-
-``ids``: drawn at each start, the newest first.  ``others``: number, incarnation, number and id of the last start, term, voted, durable.
-``refused``: why another voter has refused this directory, which then never starts again; empty: none has.  The file is replaced as a whole.
-docs/inside/decisions/0009-older-copies-of-voters.md has the rules, and what they do not notice.
+docs/inside/decisions/0009-older-copies-of-voters.md has the rules, and what they do not notice.  ``starts_file`` has the file.
 
 Threading: one thread.
 """
 
-import os
 from collections.abc import Mapping
-from typing import Any, NamedTuple
-
-from logdb.disk import exists, read_file, replace_file
-from logdb.io import IO
-from logdb.store import json_line
-from logdb_replication.raft.errors import VoterRolledBack
+from typing import NamedTuple
 
 IDS_MAX = 32
-_FORMAT = 1
-_SIZE_BYTES_MAX = 1 << 16
-_REASON_SIZE_MAX = 1_000  # letters of what another voter says
 
 
 class Start(NamedTuple):
@@ -75,46 +62,15 @@ class Known(NamedTuple):
         return ""
 
 
-class Starts:
-    """The file ``starts`` of a voter's directory.
+class Others:
+    """The other voters by number, also those that have left: one that comes back with an older copy is refused."""
 
-    Field          Changed by              Trusted
-    ``own``        ``begin``               on disk
-    ``_others``    ``remember``, ``note``  by number, also of voters that have left: one that comes back with an older copy is refused;
-                                           starts are on disk, progress is since ``keep``
-    ``_refused``   ``refuse``              on disk
-    """
+    def __init__(self, others: Mapping[int, Known]) -> None:
+        self._others = dict(others)
 
-    def __init__(self, io: IO, path: str) -> None:
-        """Read the file; none: the voter has never started.  Raises CorruptionError: it is damaged."""
-        self._io, self.path = io, path
-        self.own, self._refused = Start(0, ()), ""
-        self._others: dict[int, Known] = {}
-        self._kept = True
-        if not exists(io, path):
-            return
-        json_line.decode(read_file(io, path, _SIZE_BYTES_MAX), path, _FORMAT, "the starts of a voter", self._read)
-
-    def _read(self, fields: Mapping[str, Any]) -> None:
-        self.own, self._refused = Start(int(fields["start"]), tuple(map(int, fields["ids"]))), str(fields["refused"])
-        for number, incarnation, start, id_, term, voted, durable in fields["others"]:
-            self._others[int(number)] = Known(int(incarnation), int(start), int(id_), Progress(int(term), bool(voted), int(durable)))
-
-    def check(self) -> None:
-        """Raises VoterRolledBack where another voter has refused this directory."""
-        if self._refused:
-            raise VoterRolledBack(os.path.dirname(self.path), self._refused)
-
-    def begin(self, id_: int) -> None:
-        """A start of this voter: durable when it returns.  Raises VoterRolledBack."""
-        self.check()
-        self.own = Start(self.own.number + 1, (id_, *self.own.ids)[:IDS_MAX])
-        self._store()
-
-    def refuse(self, reason: str) -> None:
-        """Another voter has refused this directory: it does not start again."""
-        self._refused = reason[:_REASON_SIZE_MAX]
-        self._store()
+    def all(self) -> dict[int, Known]:
+        """A copy, for the file."""
+        return dict(self._others)
 
     def known(self, voter: tuple[int, int]) -> Known | None:
         """What is remembered of a voter; None: nothing of this incarnation."""
@@ -122,30 +78,18 @@ class Starts:
         known = self._others.get(number)
         return known if known is not None and known.incarnation == incarnation else None
 
-    def remember(self, voter: tuple[int, int], start: Start, progress: Progress) -> None:
-        """The last start of another voter: durable when it returns."""
-        number, incarnation = voter
+    def remember(self, voter: tuple[int, int], start: Start, progress: Progress) -> bool:
+        """Take the last start of another voter; True: it is a new one, and must be durable before a message of it counts."""
         known = self.known(voter)
-        if known is None or known.id != start.ids[0]:
-            self._others[number] = Known(incarnation, start.number, start.ids[0], progress)
-            self._store()
-        self.note(voter, progress)
+        is_new = known is None or known.id != start.ids[0]
+        if is_new:
+            self._others[voter[0]] = Known(voter[1], start.number, start.ids[0], progress)
+        return is_new
 
-    def note(self, voter: tuple[int, int], progress: Progress) -> None:
-        """Another voter has come so far at least; in memory until ``keep``."""
+    def note(self, voter: tuple[int, int], progress: Progress) -> bool:
+        """Another voter has come so far at least; True: that is news, which the file need not have at once."""
         known = self.known(voter)
-        if known is not None and not known.progress.reaches(progress):
-            self._others[voter[0]] = known._replace(progress=known.progress.and_also(progress))
-            self._kept = False
-
-    def keep(self) -> None:
-        """Make durable what was noted."""
-        if not self._kept:
-            self._store()
-
-    def _store(self) -> None:
-        """An error is final: the node stops."""
-        others = [[number, *known[:3], *known.progress] for number, known in sorted(self._others.items())]
-        fields = {"start": self.own.number, "ids": self.own.ids, "refused": self._refused, "others": others}
-        replace_file(self._io, self.path, json_line.encode(fields, _FORMAT))
-        self._kept = True
+        if known is None or known.progress.reaches(progress):
+            return False
+        self._others[voter[0]] = known._replace(progress=known.progress.and_also(progress))
+        return True

@@ -1,4 +1,4 @@
-"""Connections between voters: a transport as pysyncobj wants it, on sockets that do not block.
+"""Connections between voters, on sockets that do not block.
 
     open or accept ──► (TLS) ──► handshake, in a thread of its own ──► handed to the loop ──► frames, in the loop's thread
 
@@ -8,7 +8,7 @@ Each voter opens a connection to each other one and sends on it; it listens on t
 (names, connects, TLS, proofs) happens in short-lived threads, bounded in number and time; the loop's thread only sees sockets of voters
 that have proven the secret.  A message that finds no connection, or one whose queue is full, is dropped: Raft sends it again.
 
-Threading: ``wait``, ``send``, ``addNode``, ``dropNode``, ``destroy``: the node's thread.  ``wake``: any.
+Threading: ``wait``, ``send``, ``add``, ``drop``, ``destroy``: the node's thread.  ``wake``: any.
 """
 
 import contextlib
@@ -20,8 +20,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-
-from pysyncobj.transport import Transport
 
 from logdb.errors import InvalidMessage, ThreadUnavailable
 from logdb.threads import renewed, started
@@ -49,8 +47,8 @@ class Link:
         self.queue, self.full = bytearray(), False  # ``full``: the selector tells when the socket takes more
 
 
-class TcpTransport(Transport):  # type: ignore[misc]  # pysyncobj ships no types
-    """The connections of one voter.
+class TcpTransport:
+    """The connections of one voter: a ``node.Transport``.
 
     Field            Changed by                            Trusted
     ``_outgoing``    the node's thread                     authenticated links, by peer
@@ -74,7 +72,6 @@ class TcpTransport(Transport):  # type: ignore[misc]  # pysyncobj ships no types
             secret: The cluster's, 16 bytes at least.
             server_tls, client_tls: Both, or none: connections are not encrypted then.
         """
-        super().__init__(None, None, ())
         self._handshake = Handshake(PROTOCOL, cluster, secret)
         self._listener = listening(bind)  # before all else that must be closed
         self._voter, self._tls = voter, client_tls
@@ -90,6 +87,9 @@ class TcpTransport(Transport):  # type: ignore[misc]  # pysyncobj ships no types
         self._lines = line_limit(logger)
         self.start_id = 0  # of this voter's start, in every message
         self.admit: Callable[[Voter], str] = lambda _: ""  # why a voter is refused, which has proven the secret
+        self.on_connected: Callable[[Peer], None] = lambda _: None
+        self.on_disconnected: Callable[[Peer], None] = lambda _: None
+        self.on_message: Callable[[Peer, Message], None] = lambda _, __: None
         self._closed = False
         self._awake, self._wakes = socket.socketpair()
         self._awake.setblocking(False)
@@ -102,12 +102,12 @@ class TcpTransport(Transport):  # type: ignore[misc]  # pysyncobj ships no types
     def port(self) -> int:
         return int(self._listener.getsockname()[1])
 
-    # ------------------------------------------------------------ as pysyncobj calls it
+    # ------------------------------------------------------------ as the node calls it
 
-    def addNode(self, peer: Peer) -> None:
+    def add(self, peer: Peer) -> None:
         self._wanted[peer] = 0.0
 
-    def dropNode(self, peer: Peer) -> None:
+    def drop(self, peer: Peer) -> None:
         self._wanted.pop(peer, None)
         if (link := self._outgoing.get(peer)) is not None:
             self._drop(link, "no voter any more")
@@ -188,7 +188,7 @@ class TcpTransport(Transport):  # type: ignore[misc]  # pysyncobj ships no types
             link.sock.setblocking(False)
             self._selector.register(link.sock, selectors.EVENT_READ, link)
             if links is self._outgoing:
-                self._onNodeConnected(link.peer)
+                self.on_connected(link.peer)
 
     def _read(self, link: Link) -> None:
         try:
@@ -205,7 +205,7 @@ class TcpTransport(Transport):  # type: ignore[misc]  # pysyncobj ships no types
             return
         try:
             for payload in link.reader.feed(data):
-                self._onMessageReceived(link.peer, decode(payload))
+                self.on_message(link.peer, decode(payload))
                 if self._is_closed():
                     return
         except (PeerRefused, InvalidMessage) as error:
@@ -232,7 +232,7 @@ class TcpTransport(Transport):  # type: ignore[misc]  # pysyncobj ships no types
             self._forget(link)
             logger.debug("connection with voter %s: %s", link.peer, reason)
             if links is self._outgoing:
-                self._onNodeDisconnected(link.peer)
+                self.on_disconnected(link.peer)
 
     def _forget(self, link: Link) -> None:
         self._selector.unregister(link.sock)

@@ -11,8 +11,6 @@ import struct
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from pysyncobj.node import Node
-
 from logdb.errors import InvalidMessage
 
 _VOTER = struct.Struct(">IQHB")
@@ -41,12 +39,17 @@ class Voter(NamedTuple):
         return f"{self.number} ({self.host}:{self.port}, incarnation {self.incarnation:016x})"
 
 
-class Peer(Node):  # type: ignore[misc]  # pysyncobj ships no types
-    """A voter as pysyncobj wants it: equal by ``id``, whose hash is the same in every process."""
+class Peer:
+    """A voter as one end of a connection: equal by ``id``, whose hash is the same in every process."""
 
     def __init__(self, voter: Voter) -> None:
-        super().__init__(voter.id)
-        self.voter = voter
+        self.id, self.voter = voter.id, voter
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Peer) and self.id == other.id
+
+    def __hash__(self) -> int:
+        return hash(self.id)
 
     def __str__(self) -> str:
         return str(self.voter)

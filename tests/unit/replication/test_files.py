@@ -8,7 +8,8 @@ from logdb.errors import CorruptionError
 from logdb.io import IO
 from logdb_replication.raft import files, snapshots
 from logdb_replication.raft.errors import VoterLost, WrongDirectory
-from logdb_replication.raft.snapshots import Snapshot, SnapshotFile
+from logdb_replication.raft.snapshot_file import SnapshotFile
+from logdb_replication.raft.snapshots import Snapshot
 from logdb_replication.raft.voters import Voter
 
 VOTERS = tuple(Voter(number, 2**63 + number, f"board{number}.local", 9_092) for number in (1, 2, 3))

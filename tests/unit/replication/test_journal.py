@@ -75,7 +75,7 @@ def test_the_end_is_cut_off_and_written_again(io, synced):
         log.add(*entry)
     if synced:
         log.sync()
-    log.deleteEntriesFrom(5)
+    log.cut(6)
     assert (log.last, log.synced) == (5, 5 if synced else 1)
     for entry in entries(3, begin=6, term=2):
         log.add(*entry)
@@ -87,7 +87,7 @@ def test_the_front_goes_at_once(io):
     log = opened(io)
     for entry in entries(10):
         log.add(*entry)
-    log.deleteEntriesTo(6)
+    log.drop(7)
     assert (log.base, log.last, log.synced, log.size_bytes) == (7, 11, 11, len(content(io)))
     assert opened(io)[:] == log[:] == entries(5, begin=7)
     log.reset(40, 3)
@@ -125,7 +125,7 @@ def test_entries_that_were_cut_off_never_come_back_behind_those_in_their_place()
         for index in range(2, 9):
             log.add(COMMAND + b"old", index, 5)
         log.sync()
-        log.deleteEntriesFrom(3)
+        log.cut(4)
         log.add(COMMAND + b"new", 4, 5)
         log._file.write(log._buffer, log._ends[-1] - len(log._buffer))  # its sync did not return
         disk.cut(rng)
@@ -160,8 +160,7 @@ def test_a_flipped_byte_in_the_last_sync_is_found_once_it_is_known_to_be_committ
     for entry in entries(3):
         log.add(*entry)
     log.sync()
-    log.setRaftCommitIndex(4)
-    log.note_commit()
+    log.vote.store(0, None, 4)
     whole = bytes(content(io))
     for place in range(len(whole)):
         content(io)[:] = whole[:place] + bytes((whole[place] ^ 0x01,)) + whole[place + 1 :]
@@ -173,7 +172,7 @@ def test_a_file_written_at_once_has_no_unfinished_part(io):
     log = opened(io)
     for entry in entries(6):
         log.add(*entry)
-    log.deleteEntriesTo(2)
+    log.drop(3)
     whole = bytes(content(io))
     for place in range(len(MAGIC), log._ends[-2]):
         content(io)[:] = whole[:place] + bytes((whole[place] ^ 0x80,)) + whole[place + 1 :]
@@ -186,24 +185,11 @@ def test_a_record_vouches_for_none_that_took_the_place_of_others(io):
     log = opened(io)
     for entry in entries(10):
         log.add(*entry)
-    log.deleteEntriesTo(3)
-    log.deleteEntriesFrom(3)
+    log.drop(4)
+    log.cut(7)
     log.add(COMMAND + b"other", 7, 2)
     log._file.write(log._buffer[:20], log._ends[-1] - len(log._buffer))
     assert opened(io)[:] == entries(3, begin=4)
-
-
-def test_a_commit_that_is_not_durable_here_is_not_noted(io):
-    log = opened(io)
-    for entry in entries(3):
-        log.add(*entry)
-    log.setRaftCommitIndex(4)
-    log.setCurrentTerm(3, (2, 77))
-    assert vote.Vote(io, VOTE).commit == 1
-    log.sync()
-    log.note_commit()
-    found = vote.Vote(io, VOTE)
-    assert (found.term, found.voted_for, found.commit) == (3, (2, 77), 4)
 
 
 def test_every_flipped_bit_of_a_vote_is_found(io):

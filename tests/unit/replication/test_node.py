@@ -1,73 +1,30 @@
 """Single voters and small stories; what faults do is in tests/property/test_quorum_simulation.py."""
 
-import ast
-import inspect
-import subprocess
-import sys
-
 import pytest
-from pysyncobj import syncobj
-from pysyncobj.version import VERSION
 
 from logdb.errors import CorruptionError
 from logdb_replication.raft import node
-from logdb_replication.raft.errors import CommandFailed, CommandTooLarge, NotQuorumLeader, QuorumStopped, TooManyCommands, VotersRefused
-from logdb_replication.raft.inbox import Pending, VotersChange
+from logdb_replication.raft.asked import Pending, VotersChange
+from logdb_replication.raft.core import CANDIDATE, QuorumOptions
+from logdb_replication.raft.errors import (
+    CannotApply,
+    CommandFailed,
+    CommandTooLarge,
+    NotQuorumLeader,
+    QuorumStopped,
+    TooManyCommands,
+    UnknownOutcome,
+    VotersRefused,
+)
 from logdb_replication.raft.messages import COMMAND, decode
-from logdb_replication.raft.node import FIELDS, METHODS, PYSYNCOBJ, QuorumOptions
 from logdb_replication.raft.voters import Peer, Voter
 from support.quorum_simulation import Simulation, Slot
-
-PYSYNCOBJ_INIT = inspect.getsource(syncobj.SyncObj.__init__)
-SOURCE = inspect.getsource(node)
-
-
-# ---------------------------------------------------------------- pysyncobj
-
-
-def test_the_version_that_is_known():
-    assert VERSION == PYSYNCOBJ == "0.3.17"
-
-
-def test_another_version_is_refused_by_name():
-    program = (
-        "import pysyncobj.version\npysyncobj.version.VERSION = '0.3.18'\n"
-        "try:\n    import logdb_replication.raft.node\nexcept Exception as error:\n    print(type(error).__name__, error)"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
-    assert done.stdout.startswith("UnsupportedRaft pysyncobj 0.3.18 is installed"), done.stderr
-
-
-@pytest.mark.parametrize("name", FIELDS)
-def test_a_private_field_is_there(name):
-    assert f"self.__{name} = " in PYSYNCOBJ_INIT
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_a_private_method_is_there(name):
-    assert callable(getattr(syncobj.SyncObj, f"_SyncObj__{name}"))
-
-
-def test_every_private_name_that_is_used_is_in_a_list():
-    tree = ast.parse(SOURCE)
-    used = {found.attr for found in ast.walk(tree) if isinstance(found, ast.Attribute) and found.attr.startswith("_SyncObj__")}
-    used |= {found.name for found in ast.walk(tree) if isinstance(found, ast.FunctionDef) and found.name.startswith("_SyncObj__")}
-    mapped = {call.args[0].value for call in ast.walk(tree) if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "_private"}
-    assert {name.removeprefix("_SyncObj__") for name in used} | mapped == {*FIELDS, *METHODS}
-
-
-def test_other_names_that_are_overridden_are_there():
-    for name in ("_onTick", "_checkCommandsToApply"):
-        assert name in vars(syncobj.SyncObj)
-    assert "self._poller.poll(" in inspect.getsource(syncobj.SyncObj._onTick)
-    assert "monotonicTime()" in inspect.getsource(syncobj.SyncObj._onTick)
-
 
 # ---------------------------------------------------------------- stories
 
 
 def led(simulation: Simulation) -> Slot:
-    assert simulation.run(5, lambda: (leader := simulation.leader()) is not None and leader.node._commit >= leader.node._noop)
+    assert simulation.run(5, lambda: (leader := simulation.leader()) is not None and leader.node.core.commit >= leader.node.core.noop)
     simulation.run(0.1)  # the others hear of it
     return simulation.leader()
 
@@ -116,6 +73,25 @@ def test_a_command_that_raises_is_answered_and_not_applied_again(simulation):
     assert len({slot.machine.digest for slot in simulation.slots}) == 1
 
 
+def test_commands_behind_one_that_stops_the_voter_have_an_unknown_outcome():
+    simulation = Simulation(1, voters=1)
+    with simulation.running():
+        leader = led(simulation)
+
+        def apply(index, command):
+            raise CannotApply(command)
+
+        leader.machine.apply = apply
+        commands = [Pending(b"a"), Pending(b"b")]
+        for what in commands:
+            leader.node.submit(what)
+        simulation.plan(leader, 0.0)
+        with pytest.raises(CannotApply, match="b'a'") as raised:
+            simulation.run(1)
+        leader.node.fail(raised.value)
+        assert [type(what.future.exception()) for what in commands] == [UnknownOutcome] * 2
+
+
 def test_a_leader_without_a_majority_steps_down_and_serves_no_stale_read(simulation):
     leader = led(simulation)
     number = leader.voter.number
@@ -142,13 +118,13 @@ def test_a_leader_whose_process_dies_is_followed_before_an_election_timeout(simu
 
 def test_a_connection_that_one_follower_loses_leaves_the_leader_alone(simulation):
     leader = led(simulation)
-    term = leader.node._term
+    term = leader.node.core.term
     follower = next(slot for slot in simulation.slots if slot is not leader)
     for _ in range(20):
         simulation._flap(follower, follower.life, Peer(leader.voter))
         simulation.run(0.2)
     assert simulation.leader() is leader
-    assert leader.node._term == term
+    assert leader.node.core.term == term
 
 
 def test_one_way_deafness_leaves_the_leader_alone(simulation):
@@ -157,10 +133,10 @@ def test_one_way_deafness_leaves_the_leader_alone(simulation):
     simulation.run(1)
     deaf = next(slot for slot in simulation.slots if slot is not leader)
     simulation.cuts = {(leader.voter.number, deaf.voter.number)}
-    term = leader.node._term
+    term = leader.node.core.term
     simulation.run(10)
     assert simulation.leader() is leader
-    assert leader.node._term == term
+    assert leader.node.core.term == term
 
 
 def test_a_disk_error_steps_down_and_the_others_go_on(simulation):
@@ -206,7 +182,7 @@ def test_a_snapshot_takes_a_voter_that_was_away_along():
         away.end(cut=True)
         for place in range(50):
             outcome(simulation, simulation.propose(leader, b"%d" % place + bytes(100)).future)
-        assert leader.node._log.base > 10
+        assert leader.node.core.log.base > 10
         away.start()
         assert simulation.run(5, lambda: away.machine.digest == leader.machine.digest)
         assert away.node._files.snapshot.index > 10
@@ -232,16 +208,16 @@ def test_a_voter_that_lost_its_disk_is_replaced(simulation):
     lost.end(cut=True)
     simulation.run(1)
     assert change(simulation, leader, lost.voter, add=False) == b""
-    assert len(leader.node._voters) == 2
+    assert len(leader.node.core.voters) == 2
     fresh = Slot(simulation, lost.voter._replace(incarnation=999))
     simulation.slots[simulation.slots.index(lost)] = fresh
     fresh.create(())
     fresh.start()
     simulation.run(2)
-    assert fresh.node._term == 0  # it asks for no votes before it is a voter
+    assert fresh.node.core.term == 0  # it asks for no votes before it is a voter
     assert change(simulation, leader, fresh.voter, add=True) == b""
     assert simulation.run(3, lambda: fresh.machine.digest == leader.machine.digest)
-    assert {voter.incarnation for voter in fresh.node._voters} == {voter.incarnation for voter in leader.node._voters}
+    assert {voter.incarnation for voter in fresh.node.core.voters} == {voter.incarnation for voter in leader.node.core.voters}
     other = next(slot for slot in simulation.slots if slot not in {leader, fresh})
     other.end(cut=True)
     assert outcome(simulation, simulation.propose(leader, b"b").future).isdigit()  # the new one is the majority's second
@@ -294,7 +270,7 @@ def alone():
 
 def acquaint(simulation: Simulation) -> None:
     """The first voter and the others tell each other their starts."""
-    own = simulation.slots[0].node._files.starts.own
+    own = simulation.slots[0].node.core.start
     for sender in range(2, len(simulation.slots) + 1):
         receive(simulation, sender, "start", number=1, ids=(), term=0, voted=False, durable=0)
         receive(simulation, sender, "start_reply", of=own.ids[0], known=True, data=b"")
@@ -304,7 +280,7 @@ def acquaint(simulation: Simulation) -> None:
 def receive(simulation: Simulation, sender: int, kind: str, **fields) -> node.Node:
     target = simulation.slots[0]
     with target.fate():
-        target.node._transport._onMessageReceived(Peer(simulation.slots[sender - 1].voter), {"type": kind, "start_id": sender, **fields})
+        target.node._transport.on_message(Peer(simulation.slots[sender - 1].voter), {"type": kind, "start_id": sender, **fields})
     return target.node
 
 
@@ -320,8 +296,8 @@ def append(
 def elected(simulation: Simulation, term: int) -> node.Node:
     voter = simulation.slots[0].node
     with simulation.slots[0].fate():
-        voter._SyncObj__setCurrentTerm(term, voter._self.id)
-        voter._SyncObj__setState(node.CANDIDATE)
+        voter._event(voter.core.set_term, term, voter.core.peer.id)
+        voter._event(voter.core.become, CANDIDATE)
     for sender in (2, 3):
         receive(simulation, sender, "response_vote", term=term, granted=True)
     assert voter.is_leader
@@ -331,15 +307,15 @@ def elected(simulation: Simulation, term: int) -> node.Node:
 def test_a_vote_that_comes_twice_counts_once(alone):
     voter = alone.slots[0].node
     with alone.slots[0].fate():
-        voter._SyncObj__setCurrentTerm(1, voter._self.id)
-        voter._SyncObj__setState(node.CANDIDATE)
+        voter._event(voter.core.set_term, 1, voter.core.peer.id)
+        voter._event(voter.core.become, CANDIDATE)
     for _ in range(3):
         receive(alone, 2, "response_vote", term=1, granted=True)
         receive(alone, 4, "response_vote", term=1, granted=False)
     assert not voter.is_leader
     receive(alone, 3, "response_vote", term=1, granted=True)
     assert voter.is_leader
-    assert voter._log.synced == voter._log.last == 2
+    assert voter.core.synced == voter.core.log.last == 2
 
 
 def test_a_voter_votes_once_in_a_term_also_after_it_was_killed(alone):
@@ -368,13 +344,13 @@ def test_a_voter_with_more_in_its_journal_gives_no_vote(alone):
 def test_a_pre_vote_changes_nothing(alone):
     voter = receive(alone, 2, "pre_vote", term=50, last_log_index=9, last_log_term=3)
     assert alone.sent == [(2, {"type": "pre_vote_reply", "start_id": 0, "term": 50, "granted": True})]
-    assert (voter._term, voter._voted_for) == (0, None)
+    assert (voter.core.term, voter.core.voted_for) == (0, None)
     append(alone, 3, 1, (1, 0))
     alone.sent.clear()
     receive(alone, 2, "pre_vote", term=51, last_log_index=9, last_log_term=3)
     receive(alone, 2, "request_vote", term=51, last_log_index=9, last_log_term=3)
     assert alone.sent == []  # it hears a leader
-    assert voter._term == 1
+    assert voter.core.term == 1
 
 
 def test_of_two_candidates_that_ask_at_once_one_goes_on(alone):
@@ -389,8 +365,8 @@ def test_of_two_candidates_that_ask_at_once_one_goes_on(alone):
         receive(alone, 2, "pre_vote", term=2, last_log_index=last, last_log_term=asked["last_log_term"])
         receive(alone, 4, "pre_vote", term=2, last_log_index=last, last_log_term=asked["last_log_term"])
     granted = [message["granted"] for _, message in alone.sent]
-    assert granted == [peer > voter._self.id for peer in (alone.slots[1].voter.id, alone.slots[3].voter.id)] + [True, True]
-    alone.now += voter._patience_s
+    assert granted == [peer > voter.core.peer.id for peer in (alone.slots[1].voter.id, alone.slots[3].voter.id)] + [True, True]
+    alone.now += voter.core.patience_s
     alone.sent.clear()
     receive(alone, 2, "pre_vote", term=2, last_log_index=asked["last_log_index"], last_log_term=asked["last_log_term"])
     assert [message["granted"] for _, message in alone.sent] == [True], "its own candidature is over"
@@ -426,17 +402,17 @@ def test_a_late_duplicate_removes_nothing(alone):
     voter = append(alone, 2, 1, (1, 0), 1, 1, 1)
     append(alone, 2, 1, (1, 0), 1)
     append(alone, 2, 1, (2, 1))
-    assert voter._log.last == 4
+    assert voter.core.log.last == 4
 
 
 def test_only_what_matched_is_committed(alone):
     """The tail of an older leader's entries is no part of what the new one has committed."""
     voter = append(alone, 2, 1, (1, 0), 1, 1, 1)
     append(alone, 3, 2, (2, 1), commit=4)
-    assert voter._commit == 2
+    assert voter.core.commit == 2
     append(alone, 3, 2, (2, 1), 2, 2, commit=4)
-    assert voter._commit == 4
-    assert [entry[2] for entry in voter._log[:]] == [0, 1, 2, 2]
+    assert voter.core.commit == 4
+    assert [entry[2] for entry in voter.core.log[:]] == [0, 1, 2, 2]
 
 
 def test_a_leader_that_contradicts_what_is_committed_stops_the_voter(alone):
@@ -449,10 +425,10 @@ def test_a_reply_of_another_term_counts_for_nothing(alone):
     voter = elected(alone, 5)
     for term, matched in ((3, 0), (4, 0), (5, 2)):
         receive(alone, 2, "next_node_idx", term=term, round=9, next_node_idx=3, reset=False, success=True)
-        assert max(voter._match.values()) == matched
+        assert max(voter.core.match.values()) == matched
     receive(alone, 4, "next_node_idx", term=6, round=0, next_node_idx=1, reset=True, success=False)
     assert not voter.is_leader
-    assert voter._term == 6
+    assert voter.core.term == 6
 
 
 def test_a_reset_never_goes_below_what_the_follower_has(alone):
@@ -460,9 +436,9 @@ def test_a_reset_never_goes_below_what_the_follower_has(alone):
     peer = Peer(alone.slots[1].voter)
     receive(alone, 2, "next_node_idx", term=5, round=0, next_node_idx=3, reset=False, success=True)
     receive(alone, 2, "next_node_idx", term=5, round=0, next_node_idx=1, reset=True, success=False)
-    assert (voter._match[peer], voter._next[peer]) == (2, 3)
+    assert (voter.core.match[peer], voter.core.next[peer]) == (2, 3)
     receive(alone, 2, "next_node_idx", term=5, round=0, next_node_idx=2, reset=False, success=True)
-    assert (voter._match[peer], voter._next[peer]) == (2, 3)
+    assert (voter.core.match[peer], voter.core.next[peer]) == (2, 3)
 
 
 def test_a_barrier_waits_for_an_entry_of_its_term_and_for_a_later_round(alone):
@@ -475,7 +451,7 @@ def test_a_barrier_waits_for_an_entry_of_its_term_and_for_a_later_round(alone):
         receive(alone, sender, "next_node_idx", term=2, round=0, next_node_idx=5, reset=False, success=True)
     with alone.slots[0].fate():
         voter.tick()
-    assert voter._applied == 4
+    assert voter.core.applied == 4
     assert not reading.future.done()  # no round since it was asked
     receive(alone, 2, "next_node_idx", term=2, round=reading.round, next_node_idx=5, reset=False, success=True)
     assert not reading.future.done()
@@ -538,10 +514,10 @@ def _terms_after_a_kill(seed, wait_s):
         assert simulation.run(20, lambda: simulation.leader() is not None)
         simulation.run(2)
         leader = simulation.leader()
-        term = leader.node._term
+        term = leader.node.core.term
         leader.end(cut=False)
         led(simulation)
-        return simulation.leader().node._term - term
+        return simulation.leader().node.core.term - term
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -566,8 +542,8 @@ def test_voters_on_a_starved_machine_settle(seed):
             starve(slot)
         propose()
         simulation.run(30)
-        term = max(slot.node._term for slot in simulation.slots)
+        term = max(slot.node.core.term for slot in simulation.slots)
         simulation.run(270)
-        assert max(slot.node._term for slot in simulation.slots) - term <= 2
+        assert max(slot.node.core.term for slot in simulation.slots) - term <= 2
         assert sum(future.done() and future.exception() is None for future in acknowledged) >= 250
         assert any(slot.node.describe()["starved"] for slot in simulation.slots)

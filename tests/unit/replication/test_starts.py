@@ -1,14 +1,13 @@
 """The starts of voters; what older copies do under faults is in tests/property/test_quorum_simulation.py."""
 
-import os
-
 import pytest
 
 from logdb.errors import CorruptionError
 from logdb.io import IO
 from logdb_replication.raft import files
 from logdb_replication.raft.errors import VoterRolledBack
-from logdb_replication.raft.starts import IDS_MAX, Known, Progress, Start, Starts
+from logdb_replication.raft.starts import IDS_MAX, Known, Others, Progress, Start
+from logdb_replication.raft.starts_file import StartsFile
 from logdb_replication.raft.voters import Peer
 from support.quorum_simulation import DIRECTORY, Simulation, Slot
 
@@ -24,67 +23,63 @@ def path(tmp_path):
 
 
 def test_a_directory_without_the_file_has_never_started(path):
-    starts = Starts(IO(), path)
+    starts = StartsFile(IO(), path)
     assert starts.own == Start(0, ())
-    assert starts.known((2, 22)) is None
+    assert starts.others == {}
     starts.begin(7)
     starts.begin(8)
-    assert Starts(IO(), path).own == Start(2, (8, 7))
+    assert StartsFile(IO(), path).own == Start(2, (8, 7))
 
 
 def test_so_many_ids_are_kept(path):
-    starts = Starts(IO(), path)
+    starts = StartsFile(IO(), path)
     for number in range(1, IDS_MAX + 10):
         starts.begin(number)
-    assert Starts(IO(), path).own == Start(IDS_MAX + 9, tuple(range(IDS_MAX + 9, 9, -1)))
+    assert StartsFile(IO(), path).own == Start(IDS_MAX + 9, tuple(range(IDS_MAX + 9, 9, -1)))
 
 
-def test_a_start_of_another_voter_is_durable_and_its_progress_once_it_is_kept(path):
-    starts = Starts(IO(), path)
-    starts.remember((2, 22), Start(3, (9, 8)), AT)
-    starts.note((2, 22), Progress(5, False, 41))
-    starts.note((2, 23), Progress(9, True, 90))  # another incarnation, whose start is not known
-    assert Starts(IO(), path).known((2, 22)) == Known(22, 3, 9, AT)
-    starts.keep()
-    assert Starts(IO(), path).known((2, 22)) == Known(22, 3, 9, Progress(5, True, 41))
-    starts.remember((2, 23), Start(1, (1,)), Progress())
-    assert Starts(IO(), path).known((2, 22)) is None
+def test_what_is_remembered_of_others_is_in_the_file(path):
+    starts, others = StartsFile(IO(), path), Others({})
+    assert others.remember((2, 22), Start(3, (9, 8)), AT)
+    starts.store(others.all())
+    assert StartsFile(IO(), path).others == {2: Known(22, 3, 9, AT)}
 
 
-def test_what_was_noted_is_written_once(path):
-    starts = Starts(IO(), path)
-    starts.remember((2, 22), Start(3, (9,)), AT)
-    os.unlink(path)
-    starts.remember((2, 22), Start(3, (9,)), AT)
-    starts.note((2, 22), Progress(4, True, 90))
-    starts.keep()
-    assert not os.path.exists(path)
+def test_progress_of_others_moves_forward_only():
+    others = Others({2: Known(22, 3, 9, AT)})
+    assert others.note((2, 22), Progress(5, False, 41))
+    assert not others.note((2, 22), Progress(4, True, 90))
+    assert not others.note((2, 23), Progress(9, True, 90))  # another incarnation, whose start is not known
+    assert not others.remember((2, 22), Start(3, (9,)), AT)  # as it was told before
+    assert others.known((2, 22)) == Known(22, 3, 9, Progress(5, True, 41))
+    assert others.remember((2, 23), Start(1, (1,)), Progress())
+    assert others.known((2, 22)) is None
 
 
 def test_a_refused_directory_does_not_start_again(path):
-    Starts(IO(), path).refuse("voter 1 says: no")
+    StartsFile(IO(), path).store({}, "voter 1 says: no")
     with pytest.raises(VoterRolledBack, match=r"older copy of the voter's: voter 1 says: no.*logdb cluster join"):
-        Starts(IO(), path).begin(1)
+        StartsFile(IO(), path).begin(1)
 
 
 @pytest.mark.parametrize("letter", ["x", "\0", "\ufffd"])
 def test_a_long_reason_of_another_voter_is_cut(path, letter):
-    Starts(IO(), path).refuse(letter * (4 << 20))
+    StartsFile(IO(), path).store({}, letter * (4 << 20))
     with pytest.raises(VoterRolledBack, match=letter):
-        Starts(IO(), path).check()
+        StartsFile(IO(), path).check()
 
 
 def test_each_flipped_byte_is_found(path):
-    starts = Starts(IO(), path)
+    starts = StartsFile(IO(), path)
     starts.begin(7)
-    starts.remember((2, 22), Start(3, (9, 8)), AT)
+    starts.store({2: Known(22, 3, 9, AT)})
     with open(path, "rb") as file:
         whole = file.read()
     for place in range(len(whole) - 1):
         with open(path, "wb") as file:
             file.write(whole[:place] + bytes((whole[place] ^ 0x20,)) + whole[place + 1 :])
         with pytest.raises(CorruptionError):
-            Starts(IO(), path)
+            StartsFile(IO(), path)
 
 
 # ---------------------------------------------------------------- what is refused
@@ -122,7 +117,7 @@ def simulation():
 
 
 def led(simulation: Simulation) -> Slot:
-    assert simulation.run(5, lambda: (leader := simulation.leader()) is not None and leader.node._commit >= leader.node._noop)
+    assert simulation.run(5, lambda: (leader := simulation.leader()) is not None and leader.node.core.commit >= leader.node.core.noop)
     simulation.run(0.1)
     return simulation.leader()
 
@@ -143,7 +138,7 @@ def test_all_restart_at_once_and_need_no_leader(simulation):
         slot.end(cut=True)
     for slot in simulation.slots:
         slot.start()
-    assert simulation.run(0.1, lambda: all(slot.node._takes_part for slot in simulation.slots))
+    assert simulation.run(0.1, lambda: all(slot.node.core.takes_part for slot in simulation.slots))
     led(simulation)
 
 
@@ -153,11 +148,11 @@ def test_one_that_is_away_is_waited_for_a_while_and_one_alone_does_not_take_part
     for slot in simulation.slots:
         slot.end(cut=True)
     one.start()
-    assert not simulation.run(3, lambda: one.node._takes_part)
-    assert one.node._term == one.node._log.vote.term == 1  # it asks for no votes
+    assert not simulation.run(3, lambda: one.node.core.takes_part)
+    assert one.node.core.term == one.node._files.journal.vote.term == 1  # it asks for no votes
     two.start()
-    assert not simulation.run(0.5, lambda: two.node._takes_part)
-    assert simulation.run(0.5, lambda: two.node._takes_part)
+    assert not simulation.run(0.5, lambda: two.node.core.takes_part)
+    assert simulation.run(0.5, lambda: two.node.core.takes_part)
     assert three.node is None
     led(simulation)
 
@@ -170,8 +165,8 @@ def test_a_start_that_dies_before_it_is_told_does_no_harm(simulation):
         files.VoterFiles(one.io, DIRECTORY).starts.begin(1)
         one.io.cut(simulation.rng)
     restarted(one)
-    assert one.node._files.starts.own.number == 5
-    assert simulation.run(1, lambda: one.node._takes_part)
+    assert one.node.core.start.number == 5
+    assert simulation.run(1, lambda: one.node.core.takes_part)
 
 
 @pytest.mark.parametrize("starts", [0, 1, 5])
@@ -210,9 +205,9 @@ def test_a_copy_of_the_last_start_is_refused_by_those_who_were_killed_since(simu
 def test_a_message_of_a_start_that_is_not_known_is_dropped_and_asked_about(simulation):
     leader = led(simulation)
     one = next(slot for slot in simulation.slots if slot is not leader)
-    del leader.node._starts_of[Peer(one.voter)]
-    matched = leader.node._match[Peer(one.voter)]
+    del leader.node.core.starts_of[Peer(one.voter)]
+    matched = leader.node.core.match[Peer(one.voter)]
     simulation.propose(leader, b"a")
-    leader.node._match[Peer(one.voter)] = 0
-    assert simulation.run(1, lambda: leader.node._match[Peer(one.voter)] > matched)
-    assert leader.node._starts_of[Peer(one.voter)] == one.node._start_id
+    leader.node.core.match[Peer(one.voter)] = 0
+    assert simulation.run(1, lambda: leader.node.core.match[Peer(one.voter)] > matched)
+    assert leader.node.core.starts_of[Peer(one.voter)] == one.node.core.start.ids[0]

@@ -25,7 +25,7 @@ def transport(number: int, *, cluster: str = "c", secret: bytes = SECRET, port: 
     made = TcpTransport(cluster, secret, Voter(number, incarnation or number * 11, "localhost", 1), ("127.0.0.1", port), **tls)
     made._voter = made._voter._replace(port=made.port)
     made.got = []
-    made.setOnMessageReceivedCallback(lambda peer, message: made.got.append((peer.voter, message)))
+    made.on_message = lambda peer, message: made.got.append((peer.voter, message))
     try:
         yield made
     finally:
@@ -71,8 +71,8 @@ def closed(sock: socket.socket, *transports: TcpTransport) -> bool:
 
 def test_messages_go_both_ways_over_two_connections():
     with transport(1) as one, transport(2) as two:
-        one.addNode(Peer(two._voter))
-        two.addNode(Peer(one._voter))
+        one.add(Peer(two._voter))
+        two.add(Peer(one._voter))
         run(one, two, until=lambda: one._outgoing and two._outgoing)
         assert one.send(Peer(two._voter), MESSAGE)
         assert two.send(Peer(one._voter), MESSAGE)
@@ -82,7 +82,7 @@ def test_messages_go_both_ways_over_two_connections():
 
 def test_a_large_message_waits_in_the_queue_and_a_full_queue_drops():
     with transport(1) as one, transport(2) as two:
-        one.addNode(Peer(two._voter))
+        one.add(Peer(two._voter))
         run(one, two, until=lambda: one._outgoing)
         large = {"type": "snapshot", "term": 1, "round": 0, "index": 1, "offset": 0, "size_bytes": 1, "data": bytes(3 << 20)}
         sent = 0
@@ -95,8 +95,8 @@ def test_a_large_message_waits_in_the_queue_and_a_full_queue_drops():
 
 def test_a_voter_that_is_answered_is_connected_with():
     with transport(1) as one, transport(2) as two:
-        one.addNode(Peer(two._voter))
-        two.setOnMessageReceivedCallback(two.send)
+        one.add(Peer(two._voter))
+        two.on_message = two.send
         run(one, two, until=lambda: one._outgoing)
         run(one, two, until=lambda: one.got or not one.send(Peer(two._voter), MESSAGE))
 
@@ -116,7 +116,7 @@ def test_who_is_refused_learns_why(changes, reason, caplog):
     wanted, admit = changes.pop("wanted", None), changes.pop("admit", "")
     with transport(2) as two, transport(**changes) as one:
         two.admit = lambda voter: admit
-        one.addNode(Peer(two._voter._replace(incarnation=wanted) if wanted else two._voter))
+        one.add(Peer(two._voter._replace(incarnation=wanted) if wanted else two._voter))
         run(one, two, until=lambda: any(re.search(reason, record.getMessage()) for record in caplog.records))
         assert not one._outgoing
         assert not two._incoming
@@ -139,7 +139,7 @@ def test_a_stranger_costs_a_hello_and_no_more(caplog):
         assert peak < 2 << 20
         assert closed(strangers[0], two)
         with transport(1) as one:  # they do not keep a voter out
-            one.addNode(Peer(two._voter))
+            one.add(Peer(two._voter))
             run(one, two, until=lambda: one._outgoing)
         for sock in strangers:
             sock.close()
@@ -189,14 +189,14 @@ def test_over_tls(tmp_path):
     authority.configure_trust(server)
     server.verify_mode = ssl.CERT_REQUIRED
     with transport(1, server_tls=server, client_tls=client) as one, transport(2, server_tls=server, client_tls=client) as two:
-        one.addNode(Peer(two._voter))
+        one.add(Peer(two._voter))
         run(one, two, until=lambda: one._outgoing)
         large = {"type": "snapshot", "term": 1, "round": 0, "index": 1, "offset": 0, "size_bytes": 1, "data": bytes(3 << 20)}
         assert one.send(Peer(two._voter), large)
         assert one.send(Peer(two._voter), MESSAGE)
         run(one, two, until=lambda: len(two.got) == 2)
         with transport(3) as plain:
-            plain.addNode(Peer(two._voter))
+            plain.add(Peer(two._voter))
             for _ in range(10):
                 plain.wait(0.02)
                 two.wait(0.02)

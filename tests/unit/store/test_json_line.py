@@ -8,12 +8,12 @@ from logdb.io import IO
 from logdb.store import cluster_file, json_line, topic_file
 from logdb.store.copy import snapshot_file
 from logdb_replication import incarnations
-from logdb_replication.raft.starts import Starts
+from logdb_replication.raft.starts_file import StartsFile
 from logdb_replication.raft.vote import Vote
 
 
 def starts(data, path):
-    return read(lambda: Starts(IO(), path), data, path)
+    return read(lambda: StartsFile(IO(), path), data, path)
 
 
 def vote(data, path):
