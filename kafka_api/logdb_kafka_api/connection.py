@@ -1,18 +1,12 @@
-"""One client's connection: frames in, answers out, in their order.
-
-    bytes  ->  frame  ->  queue  ->  answered one after the other  ->  bytes
-                                        └──►  answers that wait for replicas  ──┘
+"""One client's connection: its transport, its memory, its time.  ``wire`` has the frames, and the order of the answers.
 
 A frame that came whole is copied out of the door's buffer, unless it is answered at once; a longer one is received to where it is
 read.  A Produce of a usual size comes to a second buffer of the door, unless another connection has it: new memory for each took a sixth
 of the processor.  Memory for more than 64 KiB is taken from what all connections share, before it is received, and grows with what has
 come: a length costs nothing.
 
-A Produce that waits for replicas holds up the answers behind its own, but no append: the next Produce begins at once, up to a number.
-Any other request begins once all are answered.
-
 A connection has the loop for a moment at a time, then the others have their turn: requests that wait for nothing would keep it for as
-long as they come.  The client is read no further until what has come is parsed.
+long as they come.  The client is read no further until the frames that have come are taken.
 
 Reading stops while the queue is full, the memory of a frame is waited for, or the client does not read its answers.  A frame that has
 taken memory waits for more only so long: two that wait for each other's would wait for ever.
@@ -21,9 +15,8 @@ taken memory waits for more only so long: two that wait for each other's would w
 import asyncio
 import logging
 import struct
-from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from logdb.access.attempts import network
 from logdb.errors import AuthenticationFailed, LogdbError
@@ -32,38 +25,23 @@ from logdb.requests.principals import ANONYMOUS
 from logdb.serving.connection_slots import ConnectionSlot, host_of
 from logdb.serving.limits import Limits
 from logdb.serving.shares import NoRoom, Owner
-from logdb_kafka_api.apis import APIS
 from logdb_kafka_api.client import Client
 from logdb_kafka_api.dispatch import Answer, Dispatcher
 from logdb_kafka_api.frames import UnsupportedApi
 from logdb_kafka_api.limits import ROOM_BYTES, SMALL_BYTES
 from logdb_kafka_api.resources import KafkaResources
+from logdb_kafka_api.wire import BEGIN_BYTES, PRODUCE, Frames, Ready, Request, State, Turns
 
 if TYPE_CHECKING:
     from logdb.serving.server import Given
 
 logger = logging.getLogger(__name__)
 
-_SIZE_AND_KEY = struct.Struct(">ih")
-_SIZE, _KEY = struct.Struct(">i"), struct.Struct(">h")
-_GROWTH = 5  # a frame has so many times the memory of what has come of it: 64 KiB become 256 KiB, and what is around them
-_COPIED_BYTES_MAX = 4 << 10  # a smaller frame is read faster as bytes
-_QUEUED_COUNT_MAX, _QUEUED_BYTES_MAX = 64, 1 << 20
-_UNAUTHENTICATED_COUNT_MAX, _UNAUTHENTICATED_BYTES = 4, 4 << 10  # queued, and read at once
+_SIZE = struct.Struct(">i")
+_UNAUTHENTICATED_BYTES = 4 << 10  # read at once
 _TURN_S = 500e-6  # of the loop: some tens of small requests
 _JOINED_BYTES_MAX, _SLICE_BYTES = 64 << 10, 256 << 10
 _PROGRESS_BYTES = 64 << 10
-_OWED_COUNT_MAX = 8  # clients of Kafka have five requests under way
-_PRODUCE = APIS[0].key
-_HTTP = frozenset((b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"PATC", b"OPTI"))
-"""The begins of HTTP requests; as the size of a frame each is over a gigabyte."""
-
-
-class _Frame(NamedTuple):
-    """A request without its size; ``owner``: for whom its memory is counted, None: it is not."""
-
-    data: bytes | bytearray
-    owner: Owner | None
 
 
 class Connection(Client, asyncio.BufferedProtocol):
@@ -73,14 +51,11 @@ class Connection(Client, asyncio.BufferedProtocol):
     field                changed by               to be trusted
     ==================== ======================== ==============================================================
     of ``Client``        there                    as it says there
-    ``_room``, ``_size`` ``_begin``, ``_grow``    while a frame is received whose end has not come; ``_filled`` of it has
-    ``_taken_bytes``     ``_grow``                always: what the frame that is received has of the memory that connections share
-    ``_lent``            ``_receive``             while the frame that is received is in the door's buffer: that one
-    ``_rest``            ``_parse``               always: what has come and is not parsed; whole frames while others are queued, or until
-                                                  the next turn
-    ``_is_due``          ``_parse_later``         always: ``_parse_rest`` is called in the loop's next turn
-    ``_frames``          ``_put``, ``_run``       always: requests that were received and not begun
-    ``_owed``            ``_owe``, ``_run``       always: answers to requests that are carried out, in their order
+    ``_frames``          ``buffer_updated``       as ``wire.Frames`` says
+    ``_turns``           each step of a request   as ``wire.Turns`` says
+    ``_taken_bytes``     ``_make_room``           always: what the frame that is received has of the memory that connections share
+    ``_lent``            ``_fill``                while the frame that is received is in the door's buffer: that one
+    ``_is_due``          ``_take_later``          always: ``_take_rest`` is called in the loop's next turn
     ``_unsent``          ``_answered_at_once``    within one call of ``buffer_updated``: answers that are sent at its end
     ``_since_s``         each step of a request   while the client has to do something; see ``deadline_s``
     ==================== ======================== ==============================================================
@@ -95,14 +70,11 @@ class Connection(Client, asyncio.BufferedProtocol):
         self._door, self._dispatcher, self._slot, self._given = door, dispatcher, slot, given
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._room: bytearray | memoryview | None = None
+        any_size_max = min(SMALL_BYTES, door.limits.body_bytes_max, door.limits.call_bytes_max)  # authenticated or not
+        self._frames = Frames(self._size_max, any_size_max, may_be_foreign=given is None)
+        self._turns = Turns[Answer]()
         self._lent: memoryview | None = None
-        self._size = self._key = self._filled = self._progress = 0
-        self._any_size_max = min(SMALL_BYTES, door.limits.body_bytes_max, door.limits.call_bytes_max)  # of any frame, authenticated or not
-        self._rest, self._is_due = b"", False
-        self._frames: deque[_Frame] = deque()
-        self._owed: deque[asyncio.Future[Answer]] = deque()
-        self._queued_bytes = self._small_bytes = 0  # of queued requests, and of those of them that are not counted elsewhere
+        self._progress, self._is_due = 0, False
         self._woken: asyncio.Future[None] | None = None  # of the task, which waits for a frame
         self._writable: asyncio.Future[None] | None = None  # while no more fits into the buffer to the client
         self._running: asyncio.Task[None] | None = None
@@ -144,8 +116,8 @@ class Connection(Client, asyncio.BufferedProtocol):
         self.end_replica_session()
         self._door.memory.give_back(self._taken_bytes, self._owner)
         self._return_lent()
-        while self._frames:
-            self._give_back(self._frames.popleft())
+        while self._turns.queued:
+            self._give_back(self._turns.queued.popleft())
         self._door.lost(self)
 
     def pause_writing(self) -> None:
@@ -159,105 +131,94 @@ class Connection(Client, asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         del sizehint
-        if self._room is not None:
-            return memoryview(self._room)[self._filled :]
+        if self._frames.state is State.FILLING:
+            return self._frames.unfilled
         return self._door.scratch if self.is_known else self._door.scratch[:_UNAUTHENTICATED_BYTES]
 
     def buffer_updated(self, nbytes: int) -> None:
         if self._is_closing():
             return
-        if self._room is None:
-            data = self._door.scratch[:nbytes]
-            self._parse(memoryview(self._rest + data) if self._rest else data)
+        frames = self._frames
+        if frames.state is State.BETWEEN:
+            frames.receive(self._door.scratch[:nbytes])
+            self._take_frames()
             self._send_at_once()
             return
-        self._filled += nbytes
-        if self._filled - self._progress >= _PROGRESS_BYTES:
-            self._progress, self._since_s = self._filled, self._door.now_s()
-        if self._filled == self._size:
-            self._end_frame(self._room)
-        elif self._filled == len(self._room):
-            self._grow(self._room)
+        frame = frames.filled(nbytes)
+        if frames.filled_bytes - self._progress >= _PROGRESS_BYTES:
+            self._progress, self._since_s = frames.filled_bytes, self._door.now_s()
+        if frame is not None:
+            self._end_frame(frame)
+        elif frames.state is State.BEGUN:
+            self._make_room()
 
     # ------------------------------------------------------------ frames
 
-    def _parse(self, data: memoryview) -> None:
+    def _take_frames(self) -> None:
         """Take the frames out of what has come, until the queue is full or the turn is over."""
-        position, left, until_s = 0, len(data), self._loop.time() + _TURN_S
-        self._rest = b""
-        while left >= _SIZE_AND_KEY.size:
-            size, key = _SIZE_AND_KEY.unpack_from(data, position)
-            if not 2 <= size <= self._any_size_max and not 2 <= size <= self._size_max(key):
-                if self._is_first(position) and bytes(data[: len(b"POST")]) in _HTTP:
-                    self._hand_over("http", bytes(data))
-                    return
-                self._refuse(f"a frame of {size} bytes for the API {key}: must be at most {self._size_max(key)}")
-                return
-            begin = position + _SIZE.size
-            if left < _SIZE.size + size:
-                self._begin(size, key, data[begin:])
-                return
-            position = begin + size
-            frame = data[begin:position] if size > _COPIED_BYTES_MAX else bytes(data[begin:position])
-            if key != _PRODUCE or not self._answered_at_once(frame):
-                self._put(_Frame(bytes(frame), None))
+        frames, until_s = self._frames, self._loop.time() + _TURN_S
+        while frames.left >= BEGIN_BYTES and (frame := frames.next_frame()) is not None:
+            if frames.key != PRODUCE or not self._answered_at_once(frame):
+                self._put(Request(bytes(frame), None))
                 is_over = self._is_full()
             elif self._is_closing():
                 return
             else:
                 is_over = self._loop.time() >= until_s
-            left = len(data) - position
-            if is_over and left >= _SIZE_AND_KEY.size:
+            if is_over and frames.left >= BEGIN_BYTES:
                 self._pause()
-                self._parse_later()
+                self._take_later()
                 break
-        self._rest = bytes(data[position:])
-        if left:
+        if frames.state is not State.BETWEEN:
+            self._after_frames(frames)
+        elif frames.left:
+            frames.keep()
             self._begin_wait()
 
-    def _parse_later(self) -> None:
-        """Parse the rest in the loop's next turn; behind what is queued, so that its small appends may be made at once."""
-        if not self._is_due and not self._frames:
-            self._is_due = True
-            self._loop.call_soon(self._parse_rest)
+    def _after_frames(self, frames: Frames) -> None:
+        """What has come ends with the begin of a long frame, or with bytes that are none."""
+        if frames.state is State.BEGUN:
+            self._progress = 0
+            self._make_room()
+            self._begin_wait()
+        elif frames.state is State.FOREIGN:
+            self._hand_over("http", bytes(frames.unread))
+        else:
+            self._refuse(frames.reason)
 
-    def _parse_rest(self) -> None:
+    def _take_later(self) -> None:
+        """Take the next frames in the loop's next turn; behind what is queued, so that its small appends may be made at once."""
+        if not self._is_due and not self._turns.queued:
+            self._is_due = True
+            self._loop.call_soon(self._take_rest)
+
+    def _take_rest(self) -> None:
         self._is_due = False
         if not self._is_closing():
-            self._parse(memoryview(self._rest))
+            self._take_frames()
             self._send_at_once()
             self._resume()
-
-    def _is_first(self, position: int) -> bool:
-        """Whether the client has sent nothing before these bytes."""
-        return position == 0 and self._is_new and not (self._frames or self._is_busy or self.is_raw)
 
     def _size_max(self, key: int) -> int:
         if not self.is_known:
             return SMALL_BYTES
-        return self._door.limits.body_bytes_max if key == _PRODUCE else self._door.limits.call_bytes_max
-
-    def _begin(self, size: int, key: int, begun: memoryview) -> None:
-        """Receive the rest of a frame."""
-        self._size, self._key, self._filled, self._progress = size, key, len(begun), 0
-        self._grow(begun)
-        self._begin_wait()
+        return self._door.limits.body_bytes_max if key == PRODUCE else self._door.limits.call_bytes_max
 
     def _end_frame(self, data: bytearray | memoryview) -> None:
         """Answer, or keep, a frame that came in pieces."""
-        taken_bytes, self._room, self._taken_bytes = self._taken_bytes, None, 0
-        if self._key == _PRODUCE and self._answered_at_once(data):
+        taken_bytes, self._taken_bytes = self._taken_bytes, 0
+        if self._frames.key == PRODUCE and self._answered_at_once(data):
             self._door.memory.give_back(taken_bytes, self._owner)
             self._send_at_once()
         else:
-            self._put(_Frame(data if isinstance(data, bytearray) else bytes(data), self._owner if taken_bytes else None))
+            self._put(Request(data if isinstance(data, bytearray) else bytes(data), self._owner if taken_bytes else None))
         self._return_lent()
 
-    def _grow(self, come: Buffer) -> None:
-        """Have room for more of the frame than has come."""
-        room_bytes = min(self._size, max(SMALL_BYTES, _GROWTH * len(come)))
+    def _make_room(self) -> None:
+        """Have memory for more of the frame than has come."""
+        room_bytes = self._frames.room_bytes
         if room_bytes <= SMALL_BYTES:
-            self._receive(room_bytes, 0, come)
+            self._fill(room_bytes, 0)
             return
         more = room_bytes - self._taken_bytes
         if not self._taken_bytes:
@@ -265,24 +226,23 @@ class Connection(Client, asyncio.BufferedProtocol):
             self._owner = network(self.host) if identity is None or identity.principal == ANONYMOUS else identity.principal
         if self._door.memory.has_room(more, self._owner, ahead=self._taken_bytes > 0):
             self._door.memory.take_now(more, self._owner)
-            self._receive(room_bytes, more, come)
+            self._fill(room_bytes, more)
         else:
             self._pause()
-            kept = come if come is self._room else bytes(come)  # the door's buffer is read to again
-            self._reserving = self._loop.create_task(self._reserve(room_bytes, more, kept))
+            self._frames.own_begun()
+            self._reserving = self._loop.create_task(self._reserve(room_bytes, more))
 
-    def _receive(self, room_bytes: int, more: int, come: Buffer) -> None:
+    def _fill(self, room_bytes: int, more: int) -> None:
         self._taken_bytes += more
-        if self._lent is None and self._key == _PRODUCE and self._size <= ROOM_BYTES:
+        if self._lent is None and self._frames.key == PRODUCE and self._frames.size <= ROOM_BYTES:
             self._lent, self._door.room = self._door.room, None
-        self._room = bytearray(room_bytes) if self._lent is None else self._lent[:room_bytes]
-        self._room[: len(come)] = come
+        self._frames.fill(bytearray(room_bytes) if self._lent is None else self._lent[:room_bytes])
 
     def _return_lent(self) -> None:
         if self._lent is not None:
             self._door.room, self._lent = self._lent, None
 
-    async def _reserve(self, room_bytes: int, more: int, come: Buffer) -> None:
+    async def _reserve(self, room_bytes: int, more: int) -> None:
         memory, is_more = self._door.memory, self._taken_bytes > 0
         while True:
             try:
@@ -296,13 +256,12 @@ class Connection(Client, asyncio.BufferedProtocol):
                     return
                 # a client of Kafka has its own timeout
         self._reserving = None
-        self._receive(room_bytes, more, come)
+        self._fill(room_bytes, more)
         self._begin_wait()
         self._resume()
 
-    def _put(self, frame: _Frame) -> None:
-        self._frames.append(frame)
-        self._count(frame, 1)
+    def _put(self, request: Request) -> None:
+        self._turns.put(request)
         self._wake()
         if self._is_full():
             self._pause()
@@ -312,14 +271,7 @@ class Connection(Client, asyncio.BufferedProtocol):
             self._woken.set_result(None)
 
     def _is_full(self) -> bool:
-        if self._queued_bytes >= _QUEUED_BYTES_MAX or self._small_bytes >= SMALL_BYTES:
-            return True
-        return len(self._frames) >= (_QUEUED_COUNT_MAX if self.is_known else _UNAUTHENTICATED_COUNT_MAX)
-
-    def _count(self, frame: _Frame, sign: int) -> None:
-        self._queued_bytes += sign * len(frame.data)
-        if frame.owner is None:
-            self._small_bytes += sign * len(frame.data)
+        return self._turns.is_full(is_known=self.is_known)
 
     def _is_closing(self) -> bool:
         return self._transport is None or self._transport.is_closing()
@@ -331,27 +283,27 @@ class Connection(Client, asyncio.BufferedProtocol):
     def _resume(self) -> None:
         if self._transport is None or self._reserving is not None or self._is_full() or self._is_closing():
             return
-        if len(self._rest) >= _SIZE_AND_KEY.size:
-            self._parse_later()
+        if self._frames.left >= BEGIN_BYTES:
+            self._take_later()
         else:
             self._transport.resume_reading()
 
-    def _give_back(self, frame: _Frame) -> None:
-        if frame.owner is not None:
-            self._door.memory.give_back(len(frame.data), frame.owner)
+    def _give_back(self, request: Request) -> None:
+        if request.owner is not None:
+            self._door.memory.give_back(len(request.data), request.owner)
 
     # ------------------------------------------------------------ answers
 
     async def _run(self, transport: asyncio.Transport) -> None:
         """Answer one request after the other."""
-        until_s = 0.0
+        turns, until_s = self._turns, 0.0
         try:
-            while not self.is_ending and (self._frames or self._owed or not self._door.draining):
-                if self._owed and self._owed[0].done():
-                    await self._finish(transport, self._owed.popleft().result())
-                elif self._frames and self._may_begin(self._frames[0].data):
-                    await self._answer(transport, self._frames.popleft())
-                    if self._frames and self._loop.time() >= until_s:
+            while not self.is_ending and (turns.queued or turns.has_owed or not self._door.draining):
+                if (answer := turns.next_answer()) is not None:
+                    await self._finish(transport, answer)
+                elif turns.may_begin(is_raw=self.is_raw):
+                    await self._answer(transport, turns.begin())  # no name here: it is let go of while its answer is sent
+                    if turns.queued and self._loop.time() >= until_s:
                         await asyncio.sleep(0)
                         until_s = self._loop.time() + _TURN_S
                 else:
@@ -367,32 +319,23 @@ class Connection(Client, asyncio.BufferedProtocol):
         except Exception:
             logger.exception("%s: the connection is closed", self.host)
         finally:
-            for later in self._owed:
-                later.cancel()
+            turns.cancel()
             if self._transport is not None:  # otherwise it is another door's
                 transport.close()
 
-    def _may_begin(self, frame: Buffer) -> bool:
-        if not self._owed:
-            return True
-        return len(self._owed) < _OWED_COUNT_MAX and not self.is_raw and _KEY.unpack_from(frame)[0] == _PRODUCE
-
     def _owe(self, answer: Answer) -> None:
         """Send an answer once those before it are sent, and it is there."""
-        later = answer.later
-        if later is None:
-            later = self._loop.create_future()
-            later.set_result(answer)
-        else:
-            later.add_done_callback(self._wake)
-        self._owed.append(later)
+        if answer.later is not None:
+            answer.later.add_done_callback(self._wake)
+        self._turns.owe(Ready(answer) if answer.later is None else answer.later)
 
     def _answered_at_once(self, frame: Buffer) -> bool:
         """Answer a request that waits for nothing, past the task: its turns of the loop take longer than a small append."""
-        transport, is_idle = self._transport, self._woken is not None and not self._woken.done() and not self._frames
+        transport, turns = self._transport, self._turns
+        is_idle = self._woken is not None and not self._woken.done() and not turns.queued
         if not is_idle or transport is None or self._writable is not None or self.is_raw or self._door.draining:
             return False
-        if len(self._owed) >= _OWED_COUNT_MAX:
+        if not turns.may_overlap:
             return False
         try:
             answer = self._dispatcher.answer_at_once(self, frame)
@@ -403,7 +346,7 @@ class Connection(Client, asyncio.BufferedProtocol):
             return False
         self._is_new = False
         self._since_s = self._door.now_s()  # and no earlier look at it is needed
-        if self._owed or answer.later is not None:
+        if turns.has_owed or answer.later is not None:
             self._is_busy = True
             self._owe(answer)
         else:
@@ -416,15 +359,15 @@ class Connection(Client, asyncio.BufferedProtocol):
             self._transport.write(b"".join(self._unsent))
             self._unsent = []
 
-    async def _answer(self, transport: asyncio.Transport, frame: _Frame) -> None:
+    async def _answer(self, transport: asyncio.Transport, request: Request) -> None:
         self._is_busy = True
         try:
-            answer = await (self._raw_answer(bytes(frame.data)) if self.is_raw else self._dispatcher.answer(self, frame.data))
+            answer = await (self._raw_answer(bytes(request.data)) if self.is_raw else self._dispatcher.answer(self, request.data))
         finally:
-            self._give_back(frame)
-            self._count(frame, -1)
-        del frame  # its memory is not this one's any more while the client reads the answer
-        if self._owed or answer.later is not None:
+            self._give_back(request)
+            self._turns.done(request)
+        del request  # its memory is not this one's any more while the client reads the answer
+        if self._turns.has_owed or answer.later is not None:
             self._owe(answer)
             self._resume()
         else:
@@ -438,7 +381,7 @@ class Connection(Client, asyncio.BufferedProtocol):
                 answer.call.end()
         if answer.throttle_ms:
             await self._door.pause(answer.throttle_ms)
-        self._is_busy, self._is_new = bool(self._owed), self._is_new and not self.is_known
+        self._is_busy, self._is_new = self._turns.has_owed, self._is_new and not self.is_known
         self._begin_wait()
         self._resume()
 
@@ -481,7 +424,7 @@ class Connection(Client, asyncio.BufferedProtocol):
         """Until which time of ``Door.now_s`` the client has to send or read; None: the door works on its request, or reads no further."""
         if self._writable is not None:
             return self._since_s + limits.write_timeout_ms / 1000
-        is_begun = 0 < len(self._rest) < _SIZE_AND_KEY.size or self._room is not None  # a longer rest waits for us
+        is_begun = self._frames.is_begun  # of what is left beyond that, it is we who have not looked at it
         if self._reserving is not None or (self._is_busy and (not is_begun or self._is_full())):
             return None
         if self._is_new and not self._is_busy:

@@ -1,7 +1,7 @@
 """The Kafka door: listens at an address, and ends in order.
 
     door.py         the listener, and the end
-    connection.py   one protocol a connection: bytes, memory, silence, and the end
+    connection.py   one transport a connection: its memory, its time, and the end
     dispatch.py     the way of a request: decode, identify, run, encode
     handlers/       the APIs, by family
     call.py         what a handler is given
@@ -10,6 +10,7 @@
     repeated.py     a Produce that repeats the one before it
     topic_ids.py    the names of topics that a request names by their ids
     frames.py       headers and messages
+    wire.py         bytes become frames, and answers leave in order: no I/O
 
 A file imports only files below it.
 """

@@ -87,8 +87,8 @@ def test_requests_wait_for_their_turn_in_the_buffers_of_the_client(door, silent)
     with pytest.raises(TimeoutError):
         silent.sendall((struct.pack(">ihh", 40_000, 18, 3) + bytes(39_996)) * 500)
     (connection,) = door.connections
-    until(lambda: connection._queued_bytes >= 40_000)
-    assert connection._queued_bytes < 400_000  # one read, and what was there
+    until(lambda: connection._turns.queued_bytes >= 40_000)
+    assert connection._turns.queued_bytes < 400_000  # one read, and what was there
 
 
 LARGE = encode_batch([Rec(None, bytes(250_000))])

@@ -202,7 +202,7 @@ def test_requests_that_never_wait_leave_the_loop_to_others_and_queue_up_to_a_num
     async def scenario(door, log):
         client, count = await introduced(door), 5_000
         client.send(asked_versions(count))
-        assert len(client.connection._frames) == 64 and not client.is_reading
+        assert len(client.connection._turns.queued) == 64 and not client.is_reading
         assert await turns_until(lambda: client.is_reading) > 20
         await client.answered(count)
         assert correlation_ids(client) == list(range(count))
@@ -216,7 +216,7 @@ def test_a_client_that_has_not_authenticated_queues_little(tmp_path):
         client = await introduced(door)
         assert len(client.connection.get_buffer(-1)) == 4 << 10
         client.send(asked_versions(100))
-        assert len(client.connection._frames) == 4 and not client.is_reading
+        assert len(client.connection._turns.queued) == 4 and not client.is_reading
         await client.answered(100)
         assert correlation_ids(client) == list(range(100))
 
@@ -244,7 +244,7 @@ def test_what_is_not_parsed_behind_a_long_poll_is_not_waited_for(tmp_path):
         poll = frame("Fetch", 12, 0, max_wait_ms=60_000, min_bytes=1, topics=[{"topic": "t", "partitions": [asked]}])
         client.send(poll + asked_versions(100))
         await turns_until(lambda: door.waits._bells)
-        assert len(client.connection._frames) == 63 and client.connection.deadline_s(door.limits) is None
+        assert len(client.connection._turns.queued) == 63 and client.connection.deadline_s(door.limits) is None
         log.append(b"v")
         await client.answered(101)
 
