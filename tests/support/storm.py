@@ -299,8 +299,8 @@ def schedule(seed: int) -> Iterator[Episode]:
 class Storm:
     """Rounds of faults over a cluster; ``faults`` counts them, ``acknowledged`` the records."""
 
-    def __init__(self, nodes: Cluster, episodes: Iterator[Episode], tell: Callable[[str], None] = print) -> None:
-        self._nodes, self._tell, self._episodes = nodes, tell, episodes
+    def __init__(self, nodes: Cluster, episodes: Iterator[Episode], tell: Callable[[str], None] = print, kafka_producers: int = 1) -> None:
+        self._nodes, self._tell, self._episodes, self._kafka_producers = nodes, tell, episodes, kafka_producers
         self._began, self._rounds = time.monotonic(), 0
         self._left: Clients | None = None
         self.faults: Counter[str] = Counter()
@@ -314,7 +314,7 @@ class Storm:
         """So many episodes under one set of topics; returns what the clients saw that must not be."""
         self._rounds += 1
         name = f"round-{self._rounds}"
-        clients = self.clients = Clients(self._nodes, name, PARTITIONS)
+        clients = self.clients = Clients(self._nodes, name, PARTITIONS, self._kafka_producers)
         with logdb.open(self._nodes.urls, timeout_ms=30_000) as db:
             for topic in clients.topics:
                 db.create_topic(topic, partitions=PARTITIONS, replication_factor=3, config={"min.insync.replicas": 2})

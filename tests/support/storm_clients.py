@@ -12,6 +12,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,21 +42,22 @@ def _logger(path: Path) -> Iterator[logging.Logger]:
 class Clients(Load):
     """All of them, from ``__enter__`` to ``__exit__``; ``anomalies`` after that."""
 
-    def __init__(self, nodes: Cluster, name: str, partitions: int) -> None:
+    def __init__(self, nodes: Cluster, name: str, partitions: int, kafka_producers: int = 1) -> None:
         super().__init__(nodes, name, partitions, producers=1, timeout_ms=8_000)
         self._drained = threading.Event()
         self._grouped: dict[str, set[bytes]] = {}
         self.errors: Counter[str] = Counter()
         self.copied = 0
         work = (
-            self._produce_by_kafka,
             self._transact,
             self._transact_by_kafka,
             self._read_in_a_group,
             self._read_in_a_group_of_kafka,
             self._copy,
         )
-        self._threads += [threading.Thread(target=one, name=one.__name__.strip("_"), daemon=True) for one in work]
+        named: dict[str, Callable[[], None]] = {one.__name__.strip("_"): one for one in work}
+        named |= {f"produce_by_kafka-{number}": partial(self._produce_by_kafka, number) for number in range(kafka_producers)}
+        self._threads += [threading.Thread(target=one, name=name, daemon=True) for name, one in named.items()]
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -131,7 +133,7 @@ class Clients(Load):
 
     # ------------------------------------------------------------ plain
 
-    def _produce_by_kafka(self) -> None:
+    def _produce_by_kafka(self, number: int) -> None:
         producer = confluent_kafka.Producer(self._kafka(enable_idempotence=True, linger_ms=1, delivery_timeout_ms=120_000))
 
         def delivered(send: Any) -> Callable[[Any, Any], None]:
@@ -143,10 +145,11 @@ class Clients(Load):
 
             return call
 
-        for value, partition in self._values("kafka"):
+        name = f"kafka-{number}"
+        for value, partition in self._values(name):
             if self._stop.is_set():
                 break
-            send = self.history.send("kafka", (self._topic, partition), value)
+            send = self.history.send(name, (self._topic, partition), value)
             producer.produce(self._topic, value, partition=partition, on_delivery=delivered(send))
             producer.poll(0.005)
             while len(producer) > 100 and not self._stop.is_set():

@@ -4,6 +4,7 @@
 """
 
 import itertools
+import math
 import os
 import random
 import time
@@ -32,6 +33,8 @@ MINUTE = [
     ([Planned("isolate", "leader", 0, 2), Planned("disk-is-full", 1, 1, 2)], None),
     ([Planned("cut-power", "leader", 2, 1)], "leave"),
 ]  # of a round without LOGDB_STORM_SECONDS
+RESTARTS = [[Planned("end", 1 + number % 3, 0, 0.5)] for number in range(15)]
+HANGS = [[Planned("disk-hangs", "leader", 0, 1.6)] for _ in range(15)]
 SEED = int(os.environ.get("LOGDB_STORM_SEED") or "0") or (random.randrange(1, 1 << 30) if SECONDS else 1)
 
 
@@ -50,18 +53,29 @@ def test_all_faults_come_and_a_node_joins_and_leaves():
 
 def test_a_storm(tmp_path):
     """The directories of the nodes stay where it finds anything."""
-    began = time.monotonic()
     print(f"\nSEED={SEED}, nodes in {tmp_path}")
     with cluster(tmp_path, faulty_libc.build(tmp_path), partial(PoweredCluster, seed=SEED)) as nodes:
         storm = Storm(nodes, schedule(SEED) if SECONDS else iter(MINUTE))
-        try:
-            while True:
-                found = storm.round(4 if SECONDS else len(MINUTE))
-                assert not found, f"{len(found)} anomalies:\n" + "\n".join(map(str, found[:50]))
-                if time.monotonic() - began > SECONDS:
-                    break
-        except BaseException:
-            print(f"SEED={SEED}, nodes in {tmp_path}\n{storm.state()}")
-            raise
-        finally:
-            print(storm.table())
+        run(storm, itertools.repeat(4) if SECONDS else [len(MINUTE)], SECONDS)
+
+
+def test_restarts_and_syncs_that_hang_store_nothing_twice(tmp_path):
+    episodes = [(planned, None) for pair in zip(RESTARTS, HANGS, strict=True) for planned in pair]
+    with cluster(tmp_path, faulty_libc.build(tmp_path), partial(PoweredCluster, seed=SEED)) as nodes:
+        run(Storm(nodes, iter(episodes), kafka_producers=3), [6] * (len(episodes) // 6))
+
+
+def run(storm, rounds, seconds=math.inf):
+    """So many episodes a round, until the time is over."""
+    began = time.monotonic()
+    try:
+        for count in rounds:
+            found = storm.round(count)
+            assert not found, f"{len(found)} anomalies:\n" + "\n".join(map(str, found[:50]))
+            if time.monotonic() - began > seconds:
+                break
+    except BaseException:
+        print(storm.state())
+        raise
+    finally:
+        print(storm.table())

@@ -4,10 +4,8 @@ Skipped, with the reason, where Node or Go are missing.
 """
 
 import json
-import shutil
 import subprocess
 import uuid
-from pathlib import Path
 
 import pytest
 
@@ -15,10 +13,10 @@ import logdb.testing
 from logdb.codec import convert
 from logdb.codec.batch import CODEC_MASK
 from logdb.model import COMPRESSION_TYPES
-from support.franz_go import fetched, franz_go
+from support.franz_go import franz_go
+from support.kafkajs import kafkajs
 
 pytestmark = pytest.mark.foreign
-HERE = Path(__file__).parent
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 RECORDS = [
     {"key": "k", "value": "value", "headers": [["h", "1"], ["i", ""]], "timestamp": 1_700_000_000_000},
@@ -26,13 +24,6 @@ RECORDS = [
     {"key": "k", "value": None, "headers": [], "timestamp": 1_700_000_000_002},  # a tombstone
     *({"key": str(i), "value": "x" * 100, "headers": [], "timestamp": 1_700_000_000_003 + i} for i in range(200)),
 ]
-
-
-def kafkajs(directory):
-    """The command of the program, once its packages are fetched."""
-    shutil.copytree(HERE / "kafkajs", directory, dirs_exist_ok=True)
-    fetched(["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline"], directory)
-    return ["node", directory / "program.mjs"]
 
 
 @pytest.fixture(scope="module", params=[kafkajs, franz_go], ids=lambda client: client.__name__)

@@ -1,0 +1,148 @@
+"""Idempotent producers and groups of eight clients, while each of three nodes is restarted and then killed in its turn.
+
+Nothing is lost, nothing is stored twice, and no client stops.  Skipped, with the reason, where Go, Node, Java or Maven are missing.
+"""
+
+import contextlib
+import itertools
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import logdb
+from benches.peers.kafka.jars import PLATFORM
+from support.cluster_process import ClusterProcess, cluster_process, eventually
+from support.franz_go import fetched
+from support.java import compiled, java
+from support.kafkajs import kafkajs
+from support.waiting import until
+
+HERE = Path(__file__).parent / "rolling"
+CLIENTS = ["librdkafka", "kafka-python", "aiokafka", "logdb", "java", "franz-go", "sarama", "kafkajs"]
+PROGRESS, PROGRESS_S = 50, 120
+pytestmark = [pytest.mark.foreign, pytest.mark.timeout(1_800)]
+
+
+class Client:
+    """A program that produces and reads; ``acknowledged`` and ``read``: values, and when the test saw them."""
+
+    def __init__(self, name: str, command: list[object], errors: Path) -> None:
+        self.name, self.acknowledged, self.read, self.failed = name, list[tuple[str, float]](), list[tuple[str, float]](), list[str]()
+        self.is_done = threading.Event()
+        self._errors = errors
+        with errors.open("wb") as file:
+            self.process = subprocess.Popen(list(map(str, command)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, text=True)
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        for line in self.process.stdout:
+            kind, _, rest = line.rstrip("\n").partition(" ")
+            if kind in {"a", "r"}:
+                (self.acknowledged if kind == "a" else self.read).append((rest, time.monotonic()))
+            elif kind == "sent":
+                self.is_done.set()
+            else:
+                self.failed.append(line)
+
+    def goes_on(self) -> None:
+        sent, read = len(self.acknowledged), len(self.read)
+        try:
+            until(lambda: len(self.acknowledged) >= sent + PROGRESS, f"{self.name} sends", PROGRESS_S)
+            until(lambda: len(self.read) >= read + PROGRESS, f"{self.name} reads", PROGRESS_S)
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {self.failed[-3:]} {self._errors.read_text()[-2000:]}") from None
+
+    def stop(self) -> None:
+        self.process.stdin.write("stop\n")
+        self.process.stdin.flush()
+        until(self.is_done.is_set, f"{self.name} ends", PROGRESS_S)
+
+
+def commands(directory: Path) -> dict[str, list[object]]:
+    """What starts each client; without servers and topic."""
+    if (reason := PLATFORM.missing()) is not None:
+        pytest.skip(reason)
+    fetched(["go", "mod", "download", "-modcacherw"], HERE / "go")
+    subprocess.run(["go", "build", "-o", directory / "rolling", "."], check=True, timeout=600, cwd=HERE / "go")
+    kafkajs(directory / "kafkajs")
+    shutil.copy(HERE / "kafkajs.mjs", directory / "kafkajs")
+    classes = compiled(HERE / "RollingClient.java", directory / "classes")
+    python = {name: [sys.executable, HERE / "clients.py", name] for name in ("librdkafka", "kafka-python", "aiokafka", "logdb")}
+    go = {name: [directory / "rolling", name] for name in ("franz-go", "sarama")}
+    return {**python, **go, "java": java("RollingClient", classes=classes), "kafkajs": ["node", directory / "kafkajs" / "kafkajs.mjs"]}
+
+
+@contextlib.contextmanager
+def clients(cluster: ClusterProcess, directory: Path) -> Iterator[list[Client]]:
+    started = list[Client]()
+    try:
+        for name, command in commands(directory).items():
+            servers = cluster.urls if name == "logdb" else cluster.kafka
+            started.append(Client(name, [*command, ",".join(servers), topic_of(name)], directory / f"{name}.errors"))
+        yield started
+    finally:
+        for client in started:
+            client.process.kill()
+            client.process.wait(30)
+
+
+def topic_of(name: str) -> str:
+    return f"of-{name}"
+
+
+def in_sync(cluster: ClusterProcess) -> bool:
+    with logdb.open(cluster.urls) as db:
+        topics = db.topics(internal=True)
+        return all(set(one.in_sync) == set(one.replicas) for topic in topics for one in db.describe_topic(topic.name).partitions)
+
+
+def in_turn(cluster: ClusterProcess, all_clients: list[Client], end: Callable[[int], object]) -> None:
+    for node in cluster.numbers:
+        end(node)
+        for client in all_clients:
+            client.goes_on()
+        cluster.start(node)
+        eventually(lambda: in_sync(cluster), 120)
+        for client in all_clients:
+            client.goes_on()
+
+
+def gaps(seen: list[tuple[str, float]]) -> float:
+    return max((later - earlier for (_, earlier), (_, later) in itertools.pairwise(seen)), default=0)
+
+
+def test_no_client_stops_loses_or_repeats(tmp_path, capsys):
+    with cluster_process(tmp_path / "nodes", 3, "--session-timeout-ms-min", "1000", kafka=True) as cluster:
+        with logdb.open(cluster.urls) as db:
+            for name in CLIENTS:
+                db.create_topic(topic_of(name), partitions=3, replication_factor=3, config={"min.insync.replicas": 2})
+        with clients(cluster, tmp_path) as started:
+            assert sorted(one.name for one in started) == sorted(CLIENTS)
+            for client in started:
+                client.goes_on()
+            for end in (cluster.end, cluster.kill):
+                in_turn(cluster, started, end)
+            for client in started:
+                client.stop()
+            with logdb.open(cluster.urls) as db:
+                for client in started:
+                    check(db, client)
+    with capsys.disabled():
+        for client in started:
+            counts = f"{len(client.acknowledged)} records, {len(client.failed)} failed"
+            print(f"\n  {client.name}: {counts}, gaps {gaps(client.acknowledged):.1f} s sent, {gaps(client.read):.1f} s read", end="")
+
+
+def check(db: logdb.Database, client: Client) -> None:
+    acknowledged = {value for value, _ in client.acknowledged}
+    stored = Counter(record.value.decode() for record in db.read(topic_of(client.name)))
+    assert sorted(acknowledged - stored.keys()) == [], f"{client.name} lost records"
+    assert [value for value, count in stored.items() if count > 1] == [], f"{client.name} stored records twice"
+    until(lambda: acknowledged <= {value for value, _ in client.read}, f"{client.name} reads all", PROGRESS_S)
