@@ -217,7 +217,7 @@ def _commit(table: Table, change: _Change, plan: _Plan) -> None:
     summary = {_STARTS: _json(plan.starts), ENDS: _json(plan.ends)}
     with table.transaction() as transaction:
         if change.schema is not None:
-            is_current = AssertCurrentSchemaId(current_schema_id=table.schema().schema_id)
+            is_current = AssertCurrentSchemaId.model_validate({"current-schema-id": table.schema().schema_id})
             transaction._apply((AddSchemaUpdate(schema=change.schema), SetCurrentSchemaUpdate()), (is_current,))
         if change.properties:
             transaction.set_properties(change.properties)
