@@ -42,7 +42,7 @@ ON_A_PYTHON := make quick && .venv/bin/pytest tests/integration/test_readme.py &
 PROGRAMS ?= api kafka_format kill delivery http_door kafka_clients leader_kill first_day connect spark
 BUILT := pyproject.toml setup.py $(filter-out %/_core.c,$(wildcard src/logdb/_native/*.c src/logdb/_native/*.h src/logdb/_native/*.py))
 
-.PHONY: demo demo-spark demo-cluster cluster quick test fresh pythons test-aarch64 check lint sanitize contract docs bench fuzz fault wheel try-wheels clean
+.PHONY: demo demo-spark demo-cluster cluster quick test fresh pythons test-aarch64 check on-three on-machines lint sanitize contract docs bench fuzz fault wheel try-wheels clean
 .DELETE_ON_ERROR:
 
 demo: .venv/demo
@@ -76,9 +76,15 @@ test-aarch64:
 check: .venv/dev
 	$(MAKE) -j2 --output-sync lint sanitize contract
 	tests/in_memory $(BIN)/pytest $(PARALLEL) --level check -m ''
+	$(MAKE) -j2 --output-sync on-three on-machines
+
+on-three: .venv/dev
 	tests/in_memory $(BIN)/pytest $(PARALLEL) --brokers 3
 	tests/in_memory $(BIN)/pytest $(PARALLEL) --brokers 3 -m foreign $(FOREIGN_ON_THREE)
 	$(BIN)/pytest $(ON_DISK)
+
+# It mostly waits
+on-machines: .venv/dev
 	tests/in_memory $(BIN)/pytest --spark-machines -m '' -k url $(ON_MACHINES)
 
 sanitize: .venv/dev

@@ -49,12 +49,15 @@ def pytest_addoption(parser):
     parser.addoption("--level", choices=levels.LEVELS, help="what make quick, test, check or fault runs")
 
 
+_WORKERS = {"test": 2, "check": 2.5}
+"""By level: workers for each processor."""
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config):
-    """``-n auto``: half as many again as processors, where tests wait for elections, for syncs and for other programs."""
-    if config.getoption("--level") not in {"test", "check"}:
-        return None  # one for each processor
-    return len(os.sched_getaffinity(0)) * 3 // 2 if hasattr(os, "sched_getaffinity") else None
+    """``-n auto``: tests wait for elections, for syncs and for other programs; those of ``make check`` use half of a processor."""
+    per_processor = _WORKERS.get(config.getoption("--level"), 2 if config.getoption("--brokers") == 3 else 1)
+    return int(len(os.sched_getaffinity(0)) * per_processor) if hasattr(os, "sched_getaffinity") else None
 
 
 @pytest.hookimpl(optionalhook=True)
