@@ -56,8 +56,11 @@ def kafka_python() -> None:
     import kafka
 
     def read() -> None:
-        for record in kafka.KafkaConsumer(topic, bootstrap_servers=servers.split(","), group_id=client, auto_offset_reset="earliest"):
-            say("r", record.value.decode())
+        consumer = kafka.KafkaConsumer(topic, bootstrap_servers=servers.split(","), group_id=client, auto_offset_reset="earliest")
+        while True:  # kafka-python 3.0.12 loses an assignment that comes after the time of a poll
+            for records in consumer.poll(timeout_ms=60_000).values():
+                for record in records:
+                    say("r", record.value.decode())
 
     threading.Thread(target=read, daemon=True).start()
     producer = kafka.KafkaProducer(bootstrap_servers=servers.split(","), enable_idempotence=True, acks="all")
