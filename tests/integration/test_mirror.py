@@ -16,7 +16,7 @@ from logdb.client import mirror as mirrors
 from logdb.client.mirror import Mirror
 from logdb.codec import convert
 from logdb.errors import Closed, MirrorDiverged, PolicyViolation, ServerUnavailable
-from logdb.log import following
+from logdb.log.following import FollowingLog
 from logdb.model import MIRROR_OF, TopicPartition
 from support.mirrors import copy_without_the_last_batch
 from support.places import opened
@@ -241,14 +241,14 @@ def test_what_is_being_copied_is_in_the_log_before_its_topic_is_a_mirror_no_more
         source.create_topic("t")
         with source.transaction("x") as transaction:
             transaction.send("t", b"begun")
-        admitted, goes_on, follow_epochs = threading.Event(), threading.Event(), following._follow_epochs
+        admitted, goes_on, follow_epochs = threading.Event(), threading.Event(), FollowingLog._follow_epochs
 
         def waits(*arguments):
             admitted.set()
             assert goes_on.wait(10)
             follow_epochs(*arguments)
 
-        monkeypatch.setattr(following, "_follow_epochs", waits)
+        monkeypatch.setattr(FollowingLog, "_follow_epochs", waits)
         copied = pool.submit(copy_without_the_last_batch, Mirror(source, target, ["t"]))
         assert admitted.wait(10)
         altered = pool.submit(target.alter_topic, "t", config={MIRROR_OF: None})

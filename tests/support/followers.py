@@ -19,8 +19,8 @@ class Unlimited(Bare):
 
     def log(self, topic: str, partition: int = 0) -> logdb.Log:
         log = super().log(topic, partition)
-        if log._high_watermark_file is not None:
-            log._high_watermark_file, log.view = None, log.view._replace(high_watermark=OFFSET_MAX)
+        if log.high_watermark_file is not None:
+            log.high_watermark_file, log.view = None, log.view._replace(high_watermark=OFFSET_MAX)
             os.unlink(os.path.join(log.directory, "high-watermark"))
         return log
 

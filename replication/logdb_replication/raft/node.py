@@ -3,6 +3,9 @@
 No thread, socket or sleep is in here: a loop or the simulation calls ``tick``, a transport calls back with messages.  An error of the disk
 leaves ``tick`` or a callback of the transport; the caller then calls ``fail``, and nothing else any more.
 
+The transport may call back while an effect is done, as where a send finds its connection broken.  That is an event of its own, between
+two of the core: its effects are done before the rest of the list.
+
 Threading: one thread, but for ``submit`` and ``describe``.
 """
 

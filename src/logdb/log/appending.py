@@ -42,6 +42,14 @@ class AppendableLog(BatchBuilder, ReadableLog):
     _codec_missing: CodecMissing | None
     _io: IO
 
+    def configure(self, config: LogConfig) -> None:
+        """Use other configs from the next batch on."""
+        raise NotImplementedError
+
+    def flush(self, sync: bool = True) -> None:
+        """Return once everything appended so far is durable, or with ``sync=False`` with the operating system."""
+        raise NotImplementedError
+
     def verification(self, producer_id: int) -> object:
         """What a transaction of the producer is begun with here: see ``append_batches``."""
         return self.writer.ensure_transactions().verification(producer_id)

@@ -12,98 +12,228 @@ then ``SegmentWriter.lock``.
 import operator
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 from logdb.codec import convert
 from logdb.codec.batch import place
 from logdb.codec.convert import Followed
-from logdb.errors import FencedLeaderEpoch, PolicyViolation
+from logdb.errors import FencedLeaderEpoch, NotLeaderOrFollower, PolicyViolation
 from logdb.log import epochs as epochs_file
-from logdb.log.appending import GROUP_SIZE_BYTES
+from logdb.log.appending import GROUP_SIZE_BYTES, AppendableLog
 from logdb.log.epochs import LeaderEpochs
 from logdb.log.transactions import Superseded
 from logdb.mistakes import explained, must_be
-from logdb.model import Buffer
-
-if TYPE_CHECKING:
-    from logdb.log.log import Log
+from logdb.model import Buffer, Durability
 
 _EPOCH_MAX = 2**31 - 1
 
 
-def begin_epoch(log: "Log", epoch: int) -> int:
-    """See ``Log.begin_epoch``."""
-    if not 0 <= operator.index(epoch) <= _EPOCH_MAX:
-        raise ValueError(must_be("epoch", epoch, f"0 to {_EPOCH_MAX}"))
+class FollowedLeader(NamedTuple):
+    """The leader of a log that does not lead: its node, None where none is known, and its epoch."""
 
-    def begin(start_offset: int) -> int:
-        known = log.view.epochs
-        if known.entries and epoch <= known.latest:
-            raise FencedLeaderEpoch(log.topic, log.partition, epoch, known.latest)
-        log.flush(sync=False)  # records accepted so far belong to the former epoch
-        _extend(log, [(epoch, start_offset)])
-        log.writer.following = False
-        log.lead()
-        return start_offset
-
-    return log._alone(begin)
+    leader: int | None
+    leader_epoch: int
 
 
-def mirror_append(log: "Log", batches: Buffer, durability: str | None) -> range:
-    """See ``Log.mirror_append``."""
-    image = bytearray(batches)
-    for batch, head in convert.headers(memoryview(image)):
-        place(batch, 0, head.base_offset, max(0, log.leader_epoch))
-    return follow_append(log, image, durability, mirrors=True)
+class FollowingLog(AppendableLog):
+    """A log that leads, or follows a leader.
 
+        FOLLOWING ──begin_epoch──► LEADING        a log that is not replicated begins as LEADING, a replica as FOLLOWING
+            ▲                         │
+            └──────follow_leader──────┘
 
-def _check_mirrors(log: "Log") -> None:
-    """Raise unless the log leads, and its topic is a mirror; with the append lock held."""
-    if log._followed is not None:
-        raise log.not_leader()
-    if not log._config.mirror_of:
-        raise PolicyViolation(f"{log.topic} is no mirror: its config logdb.mirror.of is not set")
+    | field         | who changes it | under which lock | when it may be trusted                                                    |
+    |---------------|----------------|------------------|---------------------------------------------------------------------------|
+    | ``_followed`` | ``_take_role`` | the append lock  | None: it leads; else records of clients are refused, from its change on   |
+    | ``follows``   | ``_take_role`` | the append lock  | whether it follows                                                        |
+    """
 
+    _followed: FollowedLeader | None
 
-def follow_append(log: "Log", batches: Buffer, durability: str | None, *, mirrors: bool = False) -> range:
-    """See ``Log.follow_append``; ``mirrors``: the batches are those of another cluster's leader."""
-    try:
-        view = memoryview(batches).cast("B")
-    except TypeError as error:
-        raise explained(error, follow_append, batches=batches) from error.__cause__
-    if log._refusing:
-        raise log._host.refusal(log)
-    if not view:
-        return range(log._next_offset, log._next_offset)
-    size_bytes = len(view)
-    buffer = log._buffer(size_bytes)
-    image = memoryview(buffer)[:size_bytes]
-    image[:] = view  # the caller cannot change this copy
-    followed = _without_known_offsets(image, convert.check_followed(image), log._next_offset)
-    del image  # the buffer is the builder's
-    transactions = log.writer.ensure_transactions() if followed.produced else None
+    def _take_role(self, followed: FollowedLeader | None) -> None:
+        """Lead (None), or follow a leader; the caller is ``alone``."""
+        self._followed, self.follows = followed, followed is not None
+        self.configure(self._config)
 
-    def admit(_first_offset: int, now_ms: int) -> None:
-        if mirrors:
-            _check_mirrors(log)
-        if transactions is not None and transactions.superseded:
-            raise Superseded
-        _follow_epochs(log, followed.epochs)
-        log.writer.following = True
-        if transactions is not None:
-            transactions.admit_followed(followed.produced, now_ms)
+    def begin_epoch(self, epoch: int) -> int:
+        """Begin the leader epoch that a controller has given: batches that are appended from now on carry it.
 
-    below_fsync = durability not in (None, "fsync") or size_bytes > GROUP_SIZE_BYTES
-    log.syncs.below_fsync_count += below_fsync
-    try:
-        if size_bytes > GROUP_SIZE_BYTES:
-            log._end_fsync_only()
-        offsets = followed.offsets
-        return log._append_raw(buffer, size_bytes, len(offsets), offsets.start, durability, admit, True)
-    except Superseded:
-        return follow_append(log, batches, durability, mirrors=mirrors)
-    finally:
-        log.syncs.below_fsync_count -= below_fsync
+        What was appended before is written first.  The epoch is durable when this returns, and records of clients are taken.
+
+        Returns:
+            The offset that it begins at.
+
+        Raises:
+            ValueError: The epoch is not in [0, 2^31 - 1].
+            FencedLeaderEpoch: The log has this epoch, or a newer one.
+            DiskFull, WriteFailed: The epoch has not begun.
+            SyncFailed, Closed, ReadOnly, Forked: as ``flush``.
+        """
+        if not 0 <= operator.index(epoch) <= _EPOCH_MAX:
+            raise ValueError(must_be("epoch", epoch, f"0 to {_EPOCH_MAX}"))
+
+        def begin(start_offset: int) -> int:
+            known = self.view.epochs
+            if known.entries and epoch <= known.latest:
+                raise FencedLeaderEpoch(self.topic, self.partition, epoch, known.latest)
+            self.flush(sync=False)  # records accepted so far belong to the former epoch
+            self._extend_epochs([(epoch, start_offset)])
+            self.writer.following = False
+            self.lead()
+            return start_offset
+
+        return self._alone(begin)
+
+    def follow_leader(self, leader: int | None, leader_epoch: int) -> None:
+        """From now on records come from a leader, by ``follow_append``: when this returns, no client's is accepted any more.
+
+        A replicated log begins so, until ``begin_epoch``.
+
+        Args:
+            leader: Its node, for the error that clients get; None: there is none.
+            leader_epoch: The leader's.
+        """
+
+        def follow(_next_offset: int) -> None:
+            self._take_role(FollowedLeader(leader, leader_epoch))
+
+        self._alone(follow)
+        self.wake()  # the waits for a commit
+
+    def not_leader(self) -> NotLeaderOrFollower:
+        """The refusal of a client by a log that follows."""
+        leader, epoch = self._followed or (None, self.leader_epoch)
+        return NotLeaderOrFollower(self.topic, self.partition, leader, epoch)
+
+    def lead(self) -> None:
+        """Take records of clients; the caller is ``alone``, and has begun a leader epoch."""
+        self._take_role(None)
+
+    def follow_append(self, batches: Buffer, *, durability: Durability | None = None) -> range:
+        """Append batches of a leader's log, with the offsets and leader epochs that they carry.
+
+        They are checked (CRC, every record within bounds, offsets and epochs from batch to batch) and stored as they are.
+        Where the leader's compaction has merged emptied batches, and this log ends between two of them, the merged batch
+        begins where the log ends.  Producers and transactions are what a replay of the batches gives: no sequence is refused.
+        A newer epoch is durable before the first batch under it is written.
+
+        Args:
+            batches: RecordBatch v2, back to back, as ``read_batches`` of the leader has them.
+            durability: Level of this call; None: the topic's.
+
+        Returns:
+            Their offsets.
+
+        Raises:
+            UnexpectedOffset: The first of them does not begin where the log ends.
+            FencedLeaderEpoch: An epoch is older than the latest one of the log.
+            InvalidBatch: A batch is damaged or invalid.
+            CodecMissing: The package of their codec is not installed.
+            DiskFull, SyncFailed: as ``append``.
+
+        After each error but those of the last line, nothing was appended.
+        """
+        return self._follow(batches, durability)
+
+    def mirror_append(self, batches: Buffer, *, durability: Durability | None = None) -> range:
+        """Append batches of another cluster's log, with the offsets that they carry, in this log's leader epoch.
+
+        Raises:
+            NotLeaderOrFollower: The log follows.
+            PolicyViolation: The topic is no mirror (config ``logdb.mirror.of``).
+            UnexpectedOffset, InvalidBatch, CodecMissing, DiskFull, SyncFailed: as ``follow_append``.
+        """
+        image = bytearray(batches)
+        for batch, head in convert.headers(memoryview(image)):
+            place(batch, 0, head.base_offset, max(0, self.leader_epoch))
+        return self._follow(image, durability, mirrors=True)
+
+    @property
+    def is_mirror(self) -> bool:
+        """Whether another cluster's topic is copied into it: no client appends."""
+        return bool(self._config.mirror_of)
+
+    def _check_mirrors(self) -> None:
+        """Raise unless the log leads, and its topic is a mirror; with the append lock held."""
+        if self._followed is not None:
+            raise self.not_leader()
+        if not self.is_mirror:
+            raise PolicyViolation(f"{self.topic} is no mirror: its config logdb.mirror.of is not set")
+
+    def _follow(self, batches: Buffer, durability: str | None, *, mirrors: bool = False) -> range:
+        """See ``follow_append``; ``mirrors``: the batches are those of another cluster's leader."""
+        try:
+            view = memoryview(batches).cast("B")
+        except TypeError as error:
+            raise explained(error, FollowingLog.follow_append, batches=batches) from error.__cause__
+        if self._refusing:
+            raise self._host.refusal(self)
+        if not view:
+            return range(self._next_offset, self._next_offset)
+        size_bytes = len(view)
+        buffer = self._buffer(size_bytes)
+        image = memoryview(buffer)[:size_bytes]
+        image[:] = view  # the caller cannot change this copy
+        followed = _without_known_offsets(image, convert.check_followed(image), self._next_offset)
+        del image  # the buffer is the builder's
+        transactions = self.writer.ensure_transactions() if followed.produced else None
+
+        def admit(_first_offset: int, now_ms: int) -> None:
+            if mirrors:
+                self._check_mirrors()
+            if transactions is not None and transactions.superseded:
+                raise Superseded
+            self._follow_epochs(followed.epochs)
+            self.writer.following = True
+            if transactions is not None:
+                transactions.admit_followed(followed.produced, now_ms)
+
+        below_fsync = durability not in (None, "fsync") or size_bytes > GROUP_SIZE_BYTES
+        self.syncs.below_fsync_count += below_fsync
+        try:
+            if size_bytes > GROUP_SIZE_BYTES:
+                self._end_fsync_only()
+            offsets = followed.offsets
+            return self._append_raw(buffer, size_bytes, len(offsets), offsets.start, durability, admit, True)
+        except Superseded:
+            return self._follow(batches, durability, mirrors=mirrors)
+        finally:
+            self.syncs.below_fsync_count -= below_fsync
+
+    # ------------------------------------------------------------ epochs
+
+    def _follow_epochs(self, epochs: Sequence[tuple[int, int]]) -> None:
+        """Begin the leader epochs of batches that are about to be accepted; with the append lock held."""
+        known, first = self.view.epochs, epochs[0][0]
+        if first < known.latest:
+            raise FencedLeaderEpoch(self.topic, self.partition, first, known.latest)
+        begun = [entry for entry in epochs if entry[0] > known.latest or not known.entries]
+        if begun:
+            self._extend_epochs(begun)
+
+    def forget_epochs(self, offset: int) -> None:
+        """Forget, durably, the leader epochs that begin at the end of the log, ``offset``; the caller is ``alone``."""
+        with self.syncs.lock, self.writer.lock:
+            epochs = self.view.epochs.before(offset)
+            if epochs.entries != self.view.epochs.entries:
+                self._save_epochs(epochs)
+
+    def _save_epochs(self, epochs: LeaderEpochs) -> None:
+        epochs_file.save(self._io, os.path.join(self.directory, epochs_file.FILE_NAME), epochs)
+        self.writer.epochs_unsynced = False
+        self.writer.publish(epochs=epochs)
+        self.leader_epoch = epochs.latest
+        self.wake()  # waits for a commit in an epoch that has ended
+
+    def _extend_epochs(self, begun: Sequence[tuple[int, int]]) -> None:
+        """Let epochs begin, durably; with the append lock held."""
+        with self.syncs.lock, self.writer.lock:
+            if self._closed:
+                raise self._host.refusal(self)
+            epochs = self.view.epochs
+            for epoch, start_offset in begun:
+                epochs = epochs.begun(epoch, start_offset)
+            self._save_epochs(epochs)
 
 
 def _without_known_offsets(image: memoryview, followed: Followed, end_offset: int) -> Followed:
@@ -117,40 +247,3 @@ def _without_known_offsets(image: memoryview, followed: Followed, end_offset: in
     convert.begin_empty_batch_at(image, first, end_offset)
     epochs = [(followed.epochs[0][0], end_offset), *followed.epochs[1:]]
     return followed._replace(offsets=range(end_offset, offsets.stop), epochs=epochs)
-
-
-def _follow_epochs(log: "Log", epochs: Sequence[tuple[int, int]]) -> None:
-    """Begin the leader epochs of batches that are about to be accepted; with the append lock held."""
-    known, first = log.view.epochs, epochs[0][0]
-    if first < known.latest:
-        raise FencedLeaderEpoch(log.topic, log.partition, first, known.latest)
-    begun = [entry for entry in epochs if entry[0] > known.latest or not known.entries]
-    if begun:
-        _extend(log, begun)
-
-
-def forget_epochs(log: "Log", offset: int) -> None:
-    """See ``Log.forget_epochs``."""
-    with log.syncs.lock, log.writer.lock:
-        epochs = log.view.epochs.before(offset)
-        if epochs.entries != log.view.epochs.entries:
-            _save(log, epochs)
-
-
-def _save(log: "Log", epochs: LeaderEpochs) -> None:
-    epochs_file.save(log._io, os.path.join(log.directory, epochs_file.FILE_NAME), epochs)
-    log.writer.epochs_unsynced = False
-    log.writer.publish(epochs=epochs)
-    log.leader_epoch = epochs.latest
-    log.wake()  # waits for a commit in an epoch that has ended
-
-
-def _extend(log: "Log", begun: Sequence[tuple[int, int]]) -> None:
-    """Let epochs begin, durably; with the append lock held."""
-    with log.syncs.lock, log.writer.lock:
-        if log._closed:
-            raise log._host.refusal(log)
-        epochs = log.view.epochs
-        for epoch, start_offset in begun:
-            epochs = epochs.begun(epoch, start_offset)
-        _save(log, epochs)

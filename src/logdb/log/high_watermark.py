@@ -116,37 +116,23 @@ def forget(io: IO, directory: str) -> None:
 # ---------------------------------------------------------------- in a log
 
 
-def move(log: "Log", offset: int, leader_epoch: int) -> int:
-    """See ``Log.move_high_watermark``."""
-    with log.writer.lock:
-        view, known = log.view, log._high_watermark_epoch
-        offset = max(min(offset, view.written_offset), view.start_offset)
-        if leader_epoch < known or (leader_epoch == known and offset <= view.high_watermark):
-            return view.high_watermark
-        log._high_watermark_epoch, log.view = leader_epoch, view._replace(high_watermark=offset)
-    if log._high_watermark_file is not None:
-        log._host.wake_syncer(log)
-    log.wake()
-    return offset
-
-
 def due_ms(log: "Log") -> int | None:
     """On the monotonic clock, when the file is to be written; None: it says what the log does, or must not."""
-    file = log._high_watermark_file
+    file = log.high_watermark_file
     return None if file is None or file.offset == log.view.high_watermark or log.refuses_writes else file.due_ms
 
 
 def note(log: "Log", *, sync: bool = False) -> None:
     """Let the file say what the log does; under ``LogSync.lock``.  A log that is being cut off has lowered it."""
-    file = log._high_watermark_file
+    file = log.high_watermark_file
     is_noted = file is not None and file.synced and file.offset == log.view.high_watermark
-    if file is not None and not (is_noted or log._closed or log._is_held or log.refuses_writes):
+    if file is not None and not (is_noted or log.closed or log.is_held or log.refuses_writes):
         file.write(log.view.high_watermark, sync=sync)
 
 
 def lower(log: "Log", offset: int) -> None:
     """Let the file say no more than ``offset``, durably: the log is about to end there.  The caller is ``alone``."""
-    file = log._high_watermark_file
+    file = log.high_watermark_file
     if file is not None:
         file.write(min(log.view.high_watermark, offset), sync=True)
 
@@ -163,8 +149,8 @@ def wait(log: "Log", offset: int, leader_epoch: int | None, go_on: Callable[[], 
             moved.clear()
             if go_on is not None:
                 go_on()
-            if log._closed or log.refuses_writes:
-                raise log._host.refusal(log)
+            if log.closed or log.refuses_writes:
+                raise log.refusal()
             if log.follows:
                 raise log.not_leader()
             view = log.view

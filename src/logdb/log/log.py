@@ -5,9 +5,10 @@ The catalogue, and the threads that flush, belong to its ``Host``.
     BatchBuilder    C: append, append_many; hands full buffers of batches to its hook ``_write``, the ``SegmentWriter``'s ``write``
     ReadableLog     where it ends, and reading it (readable.py)
       AppendableLog     batches that come ready-made (appending.py)
-        Log               its parts together; rolls, truncation
-          SegmentWriter     writes the buffers into segments (segment_writer.py)
-          LogSync           what is durable: syncs and checkpoints (log_sync.py)
+        FollowingLog      leading and following: leader epochs, batches of a leader (following.py)
+          Log               its parts together; its state (states.py); rolls, truncation
+            SegmentWriter     writes the buffers into segments (segment_writer.py)
+            LogSync           what is durable: syncs and checkpoints (log_sync.py)
 
 Threading: any number of threads.  A change is published as a ``LogView`` by one assignment, after which readers may see it.
 ``log.view`` says which lock is held for what.
@@ -17,7 +18,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from logdb.codec import FSYNC, OS, BatchBuilder, Positions, compression
 from logdb.disk import sync_directory, write_error
@@ -27,7 +28,6 @@ from logdb.errors import (
     InvalidRecord,
     InvalidTimestamp,
     LogdbError,
-    NotLeaderOrFollower,
     PolicyViolation,
     RecordTooLarge,
     SyncFailed,
@@ -35,9 +35,10 @@ from logdb.errors import (
     WriteFailed,
 )
 from logdb.io import IO
-from logdb.log import following, high_watermark, producer_snapshot
-from logdb.log.appending import GROUP_SIZE_BYTES, AppendableLog
+from logdb.log import high_watermark, producer_snapshot
+from logdb.log.appending import GROUP_SIZE_BYTES
 from logdb.log.epochs import LeaderEpochs
+from logdb.log.following import FollowedLeader, FollowingLog
 from logdb.log.high_watermark import HighWatermarkFile
 from logdb.log.host import Captured, Host
 from logdb.log.log_sync import LogSync
@@ -45,14 +46,13 @@ from logdb.log.producers import Producer
 from logdb.log.readable import ReadableLog
 from logdb.log.recovery_point import Point, RecoveryPointFile
 from logdb.log.segment_writer import SegmentWriter, unstable_offset
+from logdb.log.states import ALLOWS, TRANSITIONS, WriterEvent, WriterState
 from logdb.log.transactions import Transactions
 from logdb.log.view import LogView
 from logdb.model import (
     COMPRESSION_TYPES,
     DURABILITY_LEVELS,
     OFFSET_MAX,
-    Buffer,
-    Durability,
     LogConfig,
     OpenTransaction,
     accepted_timestamps,
@@ -69,32 +69,25 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 WRITE_SIZE_BYTES = 128 << 10  # one write(2) for each 16 KiB would halve the speed
-APPENDS_REFUSED, WRITES_REFUSED = 1, 2  # new records; accepted ones that are not written, too
+_REFUSING = 1  # to the builder: it takes no records
 _CLIENTS_REFUSED = -1  # records of clients; a leader's batches are taken
 
 
-class FollowedLeader(NamedTuple):
-    """The leader of a log that does not lead: its node, None where none is known, and its epoch."""
-
-    leader: int | None
-    leader_epoch: int
-
-
-class Log(AppendableLog):
+class Log(FollowingLog):
     """One partition: append records, read them back.  Made by ``Database.log``.
 
     | field                  | who changes it                            | under which lock       | when it may be trusted              |
     |------------------------|-------------------------------------------|------------------------|-------------------------------------|
     | ``view``               | see ``log.view``                          | see there              | always: it is one value             |
-    | ``_refused``           | ``refuse``: it only grows                 | none                   | the refusal outside of truncations  |
-    | ``_refusing``,         | ``refuse``, ``interrupt``; ``restart``    | none                   | each append asks the one, each      |
-    | ``refuses_writes``     | sets them back to ``_refused``            |                        | write the other                     |
-    | ``interrupted``        | ``interrupt``; ``restart``                | the append lock        | true: the files are not the log's   |
+    | ``state``              | ``_change``: see ``log.states``           | ``_state_lock``        | always                              |
+    | ``_refusing``,         | ``_change``: what ``state`` allows        | the same               | each append asks the one, each      |
+    | ``refuses_writes``     |                                           |                        | write the other                     |
+    | ``interrupted``        | the same                                  | the same               | true: the files are not the log's   |
     | ``writer``, ``syncs``, | never; what they have: their own tables   | see there              | see there                           |
     | ``fsync_only``         |                                           |                        |                                     |
-    | ``_is_held``           | ``alone``                                 | ``syncs.lock`` to set  | true: ``roll`` does nothing         |
-    | ``_high_watermark_file``| never; what it says: its own table       | see there              | None: the log is not replicated     |
-    | ``_followed``          | ``follow_leader``, ``begin_epoch``        | the append lock        | not None: records of clients are    |
+    | ``is_held``            | ``alone``                                 | ``syncs.lock`` to set  | true: ``roll`` does nothing         |
+    | ``high_watermark_file``| never; what it says: its own table        | see there              | None: the log is not replicated     |
+    | ``_followed``          | see ``FollowingLog``                      | the append lock        | not None: records of clients are    |
     |                        |                                           |                        | refused, from its change on         |
     """
 
@@ -154,7 +147,7 @@ class Log(AppendableLog):
         )
         self.fsync_only = fsync_only
         self._io, self._batch_size = io, batch_size
-        self._high_watermark_file = high_watermark_file
+        self.high_watermark_file = high_watermark_file
         self.follows = high_watermark_file is not None
         self._followed = FollowedLeader(None, epochs.latest) if self.follows else None
         self._high_watermark_epoch = -1  # of the leader that has moved it last; under ``SegmentWriter.lock``
@@ -162,11 +155,10 @@ class Log(AppendableLog):
         self.writer = SegmentWriter(self, io=io, host=host, config=config, point=point, unsealed=unsealed, transactions=transactions)
         self._write = self.writer.write  # type: ignore[method-assign]  # a hook; a method here would only call it
         self._withdraw = self.writer.withdraw  # type: ignore[method-assign]  # the same
-        self.interrupted = False  # a truncation was committed, and its files are not in place
         self.syncs = LogSync(self, io, host, checkpointed)
-        self._is_held = False  # by ``alone``: the active segment stays
-        self._refusing = self._refused = 0 if read_only_reason is None else APPENDS_REFUSED
-        self.refuses_writes = False
+        self.is_held = False  # by ``alone``: the active segment stays
+        self._state_lock = threading.Lock()
+        self._enter(WriterState.WRITABLE if read_only_reason is None else WriterState.READ_ONLY)
         self._unfinished: str | None = None  # why ``finish`` has failed
         self.configure(config)
 
@@ -281,7 +273,7 @@ class Log(AppendableLog):
             if self._refusing:
                 raise self._host.refusal(self)
             self.syncs.group.commit(offset)
-        if self._high_watermark_file is not None:
+        if self.high_watermark_file is not None:
             high_watermark.wait(self, offset, leader_epoch, go_on)
 
     def configure(self, config: LogConfig) -> None:
@@ -310,91 +302,7 @@ class Log(AppendableLog):
             self.configure(config)
         self._host.wake_syncer(self)  # flush.ms may be another
 
-    # ------------------------------------------------------------ leaders and followers
-
-    def begin_epoch(self, epoch: int) -> int:
-        """Begin the leader epoch that a controller has given: batches that are appended from now on carry it.
-
-        What was appended before is written first.  The epoch is durable when this returns, and records of clients are taken.
-
-        Returns:
-            The offset that it begins at.
-
-        Raises:
-            ValueError: The epoch is not in [0, 2^31 - 1].
-            FencedLeaderEpoch: The log has this epoch, or a newer one.
-            DiskFull, WriteFailed: The epoch has not begun.
-            SyncFailed, Closed, ReadOnly, Forked: as ``flush``.
-        """
-        return following.begin_epoch(self, epoch)
-
-    def follow_leader(self, leader: int | None, leader_epoch: int) -> None:
-        """From now on records come from a leader, by ``follow_append``: when this returns, no client's is accepted any more.
-
-        A replicated log begins so, until ``begin_epoch``.
-
-        Args:
-            leader: Its node, for the error that clients get; None: there is none.
-            leader_epoch: The leader's.
-        """
-
-        def follow(_next_offset: int) -> None:
-            self._followed, self.follows = FollowedLeader(leader, leader_epoch), True
-            self.configure(self._config)
-
-        self._alone(follow)
-        self.wake()  # the waits for a commit
-
-    def not_leader(self) -> NotLeaderOrFollower:
-        """The refusal of a client by a log that follows."""
-        leader, epoch = self._followed or (None, self.leader_epoch)
-        return NotLeaderOrFollower(self.topic, self.partition, leader, epoch)
-
-    def lead(self) -> None:
-        """Take records of clients; the caller is ``alone``, and has begun a leader epoch."""
-        self._followed, self.follows = None, False
-        self.configure(self._config)
-
-    def follow_append(self, batches: Buffer, *, durability: Durability | None = None) -> range:
-        """Append batches of a leader's log, with the offsets and leader epochs that they carry.
-
-        They are checked (CRC, every record within bounds, offsets and epochs from batch to batch) and stored as they are.
-        Where the leader's compaction has merged emptied batches, and this log ends between two of them, the merged batch
-        begins where the log ends.  Producers and transactions are what a replay of the batches gives: no sequence is refused.
-        A newer epoch is durable before the first batch under it is written.
-
-        Args:
-            batches: RecordBatch v2, back to back, as ``read_batches`` of the leader has them.
-            durability: Level of this call; None: the topic's.
-
-        Returns:
-            Their offsets.
-
-        Raises:
-            UnexpectedOffset: The first of them does not begin where the log ends.
-            FencedLeaderEpoch: An epoch is older than the latest one of the log.
-            InvalidBatch: A batch is damaged or invalid.
-            CodecMissing: The package of their codec is not installed.
-            DiskFull, SyncFailed: as ``append``.
-
-        After each error but those of the last line, nothing was appended.
-        """
-        return following.follow_append(self, batches, durability)
-
-    def mirror_append(self, batches: Buffer, *, durability: Durability | None = None) -> range:
-        """Append batches of another cluster's log, with the offsets that they carry, in this log's leader epoch.
-
-        Raises:
-            NotLeaderOrFollower: The log follows.
-            PolicyViolation: The topic is no mirror (config ``logdb.mirror.of``).
-            UnexpectedOffset, InvalidBatch, CodecMissing, DiskFull, SyncFailed: as ``follow_append``.
-        """
-        return following.mirror_append(self, batches, durability)
-
-    @property
-    def is_mirror(self) -> bool:
-        """Whether another cluster's topic is copied into it: no client appends."""
-        return bool(self._config.mirror_of)
+    # ------------------------------------------------------------ the high watermark
 
     def move_high_watermark(self, offset: int, *, leader_epoch: int) -> int:
         """Records below ``offset`` are replicated: readers, compaction and retention may reach up to it.
@@ -409,7 +317,16 @@ class Log(AppendableLog):
         Returns:
             The high watermark as it is now.
         """
-        return high_watermark.move(self, offset, leader_epoch)
+        with self.writer.lock:
+            view, known = self.view, self._high_watermark_epoch
+            offset = max(min(offset, view.written_offset), view.start_offset)
+            if leader_epoch < known or (leader_epoch == known and offset <= view.high_watermark):
+                return view.high_watermark
+            self._high_watermark_epoch, self.view = leader_epoch, view._replace(high_watermark=offset)
+        if self.high_watermark_file is not None:
+            self._host.wake_syncer(self)
+        self.wake()
+        return offset
 
     # ------------------------------------------------------------ hooks of the builder
 
@@ -479,7 +396,7 @@ class Log(AppendableLog):
         with self.syncs.lock:
             with self.writer.lock:
                 active, offset = self.view.active, self.view.written_offset
-                is_held = self._closed or self.interrupted or self._is_held
+                is_held = self._closed or self.interrupted or self.is_held
                 if is_held or active is None or not self.view.written_position or end_offset not in (None, offset):
                     return False
                 try:
@@ -540,17 +457,13 @@ class Log(AppendableLog):
 
         def held(next_offset: int) -> T:
             with self.syncs.lock:  # no roll is under way
-                self._is_held = True
+                self.is_held = True
             try:
                 return work(next_offset)
             finally:
-                self._is_held = False
+                self.is_held = False
 
         return self._alone(held)
-
-    def forget_epochs(self, offset: int) -> None:
-        """Forget, durably, the leader epochs that begin at the end of the log, ``offset``; the caller is ``alone``."""
-        following.forget_epochs(self, offset)
 
     def restart(self, recover: Callable[[], "Recovered"], start_offset: int) -> None:
         """Take over what a recovery finds in the directory: the log was truncated.  The caller is ``alone``; no record waits to be written.
@@ -589,17 +502,13 @@ class Log(AppendableLog):
         self._begin_lineage(self._lineage.end(found.next_offset, self.view.epochs))
         self.view = view
         self._positions, self._cursor = Positions(), None  # a running read may still add to the old ones
-        if self.interrupted or self.read_only_reason != found.read_only_reason:
-            if self.damage is not None and found.read_only_reason is None:
-                self._refused = 0  # it was read-only for what is set aside now
-            self.interrupted, self.read_only_reason = False, found.read_only_reason
-            self.refuse(0 if found.read_only_reason is None else APPENDS_REFUSED)
-        self.damage = found.read_only_reason
+        self.damage = self.read_only_reason = found.read_only_reason
+        self._change(WriterEvent.RESTART if found.read_only_reason is None else WriterEvent.RESTART_DAMAGED)
 
     def interrupt(self, reason: str) -> None:
-        """Refuse appends, writes and syncs until ``restart``: the files differ from the log's state."""
-        self.interrupted, self.read_only_reason = True, reason
-        self.refuse(0)
+        """Refuse appends, writes and syncs until ``restart``: the files differ from what the log has in memory."""
+        self.read_only_reason = reason
+        self._change(WriterEvent.INTERRUPT)
 
     def lower_high_watermark(self, offset: int) -> None:
         """Let the file of the high watermark say no more than ``offset``, durably: the log ends there soon.  The caller is ``alone``."""
@@ -663,7 +572,7 @@ class Log(AppendableLog):
     def remove_old_snapshots(self) -> None:
         """Remove the snapshots of producers that no opening needs any more."""
         if self.writer.transactions is not None:
-            bases = () if self._high_watermark_file is None else [segment.base_offset for segment in self.view.segments]
+            bases = () if self.high_watermark_file is None else [segment.base_offset for segment in self.view.segments]
             producer_snapshot.remove_old(self._io, self.directory, self.writer.transactions.snapshots, bases)
 
     def take_sealing(self) -> list[Segment]:
@@ -682,25 +591,66 @@ class Log(AppendableLog):
         transactions = self.writer.transactions
         return transactions is not None and (transactions.stale or transactions.snapshot_offset != self.end_offset)
 
-    def refuse(self, refusing: int) -> None:
-        """Accept no more records (APPENDS_REFUSED), or write none either (WRITES_REFUSED); the host's ``refusal`` is the error."""
-        self._refused = max(refusing, self._refused)
-        self._refusing = WRITES_REFUSED if self.interrupted else self._refused
-        self.refuses_writes = self._refusing == WRITES_REFUSED
+    # ------------------------------------------------------------ for its parts
+
+    @property
+    def level(self) -> int:
+        """The level of appends that name none: OS, INTERVAL or FSYNC."""
+        return self._level
+
+    @property
+    def pending_count(self) -> int:
+        """Records accepted, but not written."""
+        return self._pending_count
+
+    @property
+    def drained_offset(self) -> int:
+        """Up to here the builder has handed over its records, and they are written."""
+        return self._written_offset
+
+    def drain(self) -> None:
+        """Write all records that were accepted before the call; raises DiskFull, WriteFailed."""
+        self._drain()
+
+    def refusal(self) -> LogdbError:
+        """Why the log takes no records."""
+        return self._host.refusal(self)
+
+    # ------------------------------------------------------------ its state
+
+    def refuse_appends(self) -> None:
+        """Take no more records: the log ends.  Those that were accepted are written.  The host's ``refusal`` is the error."""
+        self._change(WriterEvent.REFUSE)
+
+    def refuse_writes(self) -> None:
+        """Write and sync nothing any more: a sync has failed."""
+        self._change(WriterEvent.FAIL)
+
+    def _change(self, event: WriterEvent) -> None:
+        """The one place where the state changes."""
+        with self._state_lock:
+            state = TRANSITIONS.get((self.state, event), self.state)
+            if state is self.state:
+                return
+            self._enter(state)
         self.configure(self._config)
         if not self._closed:
             self.wake()  # the threads that wait for a commit
+
+    def _enter(self, state: WriterState) -> None:
+        allows = ALLOWS[state]
+        self.state, self.interrupted, self._closed = state, allows.is_interrupted, allows.is_closed
+        self._refusing, self.refuses_writes = 0 if allows.appends else _REFUSING, not allows.writes
 
     def _commits_groups(self) -> bool:
         return self.fsync_only and self._level == FSYNC  # its appending threads write and sync in groups themselves
 
     def forked(self) -> None:
         """In a forked child: the parent writes the records that wait."""
-        renew((self.writer.lock, self._replacing, self.syncs.lock, self._watch_lock))
+        renew((self.writer.lock, self._replacing, self.syncs.lock, self._watch_lock, self._state_lock))
         if self.writer.transactions is not None:
             renew((self.writer.transactions.lock,))
-        self._closed = True
-        self.refuse(WRITES_REFUSED)
+        self._change(WriterEvent.CLOSE)
 
     def finish(self) -> str | None:
         """Accept no more records, write and sync everything, and prepare the files for a clean open.
@@ -717,7 +667,7 @@ class Log(AppendableLog):
             return self.read_only_reason
         try:
             if not self.refuses_writes and self.read_only_reason is None:
-                self.refuse(APPENDS_REFUSED)
+                self.refuse_appends()
                 with self.syncs.lock:
                     self._drain()
                     self.syncs.sync_locked()
@@ -733,7 +683,7 @@ class Log(AppendableLog):
         if self._closed or self.interrupted or self.refuses_writes or self.read_only_reason is not None:
             return False
         try:
-            self.refuse(APPENDS_REFUSED)
+            self.refuse_appends()
             with self.syncs.lock:
                 self._drain()
                 segment = self.view.active
@@ -752,7 +702,7 @@ class Log(AppendableLog):
         segment, point = self.view.active, self.writer.point
         with self.syncs.lock:
             high_watermark.note(self)
-            is_synced = self._high_watermark_file is None or self._high_watermark_file.synced
+            is_synced = self.high_watermark_file is None or self.high_watermark_file.synced
         if is_synced and not point.unsynced and (segment is None or not segment.new):
             return None
         count = 0 if segment is None else segment.entry_count
@@ -764,8 +714,8 @@ class Log(AppendableLog):
             self.writer.point.slots_synced()
             if self.view.active is not None:
                 self.view.active.entries_synced(entry_count)
-            if self._high_watermark_file is not None:
-                self._high_watermark_file.synced = True
+            if self.high_watermark_file is not None:
+                self.high_watermark_file.synced = True
 
     def _finish_active(self) -> None:
         segment = self.view.active
@@ -782,7 +732,7 @@ class Log(AppendableLog):
     def abandon(self) -> int:
         """Release files and memory; returns the number of records that waited to be written."""
         with self.syncs.lock:  # a running sync ends, and no other begins
-            self._closed = True
+            self._change(WriterEvent.CLOSE)
         lost = self._next_offset - self.view.written_offset
         self._discard()  # without the lock: a running append may wait for it
         if self.writer.transactions is not None:

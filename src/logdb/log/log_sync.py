@@ -107,7 +107,7 @@ class LogSync:
     def _write_and_sync(self) -> int:
         """The work of a group commit; returns the offset below which everything is durable."""
         with self.lock:
-            self._log._drain()
+            self._log.drain()
             self.sync_locked()
             return self._log.view.flushed.offset
 
@@ -124,7 +124,7 @@ class LogSync:
             DiskFull, WriteFailed: The epoch checkpoint could not be written; nothing was acknowledged.
         """
         log, writer = self._log, self._log.writer
-        if log._closed or log.refuses_writes:  # a sync failed during the wait for the lock: another sync would prove nothing
+        if log.closed or log.refuses_writes:  # a sync failed during the wait for the lock: another sync would prove nothing
             raise self._host.refusal(log)
         with writer.lock:
             view, since_ms = log.view, self.unsynced_since_ms
@@ -138,7 +138,7 @@ class LogSync:
                 self.unsynced_since_ms = since_ms or self.unsynced_since_ms
             raise
         written_since = log.view.written_offset != view.written_offset
-        self._interval_wanted = self._interval_wanted and (written_since or log._pending_count > 0)
+        self._interval_wanted = self._interval_wanted and (written_since or log.pending_count > 0)
         point = Point(tail[-1].base_offset, view.written_offset, view.written_position)
         self._publish(point, lambda point: writer.point.note(point=point))
 
@@ -148,8 +148,7 @@ class LogSync:
         with writer.lock:
             log.view = log.view._replace(flushed=point)
         note(point)
-        if log._watchers:
-            log.wake()
+        log.wake()
 
     # ------------------------------------------------------------ a sync that many logs share (log.shared_sync)
 
@@ -158,7 +157,7 @@ class LogSync:
         log, writer = self._log, self._log.writer
         with self.lock, writer.lock:
             view = log.view
-            is_refused = log._closed or log.refuses_writes
+            is_refused = log.closed or log.refuses_writes
             if is_refused or not view.segments or (view.written_offset == view.flushed.offset and not writer.epochs_unsynced):
                 return None
             tail = _unsynced_segments(view)
@@ -170,14 +169,14 @@ class LogSync:
         """The sync has returned."""
         log, writer, view = self._log, self._log.writer, shared.view
         with self.lock:
-            if log._closed or log.refuses_writes or writer.point is not shared.point_file:  # it was closed, or truncated, meanwhile
+            if log.closed or log.refuses_writes or writer.point is not shared.point_file:  # it was closed, or truncated, meanwhile
                 return
             for segment, count in zip(shared.tail, shared.entry_counts, strict=True):
                 segment.entries_synced(count)
             if shared.epochs is log.view.epochs:
                 writer.epochs_unsynced = False
             written_since = log.view.written_offset != view.written_offset
-            self._interval_wanted = self._interval_wanted and (written_since or log._pending_count > 0)
+            self._interval_wanted = self._interval_wanted and (written_since or log.pending_count > 0)
             if view.written_offset > log.view.flushed.offset:
                 self._publish(Point(shared.tail[-1].base_offset, view.written_offset, view.written_position), writer.point.move)
 
@@ -215,9 +214,9 @@ class LogSync:
             return None
         if log.view.segments and _unsynced_bytes(log.view) >= CHECKPOINT_SIZE_BYTES:
             return since
-        if log._level == OS and not self._interval_wanted:
+        if log.level == OS and not self._interval_wanted:
             return None
-        return since + log._config.flush_ms * 3 // 4  # early enough to end by flush.ms
+        return since + log.config.flush_ms * 3 // 4  # early enough to end by flush.ms
 
     # ------------------------------------------------------------ checkpoints
 
@@ -228,7 +227,7 @@ class LogSync:
             return self._checkpointed_ms
         if point.offset <= self.checkpointed.offset:
             return None
-        return self._checkpointed_ms + CHECKPOINT_INTERVALS * log._config.flush_ms
+        return self._checkpointed_ms + CHECKPOINT_INTERVALS * log.config.flush_ms
 
     def save_active_indexes(self) -> Point:
         """Sync the active segment's indexes, and a producer snapshot; returns the recovery point that they cover at least."""
@@ -300,16 +299,16 @@ class LogSync:
         they wait for is that the in-sync replicas have flushed them.
         """
         log = self._log
-        if log._level == FSYNC and log._high_watermark_file is None and not log.fsync_only and self._all_at_fsync():
+        if log.level == FSYNC and log.high_watermark_file is None and not log.fsync_only and self._all_at_fsync():
             log.fsync_only = True
-            log.configure(log._config)
+            log.configure(log.config)
             if not self._all_at_fsync():  # another append came in between
                 log.fsync_only = False
-                log.configure(log._config)
+                log.configure(log.config)
         return log.fsync_only
 
     def _all_at_fsync(self) -> bool:
-        return not self.below_fsync_count and self._log.view.flushed.offset == self._log._next_offset
+        return not self.below_fsync_count and self._log.view.flushed.offset == self._log.end_offset
 
 
 def _unsynced_segments(view: "LogView") -> "Sequence[Segment]":

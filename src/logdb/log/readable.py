@@ -67,8 +67,9 @@ class ReadableLog(Lookups, Handle):
     |                        | interrupted, or is finished           | the append lock  |                                      |
     | ``damage``             | the opening; a read; ``store.scrub``; | none             | not None: a range of it is lost here |
     |                        | ``restart``                           |                  |                                      |
-    | ``follows``            | ``follow_leader``, ``lead``           | the append lock  | true: records of clients are refused |
-    | ``_closed``            | ``abandon``, ``forked``               | ``LogSync.lock`` | once true it stays so                |
+    | ``follows``            | see ``FollowingLog``                  | the append lock  | true: records of clients are refused |
+    | ``_closed``            | ``abandon``, ``forked``; of a written | ``LogSync.lock`` | once true it stays so                |
+    |                        | log: with its state (``log.states``)  |                  |                                      |
     | ``_config``            | ``configure``                         | none             | from the next batch on               |
     | ``_positions``,        | readers; a replacement and a new log  | none             | hints: the segment is compared, and  |
     | ``_cursor``            | start clear them                      |                  | batches are checked                  |

@@ -110,8 +110,7 @@ class SegmentWriter:
                 raise
             with self.lock:
                 self._write(batches, base_offset, next_offset, now_ms)
-        if self._log._watchers:
-            self._log.wake()
+        self._log.wake()
 
     def _write(self, batches: memoryview, base_offset: int, next_offset: int, now_ms: int) -> None:
         if base_offset != self._tried[0]:
@@ -249,11 +248,11 @@ class SegmentWriter:
         What a short write has left of them in the file is cut off: a recovery would take it for records.  If the buffer that waits is
         written in part, because the segment was rolled in between, all of it stays: a retry divides it as before.
         """
-        if self._log._high_watermark_file is not None:
+        if self._log.high_watermark_file is not None:
             return False  # a node of a cluster notices its full disk by what waits, and gives the partition away
         with self.lock:
             view = self._log.view
-            if view.written_offset > min(first, self._log._written_offset):
+            if view.written_offset > min(first, self._log.drained_offset):
                 return False
             segment = view.active
             if segment is not None and segment.scanner is not None:

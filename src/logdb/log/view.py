@@ -35,7 +35,7 @@ A truncation holds the append lock of the builder throughout, so that no record 
 first.
 
 Locks are taken in this order: the builder's append lock, ``LogSync.lock``, ``_replacing``, the builder's write lock, that of the segment
-writer, that of the producers.
+writer, that of the producers.  ``Log._state_lock`` is the last: while it is held, no other is taken.
 Beside a writer (``log.tail``) all of it changes under the tail's one lock.
 """
 

@@ -11,7 +11,7 @@ from logdb.errors import CorruptionError, TopicDeleted, UnknownPartition
 from logdb.log import high_watermark
 from logdb.log.high_watermark import HighWatermarkFile
 from logdb.log.host import CataloguedLog, Host, PendingReplacement
-from logdb.log.log import APPENDS_REFUSED, Log
+from logdb.log.log import Log
 from logdb.log.recovery import Recovered, recover
 from logdb.log.recovery_point import Point
 from logdb.log.tail import TailLog
@@ -143,7 +143,7 @@ class OpenLogs:
         if log.read_only_reason is not None:
             self._entries.note(log, read_only_reason=log.read_only_reason)
         elif self._state.sync_failed is not None:
-            log.refuse(APPENDS_REFUSED)
+            log.refuse_appends()
         else:
             log.syncs.note_unsynced()
             if log.due_ms() is not None:

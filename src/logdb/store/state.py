@@ -18,7 +18,7 @@ from typing import Literal
 from logdb.disk import exists
 from logdb.errors import Closed, CorruptionError, Forked, LogdbError, ReadOnly, SyncFailed, UnknownTopic
 from logdb.io import IO
-from logdb.log.log import WRITES_REFUSED, Log
+from logdb.log.log import Log
 from logdb.log.readable import ReadableLog
 from logdb.meta import Catalogue, TopicEntry
 from logdb.meta.reader_writer_lock import ReaderWriterLock
@@ -159,7 +159,7 @@ class StoreState:
         if self.sync_failed is None and not self.closed:
             self.sync_failed = SyncFailed(error.path, error.reason)  # not the one that is raised: its traceback holds files open
             for log in list(self.logs.values()):
-                log.refuse(WRITES_REFUSED)
+                log.refuse_writes()
             if self.lock_file is not None:
                 self.lock_file.mark_failed_sync()
 

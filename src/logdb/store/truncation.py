@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from logdb.disk import exists, names_in, remove, sync_directory
 from logdb.errors import LogdbError, OffsetOutOfRange, SyncFailed, UnknownTopic
 from logdb.log import producer_snapshot, recovery_point, truncation
-from logdb.log.log import WRITES_REFUSED, Log
+from logdb.log.log import Log
 from logdb.log.recovery import Recovered
 from logdb.log.sealed import sidecar_paths
 from logdb.log.segment_reader import FileMissing
@@ -266,7 +266,7 @@ class Truncations:
             self._interrupt(log, error)
             raise
         if self._state.sync_failed is not None:  # meanwhile
-            log.refuse(WRITES_REFUSED)
+            log.refuse_writes()
 
     def _interrupt(self, log: Log, error: BaseException) -> None:
         log.interrupt(f"a truncation was not finished: {str(error) or type(error).__name__}")

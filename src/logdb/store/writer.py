@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from logdb.disk import Watcher, device
 from logdb.errors import Closed, LogdbError, UnknownTopic
 from logdb.log import host, shared_sync
-from logdb.log.log import APPENDS_REFUSED, Log
+from logdb.log.log import Log
 from logdb.log.preallocation import Budget
 from logdb.log.readable import ReadableLog
 from logdb.meta import LogEntry, TopicEntry, WriteTransaction, file_checksum
@@ -146,7 +146,7 @@ class Writer:
         A short-lived program has no other time for retention.  Records are refused first, so that the threads come to an end.
         """
         for log in list(self._state.logs.values()):
-            log.refuse(APPENDS_REFUSED)
+            log.refuse_appends()
         limited = self._end_threads()
         if limited and self._state.sync_failed is None and not self._state.closed:
             try:
@@ -293,7 +293,7 @@ class Writer:
     def _forget(self, log: Log) -> None:
         """Close the log of a deleted topic; its unwritten records are dropped."""
         self.flusher.forget(log)
-        log.refuse(APPENDS_REFUSED)
+        log.refuse_appends()
         log.abandon()
 
     # ------------------------------------------------------------ logs

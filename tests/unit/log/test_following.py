@@ -225,7 +225,7 @@ def test_a_log_that_takes_no_records_begins_no_epoch(tmp_path, leader):
     with logdb.open(tmp_path / "leader", mode="r") as db, pytest.raises(ReadOnly):
         db.log("t").begin_epoch(9)
     leader.read_only_reason = "damaged"
-    leader.refuse(1)
+    leader.refuse_appends()
     with pytest.raises(ReadOnly):
         leader.begin_epoch(9)
 

@@ -132,7 +132,7 @@ def test_moves_are_noted_at_a_bounded_rate(db, log, io):
     io.wait_for("pwrite", "high-watermark")
     log.move_high_watermark(1, leader_epoch=1)
     io.wait_for("pwrite", "high-watermark", more_than=1)
-    file, now_ms = log._high_watermark_file, io.monotonic_ms()
+    file, now_ms = log.high_watermark_file, io.monotonic_ms()
     assert file.due_ms <= now_ms + high_watermark.NOTE_INTERVAL_MS
     log.move_high_watermark(2, leader_epoch=1)
     assert log.high_watermark_due_ms() == file.due_ms

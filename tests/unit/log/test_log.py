@@ -1,3 +1,5 @@
+import pathlib
+import re
 from errno import ENOSPC
 
 import pytest
@@ -305,3 +307,9 @@ def test_a_sync_in_the_middle_of_a_write_is_none_of_it(db, io):
     log.flush()
     io.before = lambda call, path: None
     assert calls == ["pwrite", "fdatasync", "fdatasync"]
+
+
+def test_others_use_the_public_names_of_a_log():
+    private = re.compile(r"(?<![a-z])log\._[a-z]\w*")
+    sources = pathlib.Path(logdb.__file__).parent.rglob("*.py")
+    assert {path.name: found for path in sources if (found := private.findall(path.read_text()))} == {}

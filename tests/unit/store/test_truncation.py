@@ -25,7 +25,7 @@ from logdb.errors import (
     WriteFailed,
 )
 from logdb.log import recovery_point
-from logdb.log.log import APPENDS_REFUSED, Log
+from logdb.log.log import Log
 from logdb.store import truncation
 from support.batches import encode_batch
 from support.damage import flip
@@ -692,7 +692,7 @@ def test_a_log_whose_close_has_begun_takes_no_records_behind_a_truncation(tmp_pa
     with pytest.raises(WriteFailed):
         cut(db, ends[5])
     io.heal()
-    log.refuse(APPENDS_REFUSED)
+    log.refuse_appends()
     with pytest.raises(LogdbError):
         cut(db, ends[5])
     assert not log.interrupted
