@@ -92,6 +92,7 @@ class KafkaResources(DoorResources):
         self._none_left = asyncio.Event()
         self._sweeping: asyncio.TimerHandle | None = None
         self._time = LoopTime()
+        self.now_s = self._time.now_s  # the time that clients have
 
     async def pause(self, delay_ms: int) -> None:
         """Wait for as long as a quota says, or until the door drains."""
@@ -126,10 +127,6 @@ class KafkaResources(DoorResources):
             if self._sweeping is not None:
                 self._sweeping.cancel()
             self._sweeping = asyncio.get_running_loop().call_at(when_s, self._sweep)
-
-    def now_s(self) -> float:
-        """The time that clients have."""
-        return self._time.now_s()
 
     def _sweep(self) -> None:
         """Cut off the connections whose time is over."""

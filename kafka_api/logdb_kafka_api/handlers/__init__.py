@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from logdb_kafka_api.call import Handler
+from logdb_kafka_api.call import AtOnce, Handler
 from logdb_kafka_api.handlers import (
     acls,
     administration,
@@ -82,3 +82,6 @@ HANDLERS: Mapping[int, Handler] = MappingProxyType(
     }
 )
 """By the key of the API."""
+
+AT_ONCE: Mapping[int, AtOnce] = MappingProxyType({0: produce.produce_at_once})
+"""Of the APIs that may be answered on the loop, by key; ``HANDLERS`` has the same API's way that waits."""
