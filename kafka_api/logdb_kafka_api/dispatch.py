@@ -1,8 +1,8 @@
 """The way of a request: from its frame to its answer.
 
     frame ─► decode ─► identify ─► authorize and run ─► encode ─► answer
-             ``begin`` ──────────► on the loop: what waits for nothing (``AT_ONCE``)
-                        ``finish`` in a thread, or waiting for others: everything else (``HANDLERS``)
+             ``begin`` ──────────► on the loop: what waits for nothing (``Api.at_once``)
+                        ``finish`` in a thread, or waiting for others: everything else (``Api.run``)
 
 A Produce that repeats the one before it is neither decoded nor encoded anew: ``repeated`` is a cache of these two steps.
 
@@ -22,11 +22,11 @@ from logdb.model import Buffer
 from logdb.requests.principals import ANONYMOUS
 from logdb.serving.logins import UNASKED
 from logdb_kafka_api import frames
-from logdb_kafka_api.apis import APIS, UNAUTHENTICATED
+from logdb_kafka_api.api import Api
 from logdb_kafka_api.call import AtOnce, Call, Values
 from logdb_kafka_api.client import Client
 from logdb_kafka_api.frames import RequestHeader, UnsupportedApi
-from logdb_kafka_api.handlers import AT_ONCE, HANDLERS, produce
+from logdb_kafka_api.handlers import produce
 from logdb_kafka_api.handlers.metadata import unsupported_version
 from logdb_kafka_api.repeated import RepeatedProduce, repeatable
 from logdb_kafka_api.resources import KafkaResources
@@ -50,7 +50,7 @@ class Dispatcher:
     """Answers the requests of a door's connections."""
 
     def __init__(self, door: KafkaResources) -> None:
-        self._door, self._quotas = door, door.access.quotas
+        self._door, self._apis, self._quotas = door, door.apis, door.access.quotas
 
     def begin(self, client: Client, frame: Buffer) -> Answer | Call:
         """Decode a request, and find out who asks; answer it if it waits for nothing.
@@ -66,19 +66,19 @@ class Dispatcher:
         repeated, session = client.repeated, None
         again = None if repeated is None else repeated.read(frame)
         if repeated is not None and again is not None:
-            session, (correlation_id, records) = self._identified(client, repeated.header.api.key), again
+            session, (correlation_id, records) = self._identified(client, repeated.header.api), again
             if not (self._quotas.are_set and self._quotas.limits(session.principal)):
                 answer = produce.append_again(self._door, session, repeated, records)
                 if answer is not None:
                     return Answer(repeated.encode(correlation_id, answer))
         try:
-            header, position = frames.read_header(frame)
+            header, position = frames.read_header(frame, self._apis)
         except UnsupportedApi as error:
             if error.header is None:
                 raise
-            return Answer(frames.encode_response(error.header, unsupported_version()))
-        call = Call(self._door, client, header, session or self._identified(client, header.api.key), {})
-        at_once = AT_ONCE.get(header.api.key)
+            return Answer(frames.encode_response(error.header, unsupported_version(error.header.api)))
+        call = Call(self._door, client, header, session or self._identified(client, header.api), {})
+        at_once = header.api.at_once
         return call if at_once is None else self._answer_at_once(call, at_once, frame, position)
 
     def _answer_at_once(self, call: Call, at_once: AtOnce, frame: Buffer, position: int) -> Answer | Call:
@@ -103,8 +103,8 @@ class Dispatcher:
         client.repeated = RepeatedProduce(header, request, frame) if is_repeated else None
         client.appended_to = where
 
-    def _identified(self, client: Client, key: int) -> AuthorizedSession:
-        """The session of whoever asks for the API ``key``, for this request.
+    def _identified(self, client: Client, api: Api) -> AuthorizedSession:
+        """The session of whoever asks for an API, for this request.
 
         A client without a quota keeps its session: only one of its requests is carried out at a time, but for Produces.
 
@@ -126,9 +126,9 @@ class Dispatcher:
                 client.session = None  # authentication is on by now
         known = self._door.identity_of(client)
         client.is_known = known is not None
-        identity = known or (_UNAUTHENTICATED if key in UNAUTHENTICATED else None)
+        identity = known or (_UNAUTHENTICATED if api.before_authentication else None)
         if identity is None:
-            raise AuthenticationFailed(f"{APIS[key].name} before authentication")
+            raise AuthenticationFailed(f"{api.name} before authentication")
         session = self._session(client, identity)
         client.session = session if client.is_known else None
         return session
@@ -151,7 +151,7 @@ class Dispatcher:
         try:
             await call.begin()
             await self._decode(call, frame)
-            values = await HANDLERS[call.header.api.key](call)
+            values = await call.header.api.run(call)
             if call.replicated is not None and values is not None:
                 if not call.is_large:
                     return self._later(call, values)
@@ -161,11 +161,10 @@ class Dispatcher:
             call.end()
             raise
 
-    @staticmethod
-    async def _decode(call: Call, frame: Buffer) -> None:
+    async def _decode(self, call: Call, frame: Buffer) -> None:
         if call.values:
             return
-        header, position = frames.read_header(frame)
+        header, position = frames.read_header(frame, self._apis)
         try:
             call.values = frames.read_request(header, frame, position, frames.ON_LOOP_ELEMENTS_MAX)
         except InvalidMessage:  # or it is large

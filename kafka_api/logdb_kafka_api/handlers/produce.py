@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from logdb.access.session import AuthorizedSession
 from logdb.codec.batch import CODEC_MASK, CRC_FROM, LOG_APPEND_TIME, attributes_at, check, codec_of_usual, magic_at, size_at
+from logdb.codec.messages import PRODUCE_REQUEST, PRODUCE_RESPONSE
 from logdb.errors import CoordinatorLoading, InvalidBatch, InvalidTimestamp, LogdbError, NotAuthorized, ProducerFenced
 from logdb.log.protocols import ReplicaLog
 from logdb.model import DURABILITY_LEVELS, Buffer, TopicPartition
@@ -17,6 +18,7 @@ from logdb.requests.error_document import document
 from logdb.requests.records import Produce
 from logdb.serving.resources import ON_LOOP_COUNT_MAX, DoorResources
 from logdb.store.protocols import Leadership
+from logdb_kafka_api.api import answers
 from logdb_kafka_api.call import Call, Values
 from logdb_kafka_api.errors import Code, topic_code_of
 from logdb_kafka_api.repeated import ACKS, ANY_OFFSET, NO_ACKNOWLEDGEMENT, OF_ALL, RepeatedProduce
@@ -146,6 +148,7 @@ def produce_at_once(call: Call) -> tuple[Values | None] | None:
     return (_answer(call, values, awaited),)
 
 
+@answers(0, PRODUCE_REQUEST, PRODUCE_RESPONSE, at_once=produce_at_once)
 async def produce(call: Call) -> Values | None:
     """Append; all partitions in one thread."""
     if not _is_named(call):

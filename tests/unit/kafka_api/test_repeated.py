@@ -30,7 +30,7 @@ def frame_of(version, correlation_id, records, *, topic="t", partition=0, acks=-
 def decoded(frame):
     """As the door reads a frame that repeats nothing; None: it is no request."""
     try:
-        header, position = read_header(frame)
+        header, position = read_header(frame, APIS)
         values = read_request(header, frame, position)
         if header.version >= IDS:
             for one in values["topic_data"]:
