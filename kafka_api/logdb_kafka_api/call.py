@@ -24,6 +24,8 @@ Values: TypeAlias = dict[str, Any]
 E = TypeVar("E")
 Handler: TypeAlias = "Callable[[Call], Awaitable[Values | None]]"
 """Answers a request with the values of its response; None: the client wants no answer."""
+AtOnce: TypeAlias = "Callable[[Call], tuple[Values | None] | None]"
+"""As ``Handler``, of a request that waits for nothing; None: nothing was done, since it may wait."""
 
 
 def each_once(asked: Iterable[Any], *fields: str) -> list[Any]:
@@ -48,13 +50,12 @@ class Call(RequestResources):
 
     door: KafkaResources
 
-    values: Values
     replicated: "Callable[[], Awaitable[None]] | None" = None
     is_large = False
 
-    def __init__(self, door: KafkaResources, client: Client, header: RequestHeader, session: "AuthorizedSession") -> None:
+    def __init__(self, door: KafkaResources, client: Client, header: RequestHeader, session: "AuthorizedSession", values: Values) -> None:
         super().__init__(door, owner_of(session))
-        self.client, self.session = client, session
+        self.client, self.session, self.header, self.values = client, session, header, values
         self.version, self.client_id = header.version, header.client_id
 
     async def begin(self) -> None:

@@ -25,12 +25,13 @@ from logdb.requests.principals import ANONYMOUS
 from logdb.serving.connection_slots import ConnectionSlot, host_of
 from logdb.serving.limits import Limits
 from logdb.serving.shares import NoRoom, Owner
+from logdb_kafka_api.call import Call
 from logdb_kafka_api.client import Client
 from logdb_kafka_api.dispatch import Answer, Dispatcher
 from logdb_kafka_api.frames import UnsupportedApi
 from logdb_kafka_api.limits import ROOM_BYTES, SMALL_BYTES
 from logdb_kafka_api.resources import KafkaResources
-from logdb_kafka_api.wire import BEGIN_BYTES, PRODUCE, Frames, Ready, Request, State, Turns
+from logdb_kafka_api.wire import BEGIN_BYTES, OWED_COUNT_MAX, PRODUCE, Frames, Ready, Request, State, Turns
 
 if TYPE_CHECKING:
     from logdb.serving.server import Given
@@ -56,6 +57,7 @@ class Connection(Client, asyncio.BufferedProtocol):
     ``_taken_bytes``     ``_make_room``           always: what the frame that is received has of the memory that connections share
     ``_lent``            ``_fill``                while the frame that is received is in the door's buffer: that one
     ``_is_due``          ``_take_later``          always: ``_take_rest`` is called in the loop's next turn
+    ``_begun``           ``_answered_at_once``    until the task takes it: the call of the only request that is queued, which may wait
     ``_unsent``          ``_answered_at_once``    within one call of ``buffer_updated``: answers that are sent at its end
     ``_since_s``         each step of a request   while the client has to do something; see ``deadline_s``
     ==================== ======================== ==============================================================
@@ -81,6 +83,7 @@ class Connection(Client, asyncio.BufferedProtocol):
         self._reserving: asyncio.Task[None] | None = None
         self._owner: Owner = None  # of the memory of the frame that is received
         self._taken_bytes = 0
+        self._begun: Call | None = None
         self._began_s = self._since_s = self._door.now_s()
         self._is_new, self._is_busy = given is None, False
         self._unsent: list[Buffer] = []
@@ -159,9 +162,9 @@ class Connection(Client, asyncio.BufferedProtocol):
         frames, until_s = self._frames, self._loop.time() + _TURN_S
         while frames.left >= BEGIN_BYTES and (frame := frames.next_frame()) is not None:
             if frames.key != PRODUCE or not self._answered_at_once(frame):
-                self._put(Request(bytes(frame), None))
+                self._put(bytes(frame), None)
                 is_over = self._is_full()
-            elif self._is_closing():
+            elif not self._unsent and self._is_closing():  # refused, then nothing is unsent
                 return
             else:
                 is_over = self._loop.time() >= until_s
@@ -211,7 +214,7 @@ class Connection(Client, asyncio.BufferedProtocol):
             self._door.memory.give_back(taken_bytes, self._owner)
             self._send_at_once()
         else:
-            self._put(Request(data if isinstance(data, bytearray) else bytes(data), self._owner if taken_bytes else None))
+            self._put(data if isinstance(data, bytearray) else bytes(data), self._owner if taken_bytes else None)
         self._return_lent()
 
     def _make_room(self) -> None:
@@ -260,8 +263,8 @@ class Connection(Client, asyncio.BufferedProtocol):
         self._begin_wait()
         self._resume()
 
-    def _put(self, request: Request) -> None:
-        self._turns.put(request)
+    def _put(self, frame: bytes | bytearray, owner: Owner | None) -> None:
+        self._turns.put(Request(frame, owner))
         self._wake()
         if self._is_full():
             self._pause()
@@ -298,7 +301,7 @@ class Connection(Client, asyncio.BufferedProtocol):
         """Answer one request after the other."""
         turns, until_s = self._turns, 0.0
         try:
-            while not self.is_ending and (turns.queued or turns.has_owed or not self._door.draining):
+            while not self.is_ending and (turns.queued or turns.owed or not self._door.draining):
                 if (answer := turns.next_answer()) is not None:
                     await self._finish(transport, answer)
                 elif turns.may_begin(is_raw=self.is_raw):
@@ -335,18 +338,22 @@ class Connection(Client, asyncio.BufferedProtocol):
         is_idle = self._woken is not None and not self._woken.done() and not turns.queued
         if not is_idle or transport is None or self._writable is not None or self.is_raw or self._door.draining:
             return False
-        if not turns.may_overlap:
+        if len(turns.owed) >= OWED_COUNT_MAX:
             return False
         try:
-            answer = self._dispatcher.answer_at_once(self, frame)
+            answer = self._dispatcher.begin(self, frame)
+        except UnsupportedApi:
+            return False
         except (LogdbError, ConnectionError) as error:
             self._refuse(str(error))
             return True
-        if answer is None:
+        if isinstance(answer, Call):
+            answer.values = {}  # they are borrowed from a buffer that others have next
+            self._begun = answer
             return False
         self._is_new = False
         self._since_s = self._door.now_s()  # and no earlier look at it is needed
-        if turns.has_owed or answer.later is not None:
+        if turns.owed or answer.later is not None:
             self._is_busy = True
             self._owe(answer)
         else:
@@ -361,13 +368,20 @@ class Connection(Client, asyncio.BufferedProtocol):
 
     async def _answer(self, transport: asyncio.Transport, request: Request) -> None:
         self._is_busy = True
+        begun, self._begun = self._begun, None
         try:
-            answer = await (self._raw_answer(bytes(request.data)) if self.is_raw else self._dispatcher.answer(self, request.data))
+            if self.is_raw:
+                answer = await self._raw_answer(bytes(request.data))
+            else:
+                begin = begun or self._dispatcher.begin(self, request.data)
+                answer = await self._dispatcher.finish(begin, request.data) if isinstance(begin, Call) else begin
+                del begin
         finally:
+            del begun
             self._give_back(request)
             self._turns.done(request)
         del request  # its memory is not this one's any more while the client reads the answer
-        if self._turns.has_owed or answer.later is not None:
+        if self._turns.owed or answer.later is not None:
             self._owe(answer)
             self._resume()
         else:
@@ -381,7 +395,7 @@ class Connection(Client, asyncio.BufferedProtocol):
                 answer.call.end()
         if answer.throttle_ms:
             await self._door.pause(answer.throttle_ms)
-        self._is_busy, self._is_new = self._turns.has_owed, self._is_new and not self.is_known
+        self._is_busy, self._is_new = bool(self._turns.owed), self._is_new and not self.is_known
         self._begin_wait()
         self._resume()
 

@@ -3,7 +3,8 @@
     door.py         the listener, and the end
     connection.py   one transport a connection: its memory, its time, and the end
     dispatch.py     the way of a request: decode, identify, run, encode
-    handlers/       the APIs, by family
+    apis.py         the APIs by key, as the handlers declare them
+    handlers/       each API: its key, messages and behaviour, and the function that answers it
     call.py         what a handler is given
     resources.py    what requests and connections share
     client.py       who is at the other end
@@ -27,6 +28,7 @@ from logdb.serving.connection_slots import ConnectionSlot
 from logdb.serving.listener import Listener
 from logdb.serving.server import Given
 from logdb.serving.tls import Certificate, FilePath
+from logdb_kafka_api.apis import APIS
 from logdb_kafka_api.connection import Connection
 from logdb_kafka_api.dispatch import Dispatcher
 from logdb_kafka_api.limits import KafkaLimits
@@ -78,6 +80,7 @@ class KafkaDoor(KafkaResources):
         super().__init__(
             access,
             KafkaLimits(**limits),
+            APIS,
             kafka_advertised=kafka_advertised,
             auto_create_topics=auto_create_topics,
             num_partitions=num_partitions,

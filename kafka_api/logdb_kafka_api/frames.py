@@ -21,7 +21,7 @@ from logdb.codec.messages import RESPONSE_HEADER
 from logdb.codec.schema import Message, Scattered
 from logdb.errors import InvalidMessage
 from logdb.model import Buffer
-from logdb_kafka_api.apis import API_VERSIONS, APIS, Api
+from logdb_kafka_api.api import API_VERSIONS, Api
 
 ELEMENTS_MAX = 100_000
 """The elements of all arrays of one request, and its unknown tagged fields."""
@@ -48,18 +48,18 @@ class RequestHeader(NamedTuple):
 class UnsupportedApi(Exception):
     """A request for an API, or a version of one, that this door lacks.
 
+    ``api``: the one whose version is unknown; None: there is no such API.
     ``header``: for the answer that says so, in version 0, to ApiVersions; None where the protocol has no such answer.
     """
 
-    def __init__(self, key: int, version: int, header: RequestHeader | None) -> None:
-        api = APIS.get(key)
+    def __init__(self, key: int, version: int, api: Api | None, header: RequestHeader | None) -> None:
         known = "there is no such API" if api is None else f"{api.name} has {api.request.versions[0]} to {api.request.versions[-1]}"
         super().__init__(f"unsupported: API {key} in version {version}; {known}")
-        self.key, self.version, self.header = key, version, header
+        self.key, self.version, self.api, self.header = key, version, api, header
 
 
-def read_header(frame: Buffer) -> tuple[RequestHeader, int]:
-    """The header of a request, and where its message begins.
+def read_header(frame: Buffer, apis: Mapping[int, Api]) -> tuple[RequestHeader, int]:
+    """The header of a request for one of ``apis``, and where its message begins.
 
     Raises:
         UnsupportedApi: The API or its version is unknown; what follows the header is not looked at.
@@ -72,10 +72,10 @@ def read_header(frame: Buffer) -> tuple[RequestHeader, int]:
     if position > len(frame) or length < -1:
         raise InvalidMessage(_HEADER.size, f"a client id of length {length} where {len(frame) - _HEADER.size} bytes are left")
     client_id = _text(bytes(frame[_HEADER.size : position])) if length >= 0 else None
-    api = APIS.get(key)
+    api = apis.get(key)
     if api is None or version not in api.request.versions:
-        answer = RequestHeader(api, 0, correlation_id, client_id) if api is API_VERSIONS else None
-        raise UnsupportedApi(key, version, answer)
+        answer = RequestHeader(api, 0, correlation_id, client_id) if api is not None and key == API_VERSIONS else None
+        raise UnsupportedApi(key, version, api, answer)
     if api.request.is_flexible(version):
         if frame[position : position + 1] == _NO_TAGGED_FIELDS:
             position += 1
@@ -112,7 +112,7 @@ def encode_response(header: RequestHeader, values: Mapping[str, Any]) -> list[Bu
     out = Scattered()
     out += _SIZE_AND_CORRELATION_ID.pack(0, header.correlation_id)
     response = header.api.response
-    if response.is_flexible(header.version) and header.api is not API_VERSIONS:
+    if response.is_flexible(header.version) and header.api.key != API_VERSIONS:
         if "next_offset" in values:
             RESPONSE_HEADER.write(out, values, 1)
         else:

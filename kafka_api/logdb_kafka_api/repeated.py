@@ -60,8 +60,8 @@ class RepeatedProduce:
         where: The partition.
         asked: What the session is asked for, each time.
         topic_id: logdb's id of the topic, where the request has one; else "".
-        version: Of the request.
-        acks: How many replicas the client waits for.
+        header: Of the request that it was made of.
+        values: That request, without its records.
     """
 
     def __init__(self, header: RequestHeader, values: Values, frame: Buffer) -> None:
@@ -69,8 +69,8 @@ class RepeatedProduce:
         (topic,) = values["topic_data"]
         (part,) = topic["partition_data"]
         begin, size_bytes = position_in(frame, part["records"]), len(part["records"])
-        self._header, self._values = header, values | {"topic_data": ()}  # without the records, which are borrowed
-        self._topic, self._part = topic | {"partition_data": ()}, part | {"records": None}
+        self.header = header
+        self.values = values | {"topic_data": [topic | {"partition_data": [part | {"records": None}]}]}  # those are borrowed
         self._is_flexible = header.api.request.is_flexible(header.version)
         self._size_at = begin - len(_size(size_bytes, flexible=self._is_flexible))
         self._start, self._head = bytes(frame[:_START_BYTES]), bytes(frame[_HEAD_AT : self._size_at])
@@ -78,7 +78,6 @@ class RepeatedProduce:
         self.where = TopicPartition(topic["name"], part["index"])
         self.topic_id = str(topic.get("logdb_topic_id", ""))
         self.asked = Produce(*self.where, durability=values["durability"] or None)
-        self.version, self.acks = header.version, values["acks"]
         self._around: tuple[int, bytes, bytes] | None = None  # the numbers of an answer
 
     def read(self, frame: Buffer) -> tuple[int, memoryview] | None:
@@ -94,10 +93,13 @@ class RepeatedProduce:
             return None
         return _INT32.unpack_from(frame, _START_BYTES)[0], memoryview(frame)[begin:end]
 
-    def request(self, correlation_id: int, records: memoryview) -> tuple[RequestHeader, Values]:
-        """The header and the message of a request that repeats this one."""
-        topic = self._topic | {"partition_data": [self._part | {"records": records}]}
-        return self._header._replace(correlation_id=correlation_id), self._values | {"topic_data": [topic]}
+    def encode(self, correlation_id: int, answer: Values) -> Sequence[Buffer]:
+        """As ``encode_response``, of ``answer`` for the one partition; nothing if the client wants no answer."""
+        if self.values["acks"] == NO_ACKNOWLEDGEMENT:
+            return ()
+        if not answer["error_code"]:
+            return (self.answer(correlation_id, answer["base_offset"], answer["log_append_time_ms"], answer["log_start_offset"]),)
+        return self._response(correlation_id, answer)
 
     def answer(self, correlation_id: int, base_offset: int, log_append_time_ms: int, log_start_offset: int) -> bytes:
         """As ``encode_response``, of the answer that records were appended."""
@@ -107,14 +109,14 @@ class RepeatedProduce:
         numbers = _NUMBERS.pack(base_offset, log_append_time_ms, log_start_offset)
         return _SIZE_AND_CORRELATION_ID.pack(size_bytes, correlation_id) + begin + numbers + end
 
-    def refusal(self, correlation_id: int, answer: Values) -> Sequence[Buffer]:
-        """As ``encode_response``, of ``answer`` for the one partition."""
-        responses = [{"name": self.where.topic, "topic_id": self._topic["topic_id"], "partition_responses": [answer]}]
-        return encode_response(self._header._replace(correlation_id=correlation_id), {"responses": responses})
+    def _response(self, correlation_id: int, answer: Values) -> Sequence[Buffer]:
+        (topic,) = self.values["topic_data"]
+        responses = [{"name": self.where.topic, "topic_id": topic["topic_id"], "partition_responses": [answer]}]
+        return encode_response(self.header._replace(correlation_id=correlation_id), {"responses": responses})
 
     def _around_numbers(self) -> tuple[int, bytes, bytes]:
         """The size of an answer, and its bytes between the correlation id and the numbers, and behind them."""
-        marked = b"".join(self.refusal(0, {"index": self.where.partition, "error_code": Code.NONE} | _MARKS))
+        marked = b"".join(self._response(0, {"index": self.where.partition, "error_code": Code.NONE} | _MARKS))
         begin, _, end = marked.partition(_NUMBERS.pack(*_MARKS.values()))
         return len(marked) - _INT32.size, begin[_SIZE_AND_CORRELATION_ID.size :], end
 

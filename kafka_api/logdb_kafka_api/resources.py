@@ -6,6 +6,7 @@ Threading: the event loop of the server.
 import asyncio
 import contextlib
 import logging
+from collections.abc import Mapping
 from typing import Protocol
 
 from logdb.access.access_control import AccessControl
@@ -18,7 +19,7 @@ from logdb.serving.limits import Limits
 from logdb.serving.logins import UNASKED, Logins
 from logdb.serving.loop_time import LoopTime
 from logdb.serving.resources import DoorResources
-from logdb_kafka_api.apis import APIS
+from logdb_kafka_api.api import Api
 from logdb_kafka_api.client import Client
 from logdb_kafka_api.frames import UnsupportedApi
 from logdb_kafka_api.limits import ROOM_BYTES, KafkaLimits
@@ -67,6 +68,7 @@ class KafkaResources(DoorResources):
         self,
         access: AccessControl,
         limits: KafkaLimits,
+        apis: Mapping[int, Api],
         *,
         kafka_advertised: str | None,
         auto_create_topics: bool,
@@ -76,6 +78,7 @@ class KafkaResources(DoorResources):
         tls_principal: PrincipalRule,
     ) -> None:
         super().__init__(access, limits, "logdb-kafka")
+        self.apis = apis
         if num_partitions != BY_DEFAULT and num_partitions not in range(1, PARTITION_COUNT_MAX + 1):
             raise ValueError(must_be("num_partitions", num_partitions, f"1 to {PARTITION_COUNT_MAX}"))
         self._client_address = None if kafka_advertised is None else _host_and_port(kafka_advertised)
@@ -92,6 +95,7 @@ class KafkaResources(DoorResources):
         self._none_left = asyncio.Event()
         self._sweeping: asyncio.TimerHandle | None = None
         self._time = LoopTime()
+        self.now_s = self._time.now_s  # the time that clients have
 
     async def pause(self, delay_ms: int) -> None:
         """Wait for as long as a quota says, or until the door drains."""
@@ -127,10 +131,6 @@ class KafkaResources(DoorResources):
                 self._sweeping.cancel()
             self._sweeping = asyncio.get_running_loop().call_at(when_s, self._sweep)
 
-    def now_s(self) -> float:
-        """The time that clients have."""
-        return self._time.now_s()
-
     def _sweep(self) -> None:
         """Cut off the connections whose time is over."""
         if self._sweeping is not None:
@@ -146,7 +146,7 @@ class KafkaResources(DoorResources):
 
     def is_news(self, error: UnsupportedApi) -> bool:
         """Whether this is the first request for an unknown version of an API: the later ones fill no log."""
-        is_news = error.key in APIS and error.key not in self._unsupported
+        is_news = error.api is not None and error.key not in self._unsupported
         if is_news:
             self._unsupported.add(error.key)
         return is_news

@@ -226,13 +226,13 @@ class Turns(Generic[A]):
     ``queued``       ``put``, ``begin``           always: requests that were received and not begun
     ``queued_bytes`` ``put``, ``done``            always: of those, and of the one that is worked on
     ``_small_bytes`` the same                     always: of those of them whose memory is not counted elsewhere
-    ``_owed``        ``owe``, ``next_answer``     always: answers to requests that were carried out, in their order
+    ``owed``         ``owe``, ``next_answer``     always: answers to requests that were carried out, in their order
     ================ ============================ ================================================================
     """
 
     def __init__(self) -> None:
         self.queued: deque[Request] = deque()
-        self._owed: deque[Pending[A]] = deque()
+        self.owed: deque[Pending[A]] = deque()
         self.queued_bytes = self._small_bytes = 0
 
     def put(self, request: Request) -> None:
@@ -252,9 +252,9 @@ class Turns(Generic[A]):
         Args:
             is_raw: It is a message of a SASL exchange, without a header.
         """
-        if not self.queued or not self._owed:
+        if not self.queued or not self.owed:
             return bool(self.queued)
-        return self.may_overlap and not is_raw and _KEY.unpack_from(self.queued[0].data)[0] == PRODUCE
+        return len(self.owed) < OWED_COUNT_MAX and not is_raw and _KEY.unpack_from(self.queued[0].data)[0] == PRODUCE
 
     def begin(self) -> Request:
         """Take the next request; its bytes count until it is ``done``."""
@@ -269,19 +269,9 @@ class Turns(Generic[A]):
         if request.owner is None:
             self._small_bytes += size_bytes
 
-    @property
-    def may_overlap(self) -> bool:
-        """Whether a Produce may begin now, if no other request is before it."""
-        return len(self._owed) < OWED_COUNT_MAX
-
-    @property
-    def has_owed(self) -> bool:
-        """Whether answers wait for replicas, or for the answers before them."""
-        return bool(self._owed)
-
     def owe(self, answer: Pending[A]) -> None:
         """Send an answer once those before it are sent, and it is there."""
-        self._owed.append(answer)
+        self.owed.append(answer)
 
     def next_answer(self) -> A | None:
         """Take the answer that is sent next; None: it is not there.
@@ -289,9 +279,9 @@ class Turns(Generic[A]):
         Raises:
             errors of the answer.
         """
-        return self._owed.popleft().result() if self._owed and self._owed[0].done() else None
+        return self.owed.popleft().result() if self.owed and self.owed[0].done() else None
 
     def cancel(self) -> None:
         """The connection ends: no answer is waited for."""
-        for answer in self._owed:
+        for answer in self.owed:
             answer.cancel()

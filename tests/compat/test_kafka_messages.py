@@ -12,7 +12,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from logdb.codec.schema import _range
-from logdb_kafka_api.apis import APIS, Api
+from logdb_kafka_api.api import Api
+from logdb_kafka_api.apis import APIS
 from logdb_kafka_api.frames import encode_response, read_header, read_request
 
 with warnings.catch_warnings():
@@ -166,7 +167,7 @@ def test_frames_with_headers(api: Api) -> None:
         header = TheirHeader(request_api_key=api.key, request_api_version=version, correlation_id=7, client_id="grüß")
         body = api.request.encode({}, version)
         frame = header.encode(flexible=flexible) + body
-        mine, position = read_header(frame)
+        mine, position = read_header(frame, APIS)
         assert (mine, frame[position:]) == ((api, version, 7, "grüß"), body)
         values = read_request(mine, frame, position)
         assert api.request.encode(values, version) == body

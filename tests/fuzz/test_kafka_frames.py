@@ -18,7 +18,8 @@ import pytest
 from logdb.codec import schema
 from logdb.codec.schema import Array, Message, Struct, Type
 from logdb.errors import InvalidMessage
-from logdb_kafka_api.apis import APIS, Api
+from logdb_kafka_api.api import Api
+from logdb_kafka_api.apis import APIS
 from logdb_kafka_api.frames import ELEMENTS_MAX, UnsupportedApi, encode_response, read_header, read_request
 from support.kafka_door import kafka_door
 
@@ -79,7 +80,7 @@ def changed(frame: bytes, rng: random.Random) -> bytes:
 def read(frame: bytes) -> None:
     """What a connection does with a frame: what is read can be answered."""
     with contextlib.suppress(InvalidMessage, UnsupportedApi):
-        header, position = read_header(frame)
+        header, position = read_header(frame, APIS)
         request = read_request(header, frame, position)
         data = header.api.request.encode(request, header.version)
         assert header.api.request.encode(header.api.request.decode(data, header.version)[0], header.version) == data
@@ -97,7 +98,7 @@ def test_changed_frames(api: Api) -> None:
 
 
 def _at(frame: bytes) -> tuple:
-    header, position = read_header(frame)
+    header, position = read_header(frame, APIS)
     return header, frame, position
 
 

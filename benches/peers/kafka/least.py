@@ -14,6 +14,7 @@ from benches.peers._server import HOST
 from benches.peers.kafka.nothing import Nothing
 from logdb.codec.batch import Status, check
 from logdb_kafka_api import frames
+from logdb_kafka_api.apis import APIS
 from logdb_kafka_api.repeated import RepeatedProduce
 
 _SIZE_AND_KEY = struct.Struct(">ih")
@@ -70,7 +71,7 @@ class Least(asyncio.BufferedProtocol):
 
     def _produced(self, frame: memoryview) -> bytes:
         if self._repeated is None:
-            header, position = frames.read_header(frame)
+            header, position = frames.read_header(frame, APIS)
             self._repeated = RepeatedProduce(header, frames.read_request(header, frame, position), frame)
         read = self._repeated.read(frame)
         assert read is not None

@@ -63,7 +63,7 @@ class Nothing:
     def answer(self, frame: bytes) -> Sequence[Buffer]:
         """The answer to a request, given without its size, that is no Produce."""
         try:
-            header, position = frames.read_header(frame)
+            header, position = frames.read_header(frame, APIS)
         except frames.UnsupportedApi as error:
             if error.header is None:
                 raise

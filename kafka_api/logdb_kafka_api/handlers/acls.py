@@ -8,9 +8,18 @@ from logdb.mistakes import one_of
 from logdb.requests.acls import Acl, AclFilter, PatternType, Permission
 from logdb.requests.principals import Principal
 from logdb.requests.resources import Operation, ResourceType
+from logdb_kafka_api.api import answers
 from logdb_kafka_api.call import Call, Values
 from logdb_kafka_api.errors import Code, code_of
 from logdb_kafka_api.handlers.rights import CODES
+from logdb_kafka_api.messages.security import (
+    CREATE_ACLS_REQUEST,
+    CREATE_ACLS_RESPONSE,
+    DELETE_ACLS_REQUEST,
+    DELETE_ACLS_RESPONSE,
+    DESCRIBE_ACLS_REQUEST,
+    DESCRIBE_ACLS_RESPONSE,
+)
 
 _ANY, _MATCH = 1, 2
 _TYPES: Mapping[int, ResourceType] = {2: "Topic", 3: "Group", 4: "Cluster", 5: "TransactionalId"}
@@ -106,6 +115,7 @@ def _failed(error: LogdbError) -> Values:
 _DONE: Values = {"error_code": Code.NONE, "error_message": None}
 
 
+@answers(29, DESCRIBE_ACLS_REQUEST, DESCRIBE_ACLS_RESPONSE)
 async def describe_acls(call: Call) -> Values:
     """The ACLs that a filter selects, by resource."""
     try:
@@ -119,6 +129,7 @@ async def describe_acls(call: Call) -> Values:
     return {**_DONE, "resources": list(resources.values())}
 
 
+@answers(30, CREATE_ACLS_REQUEST, CREATE_ACLS_RESPONSE)
 async def create_acls(call: Call) -> Values:
     """Create each ACL by itself."""
     return {"results": [await call.call(_create, call, one) for one in call.values["creations"]]}
@@ -132,6 +143,7 @@ def _create(call: Call, creation: Values) -> Values:
     return _DONE
 
 
+@answers(31, DELETE_ACLS_REQUEST, DELETE_ACLS_RESPONSE)
 async def delete_acls(call: Call) -> Values:
     """Delete what each filter selects."""
     return {"filter_results": [await call.call(_delete, call, one) for one in call.values["filters"]]}

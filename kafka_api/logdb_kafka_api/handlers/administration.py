@@ -8,12 +8,24 @@ from logdb.requests.nodes import PartitionState
 from logdb.requests.resources import CLUSTER
 from logdb.requests.topic_changes import CheckPartitions
 from logdb.requests.topics import PartitionSizes
+from logdb_kafka_api.api import answers
 from logdb_kafka_api.call import Call, Values
 from logdb_kafka_api.errors import Code, code_of
+from logdb_kafka_api.messages.topics import (
+    ALTER_REPLICA_LOG_DIRS_REQUEST,
+    ALTER_REPLICA_LOG_DIRS_RESPONSE,
+    CREATE_PARTITIONS_REQUEST,
+    CREATE_PARTITIONS_RESPONSE,
+    DELETE_RECORDS_REQUEST,
+    DELETE_RECORDS_RESPONSE,
+    DESCRIBE_LOG_DIRS_REQUEST,
+    DESCRIBE_LOG_DIRS_RESPONSE,
+)
 
 # ---------------------------------------------------------------- partitions and records
 
 
+@answers(37, CREATE_PARTITIONS_REQUEST, CREATE_PARTITIONS_RESPONSE)
 async def create_partitions(call: Call) -> Values:
     """Raise the number of partitions of each topic, on the brokers that are named for the new ones, or on the cluster's choice."""
     return {"results": [await call.change(_add_partitions, call, one) for one in call.values["topics"]]}
@@ -38,6 +50,7 @@ def _add_partitions(call: Call, topic: Values) -> Values:
     return answer
 
 
+@answers(21, DELETE_RECORDS_REQUEST, DELETE_RECORDS_RESPONSE)
 async def delete_records(call: Call) -> Values:
     """Delete the records of each partition before an offset, -1: all."""
     wanted: dict[str, dict[int, Values]] = {}  # each once: the last offset counts, as in Kafka
@@ -68,6 +81,7 @@ def _delete_before(call: Call, topic: str, asked: Values) -> Values:
 # ---------------------------------------------------------------- directories
 
 
+@answers(35, DESCRIBE_LOG_DIRS_REQUEST, DESCRIBE_LOG_DIRS_RESPONSE)
 async def describe_log_dirs(call: Call) -> Values:
     """The size of each partition, in the one directory that there is."""
     asked = call.values["topics"]
@@ -90,6 +104,7 @@ async def describe_log_dirs(call: Call) -> Values:
     return {"error_code": Code.NONE, "results": [{"error_code": Code.NONE, "log_dir": call.door.access.directory, "topics": topics}]}
 
 
+@answers(34, ALTER_REPLICA_LOG_DIRS_REQUEST, ALTER_REPLICA_LOG_DIRS_RESPONSE)
 async def alter_replica_log_dirs(call: Call) -> Values:
     """Move replicas of this broker to another directory.  It has one: a replica is there already, or the directory is unknown."""
     return {"results": await call.call(_in_directories, call)}

@@ -7,13 +7,22 @@ from logdb.errors import LogdbError
 from logdb.requests.nodes import QuorumInfo, QuorumVoter
 from logdb.requests.replicas import DescribeQuorum
 from logdb.requests.resources import CLUSTER
+from logdb_kafka_api.api import answers
 from logdb_kafka_api.call import Call, Values
 from logdb_kafka_api.errors import Code, code_of
 from logdb_kafka_api.handlers.rights import operations
+from logdb_kafka_api.messages.cluster import (
+    DESCRIBE_QUORUM_REQUEST,
+    DESCRIBE_QUORUM_RESPONSE,
+    UPDATE_FEATURES_REQUEST,
+    UPDATE_FEATURES_RESPONSE,
+)
+from logdb_kafka_api.messages.metadata import DESCRIBE_CLUSTER_REQUEST, DESCRIBE_CLUSTER_RESPONSE
 
 _BROKERS = 1  # the type of endpoint: brokers, not controllers
 
 
+@answers(60, DESCRIBE_CLUSTER_REQUEST, DESCRIBE_CLUSTER_RESPONSE)
 async def describe_cluster(call: Call) -> Values:
     if call.values["endpoint_type"] != _BROKERS:
         return {"error_code": Code.UNSUPPORTED_ENDPOINT_TYPE, "error_message": "there are no controllers to connect to"}
@@ -35,6 +44,7 @@ _METADATA = "__cluster_metadata"  # its partition 0 is what the quorum of a Kafk
 _NO_LEADER = -1
 
 
+@answers(55, DESCRIBE_QUORUM_REQUEST, DESCRIBE_QUORUM_RESPONSE)
 async def describe_quorum(call: Call) -> Values:
     """The controllers of a cluster; a single node is the only one of its own.  As in Kafka, no other partition may be named beside."""
     asked = [(topic["topic_name"], [one["partition_index"] for one in topic["partitions"]]) for topic in call.values["topics"]]
@@ -97,6 +107,7 @@ FEATURES: Mapping[str, int] = MappingProxyType(
 _UPGRADE_TYPES = (1, 2, 3)  # an upgrade, a safe downgrade, an unsafe one
 
 
+@answers(57, UPDATE_FEATURES_REQUEST, UPDATE_FEATURES_RESPONSE)
 async def update_features(call: Call) -> Values:
     """Each feature has one level: a request for that changes nothing, one for another is refused as a whole."""
     updates = call.values["feature_updates"]

@@ -17,8 +17,19 @@ from logdb.model import (
 )
 from logdb.requests.topic_changes import AlterConfigs
 from logdb.requests.topics import DescribeConfigs
+from logdb_kafka_api.api import answers
 from logdb_kafka_api.call import Call, Values, each_once
 from logdb_kafka_api.errors import Code, code_of
+from logdb_kafka_api.messages.configs import (
+    ALTER_CONFIGS_REQUEST,
+    ALTER_CONFIGS_RESPONSE,
+    DESCRIBE_CONFIGS_REQUEST,
+    DESCRIBE_CONFIGS_RESPONSE,
+    INCREMENTAL_ALTER_CONFIGS_REQUEST,
+    INCREMENTAL_ALTER_CONFIGS_RESPONSE,
+    LIST_CONFIG_RESOURCES_REQUEST,
+    LIST_CONFIG_RESOURCES_RESPONSE,
+)
 
 _TOPIC, _BROKER = 2, 4  # types of resources
 _OF_TOPIC, _OF_BROKER, _BY_DEFAULT = 1, 4, 5  # where a value comes from: DYNAMIC_TOPIC, STATIC_BROKER, DEFAULT
@@ -124,6 +135,7 @@ def _rates(found: Mapping[str, ConfigValue], source: int) -> list[_Config]:
 # ---------------------------------------------------------------- reading
 
 
+@answers(32, DESCRIBE_CONFIGS_REQUEST, DESCRIBE_CONFIGS_RESPONSE)
 async def describe_configs(call: Call) -> Values:
     return {
         "results": await call.call(
@@ -132,6 +144,7 @@ async def describe_configs(call: Call) -> Values:
     }
 
 
+@answers(74, LIST_CONFIG_RESOURCES_REQUEST, LIST_CONFIG_RESOURCES_RESPONSE)
 async def list_config_resources(call: Call) -> Values:
     """The topics and the brokers: nothing else has configs here.  Version 0 asks for client metrics alone."""
     wanted = set(call.values["resource_types"]) if call.version else {_CLIENT_METRICS}
@@ -199,11 +212,13 @@ def _answered(resource: Values, answer: Callable[[], Values]) -> Values:
 # ---------------------------------------------------------------- changing
 
 
+@answers(33, ALTER_CONFIGS_REQUEST, ALTER_CONFIGS_RESPONSE)
 async def alter_configs(call: Call) -> Values:
     """Set these configs of a topic, or of the brokers, and reset all others."""
     return await _alter(call, lambda configs, _: {one["name"]: one["value"] for one in configs}, replace=True)
 
 
+@answers(44, INCREMENTAL_ALTER_CONFIGS_REQUEST, INCREMENTAL_ALTER_CONFIGS_RESPONSE)
 async def incremental_alter_configs(call: Call) -> Values:
     """Set, reset, or change the lists of some configs of a topic, or of the brokers."""
     return await _alter(call, _incremental)

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from logdb.access.log import ReplicaToRead
+from logdb.codec.messages import FETCH_REQUEST, FETCH_RESPONSE
 from logdb.errors import LogdbError, TopicDeleted, UnknownTopic, without_frames
 from logdb.log.isolation import ISOLATION_LEVELS, IsolationLevel, is_committed
 from logdb.requests.error_document import document
 from logdb.requests.principals import CLUSTER_NODE
 from logdb.serving import fetch as serving
+from logdb_kafka_api.api import answers
 from logdb_kafka_api.call import Call, Values
 from logdb_kafka_api.errors import Code, topic_code_of
 from logdb_kafka_api.handlers.replica_fetch import fetch_as_replica
@@ -197,6 +199,7 @@ def _responses(reads: "Iterable[DetailedRead | Read]") -> list[Values]:
     return list(topics.values())
 
 
+@answers(1, FETCH_REQUEST, FETCH_RESPONSE)
 async def fetch(call: Call) -> Values:
     """Read until there are ``min_bytes``, a partition has an error, or the time is over."""
     values = call.values

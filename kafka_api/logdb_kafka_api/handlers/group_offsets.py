@@ -6,9 +6,18 @@ from concurrent.futures import Future
 from logdb.errors import GroupNotEmpty, LogdbError, OffsetMetadataTooLarge, UnstableOffsets, without_frames
 from logdb.model import OffsetAndMetadata, TopicPartition, by_topic
 from logdb.requests.groups import CommitOffsets, DeleteOffsets, FetchOffsets
+from logdb_kafka_api.api import answers
 from logdb_kafka_api.call import Call, Values, each_once
 from logdb_kafka_api.errors import Code, code_of, coordinator_code_of
 from logdb_kafka_api.handlers.partitions import possible
+from logdb_kafka_api.messages.group_offsets import (
+    OFFSET_COMMIT_REQUEST,
+    OFFSET_COMMIT_RESPONSE,
+    OFFSET_DELETE_REQUEST,
+    OFFSET_DELETE_RESPONSE,
+    OFFSET_FETCH_REQUEST,
+    OFFSET_FETCH_RESPONSE,
+)
 from logdb_kafka_api.topic_ids import NO_ID
 
 _FIRST_OF_ERROR, _FIRST_OF_GROUPS = 2, 8  # versions of OffsetFetch
@@ -54,6 +63,7 @@ def told(topics: Sequence[Values], codes: Mapping[TopicPartition, Code]) -> Valu
     }
 
 
+@answers(8, OFFSET_COMMIT_REQUEST, OFFSET_COMMIT_RESPONSE)
 async def offset_commit(call: Call) -> Values:
     """Commit offsets of the partitions that there are, that the principal may read, and whose metadata are not too large."""
     values = call.values
@@ -100,6 +110,7 @@ def _begin_commit(call: Call, request: CommitOffsets) -> "tuple[CommitOffsets, d
 # ---------------------------------------------------------------- reading
 
 
+@answers(9, OFFSET_FETCH_REQUEST, OFFSET_FETCH_RESPONSE)
 async def offset_fetch(call: Call) -> Values:
     """The offsets of one group, or from version 8 on of several."""
     values = call.values
@@ -177,6 +188,7 @@ def _each(topics: Sequence[Values], code: Code) -> list[Values]:
 # ---------------------------------------------------------------- deleting
 
 
+@answers(47, OFFSET_DELETE_REQUEST, OFFSET_DELETE_RESPONSE)
 async def offset_delete(call: Call) -> Values:
     """Delete offsets topic by topic; those of a topic that a member subscribes to stay."""
     group_id, topics = call.values["group_id"], call.values["topics"]

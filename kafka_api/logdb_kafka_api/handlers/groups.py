@@ -5,9 +5,28 @@ from typing import Any
 
 from logdb.errors import InvalidGroup, LogdbError, MemberIdRequired, UnknownGroup
 from logdb.requests.groups import GroupInfo, JoinResult, MemberInfo
+from logdb_kafka_api.api import answers
 from logdb_kafka_api.call import Call, Values, each_once
 from logdb_kafka_api.errors import Code, coordinator_code_of
 from logdb_kafka_api.handlers.rights import operations
+from logdb_kafka_api.messages.groups import (
+    CONSUMER_GROUP_HEARTBEAT_REQUEST,
+    CONSUMER_GROUP_HEARTBEAT_RESPONSE,
+    DELETE_GROUPS_REQUEST,
+    DELETE_GROUPS_RESPONSE,
+    DESCRIBE_GROUPS_REQUEST,
+    DESCRIBE_GROUPS_RESPONSE,
+    HEARTBEAT_REQUEST,
+    HEARTBEAT_RESPONSE,
+    JOIN_GROUP_REQUEST,
+    JOIN_GROUP_RESPONSE,
+    LEAVE_GROUP_REQUEST,
+    LEAVE_GROUP_RESPONSE,
+    LIST_GROUPS_REQUEST,
+    LIST_GROUPS_RESPONSE,
+    SYNC_GROUP_REQUEST,
+    SYNC_GROUP_RESPONSE,
+)
 
 _FIRST_OF_REBALANCE_TIMEOUT, _FIRST_OF_MEMBER_ID, _FIRST_OF_NULL_PROTOCOL, _FIRST_OF_SKIPPING = 1, 4, 7, 9  # versions of JoinGroup
 _FIRST_OF_MEMBERS = 3  # of LeaveGroup
@@ -18,6 +37,7 @@ _DEAD = "Dead"  # the state of a group that there is not
 # ---------------------------------------------------------------- members
 
 
+@answers(11, JOIN_GROUP_REQUEST, JOIN_GROUP_RESPONSE)
 async def join_group(call: Call) -> Values:
     """Answered once all members have joined, or were given up on.
 
@@ -64,6 +84,7 @@ def _join_code(error: LogdbError, group_id: str) -> Code:
     return Code.INVALID_SESSION_TIMEOUT if isinstance(error, InvalidGroup) and group_id else coordinator_code_of(error)
 
 
+@answers(14, SYNC_GROUP_REQUEST, SYNC_GROUP_RESPONSE)
 async def sync_group(call: Call) -> Values:
     """Answered once the leader has brought the assignments."""
     values = call.values
@@ -89,6 +110,7 @@ async def sync_group(call: Call) -> Values:
     }
 
 
+@answers(12, HEARTBEAT_REQUEST, HEARTBEAT_RESPONSE)
 async def heartbeat(call: Call) -> Values:
     values = call.values
     code = await _code(
@@ -102,6 +124,7 @@ async def heartbeat(call: Call) -> Values:
     return {"error_code": code}
 
 
+@answers(13, LEAVE_GROUP_REQUEST, LEAVE_GROUP_RESPONSE)
 async def leave_group(call: Call) -> Values:
     """Members leave, each with an error of its own; before version 3 there is one."""
     values = call.values
@@ -128,6 +151,7 @@ async def _code(call: Call, function: Callable[..., Any], *args: Any, **kwargs: 
 # ---------------------------------------------------------------- administration
 
 
+@answers(16, LIST_GROUPS_REQUEST, LIST_GROUPS_RESPONSE)
 async def list_groups(call: Call) -> Values:
     states = {one.lower() for one in call.values["states_filter"]}
     types = {one.lower() for one in call.values["types_filter"]}
@@ -145,6 +169,7 @@ async def list_groups(call: Call) -> Values:
     }
 
 
+@answers(15, DESCRIBE_GROUPS_REQUEST, DESCRIBE_GROUPS_RESPONSE)
 async def describe_groups(call: Call) -> Values:
     return {"groups": await call.call(lambda: [_described(call, group_id) for group_id in call.each(each_once(call.values["groups"]))])}
 
@@ -181,11 +206,13 @@ def _member(info: MemberInfo) -> Values:
     }
 
 
+@answers(42, DELETE_GROUPS_REQUEST, DELETE_GROUPS_RESPONSE)
 async def delete_groups(call: Call) -> Values:
     names = each_once(call.values["groups_names"])
     return {"results": [{"group_id": name, "error_code": await _code(call, call.session.delete_group, name)} for name in names]}
 
 
+@answers(68, CONSUMER_GROUP_HEARTBEAT_REQUEST, CONSUMER_GROUP_HEARTBEAT_RESPONSE)
 async def consumer_group_heartbeat(_: Call) -> Values:
     """Refuse a member of KIP-848's protocol, as a Kafka does that has the protocol switched off.
 

@@ -9,11 +9,21 @@ from logdb.requests.groups import DescribeGroup
 from logdb.requests.request import Request
 from logdb.requests.topics import DescribeAtRest
 from logdb.requests.transactions import DescribeTransaction
-from logdb_kafka_api.apis import API_VERSIONS, APIS, UNADVERTISED
+from logdb_kafka_api.api import Api, answers
 from logdb_kafka_api.call import Call, Values, each_once
 from logdb_kafka_api.errors import Code, code_of
 from logdb_kafka_api.handlers.cluster import FEATURES
 from logdb_kafka_api.handlers.rights import operations
+from logdb_kafka_api.messages.metadata import (
+    API_VERSIONS_REQUEST,
+    API_VERSIONS_RESPONSE,
+    DESCRIBE_TOPIC_PARTITIONS_REQUEST,
+    DESCRIBE_TOPIC_PARTITIONS_RESPONSE,
+    FIND_COORDINATOR_REQUEST,
+    FIND_COORDINATOR_RESPONSE,
+    METADATA_REQUEST,
+    METADATA_RESPONSE,
+)
 
 _NO_ID, _NO_NODE = bytes(16), -1
 _GROUP, _TRANSACTION = 0, 1
@@ -25,35 +35,33 @@ _COORDINATED: "Mapping[int, Callable[[str], Request[Any]]]" = {_GROUP: DescribeG
 # ---------------------------------------------------------------- APIs
 
 
-async def api_versions(_: Call) -> Values:
+@answers(18, API_VERSIONS_REQUEST, API_VERSIONS_RESPONSE, before_authentication=True)
+async def api_versions(call: Call) -> Values:
     supported = [{"name": name, "min_version": level, "max_version": level} for name, level in FEATURES.items()]
     finalized = [{"name": name, "min_version_level": level, "max_version_level": level} for name, level in FEATURES.items()]
     return {
         "error_code": Code.NONE,
-        "api_keys": ADVERTISED,
+        "api_keys": [_advertised(api) for api in call.door.apis.values() if api.is_advertised],
         "supported_features": supported,
         "finalized_features_epoch": 0,
         "finalized_features": finalized,
     }
 
 
-def advertised(key: int) -> Values:
-    """An API with its versions."""
-    versions = APIS[key].request.versions
-    return {"api_key": key, "min_version": versions[0], "max_version": versions[-1]}
+def _advertised(api: Api) -> Values:
+    versions = api.request.versions
+    return {"api_key": api.key, "min_version": versions[0], "max_version": versions[-1]}
 
 
-ADVERTISED = tuple(advertised(key) for key in sorted(APIS.keys() - UNADVERTISED))
-
-
-def unsupported_version() -> Values:
+def unsupported_version(api: Api) -> Values:
     """The answer to a version of ApiVersions that is unknown here: the client asks again in one of these."""
-    return {"error_code": Code.UNSUPPORTED_VERSION, "api_keys": [advertised(API_VERSIONS.key)]}
+    return {"error_code": Code.UNSUPPORTED_VERSION, "api_keys": [_advertised(api)]}
 
 
 # ---------------------------------------------------------------- brokers and topics
 
 
+@answers(3, METADATA_REQUEST, METADATA_RESPONSE)
 async def metadata(call: Call) -> Values:
     """All topics, or those that are named; one that does not exist may be created."""
     wanted = call.values["topics"]
@@ -142,6 +150,7 @@ _PARTITIONS_MAX = 2000  # Kafka's max.request.partition.size.limit
 _NO_ELIGIBLE = {"eligible_leader_replicas": (), "last_known_elr": ()}  # KIP-966's, which there are none of
 
 
+@answers(75, DESCRIBE_TOPIC_PARTITIONS_REQUEST, DESCRIBE_TOPIC_PARTITIONS_RESPONSE)
 async def describe_topic_partitions(call: Call) -> Values:
     """Topics by name, those that are named or all, up to a number of partitions; the next request goes on at the cursor."""
     return await call.call(_page, call)
@@ -185,6 +194,7 @@ def _described(call: Call, name: str, info: TopicInfo | None) -> Values:
 # ---------------------------------------------------------------- coordinators
 
 
+@answers(10, FIND_COORDINATOR_REQUEST, FIND_COORDINATOR_RESPONSE)
 async def find_coordinator(call: Call) -> Values:
     """The leader of the partition that keeps a group or a transactional id; without a cluster this node."""
     kind = call.values["key_type"]

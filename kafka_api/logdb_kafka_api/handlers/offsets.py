@@ -3,10 +3,13 @@
 from collections import Counter
 
 from logdb.access.session import AuthorizedSession
+from logdb.codec.messages import OFFSET_FOR_LEADER_EPOCH_REQUEST, OFFSET_FOR_LEADER_EPOCH_RESPONSE
 from logdb.errors import LogdbError, UnknownTopic
 from logdb.log.isolation import ISOLATION_LEVELS, IsolationLevel
+from logdb_kafka_api.api import answers
 from logdb_kafka_api.call import Call, Values
 from logdb_kafka_api.errors import Code, code_of
+from logdb_kafka_api.messages.offsets import LIST_OFFSETS_REQUEST, LIST_OFFSETS_RESPONSE
 
 _LATEST = -1
 _ENDS = (_LATEST, -2, -4)  # offsets that need no record: latest, earliest, earliest local
@@ -14,6 +17,7 @@ _NONE = -1
 _FIRST_OF_TIERS = 9  # version of ListOffsets
 
 
+@answers(2, LIST_OFFSETS_REQUEST, LIST_OFFSETS_RESPONSE)
 async def list_offsets(call: Call) -> Values:
     """A partition that is named twice is refused, as Kafka refuses it: a lookup by time may expand a batch.  So is an unknown isolation."""
     return await call.call(_list_all, call)
@@ -73,6 +77,7 @@ def _list(session: AuthorizedSession, topic: str, asked: Values, isolation_level
 # ---------------------------------------------------------------- leader epochs
 
 
+@answers(23, OFFSET_FOR_LEADER_EPOCH_REQUEST, OFFSET_FOR_LEADER_EPOCH_RESPONSE)
 async def offset_for_leader_epoch(call: Call) -> Values:
     return {
         "topics": await call.call(

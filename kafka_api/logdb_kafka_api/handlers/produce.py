@@ -10,20 +10,22 @@ from typing import NamedTuple
 
 from logdb.access.session import AuthorizedSession
 from logdb.codec.batch import CODEC_MASK, CRC_FROM, LOG_APPEND_TIME, attributes_at, check, codec_of_usual, magic_at, size_at
+from logdb.codec.messages import PRODUCE_REQUEST, PRODUCE_RESPONSE
 from logdb.errors import CoordinatorLoading, InvalidBatch, InvalidTimestamp, LogdbError, NotAuthorized, ProducerFenced
-from logdb.model import DURABILITY_LEVELS, Durability, TopicPartition
+from logdb.log.protocols import ReplicaLog
+from logdb.model import DURABILITY_LEVELS, Buffer, TopicPartition
 from logdb.requests.error_document import document
 from logdb.requests.records import Produce
 from logdb.serving.resources import ON_LOOP_COUNT_MAX, DoorResources
 from logdb.store.protocols import Leadership
+from logdb_kafka_api.api import answers
 from logdb_kafka_api.call import Call, Values
 from logdb_kafka_api.errors import Code, topic_code_of
 from logdb_kafka_api.repeated import ACKS, ANY_OFFSET, NO_ACKNOWLEDGEMENT, OF_ALL, RepeatedProduce
-from logdb_kafka_api.resources import KafkaResources
 
 logger = logging.getLogger(__name__)
 
-_FIRST_OF_V2, _FIRST_OF_ZSTD = 3, 7  # versions whose batches have magic 2, or may be compressed by zstd
+_FIRST_OF_V2, FIRST_OF_ZSTD = 3, 7  # versions whose batches have magic 2, or may be compressed by zstd
 _FIRST_OF_ADDING = 12  # whose clients leave it to Produce to add partitions to a transaction (KIP-890)
 FIRST_OF_IDS = 13  # version that names topics by their ids
 _ZSTD = 4  # the codec's number
@@ -37,16 +39,18 @@ class Append(NamedTuple):
     """The batches for one partition.
 
     Attributes:
-        expected_offset: Where the log has to end, or nothing is appended.
-        mirrored: They are another cluster's, and keep their offsets.
+        asked: What the session is asked for.
+        codec: The codec of one usual batch, see ``codec_of_usual``; -1: there is more to look at.
         topic_id: logdb's id of the topic that is meant; "": the one of that name; None: the id of the request is unknown.
+        log: The log that takes the batch as it is; None: it is not at hand.
     """
 
     where: TopicPartition
+    asked: Produce
     records: memoryview
-    expected_offset: int | None
-    mirrored: bool
+    codec: int
     topic_id: str | None
+    log: ReplicaLog | None = None
 
 
 class Awaited(NamedTuple):
@@ -58,89 +62,101 @@ class Awaited(NamedTuple):
     offset: int
 
 
-def is_named(door: KafkaResources, version: int, values: Values) -> bool:
+def _is_named(call: Call) -> bool:
     """Name the topics of a request that has their ids; False: look at the topics first."""
-    return version < FIRST_OF_IDS or door.topics.name_at_once(values["topic_data"])
+    return call.version < FIRST_OF_IDS or call.door.topics.name_at_once(call.values["topic_data"])
 
 
 def appends_of(values: Values, version: int) -> Sequence[Append]:
     """What a request appends, in its order."""
-    by_id = version >= FIRST_OF_IDS
-    return [
-        Append(
-            TopicPartition(topic["name"], one["index"]),
-            one["records"] or memoryview(b""),
-            None if one["expected_offset"] == ANY_OFFSET else one["expected_offset"],
-            one["mirrored"],
-            (topic["logdb_topic_id"] or None) if by_id else "",
-        )
-        for topic in values["topic_data"]
-        for one in topic["partition_data"]
-    ]
+    by_id, durability, transactional_id = version >= FIRST_OF_IDS, values["durability"] or None, values["transactional_id"]
+    appends = []
+    for topic in values["topic_data"]:
+        topic_id = (topic["logdb_topic_id"] or None) if by_id else ""
+        for one in topic["partition_data"]:
+            where, records = TopicPartition(topic["name"], one["index"]), one["records"] or memoryview(b"")
+            expected_offset = None if one["expected_offset"] == ANY_OFFSET else one["expected_offset"]
+            asked = Produce(*where, durability, transactional_id, expected_offset, one["mirrored"])
+            codec = _codec(records, version) if expected_offset is None else -1
+            appends.append(Append(where, asked, records, codec, topic_id))
+    return appends
 
 
-def waits(door: DoorResources, transactional_id: str | None, appends: Sequence[Append], durability: Durability | None = None) -> bool:
-    """Whether appends may wait for a disk, for a thread that is at a larger append, or for a coordinator; or are many."""
-    if transactional_id is not None or len(appends) > ON_LOOP_COUNT_MAX:
-        return True
-    size_bytes = 0
-    for one in appends:
-        size_bytes += door.append_size(one.records)
-    for one in appends:  # noqa: SIM110 -- of one append, a generator takes as long as the look
-        if not door.appends_at_once(one.where, durability, size_bytes):
-            return True
-    return False
+def _codec(records: Buffer, version: int) -> int:
+    """As ``codec_of_usual``; -1 also for what clients may not send in that version."""
+    codec = codec_of_usual(records)
+    return codec if version >= FIRST_OF_ZSTD or (version >= _FIRST_OF_V2 and codec != _ZSTD) else -1
 
 
-def durability_of(values: Values) -> Durability | None:
-    """The level that the request names; None: the topic's."""
-    named: Durability | None = values["durability"] or None
-    return named
-
-
-async def produce(call: Call) -> Values | None:
-    """Append; all partitions in one thread, unless the request waits for nothing."""
-    if not is_named(call.door, call.version, call.values):
-        await call.call(call.door.topics.look)
-        is_named(call.door, call.version, call.values)
-    appends = appends_of(call.values, call.version)
-    if not waits(call.door, call.values["transactional_id"], appends, durability_of(call.values)):
-        return append_at_once(call, appends)
-    awaited: list[Awaited] = []
-    values = await call.append_in_thread([one.where for one in appends], append, call, appends, awaited)
-    return _answer(call, values, awaited)
-
-
-def append_at_once(call: Call, appends: Sequence[Append]) -> Values | None:
-    """Append, on the loop."""
-    awaited: list[Awaited] = []
-    return _answer(call, call.door.append_on_loop(append, call, appends, awaited), awaited)
-
-
-def append_again(
-    door: DoorResources, session: AuthorizedSession, repeated: RepeatedProduce, records: memoryview
-) -> tuple[int, int, int] | None:
-    """Append one usual batch, on the loop: its base offset, its log append time, the log's start offset.
-
-    Args:
-        repeated: The request, which repeats the one before it.
+def at_once(door: DoorResources, session: AuthorizedSession, appends: Sequence[Append]) -> Sequence[Append] | None:
+    """The appends, with their logs, if all wait for nothing: no disk, no coordinator, no thread that is at a larger append.
 
     Returns:
-        None: Nothing was done, since they are other batches, or may not be appended at once.
+        None: They may wait, or are many.
+    """
+    if len(appends) > ON_LOOP_COUNT_MAX:
+        return None
+    size_bytes, found = 0, []
+    for one in appends:
+        asked = one.asked
+        if asked.transactional_id is not None:
+            return None
+        size_bytes += len(one.records) if not one.codec else door.append_size(one.records)
+        if not door.is_free(one.where, size_bytes):
+            return None
+        log = session.usual_log(asked, one.topic_id) if one.codec >= 0 and one.topic_id is not None else None
+        if log is None and not door.access.appends_at_once(*one.where, asked.durability):
+            return None
+        found.append(one if log is None else one._replace(log=log))
+    return found
+
+
+def append_again(door: DoorResources, session: AuthorizedSession, repeated: RepeatedProduce, records: memoryview) -> Values | None:
+    """Append the batch of a request that repeats another, on the loop: the answer for its partition; None: nothing was done, it may wait.
 
     Raises:
-        errors of ``AuthorizedSession.append_at_once``.
+        ConnectionError: as ``append``.
     """
+    version, where = repeated.header.version, repeated.where
     codec = codec_of_usual(records)
-    if codec < 0 or (codec == _ZSTD and repeated.version < _FIRST_OF_ZSTD):
+    if (
+        codec < 0
+        or (codec == _ZSTD and version < FIRST_OF_ZSTD)
+        or not door.is_free(where, door.append_size(records) if codec else len(records))
+    ):
         return None
-    if not door.is_free(repeated.where, door.append_size(records) if codec else len(records)):
+    log = session.usual_log(repeated.asked, repeated.topic_id)
+    if log is None:
         return None
-    appended = door.append_on_loop(session.append_at_once, repeated.asked, records, repeated.topic_id)
-    if appended is None:
+    answer = door.append_on_loop(
+        _append, session, Append(where, repeated.asked, records, codec, repeated.topic_id, log), repeated.values, version, []
+    )
+    if answer["error_code"] and repeated.values["acks"] == NO_ACKNOWLEDGEMENT:
+        raise unacknowledged(answer)
+    return answer
+
+
+def produce_at_once(call: Call) -> tuple[Values | None] | None:
+    """Append on the loop if that waits for nothing: the answer; None: nothing was done."""
+    if not _is_named(call):
         return None
-    base_offset, log = appended
-    return base_offset, log.append_time_ms(base_offset), log.start_offset
+    appends = at_once(call.door, call.session, appends_of(call.values, call.version))
+    if appends is None:
+        return None
+    awaited: list[Awaited] = []
+    values = call.door.append_on_loop(append, call, appends, awaited)
+    return (_answer(call, values, awaited),)
+
+
+@answers(0, PRODUCE_REQUEST, PRODUCE_RESPONSE, at_once=produce_at_once)
+async def produce(call: Call) -> Values | None:
+    """Append; all partitions in one thread."""
+    if not _is_named(call):
+        await call.call(call.door.topics.look)
+        _is_named(call)
+    appends, awaited = appends_of(call.values, call.version), list[Awaited]()
+    values = await call.append_in_thread([one.where for one in appends], append, call, appends, awaited)
+    return _answer(call, values, awaited)
 
 
 def _answer(call: Call, values: Values | None, awaited: Sequence[Awaited]) -> Values | None:
@@ -175,8 +191,7 @@ def append(call: Call, appends: Sequence[Append], awaited: list[Awaited]) -> Val
     elif values["durability"] not in ("", *DURABILITY_LEVELS):
         answers = [_refused(one.where, Code.INVALID_REQUEST) for one in appends]
     else:
-        durability = durability_of(values)
-        answers = [_append(call.session, one, values, durability, call.version, awaited) for one in appends]
+        answers = [_append(call.session, one, values, call.version, awaited) for one in appends]
     if values["acks"] == NO_ACKNOWLEDGEMENT:
         refused = next((one for one in answers if one["error_code"]), None)
         if refused is not None:
@@ -195,25 +210,21 @@ def unacknowledged(refused: Values) -> ConnectionAbortedError:
     return ConnectionAbortedError(f"Produce without acknowledgement failed: {Code(refused['error_code']).name}")
 
 
-def _append(
-    session: AuthorizedSession, one: Append, values: Values, durability: Durability | None, version: int, awaited: list[Awaited]
-) -> Values:
+def _append(session: AuthorizedSession, one: Append, values: Values, version: int, awaited: list[Awaited]) -> Values:
     if one.topic_id is None:
         return _refused(one.where, Code.UNKNOWN_TOPIC_ID)
-    codec = codec_of_usual(one.records)
-    is_usual = codec >= 0 and (codec != _ZSTD or version >= _FIRST_OF_ZSTD) and version >= _FIRST_OF_V2 and one.expected_offset is None
-    code = None if is_usual else _refusal(one, version, detailed=values["detailed"])
+    code = None if one.codec >= 0 else _refusal(one, version, detailed=values["detailed"])
     try:
         if code is not None:
             session.authorize(Produce(*one.where, transactional_id=values["transactional_id"]))
             return _refused(one.where, code)
         of_all = values["acks"] == OF_ALL
         leadership = None if session.replication is None else session.leadership(*one.where, acknowledged_by_all=of_all)
-        request = Produce(*one.where, durability, values["transactional_id"], one.expected_offset, one.mirrored)
         offsets, log = session.append(
-            request,
+            one.asked,
             one.records,
-            usual=is_usual,
+            log=one.log,
+            usual=one.codec >= 0,
             verify_only=version < _FIRST_OF_ADDING and not values["detailed"],
             topic_id=one.topic_id,
         )
@@ -244,7 +255,7 @@ def _refusal(one: Append, version: int, *, detailed: bool) -> Code | None:
     Source: Kafka's ``ProduceRequest.validateRecords`` and ``LogValidator.validateTimestamp``.
     """
     records = one.records
-    if one.expected_offset is not None and one.expected_offset < 0:
+    if one.asked.expected_offset is not None and one.asked.expected_offset < 0:
         return Code.INVALID_REQUEST
     if detailed:
         return None
@@ -253,7 +264,7 @@ def _refusal(one: Append, version: int, *, detailed: bool) -> Code | None:
     if len(records) < CRC_FROM + 2 or magic_at(records, 0) != 2:
         return Code.INVALID_RECORD
     attributes = attributes_at(records, 0)
-    if version < _FIRST_OF_ZSTD and attributes & CODEC_MASK == _ZSTD:
+    if version < FIRST_OF_ZSTD and attributes & CODEC_MASK == _ZSTD:
         return Code.UNSUPPORTED_COMPRESSION_TYPE
     are_more, is_stamped = size_at(records, 0) < len(records), attributes & LOG_APPEND_TIME
     if not (are_more or is_stamped) or check(records)[0]:  # a damaged header may say anything: the log tells the client to try again

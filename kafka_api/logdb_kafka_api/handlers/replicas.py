@@ -7,8 +7,17 @@ from logdb.errors import LogdbError
 from logdb.model import TopicPartition, by_topic
 from logdb.requests.nodes import PartitionState
 from logdb.requests.replicas import ElectLeaders, Reassign, Reassignments
+from logdb_kafka_api.api import answers
 from logdb_kafka_api.call import Call, Values
 from logdb_kafka_api.errors import Code, code_of
+from logdb_kafka_api.messages.replicas import (
+    ALTER_PARTITION_REASSIGNMENTS_REQUEST,
+    ALTER_PARTITION_REASSIGNMENTS_RESPONSE,
+    ELECT_LEADERS_REQUEST,
+    ELECT_LEADERS_RESPONSE,
+    LIST_PARTITION_REASSIGNMENTS_REQUEST,
+    LIST_PARTITION_REASSIGNMENTS_RESPONSE,
+)
 
 _PREFERRED, _UNCLEAN = 0, 1  # types of elections
 
@@ -25,6 +34,7 @@ def _invalid(message: str) -> Values:
 # ---------------------------------------------------------------- leaders
 
 
+@answers(43, ELECT_LEADERS_REQUEST, ELECT_LEADERS_RESPONSE)
 async def elect_leaders(call: Call) -> Values:
     """Let partitions be led by their preferred leaders; of all, those that are led by them already are not in the answer."""
     asked, kind = call.values["topic_partitions"], call.values["election_type"]
@@ -53,6 +63,7 @@ def _elections(outcomes: Mapping[TopicPartition, Values]) -> list[Values]:
 # ---------------------------------------------------------------- replicas
 
 
+@answers(45, ALTER_PARTITION_REASSIGNMENTS_REQUEST, ALTER_PARTITION_REASSIGNMENTS_RESPONSE)
 async def alter_partition_reassignments(call: Call) -> Values:
     """Let each partition have other replicas, null: those of before; answered while the new ones fetch."""
     may_change_count = call.values["allow_replication_factor_change"]
@@ -79,6 +90,7 @@ def _reassigned(outcomes: Mapping[TopicPartition, Values]) -> list[Values]:
     ]
 
 
+@answers(46, LIST_PARTITION_REASSIGNMENTS_REQUEST, LIST_PARTITION_REASSIGNMENTS_RESPONSE)
 async def list_partition_reassignments(call: Call) -> Values:
     """The partitions that are being reassigned, of those that are named, or of all.
 

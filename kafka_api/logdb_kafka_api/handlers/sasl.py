@@ -4,12 +4,20 @@ from logdb.errors import AuthenticationFailed
 from logdb.requests.users import ScramCredential
 from logdb.serving.shares import NoRoom
 from logdb_kafka_api import sasl
+from logdb_kafka_api.api import answers
 from logdb_kafka_api.call import Call, Values
 from logdb_kafka_api.errors import Code
+from logdb_kafka_api.messages.security import (
+    SASL_AUTHENTICATE_REQUEST,
+    SASL_AUTHENTICATE_RESPONSE,
+    SASL_HANDSHAKE_REQUEST,
+    SASL_HANDSHAKE_RESPONSE,
+)
 
 _RAW_VERSION = 0  # of SaslHandshake, behind which messages of the mechanism come without a header
 
 
+@answers(17, SASL_HANDSHAKE_REQUEST, SASL_HANDSHAKE_RESPONSE, before_authentication=True)
 async def sasl_handshake(call: Call) -> Values:
     """Begin the mechanism; there is none where nothing is to be shown, or the client has shown it."""
     client, door = call.client, call.door
@@ -23,6 +31,7 @@ async def sasl_handshake(call: Call) -> Values:
     return {"error_code": Code.NONE, "mechanisms": sasl.MECHANISMS}
 
 
+@answers(36, SASL_AUTHENTICATE_REQUEST, SASL_AUTHENTICATE_RESPONSE, before_authentication=True)
 async def sasl_authenticate(call: Call) -> Values:
     """Go on with the exchange; a client that fails is told so, and its connection is closed."""
     client = call.client

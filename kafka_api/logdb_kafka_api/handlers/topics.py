@@ -6,13 +6,16 @@ from typing import Any
 from logdb.errors import LogdbError
 from logdb.model import BY_DEFAULT, INTERNAL_TOPICS, TopicInfo, colliding
 from logdb.requests.topics import DescribeConfigs
+from logdb_kafka_api.api import answers
 from logdb_kafka_api.call import Call, Values
 from logdb_kafka_api.errors import Code, code_of
 from logdb_kafka_api.handlers import configs
+from logdb_kafka_api.messages.topics import CREATE_TOPICS_REQUEST, CREATE_TOPICS_RESPONSE, DELETE_TOPICS_REQUEST, DELETE_TOPICS_RESPONSE
 
 _NO_ID = bytes(16)
 
 
+@answers(19, CREATE_TOPICS_REQUEST, CREATE_TOPICS_RESPONSE)
 async def create_topics(call: Call) -> Values:
     """Create each topic by itself: one that fails does not keep the others from being created."""
     topics = call.values["topics"]
@@ -70,6 +73,7 @@ def _counts(call: Call, topic: Values) -> tuple[Code, str, dict[str, Any]]:
     return Code.NONE, "", {"partitions": call.door.num_partitions if count == BY_DEFAULT else count, "replication_factor": factor}
 
 
+@answers(20, DELETE_TOPICS_REQUEST, DELETE_TOPICS_RESPONSE)
 async def delete_topics(call: Call) -> Values:
     """Delete topics by name, or from version 6 on by id; one that is named twice stays, as in Kafka, and is answered once.
 

@@ -9,10 +9,29 @@ from logdb.errors import InvalidProducer, LogdbError, OffsetMetadataTooLarge, Pr
 from logdb.model import ProducerIdAndEpoch, TopicPartition, by_topic
 from logdb.requests.records import Producers
 from logdb.requests.transactions import AddPartitions, CommitTransactionOffsets
+from logdb_kafka_api.api import answers
 from logdb_kafka_api.call import Call, Values, each_once
 from logdb_kafka_api.errors import Code, code_of, coordinator_code_of
 from logdb_kafka_api.handlers import group_offsets
 from logdb_kafka_api.handlers.partitions import possible
+from logdb_kafka_api.messages.transactions import (
+    ADD_OFFSETS_TO_TXN_REQUEST,
+    ADD_OFFSETS_TO_TXN_RESPONSE,
+    ADD_PARTITIONS_TO_TXN_REQUEST,
+    ADD_PARTITIONS_TO_TXN_RESPONSE,
+    DESCRIBE_PRODUCERS_REQUEST,
+    DESCRIBE_PRODUCERS_RESPONSE,
+    DESCRIBE_TRANSACTIONS_REQUEST,
+    DESCRIBE_TRANSACTIONS_RESPONSE,
+    END_TXN_REQUEST,
+    END_TXN_RESPONSE,
+    INIT_PRODUCER_ID_REQUEST,
+    INIT_PRODUCER_ID_RESPONSE,
+    LIST_TRANSACTIONS_REQUEST,
+    LIST_TRANSACTIONS_RESPONSE,
+    TXN_OFFSET_COMMIT_REQUEST,
+    TXN_OFFSET_COMMIT_RESPONSE,
+)
 
 _FIRST_OF_FENCED = {"init": 4, "add": 2, "end": 2}  # versions whose clients know PRODUCER_FENCED
 _FIRST_OF_EPOCH = 5  # version of EndTxn whose answer has the epoch to go on with
@@ -31,6 +50,7 @@ def _producer(values: Values) -> ProducerIdAndEpoch:
     return ProducerIdAndEpoch(values["producer_id"], values["producer_epoch"])
 
 
+@answers(22, INIT_PRODUCER_ID_REQUEST, INIT_PRODUCER_ID_RESPONSE)
 async def init_producer_id(call: Call) -> Values:
     values, former = call.values, _producer(call.values)
     if values["transactional_id"] == "" or (former != _NO_PRODUCER and -1 in former):
@@ -51,6 +71,7 @@ async def init_producer_id(call: Call) -> Values:
 # ---------------------------------------------------------------- the parts of a transaction
 
 
+@answers(24, ADD_PARTITIONS_TO_TXN_REQUEST, ADD_PARTITIONS_TO_TXN_RESPONSE)
 async def add_partitions_to_txn(call: Call) -> Values:
     """All of them become part of the transaction, or none."""
     return await call.call(_added, call)
@@ -87,6 +108,7 @@ def _add_partitions(call: Call) -> dict[TopicPartition, Code]:
     return codes
 
 
+@answers(25, ADD_OFFSETS_TO_TXN_REQUEST, ADD_OFFSETS_TO_TXN_RESPONSE)
 async def add_offsets_to_txn(call: Call) -> Values:
     values = call.values
     try:
@@ -96,6 +118,7 @@ async def add_offsets_to_txn(call: Call) -> Values:
     return {"error_code": Code.NONE}
 
 
+@answers(28, TXN_OFFSET_COMMIT_REQUEST, TXN_OFFSET_COMMIT_RESPONSE)
 async def txn_offset_commit(call: Call) -> Values:
     """Offsets of the partitions that there are count once the transaction is committed."""
     values = call.values
@@ -122,6 +145,7 @@ def _commit_offsets(call: Call, request: CommitTransactionOffsets) -> dict[Topic
     return codes
 
 
+@answers(26, END_TXN_REQUEST, END_TXN_RESPONSE)
 async def end_txn(call: Call) -> Values:
     values, tells_epoch = call.values, call.version >= _FIRST_OF_EPOCH
     try:
@@ -140,6 +164,7 @@ async def end_txn(call: Call) -> Values:
 # ---------------------------------------------------------------- administration
 
 
+@answers(66, LIST_TRANSACTIONS_REQUEST, LIST_TRANSACTIONS_RESPONSE)
 async def list_transactions(call: Call) -> Values:
     values = call.values
     states, producer_ids, longer_ms = set(values["state_filters"]), set(values["producer_id_filters"]), values["duration_filter"]
@@ -161,6 +186,7 @@ async def list_transactions(call: Call) -> Values:
     }
 
 
+@answers(65, DESCRIBE_TRANSACTIONS_REQUEST, DESCRIBE_TRANSACTIONS_RESPONSE)
 async def describe_transactions(call: Call) -> Values:
     names = each_once(call.values["transactional_ids"])
     return {"transaction_states": await call.call(lambda: [_described(call, name) for name in call.each(names)])}
@@ -184,6 +210,7 @@ def _described(call: Call, transactional_id: str) -> Values:
     }
 
 
+@answers(61, DESCRIBE_PRODUCERS_REQUEST, DESCRIBE_PRODUCERS_RESPONSE)
 async def describe_producers(call: Call) -> Values:
     """The producers that have appended to each partition lately."""
     wanted: dict[str, dict[int, None]] = {}  # each once

@@ -12,8 +12,21 @@ from logdb.errors import InvalidSecurity, LogdbError
 from logdb.mistakes import one_of
 from logdb.requests.security import AlterUser
 from logdb.requests.users import Mechanism, Quota, ScramCredential, Users
+from logdb_kafka_api.api import answers
 from logdb_kafka_api.call import Call, Values
 from logdb_kafka_api.errors import Code, code_of
+from logdb_kafka_api.messages.configs import (
+    ALTER_CLIENT_QUOTAS_REQUEST,
+    ALTER_CLIENT_QUOTAS_RESPONSE,
+    DESCRIBE_CLIENT_QUOTAS_REQUEST,
+    DESCRIBE_CLIENT_QUOTAS_RESPONSE,
+)
+from logdb_kafka_api.messages.security import (
+    ALTER_USER_SCRAM_CREDENTIALS_REQUEST,
+    ALTER_USER_SCRAM_CREDENTIALS_RESPONSE,
+    DESCRIBE_USER_SCRAM_CREDENTIALS_REQUEST,
+    DESCRIBE_USER_SCRAM_CREDENTIALS_RESPONSE,
+)
 
 _MECHANISMS: Mapping[int, Mechanism] = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 _NUMBERS: Mapping[Mechanism, int] = {name: number for number, name in _MECHANISMS.items()}
@@ -24,6 +37,7 @@ _RATES = {"producer_byte_rate": "produce_bytes", "consumer_byte_rate": "fetch_by
 # ---------------------------------------------------------------- SCRAM
 
 
+@answers(50, DESCRIBE_USER_SCRAM_CREDENTIALS_REQUEST, DESCRIBE_USER_SCRAM_CREDENTIALS_RESPONSE)
 async def describe_user_scram_credentials(call: Call) -> Values:
     """Mechanisms and iterations of users; without names, of all.
 
@@ -61,6 +75,7 @@ def _described(call: Call, user: str, mechanisms: Sequence[Mechanism], *, is_twi
     }
 
 
+@answers(51, ALTER_USER_SCRAM_CREDENTIALS_REQUEST, ALTER_USER_SCRAM_CREDENTIALS_RESPONSE)
 async def alter_user_scram_credentials(call: Call) -> Values:
     """Set or delete the credential of a mechanism, user by user."""
     by_user: dict[str, list[Values]] = {}
@@ -101,6 +116,7 @@ def _changed(change: Values) -> tuple[Mechanism, ScramCredential | None]:
 # ---------------------------------------------------------------- quotas
 
 
+@answers(48, DESCRIBE_CLIENT_QUOTAS_REQUEST, DESCRIBE_CLIENT_QUOTAS_RESPONSE)
 async def describe_client_quotas(call: Call) -> Values:
     """The quotas of users that a filter selects."""
     try:
@@ -139,6 +155,7 @@ def _is_selected(asked: Values, name: str | None) -> bool:
     return True
 
 
+@answers(49, ALTER_CLIENT_QUOTAS_REQUEST, ALTER_CLIENT_QUOTAS_RESPONSE)
 async def alter_client_quotas(call: Call) -> Values:
     """Change the quotas of each entity by itself."""
     return {"entries": [await call.call(_altered_quota, call, one) for one in call.values["entries"]]}

@@ -42,6 +42,9 @@ class TokenBucket:
 class Quotas:
     """The buckets of all principals.
 
+    Attributes:
+        are_set: Whether anyone has a quota.
+
     Threading: any number of threads.
     """
 
@@ -51,13 +54,14 @@ class Quotas:
         self._quotas: Mapping[Principal | None, Quota] = {}
         self._super_users: Collection[Principal] = ()
         self._buckets: dict[tuple[Principal, Resource], TokenBucket] = {}
+        self.are_set = False
 
     def configure(self, quotas: Mapping[Principal | None, Quota], super_users: Collection[Principal] = ()) -> None:
         """Set the quotas; None is the default quota, which super users lack.  A changed quota begins with full buckets."""
         with self._lock:
             self._super_users = super_users
             if quotas != self._quotas:
-                self._quotas, self._buckets = quotas, {}
+                self._quotas, self._buckets, self.are_set = quotas, {}, bool(quotas)
 
     def limits(self, principal: Principal) -> bool:
         """Whether a principal has a quota."""

@@ -139,9 +139,11 @@ class AuthorizedSession(Handle, Session):
             AuthenticationFailed: as ``check``.
         """
         self._access.metrics.request()
-        self._throttle_ms = self._access.quotas.charge(self.principal, "request", 1)
+        quotas = self._access.quotas
+        self._throttle_ms = quotas.charge(self.principal, "request", 1) if quotas.are_set else 0
         self._access.refresh()
-        self._look()
+        if self._access.change_count != self._seen_count or self._expires_ms is not None:
+            self._look()
 
     def check(self) -> None:
         """Return if the credential is still valid.
@@ -507,13 +509,21 @@ class AuthorizedSession(Handle, Session):
         return self.append(request, batches)[0]
 
     def append(
-        self, request: Produce, batches: Buffer, *, usual: bool = False, verify_only: bool = False, topic_id: str = ""
+        self,
+        request: Produce,
+        batches: Buffer,
+        *,
+        log: ReplicaLog | None = None,
+        usual: bool = False,
+        verify_only: bool = False,
+        topic_id: str = "",
     ) -> tuple[range, ReplicaLog | None]:
         """As ``submit_batches`` of the broker, for a session that was made or renewed a moment ago.
 
         Returns the offsets, and the log if it is at hand (``appended_to``).
 
         Args:
+            log: What ``usual_log`` has found a moment ago.
             usual: They are one batch that ``codec.batch.codec_of_usual`` knows: of no transaction.
 
         Raises:
@@ -521,7 +531,8 @@ class AuthorizedSession(Handle, Session):
             errors of ``Session.produce``.
         """
         self._authorize_append(request)
-        log = self._usual_log(request, topic_id) if usual else None
+        if usual and log is None:
+            log = self.usual_log(request, topic_id)
         self._access.metrics.called(request.method)
         try:
             if log is None:
@@ -532,44 +543,17 @@ class AuthorizedSession(Handle, Session):
             raise self._unknown(error) from None
         except NotLeaderOrFollower as error:
             offsets = self._others(error).submit_batches(request, batches)
-        self.appended(request.topic, len(offsets), len(batches))
+        self._access.metrics.appended(request.topic, len(offsets), len(batches))
+        if self._access.quotas.are_set:
+            self.charge("produce", len(batches))
         return offsets, log
 
-    def _usual_log(self, request: Produce, topic_id: str) -> ReplicaLog | None:
-        """The log that takes a usual batch as it is; None: the broker has more to do for the append."""
+    def usual_log(self, request: Produce, topic_id: str) -> ReplicaLog | None:
+        """The log that takes a usual batch as it is, and waits for no disk; None: the broker has more to do for the append."""
         if request.expected_offset is not None or request.mirrored:
             return None
         log = self._broker.log_at_once(TopicPartition(request.topic, request.partition), request.durability)
         return log if log is not None and topic_id in {"", log.topic_id} else None
-
-    def append_at_once(self, request: Produce, batches: Buffer, topic_id: str = "") -> tuple[int, ReplicaLog] | None:
-        """Append for the next request of the same client, which is counted, if it waits for nothing; not for a node of a cluster.
-
-        Args:
-            request: Names partition and level alone.
-            batches: As ``produce``; none is of a transaction.
-            topic_id: Of the topic that the client means; "": of any topic of that name.
-
-        Returns:
-            The base offset, and the log; None: nothing was done.
-
-        Raises:
-            AuthenticationFailed, NotAuthorized: as ``authorize``.
-            errors of ``append_batches``.
-        """
-        access = self._access
-        log = self._broker.log_at_once(TopicPartition(request.topic, request.partition), request.durability)
-        access.refresh()
-        if log is None or topic_id not in {"", log.topic_id} or access.quotas.limits(self.principal):
-            return None
-        access.metrics.request_of(request.method)
-        self._authorize_append(request)
-        try:
-            offsets = log.append_batches(batches, durability=request.durability)
-        except UnknownTopic as error:
-            raise self._unknown(error) from None
-        access.metrics.appended(request.topic, len(offsets), len(batches))
-        return offsets.start, log
 
     def leadership(self, topic: str, partition: int, *, acknowledged_by_all: bool = True) -> Leadership | None:
         """On a cluster's node, before an append: what to wait for behind it; None: the append is forwarded, and waits there.
@@ -595,12 +579,14 @@ class AuthorizedSession(Handle, Session):
     def appended(self, topic: str, record_count: int, size_bytes: int) -> None:
         """Count what went into a topic."""
         self._access.metrics.appended(topic, record_count, size_bytes)
-        self.charge("produce", size_bytes)
+        if self._access.quotas.are_set:
+            self.charge("produce", size_bytes)
 
     def fetched(self, topic: str, size_bytes: int) -> None:
         """Count what came out of a topic."""
         self._access.metrics.fetched(topic, size_bytes)
-        self.charge("fetch", size_bytes)
+        if self._access.quotas.are_set:
+            self.charge("fetch", size_bytes)
 
     # ------------------------------------------------------------ the server
 

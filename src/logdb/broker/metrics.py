@@ -88,12 +88,6 @@ class Metrics:
         with self._lock:
             self._requests += 1
 
-    def request_of(self, name: str) -> None:
-        """A request that is one call."""
-        with self._lock:
-            self._requests += 1
-            self._calls[name] = self._calls.get(name, 0) + 1
-
     def called(self, name: str) -> None:
         with self._lock:
             self._calls[name] = self._calls.get(name, 0) + 1

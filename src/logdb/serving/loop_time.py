@@ -18,7 +18,7 @@ class LoopTime:
         self._loop, self._late_s = loop, 0.0
 
     def now_s(self) -> float:
-        return self._of_loop_s() - self._late_s
+        return (self._loop or asyncio.get_running_loop()).time() - self._late_s
 
     def _of_loop_s(self) -> float:
         return (self._loop or asyncio.get_running_loop()).time()

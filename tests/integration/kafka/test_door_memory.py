@@ -137,10 +137,10 @@ def ended(wire, request):
 
 @pytest.mark.parametrize(("count", "waits"), [(1, False), (64, False), (65, True)])
 def test_a_request_for_very_many_partitions_is_not_answered_on_the_loop(count, waits):
-    fast = SimpleNamespace(appends_at_once=lambda *_: True, append_size=len)
+    fast = SimpleNamespace(is_free=lambda *_: True, access=SimpleNamespace(appends_at_once=lambda *_: True), append_size=len)
     data = [{"index": n, "records": None, "expected_offset": -1, "mirrored": False} for n in range(count)]
-    appends = handler.appends_of({"topic_data": [{"name": "t", "partition_data": data}]}, 9)
-    assert handler.waits(fast, None, appends) == waits
+    values = {"transactional_id": None, "durability": "", "topic_data": [{"name": "t", "partition_data": data}]}
+    assert (handler.at_once(fast, None, handler.appends_of(values, 9)) is None) == waits
 
 
 def asked(**values):

@@ -129,18 +129,20 @@ def test_a_check_of_partitions_is_bounded_as_their_creation_is(opened):
     assert session.submit(CheckPartitions("orders", 3)) is None
 
 
-def test_an_append_at_once_needs_what_produce_needs_and_is_counted_as_one_request(opened, broker):
+def test_a_usual_append_needs_what_produce_needs_and_is_counted_as_one_call(opened, broker):
     asked = Produce("orders", 0)
     session = opened("Write Topic orders")
     before = session._access.metrics.counts()
-    assert session.append_at_once(asked, BATCH) is None  # no client has appended to the log
+    assert session.usual_log(asked, "") is None  # no client has appended to the log
     session.produce("orders", 0, BATCH)
-    assert [session.append_at_once(asked, BATCH)[0] for _ in range(3)] == [2, 3, 4]
+    log = session.usual_log(asked, "")
+    assert [session.append(asked, BATCH, log=one, usual=True)[0].start for one in (None, log, log)] == [2, 3, 4]
     counts = session._access.metrics.counts()
-    assert (counts.requests - before.requests, counts.calls["produce"], counts.topics["orders"].messages_in) == (3, 4, 4)
+    assert (counts.calls["produce"], counts.topics["orders"].messages_in) == (4, 4)
+    assert counts.requests == before.requests  # which renew counts
     assert counts.topics["orders"].bytes_in == 4 * len(BATCH)
     with pytest.raises(NotAuthorized):
-        opened("Write Topic other").append_at_once(asked, BATCH)
+        opened("Write Topic other").append(asked, BATCH, log=log, usual=True)
     assert broker.log("orders").end_offset == 5
 
 
@@ -165,16 +167,15 @@ def test_configs_that_delete_records_are_audited(opened, broker, monkeypatch, ca
     ]
 
 
-def test_what_may_wait_is_not_appended_at_once(opened, db):
-    session = opened("Write Topic orders", "Write Topic other", quotas={ALICE: Quota(produce_bytes=1 << 20)})
-    session.produce("orders", 0, BATCH)
-    assert session.append_at_once(Produce("orders", 0), BATCH) is None  # of a quota
+def test_an_append_that_may_wait_is_not_usual(opened, db):
     session = opened("Write Topic orders", "Write Topic other")
-    assert session.append_at_once(Produce("orders", 0, "fsync"), BATCH) is None
-    assert session.append_at_once(Produce("orders", 1), BATCH) is None
-    assert session.append_at_once(Produce("orders", 0, "os"), BATCH) is not None
+    session.produce("orders", 0, BATCH)
+    assert session.usual_log(Produce("orders", 0, "fsync"), "") is None
+    assert session.usual_log(Produce("orders", 1), "") is None
+    assert session.usual_log(Produce("orders", 0), "another") is None
+    assert session.usual_log(Produce("orders", 0, "os"), "") is not None
     db.alter_topic("orders", config={"durability": "fsync"})
-    assert session.append_at_once(Produce("orders", 0), BATCH) is None
+    assert session.usual_log(Produce("orders", 0), "") is None
 
 
 @pytest.mark.parametrize(("name", "needs"), WAYS, ids=[f"{name}: {' + '.join(needs)}" for name, needs in WAYS])

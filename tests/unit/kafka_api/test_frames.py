@@ -14,21 +14,21 @@ def of(text: str) -> bytes:
 
 def test_a_request_of_header_version_1() -> None:
     frame = of("0003 0001 00000007 0002 6162 00000001 0001 74")
-    header, position = read_header(frame)
+    header, position = read_header(frame, APIS)
     assert header == (APIS[3], 1, 7, "ab")
     assert read_request(header, frame, position)["topics"] == [{"topic_id": bytes(16), "name": "t"}]
 
 
 def test_a_request_of_header_version_2() -> None:
     frame = of("0012 0003 00000007 ffff 01 05 02 6162") + of("02 78 02 79 00")
-    header, position = read_header(frame)
+    header, position = read_header(frame, APIS)
     assert header == (APIS[18], 3, 7, None)
     assert read_request(header, frame, position) == {"client_software_name": "x", "client_software_version": "y"}
 
 
 def test_a_client_that_asks_for_newer_versions_gets_them_in_version_0() -> None:
     with pytest.raises(UnsupportedApi, match="API 18 in version 99") as caught:
-        read_header(of("0012 0063 00000007 0002 6162 01 ff"))
+        read_header(of("0012 0063 00000007 0002 6162 01 ff"), APIS)
     assert caught.value.header == (APIS[18], 0, 7, "ab")
     body = encode_response(caught.value.header, {"error_code": 35, "api_keys": [{"api_key": 18, "min_version": 0, "max_version": 4}]})
     assert b"".join(body) == of("00000010 00000007 0023 00000001 0012 0000 0004")
@@ -37,7 +37,7 @@ def test_a_client_that_asks_for_newer_versions_gets_them_in_version_0() -> None:
 @pytest.mark.parametrize(("key", "version"), [(4, 0), (-1, 0), (32_767, 0), (1, 3), (1, 99), (3, -1)])
 def test_other_apis_and_versions(key: int, version: int) -> None:
     with pytest.raises(UnsupportedApi) as caught:
-        read_header(struct.pack(">hhih", key, version, 1, -1))
+        read_header(struct.pack(">hhih", key, version, 1, -1), APIS)
     assert (caught.value.key, caught.value.version, caught.value.header) == (key, version, None)
 
 
@@ -46,7 +46,7 @@ def test_other_apis_and_versions(key: int, version: int) -> None:
 )
 def test_what_is_no_header(frame: str) -> None:
     with pytest.raises(InvalidMessage):
-        read_header(of(frame))
+        read_header(of(frame), APIS)
 
 
 def test_bytes_behind_a_request_are_ignored() -> None:
@@ -56,7 +56,7 @@ def test_bytes_behind_a_request_are_ignored() -> None:
 
 
 def _header_and_frame(frame: bytes) -> tuple[RequestHeader, bytes, int]:
-    header, position = read_header(frame)
+    header, position = read_header(frame, APIS)
     return header, frame, position
 
 

@@ -30,7 +30,7 @@ def frame_of(version, correlation_id, records, *, topic="t", partition=0, acks=-
 def decoded(frame):
     """As the door reads a frame that repeats nothing; None: it is no request."""
     try:
-        header, position = read_header(frame)
+        header, position = read_header(frame, APIS)
         values = read_request(header, frame, position)
         if header.version >= IDS:
             for one in values["topic_data"]:
@@ -47,7 +47,12 @@ def repeated(frame):
 def read(known, frame):
     """A frame as it is read by a request that it repeats; None: it does not."""
     found = known.read(frame)
-    return None if found is None else known.request(*found)
+    if found is None:
+        return None
+    correlation_id, records = found
+    ((topic, part),) = ((topic, part) for topic in known.values["topic_data"] for part in topic["partition_data"])
+    data = [topic | {"partition_data": [part | {"records": records}]}]
+    return known.header._replace(correlation_id=correlation_id), known.values | {"topic_data": data}
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -110,9 +115,11 @@ def test_an_answer_is_what_encode_response_makes(version, topic):
         answer = {"index": 0, "error_code": Code.NONE, "base_offset": base_offset, "log_append_time_ms": -1, "log_start_offset": number}
         values = {"responses": [{"name": topic, "topic_id": TOPIC_ID, "partition_responses": [answer]}]}
         assert known.answer(number, base_offset, -1, number) == b"".join(encode_response(header, values))
+        assert b"".join(known.encode(number, answer)) == b"".join(encode_response(header, values))
         refused = {"index": 0, "error_code": Code.INVALID_RECORD, "base_offset": -1, "error_message": "no"}
         values = {"responses": [{"name": topic, "topic_id": TOPIC_ID, "partition_responses": [refused]}]}
-        assert b"".join(known.refusal(number, refused)) == b"".join(encode_response(header, values))
+        assert b"".join(known.encode(number, refused)) == b"".join(encode_response(header, values))
+    assert repeated(frame_of(version, 7, b"records", acks=0)).encode(1, answer) == ()
 
 
 def test_nothing_of_the_records_is_kept():

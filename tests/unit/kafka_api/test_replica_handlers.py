@@ -13,7 +13,6 @@ from logdb.errors import ControllerUnavailable
 from logdb.requests.principals import ANONYMOUS, Principal
 from logdb_kafka_api.apis import APIS
 from logdb_kafka_api.errors import Code
-from logdb_kafka_api.handlers import HANDLERS
 from logdb_replication.controller import elections
 from logdb_replication.controller.commands import AlterInSync, FenceBroker, Replica, UnfenceBroker
 from logdb_replication.raft.errors import UnknownOutcome
@@ -56,7 +55,7 @@ class Asked:
             call=call,
             change=call,
         )
-        answer = asyncio.run(HANDLERS[api.key](request))
+        answer = asyncio.run(api.run(request))
         return api.response.decode(api.response.encode(answer, version), version)[0]
 
     def elect(self, partitions, version=None, kind=0, **more):

@@ -11,7 +11,6 @@ from logdb.model import OffsetAndMetadata, TopicPartition
 from logdb.requests.principals import Principal
 from logdb_kafka_api.apis import APIS
 from logdb_kafka_api.errors import Code
-from logdb_kafka_api.handlers import HANDLERS
 from logdb_kafka_api.topic_ids import TopicIds
 from support.security import secure
 
@@ -65,7 +64,7 @@ def ask(db):
             aside=call,
             outcome=asyncio.wrap_future,
         )
-        answer = asyncio.run(HANDLERS[api.key](request))
+        answer = asyncio.run(api.run(request))
         return api.response.decode(api.response.encode(answer, version), version)[0]
 
     return ask

@@ -13,7 +13,7 @@ from logdb.access.credentials import salted_password
 from logdb.requests.principals import Principal
 from logdb.requests.users import Quota
 from logdb_kafka_api.apis import APIS
-from logdb_kafka_api.handlers import HANDLERS, users
+from logdb_kafka_api.handlers import users
 from support.security import acl, secure
 
 KEYS = {api.name: key for key, api in APIS.items()}
@@ -53,7 +53,7 @@ def asked_by(access, user, run=asyncio.run):
             door=SimpleNamespace(access=access),
             call=call,
         )
-        answer = run(HANDLERS[api.key](request))
+        answer = run(api.run(request))
         return api.response.decode(api.response.encode(answer, version), version)[0]
 
     return ask

@@ -201,7 +201,7 @@ class Requests(RuleBasedStateMachine):
     @invariant()
     def answers_leave_in_order_and_bytes_are_counted(self):
         assert self.answered == list(range(len(self.answered)))
-        assert self.turns.has_owed == bool(self.owed)
+        assert len(self.turns.owed) == len(self.owed)
         assert self.turns.queued_bytes == sum(size for size, _ in self.bytes.values())
         small_bytes = sum(size for size, owner in self.bytes.values() if owner is None)
         count = len(self.received) - self.begun
