@@ -175,36 +175,50 @@ class Recorder:
         self, change: Change, key: Mapping[str, Any], partition: Mapping[str, Any], offset: Mapping[str, Any]
     ) -> list[SourceRecord]:
         table = change.table
-        record = SourceRecord(
-            source_partition=partition,
-            source_offset=offset,
-            topic=table.topic,
-            key=key if table.keys else None,
-            key_schema=table.key_schema,
-            value=change.after,
-            value_schema=None if change.after is None else table.value_schema,
-            headers=_HEADERS[change.op],
-            timestamp_ms=change.ts_ms,
-        )
-        if not self._envelope:
-            return [record]
+        if self._envelope:
+            records = [self._record(change, key, partition, offset, self._whole(change), table.envelope_schema)]
+            if change.op == "d" and self._tombstones and table.keys:
+                records.append(self._record(change, key, partition, offset, None, None))
+            return records
+        schema = None if change.after is None else table.value_schema
+        return [self._record(change, key, partition, offset, change.after, schema, _HEADERS[change.op])]
+
+    def _whole(self, change: Change) -> dict[str, Any]:
+        """The envelope."""
         snapshot = "true" if change.op == "r" else "false"
-        source = {**self._common, "ts_ms": change.ts_ms, "snapshot": snapshot, **change.source}
-        value = {
+        return {
             "before": change.before,
             "after": change.after,
-            "source": source,
+            "source": {**self._common, "ts_ms": change.ts_ms, "snapshot": snapshot, **change.source},
             "op": change.op,
             "ts_ms": time.time_ns() // 1_000_000,
         }
-        whole = record.replace(value=value, value_schema=table.envelope_schema, headers=())
-        if change.op == "d" and self._tombstones and table.keys:
-            return [whole, record.replace(headers=())]
-        return [whole]
+
+    @staticmethod
+    def _record(
+        change: Change,
+        key: Mapping[str, Any],
+        partition: Mapping[str, Any],
+        offset: Mapping[str, Any],
+        value: Mapping[str, Any] | None,
+        value_schema: Schema | None,
+        headers: Sequence[Header] = (),
+    ) -> SourceRecord:
+        return SourceRecord(
+            source_partition=partition,
+            source_offset=offset,
+            topic=change.table.topic,
+            key=key if change.table.keys else None,
+            key_schema=change.table.key_schema,
+            value=value,
+            value_schema=value_schema,
+            headers=headers,
+            timestamp_ms=change.ts_ms,
+        )
 
     @staticmethod
     def _key(table: CapturedTable, row: Mapping[str, Any] | None) -> dict[str, Any]:
-        return {name: (row or {}).get(name) for name in table.keys}
+        return {name: row.get(name) for name in table.keys} if row else dict.fromkeys(table.keys)
 
 
 _HEADERS = {op: (Header("op", op, STRING),) for op in "rcud"}

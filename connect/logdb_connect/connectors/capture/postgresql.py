@@ -6,7 +6,6 @@ An offset is the end of the last whole transaction (``lsn``), and how many chang
 The server sends a transaction again from its begin; the task leaves out the changes that it has.
 """
 
-import json
 import logging
 import select
 import time
@@ -17,6 +16,7 @@ from decimal import Decimal
 from typing import Any, ClassVar
 from urllib.parse import quote
 
+import msgspec
 import psycopg2
 import psycopg2.errors
 from psycopg2.extras import LogicalReplicationConnection, ReplicationCursor
@@ -82,7 +82,7 @@ _SOURCE = source_schema(
     txId=Schema(type="int64", optional=True),
     lsn=Schema(type="int64", optional=True),
 )
-_decode = json.JSONDecoder(parse_float=Decimal).decode
+_decode = msgspec.json.Decoder(float_hook=Decimal).decode
 _STREAM_END_S = 10  # a stream's process ends within this time
 _AWAY = (psycopg2.OperationalError, psycopg2.InterfaceError)
 _OPS: dict[str, Op] = {"I": "c", "U": "u", "D": "d"}
@@ -362,7 +362,9 @@ class PostgresCaptureTask(CaptureTask):
         Args:
             known: For a row after a change: columns of the row before.  A large value that did not change is left out of ``columns``.
         """
-        given = {each["name"]: _value(each) for each in columns}
+        given = {
+            each["name"]: _value(each) if type(each["value"]) is Decimal or each["type"] == "bytea" else each["value"] for each in columns
+        }
         row = rows_of(table.fields, [[given.get(each.name) for each in table.fields]])[0]
         if known is None:
             return row
