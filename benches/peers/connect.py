@@ -125,6 +125,7 @@ def capture(one: Worker, work: Work) -> Measure:
             database_user=server.user,
             database_dbname="postgres",
             topic_prefix="shop",
+            envelope="true",
             key_converter=_JSON,
             value_converter=_JSON,
             transforms="route",

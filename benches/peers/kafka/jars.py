@@ -62,3 +62,5 @@ HDFS = Jars("hdfs")
 """Hadoop's file system in one process."""
 DEBEZIUM = Jars("debezium")
 """Debezium's engine with its connector of PostgreSQL."""
+SPARK_WRITERS = Jars("spark_writers")
+"""For Spark 4: its writer of Avro, and Hadoop's file system for S3."""

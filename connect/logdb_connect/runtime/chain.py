@@ -102,8 +102,10 @@ class SourceChain:
             given = list(records)
             prepared = Prepared(self._chain.rows(given))
             prepared.polled = len(given)
-            for record in given:
-                prepared.note(record.source_partition, record.source_offset)
+            for number, record in enumerate(given, 1):
+                partition = record.source_partition
+                if number == prepared.polled or given[number].source_partition is not partition:  # the last of a run counts
+                    prepared.note(partition, record.source_offset)
         return prepared
 
     def close(self) -> None:

@@ -58,7 +58,7 @@ def advice(text: str, version: str) -> str:
     """What to install, at the begin of an error that says that jars are missing."""
     if "Failed to find data source: avro" in text:
         return f"AvroFormat on Spark needs the property spark.jars.packages=org.apache.spark:spark-avro_2.13:{version}.\n"
-    if "S3AFileSystem not found" in text:
+    if "ClassNotFoundException: Class org.apache.hadoop.fs.s3a." in text:
         return "S3 on Spark needs the property spark.jars.packages=org.apache.hadoop:hadoop-aws:VERSION, of Spark's version of Hadoop.\n"
     return ""
 

@@ -73,6 +73,7 @@ class CapturedTable:
 
     Attributes:
         keys: Columns of the primary key; empty where there is none: records then have no key.
+        names_keys_alone: ``before`` of a change may have the key alone: its other fields are optional.
     """
 
     schema: str
@@ -83,15 +84,24 @@ class CapturedTable:
     value_schema: Schema
     key_schema: Schema | None
     envelope_schema: Schema
+    names_keys_alone: bool = False
 
 
 def captured_table(
-    topic_prefix: str, source: Schema, schema: str, name: str, fields: Sequence[ColumnField], keys: Sequence[str]
+    topic_prefix: str,
+    source: Schema,
+    schema: str,
+    name: str,
+    fields: Sequence[ColumnField],
+    keys: Sequence[str],
+    *,
+    names_keys_alone: bool = False,
 ) -> CapturedTable:
     """A table with its schemas.
 
     Args:
         source: Of the envelope's field ``source``.
+        names_keys_alone: See ``CapturedTable``.
     """
     topic = f"{topic_prefix}.{schema}.{name}"
     row = struct_of(f"{topic}.Value", fields)
@@ -99,13 +109,26 @@ def captured_table(
     key = Schema(type="struct", name=f"{topic}.Key", fields=tuple(Field(each, by_name[each].replace(optional=False)) for each in keys))
     envelope = struct(
         f"{topic}.Envelope",
-        before=row.replace(optional=True),
+        before=(_of_key(f"{topic}.Before", row, keys) if names_keys_alone else row).replace(optional=True),
         after=row.replace(optional=True),
         source=source,
         op=STRING,
         ts_ms=Schema(type="int64", optional=True),
     )
-    return CapturedTable(schema, name, topic, fields, keys, row, key if keys else None, envelope)
+    return CapturedTable(schema, name, topic, fields, keys, row, key if keys else None, envelope, names_keys_alone)
+
+
+def _of_key(name: str, row: Schema, keys: Sequence[str]) -> Schema:
+    """Of a row of which the key alone is known.  Avro has one schema for each name, so it has a name of its own."""
+    fields = [each if each.name in keys else Field(each.name, each.schema.replace(optional=True)) for each in row.fields]
+    return Schema(type="struct", name=name, fields=tuple(fields))
+
+
+def naming_keys_alone(table: CapturedTable) -> CapturedTable:
+    """The table, for changes that name the key alone."""
+    fields = [each.schema for each in table.envelope_schema.fields if each.name == "source"]
+    prefix = table.topic.removesuffix(f".{table.schema}.{table.name}")
+    return captured_table(prefix, fields[0], table.schema, table.name, table.fields, table.keys, names_keys_alone=True)
 
 
 def source_schema(connector: str, **fields: Schema) -> Schema:
@@ -152,36 +175,50 @@ class Recorder:
         self, change: Change, key: Mapping[str, Any], partition: Mapping[str, Any], offset: Mapping[str, Any]
     ) -> list[SourceRecord]:
         table = change.table
-        record = SourceRecord(
-            source_partition=partition,
-            source_offset=offset,
-            topic=table.topic,
-            key=key if table.keys else None,
-            key_schema=table.key_schema,
-            value=change.after,
-            value_schema=None if change.after is None else table.value_schema,
-            headers=_HEADERS[change.op],
-            timestamp_ms=change.ts_ms,
-        )
-        if not self._envelope:
-            return [record]
+        if self._envelope:
+            records = [self._record(change, key, partition, offset, self._whole(change), table.envelope_schema)]
+            if change.op == "d" and self._tombstones and table.keys:
+                records.append(self._record(change, key, partition, offset, None, None))
+            return records
+        schema = None if change.after is None else table.value_schema
+        return [self._record(change, key, partition, offset, change.after, schema, _HEADERS[change.op])]
+
+    def _whole(self, change: Change) -> dict[str, Any]:
+        """The envelope."""
         snapshot = "true" if change.op == "r" else "false"
-        source = {**self._common, "ts_ms": change.ts_ms, "snapshot": snapshot, **change.source}
-        value = {
+        return {
             "before": change.before,
             "after": change.after,
-            "source": source,
+            "source": {**self._common, "ts_ms": change.ts_ms, "snapshot": snapshot, **change.source},
             "op": change.op,
             "ts_ms": time.time_ns() // 1_000_000,
         }
-        whole = record.replace(value=value, value_schema=table.envelope_schema, headers=())
-        if change.op == "d" and self._tombstones and table.keys:
-            return [whole, record.replace(headers=())]
-        return [whole]
+
+    @staticmethod
+    def _record(
+        change: Change,
+        key: Mapping[str, Any],
+        partition: Mapping[str, Any],
+        offset: Mapping[str, Any],
+        value: Mapping[str, Any] | None,
+        value_schema: Schema | None,
+        headers: Sequence[Header] = (),
+    ) -> SourceRecord:
+        return SourceRecord(
+            source_partition=partition,
+            source_offset=offset,
+            topic=change.table.topic,
+            key=key if change.table.keys else None,
+            key_schema=change.table.key_schema,
+            value=value,
+            value_schema=value_schema,
+            headers=headers,
+            timestamp_ms=change.ts_ms,
+        )
 
     @staticmethod
     def _key(table: CapturedTable, row: Mapping[str, Any] | None) -> dict[str, Any]:
-        return {name: (row or {}).get(name) for name in table.keys}
+        return {name: row.get(name) for name in table.keys} if row else dict.fromkeys(table.keys)
 
 
 _HEADERS = {op: (Header("op", op, STRING),) for op in "rcud"}

@@ -6,7 +6,6 @@ An offset is the end of the last whole transaction (``lsn``), and how many chang
 The server sends a transaction again from its begin; the task leaves out the changes that it has.
 """
 
-import json
 import logging
 import select
 import time
@@ -17,6 +16,7 @@ from decimal import Decimal
 from typing import Any, ClassVar
 from urllib.parse import quote
 
+import msgspec
 import psycopg2
 import psycopg2.errors
 from psycopg2.extras import LogicalReplicationConnection, ReplicationCursor
@@ -24,7 +24,18 @@ from sqlalchemy import Engine, text
 from sqlalchemy.exc import DBAPIError
 
 from logdb_connect.config import ConfigDef, ConfigKey, revealed
-from logdb_connect.connectors.capture.events import COMMON, HOST, UNAVAILABLE, CapturedTable, Change, Chosen, Op, Recorder, source_schema
+from logdb_connect.connectors.capture.events import (
+    COMMON,
+    HOST,
+    UNAVAILABLE,
+    CapturedTable,
+    Change,
+    Chosen,
+    Op,
+    Recorder,
+    naming_keys_alone,
+    source_schema,
+)
 from logdb_connect.connectors.capture.snapshot import Catalog, rows_at_a_time
 from logdb_connect.connectors.capture.task import CaptureConnector, CaptureTask, Offset
 from logdb_connect.connectors.sql.columns import rows_of
@@ -71,7 +82,7 @@ _SOURCE = source_schema(
     txId=Schema(type="int64", optional=True),
     lsn=Schema(type="int64", optional=True),
 )
-_decode = json.JSONDecoder(parse_float=Decimal).decode
+_decode = msgspec.json.Decoder(float_hook=Decimal).decode
 _STREAM_END_S = 10  # a stream's process ends within this time
 _AWAY = (psycopg2.OperationalError, psycopg2.InterfaceError)
 _OPS: dict[str, Op] = {"I": "c", "U": "u", "D": "d"}
@@ -103,7 +114,7 @@ class PostgresCaptureTask(CaptureTask):
         )
         if config["plugin.name"] != "wal2json":
             _log.warning("plugin.name=%s: the connector uses wal2json", config["plugin.name"])
-        self._catalog = Catalog(self._engine, config["topic.prefix"], _SOURCE, Chosen(config))
+        self._catalog = Catalog(self._engine, config["topic.prefix"], _SOURCE, Chosen(config), self._names_keys_alone)
         self._chosen = Chosen(config)
         self._signatures: dict[tuple[str, str], dict[str, str]] = {}  # types of columns, as far as changes have named them
         self._seen: dict[tuple[tuple[str, str], tuple[tuple[str, str], ...]], CapturedTable] = {}  # by the columns of a change
@@ -115,6 +126,15 @@ class PostgresCaptureTask(CaptureTask):
         if level != "logical":
             raise ConnectError(f"wal_level of the server is {level}: it must be logical, and takes a restart of the server")
         return Recorder(config, properties.get("connector.class", ""), "postgresql", config["database.dbname"])
+
+    def _names_keys_alone(self, schema: str, name: str) -> bool:
+        """Whether the table's REPLICA IDENTITY is not FULL."""
+        query = text(
+            "SELECT relreplident <> 'f' FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace "
+            "WHERE nspname = :schema AND relname = :name"
+        )
+        with self._engine_.begin() as connection:
+            return bool(connection.scalar(query, {"schema": schema, "name": name}))
 
     def _set_identity(self, connection: Any, setting: str) -> None:
         name, _, value = setting.rpartition(":")
@@ -302,10 +322,13 @@ class PostgresCaptureTask(CaptureTask):
                     records += self._recorder.records(self._change(change, lsn), self._partition, offset)
 
     def _change(self, change: Mapping[str, Any], lsn: int) -> Change:
-        table = self._table(change)
+        table, identity = self._table(change), change.get("identity")
         op = _OPS[change["action"]]
-        before = self._row(table, change.get("identity"), {})
-        after = None if op == "d" else self._row(table, change["columns"], before or {})
+        before = None if identity is None else self._row(table, identity)
+        known = {} if before is None or identity is None else {each["name"]: before.get(each["name"]) for each in identity}
+        if before is not None and not table.names_keys_alone and len(known) < len(table.fields):
+            table = naming_keys_alone(table)  # its REPLICA IDENTITY has changed
+        after = None if op == "d" else self._row(table, change["columns"], known)
         source = {"schema": table.schema, "table": table.name, "txId": self._xid, "lsn": lsn}
         return Change(table, op, before, after, self._ts_ms, source)
 
@@ -333,17 +356,26 @@ class PostgresCaptureTask(CaptureTask):
         assert self._engine is not None
         return self._engine
 
-    def _row(self, table: CapturedTable, columns: Sequence[Mapping[str, Any]] | None, before: Mapping[str, Any]) -> dict[str, Any] | None:
-        """A row of wal2json's columns; a large value that did not change is that of before."""
-        if columns is None:
-            return None
-        given = {each["name"]: _value(each) for each in columns}
+    def _row(self, table: CapturedTable, columns: Sequence[Mapping[str, Any]], known: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """A row of wal2json's columns.
+
+        Args:
+            known: For a row after a change: columns of the row before.  A large value that did not change is left out of ``columns``.
+        """
+        given = {
+            each["name"]: _value(each) if type(each["value"]) is Decimal or each["type"] == "bytea" else each["value"] for each in columns
+        }
         row = rows_of(table.fields, [[given.get(each.name) for each in table.fields]])[0]
-        for each in table.fields:
-            if each.name not in given and before:
-                row[each.name] = before.get(each.name)
-            elif each.name not in given and each.schema.type == "string" and each.name not in table.keys:
-                row[each.name] = self._config["unavailable.value.placeholder"]
+        if known is None:
+            return row
+        placeholder = self._config["unavailable.value.placeholder"]
+        for each in [each for each in table.fields if each.name not in given]:
+            if each.name in known:
+                row[each.name] = known[each.name]
+            elif each.schema.type == "string" and each.name not in table.keys:
+                row[each.name] = placeholder
+            elif each.schema.type == "bytes" and each.schema.name is None:
+                row[each.name] = placeholder.encode()
         return row
 
     def _pause(self, seconds: float) -> None:

@@ -23,10 +23,19 @@ class Catalog:
     Args:
         prefix: ``topic.prefix``.
         source: The schema of the envelope's ``source``.
+        names_keys_alone: Whether changes of a table name its key alone.
     """
 
-    def __init__(self, engine: Engine, prefix: str, source: Schema, chosen: Callable[[str, str], bool]) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        prefix: str,
+        source: Schema,
+        chosen: Callable[[str, str], bool],
+        names_keys_alone: Callable[[str, str], bool] = lambda _schema, _name: False,
+    ) -> None:
         self._engine, self._prefix, self._source, self._chosen = engine, prefix, source, chosen
+        self._names_keys_alone = names_keys_alone
         self._known: dict[tuple[str, str], CapturedTable] = {}
 
     def chosen(self) -> list[CapturedTable]:
@@ -62,7 +71,8 @@ class Catalog:
             field_of(each["name"], each["type"], dialect, _UTC, optional=bool(each["nullable"]) and each["name"] not in keys)
             for each in inspector.get_columns(name, schema=inside)
         ]
-        return captured_table(self._prefix, self._source, schema, name, fields, keys)
+        alone = self._names_keys_alone(schema, name)
+        return captured_table(self._prefix, self._source, schema, name, fields, keys, names_keys_alone=alone)
 
 
 def rows_at_a_time(connection: Connection, table: CapturedTable, size: int) -> Iterator[list[dict[str, Any]]]:

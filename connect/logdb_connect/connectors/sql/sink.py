@@ -304,16 +304,16 @@ class JdbcSinkTask(SinkTask):
         work = [(record, target) for record in records if (target := self._target(record)) is not None]
         with self._engine.begin() as connection:
             if self._stored is not None:
-                ends: dict[TopicPartition, int] = {}
-                for record in records:
-                    ends[TopicPartition(record.original_topic, record.original_partition)] = record.offset + 1
+                last = {(record.original_topic, record.original_partition): record.offset for record in records}
+                ends = {TopicPartition(*at): offset + 1 for at, offset in last.items()}
                 done = self._stored.read(connection, ends, lock=True)
                 if missing := ends.keys() - done.keys():
                     self._stored.begin(connection, missing)
+                stored = {(at.topic, at.partition): end for at, end in done.items()}
                 work = [
                     (record, target)
                     for record, target in work
-                    if record.offset >= done.get(TopicPartition(record.original_topic, record.original_partition), 0)
+                    if record.offset >= stored.get((record.original_topic, record.original_partition), 0)
                 ]
                 if later := {each: end for each, end in ends.items() if end > done.get(each, 0)}:
                     self._stored.write(connection, later)

@@ -1,6 +1,8 @@
 """PostgreSQL → capture → topic → sink → MariaDB, by a worker that is killed, between servers that die: each change is applied once."""
 
+import base64
 import contextlib
+import json
 import random
 from pathlib import Path
 
@@ -174,3 +176,34 @@ def changes(shop):
     with contextlib.suppress(sqlalchemy.exc.ProgrammingError):  # there is no table yet
         return [offset for (offset,) in shop.ask("SELECT __connect_offset FROM changes ORDER BY 1")]
     return None
+
+
+def test_the_envelope_of_a_table_that_has_only_its_key_as_identity(postgres_shop, tmp_path):
+    """``before`` has the key alone, although other columns may not be null.  Large values that did not change are not known."""
+    postgres_shop.ask("CREATE TABLE customers (id int PRIMARY KEY, name text NOT NULL, age int NOT NULL, photo bytea NOT NULL)")
+    postgres_shop.ask("ALTER TABLE customers ALTER COLUMN photo SET STORAGE EXTERNAL")
+    source = capture(
+        postgres_shop, **{"connector.class": "io.debezium.connector.postgresql.PostgresConnector", "slot.drop.on.stop": "true"}
+    )
+    with served(tmp_path / "db") as broker, logdb.open(broker) as db, standalone(broker, tmp_path, source) as rest:
+        rest.await_states("capture", "RUNNING", "RUNNING")
+        until(lambda: postgres_shop.ask("SELECT 1 FROM pg_replication_slots WHERE active"))
+        insert = "INSERT INTO customers VALUES (1, 'a', 5, convert_to(repeat('x', 9000), 'UTF8'))"
+        for statement in (insert, "UPDATE customers SET age = 6", "DELETE FROM customers"):
+            postgres_shop.ask(statement)
+
+        def envelopes():
+            if "FAILED" in rest.states("capture"):
+                raise AssertionError(rest.get("/connectors/capture/status")["tasks"][0]["trace"])
+            with contextlib.suppress(logdb.errors.UnknownTopic):
+                values = [one.value for one in db.log("shop.public.customers").read(0, isolation_level="read_committed")]
+                return [json.loads(value)["payload"] for value in values if value is not None]
+            return []
+
+        until(lambda: len(envelopes()) == 3)
+        created, updated, deleted = envelopes()
+    row, alone = {"id": 1, "name": "a", "age": 5}, {"id": 1, "name": None, "age": None, "photo": None}
+    photo, unknown = (base64.b64encode(text).decode() for text in (b"x" * 9000, b"__debezium_unavailable_value"))
+    assert (created["op"], created["before"], created["after"]) == ("c", None, {**row, "photo": photo})
+    assert (updated["op"], updated["before"], updated["after"]) == ("u", alone, {**row, "age": 6, "photo": unknown})
+    assert (deleted["op"], deleted["before"], deleted["after"]) == ("d", alone, None)
