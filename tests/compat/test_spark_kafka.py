@@ -6,7 +6,7 @@ One broker and one Spark for all cases; the Spark is the one that Spark's Kafka 
 
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -51,8 +51,9 @@ LINES = [
 ]
 
 
-def by_timestamp(topic: str, timestamp_ms: int) -> str:
-    return json.dumps({topic: {str(partition): timestamp_ms for partition in range(PARTITION_COUNTS[topic])}})
+def by_timestamp(topic: str, timestamp_ms: int, but: Mapping[int, int] = {}) -> str:
+    """The same for each partition; ``but``: others for some."""
+    return json.dumps({topic: {str(partition): but.get(partition, timestamp_ms) for partition in range(PARTITION_COUNTS[topic])}})
 
 
 def batch(name: str, **options: str) -> dict[str, Any]:
@@ -64,41 +65,36 @@ def stream(name: str, **options: str) -> dict[str, Any]:
 
 
 EQUAL = [
-    batch("subscribe", subscribe="t"),
-    batch("subscribe two", subscribe="t, u"),
+    batch("headers", subscribe="t, u-other", includeHeaders="true"),
     batch("pattern", subscribePattern="u.*"),
-    batch("assign", assign='{"t": [0, 2], "u": [1]}'),
-    batch("headers", subscribe="t,u-other", includeHeaders="true"),
-    batch("starting offsets", subscribe="t", startingOffsets='{"t": {"0": 3, "1": -2, "2": 1}}'),
-    batch("ending offsets", subscribe="t", endingOffsets='{"t": {"0": 3, "1": -1, "2": 1}}'),
-    batch("starting and ending", subscribe="t", startingOffsets='{"t":{"0":1,"1":2,"2":3}}', endingOffsets='{"t":{"0":9,"1":2,"2":30}}'),
-    batch("starting timestamp", subscribe="t,u", startingTimestamp=str(EPOCH_MS + 505), startingOffsetsByTimestampStrategy="latest"),
-    batch("ending timestamp", subscribe="t", endingTimestamp=str(EPOCH_MS + 505)),
-    batch("between timestamps", subscribe="t", startingTimestamp=str(EPOCH_MS + 100), endingTimestamp=str(EPOCH_MS + 300)),
-    batch("starting by timestamp", subscribe="t", startingOffsetsByTimestamp=by_timestamp("t", EPOCH_MS + 333)),
-    batch("ending by timestamp", subscribe="t", endingOffsetsByTimestamp=by_timestamp("t", EPOCH_MS + 333)),
+    batch("assign, with more tasks", assign='{"t": [0, 2], "u": [1]}', minPartitions="7"),
     batch(
-        "timestamp before offsets", subscribe="t", startingTimestamp=str(EPOCH_MS + 900), startingOffsets='{"t": {"0": 0, "1": 0, "2": 0}}'
-    ),
-    batch(
-        "by timestamp before offsets",
+        "between offsets",
         subscribe="t",
-        startingOffsetsByTimestamp=by_timestamp("t", EPOCH_MS + 900),
+        startingOffsets='{"t": {"0": -2, "1": 2, "2": 3}}',
+        endingOffsets='{"t": {"0": 9, "1": 2, "2": -1}}',
+    ),
+    batch("between timestamps", subscribe="t,u", startingTimestamp=str(EPOCH_MS + 505), endingTimestamp=str(EPOCH_MS + 700)),
+    batch(
+        "by timestamp before offsets, one after the last record",
+        subscribe="t",
+        startingOffsetsByTimestamp=by_timestamp("t", EPOCH_MS + 333, {1: 2 * EPOCH_MS}),
+        startingOffsetsByTimestampStrategy="latest",
         startingOffsets='{"t": {"0": 0, "1": 0, "2": 0}}',
     ),
+    batch("names in capitals, ending by timestamp", SUBSCRIBE="t", ENDINGOFFSETSBYTIMESTAMP=by_timestamp("t", EPOCH_MS + 333)),
     batch(
-        "a timestamp after the last record", subscribe="t", startingTimestamp=str(2 * EPOCH_MS), startingOffsetsByTimestampStrategy="latest"
+        "one timestamp before timestamps and offsets",
+        subscribe="t",
+        startingTimestamp=str(EPOCH_MS + 900),
+        startingOffsetsByTimestamp=by_timestamp("t", EPOCH_MS),
+        startingOffsets='{"t": {"0": 0, "1": 0, "2": 0}}',
     ),
-    batch("more tasks", subscribe="t", minPartitions="7"),
-    batch("records a task", subscribe="t", maxRecordsPerPartition="10"),
-    batch("uncommitted", subscribe="committed"),
+    batch("uncommitted, few records a task", subscribe="committed", maxRecordsPerPartition="4"),
     batch("committed", subscribe="committed", **{"kafka.isolation.level": "read_committed"}),
-    batch("option names in capitals", SUBSCRIBE="t", STARTINGOFFSETS="earliest"),
     batch("what was deleted is no loss", subscribe="cut", startingOffsets='{"cut": {"0": 1}}', failOnDataLoss="false"),
-    stream("stream", subscribe="t", startingOffsets="earliest"),
-    stream("stream of a pattern", subscribePattern="u.*", startingOffsets="earliest"),
+    stream("stream of a pattern, forty at a time", subscribePattern="[tu]", startingOffsets="earliest", maxOffsetsPerTrigger="40"),
     stream("stream from latest", subscribe="t"),
-    stream("stream, ten at a time", subscribe="t,u", startingOffsets="earliest", maxOffsetsPerTrigger="10"),
     stream("stream from offsets", subscribe="t", startingOffsets='{"t": {"0": 3, "1": -2, "2": -1}}'),
     stream("stream from a timestamp", subscribe="t", startingTimestamp=str(EPOCH_MS + 505)),
     {
@@ -149,13 +145,11 @@ REFUSED = [
 
 OURS = ["door", "path", "url"]
 EVERYWHERE = {
-    "subscribe",
-    "pattern",
     "headers",
+    "pattern",
     "committed",
-    "starting by timestamp",
-    "stream",
-    "stream, ten at a time",
+    "by timestamp before offsets, one after the last record",
+    "stream of a pattern, forty at a time",
     "what was deleted",
 }
 """What each of ``OURS`` is asked; each other case is for one of them in turn, as they share what reads options."""

@@ -28,14 +28,14 @@ _PROGRAM = Path(__file__).parents[1] / "integration" / "kafka" / "KafkaTools.jav
 
 
 class KafkaTools:
-    """A call runs a tool: exit code, stdout, stderr."""
+    """A call runs a tool of ``MAIN``, or the class of that name: exit code, stdout, stderr."""
 
     def __init__(self) -> None:
         command = ["java", "-XX:TieredStopAtLevel=1", "-cp", f"{TOOLS.directory}/*:{BROKER.directory}/*", _PROGRAM]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
     def __call__(self, tool: str, *flags: str, stdin: str = "") -> tuple[int, str, str]:
-        words = (MAIN[tool], stdin, *flags)
+        words = (MAIN.get(tool, tool), stdin, *flags)
         self._process.stdin.write("\t".join(base64.b64encode(word.encode()).decode() for word in words) + "\n")
         self._process.stdin.flush()
         code, said, warned = self._process.stdout.readline().split("\t")

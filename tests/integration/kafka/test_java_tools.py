@@ -11,6 +11,7 @@ import pytest
 
 from benches.peers.kafka.jars import TOOLS
 from support.kafka_door import kafka_door
+from support.kafka_tools import kafka_tools
 
 pytestmark = pytest.mark.foreign
 TOOL = "org.apache.kafka.tools."
@@ -19,23 +20,21 @@ GROUPS = "consumer.group.ConsumerGroupCommand"
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    if (reason := TOOLS.missing()) is not None:
-        pytest.skip(reason)
     with kafka_door(tmp_path_factory.mktemp("kafka") / "db") as served:
         yield served
 
 
-@pytest.fixture
-def run(served):
+@pytest.fixture(scope="module")
+def run():
     """Run a tool; what it prints, or all that it prints where it is to fail."""
+    with kafka_tools() as tools:
 
-    def run(name, *arguments, fails=False):
-        command = ["java", "-XX:TieredStopAtLevel=1", "-cp", f"{TOOLS.directory}/*", TOOL + name, *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-        assert (done.returncode != 0) == fails, done.stdout + done.stderr
-        return done.stdout + done.stderr * fails
+        def run(name, *arguments, fails=False):
+            code, said, warned = tools(TOOL + name, *arguments)
+            assert (code != 0) == fails, said + warned
+            return said + warned * fails
 
-    return run
+        yield run
 
 
 def test_a_transactional_producer_gets_an_epoch_for_each_transaction(served, run):
@@ -88,12 +87,17 @@ def test_topics(served, run):
 
 
 def test_verifiable_clients(served, run):
-    """What Kafka's own system tests run."""
+    """What Kafka's own system tests run: each in a Java of its own, at whose end they close."""
+
+    def alone(name, *arguments):
+        command = ["java", "-XX:TieredStopAtLevel=1", "-cp", f"{TOOLS.directory}/*", TOOL + name, *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout.splitlines()
+
     served.db.create_topic("verified")
     where = "--bootstrap-server", served.address, "--topic", "verified", "--max-messages", "100"
-    told = [json.loads(line) for line in run("VerifiableProducer", *where).splitlines()]
+    told = [json.loads(line) for line in alone("VerifiableProducer", *where)]
     assert [one["offset"] for one in told if one["name"] == "producer_send_success"] == list(range(100))
-    told = run("VerifiableConsumer", *where, "--group-id", "verified", "--reset-policy", "earliest").splitlines()
+    told = alone("VerifiableConsumer", *where, "--group-id", "verified", "--reset-policy", "earliest")
     found = [one for one in map(json.loads, told) if one["name"] == "offsets_committed"]
     assert found[-1] == {**found[-1], "offsets": [{"topic": "verified", "partition": 0, "offset": 100}], "success": True}
 

@@ -4,13 +4,13 @@ Skipped, with the reason, where Java or Maven are missing.
 """
 
 import shlex
-import subprocess
 
 import pytest
 
 from benches.peers.kafka.jars import PLATFORM
 from logdb import testing
 from support.java import java, properties, running, worker_settings
+from support.kafka_tools import kafka_tools
 
 pytestmark = [pytest.mark.foreign, pytest.mark.timeout(300)]
 PROGRAMS = {
@@ -27,22 +27,23 @@ PROGRAMS = {
 class Session:
     """A shell in a directory of its own, whose lines call the broker localhost:9092."""
 
-    def __init__(self, broker, directory):
+    def __init__(self, broker, directory, tools):
+        self._tools = tools
         self.address, self.database, self.directory = broker.bootstrap_servers, broker.database, directory
 
-    def command(self, line):
+    def words(self, line):
         script, *arguments = shlex.split(line.replace("localhost:9092", self.address))
-        return java(*PROGRAMS[script], *arguments)
+        return [*PROGRAMS[script], *arguments]
 
     def run(self, line, typed=""):
-        """Run a line with what is typed into it; returns what it prints."""
-        done = subprocess.run(self.command(line), input=typed, capture_output=True, text=True, cwd=self.directory, timeout=90)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        """Run a line with what is typed into it, in the Java that all such lines share; returns what it prints."""
+        code, said, warned = self._tools(*self.words(line), stdin=typed)
+        assert code == 0, said + warned
+        return said
 
     def running(self, line, **options):
         """Run a line until the end of the block."""
-        return running(self.command(line), self.directory / "log", cwd=self.directory, **options)
+        return running(java(*self.words(line)), self.directory / "log", cwd=self.directory, **options)
 
     def printed(self, line, line_count):
         """Run a line until it has printed so many; returns them."""
@@ -52,12 +53,18 @@ class Session:
         return path.read_text().splitlines()
 
 
-@pytest.fixture
-def session(tmp_path):
+@pytest.fixture(scope="module")
+def tools():
     if (reason := PLATFORM.missing()) is not None:
         pytest.skip(reason)
+    with kafka_tools() as started:
+        yield started
+
+
+@pytest.fixture
+def session(tmp_path, tools):
     with testing.broker() as broker:
-        yield Session(broker, tmp_path)
+        yield Session(broker, tmp_path, tools)
 
 
 def test_events(session):
