@@ -2,11 +2,11 @@
 
 import hashlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from logdb.disk import Watcher, device
-from logdb.errors import Closed, LogdbError, UnknownTopic
+from logdb.errors import Closed, LogdbError, UnknownTopic, without_frames
 from logdb.log import host, shared_sync
 from logdb.log.log import Log
 from logdb.log.preallocation import Budget
@@ -308,22 +308,33 @@ class Writer:
         self.checkpoints.checkpoint(logs)
 
     def flush_logs(self, sync: bool = True) -> None:
-        """``Log.flush`` of every log that is open; many logs share a sync."""
-        logs = [log for log in list(self._state.logs.values()) if log.read_only_reason is None]
+        """``Log.flush`` of every log that is open; many logs share a sync.
+
+        An error of one log keeps no other from being flushed; the first one is raised at the end.
+        """
+        logs, errors = list(self._state.logs.values()), list[LogdbError]()
         if sync and len(logs) >= shared_sync.COUNT_MIN:
-            for log in logs:
-                self._flush(log, sync=False)
+            errors += self._flush(logs, sync=False)
             unsynced = [log for log in logs if log.view.flushed.offset < log.view.written_offset]
             shared_sync.sync(self._state.io, unsynced, dict[Log, Exception]().__setitem__)  # the flush of a log meets its error
-        for log in logs:
-            self._flush(log, sync=sync)
-
-    def _flush(self, log: Log, *, sync: bool) -> None:
+        errors += self._flush(logs, sync=sync)
         try:
-            log.flush(sync)
-        except Closed:
-            if self._state.is_current(log):  # else its topic was deleted meanwhile
-                raise
+            if errors:
+                raise errors[0]
+        finally:
+            del errors  # a traceback has this frame
+
+    def _flush(self, logs: Iterable[Log], *, sync: bool) -> list[LogdbError]:
+        """Flush logs that take writes; returns the errors of those that could not be, but not of a topic that was deleted meanwhile."""
+        errors = []
+        for log in logs:
+            if log.read_only_reason is None:
+                try:
+                    log.flush(sync)
+                except LogdbError as error:
+                    if not isinstance(error, Closed) or self._state.is_current(log):
+                        errors.append(without_frames(error))
+        return errors
 
     def take_producer_ids(self, count: int) -> range:
         """See ``Store.take_producer_ids``."""

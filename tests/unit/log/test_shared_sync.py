@@ -8,7 +8,7 @@ import pytest
 
 import logdb
 from logdb import verify
-from logdb.errors import LogdbError, SyncFailed
+from logdb.errors import LogdbError, SyncFailed, WriteFailed
 from logdb.io import IO
 from logdb.log import shared_sync
 from support.faulty_io import FaultyIO
@@ -74,6 +74,23 @@ def test_a_flush_of_a_database_meets_the_failure(tmp_path, io, kind, path):
             with pytest.raises(SyncFailed):
                 db.flush()
             io.heal()
+
+
+@pytest.mark.parametrize("count", [3, COUNT])
+def test_a_log_that_cannot_be_flushed_keeps_no_other_from_it(tmp_path, io, count):
+    with logdb.open(tmp_path / "db", io=io) as db:
+        logs = many(db, count)
+        flush = logs[1].flush
+
+        def interrupted(sync=True):
+            if sync:
+                raise WriteFailed("t-1", "a truncation was interrupted")
+            flush(sync)
+
+        logs[1].flush = interrupted
+        with pytest.raises(WriteFailed, match="was interrupted"):
+            db.flush()
+        assert [log.flushed_offset for log in (logs[0], *logs[2:])] == [1] * (count - 1)
 
 
 def test_a_shared_sync_writes_no_file_for_each_log(tmp_path, io):
