@@ -150,6 +150,7 @@ FAULT = {
     "crash/test_faulty_libc.py::test_at_the_calls_of_libc[backup]": _LONG_STORY,
     "crash/test_faulty_libc.py::test_at_the_calls_of_libc[parquet]": _LONG_STORY,
     "crash/test_faulty_libc.py::test_at_the_calls_of_libc[restore]": _LONG_STORY,
+    "crash/test_faulty_libc.py::test_at_the_calls_of_libc[snapshot]": _LONG_STORY,
     "integration/cluster/test_starved.py": "it takes five minutes; unit/replication/test_node.py is in make quick",
     "integration/cluster/test_storm.py::test_a_storm": "other tests of cluster/ have each fault alone in make check",
     "integration/connect/test_spark.py::test_each_record_is_stored_once_after_kills_of_the_worker[parquet]": _BESIDE_JDBC,
