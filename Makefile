@@ -126,8 +126,8 @@ fault: .venv/dev
 	LOGDB_TEST_SCALE=20 $(BIN)/pytest -o faulthandler_timeout=0 tests/integration/test_quorum.py
 	LOGDB_TEST_SCALE=20 $(BIN)/pytest -o faulthandler_timeout=0 tests/integration/cluster/test_power_cuts.py tests/integration/cluster/test_membership_under_faults.py
 	LOGDB_TEST_SCALE=17 $(BIN)/pytest -o faulthandler_timeout=0 --level fault -m ''
-	LOGDB_TEST_SCALE=10 $(BIN)/pytest -o faulthandler_timeout=0 -m '' tests/integration/spark/test_sinks_kill.py
-	LOGDB_TEST_SCALE=10 $(BIN)/pytest -o faulthandler_timeout=0 tests/integration/connect/test_kills.py tests/integration/connect/test_connector_kills.py tests/integration/connect/databases/test_all_kills.py tests/integration/connect/databases/test_pipeline.py
+	LOGDB_TEST_SCALE=20 $(BIN)/pytest -o faulthandler_timeout=0 -m '' tests/integration/spark/test_sinks_kill.py
+	LOGDB_TEST_SCALE=17 $(BIN)/pytest -o faulthandler_timeout=0 tests/integration/connect/test_kills.py tests/integration/connect/test_connector_kills.py tests/integration/connect/databases/test_all_kills.py tests/integration/connect/databases/test_pipeline.py
 	$(BIN)/pytest --brokers 3 -m foreign $(MORE_ON_THREE)
 	$(MAKE) fresh pythons
 	tests/debian/run trixie 'make test'

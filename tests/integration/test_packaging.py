@@ -50,10 +50,13 @@ def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None
 
 
 def build(path: Path) -> None:
-    """As `make wheel` does it, but out of a copy without what earlier builds left (setuptools packs what an old egg-info lists)."""
+    """As `make wheel` does it, but out of a copy without what earlier builds left (setuptools packs what an old egg-info lists).
+
+    With the packages of this Python: pip makes an environment of its own for the build when it installs the sdist.
+    """
     left = shutil.ignore_patterns(".*", "build", "dist", "*.egg-info", "__pycache__", "*.so", "_core.c")
     shutil.copytree(ROOT, path / "source", ignore=left)
-    run(sys.executable, "-m", "build", "--outdir", path, cwd=path / "source")
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", path, cwd=path / "source")
 
 
 @pytest.fixture(scope="module")

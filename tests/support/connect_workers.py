@@ -23,8 +23,8 @@ from support.ports import free_port
 from support.waiting import until
 
 LOGDB = os.path.join(os.path.dirname(sys.executable), "logdb")
-KILLS = 10 * int(os.environ.get("LOGDB_TEST_SCALE", "1"))
-"""Rounds of kills: 10 in ``make check``, 100 in ``make fault``."""
+KILLS = 6 * int(os.environ.get("LOGDB_TEST_SCALE", "1"))
+"""Rounds of kills: 6 in ``make check``, 102 in ``make fault``."""
 WORKER = {
     "key.converter": "org.apache.kafka.connect.storage.StringConverter",
     "value.converter": "org.apache.kafka.connect.storage.StringConverter",

@@ -152,6 +152,7 @@ FAULT = {
     "crash/test_faulty_libc.py::test_at_the_calls_of_libc[backup]": _LONG_STORY,
     "crash/test_faulty_libc.py::test_at_the_calls_of_libc[parquet]": _LONG_STORY,
     "crash/test_faulty_libc.py::test_at_the_calls_of_libc[restore]": _LONG_STORY,
+    "crash/test_faulty_libc.py::test_at_the_calls_of_libc[snapshot]": _LONG_STORY,
     "integration/cluster/test_rolling_restarts.py": "eight clients in four languages; cluster/test_kills_under_clients.py is in make test",
     "integration/cluster/test_starved.py": "it takes five minutes; unit/replication/test_node.py is in make quick",
     "integration/cluster/test_storm.py::test_restarts_and_syncs_that_hang_store_nothing_twice": "30 episodes; test_storm.py::test_a_storm",

@@ -1,15 +1,11 @@
 """Other languages' clients on three nodes, each of which is killed in its turn and comes back: nothing is lost, and nothing counted twice.
 
+Spark's turn is in integration/spark/test_cluster.py.
 Skipped, with the reason, where Go, Java or Maven are missing.
 """
 
-import contextlib
 import json
-import os
-import signal
 import subprocess
-import sys
-from collections import Counter
 from collections.abc import Callable
 
 import confluent_kafka
@@ -21,28 +17,9 @@ from support.cluster_process import ClusterProcess, cluster_process, eventually
 from support.feeding import fed
 from support.franz_go import franz_go
 from support.java import compiled, java, running
-from support.spark import program
 from support.word_counts import SOURCE, check, exactly_once, word_of
 
 pytestmark = [pytest.mark.foreign, pytest.mark.timeout(300)]
-ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-
-COPY = """
-import sys
-from pyspark.errors import StreamingQueryException
-from logdb_spark_source import session
-from support.spark import SETTINGS
-urls, work = sys.argv[1:]
-spark = session("local[2]", config=SETTINGS | {"spark.driver.memory": "512m"})
-while True:  # as an operator does with a query that has failed
-    frame = spark.readStream.format("logdb").option("url", urls).option("subscribe", "in").option("startingOffsets", "earliest").load()
-    writer = frame.selectExpr("key", "value").writeStream.format("logdb").option("url", urls).option("topic", "out")
-    writer = writer.option("stagingPath", f"{work}/staging").option("checkpointLocation", f"{work}/checkpoint")
-    try:
-        writer.trigger(processingTime="0 seconds").start().awaitTermination()
-    except StreamingQueryException as error:
-        print(error, flush=True)
-"""
 
 
 @pytest.fixture
@@ -134,43 +111,3 @@ def test_streams(cluster, tmp_path):
         program.until(lambda: read() >= len(sent))
     check(told, sent)
     consumer.close()
-
-
-def test_spark(cluster, tmp_path):
-    """Reads a topic and writes another one: each record once."""
-    create(cluster, "in", "out")
-    sent, delivered = list[bytes](), []
-    producer = confluent_kafka.Producer({"bootstrap.servers": ",".join(cluster.kafka), "enable.idempotence": True, "log_level": 0})
-
-    def send(number: int) -> None:
-        producer.produce("in", b"%d" % number, on_delivery=lambda error, _: delivered.append(error))
-        producer.poll(0)
-        sent.append(b"%d" % number)
-
-    def copied() -> list[bytes]:
-        with logdb.open(cluster.urls) as db:
-            logs = [db.log("out", partition) for partition in range(3)]
-            return [bytes(one.value) for log in logs for one in log.read(0, isolation_level="read_committed")]
-
-    def written() -> int:
-        with logdb.open(cluster.urls) as db:
-            return sum(db.log("out", partition).end_offset for partition in range(3))
-
-    def more() -> None:
-        enough = written() + 100
-        eventually(lambda: written() >= enough, 120)
-
-    with (tmp_path / "log").open("w") as log:
-        spark = program(COPY, ",".join(cluster.urls), tmp_path, stdout=log, stderr=log, env=ENVIRONMENT)
-    try:
-        with fed(send):
-            kill_each(cluster, more)
-        assert producer.flush(60) == 0
-        eventually(lambda: written() >= len(sent) and len(copied()) >= len(sent), 120)
-        assert spark.poll() is None, (tmp_path / "log").read_text()[-3_000:]
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(spark.pid, signal.SIGKILL)
-        spark.wait()
-    assert delivered == [None] * len(sent)
-    assert Counter(copied()) == Counter(sent)

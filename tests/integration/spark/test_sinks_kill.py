@@ -18,7 +18,7 @@ from support.spark import program
 from support.staged import values
 
 SCALE = int(os.environ.get("LOGDB_TEST_SCALE", "1"))
-KILLS = 2 * SCALE
+KILLS = SCALE
 PARTITIONS = 2
 RECORDS = 20_000
 WAIT_S = 600

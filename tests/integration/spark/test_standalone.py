@@ -10,6 +10,7 @@ import pytest
 import logdb
 from support.spark_cluster import machines, needs_machines
 from support.staged import values
+from support.waiting import until
 
 pytestmark = [pytest.mark.foreign, pytest.mark.timeout(1_800), *needs_machines()]  # six processes of Java
 
@@ -83,6 +84,6 @@ def test_the_sink_over_a_url_needs_nothing_that_the_machines_share(cluster, tmp_
     assert found["partitions"] == "2", "the cores of the executors, not those of the driver"
     assert "is not the directory of that name on the driver's host" in found["staged on the driver"]
     assert "every executor must see the directory" in found["path on the driver"].lower()
-    for worker in range(2):
-        left = cluster.run(worker, "import glob; print(glob.glob('/tmp/**/*.staged', recursive=True) + glob.glob('/tmp/logdb-spark*'))")
-        assert left.stdout.strip() == "[]"
+    look = "import glob; print(glob.glob('/tmp/**/*.staged', recursive=True) + glob.glob('/tmp/logdb-spark*'))"
+    for worker in range(2):  # its executor ends a moment after the program
+        until(lambda worker=worker: cluster.run(worker, look).stdout.strip() == "[]", f"worker {worker} leaves no file", 60)
