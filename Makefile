@@ -140,6 +140,7 @@ wheel: .venv/wheels
 try-wheels:
 	tests/debian/run trixie=python3-venv '$(TRY_WHEEL)'
 	tests/debian/run sid=python3-venv '$(TRY_WHEEL)'
+	tests/aarch64/try_wheel
 
 clean:
 	rm -rf .venv build dist *.egg-info src/logdb/_native/_core.c src/logdb/_native/*.so
