@@ -15,6 +15,7 @@ taken memory waits for more only so long: two that wait for each other's would w
 import asyncio
 import logging
 import struct
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -159,15 +160,17 @@ class Connection(Client, asyncio.BufferedProtocol):
 
     def _take_frames(self) -> None:
         """Take the frames out of what has come, until the queue is full or the turn is over."""
-        frames, until_s = self._frames, self._loop.time() + _TURN_S
+        frames, until_s = self._frames, time.monotonic() + _TURN_S
         while frames.left >= BEGIN_BYTES and (frame := frames.next_frame()) is not None:
             if frames.key != PRODUCE or not self._answered_at_once(frame):
                 self._put(bytes(frame), None)
                 is_over = self._is_full()
             elif not self._unsent and self._is_closing():  # refused, then nothing is unsent
                 return
+            elif frames.left < BEGIN_BYTES:
+                break
             else:
-                is_over = self._loop.time() >= until_s
+                is_over = time.monotonic() >= until_s
             if is_over and frames.left >= BEGIN_BYTES:
                 self._pause()
                 self._take_later()
