@@ -229,9 +229,8 @@ def test_each_line_arrives_once(broker, tmp_path, name, kind):
     assert lines(tmp_path / "out.txt") == [f"line {line}" for line in range(count)], f"{seed=}"
 
 
-def test_distributed_workers_share_the_work_and_take_over(broker, tmp_path, name):
-    """Four connectors on two workers; one of them leaves: the other one runs all.  On logdb: test_distributed.py."""
-    address = broker.address
+def test_distributed_workers_share_the_work_and_take_over(address, tmp_path, name):
+    """Four connectors on two workers; one of them leaves: the other one runs all."""
     topics = {f"{key.replace('.', '_')}": f"{name}-{key}" for key in SHARED if key.endswith(("topic", "group.id"))}
     (tmp_path / "in.txt").write_text("a\n")
 
