@@ -97,6 +97,7 @@ CHECK = {
     "integration/cluster/test_power_cuts.py": _NODES,
     "integration/cluster/test_promotion.py": _NODES,
     "integration/cluster/test_racks.py::test_nothing_is_lost_and_nothing_comes_twice_while_a_follower_and_a_leader_are_killed": _NODES,
+    "integration/cluster/test_racks_of_our_client.py": _NODES,
     "integration/cluster/test_reassignment.py": _NODES,
     "integration/cluster/test_storm.py": _NODES,
     "integration/connect/test_connector_kills.py": _KILLS,
