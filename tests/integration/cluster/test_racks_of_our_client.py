@@ -51,16 +51,22 @@ def read(db, topic, partition, begin=0, **options):
     return [record.value for record in db.log(topic, partition).read(begin, **options)]
 
 
-def test_a_large_read_spares_the_leaders(cluster, db, near):
-    values = filled(db, "large")
-    leaders = [one.leader for one in db.describe_topic("large").partitions]
+def read_arrow(db, topic, partition):
+    return db.log(topic, partition).read_arrow(columns=["value"]).read_all()["value"].to_pylist()
+
+
+@pytest.mark.parametrize("how", [read, read_arrow])
+def test_a_large_read_spares_the_leaders(cluster, db, near, how):
+    topic = f"large-{how.__name__}"
+    values = filled(db, topic)
+    leaders = [one.leader for one in db.describe_topic(topic).partitions]
 
     def spared():
         """Whether the leaders send no more than first chunks; a follower learns of a commit later than the client."""
-        before = bytes_out(cluster, "large")
+        before = bytes_out(cluster, topic)
         for partition in PARTITIONS:
-            assert read(near, "large", partition) == values[partition]
-        sent = {number: count - before[number] for number, count in bytes_out(cluster, "large").items()}
+            assert how(near, topic, partition) == values[partition]
+        sent = {number: count - before[number] for number, count in bytes_out(cluster, topic).items()}
         return all(0 < sent[one] < FIRST_CHUNK_BYTES * leaders.count(one) for one in {*leaders} - {NEAR}) and sent[NEAR] > LARGE_BYTES
 
     eventually(spared)
