@@ -151,7 +151,7 @@ FAULT = {
     "crash/test_faulty_libc.py::test_at_the_calls_of_libc[backup]": _LONG_STORY,
     "crash/test_faulty_libc.py::test_at_the_calls_of_libc[parquet]": _LONG_STORY,
     "crash/test_faulty_libc.py::test_at_the_calls_of_libc[restore]": _LONG_STORY,
-    "compat/test_spark_iceberg.py::test_a_kill_at_each_step_of_a_commit": "Spark reads after each kill; iceberg/test_kills.py is in make check",
+    "compat/test_spark_iceberg.py::test_a_kill_at_each_step_of_a_commit": "Spark reads after each kill; iceberg/ has it in make check",
     "integration/cluster/test_starved.py": "it takes five minutes; unit/replication/test_node.py is in make quick",
     "integration/cluster/test_storm.py::test_a_storm": "other tests of cluster/ have each fault alone in make check",
     "integration/connect/test_spark.py::test_each_record_is_stored_once_after_kills_of_the_worker[parquet]": _BESIDE_JDBC,
