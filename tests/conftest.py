@@ -50,15 +50,11 @@ def pytest_addoption(parser):
     parser.addoption("--level", choices=levels.LEVELS, help="what make quick, test, check or fault runs")
 
 
-_WORKERS = {"test": 2, "check": 2.5}
-"""By level: workers for each processor."""
-
-
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config):
-    """``-n auto``: tests wait for elections, for syncs and for other programs; those of ``make check`` use half of a processor."""
-    per_processor = _WORKERS.get(config.getoption("--level"), 2 if config.getoption("--brokers") == 3 else 1)
-    return int(len(os.sched_getaffinity(0)) * per_processor) if hasattr(os, "sched_getaffinity") else None
+    """``-n auto``: two for each processor where tests wait for elections, for syncs and for other programs; they use half of it."""
+    waits = config.getoption("--level") in {"test", "check"} or config.getoption("--brokers") == 3
+    return 2 * len(os.sched_getaffinity(0)) if waits and hasattr(os, "sched_getaffinity") else None
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -1,29 +1,26 @@
 """Which tests share a worker of xdist, and which begin first."""
 
-SPARK = "integration/spark/"
-"""They share one Spark session: a worker runs them all."""
+SPARK = ("integration/spark/",)
+"""A worker runs them all: most share one Spark session."""
 
-OWN_SPARK = tuple(f"{SPARK}test_{name}.py" for name in ("demo_spark", "machine_kills", "run", "sinks_kill", "standalone", "stream_kill"))
-"""These start a Spark of their own: they go to any worker."""
+OTHER_SPARKS = (
+    *(f"compat/test_spark_{name}.py" for name in ("kafka", "kafka_at_nodes", "real_time", "iceberg")),
+    *(f"integration/connect/test_{name}.py" for name in ("spark", "spark_on_s3")),
+    "integration/test_tutorial.py",
+    "integration/test_how_to.py",
+)
+"""Each starts Sparks of its own.  One worker runs them all: Spark gives a Python worker 10 s, too few on a busy machine."""
 
-CLUSTERS = "integration/cluster/"
+CLUSTERS = ("integration/cluster/",)
 """Each has a cluster of its own: one worker runs them, one after the other."""
 
 SPREAD: tuple[str, ...] = ("crash/",)
 """Their tests share nothing and take long: each goes to the worker that is free."""
 
-LONGEST = (
-    "compat/test_spark_kafka.py",
-    "compat/",
-    "integration/test_how_to.py",
-    "integration/connect/",
-    "integration/kafka/",
-    "integration/test_tutorial.py",
-    "integration/test_packaging.py",
-)
+LONGEST = ("compat/", "integration/connect/", "integration/kafka/", "integration/test_packaging.py")
 """Files that take a minute or more."""
 
-ORDER = (CLUSTERS, *OWN_SPARK, SPARK, *LONGEST, "crash/", "integration/", "property/", "fuzz/", "examples/", "unit/")
+ORDER = (*SPARK, *OTHER_SPARKS, *CLUSTERS, *LONGEST, "crash/", "integration/", "property/", "fuzz/", "examples/", "unit/")
 """What takes long begins first, so that no worker is idle in the end; the first that fits counts."""
 
 
@@ -41,7 +38,7 @@ def place(nodeid: str) -> int:
 def share(nodeid: str) -> str:
     """What a test shares its worker with: its file, so that what a module makes is made once; or as said above."""
     key = key_of(nodeid)
-    for together in (SPARK, CLUSTERS):
-        if key.startswith(together) and not key.startswith(OWN_SPARK):
-            return together
+    for together in (SPARK, OTHER_SPARKS, CLUSTERS):
+        if key.startswith(together):
+            return together[0]
     return key if key.startswith(SPREAD) else key.split("::", maxsplit=1)[0]

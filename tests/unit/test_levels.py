@@ -56,5 +56,9 @@ def test_no_file_is_left_out_of_which_a_test_would_run():
 def test_who_shares_a_worker():
     assert share("tests/unit/test_x.py::test_y[a::b]") == share("tests/unit/test_x.py::test_z") == "unit/test_x.py"
     assert share("tests/integration/spark/test_x.py::test_y") == share("tests/integration/spark/pipelines/test_z.py::test_y")
-    assert share("tests/integration/spark/test_sinks_kill.py::test_y") == "integration/spark/test_sinks_kill.py"
+    assert (
+        share("tests/compat/test_spark_kafka.py::test_y")
+        == share("tests/integration/test_tutorial.py::test_z")
+        != share("tests/compat/test_x.py::test_y")
+    )
     assert share("tests/crash/test_x.py::test_y[1]") != share("tests/crash/test_x.py::test_y[2]")
