@@ -53,7 +53,7 @@ class FollowingLog(AppendableLog):
     def _take_role(self, followed: FollowedLeader | None) -> None:
         """Lead (None), or follow a leader; the caller is ``alone``."""
         self._followed, self.follows = followed, followed is not None
-        self.configure(self._config)
+        self.tell_builder()
 
     def begin_epoch(self, epoch: int) -> int:
         """Begin the leader epoch that a controller has given: batches that are appended from now on carry it.

@@ -281,18 +281,29 @@ class Log(FollowingLog):
         self._config = config
         self._level = DURABILITY_LEVELS.index(config.durability)
         self.writer.config, self.writer.codec = config, COMPRESSION_TYPES.index(config.compression_type)
-        self._codec_missing = None if self._refusing else _missing_codec(config)
-        self._configure(
-            level=self._level,
-            refusing=self._refusing or (0 if self._followed is None and not config.mirror_of else _CLIENTS_REFUSED),
-            fsync_only=self.fsync_only,
-            keys_required=config.compacted,
-            log_append_time=config.log_append_time,
-            timestamp_before_max_ms=config.timestamp_before_max_ms,
-            timestamp_after_max_ms=config.timestamp_after_max_ms,
-            message_size_max=0 if self._codec_missing else config.max_message_bytes,  # 0: the builder passes every record to _reject
-            batch_size=min(self._batch_size, config.max_message_bytes),
-        )
+        self.tell_builder()
+
+    def tell_builder(self) -> None:
+        """Tell the builder what holds now: the configs, and whose records are taken; again, if that has changed meanwhile."""
+        while True:
+            config, refusing = self._config, self._refused_records()
+            self._codec_missing = None if self._refusing else _missing_codec(config)
+            self._configure(
+                level=self._level,
+                refusing=refusing,
+                fsync_only=self.fsync_only,
+                keys_required=config.compacted,
+                log_append_time=config.log_append_time,
+                timestamp_before_max_ms=config.timestamp_before_max_ms,
+                timestamp_after_max_ms=config.timestamp_after_max_ms,
+                message_size_max=0 if self._codec_missing else config.max_message_bytes,  # 0: the builder passes every record to _reject
+                batch_size=min(self._batch_size, config.max_message_bytes),
+            )
+            if config is self._config and refusing == self._refused_records():
+                return
+
+    def _refused_records(self) -> int:
+        return self._refusing or (0 if self._followed is None and not self._config.mirror_of else _CLIENTS_REFUSED)
 
     def alter(self, config: LogConfig) -> None:
         """As ``configure``.  When this returns, a log that is a mirror no more has all batches of its source that it will ever have."""
@@ -337,7 +348,7 @@ class Log(FollowingLog):
         if self.fsync_only:
             self._host.end_fsync_only(self)
             self.fsync_only = False
-            self.configure(self._config)
+            self.tell_builder()
 
     def _check_room(self, size_bytes: int, /) -> None:
         """Refuse a large call as a whole, where the disk has no room for all of it: what it compresses to is not known before."""
@@ -627,13 +638,13 @@ class Log(FollowingLog):
         self._change(WriterEvent.FAIL)
 
     def _change(self, event: WriterEvent) -> None:
-        """The one place where the state changes."""
+        """The one place where the state changes.
+
+        An event that comes again puts right what an interrupt of the first one has left: nothing of it is left out.
+        """
         with self._state_lock:
-            state = TRANSITIONS.get((self.state, event), self.state)
-            if state is self.state:
-                return
-            self._enter(state)
-        self.configure(self._config)
+            self._enter(TRANSITIONS.get((self.state, event), self.state))
+        self.tell_builder()
         if not self._closed:
             self.wake()  # the threads that wait for a commit
 

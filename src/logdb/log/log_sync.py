@@ -301,10 +301,10 @@ class LogSync:
         log = self._log
         if log.level == FSYNC and log.high_watermark_file is None and not log.fsync_only and self._all_at_fsync():
             log.fsync_only = True
-            log.configure(log.config)
+            log.tell_builder()
             if not self._all_at_fsync():  # another append came in between
                 log.fsync_only = False
-                log.configure(log.config)
+                log.tell_builder()
         return log.fsync_only
 
     def _all_at_fsync(self) -> bool:

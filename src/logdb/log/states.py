@@ -30,6 +30,7 @@ from typing import NamedTuple
 class WriterEvent(Enum):
     """What changes the state of a log."""
 
+    __hash__ = object.__hash__  # Enum's is a function of Python: a signal handler could run in it, under the log's lock
     REFUSE = auto()  # no new records from now on; accepted ones are written
     FAIL = auto()  # nothing is written from now on
     INTERRUPT = auto()  # a committed truncation has met an error
@@ -41,6 +42,7 @@ class WriterEvent(Enum):
 class WriterState(Enum):
     """See the table above."""
 
+    __hash__ = object.__hash__  # the same
     WRITABLE = auto()
     READ_ONLY = auto()
     REFUSING = auto()

@@ -1,11 +1,14 @@
 """Every transition of the states of a log, on a log."""
 
+import itertools
+
 import pytest
 
 import logdb
 from logdb.errors import Closed
 from logdb.log.log import Log
 from logdb.log.states import ALLOWS, TRANSITIONS, WriterEvent, WriterState
+from support.interrupts import Interrupted
 
 PATHS = {
     WriterState.WRITABLE: (),
@@ -55,6 +58,36 @@ def test_a_transition(log, state, event):
     if not allows.writes:
         with pytest.raises(Closed):
             log.sync()
+
+
+@pytest.mark.parametrize("event", [WriterEvent.REFUSE, WriterEvent.FAIL, WriterEvent.CLOSE])
+def test_an_event_that_comes_again_after_an_interrupt_is_whole(log, event):
+    log._change(WriterEvent.RESTART)
+    for number in itertools.count(1):
+        log._enter(WriterState.WRITABLE)
+        log.tell_builder()
+        interrupted = Interrupted(number, lambda: log._change(event))
+        log._change(event)
+        with pytest.raises(Closed):
+            log.append(b"x")
+        assert log.refuses_writes == (event is not WriterEvent.REFUSE), interrupted.place
+        if interrupted.place is None:
+            break
+    assert number > 3
+
+
+def test_a_refusal_while_other_configs_are_told_holds(log, monkeypatch):
+    tell = log._configure
+
+    def late(**what):
+        monkeypatch.setattr(log, "_configure", tell)
+        log._change(WriterEvent.FAIL)
+        tell(**what)
+
+    monkeypatch.setattr(log, "_configure", late)
+    log.alter(log.config)
+    with pytest.raises(Closed):
+        log.append(b"x")
 
 
 def test_what_is_final_stays():
