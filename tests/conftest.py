@@ -52,9 +52,9 @@ def pytest_addoption(parser):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config):
-    """``-n auto``: two for each processor where tests wait for elections, for syncs and for other programs; they use half of it."""
+    """``-n auto``: half as many again as processors, where tests wait for elections, for syncs and for other programs."""
     waits = config.getoption("--level") in {"test", "check"} or config.getoption("--brokers") == 3
-    return 2 * len(os.sched_getaffinity(0)) if waits and hasattr(os, "sched_getaffinity") else None
+    return len(os.sched_getaffinity(0)) * 3 // 2 if waits and hasattr(os, "sched_getaffinity") else None
 
 
 @pytest.hookimpl(optionalhook=True)

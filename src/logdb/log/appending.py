@@ -46,6 +46,10 @@ class AppendableLog(BatchBuilder, ReadableLog):
         """Use other configs from the next batch on."""
         raise NotImplementedError
 
+    def tell_builder(self) -> None:
+        """Tell the builder what holds now: the configs, and whose records are taken."""
+        raise NotImplementedError
+
     def flush(self, sync: bool = True) -> None:
         """Return once everything appended so far is durable, or with ``sync=False`` with the operating system."""
         raise NotImplementedError
