@@ -49,6 +49,24 @@ def test_voters_are_taken_back_to_older_copies(first, record_property, caplog):
         record_property("told", f"voters taken back, of the first {SEEDS_PER_TEST} of {10 * SCALE} seeds: {dict(totals)}")
 
 
+@pytest.mark.parametrize("first", range(0, 20 * SCALE, SEEDS_PER_TEST))
+def test_storms_on_slow_disks_and_busy_processors(first, record_property, caplog):
+    """Time passes within a step: what reads the clock twice sees two times."""
+    caplog.set_level(logging.CRITICAL)
+    totals = summed(raged(Storm.of_slow(seed), 5) for seed in range(first, first + SEEDS_PER_TEST))
+    assert totals["acknowledged"] > SEEDS_PER_TEST
+    if not first:
+        record_property("told", f"slow storms, of the first {SEEDS_PER_TEST} of {20 * SCALE} seeds: {dict(totals)}")
+
+
+def test_a_voter_that_was_away_while_the_others_were_replaced_is_replaced_too(caplog):
+    """docs/inside/replication.md, "A controller that missed too many replacements".  Here it is an older copy, which nobody knows."""
+    caplog.set_level(logging.CRITICAL)
+    storm = Storm.of(37)
+    raged(storm, 12)
+    assert [event.split(maxsplit=1)[1] for event in storm.simulation.story if "left behind" in event] == ["2 was left behind"]
+
+
 def test_the_simulation_finds_what_older_copies_do_that_are_not_refused(record_property, caplog, monkeypatch):
     """Without the checks such storms lose what was committed, and have two leaders in a term: about one in twenty."""
     caplog.set_level(logging.CRITICAL)

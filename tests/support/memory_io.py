@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+from collections.abc import Callable
 
 from logdb.io import IO
 from support.power_cut import FileNode, Killed, survivor
@@ -17,6 +18,7 @@ class MemoryIO(IO):
     """Files by path.
 
     ``fails``: kinds of calls that fail, with an errno.  ``kill_in``: so many calls that change something succeed, then the process dies.
+    ``on_sync``: is called by each sync, which may take time.
     """
 
     def __init__(self) -> None:
@@ -27,6 +29,7 @@ class MemoryIO(IO):
         self.fails: dict[str, int] = {}
         self.kill_in: int | None = None
         self.calls = 0
+        self.on_sync: Callable[[], None] = lambda: None
         self._open: dict[int, tuple[FileNode, bytearray]] = {}
         self._locked: set[int] = set()
         self._next = 1000
@@ -119,6 +122,7 @@ class MemoryIO(IO):
 
     def fdatasync(self, fd):
         self._step("fdatasync")
+        self.on_sync()
         node, content = self._open[fd]
         node.durable, node.pending = bytes(content), []
 
@@ -157,6 +161,7 @@ class MemoryIO(IO):
 
     def fsync_dir(self, path):
         self._step("fsync_dir")
+        self.on_sync()
         self.durable, self.pending = dict(self.names), []
 
     def device(self, path):

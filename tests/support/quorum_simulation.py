@@ -4,7 +4,9 @@ After every step that a voter makes:
     one leader a term · entries with one index and term are equal, and so are those before them · committed entries never change, and are
     on a majority of disks · a new leader has all that were committed · states after one index are equal · no command is applied at two
     indexes · a command that was refused is never applied, one that was acknowledged is · a barrier sees all that was acknowledged
-    before it · no voter is refused as an older copy that is none
+    before it · no voter is refused as an older copy that is none · no election without a majority of pre-votes
+
+Time stands still while a voter makes a step; with ``sync_s`` and ``descheduled_s`` it moves within one.
 """
 
 from __future__ import annotations
@@ -105,6 +107,8 @@ class Slot:
 
     def __init__(self, simulation: Simulation, voter: Voter) -> None:
         self.simulation, self.voter, self.io = simulation, voter, MemoryIO()
+        self.io.on_sync = lambda: self.lose_time(simulation.sync_s)
+        self.busy_until = 0.0  # the end of the step that it makes, where steps take time
         self.node: Node | None = None
         self.machine: Machine | None = None
         self.life = 0  # changes with each start and end
@@ -118,14 +122,23 @@ class Slot:
 
     def clock(self) -> float:
         """Its own, which may be slow or fast."""
-        return self._begin + (self.simulation.now - self._began_at) * self._rate
+        return self._begin + (self.time() - self._began_at) * self._rate
+
+    def time(self) -> float:
+        """By the simulation's clock."""
+        return max(self.simulation.now, self.busy_until)
+
+    def lose_time(self, seconds: float) -> None:
+        """Within a step: to a disk, or to other processes."""
+        if seconds:
+            self.busy_until = self.time() + seconds
 
     def run_at(self, rate: float) -> None:
-        self._begin, self._began_at, self._rate = self.clock(), self.simulation.now, rate
+        self._begin, self._began_at, self._rate = self.clock(), self.time(), rate
 
     def due(self) -> float:
         """When the next tick must be, by the simulation's clock."""
-        return self.simulation.now + (self.node.due() - self.clock()) / self._rate
+        return self.time() + (self.node.due() - self.clock()) / self._rate
 
     def create(self, voters: tuple[Voter, ...]) -> None:
         files.create(self.io, DIRECTORY, "sim", self.voter, voters)
@@ -149,8 +162,21 @@ class Slot:
             if self.taken_back and simulation.waits:  # whether they answer in time is left to no chance
                 self.node.core.start_deadline = float("inf")
             self.node.core.takes_part |= not simulation.waits
+            self._watch_elections()
             self.checked_commit = self.node._files.snapshot.index
             simulation.plan(self)
+
+    def _watch_elections(self) -> None:
+        adapter, core = self.node._adapter, self.node.core
+        tick = adapter.tick
+
+        def watched() -> None:
+            may = core.takes_part and core.is_voter and 2 * (len(core._pre_votes) + 1) > len(core.voters)
+            term = core.term
+            tick()
+            assert may or core.term == term, f"voter {self.voter.number} begins an election with {len(core._pre_votes)} pre-votes"
+
+        adapter.tick = watched
 
     def end(self, *, cut: bool) -> None:
         """The process dies; with ``cut``, the machine loses its power."""
@@ -193,6 +219,7 @@ class Simulation:
         self.waits = True  # a voter that was taken back, for all others
         self.now = 1_000.0
         self.rivalry, self.slowness_s = False, 0.0001  # between a message and the tick after it
+        self.sync_s = self.descheduled_s = 0.0  # that a sync takes; a voter that reads the clock may wait so long for a processor
         self.batch_size_bytes, self.chunk_size_bytes = core.BATCH_SIZE_BYTES, core.CHUNK_SIZE_BYTES
         self.options = options or QuorumOptions(
             snapshot_bytes=self.rng.choice((300, 3_000, 1 << 20)), entries_kept=self.rng.choice((0, 5, 50))
@@ -232,6 +259,8 @@ class Simulation:
 
     def clock(self) -> float:
         """That of the voter whose turn it is."""
+        if self.descheduled_s and self.rng.random() < 0.1:
+            self.current.lose_time(self.rng.uniform(0, self.descheduled_s))
         return self.current.clock()
 
     def after(self, delay_s: float, do: Callable[[], None]) -> None:
@@ -253,7 +282,7 @@ class Simulation:
         """The next tick of a voter."""
         if slot.node is None:
             return
-        due = max(self.now, slot.paused_until, slot.due() if delay_s is None else self.now + delay_s)
+        due = max(self.now, slot.paused_until, slot.busy_until, slot.due() if delay_s is None else self.now + delay_s)
         if due == float("inf"):
             return
         due += 0.00001  # a tick takes time
@@ -305,7 +334,7 @@ class Simulation:
         self.counts["messages"] += 1
         for _ in range(2 if self.rng.random() < self.duplicates else 1):
             if self.rng.random() >= self.loss:
-                delay = self.rng.uniform(0.0002, 0.003)
+                delay = self.rng.uniform(0.0002, 0.003) + sender.time() - self.now
                 if self.rng.random() < self.late:
                     delay += self.rng.expovariate(5.0)
                 self.after(delay, partial(self._deliver, sender.voter, target, data))
@@ -313,8 +342,8 @@ class Simulation:
     def _deliver(self, sender: Voter, target: Slot, data: bytes) -> None:
         if target.node is None or (sender.number, target.voter.number) in self.cuts:
             return
-        if target.paused_until > self.now:
-            self.after(target.paused_until - self.now, partial(self._deliver, sender, target, data))
+        if (ready := max(target.paused_until, target.busy_until)) > self.now:
+            self.after(ready - self.now, partial(self._deliver, sender, target, data))
             return
         message = decode(data)
         self.counts["snapshots"] += message["type"] == "snapshot"
@@ -322,7 +351,7 @@ class Simulation:
             target.node._transport.on_message(Peer(sender), message)
         if target.node is not None:
             self.check(target)
-            if target.tick_at < self.now or target.tick_at > self.now + self.slowness_s:
+            if target.tick_at < target.time() or target.tick_at > self.now + self.slowness_s:
                 self.plan(target, self.rng.uniform(0, self.slowness_s))
 
     # ------------------------------------------------------------ clients
@@ -458,6 +487,15 @@ class Storm:
         storm.kinds += ("copy",) * rng.choice((0, 0, 5, 30))
         return storm
 
+    @classmethod
+    def of_slow(cls, seed: int) -> Storm:
+        """Slow disks and busy processors: time passes within a step."""
+        storm = cls.of(seed)
+        simulation = storm.simulation
+        simulation.sync_s = simulation.rng.choice((0.001, 0.02, 0.1, 0.3))
+        simulation.descheduled_s = simulation.rng.choice((0.0, 0.001, 0.05))
+        return storm
+
     def rage(self, seconds: float) -> None:
         simulation, rng = self.simulation, self.rng
         if rng.random() < 0.5:
@@ -486,6 +524,8 @@ class Storm:
             else:
                 simulation.plan(slot, 0.0)
             slot.node.core.start_deadline = min(slot.node.core.start_deadline, simulation.now + 2)
+        simulation.sync_s = simulation.descheduled_s = 0.0
+        self._replace_left_behind()
         simulation.tell("calm")
         acknowledged = simulation.counts["acknowledged"]
 
@@ -508,6 +548,16 @@ class Storm:
         assert simulation.run(10, lambda: all(slot.node.core.applied >= last for slot in slots)), [slot.node.describe() for slot in slots]
         assert len({slot.machine.digest for slot in slots if slot.machine.index == slots[0].machine.index}) == 1
         assert simulation.refused.isdisjoint(simulation.index_of)
+
+    def _replace_left_behind(self) -> None:
+        """What an operator does with a voter that was away while so many were replaced that the rest of those it knows is no majority."""
+        simulation = self.simulation
+        present = {slot.voter.id for slot in simulation.slots}
+        for slot in list(simulation.slots):
+            core = slot.node.core
+            if core.is_voter and not core.takes_part and 2 * sum(voter.id in present for voter in core.voters) <= len(core.voters):
+                simulation.tell("was left behind", slot)
+                simulation.replace(slot).start()
 
     @staticmethod
     def _votes(slot: Slot) -> bool:

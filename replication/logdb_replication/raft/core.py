@@ -1,6 +1,7 @@
 """One voter's rules, without I/O, clock, chance and threads: a state, an event, the time → effects.
 
     event   begin · connected · disconnected · receive · wake, apply, ask, asked, compact, finish: the steps of a tick · stop
+            stored: an effect ``StoreVote`` or ``StoreStarts`` is done
     time    ``now``, which the caller sets before each event
     effects a list of values (``effects``), which ``take`` hands over; the caller does them in their order before the next event
 
@@ -119,6 +120,7 @@ class Core:
     ``waiting``      ``_enter``, ``apply``          commands by index, with the term of their entry
     ``late``         ``wake``, messages             a measure: timeouts grow with it
     ``lost``         ``become``, ``_hear``          elections in a row without a leader
+    ``deadline``     ``_wait_until``, ``stored``    when a voter that hears no leader asks for pre-votes; 0: at once
     ``due_at``       the caller, before it waits    when the next tick is due
     """
 
@@ -143,14 +145,15 @@ class Core:
         self.answered: dict[Peer, float] = {}
         self.timeout_s = options.election_timeout_ms / 1000
         self.late, self._lost = Lateness(LATE_HALF_LIFE_S, LATE_MAX * self.timeout_s), 0
-        self.deadline = now + self._election_timeout_s()
+        self.deadline = self._set_at = now
+        self._wait_until(now + self._election_timeout_s())
         self._heartbeat_at, self._told = 0.0, 0
         self.start_deadline = now + START_TIMEOUTS * self.timeout_s
         self.starts, self._starts_kept = kept.others, True
         self.starts_of: dict[Peer, int] = {}
         self._known_by: set[Peer] = set()
         self._refused: set[int] = set()  # starts of others, that each is logged once
-        self.takes_part = False
+        self.takes_part = self._waits_told = False
         self._votes: set[Peer] = set()
         self._pre_votes: set[Peer] = set()
         self._heard_at = self._asked_at = -math.inf
@@ -269,6 +272,20 @@ class Core:
         self.synced = self.log.last
         return True
 
+    def _wait_until(self, deadline: float) -> None:
+        """Follow until then."""
+        if deadline != self.deadline:
+            self.deadline, self._set_at = deadline, self.now
+
+    def stored(self, now: float) -> None:
+        """Term, vote or starts are durable.  No message is heard meanwhile: times that this event has set count from now."""
+        if self._set_at == self.now:
+            self.deadline += now - self.now
+            self._set_at = now
+        if self._heard_at == self.now:
+            self._heard_at = now
+        self.now = now
+
     @property
     def patience_s(self) -> float:
         """The election timeout of a machine that runs as late as this one did, or as the leader's messages came."""
@@ -286,22 +303,24 @@ class Core:
         return 2 * (count + 1) > len(self.others) + 1
 
     def _ask_for_pre_votes(self) -> None:
-        """Without a majority that would vote for it, a candidate leaves term and leader of the others alone.
-
-        pysyncobj begins the election where the deadline is over: it is moved as long as no majority has said yes.
-        """
+        """Without a majority that would vote for it, a candidate leaves term and leader of the others alone."""
         self._look_whether_known()
         if not self.takes_part:
             for peer in self.others - self._known_by:
                 self._tell_start(peer)
         elif not self.is_voter:
-            self.deadline = math.inf
+            self._wait_until(math.inf)
         elif not self._majority(len(self._pre_votes)):
-            self.deadline = self.now + self._election_timeout_s()
+            self._wait_until(self.now + self._election_timeout_s())
             self._pre_votes.clear()
             self.leader, self._asked_at = None, self.now
             for peer in self.others:
                 self._send(peer, "pre_vote", term=self.term + 1, last_log_index=self.log.last, last_log_term=self.log[-1][2])
+
+    @property
+    def election_deadline(self) -> float:
+        """When an election begins: never without a majority that would vote for this voter, however late the clock is read."""
+        return self.deadline if self.takes_part and self.is_voter and self._majority(len(self._pre_votes)) else math.inf
 
     def ask_for_vote(self, peer: Peer) -> None:
         """In the election that has begun."""
@@ -317,13 +336,13 @@ class Core:
         if pre:
             granted = current and term > self.term and not self._goes_first(peer, message)
             if granted:  # two candidates at once would each vote for themselves
-                self.deadline = max(self.deadline, self.now + self.patience_s * RIVALS_WITHIN)
+                self._wait_until(max(self.deadline, self.now + self.patience_s * RIVALS_WITHIN))
             self._send(peer, "pre_vote_reply", term=term if granted else self.term, granted=granted)
             return
         granted = current and term == self.term and self.voted_for in {None, peer.id}
         if granted and self.voted_for is None:
             self.set_term(term, peer.id)
-            self.deadline = self.now + self._election_timeout_s()
+            self._wait_until(self.now + self._election_timeout_s())
         self._send(peer, "response_vote", term=self.term, granted=granted)
 
     def _goes_first(self, peer: Peer, message: Message) -> bool:
@@ -336,7 +355,7 @@ class Core:
         if message["granted"] and message["term"] == self.term + 1 and self.state != LEADER and peer in self.others:
             self._pre_votes.add(peer)
             if self._majority(len(self._pre_votes)):
-                self.deadline = 0.0
+                self._wait_until(0.0)
                 self._again = True
 
     def _on_vote(self, peer: Peer, message: Message) -> None:
@@ -362,7 +381,7 @@ class Core:
         self._keep_starts()
         if self.state == FOLLOWER and peer == self.leader and self.is_voter:
             self._heard_at = -math.inf
-            self.deadline = min(self.deadline, self.now + self.patience_s * RIVALS_WITHIN * self._draw())
+            self._wait_until(min(self.deadline, self.now + self.patience_s * RIVALS_WITHIN * self._draw()))
 
     def _hear(self, peer: Peer) -> None:
         """A message of this term's leader."""
@@ -370,7 +389,7 @@ class Core:
             self.late.note(self.now - self._heard_at - self._options.heartbeat_ms / 1000, self.now)
         self._heard_at, self._lost = self.now, 0
         if self.is_voter:
-            self.deadline = self._heard_at + self._election_timeout_s()
+            self._wait_until(self._heard_at + self._election_timeout_s())
         self._pre_votes.clear()
         self.become(FOLLOWER)
         self.leader = peer
@@ -391,7 +410,7 @@ class Core:
     def become(self, state: int) -> None:
         """A state; ``CANDIDATE``: an election begins."""
         if state == CANDIDATE:
-            self.deadline = self.now + self._election_timeout_s()
+            self._wait_until(self.now + self._election_timeout_s())
             self.leader = None
         if self.state == LEADER != state:
             self._again = True
@@ -460,7 +479,12 @@ class Core:
         known = self.others & self._known_by
         all_know = self.is_voter and known == self.others  # one that is no voter yet may not know all of them
         self.takes_part = all_know or (self.now >= self.start_deadline and self._majority(len(known)))
-        self.deadline = self.now + (self._election_timeout_s() if self.takes_part else self.timeout_s / 2)
+        self._wait_until(self.now + (self._election_timeout_s() if self.takes_part else self.timeout_s / 2))
+        if not self.takes_part and self.now >= self.start_deadline and not self._waits_told:
+            self._waits_told = True
+            silent = ", ".join(str(peer) for peer in sorted(self.others - known, key=lambda peer: peer.id))
+            advice = "If they were replaced or removed while it was away, it cannot return: join its node again, with an empty directory"
+            self._want(Tell(logging.WARNING, f"voter {self.peer} waits for a majority; no answer from: {silent}. {advice}"))
 
     def _tell_start(self, peer: Peer) -> None:
         last = self.synced
@@ -670,12 +694,17 @@ class Core:
         except CorruptionError as error:
             self._want(Tell(logging.ERROR, str(error)))
             return
+        if snapshot.index != index or snapshot.term > self.term:
+            inside = f"index {snapshot.index}, term {snapshot.term}"
+            self._want(Tell(logging.ERROR, f"the snapshot of voter {peer} has {inside}: must have index {index}, a term up to {self.term}"))
+            return
         self._install(snapshot, data)
         self._note_ack(peer, index + 1, message["round"])
 
     def _install(self, snapshot: Snapshot, data: bytes) -> None:
         """The snapshot is durable first, then the journal gives up what it replaces; an opening finishes that (``files``)."""
         index, term = snapshot.index, snapshot.term
+        assert index > self.commit, "committed entries are never removed"
         self._want(StoreSnapshot(data))
         self.snapshot_index, self._snapshot_voters = index, snapshot.voters
         if self.log.term(index) != term:
@@ -734,7 +763,7 @@ class Core:
         for peer in others:
             self.answered.setdefault(peer, self.now)
         if self.deadline == math.inf and self.is_voter:
-            self.deadline = self.now + self._election_timeout_s()
+            self._wait_until(self.now + self._election_timeout_s())
 
     def _change_voters(self, change: VotersChange) -> None:
         """One voter at a time, each after the last is committed, and only where a majority of the new ones answers."""

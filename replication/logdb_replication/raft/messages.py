@@ -6,8 +6,8 @@
               entries: count u32 · (term u64 · length u32 · command) …; their indexes follow ``prevLogIdx``
               data:    the rest of the message
 
-A message is a dict; its ``type`` chooses the line of the table.  ``start_id`` is the sender's
-start (``starts``).
+A message is a dict; its ``type`` chooses the line of the table.  ``start_id`` is the sender's start (``starts``).  Ids of starts are any
+u64; every other number is less than ``NUMBER_END``, so that the numbers after it fit, too.
 """
 
 import struct
@@ -23,6 +23,8 @@ Entry: TypeAlias = tuple[bytes, int, int]
 COMMAND, NO_OP, VOTERS = b"\0", b"\1", b"\2"
 """The first byte of an entry: a command, the first entry of a term, a change of the voters."""
 
+NUMBER_END = 1 << 62
+_IDS = {"start_id", "of"}
 _ENTRY = struct.Struct(">QI")
 _COUNT = struct.Struct(">I")
 
@@ -81,6 +83,9 @@ def decode(data: bytes) -> Message:
     if flags >> len(layout.flags):
         raise InvalidMessage(head.size - 1, f"unknown flags {flags:#x}")
     message: Message = {"type": layout.name, **dict(zip(layout.numbers, numbers, strict=True))}
+    for name in layout.numbers:
+        if message[name] >= NUMBER_END and name not in _IDS:
+            raise InvalidMessage(1, f"{name} is {message[name]}: must be less than {NUMBER_END}")
     for bit, name in enumerate(layout.flags):
         message[name] = bool(flags >> bit & 1)
     if layout.tail == "data":
@@ -114,6 +119,8 @@ def _entries(data: bytes, position: int, previous: int) -> list[Entry]:
         entries = []
         for index in range(previous + 1, previous + 1 + count):
             term, size_bytes = _ENTRY.unpack_from(data, position)
+            if term >= NUMBER_END:
+                raise InvalidMessage(position, f"the term at index {index} is {term}: must be less than {NUMBER_END}")
             position += _ENTRY.size + size_bytes
             if not size_bytes or position > len(data):
                 raise InvalidMessage(position, f"the command at index {index} is empty, or longer than its message")

@@ -175,9 +175,11 @@ class Node:
 
     def _store_vote(self, effect: effects.StoreVote) -> None:
         self._files.journal.vote.store(*effect)
+        self.core.stored(now())
 
     def _store_starts(self, effect: effects.StoreStarts) -> None:
         self._files.starts.store(*effect)
+        self.core.stored(now())
         self._files.starts.check()
 
     def _append(self, effect: effects.Append) -> None:

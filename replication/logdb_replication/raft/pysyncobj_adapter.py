@@ -92,7 +92,7 @@ class Adapter(syncobj.SyncObj):  # type: ignore[misc]  # pysyncobj ships no type
     """pysyncobj's SyncObj with the state of a core."""
 
     _SyncObj__raftState = _shared("state", Core.become)
-    _SyncObj__raftElectionDeadline = _shared("deadline")
+    _SyncObj__raftElectionDeadline = _shared("election_deadline")  # a tick reads the clock again
     _SyncObj__raftCurrentTerm = _shared("term")  # set through the journal
     _SyncObj__raftCommitIndex = _shared("commit", _commit)
     _SyncObj__raftMatchIndex = _shared("match")

@@ -107,10 +107,14 @@ class Quorum:
             undone.pop_all()
 
     def _reason_against(self, voter: Voter) -> str:
-        """Why a voter that has the secret is refused: another incarnation of it has the vote."""
+        """Why a voter that has the secret is refused: another incarnation of it has the vote, as far as this voter knows."""
+        own = self._node.core.peer.voter.number
         for known in self._node.core.voters:
             if known.number == voter.number and known.id != voter.id:
-                return f"voter {known.number} has another incarnation here: remove it, and add the new one"
+                return (
+                    f"voter {own} knows another incarnation of voter {known.number}: remove that one, and add the new one. "
+                    f"If that is done already, voter {own} was away: join its node again"
+                )
         return ""
 
     def _run(self) -> None:

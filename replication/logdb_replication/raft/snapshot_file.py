@@ -34,7 +34,8 @@ class SnapshotFile:
         self._open()
 
     def read(self, offset: int, size_bytes: int) -> bytes:
-        return self._file.read(size_bytes, offset)
+        """From any offset, also one that no file can have: nothing is behind the end."""
+        return self._file.read(size_bytes, offset) if offset < self.size_bytes else b""
 
     def close(self) -> None:
         self._file.close()

@@ -19,7 +19,7 @@ import ssl
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from logdb.errors import InvalidMessage, ThreadUnavailable
 from logdb.threads import renewed, started
@@ -203,11 +203,16 @@ class TcpTransport:
         if not data or link.reader is None:
             self._drop(link, "closed" if not data else "it has nothing to say here")
             return
+        for message in self._messages(link, link.reader, data):
+            self.on_message(link.peer, message)  # whatever this raises ends the voter
+            if self._is_closed():
+                return
+
+    def _messages(self, link: Link, reader: FrameReader, data: bytes) -> Iterator[Message]:
+        """The messages that these bytes complete; bytes that are none end the connection."""
         try:
-            for payload in link.reader.feed(data):
-                self.on_message(link.peer, decode(payload))
-                if self._is_closed():
-                    return
+            for payload in reader.feed(data):
+                yield decode(payload)
         except (PeerRefused, InvalidMessage) as error:
             logger.warning("voter %s: %s", link.peer, error)
             self._drop(link, str(error))

@@ -5,10 +5,11 @@ import pytest
 from logdb.errors import CorruptionError
 from logdb_replication.raft.asked import Pending, Reading
 from logdb_replication.raft.core import CANDIDATE, FOLLOWER, LEADER, Core, Kept, QuorumOptions
-from logdb_replication.raft.effects import Append, Apply, Cut, Send, Settle, StoreStarts, StoreVote, Sync
+from logdb_replication.raft.effects import Append, Apply, Cut, Send, Settle, StoreSnapshot, StoreStarts, StoreVote, Sync
 from logdb_replication.raft.entries import Entries
 from logdb_replication.raft.errors import NotQuorumLeader, QuorumStopped, UnknownOutcome
 from logdb_replication.raft.messages import COMMAND, NO_OP
+from logdb_replication.raft.snapshots import Snapshot, encode
 from logdb_replication.raft.starts import Others, Start
 from logdb_replication.raft.voters import Peer, Voter
 
@@ -164,6 +165,33 @@ def test_a_stop_answers_all_that_waits():
     made.stop(QuorumStopped("no disk"))
     outcomes = {effect.what: type(effect.outcome) for effect in made.take()}
     assert outcomes == {command: UnknownOutcome, reading: QuorumStopped}
+
+
+@pytest.mark.parametrize(("inside", "term", "is_taken"), [(3, 1, False), (12, 1, False), (9, 2, False), (9, 1, True)])
+def test_a_snapshot_that_is_not_the_one_of_its_message_changes_nothing(inside, term, is_taken):
+    made = core(1, 1, 1, 1)
+    append(made, TWO, 1, (5, 1), commit=5)
+    made.apply()
+    made.take()
+    before = (made.commit, made.applied, made.log.base, made.log.last, made.snapshot_index)
+    data = encode(Snapshot(inside, term, VOTERS, b"state"))
+    receive(made, TWO, "snapshot", term=1, round=1, index=9, offset=0, size_bytes=len(data), data=data)
+    assert (kinds(made)[0] is StoreSnapshot) == is_taken
+    assert ((made.commit, made.applied, made.log.base, made.log.last, made.snapshot_index) == (9, 9, 9, 9, 9)) == is_taken
+    assert ((made.commit, made.applied, made.log.base, made.log.last, made.snapshot_index) == before) != is_taken
+    made.finish()
+    acks = [effect.message["next_node_idx"] for effect in made.take() if isinstance(effect, Send)]
+    assert acks == [10 if is_taken else 6]
+
+
+def test_a_vote_that_is_refused_leaves_the_deadline_where_it_is():
+    made = core(1, 1)
+    deadline = made.deadline
+    made.now += 0.1
+    receive(made, TWO, "request_vote", term=5, last_log_index=1, last_log_term=0)
+    assert StoreVote in kinds(made)
+    made.stored(made.now + 0.8)
+    assert made.deadline == deadline
 
 
 def test_progress_of_others_is_stored_when_a_connection_ends():

@@ -72,6 +72,12 @@ def test_a_snapshot_comes_back_and_what_was_open_stays(directory):
     assert file.read(10, 20) + file.read(30, 10**6) == data[10:]
 
 
+@pytest.mark.parametrize("offset", [10**6, 2**63, 2**64 - 1])
+def test_nothing_is_behind_the_end_of_a_snapshot(directory, offset):
+    with contextlib.closing(SnapshotFile(IO(), os.path.join(directory, files.SNAPSHOT))) as file:
+        assert file.read(offset, 1 << 18) == b""
+
+
 def test_a_journal_that_a_crash_has_left_behind_a_snapshot_is_begun_anew(directory):
     opened = files.VoterFiles(IO(), directory)
     opened.journal.add(b"\0x", 2, 1)

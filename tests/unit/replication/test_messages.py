@@ -6,23 +6,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logdb.errors import InvalidMessage
-from logdb_replication.raft.messages import _LAYOUTS, decode, encode
+from logdb_replication.raft.messages import _IDS, _LAYOUTS, NUMBER_END, decode, encode
 from logdb_replication.raft.starts import IDS_MAX
 
-NUMBERS = st.integers(0, 2**64 - 1)
+IDS = st.integers(0, 2**64 - 1)
+NUMBERS = st.integers(0, NUMBER_END - 1)
 
 
 @st.composite
 def messages(draw):
     layout = draw(st.sampled_from(_LAYOUTS))
-    message = {"type": layout.name, **{name: draw(NUMBERS) for name in layout.numbers}}
+    message = {"type": layout.name, **{name: draw(IDS if name in _IDS else NUMBERS) for name in layout.numbers}}
     message |= {name: draw(st.booleans()) for name in layout.flags}
     if layout.tail == "data":
         message["data"] = draw(st.binary(max_size=50))
     elif layout.tail == "ids":
-        message["ids"] = tuple(draw(st.lists(NUMBERS, max_size=4)))
+        message["ids"] = tuple(draw(st.lists(IDS, max_size=4)))
     elif layout.tail == "entries":
-        first = message["prevLogIdx"] = draw(st.integers(0, 2**62))
+        first = message["prevLogIdx"] = draw(NUMBERS)
         commands = draw(st.lists(st.tuples(st.binary(min_size=1, max_size=20), NUMBERS), max_size=4))
         message["entries"] = [(command, first + 1 + place, term) for place, (command, term) in enumerate(commands)]
     return message
@@ -89,6 +90,22 @@ START = {"type": "start", "start_id": 1, "number": 40, "term": 1, "durable": 1, 
 def test_what_is_no_message_is_refused(data):
     with pytest.raises(InvalidMessage):
         decode(data)
+
+
+@pytest.mark.parametrize("layout", _LAYOUTS, ids=lambda layout: layout.name)
+def test_a_number_that_leaves_no_room_for_the_next_is_refused(layout):
+    message = {"type": layout.name, **dict.fromkeys(layout.numbers, 1), **dict.fromkeys(layout.flags, False)}
+    message |= {"data": {"data": b""}, "ids": {"ids": ()}, "entries": {"entries": [(b"x", 2, 1)]}}.get(layout.tail, {})
+    for name in layout.numbers:
+        if name in _IDS:
+            assert decode(encode(message | {name: 2**64 - 1}))[name] == 2**64 - 1
+            continue
+        for number in (NUMBER_END, 2**64 - 1):
+            with pytest.raises(InvalidMessage, match=f"{name} is {number}: must be less than"):
+                decode(encode(message | {name: number}))
+    if layout.tail == "entries":
+        with pytest.raises(InvalidMessage, match="the term at index 2 is"):
+            decode(encode(message | {"entries": [(b"x", 2, NUMBER_END)]}))
 
 
 def test_so_many_ids_are_told():

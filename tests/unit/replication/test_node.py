@@ -1,5 +1,7 @@
 """Single voters and small stories; what faults do is in tests/property/test_quorum_simulation.py."""
 
+import re
+
 import pytest
 
 from logdb.errors import CorruptionError
@@ -18,7 +20,7 @@ from logdb_replication.raft.errors import (
 )
 from logdb_replication.raft.messages import COMMAND, decode
 from logdb_replication.raft.voters import Peer, Voter
-from support.quorum_simulation import Simulation, Slot
+from support.quorum_simulation import Simulation, Slot, Storm
 
 # ---------------------------------------------------------------- stories
 
@@ -244,6 +246,42 @@ def test_changes_of_voters_that_are_refused(simulation):
     assert "not committed yet" in str(two[1].future.exception())
 
 
+def test_a_voter_that_was_away_while_the_others_were_replaced_says_so_and_is_replaced(caplog):
+    simulation = Simulation(1, voters=5)
+    operator = Storm(simulation)
+    with simulation.running():
+        led(simulation)
+        simulation.slots[4].end(cut=True)
+        for place in range(3):
+            simulation.replace(simulation.slots[place]).start()
+            assert _joined(simulation, operator)
+        simulation.slots[4].start()
+        simulation.run(10)
+        behind = simulation.slots[4].node
+        assert not behind.core.takes_part
+        (told,) = [record.getMessage() for record in caplog.records if "waits for a majority" in record.getMessage()]
+        assert re.search(r"^voter 5 .*no answer from: 1 .*, 2 .*, 3 .*join its node again", told)
+        assert "4 (" not in told
+        simulation.replace(simulation.slots[4]).start()
+        assert _joined(simulation, operator)
+        last = simulation.leader().node.core.log.last
+        assert simulation.run(5, lambda: simulation.slots[4].node.core.applied >= last)
+
+
+def _joined(simulation: Simulation, operator: Storm) -> bool:
+    """The quorum's voters are those of the machines."""
+
+    def joined() -> bool:
+        leader = simulation.leader()
+        return leader is not None and {voter.id for voter in leader.node.core.voters} == {slot.voter.id for slot in simulation.slots}
+
+    for _ in range(20):
+        operator._mend()
+        if simulation.run(0.5, joined):
+            return True
+    return False
+
+
 def test_what_is_described(simulation):
     leader = led(simulation)
     simulation.run(1)
@@ -330,6 +368,43 @@ def test_a_voter_votes_once_in_a_term_also_after_it_was_killed(alone):
     receive(alone, 2, "request_vote", **asked)
     sent += alone.sent
     assert [(peer, message["granted"]) for peer, message in sent if "granted" in message] == [(2, True), (3, False), (3, False), (2, True)]
+
+
+@pytest.mark.parametrize(
+    ("cause", "least"),
+    [
+        (lambda made: receive(made, 2, "request_vote", term=7, last_log_index=9, last_log_term=3), 1.0),
+        (lambda made: append(made, 2, 7, (1, 0)), 1.0),
+        (lambda made: _disconnected(made, 2), 0.0),
+    ],
+    ids=["a vote", "a new leader", "a leader that is gone"],
+)
+def test_a_deadline_counts_from_when_the_promise_is_stored(alone, cause, least):
+    voter, timeout_s = alone.slots[0].node, alone.options.election_timeout_ms / 1000
+    append(alone, 2, 3, (1, 0))
+    alone.now += 10 * (least > 0)
+    alone.sync_s = 5.0  # more than any deadline
+    before = alone.slots[0].clock()
+    cause(alone)
+    assert alone.slots[0].clock() - before >= 10
+    assert voter.core.deadline > alone.slots[0].clock() + least * timeout_s
+
+
+def _disconnected(simulation: Simulation, sender: int) -> None:
+    target = simulation.slots[0]
+    with target.fate():
+        target.node._transport.on_disconnected(Peer(simulation.slots[sender - 1].voter))
+
+
+def test_no_election_begins_without_pre_votes_however_late_the_clock_is_read(alone):
+    voter = append(alone, 2, 3, (1, 0))
+    for takes_part, pre_votes, begins in ((True, {2}, False), (False, {2, 3}, False), (True, {2, 3}, True)):
+        voter.core.deadline = alone.now - 1  # it was in the future when the tick began
+        voter.core.takes_part = takes_part
+        voter.core._pre_votes = {Peer(alone.slots[number - 1].voter) for number in pre_votes}
+        with alone.slots[0].fate():
+            voter._event(voter._adapter.tick)
+        assert (voter.core.state == CANDIDATE, voter.core.term) == (begins, 3 + begins)
 
 
 def test_a_voter_with_more_in_its_journal_gives_no_vote(alone):

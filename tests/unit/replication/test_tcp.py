@@ -10,6 +10,7 @@ import tracemalloc
 import pytest
 import trustme
 
+from logdb.errors import InvalidMessage
 from logdb_replication.raft.messages import encode
 from logdb_replication.raft.tcp import TcpTransport
 from logdb_replication.raft.voters import Peer, Voter
@@ -178,6 +179,21 @@ def test_hostile_frames_end_the_connection(kind):
         assert closed(sock, two)
         assert two.got == []
         sock.close()
+
+
+def test_an_error_of_the_voter_is_no_fault_of_the_connection():
+    """It leaves ``wait``, whatever its class, so that the voter stops."""
+    with transport(1) as one, transport(2) as two:
+
+        def fails(peer, message):
+            raise InvalidMessage(0, "the state cannot be restored")
+
+        two.on_message = fails
+        one.add(Peer(two._voter))
+        run(one, two, until=lambda: one._outgoing)
+        assert one.send(Peer(two._voter), MESSAGE)
+        with pytest.raises(InvalidMessage, match="cannot be restored"):
+            run(two, until=lambda: not two._incoming)
 
 
 def test_over_tls(tmp_path):
