@@ -13,7 +13,7 @@ from typing import Any
 from aiohttp import web
 
 from logdb.access.session import AuthorizedSession
-from logdb.io import IO
+from logdb.disk import File
 from logdb.store.tables import current_metadata, is_table, table_directory
 from logdb_http_api.door.file_ranges import file_answer
 from logdb_http_api.door.request import Request, answer
@@ -113,7 +113,7 @@ async def table(request: Request) -> web.StreamResponse:
     refuses=(404, 416),
 )
 async def files(request: Request) -> web.StreamResponse:
-    """A file that the metadata names, or the requested range of it; ``part``: ``data`` or ``metadata``.  Its bytes count as fetched."""
+    """A file in the table's directory, or the requested range of it; ``part``: ``data`` or ``metadata``.  Its bytes count as fetched."""
     _check_namespace(request.path("namespace"))
     topic, part, name = request.path("table"), request.path("part"), request.path("file")
     path = await request.call(_file_path, request.session, request.door.access.directory, topic, part, name)
@@ -146,7 +146,7 @@ def _check_namespace(name: str) -> None:
 
 def _tables(session: AuthorizedSession, directory: str) -> list[str]:
     wanted = [topic.name for topic in session.topics() if is_table(topic.config)]
-    found = [name for name in wanted if current_metadata(IO(), table_directory(directory, name)) is not None]
+    found = [name for name in wanted if current_metadata(session.io, table_directory(directory, name)) is not None]
     return [name for name in found if "Read" in session.operations("Topic", name)]
 
 
@@ -155,11 +155,11 @@ def _metadata(session: AuthorizedSession, directory: str, name: str) -> bytes:
     session.need_any([("Read", "Topic", name)])
     if _has_table(session, name):
         for tries in range(1, _TRIES + 1):
-            if (found := current_metadata(IO(), table_directory(directory, name))) is None:
+            if (found := current_metadata(session.io, table_directory(directory, name))) is None:
                 break
             try:
-                with open(found[1], "rb") as file:
-                    return _loaded(found[1], file.read())
+                with File(session.io, found[1], os.O_RDONLY) as file:
+                    return _loaded(found[1], file.content(file.size_bytes()))
             except FileNotFoundError:  # it is so old by now that it was removed
                 if tries == _TRIES:
                     raise
