@@ -10,6 +10,7 @@ import duckdb
 import polars as pl
 import pyarrow as pa
 import pytest
+import requests
 
 import logdb
 from logdb.access.quotas import Quota
@@ -192,6 +193,29 @@ def test_what_is_no_file(filled):
             remote(s.url).scan().to_arrow()
 
 
+def test_a_head_that_fails_loads_no_file(filled):
+    """A proxy may refuse HEAD; the server's own GET tells the size."""
+    path, io = data_file(filled), Opened()
+    with open(path, "ab") as file:
+        file.truncate(64 << 20)
+    with served(filled, opened={"io": io}) as s:
+        files = remote(s.url).io
+        files.session.mount("http://", NoHead())
+        assert len(files.new_input(f"file://{path}")) == 64 << 20
+        until(lambda: [name for name, _ in io.closed].count(path) == 1)
+        assert io.count("pread", path) < 200, "the answer was closed before its end"
+
+
+class NoHead(requests.adapters.HTTPAdapter):
+    """Refuses HEAD, as some proxies do."""
+
+    def send(self, request, *args, **options):
+        answer = super().send(request, *args, **options)
+        if request.method == "HEAD":
+            answer.status_code = 405
+        return answer
+
+
 def test_rights(filled):
     secure(filled, "Allow reader@* Read Topic t", users={"reader": PASSWORD, "root": PASSWORD}, super_users=["root"])
     with served(filled) as s:
@@ -200,6 +224,10 @@ def test_rights(filled):
         assert rows(found.scan().to_arrow()) == logged(s.database)
         with pytest.raises(PermissionError, match="secret"):
             found.io.new_input(found.metadata_location.replace("/t/", "/secret/")).open()
+        basic = {"type": "basic", "basic": {"username": "reader", "password": PASSWORD}}
+        by_password = remote(s.url, auth=basic)
+        assert rows(by_password.scan().to_arrow()) == logged(s.database)
+        assert pickle.loads(pickle.dumps(by_password.io)).new_input(found.metadata_location).exists()
         s.database.security.revoke_tokens("for pyiceberg")
         with pytest.raises(PermissionError, match="status 401"):
             found.scan().to_arrow()
