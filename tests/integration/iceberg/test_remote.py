@@ -1,8 +1,10 @@
 """A table's files through the HTTP listener, as engines on another machine read them."""
 
 import glob
+import json
 import os
 import pickle
+import shutil
 import threading
 import time
 
@@ -96,6 +98,23 @@ def test_ranges(filled):
             assert (said.status, said.json["error_code"], said.headers["content-range"]) == (416, 41600, f"bytes */{len(data)}"), wanted
 
 
+def test_the_table_of_a_deleted_topic_is_not_that_of_the_next_one(filled):
+    path = data_file(filled)
+    with served(filled) as s:
+        assert s.call(place_of(path))[0] == 200
+    shutil.copytree(filled / "iceberg" / "t", filled / "kept")
+    with logdb.open(filled) as db:
+        db.delete_topic("t")
+        schema = {"type": "record", "name": "r", "fields": [{"name": "a", "type": ["int", "string"]}]}  # no table can be made of it
+        db.create_topic("t", config={"logdb.iceberg.mode": "json", "logdb.iceberg.schema": json.dumps(schema)})
+    shutil.rmtree(filled / "iceberg" / "t", ignore_errors=True)
+    shutil.move(filled / "kept", filled / "iceberg" / "t")
+    with served(filled) as s:
+        for place in (place_of(path), FILES.removesuffix("/files")):
+            status, body = s.call(place)
+            assert (status, body["error_code"]) == (404, 40408)
+
+
 class Opened(FaultyIO):
     """``closed``: the files that were closed, with the thread that did it."""
 
@@ -158,10 +177,9 @@ def test_what_is_no_regular_file(filled, kind, code):
         table / "data" / "x.parquet": f"{FILES}/data/x.parquet",
         table / "metadata" / "v99999.metadata.json": FILES.removesuffix("/files"),
     }
-    for path in places:
-        MAKE[kind](path)
     with served(filled) as s:
         for path, place in places.items():
+            MAKE[kind](path)
             status, body = s.call(place)
             assert (status, body["error_code"]) == (500, code)
             assert str(path) in body["message"]
