@@ -124,8 +124,8 @@ class Client(ABC):
     def close(self) -> None: ...
 
     @abstractmethod
-    def cluster_id(self) -> str:
-        """The id that Kafka's clients see, by DescribeCluster."""
+    def cluster_id(self) -> str | None:
+        """The id that Kafka's clients see, by DescribeCluster; None: the server is so old that it does not tell."""
 
     # ------------------------------------------------------------ topics
 

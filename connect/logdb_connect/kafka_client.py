@@ -170,11 +170,13 @@ def made(kind: Callable[[dict[str, Any]], Found], config: dict[str, Any]) -> Fou
     except kafka.KafkaException as error:
         text = error.args[0].str()
         name = next((name for name in config if f'"{name}"' in text), "bootstrap.servers")
-        value = "[hidden]" if _SECRET.search(name) else shown(str(config[name]))
-        text = f"Invalid value {value} for configuration {name}: {text}"
-        for secret in (str(config[one]) for one in config if _SECRET.search(one) and config[one]):
-            text = text.replace(secret, "[hidden]")
-        raise ConfigError(name, text) from None
+        secrets = [str(config[one]) for one in config if _SECRET.search(one) and config[one]]
+        value, reason = shown(str(config[name])), text
+        if _SECRET.search(name) or any(secret in value for secret in secrets):
+            value = "[hidden]"
+        if any(secret in reason for secret in secrets):
+            reason = "librdkafka refuses it"  # a short secret that is cut out shows where it was
+        raise ConfigError(name, f"Invalid value {value} for configuration {name}: {reason}") from None
 
 
 class KafkaRecord(NamedTuple):
@@ -263,8 +265,9 @@ class KafkaClient(Client):
                     self._admin = made(admin.AdminClient, dict(self._base))
                 time.sleep(_LOOK_S)
 
-    def cluster_id(self) -> str:
-        return str(self._call(self._admin.list_topics, timeout=_CALL_S).cluster_id)
+    def cluster_id(self) -> str | None:
+        found = self._call(self._admin.list_topics, timeout=_CALL_S).cluster_id
+        return str(found) if found else None
 
     # ------------------------------------------------------------ topics
 

@@ -52,7 +52,9 @@ class LogdbClient(Client):
         Raises:
             LogdbError: It cannot be opened.
         """
-        self.place, self._cluster_id = properties["bootstrap.servers"].strip(), ""
+        self.place = properties["bootstrap.servers"].strip()
+        self._cluster_id: str | None = None
+        self._knows_cluster_id = False
         if is_directory(properties):
             self._db = logdb.open(self.place)
         else:
@@ -66,9 +68,10 @@ class LogdbClient(Client):
         """For the group of workers."""
         return self._db.session
 
-    def cluster_id(self) -> str:
+    def cluster_id(self) -> str | None:
         """Asked once: a large cluster answers with all its partitions, too."""
-        self._cluster_id = self._cluster_id or self.session.cluster_nodes().database_id
+        if not self._knows_cluster_id:
+            self._cluster_id, self._knows_cluster_id = self.session.cluster_nodes().database_id or None, True
         return self._cluster_id
 
     # ------------------------------------------------------------ topics

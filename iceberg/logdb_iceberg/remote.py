@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 import requests
+from pyiceberg.catalog.rest.auth import AUTH_MANAGER, AuthManagerAdapter
 from pyiceberg.io import FileIO, InputFile, OutputFile
 from pyiceberg.typedef import EMPTY_DICT, Properties
 
@@ -23,7 +24,7 @@ _NAMESPACE = "logdb"
 class HttpFileIO(FileIO):
     """Give its name to the catalogue: ``RestCatalog("logdb", uri=…, **{"py-io-impl": "logdb_iceberg.remote.HttpFileIO"})``.
 
-    Properties: ``uri`` and ``token`` of the catalogue, ``header.*`` and ``ssl`` as pyiceberg's REST catalogue has them.
+    Properties: ``uri`` and ``token`` of the catalogue, ``auth``, ``header.*`` and ``ssl`` as pyiceberg's REST catalogue has them.
     """
 
     def __init__(self, properties: Properties = EMPTY_DICT) -> None:
@@ -62,7 +63,9 @@ class HttpFileIO(FileIO):
 
 def _session(properties: Mapping[str, Any]) -> requests.Session:
     session = requests.Session()
-    if token := properties.get("token"):
+    if manager := properties.get(AUTH_MANAGER):  # the catalogue's: of a password or a token
+        session.auth = AuthManagerAdapter(manager)
+    elif token := properties.get("token"):
         session.headers["Authorization"] = f"Bearer {token}"
     session.headers.update({name.removeprefix("header."): value for name, value in properties.items() if name.startswith("header.")})
     tls = properties.get("ssl") or {}
@@ -93,7 +96,14 @@ class _Input(InputFile):
         """The headers of the file; an answer to HEAD does not say why it is refused, one to GET does."""
         session = self._files.session
         answer = session.head(self._url, timeout=_TIMEOUT_S)
-        return answer if answer.ok else _checked(session.get(self._url, timeout=_TIMEOUT_S), self.location)
+        if answer.ok:
+            return answer
+        answer = session.get(self._url, timeout=_TIMEOUT_S, stream=True)  # its body may be the whole file
+        try:
+            return _checked(answer, self.location)
+        except OSError:
+            answer.close()
+            raise
 
     def open(self, seekable: bool = True) -> Any:  # noqa: ARG002 -- as pyiceberg calls it
         return io.BufferedReader(_RangeFile(self._files.session, self._url, self.location, len(self)), _BUFFER_BYTES)

@@ -48,7 +48,7 @@ class Served:
         self.herder: Herder | None = None
         self.waits_for = ""
         self._cluster_id: str | None = None
-        self._asked: asyncio.Future[str] | None = None
+        self._asked: asyncio.Future[str | None] | None = None
 
     async def cluster_id(self, pool: ThreadPoolExecutor) -> str | None:
         """The id of the database: as it was when a question was last answered, where no answer comes in time."""

@@ -17,7 +17,7 @@ from logdb.requests.replicas import DescribeQuorum
 from logdb.requests.report import Copied
 from logdb.store.copy.backup_file import BackupReader
 from logdb_http_api.door.file_ranges import file_answer
-from logdb_http_api.door.kept_backups import KeptBackups
+from logdb_http_api.door.kept_backups import KeptBackups, unknown_backup
 from logdb_http_api.door.request import Request, answer, encoded
 from logdb_http_api.door.routing import Routes
 from logdb_http_api.door.schemas import Body
@@ -113,7 +113,11 @@ async def download(request: Request) -> web.StreamResponse:
     """The file, or the requested range of it."""
     request.session.need_backup()
     name = request.path("id")
-    return await file_answer(request, request.door.backups.find(name), name, BACKUP, lambda _: request.session.need_backup())
+    path = request.door.backups.find(name)
+    try:
+        return await file_answer(request, path, name, BACKUP, lambda _: request.session.need_backup())
+    except FileNotFoundError:  # it was removed meanwhile
+        raise unknown_backup(name) from None
 
 
 @routes.delete(f"{BACKUPS_PATH}/{{id}}", "Remove a backup", needs=("ClusterAction Cluster",), gives={"application/json": {"*": object}})

@@ -7,12 +7,14 @@ are paths of this machine.  An engine reads these files itself, or gets them her
 import json
 import os
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import lru_cache, partial
+from typing import Any, TypeVar
 
 from aiohttp import web
 
 from logdb.access.session import AuthorizedSession
+from logdb.disk import File
 from logdb.io import IO
 from logdb.store.tables import current_metadata, is_table, table_directory
 from logdb_http_api.door.file_ranges import file_answer
@@ -20,6 +22,8 @@ from logdb_http_api.door.request import Request, answer
 from logdb_http_api.door.routing import Routes
 from logdb_http_api.door.schemas import Parameter
 from logdb_http_api.errors import ApiError
+
+R = TypeVar("R")
 
 PATH = "/iceberg/"
 _NAMESPACE = "logdb"
@@ -113,7 +117,7 @@ async def table(request: Request) -> web.StreamResponse:
     refuses=(404, 416),
 )
 async def files(request: Request) -> web.StreamResponse:
-    """A file that the metadata names, or the requested range of it; ``part``: ``data`` or ``metadata``.  Its bytes count as fetched."""
+    """A file in the table's directory, or the requested range of it; ``part``: ``data`` or ``metadata``.  Its bytes count as fetched."""
     _check_namespace(request.path("namespace"))
     topic, part, name = request.path("table"), request.path("part"), request.path("file")
     path = await request.call(_file_path, request.session, request.door.access.directory, topic, part, name)
@@ -132,7 +136,8 @@ async def files(request: Request) -> web.StreamResponse:
 def _file_path(session: AuthorizedSession, directory: str, topic: str, part: str, name: str) -> str:
     """The path of a file of a table; each name is checked before it becomes part of a path."""
     session.need_any([("Read", "Topic", topic)])
-    if not _has_table(session, topic):
+    topic_id = _topic_id(session, topic)
+    if topic_id is None or _of_current(session, directory, topic, partial(_owner_at, session.io)) != topic_id:
         raise _no_table(topic)
     if part not in {"data", "metadata"} or _FILE_NAME.fullmatch(name) is None:
         raise ApiError(404, _UNKNOWN_FILE, f"table {_NAMESPACE}.{topic} has no file {f'{part}/{name}'[:250]!r}")
@@ -146,39 +151,64 @@ def _check_namespace(name: str) -> None:
 
 def _tables(session: AuthorizedSession, directory: str) -> list[str]:
     wanted = [topic.name for topic in session.topics() if is_table(topic.config)]
-    found = [name for name in wanted if current_metadata(IO(), table_directory(directory, name)) is not None]
+    found = [name for name in wanted if current_metadata(session.io, table_directory(directory, name)) is not None]
     return [name for name in found if "Read" in session.operations("Topic", name)]
 
 
 def _metadata(session: AuthorizedSession, directory: str, name: str) -> bytes:
     """The answer with the metadata of a table; the name is looked up among the topics before it becomes a path."""
     session.need_any([("Read", "Topic", name)])
-    if _has_table(session, name):
-        for tries in range(1, _TRIES + 1):
-            if (found := current_metadata(IO(), table_directory(directory, name))) is None:
-                break
-            try:
-                with open(found[1], "rb") as file:
-                    return _loaded(found[1], file.read())
-            except FileNotFoundError:  # it is so old by now that it was removed
-                if tries == _TRIES:
-                    raise
-    raise _no_table(name)
+    topic_id = _topic_id(session, name)
+    found = None if topic_id is None else _of_current(session, directory, name, partial(_loaded, session.io))
+    if found is None or _owner(found["metadata"]) != topic_id:
+        raise _no_table(name)
+    return json.dumps(found).encode()
 
 
-def _has_table(session: AuthorizedSession, name: str) -> bool:
-    return name in (topic.name for topic in session.topics() if is_table(topic.config))
+def _topic_id(session: AuthorizedSession, name: str) -> str | None:
+    """The id of a topic that is to have a table."""
+    return next((topic.topic_id for topic in session.topics() if topic.name == name and is_table(topic.config)), None)
+
+
+def _of_current(session: AuthorizedSession, directory: str, name: str, read: Callable[[str], R]) -> R | None:
+    """What ``read`` makes of the path of a table's current metadata; None: there is none."""
+    for tries in range(1, _TRIES + 1):
+        if (found := current_metadata(session.io, table_directory(directory, name))) is None:
+            break
+        try:
+            return read(found[1])
+        except FileNotFoundError:  # it is so old by now that it was removed
+            if tries == _TRIES:
+                raise
+    return None
+
+
+def _loaded(io: IO, path: str) -> dict[str, Any]:
+    with File(io, path, os.O_RDONLY) as file:
+        data = file.content(file.size_bytes())
+    try:
+        metadata = json.loads(data)
+    except ValueError as error:
+        raise ApiError(500, 500, f"{os.path.basename(path)} is damaged: {error}") from None
+    return {"metadata-location": f"file://{path}", "metadata": metadata, "config": {}}
+
+
+def _owner(metadata: Any) -> Any:
+    """The id of the topic that a table is of: a topic that was deleted leaves its table for a while to one of the same name."""
+    properties = metadata.get("properties") if isinstance(metadata, dict) else None
+    return properties.get("logdb.topic-id") if isinstance(properties, dict) else None
+
+
+def _owner_at(io: IO, path: str) -> Any:
+    return _owner_of_version(io, path, io.path_version(path))
+
+
+@lru_cache(256)  # a file of metadata may be large, and engines ask for many ranges
+def _owner_of_version(io: IO, path: str, _version: tuple[int, ...] | None) -> Any:
+    return _owner(_loaded(io, path)["metadata"])
 
 
 def _no_table(name: str) -> ApiError:
     return ApiError(
         404, _UNKNOWN_TABLE, f"table {_NAMESPACE}.{name[:250]} does not exist: no topic of that name has a sealed segment in a table"
     )
-
-
-def _loaded(path: str, data: bytes) -> bytes:
-    try:
-        metadata = json.loads(data)
-    except ValueError as error:
-        raise ApiError(500, 500, f"{os.path.basename(path)} is damaged: {error}") from None
-    return json.dumps({"metadata-location": f"file://{path}", "metadata": metadata, "config": {}}).encode()

@@ -36,7 +36,7 @@ class KeptBackups:
         """
         directory = self._directories.get(name)
         if directory is None:
-            raise ApiError(404, _UNKNOWN_BACKUP, f"backup {name[:40]!r} is unknown or was removed: request another one")
+            raise unknown_backup(name)
         if (end := self._ends.get(name)) is not None:
             end.cancel()
         self._ends[name] = asyncio.get_running_loop().call_later(KEPT_S, self.remove, name)
@@ -55,6 +55,11 @@ class KeptBackups:
             end.cancel()
         _remove(self._directories.values())
         self._directories.clear()
+
+
+def unknown_backup(name: str) -> ApiError:
+    """The refusal of a backup that does not exist, or no longer."""
+    return ApiError(404, _UNKNOWN_BACKUP, f"backup {name[:40]!r} is unknown or was removed: request another one")
 
 
 def _remove(directories: Iterable[str]) -> None:

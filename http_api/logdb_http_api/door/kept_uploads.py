@@ -19,8 +19,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from logdb.codec import crc32c
-from logdb.disk import write_error
-from logdb.errors import CorruptionError, DiskFull, ReadFailed
+from logdb.disk import File, write_error
+from logdb.errors import CorruptionError, DiskFull
+from logdb.io import IO
 from logdb.model import Buffer, TopicPartition
 from logdb.threads import renewed
 
@@ -157,13 +158,10 @@ class KeptUploads:
             return None
         path = os.path.join(self._directory, upload.name)
         try:
-            with open(path, "rb", buffering=0) as file:
-                found = file.read(upload.size_bytes + 1)
+            with File(IO(), path, os.O_RDONLY) as file:
+                return file.content(upload.size_bytes + 1)
         except FileNotFoundError:
             return None
-        except OSError as error:
-            raise ReadFailed(path, 0, str(error)) from error
-        return found
 
     def gather(self, where: TopicPartition, uploads: Sequence[tuple[str, int]], size_bytes_max: int) -> bytearray | None:
         """The batches of uploads, one behind the other; each is an id and its CRC.  None: one is missing, or they are larger.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
+from logdb.errors import Closed, ThreadUnavailable
 from logdb.log.isolation import ISOLATION_LEVELS, IsolationLevel
 from logdb.mistakes import must_be, one_of
 from logdb.model import DURABILITY_LEVELS, Buffer, Durability
@@ -52,6 +53,7 @@ class Request(RequestResources):
         self.error_type = "application/json"  # content type of an error
         self._parameters: Mapping[str, str] = {}
         self._needs: Sequence[str] = ()
+        self._closing: tuple[Callable[[], None], ...] = ()
 
     def begin(self, session: "AuthorizedSession", parameters: Mapping[str, str], needs: Sequence[str] = ()) -> None:
         """Begin, after authentication and routing.
@@ -63,6 +65,16 @@ class Request(RequestResources):
         """
         self.session, self.principal, self._parameters, self._needs = session, session.principal, parameters, needs
         self.owner = owner_of(session)
+
+    def at_end(self, close: Callable[[], None]) -> None:
+        """Call ``close`` in a thread when the request ends: the close of a large file that was removed waits for the disk."""
+        self._closing = (*self._closing, close)
+
+    def end(self) -> None:
+        super().end()
+        for close in self._closing:
+            with contextlib.suppress(Closed, ThreadUnavailable):  # its last reference closes the file
+                self.door.executor.submit(close)
 
     @property
     def connection(self) -> Connection:

@@ -171,13 +171,19 @@ class Sidecars:
         """Remove damaged sidecars from the catalogue; returns their number."""
         dropped = 0
         for named in self._state.catalogue.segments(log.topic, log.partition):
-            if named.sidecar is not None and (wrong := self._damage(log.directory, named)) is not None:
-                path = sidecar_path(log.directory, named)
-                logger.warning("%s: %s; it is rebuilt", path, wrong)
-                if self._commit(log, named, None):
-                    dropped += 1
-                    remove_files(self._io, [path])
+            if named.sidecar is not None:
+                with self._making:  # a sidecar that is made beside the removal has the same name
+                    dropped += self._drop_if_damaged(log, named)
         return dropped
+
+    def _drop_if_damaged(self, log: Log, named: SegmentEntry) -> bool:
+        wrong = self._damage(log.directory, named)
+        if wrong is None or not self._commit(log, named, None):
+            return False
+        path = sidecar_path(log.directory, named)
+        logger.warning("%s: %s; it is rebuilt", path, wrong)
+        remove_files(self._io, [path])
+        return True
 
     def _damage(self, directory: str, named: SegmentEntry) -> str | None:
         self._check_stopping()

@@ -20,7 +20,7 @@ STREAMS = {
 FILLED = {
     "topic": "t", "topic_name": "t", "partition": "0", "partition_id": "0", "broker_id": "0", "name": "retention.ms", "group": "g",
     "instance": "one", "consumer_group_id": "g", "offset": "0", "timestamp_ms": "0",
-    "file": "app.js", "namespace": "logdb", "table": "t",
+    "file": "app.js", "namespace": "logdb", "table": "t", "part": "data",
 }  # fmt: skip
 CHANGING = {"date", "transfer-encoding", "content-length"}  # of /metrics, the length of a number in it
 

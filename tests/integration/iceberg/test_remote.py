@@ -1,19 +1,29 @@
 """A table's files through the HTTP listener, as engines on another machine read them."""
 
 import glob
+import json
 import os
 import pickle
+import shutil
+import threading
+import time
 
 import duckdb
 import polars as pl
 import pyarrow as pa
 import pytest
+import requests
 
 import logdb
+from logdb.access.quotas import Quota
+from logdb.requests.principals import Principal
 from logdb_iceberg import tail
+from support.faulty_io import FaultyIO
 from support.iceberg import logged, rows
 from support.security import secure
 from support.serving import served
+from support.waiting import until
+from support.wire import wire
 
 pytest.importorskip("pyiceberg")
 
@@ -66,17 +76,125 @@ def test_engines(filled):
             found.io.new_input("file:///etc/passwd")
 
 
+def place_of(path):
+    return f"{FILES}/data/{os.path.basename(path)}"
+
+
+def content(path):
+    with open(path, "rb") as file:
+        return file.read()
+
+
 def test_ranges(filled):
     path = data_file(filled)
-    with open(path, "rb") as file:
-        data = file.read()
-    place = f"{FILES}/data/{os.path.basename(path)}"
-    with served(filled) as s:
+    data, place = content(path), place_of(path)
+    with served(filled) as s, wire(s.url) as line:
         assert s.call(place) == (200, data)
         for wanted, found in (("bytes=4-9", data[4:10]), ("bytes=-7", data[-7:]), (f"bytes=5-{10 * len(data)}", data[5:])):
             assert s.call(place, headers={"Range": wanted}) == (206, found)
-        status, body = s.call(place, headers={"Range": f"bytes={len(data)}-"})
-        assert (status, body["error_code"]) == (416, 41600)
+        assert s.call(place, headers={"Range": "lines=1-2"}) == (200, data), "a unit that is unknown is ignored"
+        for wanted in (f"bytes={len(data)}-", "bytes=-0", "bytes=-", "bytes=5-3", "bytes=0-1,4-5", "bytes=0-" + "9" * 5000):
+            said = line.ask("GET", place, headers={"Range": wanted})
+            assert (said.status, said.json["error_code"], said.headers["content-range"]) == (416, 41600, f"bytes */{len(data)}"), wanted
+
+
+def test_the_table_of_a_deleted_topic_is_not_that_of_the_next_one(filled):
+    path = data_file(filled)
+    with served(filled) as s:
+        assert s.call(place_of(path))[0] == 200
+    shutil.copytree(filled / "iceberg" / "t", filled / "kept")
+    with logdb.open(filled) as db:
+        db.delete_topic("t")
+        schema = {"type": "record", "name": "r", "fields": [{"name": "a", "type": ["int", "string"]}]}  # no table can be made of it
+        db.create_topic("t", config={"logdb.iceberg.mode": "json", "logdb.iceberg.schema": json.dumps(schema)})
+    shutil.rmtree(filled / "iceberg" / "t", ignore_errors=True)
+    shutil.move(filled / "kept", filled / "iceberg" / "t")
+    with served(filled) as s:
+        for place in (place_of(path), FILES.removesuffix("/files")):
+            status, body = s.call(place)
+            assert (status, body["error_code"]) == (404, 40408)
+
+
+class Opened(FaultyIO):
+    """``closed``: the files that were closed, with the thread that did it."""
+
+    def __init__(self):
+        super().__init__()
+        self.closed = []
+
+    def close(self, fd):
+        self.closed.append((self._paths.get(fd), threading.current_thread().name))
+        super().close(fd)
+
+
+def test_a_file_that_is_removed_meanwhile(filled):
+    path, io = data_file(filled), Opened()
+    data, place = content(path), place_of(path)
+
+    def remove(kind, name):
+        if (kind, name) == (removed_at, path):
+            os.unlink(path)
+
+    with served(filled, opened={"io": io}) as s:
+        io.before, removed_at = remove, "pread"
+        assert s.call(place) == (200, data), "it was open"
+        status, body = s.call(place)
+        assert (status, body["error_code"]) == (404, 40410)
+        with open(path, "wb") as file:
+            file.write(data)
+        removed_at = "open"
+        assert s.call(place)[0] == 404
+        status, made = s.call("/logdb/v1/backups", method="POST", body=b"", content_type="application/vnd.logdb.backup")
+        (path,) = glob.glob(str(filled / "*.tmp" / "backup"))
+        status, body = s.call(f"/logdb/v1/backups/{made['id']}")
+        assert (status, body["error_code"]) == (404, 40499)
+
+
+def test_files_are_opened_once_and_closed_in_a_thread(filled):
+    path, io = data_file(filled), Opened()
+    data, place = content(path), place_of(path)
+    with served(filled, opened={"io": io}) as s:
+        asked = [("GET", {}, 200), ("HEAD", {}, 200), ("GET", {"Range": "bytes=0-9"}, 206), ("GET", {"Range": "bytes=-0"}, 416)]
+        for number, (method, headers, status) in enumerate(asked, 1):
+            assert s.call(place, method=method, headers=headers)[0] == status
+            assert io.count("open", path) == number
+            until(lambda number=number: [name for name, _ in io.closed].count(path) == number)
+        io.fail("pread", path=path)
+        assert s.call(place)[0] == 500
+        io.heal()
+        assert s.call(place) == (200, data)
+        until(lambda: len([name for name, _ in io.closed if name == path]) == io.count("open", path))
+        assert {thread.rstrip("0123456789") for name, thread in io.closed if name == path} == {"logdb-http_"}
+
+
+MAKE = {"link": lambda path: path.symlink_to("/etc/passwd"), "directory": os.mkdir, "pipe": os.mkfifo}
+
+
+@pytest.mark.parametrize(("kind", "code"), [("link", 50014), ("directory", 50014), ("pipe", 50017)])
+def test_what_is_no_regular_file(filled, kind, code):
+    table = filled / "iceberg" / "t"
+    places = {
+        table / "data" / "x.parquet": f"{FILES}/data/x.parquet",
+        table / "metadata" / "v99999.metadata.json": FILES.removesuffix("/files"),
+    }
+    with served(filled) as s:
+        for path, place in places.items():
+            MAKE[kind](path)
+            status, body = s.call(place)
+            assert (status, body["error_code"]) == (500, code)
+            assert str(path) in body["message"]
+
+
+def test_a_quota_slows_downloads(filled):
+    path = data_file(filled)
+    place, size_bytes = place_of(path), os.path.getsize(path)
+    quotas = {Principal("User", "reader"): Quota(fetch_bytes=2 * size_bytes)}
+    secure(filled, "Allow reader@* Read Topic t", users={"reader": PASSWORD}, quotas=quotas)
+    with served(filled) as s:
+        reader, began = s.by("reader", PASSWORD), time.monotonic()
+        for _ in range(4):
+            assert reader.call(place)[0] == 200
+        assert time.monotonic() - began > 0.8, "two files at once, then two files a second"
 
 
 def test_what_is_no_file(filled):
@@ -93,6 +211,29 @@ def test_what_is_no_file(filled):
             remote(s.url).scan().to_arrow()
 
 
+def test_a_head_that_fails_loads_no_file(filled):
+    """A proxy may refuse HEAD; the server's own GET tells the size."""
+    path, io = data_file(filled), Opened()
+    with open(path, "ab") as file:
+        file.truncate(64 << 20)
+    with served(filled, opened={"io": io}) as s:
+        files = remote(s.url).io
+        files.session.mount("http://", NoHead())
+        assert len(files.new_input(f"file://{path}")) == 64 << 20
+        until(lambda: [name for name, _ in io.closed].count(path) == 1)
+        assert io.count("pread", path) < 200, "the answer was closed before its end"
+
+
+class NoHead(requests.adapters.HTTPAdapter):
+    """Refuses HEAD, as some proxies do."""
+
+    def send(self, request, *args, **options):
+        answer = super().send(request, *args, **options)
+        if request.method == "HEAD":
+            answer.status_code = 405
+        return answer
+
+
 def test_rights(filled):
     secure(filled, "Allow reader@* Read Topic t", users={"reader": PASSWORD, "root": PASSWORD}, super_users=["root"])
     with served(filled) as s:
@@ -101,6 +242,10 @@ def test_rights(filled):
         assert rows(found.scan().to_arrow()) == logged(s.database)
         with pytest.raises(PermissionError, match="secret"):
             found.io.new_input(found.metadata_location.replace("/t/", "/secret/")).open()
+        basic = {"type": "basic", "basic": {"username": "reader", "password": PASSWORD}}
+        by_password = remote(s.url, auth=basic)
+        assert rows(by_password.scan().to_arrow()) == logged(s.database)
+        assert pickle.loads(pickle.dumps(by_password.io)).new_input(found.metadata_location).exists()
         s.database.security.revoke_tokens("for pyiceberg")
         with pytest.raises(PermissionError, match="status 401"):
             found.scan().to_arrow()

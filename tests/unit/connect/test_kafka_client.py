@@ -24,3 +24,10 @@ def test_a_refused_setting(config, name, value):
         made(confluent_kafka.Producer, {**more, **config})
     assert str(raised.value).startswith(f"Invalid value {value} for configuration {name}: ")
     assert SECRET not in str(raised.value)
+
+
+def test_a_short_secret_is_not_cut_out_of_words():
+    """The gaps in the words would show it."""
+    with pytest.raises(ConfigError) as raised:
+        made(confluent_kafka.Producer, {"bootstrap.servers": "host:1", "sasl.password": "o", "security.protocol": "nope"})
+    assert str(raised.value) == "Invalid value [hidden] for configuration security.protocol: librdkafka refuses it"

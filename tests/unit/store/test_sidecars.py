@@ -2,7 +2,7 @@ import errno
 import os
 import shutil
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -258,6 +258,27 @@ def test_two_threads_that_make_the_same_sidecars(kept, monkeypatch):
         patch.setattr(sidecars.Sidecars, "_due", found)
         with ThreadPoolExecutor(2) as threads:
             list(threads.map(lambda _: kept.db.make_parquet("t"), range(2)))
+    assert kept.check() > 1
+
+
+def test_a_damaged_one_is_removed_while_another_thread_makes_it(kept, monkeypatch):
+    kept.fill()
+    kept.db.make_parquet("t")
+    flipped(os.path.join(kept.path, "t-0", kept.files()[0]), 100, 0)
+    made = kept.db._store.writer.sidecars
+    commit, asked = made._commit, []
+
+    def slow(log, named, sidecar):
+        found = commit(log, named, sidecar)
+        if sidecar is None:
+            asked.append(threads.submit(made._make_missing, log))
+            wait(asked, timeout=0.5)  # without the lock it is done by then
+        return found
+
+    with ThreadPoolExecutor(1) as threads:
+        monkeypatch.setattr(made, "_commit", slow)
+        kept.db.make_parquet("t")
+    assert len(asked) == 1 and asked[0].result() <= 1
     assert kept.check() > 1
 
 

@@ -4,6 +4,7 @@ The records of ``topics/<topic>/…/<source>+<partition>+<offset>.<extension>`` 
 the topic, ``<source>`` and ``<partition>``.  Its offset is the last object and how many of its records were read.
 """
 
+import logging
 import re
 import time
 import zlib
@@ -13,10 +14,12 @@ from typing import Any, ClassVar, NamedTuple
 from logdb_connect.config import ConfigDef, ConfigKey, at_least
 from logdb_connect.connectors.objects.formats import Rows, format_of
 from logdb_connect.connectors.objects.settings import FORMAT, STORE
-from logdb_connect.connectors.objects.stores import open_store
+from logdb_connect.connectors.objects.stores import NoSuchObject, open_store
 from logdb_connect.data import SourceBatch
-from logdb_connect.errors import ConnectError, DataError
+from logdb_connect.errors import ConnectError, DataError, RetriableError
 from logdb_connect.plugin import Properties, SourceConnector, SourceTask
+
+_log = logging.getLogger(__name__)
 
 _TASK, _TASKS = "logdb.task", "logdb.tasks"
 _IDLE_S = 0.2
@@ -39,6 +42,7 @@ class ObjectStoreSourceTask(SourceTask):
     State:
         _listed_s: When the store was listed last.
         _waiting: Objects that were listed and not read yet.
+        _missing: The object that was listed last, and could not be read because there was none.
         _rows: Values of the present object that are not given yet, with the number of those that were.
     """
 
@@ -54,6 +58,7 @@ class ObjectStoreSourceTask(SourceTask):
         self._share = int(properties.get(_TASK, 0)), int(properties.get(_TASKS, 1))
         self._listed_s = -self._poll_s
         self._waiting: list[tuple[_Part, _Object]] = []
+        self._missing = ""
         self._done: dict[_Part, tuple[int, int]] = {}
         self._rows: list[Rows] = []
         self._read = 0
@@ -136,9 +141,12 @@ class ObjectStoreSourceTask(SourceTask):
         skip = read if object_.begin == begin else 0
         try:
             rows = list(self._format.read(self._store.get(object_.name)))
+        except NoSuchObject as error:
+            self._list_again(object_.name, error)
+            return
         except DataError as error:
             raise ConnectError(f"Cannot read the object {object_.name} of {self._store.name}: {error}") from error
-        self._read, self._rows = skip, []
+        self._read, self._rows, self._missing = skip, [], ""
         for schema, values in rows:
             if rest := values[skip:]:
                 self._rows.append((schema, rest))
@@ -146,6 +154,14 @@ class ObjectStoreSourceTask(SourceTask):
         if not self._rows:
             self._done[part] = object_.begin, -1
             del self._waiting[0]
+
+    def _list_again(self, name: str, error: NoSuchObject) -> None:
+        """An object was removed, or is written anew: the store is listed before a later object is read."""
+        self._waiting, self._listed_s = [], time.monotonic() - self._poll_s
+        if name == self._missing:
+            raise RetriableError(f"{self._store.name} lists {name}, which it cannot read; the task tries again") from error
+        _log.warning("%s: %s was removed before it was read: its records are left out unless it is listed again", self._store.name, name)
+        self._missing = name
 
 
 class ObjectStoreSourceConnector(SourceConnector):

@@ -5,6 +5,7 @@
 
 import contextlib
 import os
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -23,6 +24,13 @@ _CLOUD_HOSTS = {
 }
 
 
+class NoSuchObject(RetriableError):
+    """An object was removed after it was listed."""
+
+    def __init__(self, name: str, store: str) -> None:
+        super().__init__(f"Cannot read {name} from {store}: it was removed after it was listed; the task lists the objects again")
+
+
 class Store(Protocol):
     """Objects by name.
 
@@ -36,7 +44,7 @@ class Store(Protocol):
         """Store an object, in place of one that has the name."""
 
     def get(self, name: str) -> bytes:
-        """The content of an object."""
+        """The content of an object; raises NoSuchObject."""
 
     def names(self, prefix: str) -> Iterator[str]:
         """The names of all objects below a directory, in no order."""
@@ -52,17 +60,21 @@ class ObjectStore:
     def put(self, name: str, data: bytes, content_type: str) -> None:
         import obstore
 
-        attributes = {} if self._directory is not None else {"Content-Type": content_type}
+        if self._directory is not None:
+            _write(Path(self._directory), name, data, self.name)
+            return
         with self._errors(f"write {name} to"):
-            obstore.put(self._store, name, data, attributes=attributes or None, chunk_size=self._part_size)
-            if self._directory is not None:
-                _sync(Path(self._directory), name)
+            obstore.put(self._store, name, data, attributes={"Content-Type": content_type}, chunk_size=self._part_size)
 
     def get(self, name: str) -> bytes:
         import obstore
+        from obstore import exceptions
 
         with self._errors(f"read {name} from"):
-            return bytes(obstore.get(self._store, name).bytes())
+            try:
+                return bytes(obstore.get(self._store, name).bytes())
+            except (exceptions.NotFoundError, FileNotFoundError):  # obstore raises the second one
+                raise NoSuchObject(name, self.name) from None
 
     def names(self, prefix: str) -> Iterator[str]:
         import obstore
@@ -84,6 +96,8 @@ class ObjectStore:
         )
         try:
             yield
+        except NoSuchObject:
+            raise
         except (exceptions.NotFoundError, FileNotFoundError) as error:  # obstore raises the second one
             raise ConnectError(
                 f"Cannot {what} {self.name}: it does not exist. Create it, then restart the task. {_first(error)}"
@@ -123,7 +137,10 @@ class FileSystem:
 
     def get(self, name: str) -> bytes:
         with self._errors(f"read {name} from"):
-            return bytes(self._files.cat_file(f"{self._root}/{name}"))
+            try:
+                return bytes(self._files.cat_file(f"{self._root}/{name}"))
+            except FileNotFoundError:
+                raise NoSuchObject(name, self.name) from None
 
     def names(self, prefix: str) -> Iterator[str]:
         with self._errors(f"list {prefix}/ of"):
@@ -136,6 +153,8 @@ class FileSystem:
     def _errors(self, what: str) -> Iterator[None]:
         try:
             yield
+        except NoSuchObject:
+            raise
         except PermissionError as error:
             raise ConnectError(
                 f"Cannot {what} {self.name}: it refuses. Check the permissions, then restart the task. {_first(error)}"
@@ -233,15 +252,41 @@ def _file_system(url: str) -> Store:
     return FileSystem(_without_secrets(url), files, root)
 
 
-def _sync(directory: Path, name: str) -> None:
-    """Make a file and the directories that lead to it durable."""
+def _write(directory: Path, name: str, data: bytes, store: str) -> None:
+    """Store a file.  It is durable before it has its name: from then on, others may move it.
+
+    obstore lists no name that ends in # and digits, so the unfinished file is no object.
+    """
+    if any(part in {"", ".", ".."} or "\0" in part for part in name.split("/")):
+        raise ConnectError(f"Cannot write {name!r} to {store}: a part of the name must be neither empty nor '.' nor '..'")
     place = directory / name
-    for each in (place, *(parent for parent in place.parents if parent == directory or directory in parent.parents)):
-        descriptor = os.open(each, os.O_RDONLY)
+    unfinished = place.with_name(f"{place.name}#{os.getpid()}{threading.get_ident()}")
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
         try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+            with open(unfinished, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            unfinished.rename(place)
+        except BaseException:
+            unfinished.unlink(missing_ok=True)
+            raise
+        for parent in place.parents:
+            if parent == directory or directory in parent.parents:
+                _sync_directory(parent)
+    except PermissionError as error:
+        raise ConnectError(f"Cannot write {name} to {store}: it refuses. Check the permissions, then restart the task. {error}") from error
+    except OSError as error:
+        raise RetriableError(f"Cannot write {name} to {store} now; the task tries again. {error}") from error
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _without_secrets(url: str) -> str:

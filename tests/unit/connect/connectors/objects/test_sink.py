@@ -2,12 +2,14 @@ import itertools
 import json
 import os
 import sys
+from pathlib import Path
 
 import pytest
 
 from logdb import OffsetAndMetadata, TopicPartition
 from logdb_connect.connectors.objects import sink as sink_module
 from logdb_connect.connectors.objects.sink import ObjectStoreSinkConnector
+from logdb_connect.connectors.objects.stores import open_store
 from logdb_connect.data import STRING, Schema, SinkRecords, struct
 from logdb_connect.errors import ConfigError, ConnectError, DataError, RetriableError
 from support.connect_tasks import Sink, sink_record
@@ -192,14 +194,50 @@ def test_topics_that_transforms_merge_keep_their_objects_apart():
 
 def test_files_of_a_directory_are_durable(tmp_path, monkeypatch):
     synced = []
-    fsync = os.fsync
+    fsync, rename = os.fsync, Path.rename
     monkeypatch.setattr(os, "fsync", lambda descriptor: (synced.append(os.readlink(f"/proc/self/fd/{descriptor}")), fsync(descriptor)))
+    monkeypatch.setattr(Path, "rename", lambda old, new: (synced.append(f"{old} is {new}"), rename(old, new)))
     one = sink(f"file://{tmp_path}/new")
     one.open(A)
     one.put(log(3))
     place = tmp_path / "new/topics/t/partition=0/t+0+0000000000.json"
     assert place.read_bytes().count(b"\n") == 3
-    assert synced == [str(each) for each in (place, *place.parents[:4])]
+    unfinished = synced[0]
+    assert unfinished.startswith(f"{place}#")
+    assert synced == [unfinished, f"{unfinished} is {place}", *map(str, place.parents[:4])]
+
+
+def test_a_file_that_is_moved_at_once(tmp_path, monkeypatch):
+    taken, rename = [], Path.rename
+
+    def moved(old, new):
+        rename(old, new)
+        taken.append(new.read_bytes())
+        new.unlink()
+
+    monkeypatch.setattr(Path, "rename", moved)
+    one = sink(f"file://{tmp_path}/new")
+    one.open(A)
+    one.put(log(6))
+    assert [data.count(b"\n") for data in taken] == [3, 3]
+    assert [each for each in (tmp_path / "new").rglob("*") if each.is_file()] == []
+
+
+@pytest.mark.parametrize("name", ["a/../../b", "/a", "a//b", "./a", ".."])
+def test_a_name_that_leaves_the_directory(tmp_path, name):
+    config = ObjectStoreSinkConnector.config_def.parse({"store.url": f"file://{tmp_path}/new", "flush.size": "1"})
+    with pytest.raises(ConnectError, match="a part of the name must be neither empty"):
+        open_store(config).put(name, b"1", "text/plain")
+    assert not list(tmp_path.rglob("b"))
+
+
+def test_an_unfinished_file_is_no_object(tmp_path):
+    config = ObjectStoreSinkConnector.config_def.parse({"store.url": f"file://{tmp_path}/new", "flush.size": "1"})
+    store = open_store(config)
+    store.put("topics/é #1 %2F", b"1", "text/plain")
+    (tmp_path / "new/topics/x.json#12345").write_bytes(b"1")
+    assert list(store.names("topics")) == ["topics/é #1 %2F"]
+    assert store.get("topics/é #1 %2F") == b"1"
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from logdb import TopicPartition
 from logdb_connect.connectors.objects.sink import ObjectStoreSinkConnector
 from logdb_connect.connectors.objects.source import ObjectStoreSourceConnector
 from logdb_connect.data import BYTES, Schema, struct
-from logdb_connect.errors import ConnectError
+from logdb_connect.errors import ConnectError, RetriableError
 from support.connect_tasks import Sink, Source, sink_record
 
 _urls = itertools.count()
@@ -104,6 +104,52 @@ def test_a_broken_object_fails_the_task_by_name():
     one.task.store.put("topics/t/partition=0/t+0+0000000003.json", b"{", "")
     with pytest.raises(ConnectError, match=r"topics/t/partition=0/t\+0\+0000000003\.json"):
         source(url).drain()
+
+
+def test_objects_that_are_removed_before_they_are_read(tmp_path, caplog):
+    url = f"file://{tmp_path}/objects"
+    one = Sink(ObjectStoreSinkConnector, {"store.url": url, "flush.size": "3"}, {})
+    one.open(TopicPartition("t", 0))
+    one.put(rows(9))
+    two = source(url, s3_poll_interval_ms="3600000")
+    assert two.step() == [{"n": n} for n in range(3)]
+    files = sorted((tmp_path / "objects").rglob("*.json"))
+    files[1].unlink()
+    assert two.step() == [{"n": n} for n in (6, 7, 8)]
+    assert "t+0+0000000003.json was removed before it was read" in caplog.text
+    one.put(rows(3, begin=9))
+    two.task._listed_s = -3600  # an hour later
+    assert two.drain() == [{"n": n} for n in (9, 10, 11)]
+
+
+def test_an_object_that_is_listed_and_cannot_be_read_is_tried_again(tmp_path):
+    url = f"file://{tmp_path}/objects"
+    one = Sink(ObjectStoreSinkConnector, {"store.url": url, "flush.size": "3"}, {})
+    one.open(TopicPartition("t", 0))
+    one.put(rows(3))
+    two = source(url)
+    store = two.task._store
+    two.task._store = Emptied(store, *(tmp_path / "objects").rglob("*.json"))
+    for _ in range(2):
+        with pytest.raises(RetriableError, match="which it cannot read; the task tries again"):
+            two.poll()
+    two.task._store = store
+    one.put(rows(3, begin=3))
+    assert two.drain() == [{"n": n} for n in (3, 4, 5)]
+
+
+class Emptied:
+    """A store that loses a file each time it has listed it."""
+
+    def __init__(self, store, path):
+        self.store, self.name, self.path, self.data = store, store.name, path, path.read_bytes()
+        self.get = store.get
+
+    def names(self, prefix):
+        self.path.write_bytes(self.data)
+        found = list(self.store.names(prefix))
+        self.path.unlink()
+        return found
 
 
 def test_validation_names_the_property():
