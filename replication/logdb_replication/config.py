@@ -4,7 +4,7 @@
     node = 1                           # number of this node
     secret_file = "cluster.secret"     # the same on each node; paths begin at the directory of this file
     profile = "ssd"                    # or "sd": longer timeouts, for SD cards
-    rack = ""                          # replicas of a partition are spread over racks; Kafka's clients in it may read here
+    rack = ""                          # replicas of a partition are spread over racks; clients in it may read here
     http = "0.0.0.0:8080"              # where the HTTP door listens; without it: at the address of this node's entry below
     kafka = "0.0.0.0:9092"             # the same of the Kafka door; without it there is none
     kafka_advertised = "board1:9092"   # what Kafka's clients are told; without it: ``kafka``

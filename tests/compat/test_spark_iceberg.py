@@ -109,6 +109,7 @@ def test_the_rows_are_those_of_the_log(tmp_path, spark, users):
         assert chosen == {place: row for place, row in expected.items() if place[0] == 1 and place[1] >= 175} != {}
 
 
+@pytest.mark.timeout(3600)
 def test_a_kill_at_each_step_of_a_commit(tmp_path, spark):
     path, step, goes_on, before = tmp_path / "db", 0, True, None
     with logdb.open(path, batch_size=300) as db:

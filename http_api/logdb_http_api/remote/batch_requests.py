@@ -33,13 +33,17 @@ class Appended(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """The answer to a fetch: batches, where to go on, where reading ends, and the id of the topic; unchecked."""
+    """The answer to a fetch: batches, where to go on, where reading ends, and the id of the topic; unchecked.
+
+    ``nearest``: the follower at which the client is to go on, HOST:PORT; "": the leader.
+    """
 
     url: str
     batches: Buffer
     next_offset: int
     readable_end_offset: int
     topic_id: str = ""
+    nearest: str = ""
 
 
 class _UsualAnswer:
@@ -121,8 +125,17 @@ class FetchRequest:
         leader_epoch: int | None = None,
         topic_id: str = "",
         into: bytearray | None = None,
+        rack: str = "",
+        at_follower: bool = False,
     ) -> None:
-        """See ``serving.fetch.Wanted``; ``into``: receives the answer if it fits."""
+        """See ``serving.fetch.Wanted``.
+
+        Args:
+            into: Receives the answer if it fits.
+            rack: The client's.
+            at_follower: It goes to the follower that the leader has named.
+        """
+        self._rack, self._at_follower = rack, at_follower
         self.key, self._offset, self._size_bytes_max = where, offset, min(size_bytes_max, FETCH_BYTES_MAX)
         self._committed, self._leader_epoch, self._topic_id, self.into = committed, leader_epoch, topic_id, into
 
@@ -139,6 +152,8 @@ class FetchRequest:
             "isolation_level": int(self._committed),
             "topics": ({"topic": self.key.topic, "partitions": (one,), "logdb_topic_id": self._topic_id},),
             "detailed": True,
+            "rack_id": self._rack,
+            "at_followers": self._at_follower,
         }
         out = bytearray(_HEADER.size)
         messages.FETCH_REQUEST.write(out, values, _VERSION)
@@ -150,9 +165,8 @@ class FetchRequest:
 
     def of_frame(self, decoded: dict[str, Any], url: str) -> Fetched:
         one = _partition(decoded, "partitions", url)
-        return Fetched(
-            url, one["records"] or b"", one["next_offset"], one["readable_end_offset"], decoded["responses"][0]["logdb_topic_id"]
-        )
+        topic_id = decoded["responses"][0]["logdb_topic_id"]
+        return Fetched(url, one["records"] or b"", one["next_offset"], one["readable_end_offset"], topic_id, one["nearest"])
 
     def http(self) -> HttpRequest:
         query: dict[str, object] = {"offset": self._offset, "max_bytes": self._size_bytes_max}

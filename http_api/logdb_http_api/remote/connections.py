@@ -29,12 +29,16 @@ _LEADER_COUNT_MAX, _ADDRESS_COUNT_MAX = 10_000, 16
 _IDLE_COUNT_MAX = 8  # idle connections in the pool
 _AHEAD_COUNT_MAX = 8
 _PLAIN_S = 60.0
+_AVOIDED_S = 30.0
 
 
 class Connections:
     """The pool of connections to the servers of one database."""
 
-    def __init__(self, urls: Sequence[str], security: Security, *, timeout_ms: int, connect_timeout_ms: int) -> None:
+    def __init__(self, urls: Sequence[str], security: Security, *, timeout_ms: int, connect_timeout_ms: int, rack: str = "") -> None:
+        """``rack``: the client's; "": it reads at leaders alone."""
+        self.rack = rack
+        self._avoided: dict[Address, float] = {}  # followers that have failed a reader, until when they are left alone
         self._addresses = tuple(Address.of(url) for url in urls)
         self.urls = tuple(address.url for address in self._addresses)
         self._security, self.timeout_s, self._connect_timeout_s = security, timeout_ms / 1000, connect_timeout_ms / 1000
@@ -181,8 +185,7 @@ class Connections:
         if not isinstance(place, str) or not place:
             self.leaders.pop(key, None)
             return None
-        first = self._addresses[0]
-        leader = Address.of(f"{'https' if first.tls else 'http'}://{place}{first.prefix}")
+        leader = self._named(place)
         if leader not in self._addresses and len(self._addresses) < _ADDRESS_COUNT_MAX:
             self._addresses += (leader,)
         if key is not None:
@@ -190,6 +193,21 @@ class Connections:
                 self.leaders = {}
             self.leaders[key] = leader
         return leader
+
+    def _named(self, place: str) -> Address:
+        first = self._addresses[0]
+        return Address.of(f"{'https' if first.tls else 'http'}://{place}{first.prefix}")
+
+    def follower(self, place: str) -> Address | None:
+        """The follower that a leader has named, HOST:PORT; None: it has named none, or one that has failed a moment ago."""
+        if not place:
+            return None
+        address = self._named(place)
+        return None if time.monotonic() < self._avoided.get(address, 0.0) else address
+
+    def avoid(self, follower: Address) -> None:
+        """A follower has failed a reader: readers stay at leaders for a while."""
+        self._avoided[follower] = time.monotonic() + _AVOIDED_S
 
     def answered(self) -> None:
         """A server has answered."""

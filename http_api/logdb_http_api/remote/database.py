@@ -100,12 +100,13 @@ def open_urls(
     batch_size: int = 262_144,
     timeout_ms: int = 30_000,
     connect_timeout_ms: int | None = None,
+    rack: str | None = None,
     clock: Callable[[], int] | None = None,
 ) -> Database:
     """See ``logdb.open``; checks that a server answers, and accepts the credentials.
 
     Without ``user``, ``token`` and a user in the URL, the credentials are those of the variables LOGDB_TOKEN, or LOGDB_USER and
-    LOGDB_PASSWORD.
+    LOGDB_PASSWORD.  Without ``rack``, it is that of LOGDB_RACK.
     """
     if timeout_ms < 1:
         raise ValueError(must_be("timeout_ms", timeout_ms, "1 or more"))
@@ -121,7 +122,8 @@ def open_urls(
     if user is None and given is not None:
         raise ValueError("a password is given without a user")
     security = Security(user, password, token, _context(ca_file, cert_file, key_file))
-    connections = Connections(urls, security, timeout_ms=timeout_ms, connect_timeout_ms=connect_timeout_ms)
+    rack = os.environ.get("LOGDB_RACK", "") if rack is None else rack
+    connections = Connections(urls, security, timeout_ms=timeout_ms, connect_timeout_ms=connect_timeout_ms, rack=rack)
     session = RemoteSession(connections, batch_size=batch_size, clock=clock)
     try:
         session.ends.ends({}, 0)

@@ -286,6 +286,35 @@ class Exchange(Generic[R]):
             self._connections.drop(connection)
 
 
+class FollowerFailed(Exception):
+    """A follower did not answer, or refused; the leader is asked instead."""
+
+
+class FollowerExchange(Exchange[R]):
+    """One request of a follower, in one try: whatever fails, the leader is asked at once.
+
+    ``answer`` raises FollowerFailed, or the LogdbError of the follower.
+    """
+
+    def __init__(self, connections: Connections, request: Request[R], follower: Address, *, behind: "Exchange[Any] | None" = None) -> None:
+        self.follower = self._leader = follower
+        super().__init__(connections, request, behind=behind)
+
+    def _deadline(self) -> float:
+        return time.monotonic() + min(_TRY_S, self._connections.timeout_s)
+
+    def _may_follow(self, error: LogdbError) -> bool:  # noqa: ARG002 -- whatever it says
+        return False
+
+    def _lost(self, error: Exception) -> None:
+        self.abandon()
+        self._connections.check_open()
+        raise FollowerFailed(_words(error)) from error
+
+    def _wait(self, reason: Exception, cause: Exception | None, leader: Address | None = None) -> None:  # noqa: ARG002 -- it does not
+        raise FollowerFailed(_words(reason)) from cause
+
+
 def send_request(
     connections: Connections,
     method: str,

@@ -363,7 +363,8 @@ class RemoteLog(Lookups, Handle):
     ) -> "pyarrow.RecordBatchReader":
         arrow.schema(columns)
         begin = self.start_offset if offset is None else offset
-        source, first = self._fetch(begin, SIZE_BYTES, isolation_level)
+        size_bytes = FIRST_SIZE_BYTES if self._session.connections.rack else SIZE_BYTES  # the rest comes from a follower
+        source, first = self._fetch(begin, size_bytes, isolation_level)
         end = first.end_offset if end_offset is None else min(first.end_offset, end_offset)
         chunks, size_bytes_max = source.chunks(first, end, as_stored=True), source.decompressed_size_bytes_max
         return arrow.record_batches(chunks, begin, end, columns, size_bytes_max=size_bytes_max, use_threads=use_threads)

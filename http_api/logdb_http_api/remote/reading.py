@@ -1,5 +1,8 @@
 """Fetches record batches of one partition from a server, chunk by chunk; the next chunk is requested before one is decoded.
 
+A client with a rack asks the leader for the first chunk.  The leader names a follower in the rack, which the client asks for the next ones.
+If that one fails, refuses or has too little, the leader is asked at once.  Only the leader says that records are gone.
+
 Every part of an answer may be wrong: batches are checked as those on a disk are.
 
 Threading: one thread at a time for one iteration.
@@ -10,13 +13,14 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from logdb.codec import Header, Scanner, convert, explain, header, split
-from logdb.errors import InvalidAnswer, LogTruncated, OffsetOutOfRange
+from logdb.errors import Closed, Forked, InvalidAnswer, LogdbError, LogTruncated, OffsetOutOfRange
 from logdb.log.isolation import IsolationLevel, is_committed
 from logdb.model import Buffer, TopicPartition
 from logdb_http_api.remote.batch_requests import Fetched, FetchRequest
-from logdb_http_api.remote.exchange import Exchange
+from logdb_http_api.remote.exchange import Exchange, FollowerExchange, FollowerFailed
 
 if TYPE_CHECKING:
+    from logdb_http_api.remote.connection import Address
     from logdb_http_api.remote.connections import Connections
 
 FIRST_SIZE_BYTES = 64 << 10  # of a read that may end after one record
@@ -61,6 +65,7 @@ class Source:
         """``topic_id``: of the topic to read; "": of the one that has its name."""
         self._connections, self._where, self.topic_id = connections, where, topic_id
         self._committed, self.decompressed_size_bytes_max = is_committed(isolation_level), decompressed_size_bytes_max
+        self._follower: Address | None = None  # where to go on
 
     def fetch(self, offset: int, size_bytes_max: int, *, leader_epoch: int | None = None) -> Chunk:
         """Whole batches from the one that holds ``offset``; none if reading ends there, or all were aborted.
@@ -85,7 +90,7 @@ class Source:
                 self._connections.ahead.release()
             return
         while offset < end_offset:
-            chunk = self._followed(last, self._begin(offset, SIZE_BYTES), offset, end_offset)
+            chunk = self._followed(last, self._begin_next(offset), offset, end_offset)
             yield from shown(chunk)
             last, offset = chunk._replace(batches=_NO_BATCHES), chunk.next_offset
             del chunk
@@ -100,7 +105,7 @@ class Source:
             OffsetOutOfRange: Retention deleted the records from ``offset`` on.
         """
         try:
-            chunk = self._checked(exchange.answer(), offset)
+            chunk = self._answered(exchange, offset)
         except OffsetOutOfRange as error:
             if error.end_offset < offset:
                 raise self._truncated(last, offset, error.end_offset) from None
@@ -115,6 +120,21 @@ class Source:
         if last.last_epoch not in {-1, chunk.first_epoch}:
             self.fetch(last.read_offset, 1, leader_epoch=last.last_epoch)
         return chunk
+
+    def _answered(self, exchange: Exchange[Fetched], offset: int) -> Chunk:
+        """The chunk that a follower has sent, or else the leader."""
+        if not isinstance(exchange, FollowerExchange):
+            return self._checked(exchange.answer(), offset)
+        try:
+            chunk = self._checked(exchange.answer(), offset)
+            if chunk.next_offset > offset:
+                return chunk
+        except (Closed, Forked):
+            raise
+        except (LogdbError, FollowerFailed):
+            self._connections.avoid(exchange.follower)
+        self._follower = None
+        return self._checked(self._begin(offset, SIZE_BYTES).answer(), offset)
 
     def _truncated(self, last: Chunk, offset: int, log_end: int) -> LogTruncated:
         """The error of a read behind ``last`` in a log that ends at ``log_end`` now."""
@@ -131,19 +151,20 @@ class Source:
         A chunk is requested once its first offset is known: announced, before the chunk below it has come, or by that.
         """
         memory, offset = bytearray(_MEMORY_SIZE_BYTES), last.next_offset
-        exchange, following = self._begin(offset, SIZE_BYTES, memory), None
+        exchange, following = self._begin_next(offset, memory), None
         try:
             while True:
                 next_offset = exchange.announced()
-                if next_offset is not None and offset < next_offset < end_offset and exchange.may_be_followed:
-                    following = self._begin(next_offset, SIZE_BYTES, memory, behind=exchange)
+                goes_on_here = self._follower is None or isinstance(exchange, FollowerExchange)
+                if next_offset is not None and offset < next_offset < end_offset and exchange.may_be_followed and goes_on_here:
+                    following = self._begin_next(next_offset, memory, behind=exchange)
                 chunk = self._followed(last, exchange, offset, end_offset)
                 last, offset = chunk._replace(batches=_NO_BATCHES), chunk.next_offset
                 if following is not None and offset != next_offset:  # the answer broke off, and its retry has another end
                     following.abandon()
                     following = None
                 if following is None and offset < end_offset:
-                    following = self._begin(offset, SIZE_BYTES, memory)
+                    following = self._begin_next(offset, memory)
                 yield from shown(chunk)
                 if following is None:
                     return
@@ -152,6 +173,14 @@ class Source:
             exchange.abandon()
             if following is not None:
                 following.abandon()
+
+    def _begin_next(self, offset: int, into: bytearray | None = None, *, behind: Exchange[Fetched] | None = None) -> Exchange[Fetched]:
+        """Ask the follower in the rack, if there is one, or else the leader."""
+        sent_to = behind.follower if isinstance(behind, FollowerExchange) else None
+        follower = self._follower if behind is None else sent_to  # a request behind another one goes over its connection
+        if follower is None:
+            return self._begin(offset, SIZE_BYTES, into, behind=behind)
+        return FollowerExchange(self._connections, self._request(offset, SIZE_BYTES, into, at_follower=True), follower, behind=behind)
 
     def _begin(
         self,
@@ -163,7 +192,20 @@ class Source:
         committed: bool | None = None,
         behind: Exchange[Fetched] | None = None,
     ) -> Exchange[Fetched]:
-        request = FetchRequest(
+        request = self._request(offset, size_bytes_max, into, leader_epoch=leader_epoch, committed=committed)
+        return Exchange(self._connections, request, behind=behind)
+
+    def _request(
+        self,
+        offset: int,
+        size_bytes_max: int,
+        into: bytearray | None,
+        *,
+        leader_epoch: int | None = None,
+        committed: bool | None = None,
+        at_follower: bool = False,
+    ) -> FetchRequest:
+        return FetchRequest(
             self._where,
             offset,
             size_bytes_max,
@@ -171,8 +213,9 @@ class Source:
             leader_epoch=leader_epoch,
             topic_id=self.topic_id,
             into=into,
+            rack=self._connections.rack,
+            at_follower=at_follower,
         )
-        return Exchange(self._connections, request, behind=behind)
 
     def _stored(self, chunk: Chunk) -> Iterator[Buffer]:
         if chunk.batches:
@@ -201,6 +244,8 @@ class Source:
             found = f"batches up to offset {scanner.next_offset}"
             raise InvalidAnswer(answer.url, f"{found}, where those from {offset} to {next_offset} were announced")
         self.topic_id = self.topic_id or answer.topic_id
+        if answer.nearest:
+            self._follower = self._connections.follower(answer.nearest)
         if head is None:
             return Chunk(batches, next_offset, end_offset, scanner.codecs)
         last = header(batches[scanner.used - scanner.last_size_bytes :])[1]

@@ -129,7 +129,7 @@ class RackRead(Read):
             if self.wanted.leader_epoch is not None:
                 self.check(log, self.wanted.leader_epoch)
             if isinstance(log, ReplicaToRead) and self.next_offset >= log.start_offset:  # a follower may not know of a deletion yet
-                self._nearest = log.nearest(self._rack, self.next_offset)
+                self._nearest = log.nearest(self._rack, self.next_offset, "kafka")
             if self._nearest is not None:
                 self.marks = self.marks_of(log, self.next_offset)
         except LogdbError as error:
@@ -147,11 +147,31 @@ class RackRead(Read):
 
 
 class DetailedRead(serving.UnabortedRead):
-    """What is read of one partition for a request that is ``detailed``: as a fetch over HTTP has it, without aborted batches."""
+    """What is read of one partition for a request that is ``detailed``: as a fetch over HTTP has it, without aborted batches.
 
-    def __init__(self, asked: "Asked", one: Values) -> None:
+    field         meaning                                                    to be trusted
+    at_followers  the client has been sent here by the leader                always
+    _nearest      HTTP listener of the follower to read next; "": none       once read
+    others        see ``PartitionRead``                                      as they say
+    """
+
+    def __init__(self, rack: str, at_followers: bool, asked: "Asked", one: Values) -> None:
         super().__init__(_wanted(asked, one, one["last_fetched_epoch"]))
         self.asked, self.error = asked, asked.error
+        self.at_followers, self._rack, self._nearest = at_followers, rack, ""
+
+    def read(self, session: "AuthorizedSession", room_bytes: int, isolation_level: IsolationLevel, *, at_least_one: bool = True) -> None:
+        super().read(session, room_bytes, isolation_level, at_least_one=at_least_one)
+        if self._rack and not self.at_followers and self.error is None:
+            self._choose(session)
+
+    def _choose(self, session: "AuthorizedSession") -> None:
+        """Name the follower that the client is to read next."""
+        try:
+            log = session.log_to_read(*self.where, at_followers=True)
+            self._nearest = session.nearest_address(log, self._rack, self.next_offset) or ""
+        except LogdbError:  # this node leads it no more: the client's next request says so
+            self._nearest = ""
 
     def values(self) -> Values:
         """As the response has it."""
@@ -166,6 +186,7 @@ class DetailedRead(serving.UnabortedRead):
             "next_offset": self.next_offset,
             "error": b"" if self.error is None else json.dumps(document(self.error)).encode(),
             "readable_end_offset": self.marks.get("readable_end_offset", -1),
+            "nearest": self._nearest,
         }
 
 
@@ -179,7 +200,9 @@ def _reads(values: Values, by_id: bool, rack: str) -> "Sequence[DetailedRead | R
 
     Source: Kafka's ``FetchRequest.fetchData``.
     """
-    make: Callable[[Asked, Values], DetailedRead | Read] = DetailedRead if values["detailed"] else partial(RackRead, rack) if rack else Read
+    make: Callable[[Asked, Values], DetailedRead | Read] = partial(RackRead, rack) if rack else Read
+    if values["detailed"]:
+        make = partial(DetailedRead, rack, bool(rack) and values["at_followers"])
     wanted = {}
     for topic in values.pop("topics"):
         asked = Asked(topic["topic"], topic["topic_id"], topic["logdb_topic_id"], by_id)

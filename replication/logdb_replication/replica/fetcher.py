@@ -80,9 +80,9 @@ class FollowedPartition:
             self.told = type(error)
             logger.warning("fetching %s failed; it is retried until it succeeds: %s", self.where, error)
 
-    def nearest(self, rack: str, offset: int) -> int | None:
+    def nearest(self, rack: str, offset: int, listener: str) -> int | None:
         """This replica serves every consumer that comes here: its leader has chosen it."""
-        del rack, offset
+        del rack, offset, listener
         return None
 
     @property

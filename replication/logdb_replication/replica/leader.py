@@ -37,12 +37,13 @@ RETRY_MS = 500
 class Broker(NamedTuple):
     """A node as the controller has registered it.
 
-    ``fenced``: it is not to be added to an in-sync set; ``rack``: where consumers may read at it, "": nowhere.
+    ``fenced``: it is not to be added to an in-sync set; ``rack``: where consumers may read at it, "": nowhere; ``listeners``: its own.
     """
 
     broker_epoch: int
     fenced: bool = False
     rack: str = ""
+    listeners: frozenset[str] = frozenset()
 
 
 class InSyncChange(NamedTuple):
@@ -267,10 +268,10 @@ class Leader:
         has_all = self._flushed_by(node_id) >= max(self.high_watermark, self.epoch_start_offset)
         return Standing.CAUGHT_UP if has_all else Standing.COUNTED
 
-    def nearest(self, rack: str, offset: int) -> int | None:
+    def nearest(self, rack: str, offset: int, listener: str) -> int | None:
         """The follower in a rack that a consumer is to read from ``offset`` on: the one that has flushed most; None: this node.
 
-        It is in sync, its broker is not fenced, and it has the offset.
+        It is in sync, its broker is not fenced and has the listener, and it has the offset.
 
         Source: KIP-392, Kafka's ``RackAwareReplicaSelector``.
         """
@@ -281,6 +282,8 @@ class Leader:
         for node, progress in self._followers.items():
             broker = self._brokers.get(node)
             if broker is None or broker.fenced or broker.rack != rack or broker.broker_epoch != progress.broker_epoch:
+                continue
+            if listener not in broker.listeners:
                 continue
             if node in self.state.in_sync and 0 <= progress.start_offset <= offset <= progress.flushed_offset:
                 found.append((progress.flushed_offset, progress.caught_up_ms, node))

@@ -122,9 +122,9 @@ class LedPartition:
 
     # ------------------------------------------------------------ for consumers
 
-    def nearest(self, rack: str, offset: int) -> int | None:
+    def nearest(self, rack: str, offset: int, listener: str) -> int | None:
         with self._lock:
-            return None if self.is_over else self._leader.nearest(rack, offset)
+            return None if self.is_over else self._leader.nearest(rack, offset, listener)
 
     # ------------------------------------------------------------ for followers
 

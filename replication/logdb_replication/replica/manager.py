@@ -228,7 +228,7 @@ class ReplicaManager:
         self._let_go(state)
         self._bring(state)
         self._broker_epoch, self._is_partly_applied = broker_epoch, False
-        brokers = {node: Broker(broker.epoch, broker.fenced, _rack(broker)) for node, broker in state.brokers.items()}
+        brokers = {node: _broker(broker) for node, broker in state.brokers.items()}
         same_brokers, self._brokers = brokers == self._brokers, brokers
         former, self._state = self._state, state
         self._throttle.limit(state.reassignment_bytes_per_s)
@@ -617,6 +617,6 @@ class ReplicaManager:
         self._flushers.close()
 
 
-def _rack(broker: BrokerState) -> str:
-    """The rack whose consumers may read at a broker; "": it has none, or no Kafka listener, or is about to end."""
-    return broker.rack if "kafka" in broker.addresses and not broker.draining else ""
+def _broker(broker: BrokerState) -> Broker:
+    """A broker that is about to end has no rack: no consumer is to read at it."""
+    return Broker(broker.epoch, broker.fenced, "" if broker.draining else broker.rack, frozenset(broker.addresses))

@@ -311,9 +311,9 @@ class ReplicaToRead(LogToRead):
         super().__init__(session, replica.log)
         self._replica, self._lineage = replica, replica.log.lineage
 
-    def nearest(self, rack: str, offset: int) -> int | None:
+    def nearest(self, rack: str, offset: int, listener: str) -> int | None:
         """As ``ReadableReplica.nearest``."""
-        return self._replica.nearest(rack, offset)
+        return self._replica.nearest(rack, offset, listener)
 
     def epoch_end(self, epoch: int, *, current_epoch: int | None = None) -> EpochEnd | None:
         """As ``ReplicaLog.epoch_end``; a follower's log may not have the latest epoch yet."""

@@ -283,6 +283,11 @@ class AuthorizedSession(Handle, Session):
         except UnknownTopic as error:
             raise self._unknown(error) from None
 
+    def nearest_address(self, log: AuthorizedLog, rack: str, offset: int) -> str | None:
+        """The HTTP listener (HOST:PORT) of the follower in a rack that a client is to read ``log`` at from ``offset`` on; None: none is."""
+        node = log.nearest(rack, offset, "http") if isinstance(log, ReplicaToRead) else None
+        return None if node is None else self._broker.node_address(node, "http")
+
     def located(self, error: LogdbError) -> LogdbError:
         """The error; where another node leads, with the address of that one's HTTP door as ``leader_address``."""
         if isinstance(error, NotLeaderOrFollower | NotCoordinator):

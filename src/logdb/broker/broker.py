@@ -400,6 +400,10 @@ class Broker(Handle, Session):
         """Where the HTTP door of a partition's leader is, HOST:PORT; None: no node leads it, or without a cluster."""
         return leader_address(self.metadata, TopicPartition(topic, partition))
 
+    def node_address(self, node_id: int, listener: str) -> str | None:
+        """Where a node's listener is, HOST:PORT; None: it has none, or there is no such node."""
+        return next((broker.address(listener) for broker in self.metadata.brokers() if broker.node_id == node_id), None)
+
     def placement(self, info: TopicInfo) -> list[PartitionState]:
         """The leader, the replicas and the in-sync set of each partition; a single node opens no log for it, and leaves out an epoch."""
         if self.is_replicated:

@@ -52,6 +52,7 @@ def open(
     batch_size: int = 262_144,
     timeout_ms: Duration = 30_000,
     connect_timeout_ms: Duration | None = None,
+    rack: str | None = None,
     clock: Callable[[], int] | None = None,
 ) -> Database: ...
 
@@ -84,6 +85,8 @@ def open(path: "StrPath | Sequence[str]", **options: Any) -> Database:
         timeout_ms: For a URL: the longest time of one request with all its retries, 1 or more.
         connect_timeout_ms: For a URL: the longest time to reach a server the first time, 1 or more; None: 3,000, or ``timeout_ms`` if
             that is less.  After its first answer, ``timeout_ms`` applies.
+        rack: For a URL: where this client is.  Large reads then go to a replica in that rack, if one is in sync, instead of the leader.
+            None: the variable LOGDB_RACK; ``""``: read at leaders.
 
     Returns:
         The database; close it, or use it in a ``with`` statement.

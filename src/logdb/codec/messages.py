@@ -145,6 +145,7 @@ FETCH_REQUEST = Message(
     Field("detailed", BOOL, "12+", tag=101),
     Field("replica_epoch", INT64, "12+", default=-1, tag=102),
     Field("has_readers", BOOL, "12+", tag=103),
+    Field("at_followers", BOOL, "12+", tag=104),
 )
 _EPOCH_END_OFFSET = Struct(Field("epoch", INT32, default=-1), Field("end_offset", INT64, default=-1))
 _SNAPSHOT = Struct(Field("end_offset", INT64, default=-1), Field("epoch", INT32, default=-1))
@@ -175,6 +176,7 @@ FETCH_RESPONSE = Message(
                     Field("error", BYTES, "12+", tag=101),
                     Field("readable_end_offset", INT64, "12+", default=-1, tag=102),
                     Field("standing", INT8, "12+", tag=103),
+                    Field("nearest", STRING, "12+", tag=104),
                     Field(
                         "aborted_transactions",
                         structs(Field("producer_id", INT64), Field("first_offset", INT64)),

@@ -58,8 +58,8 @@ class ReadableReplica(Protocol):
     def leader_epoch(self) -> int:
         """The latest that this node has heard of."""
 
-    def nearest(self, rack: str, offset: int) -> int | None:
-        """The follower in a rack that a consumer is to read from ``offset`` on; None: this replica serves the consumer itself.
+    def nearest(self, rack: str, offset: int, listener: str) -> int | None:
+        """The follower in a rack that a consumer is to read from ``offset`` on, by a listener; None: this replica serves it itself.
 
         Source: KIP-392, with the rules of Kafka's ``RackAwareReplicaSelector``.
         """

@@ -327,36 +327,40 @@ def test_no_batches_come_of_a_producer_whose_batch_was_refused_for_good():
 # ---------------------------------------------------------------- consumers in a rack
 
 
+LISTENERS = frozenset({"http", "kafka"})
+
+
 def test_a_consumer_reads_at_the_follower_of_its_rack_that_has_flushed_most():
     racks = {1: "a", 2: "b", 3: "b"}
-    leader = led(brokers={node: BROKERS[node]._replace(rack=rack) for node, rack in racks.items()})
-    assert leader.nearest("b", 100) is None, "no follower has said what it has"
+    leader = led(brokers={node: BROKERS[node]._replace(rack=rack, listeners=LISTENERS) for node, rack in racks.items()})
+    assert leader.nearest("b", 100, "http") is None, "no follower has said what it has"
     fetched(leader, 2, 100)
     fetched(leader, 3, 95)
-    assert leader.nearest("b", 100) == 2
-    assert leader.nearest("b", 95) == 2
+    assert leader.nearest("b", 100, "http") == 2
+    assert leader.nearest("b", 95, "http") == 2
     fetched(leader, 3, 110, end=110)
-    assert leader.nearest("b", 95) == 3
-    assert leader.nearest("b", 111) is None, "no follower has the offset"
-    assert [leader.nearest(rack, 95) for rack in ("a", "", "c")] == [None] * 3, "this node serves its own rack, and whoever has none"
+    assert leader.nearest("b", 95, "http") == 3
+    assert leader.nearest("b", 111, "http") is None, "no follower has the offset"
+    assert [leader.nearest(rack, 95, "http") for rack in ("a", "", "c")] == [None] * 3, "this node serves its own rack"
 
 
 @pytest.mark.parametrize(
     "changed",
     [
-        {"broker": Broker(12, fenced=True, rack="b")},
-        {"broker": Broker(14, rack="b")},
+        {"broker": Broker(12, fenced=True, rack="b", listeners=LISTENERS)},
+        {"broker": Broker(12, rack="b", listeners=frozenset({"kafka"}))},
+        {"broker": Broker(14, rack="b", listeners=LISTENERS)},
         {"in_sync": (1, 3)},
         {"start_offset": 96},
         {"start_offset": -1},
         {"flushed": -2},
     ],
-    ids=["fenced", "registered again", "not in sync", "begins behind", "of an earlier version", "damaged"],
+    ids=["fenced", "without the listener", "registered again", "not in sync", "begins behind", "of an earlier version", "damaged"],
 )
 def test_a_follower_that_may_not_serve_is_not_named(changed):
-    brokers = {**BROKERS, 2: changed.get("broker", Broker(12, rack="b"))}
-    leader = led(changed.get("in_sync", (1, 2, 3)), brokers={**BROKERS, 2: Broker(12, rack="b")})
+    brokers = {**BROKERS, 2: changed.get("broker", Broker(12, rack="b", listeners=LISTENERS))}
+    leader = led(changed.get("in_sync", (1, 2, 3)), brokers={**BROKERS, 2: Broker(12, rack="b", listeners=LISTENERS)})
     leader.fetched(2, 12, changed.get("flushed", 100), 100, 0, 0, start_offset=changed.get("start_offset", 0))
     leader.changed(leader.state, brokers, 2, 0)
-    assert leader.nearest("b", 95) is None
+    assert leader.nearest("b", 95, "http") is None
     assert len(changed) == 1
