@@ -14,7 +14,7 @@ from aiohttp import web
 
 from logdb.access.session import AuthorizedSession
 from logdb.io import IO
-from logdb.store.tables import current_metadata, is_table, table_directory
+from logdb.store.tables import current_metadata, is_table, table_directory, table_topic_id
 from logdb_http_api.door.file_ranges import file_answer
 from logdb_http_api.door.request import Request, answer
 from logdb_http_api.door.routing import Routes
@@ -132,7 +132,8 @@ async def files(request: Request) -> web.StreamResponse:
 def _file_path(session: AuthorizedSession, directory: str, topic: str, part: str, name: str) -> str:
     """The path of a file of a table; each name is checked before it becomes part of a path."""
     session.need_any([("Read", "Topic", topic)])
-    if not _has_table(session, topic):
+    topic_id = _topic_id(session, topic)
+    if topic_id is None or table_topic_id(IO(), table_directory(directory, topic)) != topic_id:
         raise _no_table(topic)
     if part not in {"data", "metadata"} or _FILE_NAME.fullmatch(name) is None:
         raise ApiError(404, _UNKNOWN_FILE, f"table {_NAMESPACE}.{topic} has no file {f'{part}/{name}'[:250]!r}")
@@ -145,29 +146,33 @@ def _check_namespace(name: str) -> None:
 
 
 def _tables(session: AuthorizedSession, directory: str) -> list[str]:
-    wanted = [topic.name for topic in session.topics() if is_table(topic.config)]
-    found = [name for name in wanted if current_metadata(IO(), table_directory(directory, name)) is not None]
+    wanted = {topic.name: topic.topic_id for topic in session.topics() if is_table(topic.config)}
+    found = [name for name, topic_id in wanted.items() if table_topic_id(IO(), table_directory(directory, name)) == topic_id]
     return [name for name in found if "Read" in session.operations("Topic", name)]
 
 
 def _metadata(session: AuthorizedSession, directory: str, name: str) -> bytes:
     """The answer with the metadata of a table; the name is looked up among the topics before it becomes a path."""
     session.need_any([("Read", "Topic", name)])
-    if _has_table(session, name):
+    if (topic_id := _topic_id(session, name)) is not None:
         for tries in range(1, _TRIES + 1):
             if (found := current_metadata(IO(), table_directory(directory, name))) is None:
                 break
             try:
                 with open(found[1], "rb") as file:
-                    return _loaded(found[1], file.read())
+                    metadata = _loaded(found[1], file.read())
+                if metadata["properties"].get("logdb.topic-id") != topic_id:
+                    break  # an earlier topic had this name
+                return json.dumps({"metadata-location": f"file://{found[1]}", "metadata": metadata, "config": {}}).encode()
             except FileNotFoundError:  # it is so old by now that it was removed
                 if tries == _TRIES:
                     raise
     raise _no_table(name)
 
 
-def _has_table(session: AuthorizedSession, name: str) -> bool:
-    return name in (topic.name for topic in session.topics() if is_table(topic.config))
+def _topic_id(session: AuthorizedSession, name: str) -> str | None:
+    """The id of a topic that has a table; None: there is none, or it has no table."""
+    return next((topic.topic_id for topic in session.topics() if topic.name == name and is_table(topic.config)), None)
 
 
 def _no_table(name: str) -> ApiError:
@@ -176,9 +181,10 @@ def _no_table(name: str) -> ApiError:
     )
 
 
-def _loaded(path: str, data: bytes) -> bytes:
+def _loaded(path: str, data: bytes) -> dict[str, Any]:
     try:
-        metadata = json.loads(data)
-    except ValueError as error:
+        metadata: dict[str, Any] = json.loads(data)
+        metadata["properties"].get("logdb.topic-id")
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
         raise ApiError(500, 500, f"{os.path.basename(path)} is damaged: {error}") from None
-    return json.dumps({"metadata-location": f"file://{path}", "metadata": metadata, "config": {}}).encode()
+    return metadata
