@@ -351,10 +351,10 @@ class Broker(Handle, Session):
         return {**config, TABLE_HISTORY: SchemaEnds(self._ends(name))}
 
     def _ends(self, name: str) -> dict[int, int]:
-        """Where the logs of a topic end, by partition, with all records below committed; raises if one cannot be asked."""
+        """Where the logs of a topic end, by partition, with all records below durable; raises if one cannot be asked."""
         numbers = range(self.metadata.topic(name).partition_count)
         if self.nodes is None:
-            return {number: self.log(name, number).end_offset for number in numbers}
+            return {number: _durable_end(self.log(name, number)) for number in numbers}
         asked = {number: CommittedEnd(TopicPartition(name, number)) for number in numbers}
         answers = self.nodes.ask(asked, {number: leader_address(self.metadata, one.leader_of) for number, one in asked.items()})
         ends = {}
@@ -835,7 +835,7 @@ class Broker(Handle, Session):
     def _committed_end(self, request: CommittedEnd) -> int:
         """Where the log of a partition ends that this node leads, once that is committed: an unclean election alone moves it back."""
         if self.replication is None:
-            return self.log(*request.leader_of).end_offset
+            return _durable_end(self.log(*request.leader_of))
         leadership = self.replication.leads(*request.leader_of)
         end_offset = leadership.log.end_offset
         commit(leadership, end_offset)
@@ -943,6 +943,13 @@ def _of_cluster(local: LocalPeers, replication: Replication | None, metadata: Me
     from logdb.broker.cluster_peers import ClusterPeers  # a database without a cluster needs none
 
     return ClusterPeers(local, replication, metadata, nodes)
+
+
+def _durable_end(log: ReplicaLog) -> int:
+    """Where a log ends, once the records below are durable: no later record has one of their offsets."""
+    end_offset = log.end_offset
+    log.flush()
+    return end_offset
 
 
 def _future(shard: Shard[Any], event: Any) -> "Future[Any]":

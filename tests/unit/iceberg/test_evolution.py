@@ -163,6 +163,36 @@ def test_bytes_that_both_schemas_could_read(db, mode, tmp_path):
 
 
 @of_avro
+def test_records_of_two_schemas_in_one_segment(db, mode):
+    db.alter_topic("t", config=config(SHORT) | {"segment.bytes": 1 << 20})
+    for fields in (SHORT, LONG):
+        db.alter_topic("t", config=config(fields))
+        db.log("t").append_many([serde.avro(schema(fields)).serialize(BOTH)] * 3, headers=[[("h", b"1")], [], [("i", None)]])
+    assert db.update_iceberg("t").file_count == 1 and read(db) == [BOTH] * 6
+    headers = [row["logdb"]["headers"] for row in in_order(table(db).scan().to_arrow())]
+    assert headers[:3] == headers[3:] and headers[0] == [{"key": "h", "value": b"1"}] and headers[2] == [{"key": "i", "value": None}]
+
+
+@of_avro
+def test_configs_that_are_replaced_keep_the_history(db, mode, tmp_path):
+    """As Kafka's AlterConfigs does.  The former schema's records are durable first: no later record gets one of their offsets."""
+    history = "logdb.iceberg.schema.history"
+    with logdb.open(tmp_path / "other", durability="os") as other:
+        other.create_topic("t", partitions=2, config=config(SHORT))
+        append(other, mode, SHORT, BOTH)
+        log = other._store.log("t", 0)
+        assert log.flushed_offset == 0
+        other._session.alter_configs("t", config(LONG) | {"segment.bytes": 4096}, replace=True)
+        known = other.describe_topic("t").config
+        assert json.loads(known[history]) == [{"schema": schema(SHORT), "until": {"0": 1}}] and log.flushed_offset == 1
+        other._session.alter_configs("t", config(LONG), replace=True)
+        assert other.describe_topic("t").config[history] == known[history]
+        other._session.alter_configs("t", {}, replace=True)
+        other.alter_topic("t", config=config(SHORT))
+        assert other.describe_topic("t").config[history] == known[history]  # no record has LONG
+
+
+@of_avro
 def test_the_correction_of_a_schema(db, mode):
     db.alter_topic("t", config=config(SHORT))  # a mistake: the producers write LONG
     append(db, mode, LONG, BOTH)
@@ -281,7 +311,7 @@ def test_a_table_of_an_earlier_version_has_no_such_properties(db, mode):
     with open(location(db), "r+") as file:
         metadata = json.load(file)
         for name in ("logdb.schema", "logdb.schemas"):
-            del metadata["properties"][name]
+            metadata["properties"].pop(name, None)
         file.seek(0)
         file.truncate()
         json.dump(metadata, file)
