@@ -2,9 +2,9 @@
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any
 
 from pyiceberg.io.pyarrow import _pyarrow_to_schema_without_ids, schema_to_pyarrow
 from pyiceberg.partitioning import PartitionField, PartitionSpec
@@ -19,19 +19,14 @@ from logdb.codec.avro_columns import arrow_fields
 from logdb.codec.typed_values import TypedValues, typed_values
 from logdb.errors import SerializationError
 from logdb.model import RAW_TABLE, TABLE_MODE, TABLE_SCHEMA
+from logdb.store.tables import SchemaVersion
 from logdb_iceberg.evolution import following
+from logdb_iceberg.resolution import Unreadable, reader_of
 
 if TYPE_CHECKING:
     import pyarrow
 
 _OWN, _PARTITION = "logdb", "logdb_partition"
-
-
-class SchemaVersion(NamedTuple):
-    """The config ``logdb.iceberg.schema``, and the first offset of each partition whose value has it; 0 where none is named."""
-
-    text: str
-    begins: Mapping[int, int]
 
 
 class Columns(ABC):
@@ -65,9 +60,9 @@ class Columns(ABC):
         """Write a data file of the records of one partition; ``records`` has ``parquet.LOG_COLUMNS``."""
 
 
-def columns_of(mode: str, topic: str, versions: Sequence[SchemaVersion]) -> Columns:
-    """The columns of the last version; raises ValueError if it has no table."""
-    return RawColumns(topic) if mode == RAW_TABLE else TypedColumns(mode, versions)
+def columns_of(mode: str, topic: str, versions: Sequence[SchemaVersion], wanted: str) -> Columns:
+    """The columns of the schema ``wanted``, for values of the versions; raises ValueError if it has no table."""
+    return RawColumns(topic) if mode == RAW_TABLE else TypedColumns(mode, versions, wanted)
 
 
 def _headers(field_id: int, first_id: int) -> NestedField:
@@ -120,20 +115,19 @@ class RawColumns(Columns):
 class TypedColumns(Columns):
     """Fields of the values, and the record's own in the struct ``logdb``."""
 
-    def __init__(self, mode: str, versions: Sequence[SchemaVersion]) -> None:
-        schema = versions[-1].text
-        if not schema:
+    def __init__(self, mode: str, versions: Sequence[SchemaVersion], wanted: str) -> None:
+        if not wanted:
             raise ValueError(f"{TABLE_MODE}={mode} needs {TABLE_SCHEMA}: the Avro schema of the values, as JSON")
         import pyarrow as pa
 
-        wanted = json.loads(schema)
-        fields = arrow_fields(serde.avro(wanted).plain()[0])
+        fields = arrow_fields(serde.avro(json.loads(wanted)).plain()[0])
         if mode == "avro":
-            readers = [serde.avro(json.loads(one.text), reader_schema=wanted) for one in versions]
-            self._values = [(one.begins, typed_values(reader, ())) for one, reader in zip(versions, readers, strict=True)]
+            self._values = [(one.begins, _decoder(one.text, wanted)) for one in versions]
         else:
-            self._values = [({}, typed_values(pa.schema(fields), ()))]
-        self._check_parser(mode)
+            versions, json_values = (), typed_values(pa.schema(fields), ())
+            _check_parser(json_values)
+            self._values = [({}, json_values)]
+        self._known = json.dumps([wanted, versions])
         self._kinds = [_storable(field.name, field.type) for field in fields]
         if taken := {_OWN, _PARTITION}.intersection(field.name for field in fields):
             raise ValueError(f"{TABLE_SCHEMA}: the field {min(taken)!r} must have another name: the table has a column of that name")
@@ -163,22 +157,12 @@ class TypedColumns(Columns):
         self._storing(following(self.schema, table))
 
     def crc(self, segment_crc: int) -> int:
-        """Of another schema, even with the columns of an earlier one, files have other names: a snapshot may still have those."""
+        """Files of another schema or history have other names, even with equal columns: their values may differ."""
         return crc32c(self._mark, segment_crc)
 
     def _storing(self, schema: Schema) -> None:
         self.schema, self._arrow = schema, schema_to_pyarrow(schema, include_field_ids=True)
-        self._mark = f"{schema.model_dump_json()}{len(self._values)}".encode()
-
-    def _check_parser(self, mode: str) -> None:
-        """Raise ValueError if Arrow cannot make a column of values of this kind."""
-        import pyarrow as pa
-
-        if mode == "json":
-            try:
-                self._values[-1][1].columns(pa.record_batch({"offset": pa.array([0]), "value": pa.array([b"{}"])}))
-            except NotImplementedError as error:  # ArrowNotImplementedError
-                raise ValueError(f"{TABLE_SCHEMA}: {error}: use another type, or mode avro") from None
+        self._mark = f"{schema.model_dump_json()}{self._known}".encode()
 
     def write(self, file: IO[bytes], records: "Iterable[pyarrow.RecordBatch]", partition: int) -> None:
         import pyarrow.parquet as pq
@@ -194,8 +178,8 @@ class TypedColumns(Columns):
             for part, values in self._versions(batch, partition):
                 yield pa.table(self._columns(part, partition, values), names=self.arrow.names)
 
-    def _versions(self, batch: "pyarrow.RecordBatch", partition: int) -> "Iterator[tuple[pyarrow.RecordBatch, TypedValues]]":
-        """The parts of a batch, in order, that have a version of the schema, and what decodes them."""
+    def _versions(self, batch: "pyarrow.RecordBatch", partition: int) -> "Iterator[tuple[pyarrow.RecordBatch, TypedValues | None]]":
+        """The parts of a batch, in order, that have a version of the schema, and what decodes them; None: no value fits."""
         import pyarrow.compute as pc
 
         stop = batch.num_rows
@@ -208,11 +192,11 @@ class TypedColumns(Columns):
                 stop = start
         yield from reversed(parts)
 
-    def _columns(self, batch: "pyarrow.RecordBatch", partition: int, values_of: TypedValues) -> list[Any]:
+    def _columns(self, batch: "pyarrow.RecordBatch", partition: int, values_of: TypedValues | None) -> list[Any]:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        parts = list(self._fitting(batch, values_of))
+        parts = [(self._unfit, 1)] * batch.num_rows if values_of is None else list(self._fitting(batch, values_of))
         values = [pa.chunked_array([part[place] for part, _ in parts], kind) for place, kind in enumerate(self._kinds)]
         fits = pa.array([one for part, count in parts for one in [part is not self._unfit] * count], pa.bool_())
         own = {
@@ -245,6 +229,27 @@ class TypedColumns(Columns):
         import pyarrow as pa
 
         return [pa.nulls(1, kind) for kind in self._kinds]
+
+
+def _decoder(text: str, wanted: str) -> TypedValues | None:
+    """What decodes values of the schema ``text`` as those of ``wanted``; None: none can be."""
+    schema, reader = json.loads(text or "null"), json.loads(wanted)
+    if schema == reader:
+        return typed_values(serde.avro(reader), ())
+    try:
+        return typed_values(serde.avro(schema, reader_schema=reader_of(schema, reader)), ())
+    except (Unreadable, SerializationError, ValueError, LookupError, TypeError):  # also of an earlier schema that is none
+        return None
+
+
+def _check_parser(values: TypedValues) -> None:
+    """Raise ValueError if Arrow cannot make a column of values of this kind."""
+    import pyarrow as pa
+
+    try:
+        values.columns(pa.record_batch({"offset": pa.array([0]), "value": pa.array([b"{}"])}))
+    except NotImplementedError as error:  # ArrowNotImplementedError
+        raise ValueError(f"{TABLE_SCHEMA}: {error}: use another type, or mode avro") from None
 
 
 def _storable(name: str, kind: "pyarrow.DataType") -> "pyarrow.DataType":

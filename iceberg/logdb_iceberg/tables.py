@@ -1,5 +1,6 @@
 """Brings the table of a topic up to date with its sealed segments (docs/inside/iceberg.md, "A commit")."""
 
+import errno
 import json
 import logging
 import os
@@ -19,16 +20,19 @@ from pyiceberg.table.update.snapshot import ExpireSnapshots
 from pyiceberg.typedef import Record
 
 from logdb.io import IO
-from logdb.store.tables import TablePartition, TableSegment, UpdatedTable, current_metadata
+from logdb.model import RAW_TABLE, ConfigValue
+from logdb.store.tables import TablePartition, TableSegment, UpdatedTable, current_metadata, mode_of, schema_versions
 from logdb_iceberg.catalogue import TableCatalogue, properties_of
-from logdb_iceberg.columns import Columns, SchemaVersion, columns_of
+from logdb_iceberg.columns import Columns, columns_of
 from logdb_iceberg.files import DataFileName, link, location_of, make_directory, path_of, sync_directory, write_through
-from logdb_iceberg.tails import ENDS, VERSIONS, end_offsets, schema_versions
+from logdb_iceberg.tails import ENDS, SCHEMA, end_offsets
 
 logger = logging.getLogger(__name__)
 
 SNAPSHOT_COUNT, SNAPSHOT_AGE_MS = 100, 86_400_000
 _STARTS = "logdb.start-offsets"
+_VERSIONS = "logdb.schemas"
+"""A property: the schemas of the values, each with the first offset of each partition that has it."""
 _FORMAT = "1"
 _PROPERTIES = {
     "format-version": "2",
@@ -56,33 +60,41 @@ class _Change(NamedTuple):
     properties: dict[str, str]
 
 
-def update(directory: str, topic: str, topic_id: str, mode: str, schema: str, partitions: Sequence[TablePartition]) -> UpdatedTable:
+def update(
+    directory: str, topic: str, topic_id: str, config: Mapping[str, ConfigValue], partitions: Sequence[TablePartition]
+) -> UpdatedTable:
     """See ``logdb.store.tables.Updater``.
 
     If another commit comes first, the difference is computed again: a retry of the same commit would add its files twice.
     """
     for tries in range(1, _TRIES + 1):
         try:
-            return _update(directory, topic, topic_id, mode, schema, partitions)
+            return _update(directory, topic, topic_id, config, partitions)
         except CommitFailedException:
             if tries == _TRIES:
                 raise
     raise AssertionError
 
 
-def _update(directory: str, topic: str, topic_id: str, mode: str, schema: str, partitions: Sequence[TablePartition]) -> UpdatedTable:
-    catalogue = TableCatalogue(directory, topic)
+def _update(
+    directory: str, topic: str, topic_id: str, config: Mapping[str, ConfigValue], partitions: Sequence[TablePartition]
+) -> UpdatedTable:
+    catalogue, mode, versions = TableCatalogue(directory, topic), mode_of(config), schema_versions(config)
     own = {"logdb.format": _FORMAT, "logdb.topic": topic, "logdb.topic-id": topic_id, "logdb.mode": mode}
     table = _opened(catalogue, own)
-    versions = [SchemaVersion(schema, {})] if table is None else _versions(table, mode, schema)
-    columns = columns_of(mode, topic, versions)
-    properties = columns.properties | {VERSIONS: json.dumps(versions)}
+    columns = columns_of(mode, topic, versions, versions[-1].text)
+    known = {} if mode == RAW_TABLE else {SCHEMA: versions[-1].text, _VERSIONS: json.dumps(versions)}
+    properties = columns.properties | known
     if table is None:
         _make_directories(catalogue)
         table = catalogue.create(columns.schema, columns.spec, properties | own | _PROPERTIES)
     columns.follow(table)
     present = _present(table)
-    plan = _plan(partitions, present, end_offsets(table), columns)
+    if known.items() <= table.properties.items():
+        plan = _plan(partitions, present, end_offsets(table), columns)
+    else:  # no file stays: its values were read in another way
+        plan = _plan(partitions, {}, {}, columns)
+        _check_space(directory, sum(file.file_size_in_bytes for file in present.values()))
     added = [_made(table, columns, name, segment) for name, segment in plan.files.items() if name not in present and segment is not None]
     for name, segment in plan.files.items():
         if name in present and segment is not None:
@@ -109,7 +121,11 @@ def _opened(catalogue: TableCatalogue, own: dict[str, str]) -> Table | None:
     if found is None:
         return None
     try:
-        if not wanted.items() <= properties_of(found[1]).items():
+        properties = properties_of(found[1])
+        if properties.get("logdb.topic-id", topic_id := own["logdb.topic-id"]) != topic_id:
+            shutil.rmtree(catalogue.directory)  # at once: this topic may have no table
+            return None
+        if not wanted.items() <= properties.items():
             return None
         make_directory(os.path.join(catalogue.directory, "data"))
         return catalogue.load_table()
@@ -122,20 +138,6 @@ def _make_directories(catalogue: TableCatalogue) -> None:
     if os.path.lexists(catalogue.directory):
         shutil.rmtree(catalogue.directory)
     make_directory(os.path.join(catalogue.directory, "data"))
-
-
-def _versions(table: Table, mode: str, schema: str) -> list[SchemaVersion]:
-    """The versions of the topic's schema.
-
-    Values of Avro do not say which schema they have: the new one holds for the records that the table does not have yet.
-    """
-    known = schema_versions(table)
-    if known[-1].text == schema:
-        return known
-    if mode != "avro":
-        return [SchemaVersion(schema, {})]
-    begins = {partition: offset for partition, offset in end_offsets(table).items() if offset}
-    return [*(one for one in known if one.begins != begins), SchemaVersion(schema, begins)]
 
 
 def _present(table: Table) -> dict[DataFileName, DataFile]:
@@ -174,6 +176,14 @@ def _name(partition: int, segment: TableSegment, start_offset: int, columns: Col
 
 
 # ---------------------------------------------------------------- data files
+
+
+def _check_space(directory: str, size_bytes: int) -> None:
+    """Raise OSError if files of this size, beside those of earlier snapshots, would take more than half of the free space."""
+    free_bytes = shutil.disk_usage(directory).free
+    if size_bytes > free_bytes // 2:
+        reason = f"the files of the new schema would take about {size_bytes} of {free_bytes} free bytes; at most half is used: free space"
+        raise OSError(errno.ENOSPC, reason, directory)
 
 
 def _made(table: Table, columns: Columns, name: DataFileName, segment: TableSegment) -> DataFile:

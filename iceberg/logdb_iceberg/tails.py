@@ -9,15 +9,16 @@ from pyiceberg.table import Table
 from logdb.client.database import Database
 from logdb.codec.parquet import LOG_COLUMNS
 from logdb.errors import OffsetOutOfRange
-from logdb_iceberg.columns import Columns, SchemaVersion, columns_of
+from logdb.store.tables import schema_versions
+from logdb_iceberg.columns import Columns, columns_of
 
 if TYPE_CHECKING:
     import pyarrow
 
 ENDS = "logdb.end-offsets"
 """In the summary of a snapshot: where the records of each partition end, as a JSON object."""
-VERSIONS = "logdb.schemas"
-"""A property of the table: the versions of ``logdb.iceberg.schema``, each with the offsets from which on it holds, as JSON."""
+SCHEMA = "logdb.schema"
+"""A property of the table: the config ``logdb.iceberg.schema`` that its columns have."""
 
 
 def tail(db: Database, table: Table, *, snapshot_id: int | None = None) -> "pyarrow.RecordBatchReader":
@@ -41,7 +42,8 @@ def tail(db: Database, table: Table, *, snapshot_id: int | None = None) -> "pyar
     if info.topic_id != properties.get("logdb.topic-id"):
         raise ValueError(f"the table is of an earlier topic {topic!r}: load it again")
     ends = end_offsets(table, snapshot_id)
-    columns = columns_of(properties["logdb.mode"], topic, schema_versions(table))
+    versions = schema_versions(info.config)  # newer than the table's, if the schema changed after its last commit
+    columns = columns_of(properties["logdb.mode"], topic, versions, properties.get(SCHEMA, versions[-1].text))
     return pa.RecordBatchReader.from_batches(columns.arrow, _batches(db, topic, info.partition_count, ends, columns))
 
 
@@ -54,12 +56,6 @@ def end_offsets(table: Table, snapshot_id: int | None = None) -> Mapping[int, in
         return {}
     text = None if snapshot.summary is None else snapshot.summary.additional_properties.get(ENDS)
     return {int(partition): offset for partition, offset in json.loads(text or "{}").items()}
-
-
-def schema_versions(table: Table) -> list[SchemaVersion]:
-    """The versions of the schema, the oldest first."""
-    found = json.loads(table.properties[VERSIONS])
-    return [SchemaVersion(text, {int(partition): offset for partition, offset in begins.items()}) for text, begins in found]
 
 
 def _batches(db: Database, topic: str, partition_count: int, ends: Mapping[int, int], columns: Columns) -> "Iterator[pyarrow.RecordBatch]":

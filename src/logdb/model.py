@@ -349,7 +349,33 @@ def _avro_record() -> tuple[Callable[[object], str], str]:
     return parse, f"an Avro record with fields, as JSON of at most {_SCHEMA_CHARS_MAX} characters, or empty"
 
 
+def _earlier_schemas() -> tuple[Callable[[object], str], str]:
+    def parse(value: object) -> str:
+        if value == "":
+            return ""
+        if not isinstance(value, str) or len(value) > _HISTORY_CHARS_MAX:
+            raise ValueError
+        import json
+
+        return json.dumps([_earlier_schema(**one) for one in json.loads(value)], separators=(",", ":"))
+
+    return parse, (
+        'a JSON list of {"schema": Avro record, "until": {partition: offset}}, the oldest first, '
+        f"of at most {_HISTORY_CHARS_MAX} characters, or empty"
+    )
+
+
+def _earlier_schema(schema: object, until: object) -> dict[str, object]:
+    if not isinstance(schema, dict) or schema.get("type") != "record" or not isinstance(until, dict):
+        raise ValueError
+    ends = sorted((int(partition), offset) for partition, offset in until.items())
+    if not all(partition >= 0 and type(offset) is int and 0 <= offset <= _LONG for partition, offset in ends):
+        raise ValueError
+    return {"schema": schema, "until": {str(partition): offset for partition, offset in ends}}
+
+
 _SCHEMA_CHARS_MAX = 64 << 10
+_HISTORY_CHARS_MAX = 100_000
 _LONG, _INT = 2**63 - 1, 2**31 - 1
 
 
@@ -367,6 +393,7 @@ def _key(default: ConfigValue, kind: tuple[Callable[[object], ConfigValue], str]
 IN_SYNC_MIN = "min.insync.replicas"
 MIRROR_OF = "logdb.mirror.of"
 TABLE_MODE, TABLE_SCHEMA = "logdb.iceberg.mode", "logdb.iceberg.schema"
+TABLE_HISTORY = "logdb.iceberg.schema.history"
 RAW_TABLE = "key_value"
 """The mode of a table whose columns are those of the record, and whose files are the Parquet sidecars."""
 
@@ -389,6 +416,7 @@ TOPIC_CONFIGS: Mapping[str, _Key] = {
     MIRROR_OF: _key("", _topic_id(), "id of the topic that logdb mirror copies into this one, which takes no other records; or ''"),
     TABLE_MODE: _key("disabled", _one_of("disabled", RAW_TABLE, "json", "avro"), "the topic is an Iceberg table, with these columns"),
     TABLE_SCHEMA: _key("", _avro_record(), "Avro schema of the values, as JSON, for modes json and avro"),
+    TABLE_HISTORY: _key("", _earlier_schemas(), "earlier schemas of the values, each with the offset of each partition at which it ends"),
     "logdb.parquet": _key(False, _flag(), "make a Parquet file of each sealed segment, in the background"),
     "max.compaction.lag.ms": _key(_LONG, _whole(1, _LONG), "longest that a record may stay uncompacted"),
     "max.message.bytes": _key(1_048_588, _whole(128, _INT), "largest record batch accepted"),
@@ -454,6 +482,31 @@ class ListChange(NamedTuple):
         if self.removed:
             return ",".join(part for part in parts if part not in self.names)
         return ",".join([*parts, *(part for part in self.names if part not in parts)])
+
+
+class SchemaEnds(NamedTuple):
+    """A change of ``logdb.iceberg.schema.history`` beside one of the schema: the former schema holds up to these offsets, by partition."""
+
+    ends: Mapping[int, int]
+
+    def of(self, known: Mapping[str, ConfigValue], schema: ConfigValue) -> str:
+        """The history of a topic that has the ``known`` configs, once it has this schema."""
+        import json
+
+        former, text = str(known.get(TABLE_SCHEMA, "")), str(known.get(TABLE_HISTORY, ""))
+        if former in {"", schema} or known.get(TABLE_MODE) == "json":  # JSON names its fields: the newest schema reads all of it
+            return text
+        history = json.loads(text or "[]")
+        until = {str(partition): offset for partition, offset in sorted(self.ends.items()) if offset}
+        if until == (history[-1]["until"] if history else {}):  # no record has it
+            return text
+        text = json.dumps([*history, {"schema": json.loads(former), "until": until}], separators=(",", ":"))
+        if len(text) > _HISTORY_CHARS_MAX:
+            reason = (
+                f"the earlier schemas have {len(text)} characters, at most {_HISTORY_CHARS_MAX} are kept: shorten or delete {TABLE_HISTORY}"
+            )
+            raise InvalidConfig(TABLE_SCHEMA, str(schema)[:200], reason)
+        return text
 
 
 SERVED_TOPIC_DEFAULTS: Mapping[str, ConfigValue] = {"retention.ms": 604_800_000}

@@ -88,6 +88,7 @@ CHECK = {
     "integration/cluster/test_damaged_replicas.py": _NODES,
     "integration/cluster/test_faults.py": _NODES,
     "integration/cluster/test_histories.py": _NODES,
+    "integration/cluster/test_iceberg.py": _NODES,
     "integration/cluster/test_membership.py": _NODES,
     "integration/cluster/test_membership_under_faults.py": _NODES,
     "integration/cluster/test_mirroring.py": _NODES,

@@ -150,8 +150,9 @@ def _check_namespace(name: str) -> None:
 
 
 def _tables(session: AuthorizedSession, directory: str) -> list[str]:
-    wanted = [topic.name for topic in session.topics() if is_table(topic.config)]
-    found = [name for name in wanted if current_metadata(session.io, table_directory(directory, name)) is not None]
+    wanted = {topic.name: topic.topic_id for topic in session.topics() if is_table(topic.config)}
+    owner = partial(_owner_at, session.io)
+    found = [name for name, topic_id in wanted.items() if _of_current(session, directory, name, owner) == topic_id]
     return [name for name in found if "Read" in session.operations("Topic", name)]
 
 

@@ -47,7 +47,7 @@ from logdb.model import (
     TopicPartition,
 )
 from logdb.requests.acls import ANY
-from logdb.requests.cluster import EndMirroredTransactions, FindDecision, WillEndTransaction, WriteTransactionMarker
+from logdb.requests.cluster import CommittedEnd, EndMirroredTransactions, FindDecision, WillEndTransaction, WriteTransactionMarker
 from logdb.requests.groups import Groups, JoinGroup
 from logdb.requests.principals import CLUSTER_NODE, Principal
 from logdb.requests.records import OF_LOGS, Log, Produce, ReadBatches
@@ -616,7 +616,9 @@ _STEPS: Mapping[type[Request[Any]], Callable[[AuthorizedSession, Any], Any]] = {
     DeleteTopic: AuthorizedSession._delete,
     EnforceRetention: AuthorizedSession._enforce_retention,
     JoinGroup: AuthorizedSession._join,
-    **dict.fromkeys((EndMirroredTransactions, FindDecision, WillEndTransaction, WriteTransactionMarker), AuthorizedSession._of_nodes),
+    **dict.fromkeys(
+        (CommittedEnd, EndMirroredTransactions, FindDecision, WillEndTransaction, WriteTransactionMarker), AuthorizedSession._of_nodes
+    ),
     Groups: AuthorizedSession._list,
     Transactions: AuthorizedSession._list,
     Log: AuthorizedSession._open_log,

@@ -59,6 +59,8 @@ from logdb.model import (
     MIRROR_OF,
     REASSIGNMENT_RATES,
     SERVED_TOPIC_DEFAULTS,
+    TABLE_HISTORY,
+    TABLE_SCHEMA,
     Buffer,
     Changes,
     ClusterEvent,
@@ -67,13 +69,14 @@ from logdb.model import (
     KnownLog,
     OffsetAndMetadata,
     ProducerIdAndEpoch,
+    SchemaEnds,
     TopicEvent,
     TopicInfo,
     TopicPartition,
     parse_rate,
 )
 from logdb.requests import topics as requests
-from logdb.requests.cluster import EndMirroredTransactions, FindDecision, WillEndTransaction, WriteTransactionMarker
+from logdb.requests.cluster import CommittedEnd, EndMirroredTransactions, FindDecision, WillEndTransaction, WriteTransactionMarker
 from logdb.requests.groups import (
     CommitOffsets,
     DeleteGroup,
@@ -310,6 +313,8 @@ class Broker(Handle, Session):
             self._alter_node(request.config, replace=request.replace, validate_only=request.validate_only)
             return
         is_of_mirror = not request.validate_only and (MIRROR_OF in request.config or (request.replace and self._is_mirror(name)))
+        if not request.validate_only:
+            request = replace(request, config=self._with_schema_ends(name, request.config, replaced=request.replace))
         self.metadata.submit(request)
         if is_of_mirror:
             self._end_mirrored(name)
@@ -328,10 +333,36 @@ class Broker(Handle, Session):
     def _alter_topic(self, request: AlterTopic, **caller: Callable[[], None]) -> TopicInfo:
         if request.partitions is not None:
             self._check_may_grow(request.name, request.partitions)
-        info = self.metadata.submit(request, **caller)
-        if MIRROR_OF in (request.config or ()):
+        config = self._with_schema_ends(request.name, request.config or {})
+        info = self.metadata.submit(replace(request, config=config or None), **caller)
+        if MIRROR_OF in config:
             self._end_mirrored(request.name)
         return info
+
+    def _with_schema_ends(self, name: str, config: Mapping[str, Any], *, replaced: bool = False) -> Mapping[str, Any]:
+        """A change of a topic's configs; where it may change the schema of the values, with the ends of the partitions.
+
+        The history of the schemas stays what a caller has given.
+        """
+        if TABLE_HISTORY in config or not (replaced or TABLE_SCHEMA in config):
+            return config
+        if not (self.metadata.topic(name).config.get(TABLE_SCHEMA) or config.get(TABLE_SCHEMA)):
+            return config
+        return {**config, TABLE_HISTORY: SchemaEnds(self._ends(name))}
+
+    def _ends(self, name: str) -> dict[int, int]:
+        """Where the logs of a topic end, by partition, with all records below durable; raises if one cannot be asked."""
+        numbers = range(self.metadata.topic(name).partition_count)
+        if self.nodes is None:
+            return {number: _durable_end(self.log(name, number)) for number in numbers}
+        asked = {number: CommittedEnd(TopicPartition(name, number)) for number in numbers}
+        answers = self.nodes.ask(asked, {number: leader_address(self.metadata, one.leader_of) for number, one in asked.items()})
+        ends = {}
+        for number, answer in answers.items():
+            if isinstance(answer, LogdbError):
+                raise answer
+            ends[number] = answer
+        return ends
 
     def _check_partitions(self, request: CheckPartitions) -> None:
         self._check_may_grow(request.name, request.partitions)
@@ -801,6 +832,15 @@ class Broker(Handle, Session):
         self._dangling.end_now(log)
         commit(leadership, log.end_offset)
 
+    def _committed_end(self, request: CommittedEnd) -> int:
+        """Where the log of a partition ends that this node leads, once that is committed: an unclean election alone moves it back."""
+        if self.replication is None:
+            return _durable_end(self.log(*request.leader_of))
+        leadership = self.replication.leads(*request.leader_of)
+        end_offset = leadership.log.end_offset
+        commit(leadership, end_offset)
+        return end_offset
+
     def _will_end_transaction(self, request: WillEndTransaction) -> bool:
         """``TransactionPeers.will_end``, as far as a partition of ``__transaction_state`` says that this node leads."""
         return self._local_peers.will_end_in(request.leader_of.partition, request.producer, request.partition)
@@ -905,6 +945,13 @@ def _of_cluster(local: LocalPeers, replication: Replication | None, metadata: Me
     return ClusterPeers(local, replication, metadata, nodes)
 
 
+def _durable_end(log: ReplicaLog) -> int:
+    """Where a log ends, once the records below are durable: no later record has one of their offsets."""
+    end_offset = log.end_offset
+    log.flush()
+    return end_offset
+
+
 def _future(shard: Shard[Any], event: Any) -> "Future[Any]":
     """A future of the answer to a request; done already if the answer is known at once."""
     answer = shard.submit(event)
@@ -964,5 +1011,6 @@ _STEPS: "Mapping[type[Request[Any]], Callable[..., Any]]" = {
     WillEndTransaction: Broker._will_end_transaction,
     FindDecision: Broker._find_decision,
     EndMirroredTransactions: Broker._end_mirrored_transactions,
+    CommittedEnd: Broker._committed_end,
 }
 """What carries a request out."""

@@ -100,9 +100,10 @@ def null_without_headers(array: Any) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    return pa.ListArray.from_arrays(
-        array.offsets, array.values, type=schema().field("headers").type, mask=pc.equal(array.value_lengths(), 0)
-    )
+    begin = array.offsets[0]
+    offsets = pc.subtract(array.offsets, begin) if array.offset else array.offsets  # a mask goes with whole arrays only
+    values = array.values.slice(begin.as_py()) if array.offset else array.values
+    return pa.ListArray.from_arrays(offsets, values, type=schema().field("headers").type, mask=pc.equal(array.value_lengths(), 0))
 
 
 def write(sink: Sink, batches: "Iterable[pyarrow.RecordBatch]", topic: str, partition: int, metadata: Mapping[str, str]) -> int:

@@ -40,6 +40,14 @@ class EndMirroredTransactions(Request[None]):
 
 
 @value
+class CommittedEnd(Request[int]):
+    """``leader_of``: a partition; the answer: where its log ended at this request, once the records below are committed."""
+
+    needs = _NEEDS
+    leader_of: TopicPartition
+
+
+@value
 class FindDecision(Request[tuple[ProducerIdAndEpoch, bool, int]]):
     """``leader_of``: a partition of ``__transaction_state``; the answer: producer, whether to commit, epoch of the coordinator."""
 

@@ -7,6 +7,8 @@ held that appends or reads wait for.
 """
 
 import contextlib
+import functools
+import json
 import logging
 import os
 import re
@@ -23,7 +25,7 @@ from logdb.io import IO
 from logdb.log.log import Log
 from logdb.log.sealed import sidecar_path
 from logdb.meta import SegmentEntry, TopicEntry
-from logdb.model import RAW_TABLE, TABLE_MODE, TABLE_SCHEMA, TOPIC_CONFIGS, ConfigValue
+from logdb.model import RAW_TABLE, TABLE_HISTORY, TABLE_MODE, TABLE_SCHEMA, TOPIC_CONFIGS, ConfigValue
 from logdb.store.housekeeping import UNTIL_ASKED
 from logdb.store.sidecars import Sidecars
 from logdb.store.state import StoreState
@@ -63,6 +65,13 @@ class TablePartition(NamedTuple):
     segments: Sequence[TableSegment]
 
 
+class SchemaVersion(NamedTuple):
+    """A schema of a topic's values, as Avro's JSON, and the first offset of each partition that has it; 0 where none is named."""
+
+    text: str
+    begins: Mapping[int, int]
+
+
 class UpdatedTable(NamedTuple):
     """The result of an update.
 
@@ -84,9 +93,9 @@ class Updater(Protocol):
     """What the add-on announces as ``update`` in the group ``logdb.iceberg``."""
 
     def __call__(
-        self, directory: str, topic: str, topic_id: str, mode: str, schema: str, partitions: Sequence[TablePartition]
+        self, directory: str, topic: str, topic_id: str, config: Mapping[str, ConfigValue], partitions: Sequence[TablePartition]
     ) -> UpdatedTable:
-        """Bring the table in ``directory`` up to date with the segments of a topic.
+        """Bring the table in ``directory`` up to date with the segments and the configs of a topic.
 
         Raises:
             FileNotFoundError: A sidecar was removed meanwhile; a next call with the present ones may succeed.
@@ -156,32 +165,44 @@ class Tables:
         return UNTIL_ASKED
 
     def _remove_others(self) -> None:
-        """Remove the tables of topics that were deleted; under the lock."""
+        """Remove the tables of topics that were deleted, also if there is another topic of that name now; under the lock."""
         parent = os.path.join(self._state.path, DIRECTORY)
         try:
             names = names_in(self._state.io, parent)
         except FileNotFoundError:
             return
-        for name in set(names) - set(self._state.catalogue.topics()):
-            shutil.rmtree(os.path.join(parent, name), ignore_errors=True)
+        topics = self._state.catalogue.topics()
+        for name in names:
+            directory, topic = os.path.join(parent, name), topics.get(name)
+            if topic is None or table_topic_id(self._state.io, directory) not in {"", topic.topic_id}:
+                shutil.rmtree(directory, ignore_errors=True)
 
     def _update(self, topic: TopicEntry) -> UpdatedTable:
+        """Bring a table up to date.
+
+        The segments are collected first, and the configs are read after: so these have the schema of each record.  If they changed
+        meanwhile, another update may be newer than the segments, which are collected again.
+        """
         updater: Updater = load_updater()
-        mode, schema = mode_of(topic.config), str(topic.config.get(TABLE_SCHEMA, ""))
-        for tries in range(1, _TRIES + 1):
-            partitions = self._partitions(topic, raw=mode == RAW_TABLE)
+        name, directory, tries = topic.name, table_directory(self._state.path, topic.name), 0
+        while True:
+            partitions = self._partitions(topic, raw=mode_of(topic.config) == RAW_TABLE)
             with self._updating:
-                if (current := self._state.catalogue.topic(topic.name)) is None or current.topic_id != topic.topic_id:
-                    raise UnknownTopic(topic.name)  # deleted meanwhile
+                current = self._state.catalogue.topic(name)
+                if current is None or current.topic_id != topic.topic_id:
+                    raise UnknownTopic(name)  # deleted meanwhile
                 self._state.check_writable()
+                if current != topic:
+                    topic = current
+                    continue
                 try:
-                    return updater(table_directory(self._state.path, topic.name), topic.name, topic.topic_id, mode, schema, partitions)
+                    return updater(directory, name, topic.topic_id, topic.config, partitions)
                 except FileNotFoundError:  # compaction or retention has removed a sidecar meanwhile
+                    tries += 1
                     if tries == _TRIES:
                         raise
                 except OSError as error:
-                    raise write_error(table_directory(self._state.path, topic.name), 0, error) from error
-        raise AssertionError
+                    raise write_error(directory, 0, error) from error
 
     def _partitions(self, topic: TopicEntry, *, raw: bool) -> list[TablePartition]:
         found = []
@@ -241,6 +262,16 @@ def mode_of(config: Mapping[str, ConfigValue]) -> str:
     return str(config.get(TABLE_MODE, TOPIC_CONFIGS[TABLE_MODE].default))
 
 
+def schema_versions(config: Mapping[str, ConfigValue]) -> list[SchemaVersion]:
+    """The schemas of the values of a topic with these configs, the oldest first; the last one is the current one."""
+    versions, begins = [], dict[int, int]()
+    for earlier in json.loads(str(config.get(TABLE_HISTORY, "")) or "[]"):
+        versions.append(SchemaVersion(json.dumps(earlier["schema"]), begins))
+        until = {int(partition): offset for partition, offset in earlier["until"].items()}
+        begins = {partition: max(begins.get(partition, 0), until.get(partition, 0)) for partition in sorted({*begins, *until})}
+    return [*versions, SchemaVersion(str(config.get(TABLE_SCHEMA, "")), begins)]
+
+
 def is_table(config: Mapping[str, ConfigValue]) -> bool:
     """Whether a topic with these configs has a table."""
     return mode_of(config) != "disabled"
@@ -266,3 +297,21 @@ def current_metadata(io: IO, directory: str) -> tuple[int, str] | None:
         return None
     number = max((version for name in names if (version := metadata_version(name)) is not None), default=0)
     return (number, os.path.join(parent, f"v{number}.metadata.json")) if number else None
+
+
+def table_topic_id(io: IO, directory: str) -> str:
+    """The id of the topic whose table is in a directory; empty if there is none, or its metadata is damaged."""
+    if (found := current_metadata(io, directory)) is None:
+        return ""
+    try:
+        status = os.stat(found[1])
+        return _id_in(found[1], status.st_ino, status.st_mtime_ns)
+    except (OSError, ValueError, TypeError, AttributeError):
+        return ""
+
+
+@functools.lru_cache(256)
+def _id_in(path: str, _inode: int, _changed_ns: int) -> str:
+    """The id in a file of metadata, which stays as it is."""
+    with open(path, "rb") as file:
+        return str(json.load(file)["properties"].get("logdb.topic-id", ""))

@@ -29,12 +29,15 @@ from logdb.model import (
     BY_DEFAULT,
     INTERNAL_TOPICS,
     PARTITION_COUNT_MAX,
+    TABLE_HISTORY,
+    TABLE_SCHEMA,
     TOPIC_CONFIGS,
     ConfigValue,
     EventKind,
     ListChange,
     LogConfig,
     PartitionInfo,
+    SchemaEnds,
     TopicEvent,
     TopicInfo,
     TopicPartition,
@@ -409,8 +412,12 @@ def changed_config(
     name: str, known: Mapping[str, ConfigValue], config: Mapping[str, object], *, replace: bool = False
 ) -> dict[str, ConfigValue]:
     """The configs of a topic, which has the ``known`` ones, after a change; see ``requests.topic_changes``."""
-    parsed = _given({key: _of_list(known, key, value) if isinstance(value, ListChange) else value for key, value in config.items()})
+    ends = config.get(TABLE_HISTORY)
+    plain = {key: value for key, value in config.items() if not isinstance(value, SchemaEnds)}
+    parsed = _given({key: _of_list(known, key, value) if isinstance(value, ListChange) else value for key, value in plain.items()})
     changed = {key: value for key, value in known.items() if key not in config and not replace} | parsed
+    if isinstance(ends, SchemaEnds) and (history := ends.of(known, changed.get(TABLE_SCHEMA, ""))):
+        changed |= _given({TABLE_HISTORY: history})
     _check_policy(name, changed)
     compression.check_installed(str(parsed.get("compression.type")))
     return changed

@@ -157,6 +157,7 @@ ASKS = {
     ),
     **call("will_end_transaction", {"leader_of": PARTITION, "producer": PRODUCER, "partition": PARTITION}),
     **call("end_mirrored_transactions", {"leader_of": PARTITION}),
+    **call("committed_end", {"leader_of": PARTITION}),
     **call("find_decision", {"leader_of": PARTITION, "producer": PRODUCER, "partition": PARTITION}),
     **call("init_producer_id", {"transactional_id": "{tx}"}),
     **call("add_partitions", {"transactional_id": "{tx}", "producer": PRODUCER, "partitions": [PARTITION]}),

@@ -66,6 +66,24 @@ def test_what_does_not_exist(tmp_path):
         assert status == 500 and "v2.metadata.json is damaged" in body["error"]["message"]
 
 
+def test_a_new_topic_has_nothing_of_a_deleted_one(tmp_path):
+    filled(tmp_path / "db")
+    with served(tmp_path / "db") as s:
+        data = os.listdir(tmp_path / "db" / "iceberg" / "secret" / "data")
+        assert [s.call(f"{TABLES}/secret/files/data/{name}")[0] for name in data] == [200] * len(data)
+        with s.database._store.writer.tables._updating:  # another table takes long
+            s.database.delete_topic("secret")
+            s.database.create_topic("secret", config=CONFIG)
+            assert data and os.listdir(tmp_path / "db" / "iceberg" / "secret" / "data") == data
+            assert s.call(f"{TABLES}/secret")[0] == 404
+            assert [s.call(f"{TABLES}/secret/files/data/{name}")[0] for name in data] == [404] * len(data)
+            assert catalogue(s.url).list_tables("logdb") == [("logdb", "a.topic")]
+        tables = s.database._store.writer.tables
+        with tables._updating:
+            tables._remove_others()
+        assert not os.path.exists(tmp_path / "db" / "iceberg" / "secret")
+
+
 def test_rights(tmp_path):
     from pyiceberg.exceptions import ForbiddenError, UnauthorizedError
 

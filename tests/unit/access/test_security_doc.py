@@ -49,7 +49,9 @@ REQUESTS_OF = {
         "reports partition_sizes reassignments describe_quorum"
     ),
     "verify, backup, snapshot of everything": "verify backup",
-    "what the nodes of a cluster ask one another": "write_transaction_marker will_end_transaction find_decision end_mirrored_transactions",
+    "what the nodes of a cluster ask one another": (
+        "write_transaction_marker will_end_transaction find_decision end_mirrored_transactions committed_end"
+    ),
 }
 SHOWS_ALL = {"list groups": {("Describe", "Cluster")}}  # ``visible`` of the request
 

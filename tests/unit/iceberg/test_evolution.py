@@ -1,6 +1,9 @@
 """A topic's schema changes: the table stays, and no value becomes that of another column."""
 
+import datetime
 import json
+import os
+import shutil
 
 import pyarrow as pa
 import pytest
@@ -8,12 +11,13 @@ import pytest
 import logdb
 from logdb import serde
 from logdb_iceberg import tail
-from support.iceberg import table
+from support.iceberg import location, table
 
 pytest.importorskip("pyiceberg")
 
 FIRST = {"id": "long", "n": "int", "x": "float", "gone": ["null", "string"], "part": {"a": "int"}}
 WIDER = {"id": "long", "n": "long", "x": "double", "new": ["null", "string"], "part": {"a": "long", "b": ["null", "int"]}}
+UNION = {"id": ["int", "string"]}
 OTHER = {"id": "string", "n": "int", "gone": ["null", "string"]}
 """``id`` and ``n`` cannot be read as before, and ``gone`` is another column than the first one."""
 
@@ -24,7 +28,7 @@ def schema(fields):
 
 
 def field(name, kind):
-    if isinstance(kind, dict):
+    if isinstance(kind, dict) and "type" not in kind:
         return {"name": name, "type": schema(kind) | {"name": "part"}}
     return {"name": name, "type": kind} | ({"default": None} if isinstance(kind, list) and kind[0] == "null" else {})
 
@@ -118,25 +122,226 @@ def test_a_schema_that_comes_back(db, mode):
 def test_a_schema_that_has_no_table_leaves_the_one_that_is_there(db, mode):
     append(db, mode, FIRST, *firsts(2))
     db.update_iceberg("t")
-    db.alter_topic("t", config=config({"id": ["int", "string"]}))
-    append(db, mode, FIRST, *firsts(1))
+    db.alter_topic("t", config=config(UNION))
+    append(db, mode, UNION, {"id": "of the union"})
     with pytest.raises(ValueError, match="a union of 2 types is no type in Arrow"):
         db.update_iceberg("t")
     assert read(db) == firsts(2)
-    assert db.log("t").end_offset == 3
     db.alter_topic("t", config=config(FIRST))
+    append(db, mode, FIRST, *firsts(1))
     db.update_iceberg("t")
-    assert read(db) == [*firsts(2), *firsts(1)]
+    assert read(db) == [*firsts(2), dict.fromkeys(FIRST), *firsts(1)]
 
 
-@pytest.mark.parametrize("mode", ["avro"])
-def test_bytes_that_both_schemas_could_read(db, mode):
-    """A float and a long of five bytes are as long as a double and a long of one."""
-    before, after = {"x": "float", "n": "long"}, {"x": "double", "n": "long"}
+# ---------------------------------------------------------------- values of Avro, which do not name their schema
+
+of_avro = pytest.mark.parametrize("mode", ["avro"])
+SHORT, LONG = {"x": "float", "n": "long"}, {"x": "double", "n": "long"}
+"""A float and a long of five bytes are as long as a double and a long of one."""
+BOTH = {"x": 0.5, "n": 2**34 - 1}
+MILLIS, MICROS = ({"type": "long", "logicalType": f"timestamp-{unit}"} for unit in ("millis", "micros"))
+AT = datetime.datetime(2026, 1, 2, 3, 4, 5, 678_000, datetime.UTC)
+
+
+@of_avro
+def test_bytes_that_both_schemas_could_read(db, mode, tmp_path):
+    """The history is the topic's: a directory at another path, and one that was restored, make the same table."""
+    db.alter_topic("t", config=config(SHORT))
+    append(db, mode, SHORT, BOTH)
+    db.alter_topic("t", config=config(LONG))
+    append(db, mode, LONG, {"x": 1e300, "n": 1})
+    db.update_iceberg("t")
+    expected = [BOTH, {"x": 1e300, "n": 1}]
+    assert read(db) == expected
+    db.backup(tmp_path / "backup")
+    logdb.restore(tmp_path / "backup", tmp_path / "restored")
+    shutil.copytree(db.path, tmp_path / "copy")
+    for name in ("restored", "copy"):
+        with logdb.open(tmp_path / name) as other:
+            other.update_iceberg("t")
+            assert read(other) == expected
+
+
+@of_avro
+def test_records_of_two_schemas_in_one_segment(db, mode):
+    db.alter_topic("t", config=config(SHORT) | {"segment.bytes": 1 << 20})
+    for fields in (SHORT, LONG):
+        db.alter_topic("t", config=config(fields))
+        db.log("t").append_many([serde.avro(schema(fields)).serialize(BOTH)] * 3, headers=[[("h", b"1")], [], [("i", None)]])
+    assert db.update_iceberg("t").file_count == 1 and read(db) == [BOTH] * 6
+    headers = [row["logdb"]["headers"] for row in in_order(table(db).scan().to_arrow())]
+    assert headers[:3] == headers[3:] and headers[0] == [{"key": "h", "value": b"1"}] and headers[2] == [{"key": "i", "value": None}]
+
+
+@of_avro
+def test_configs_that_are_replaced_keep_the_history(db, mode, tmp_path):
+    """As Kafka's AlterConfigs does.  The former schema's records are durable first: no later record gets one of their offsets."""
+    history = "logdb.iceberg.schema.history"
+    with logdb.open(tmp_path / "other", durability="os") as other:
+        other.create_topic("t", partitions=2, config=config(SHORT))
+        append(other, mode, SHORT, BOTH)
+        log = other._store.log("t", 0)
+        assert log.flushed_offset == 0
+        other._session.alter_configs("t", config(LONG) | {"segment.bytes": 4096}, replace=True)
+        known = other.describe_topic("t").config
+        assert json.loads(known[history]) == [{"schema": schema(SHORT), "until": {"0": 1}}] and log.flushed_offset == 1
+        other._session.alter_configs("t", config(LONG), replace=True)
+        assert other.describe_topic("t").config[history] == known[history]
+        other._session.alter_configs("t", {}, replace=True)
+        other.alter_topic("t", config=config(SHORT))
+        assert other.describe_topic("t").config[history] == known[history]  # no record has LONG
+
+
+@of_avro
+def test_the_correction_of_a_schema(db, mode):
+    db.alter_topic("t", config=config(SHORT))  # a mistake: the producers write LONG
+    append(db, mode, LONG, BOTH)
+    db.update_iceberg("t")
+    db.alter_topic("t", config=config(LONG))
+    db.update_iceberg("t")
+    assert read(db) != [BOTH]
+    db.alter_topic("t", config={"logdb.iceberg.schema.history": None})
+    db.update_iceberg("t")
+    assert read(db) == [BOTH]
+    db.alter_topic("t", config=config(SHORT) | {"logdb.iceberg.schema.history": "[]"})  # in one step with the schema
+    assert db.describe_topic("t").config["logdb.iceberg.schema.history"] == "[]"
+
+
+@of_avro
+def test_a_round_that_began_before_the_schema_changed(db, mode, monkeypatch):
+    db.alter_topic("t", config=config(SHORT))
+    append(db, mode, SHORT, BOTH)
+    db.update_iceberg("t")
+    tables, altered = db._store.writer.tables, []
+    collect = tables._partitions
+
+    def collected(topic, *, raw):
+        found = collect(topic, raw=raw)
+        if not altered:
+            altered.append(True)
+            db.alter_topic("t", config=config(LONG))
+            append(db, mode, LONG, BOTH)
+            db.update_iceberg("t")
+        return found
+
+    monkeypatch.setattr(tables, "_partitions", collected)
+    stale = tables._update(db._store.catalogue.topic("t"))
+    assert read(db) == [BOTH, BOTH] and len(table(db).metadata.schemas) == 2 and stale.added == 0
+
+
+@of_avro
+def test_the_tail_of_a_table_that_has_the_former_schema(db, mode):
+    db.alter_topic("t", config=config(LONG))
+    append(db, mode, LONG, BOTH)
+    db.update_iceberg("t")
+    former = table(db)
+    db.alter_topic("t", config=config(SHORT))
+    append(db, mode, SHORT, BOTH)
+    db.flush()
+    assert rows(tail(db, former).read_all()) == [BOTH]
+
+
+@of_avro
+def test_times_of_another_unit(db, mode):
+    before, after = {"at": MILLIS, "more": ["null", MICROS], "id": "long"}, {"at": MICROS, "more": ["null", MILLIS], "id": MICROS}
+    db.alter_topic("t", config=config({"at": MILLIS, "more": ["null", MICROS]}))
+    append(db, mode, {"at": MILLIS, "more": ["null", MICROS]}, {"at": AT, "more": AT}, {"at": AT, "more": None})
+    db.alter_topic("t", config=config({"at": MICROS, "more": ["null", MILLIS]}))
+    db.update_iceberg("t")
+    assert read(db) == [{"at": AT, "more": AT}, {"at": AT, "more": None}]
     db.alter_topic("t", config=config(before))
-    value = {"x": 0.5, "n": 2**34 - 1}
-    append(db, mode, before, value)
+    append(db, mode, before, {"at": AT, "more": AT, "id": 1})
+    db.alter_topic("t", config=config(after))  # a number that becomes a time
+    append(db, mode, after, {"at": AT, "more": AT, "id": AT})
     db.update_iceberg("t")
-    db.alter_topic("t", config=config(after))
+    assert read(db)[2:] == [{"at": None, "more": None, "id": None}, {"at": AT, "more": AT, "id": AT}]
+    assert [row["logdb"]["value"] is None for row in in_order(table(db).scan().to_arrow())[2:]] == [False, True]
+
+
+@of_avro
+def test_an_earlier_schema_that_is_none(db, mode):
+    """It has no values; its records keep their bytes."""
+    db.alter_topic("t", config=config({"id": "nothing"}))
+    db.log("t").append(b"x")
+    db.alter_topic("t", config=config(FIRST))
+    append(db, mode, FIRST, *firsts(1))
     db.update_iceberg("t")
-    assert read(db) == [value]
+    assert read(db) == [dict.fromkeys(FIRST), *firsts(1)]
+
+
+@of_avro
+def test_the_history_is_bounded(db, mode):
+    longer = [{"logdb.iceberg.schema": json.dumps(schema(FIRST) | {"doc": text * 45_000})} for text in "abc"]
+    for one in longer[:2]:
+        append(db, mode, FIRST, *firsts(1))
+        db.alter_topic("t", config=one)
+    append(db, mode, FIRST, *firsts(1))
+    db.alter_topic("t", config=longer[2])
+    append(db, mode, FIRST, *firsts(1))
+    with pytest.raises(logdb.errors.InvalidConfig, match=r"shorten or delete logdb\.iceberg\.schema\.history"):
+        db.alter_topic("t", config=longer[0])
+    db.alter_topic("t", config=longer[0] | {"logdb.iceberg.schema.history": None})
+    for text in ("{", "[1]", '[{"schema":{"type":"record"},"until":{"x":1}}]', '[{"schema":{"type":"record"},"until":{"0":-1}}]'):
+        with pytest.raises(logdb.errors.InvalidConfig, match="oldest first"):
+            db.alter_topic("t", config={"logdb.iceberg.schema.history": text})
+
+
+# ---------------------------------------------------------------- values of JSON, which name their fields
+
+
+@pytest.mark.parametrize("mode", ["json"])
+def test_files_with_equal_columns_are_written_again(db, mode):
+    millis, micros = ({"t": {"type": kind, "logicalType": f"time-{unit}"}} for kind, unit in (("int", "millis"), ("long", "micros")))
+    db.alter_topic("t", config=config(millis))
+    append(db, mode, millis, {"t": 5000})
+    db.update_iceberg("t")
+    db.alter_topic("t", config=config(micros))
+    append(db, mode, micros, {"t": 5000})
+    db.update_iceberg("t")
+    assert read(db) == [{"t": datetime.time(microsecond=5000)}] * 2
+    assert "logdb.iceberg.schema.history" not in db.describe_topic("t").config
+
+
+# ---------------------------------------------------------------- tables
+
+
+def test_a_table_of_an_earlier_version_has_no_such_properties(db, mode):
+    append(db, mode, FIRST, *firsts(1))
+    db.update_iceberg("t")
+    with open(location(db), "r+") as file:
+        metadata = json.load(file)
+        for name in ("logdb.schema", "logdb.schemas"):
+            metadata["properties"].pop(name, None)
+        file.seek(0)
+        file.truncate()
+        json.dump(metadata, file)
+    append(db, mode, FIRST, *firsts(1))
+    db.flush()
+    assert rows(tail(db, table(db)).read_all()) == firsts(1)
+    db.update_iceberg("t")
+    assert read(db) == firsts(1) * 2
+
+
+def test_files_that_would_fill_the_disk(db, mode, monkeypatch):
+    append(db, mode, FIRST, *firsts(20))
+    db.update_iceberg("t")
+    db.alter_topic("t", config=config(WIDER))
+    with monkeypatch.context() as full:
+        full.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(1 << 40, 1 << 40, 1_000))
+        with pytest.raises(logdb.errors.DiskFull, match=r"of 1000 free bytes; at most half is used: free space"):
+            db.update_iceberg("t")
+        assert read(db) == firsts(20)
+        db.log("t").append(b"an append is unaffected")
+    db.update_iceberg("t")
+    assert read(db)[0]["part"] == {"a": 0, "b": None}
+
+
+def test_a_new_topic_removes_the_table_of_the_deleted_one(db, mode):
+    append(db, mode, FIRST, *firsts(1))
+    db.update_iceberg("t")
+    with db._store.writer.tables._updating:  # another table takes long
+        db.delete_topic("t")
+        db.create_topic("t", config=config(UNION) | {"logdb.iceberg.mode": mode})
+    with pytest.raises(ValueError, match="a union of 2 types"):
+        db.update_iceberg("t")
+    assert not os.path.exists(os.path.join(db.path, "iceberg", "t"))

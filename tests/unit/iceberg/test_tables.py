@@ -230,7 +230,7 @@ def test_a_commit_that_loses_a_race_adds_no_file_twice(db, monkeypatch):
     db.update_iceberg("t")
     fill(db, first=60)
     commit, tables, topic = TableCatalogue.commit_table, db._store.writer.tables, db._store.catalogue.topic("t")
-    arguments = os.path.join(db.path, "iceberg", "t"), "t", topic.topic_id, "key_value", ""
+    arguments = os.path.join(db.path, "iceberg", "t"), "t", topic.topic_id, topic.config
 
     def second(catalogue, *given):
         monkeypatch.setattr(TableCatalogue, "commit_table", commit)

@@ -46,6 +46,7 @@ OF_NODES = {
     "will_end_transaction",
     "find_decision",
     "end_mirrored_transactions",
+    "committed_end",
 }  # of a cluster, of one another
 WITH_BATCHES = {"log", "produce"} | OF_LOGS  # not behind a URL, where they have routes of their own
 OF_THE_HANDLE = {"check_open", "close", "io", "clock", "closed", "look_interval_ms_max", "topic_change_count"}
