@@ -12,8 +12,8 @@ Threading: the event loop of the door.
 import asyncio
 import contextlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
 
 from logdb.access.authentication import Identity
 from logdb.access.session import AuthorizedSession
@@ -34,7 +34,8 @@ from logdb_kafka_api.resources import KafkaResources
 _UNAUTHENTICATED = Identity(ANONYMOUS, None)  # before authentication
 
 
-class Answer(NamedTuple):
+@dataclass(slots=True)  # a named tuple takes twice as long to make
+class Answer:
     """The buffers of a response, the time in ms for which a quota mutes the connection, and the call to end once they are sent.
 
     ``later``: the answer itself, once replicas have what the request has appended.
@@ -66,11 +67,11 @@ class Dispatcher:
         repeated, session = client.repeated, None
         again = None if repeated is None else repeated.read(frame)
         if repeated is not None and again is not None:
-            session, (correlation_id, records) = self._identified(client, repeated.header.api), again
+            session = self._identified(client, repeated.header.api)
             if not (self._quotas.are_set and self._quotas.limits(session.principal)):
-                answer = produce.append_again(self._door, session, repeated, records)
+                answer = produce.append_again(self._door, session, repeated, again[1])
                 if answer is not None:
-                    return Answer(repeated.encode(correlation_id, answer))
+                    return Answer(repeated.encode(again[0], answer))
         try:
             header, position = frames.read_header(frame, self._apis)
         except UnsupportedApi as error:
