@@ -164,8 +164,7 @@ class Connection(Client, asyncio.BufferedProtocol):
         frames, until_s = self._frames, time.monotonic() + _TURN_S
         while (frame := frames.next_frame()) is not None:
             if frames.key != PRODUCE or not self._answered_at_once(frame):
-                self._put(bytes(frame), None)
-                is_over = self._is_full()
+                is_over = self._put(bytes(frame), None)
             elif not self._unsent and self._is_closing():  # refused, then nothing is unsent
                 return
             elif frames.left < BEGIN_BYTES:
@@ -267,11 +266,14 @@ class Connection(Client, asyncio.BufferedProtocol):
         self._begin_wait()
         self._resume()
 
-    def _put(self, frame: bytes | bytearray, owner: Owner | None) -> None:
+    def _put(self, frame: bytes | bytearray, owner: Owner | None) -> bool:
+        """Keep a request until its turn; returns whether the queue is full, so that no more is read."""
         self._turns.put(Request(frame, owner))
         self._wake()
-        if self._is_full():
+        is_full = self._is_full()
+        if is_full:
             self._pause()
+        return is_full
 
     def _wake(self, _done: object = None) -> None:
         if self._woken is not None and not self._woken.done():

@@ -73,18 +73,18 @@ class Dispatcher:
                 if answer is not None:
                     return Answer(repeated.encode(again[0], answer))
         try:
-            header, position = frames.read_header(frame, self._apis)
+            header, body_at = frames.read_header(frame, self._apis)
         except UnsupportedApi as error:
             if error.header is None:
                 raise
             return Answer(frames.encode_response(error.header, unsupported_version(error.header.api)))
-        call = Call(self._door, client, header, session or self._identified(client, header.api), {})
+        call = Call(self._door, client, header, body_at, session or self._identified(client, header.api), {})
         at_once = header.api.at_once
-        return call if at_once is None else self._answer_at_once(call, at_once, frame, position)
+        return call if at_once is None else self._answer_at_once(call, at_once, frame)
 
-    def _answer_at_once(self, call: Call, at_once: AtOnce, frame: Buffer, position: int) -> Answer | Call:
+    def _answer_at_once(self, call: Call, at_once: AtOnce, frame: Buffer) -> Answer | Call:
         with contextlib.suppress(InvalidMessage):  # or it is large
-            call.values = frames.read_request(call.header, frame, position, frames.ON_LOOP_ELEMENTS_MAX)
+            call.values = frames.read_request(call.header, frame, call.body_at, frames.ON_LOOP_ELEMENTS_MAX)
         if not call.values or self._quotas.limits(call.session.principal):
             return call
         answer = at_once(call)
@@ -165,12 +165,11 @@ class Dispatcher:
     async def _decode(self, call: Call, frame: Buffer) -> None:
         if call.values:
             return
-        header, position = frames.read_header(frame, self._apis)
         try:
-            call.values = frames.read_request(header, frame, position, frames.ON_LOOP_ELEMENTS_MAX)
+            call.values = frames.read_request(call.header, frame, call.body_at, frames.ON_LOOP_ELEMENTS_MAX)
         except InvalidMessage:  # or it is large
             await call.begin_large(len(frame))
-            call.values = await call.call(frames.read_request, header, frame, position)
+            call.values = await call.call(frames.read_request, call.header, frame, call.body_at)
 
     async def _finished(self, call: Call, values: Values | None) -> Answer:
         delay_ms = call.session.take_throttle_ms()

@@ -127,9 +127,13 @@ def at_once(door: DoorResources, session: AuthorizedSession, appends: Sequence[A
 def append_again(door: DoorResources, session: AuthorizedSession, repeated: RepeatedProduce, records: memoryview) -> Values | None:
     """Append the batch of a request that repeats another, on the loop: the answer for its partition; None: nothing was done, it may wait.
 
+    On a node of a cluster it may always wait, for replicas.
+
     Raises:
         ConnectionError: as ``append``.
     """
+    if session.replication is not None:
+        return None
     version, where = repeated.header.version, repeated.where
     codec = codec_of_usual(records)
     if (
