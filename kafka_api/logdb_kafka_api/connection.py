@@ -161,7 +161,7 @@ class Connection(Client, asyncio.BufferedProtocol):
 
     def _take_frames(self) -> None:
         """Take the frames out of what has come, until the queue is full or the turn is over."""
-        frames, until_s = self._frames, time.monotonic() + _TURN_S
+        frames, until_s = self._frames, 0.0
         while (frame := frames.next_frame()) is not None:
             if frames.key != PRODUCE or not self._answered_at_once(frame):
                 is_over = self._put(bytes(frame), None)
@@ -169,8 +169,10 @@ class Connection(Client, asyncio.BufferedProtocol):
                 return
             elif frames.left < BEGIN_BYTES:
                 break
-            else:
-                is_over = time.monotonic() >= until_s
+            else:  # there are several: this one began the turn, or may end it
+                now_s = time.monotonic()
+                until_s = until_s or now_s + _TURN_S
+                is_over = now_s >= until_s
             if is_over and frames.left >= BEGIN_BYTES:
                 self._pause()
                 self._take_later()
