@@ -42,6 +42,7 @@ class Call(RequestResources):
     Attributes:
         version: Of the request, and of its answer.
         client_id: The client's name for itself.
+        body_at: Where the values begin in the request's frame.
         values: The request, once it is decoded.
         session: Of the principal that the connection was authenticated as.
         is_large: It has very many elements: it is worked on in threads, and its values count as memory until they are let go of.
@@ -53,9 +54,11 @@ class Call(RequestResources):
     replicated: "Callable[[], Awaitable[None]] | None" = None
     is_large = False
 
-    def __init__(self, door: KafkaResources, client: Client, header: RequestHeader, session: "AuthorizedSession", values: Values) -> None:
+    def __init__(
+        self, door: KafkaResources, client: Client, header: RequestHeader, body_at: int, session: "AuthorizedSession", values: Values
+    ) -> None:
         super().__init__(door, owner_of(session))
-        self.client, self.session, self.header, self.values = client, session, header, values
+        self.client, self.session, self.header, self.body_at, self.values = client, session, header, body_at, values
         self.version, self.client_id = header.version, header.client_id
 
     async def begin(self) -> None:

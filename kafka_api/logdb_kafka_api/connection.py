@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _SIZE = struct.Struct(">i")
+_BETWEEN, _FILLING = State.BETWEEN, State.FILLING  # looked up once: in an enumeration that takes as long as four names
 _UNAUTHENTICATED_BYTES = 4 << 10  # read at once
 _TURN_S = 500e-6  # of the loop: some tens of small requests
 _JOINED_BYTES_MAX, _SLICE_BYTES = 64 << 10, 256 << 10
@@ -135,7 +136,7 @@ class Connection(Client, asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         del sizehint
-        if self._frames.state is State.FILLING:
+        if self._frames.state is _FILLING:
             return self._frames.unfilled
         return self._door.scratch if self.is_known else self._door.scratch[:_UNAUTHENTICATED_BYTES]
 
@@ -143,7 +144,7 @@ class Connection(Client, asyncio.BufferedProtocol):
         if self._is_closing():
             return
         frames = self._frames
-        if frames.state is State.BETWEEN:
+        if frames.state is _BETWEEN:
             frames.receive(self._door.scratch[:nbytes])
             self._take_frames()
             self._send_at_once()
@@ -160,22 +161,23 @@ class Connection(Client, asyncio.BufferedProtocol):
 
     def _take_frames(self) -> None:
         """Take the frames out of what has come, until the queue is full or the turn is over."""
-        frames, until_s = self._frames, time.monotonic() + _TURN_S
-        while frames.left >= BEGIN_BYTES and (frame := frames.next_frame()) is not None:
+        frames, until_s = self._frames, 0.0
+        while (frame := frames.next_frame()) is not None:
             if frames.key != PRODUCE or not self._answered_at_once(frame):
-                self._put(bytes(frame), None)
-                is_over = self._is_full()
+                is_over = self._put(bytes(frame), None)
             elif not self._unsent and self._is_closing():  # refused, then nothing is unsent
                 return
             elif frames.left < BEGIN_BYTES:
                 break
-            else:
-                is_over = time.monotonic() >= until_s
+            else:  # there are several: this one began the turn, or may end it
+                now_s = time.monotonic()
+                until_s = until_s or now_s + _TURN_S
+                is_over = now_s >= until_s
             if is_over and frames.left >= BEGIN_BYTES:
                 self._pause()
                 self._take_later()
                 break
-        if frames.state is not State.BETWEEN:
+        if frames.state is not _BETWEEN:
             self._after_frames(frames)
         elif frames.left:
             frames.keep()
@@ -266,11 +268,14 @@ class Connection(Client, asyncio.BufferedProtocol):
         self._begin_wait()
         self._resume()
 
-    def _put(self, frame: bytes | bytearray, owner: Owner | None) -> None:
+    def _put(self, frame: bytes | bytearray, owner: Owner | None) -> bool:
+        """Keep a request until its turn; returns whether the queue is full, so that no more is read."""
         self._turns.put(Request(frame, owner))
         self._wake()
-        if self._is_full():
+        is_full = self._is_full()
+        if is_full:
             self._pause()
+        return is_full
 
     def _wake(self, _done: object = None) -> None:
         if self._woken is not None and not self._woken.done():

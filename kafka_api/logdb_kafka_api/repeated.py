@@ -97,17 +97,13 @@ class RepeatedProduce:
         """As ``encode_response``, of ``answer`` for the one partition; nothing if the client wants no answer."""
         if self.values["acks"] == NO_ACKNOWLEDGEMENT:
             return ()
-        if not answer["error_code"]:
-            return (self.answer(correlation_id, answer["base_offset"], answer["log_append_time_ms"], answer["log_start_offset"]),)
-        return self._response(correlation_id, answer)
-
-    def answer(self, correlation_id: int, base_offset: int, log_append_time_ms: int, log_start_offset: int) -> bytes:
-        """As ``encode_response``, of the answer that records were appended."""
+        if answer["error_code"]:
+            return self._response(correlation_id, answer)
         if self._around is None:
             self._around = self._around_numbers()
         size_bytes, begin, end = self._around
-        numbers = _NUMBERS.pack(base_offset, log_append_time_ms, log_start_offset)
-        return _SIZE_AND_CORRELATION_ID.pack(size_bytes, correlation_id) + begin + numbers + end
+        numbers = _NUMBERS.pack(answer["base_offset"], answer["log_append_time_ms"], answer["log_start_offset"])
+        return (_SIZE_AND_CORRELATION_ID.pack(size_bytes, correlation_id) + begin + numbers + end,)
 
     def _response(self, correlation_id: int, answer: Values) -> Sequence[Buffer]:
         (topic,) = self.values["topic_data"]

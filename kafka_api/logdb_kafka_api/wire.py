@@ -136,7 +136,7 @@ class Frames:
     @property
     def is_begun(self) -> bool:
         """Whether the client has to send the rest of a frame."""
-        return self.state in {State.BEGUN, State.FILLING} or 0 < self.left < BEGIN_BYTES
+        return self.state is State.BEGUN or self.state is State.FILLING or 0 < self.left < BEGIN_BYTES
 
     # ------------------------------------------------------------ BEGUN, FILLING
 

@@ -15,12 +15,14 @@ from benches.peers.kafka.nothing import Nothing
 from logdb.codec.batch import Status, check
 from logdb_kafka_api import frames
 from logdb_kafka_api.apis import APIS
+from logdb_kafka_api.errors import Code
 from logdb_kafka_api.repeated import RepeatedProduce
 
 _SIZE_AND_KEY = struct.Struct(">ih")
 _SIZE_BYTES = 4
 _PRODUCE = 0
 _ROOM_BYTES = 4 << 20
+_APPENDED = {"error_code": Code.NONE, "base_offset": 0, "log_append_time_ms": -1, "log_start_offset": 0}
 
 
 class End:
@@ -77,7 +79,7 @@ class Least(asyncio.BufferedProtocol):
         assert read is not None
         correlation_id, records = read
         self._end.append(records)
-        return self._repeated.answer(correlation_id, 0, -1, 0)
+        return b"".join(self._repeated.encode(correlation_id, _APPENDED))
 
 
 async def main(port: str, file: str) -> None:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from logdb.access.session import AuthorizedSession
 from logdb.codec.batch import CODEC_MASK, CRC_FROM, LOG_APPEND_TIME, attributes_at, check, codec_of_usual, magic_at, size_at
@@ -35,13 +35,26 @@ _CODES: Mapping[type[LogdbError], Code] = {
 }
 
 
+class Target(Protocol):
+    """The partition that an append goes to: an ``Append``, or a request that repeats another."""
+
+    @property
+    def where(self) -> TopicPartition: ...
+
+    @property
+    def asked(self) -> Produce:
+        """What the session is asked for."""
+
+    @property
+    def topic_id(self) -> str | None:
+        """logdb's id of the topic that is meant; "": the one of that name; None: the id of the request is unknown."""
+
+
 class Append(NamedTuple):
-    """The batches for one partition.
+    """The batches for one partition; a ``Target``.
 
     Attributes:
-        asked: What the session is asked for.
         codec: The codec of one usual batch, see ``codec_of_usual``; -1: there is more to look at.
-        topic_id: logdb's id of the topic that is meant; "": the one of that name; None: the id of the request is unknown.
         log: The log that takes the batch as it is; None: it is not at hand.
     """
 
@@ -77,7 +90,7 @@ def appends_of(values: Values, version: int) -> Sequence[Append]:
             where, records = TopicPartition(topic["name"], one["index"]), one["records"] or memoryview(b"")
             expected_offset = None if one["expected_offset"] == ANY_OFFSET else one["expected_offset"]
             asked = Produce(*where, durability, transactional_id, expected_offset, one["mirrored"])
-            codec = _codec(records, version) if expected_offset is None else -1
+            codec = -1 if one["mirrored"] or expected_offset is not None else _codec(records, version)
             appends.append(Append(where, asked, records, codec, topic_id))
     return appends
 
@@ -104,7 +117,7 @@ def at_once(door: DoorResources, session: AuthorizedSession, appends: Sequence[A
         size_bytes += len(one.records) if not one.codec else door.append_size(one.records)
         if not door.is_free(one.where, size_bytes):
             return None
-        log = session.usual_log(asked, one.topic_id) if one.codec >= 0 and one.topic_id is not None else None
+        log = session.usual_log(one.where, asked.durability, one.topic_id) if one.codec >= 0 and one.topic_id is not None else None
         if log is None and not door.access.appends_at_once(*one.where, asked.durability):
             return None
         found.append(one if log is None else one._replace(log=log))
@@ -114,9 +127,13 @@ def at_once(door: DoorResources, session: AuthorizedSession, appends: Sequence[A
 def append_again(door: DoorResources, session: AuthorizedSession, repeated: RepeatedProduce, records: memoryview) -> Values | None:
     """Append the batch of a request that repeats another, on the loop: the answer for its partition; None: nothing was done, it may wait.
 
+    On a node of a cluster it may always wait, for replicas.
+
     Raises:
         ConnectionError: as ``append``.
     """
+    if session.replication is not None:
+        return None
     version, where = repeated.header.version, repeated.where
     codec = codec_of_usual(records)
     if (
@@ -125,12 +142,10 @@ def append_again(door: DoorResources, session: AuthorizedSession, repeated: Repe
         or not door.is_free(where, door.append_size(records) if codec else len(records))
     ):
         return None
-    log = session.usual_log(repeated.asked, repeated.topic_id)
+    log = session.usual_log(where, repeated.asked.durability, repeated.topic_id)
     if log is None:
         return None
-    answer = door.append_on_loop(
-        _append, session, Append(where, repeated.asked, records, codec, repeated.topic_id, log), repeated.values, version, []
-    )
+    answer = door.append_on_loop(_append, session, repeated, records, codec, log, repeated.values, version, [])
     if answer["error_code"] and repeated.values["acks"] == NO_ACKNOWLEDGEMENT:
         raise unacknowledged(answer)
     return answer
@@ -191,7 +206,7 @@ def append(call: Call, appends: Sequence[Append], awaited: list[Awaited]) -> Val
     elif values["durability"] not in ("", *DURABILITY_LEVELS):
         answers = [_refused(one.where, Code.INVALID_REQUEST) for one in appends]
     else:
-        answers = [_append(call.session, one, values, call.version, awaited) for one in appends]
+        answers = [_append(call.session, one, one.records, one.codec, one.log, values, call.version, awaited) for one in appends]
     if values["acks"] == NO_ACKNOWLEDGEMENT:
         refused = next((one for one in answers if one["error_code"]), None)
         if refused is not None:
@@ -210,52 +225,57 @@ def unacknowledged(refused: Values) -> ConnectionAbortedError:
     return ConnectionAbortedError(f"Produce without acknowledgement failed: {Code(refused['error_code']).name}")
 
 
-def _append(session: AuthorizedSession, one: Append, values: Values, version: int, awaited: list[Awaited]) -> Values:
-    if one.topic_id is None:
-        return _refused(one.where, Code.UNKNOWN_TOPIC_ID)
-    code = None if one.codec >= 0 else _refusal(one, version, detailed=values["detailed"])
+def _append(
+    session: AuthorizedSession,
+    to: Target,
+    records: memoryview,
+    codec: int,
+    log: ReplicaLog | None,
+    values: Values,
+    version: int,
+    awaited: list[Awaited],
+) -> Values:
+    where, topic_id, detailed = to.where, to.topic_id, values["detailed"]
+    if topic_id is None:
+        return _refused(where, Code.UNKNOWN_TOPIC_ID)
+    code = None if codec >= 0 else _refusal(to.asked, records, version, detailed=detailed)
     try:
         if code is not None:
-            session.authorize(Produce(*one.where, transactional_id=values["transactional_id"]))
-            return _refused(one.where, code)
+            session.authorize(Produce(*where, transactional_id=values["transactional_id"]))
+            return _refused(where, code)
         of_all = values["acks"] == OF_ALL
-        leadership = None if session.replication is None else session.leadership(*one.where, acknowledged_by_all=of_all)
-        offsets, log = session.append(
-            one.asked,
-            one.records,
-            log=one.log,
-            usual=one.codec >= 0,
-            verify_only=version < _FIRST_OF_ADDING and not values["detailed"],
-            topic_id=one.topic_id,
-        )
+        leadership = None if session.replication is None else session.leadership(*where, acknowledged_by_all=of_all)
+        if log is None and codec >= 0:
+            log = session.usual_log(where, to.asked.durability, topic_id)
+        verify_only = version < _FIRST_OF_ADDING and not detailed
+        offsets = session.append(to.asked, records, log=log, verify_only=verify_only, topic_id=topic_id)
         answer: Values
-        if values["detailed"]:
-            answer = {"index": one.where.partition, "error_code": Code.NONE, "base_offset": offsets.start, "next_offset": offsets.stop}
+        if detailed:
+            answer = {"index": where.partition, "error_code": Code.NONE, "base_offset": offsets.start, "next_offset": offsets.stop}
         else:
-            log = log or session.appended_to(*one.where)
+            log = log or session.appended_to(*where)
             answer = {
-                "index": one.where.partition,
+                "index": where.partition,
                 "error_code": Code.NONE,
                 "base_offset": offsets.start,
                 "log_append_time_ms": log.append_time_ms(offsets.start),
                 "log_start_offset": log.start_offset,
             }
         if leadership is not None and of_all:
-            awaited.append(Awaited(one.where, answer, leadership, offsets.stop))
+            awaited.append(Awaited(where, answer, leadership, offsets.stop))
         return answer
     except Exception as error:  # noqa: BLE001 -- an error of ours is logged there; the other partitions, and the connection, go on
-        return failed(session, one.where, error, detailed=values["detailed"], by_id=bool(one.topic_id))
+        return failed(session, where, error, detailed=detailed, by_id=bool(topic_id))
 
 
-def _refusal(one: Append, version: int, *, detailed: bool) -> Code | None:
+def _refusal(asked: Produce, records: memoryview, version: int, *, detailed: bool) -> Code | None:
     """Why the records are no batch that a client may send in that version, by its header; None: they are one, or are damaged.
 
     A ``detailed`` request may bring several batches, as one over HTTP.
 
     Source: Kafka's ``ProduceRequest.validateRecords`` and ``LogValidator.validateTimestamp``.
     """
-    records = one.records
-    if one.asked.expected_offset is not None and one.asked.expected_offset < 0:
+    if asked.expected_offset is not None and asked.expected_offset < 0:
         return Code.INVALID_REQUEST
     if detailed:
         return None

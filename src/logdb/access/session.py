@@ -41,6 +41,7 @@ from logdb.model import (
     DELETING_CONFIGS,
     INTERNAL_TOPICS,
     Buffer,
+    Durability,
     ExpiredRecords,
     ListChange,
     TopicInfo,
@@ -138,11 +139,11 @@ class AuthorizedSession(Handle, Session):
         Raises:
             AuthenticationFailed: as ``check``.
         """
-        self._access.metrics.request()
-        quotas = self._access.quotas
-        self._throttle_ms = quotas.charge(self.principal, "request", 1) if quotas.are_set else 0
-        self._access.refresh()
-        if self._access.change_count != self._seen_count or self._expires_ms is not None:
+        access = self._access
+        access.metrics.request()
+        self._throttle_ms = access.quotas.charge(self.principal, "request", 1) if access.quotas.are_set else 0
+        access.refresh()
+        if access.change_count != self._seen_count or self._expires_ms is not None:
             self._look()
 
     def check(self) -> None:
@@ -511,7 +512,7 @@ class AuthorizedSession(Handle, Session):
 
     def submit_batches(self, request: Produce, batches: Buffer) -> range:
         self._access.refresh()
-        return self.append(request, batches)[0]
+        return self.append(request, batches)
 
     def append(
         self,
@@ -519,26 +520,21 @@ class AuthorizedSession(Handle, Session):
         batches: Buffer,
         *,
         log: ReplicaLog | None = None,
-        usual: bool = False,
         verify_only: bool = False,
         topic_id: str = "",
-    ) -> tuple[range, ReplicaLog | None]:
+    ) -> range:
         """As ``submit_batches`` of the broker, for a session that was made or renewed a moment ago.
-
-        Returns the offsets, and the log if it is at hand (``appended_to``).
 
         Args:
             log: What ``usual_log`` has found a moment ago.
-            usual: They are one batch that ``codec.batch.codec_of_usual`` knows: of no transaction.
 
         Raises:
             TopicDeleted: Another topic has the name now.
             errors of ``Session.produce``.
         """
+        access = self._access
         self._authorize_append(request)
-        if usual and log is None:
-            log = self.usual_log(request, topic_id)
-        self._access.metrics.called(request.method)
+        access.metrics.called(request.method)
         try:
             if log is None:
                 offsets = self._broker.submit_batches(request, batches, verify_only=verify_only, topic_id=topic_id)
@@ -548,17 +544,18 @@ class AuthorizedSession(Handle, Session):
             raise self._unknown(error) from None
         except NotLeaderOrFollower as error:
             offsets = self._others(error).submit_batches(request, batches)
-        self._access.metrics.appended(request.topic, len(offsets), len(batches))
-        if self._access.quotas.are_set:
+        access.metrics.appended(request.topic, len(offsets), len(batches))
+        if access.quotas.are_set:
             self.charge("produce", len(batches))
-        return offsets, log
+        return offsets
 
-    def usual_log(self, request: Produce, topic_id: str) -> ReplicaLog | None:
-        """The log that takes a usual batch as it is, and waits for no disk; None: the broker has more to do for the append."""
-        if request.expected_offset is not None or request.mirrored:
-            return None
-        log = self._broker.log_at_once(TopicPartition(request.topic, request.partition), request.durability)
-        return log if log is not None and topic_id in {"", log.topic_id} else None
+    def usual_log(self, where: TopicPartition, durability: Durability | None, topic_id: str) -> ReplicaLog | None:
+        """The log that takes a batch at its end as it is, and waits for no disk; None: the broker has more to do for the append.
+
+        The batch is one that ``codec.batch.codec_of_usual`` knows: of no transaction.
+        """
+        log = self._broker.log_at_once(where, durability)
+        return log if log is not None and (not topic_id or topic_id == log.topic_id) else None
 
     def leadership(self, topic: str, partition: int, *, acknowledged_by_all: bool = True) -> Leadership | None:
         """On a cluster's node, before an append: what to wait for behind it; None: the append is forwarded, and waits there.

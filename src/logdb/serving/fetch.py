@@ -194,18 +194,19 @@ async def fetch(
         TopicDeleted, UnknownTopic, UnknownPartition, NotLeaderOrFollower: A partition of a ``replica`` went during the wait.
     """
     loop, door = asyncio.get_running_loop(), request.door
-    until, size_bytes = loop.time() + min(wait_ms, door.limits.wait_ms_max) / 1000, 0
+    until, size_bytes, read_bytes = loop.time() + min(wait_ms, door.limits.wait_ms_max) / 1000, 0, 0
     room_bytes = min(max_bytes, door.memory.total // 2)
     own_bytes = min(_READ_BYTES * len(reads), door.memory.total // _OF_MEMORY) if len(reads) > ON_LOOP_COUNT_MAX else 0
     on_loop, due = _is_on_loop(door, reads), reads
     while True:
         step_bytes = min(room_bytes, _REPLICATED_ON_LOOP_BYTES_MAX if replica else _READ_ON_LOOP_BYTES_MAX) if on_loop else room_bytes
-        await request.keep_memory(own_bytes + max(step_bytes, held_bytes(part for read in reads for part in read.parts)))
+        await request.keep_memory(own_bytes + max(step_bytes, read_bytes))
         if on_loop:
             _read_all(request.session, due, size_bytes, step_bytes, isolation_level)
         else:
             await request.call(_read_all, request.session, due, size_bytes, step_bytes, isolation_level)
-        await request.keep_memory(own_bytes + held_bytes(part for read in reads for part in read.parts))
+        read_bytes = held_bytes(part for read in reads for part in read.parts)
+        await request.keep_memory(own_bytes + read_bytes)
         left_ms = round((until - loop.time()) * 1000)
         size_bytes = sum(read.size_bytes for read in reads)
         is_enough = size_bytes >= min(min_bytes, room_bytes)

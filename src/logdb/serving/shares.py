@@ -47,9 +47,8 @@ class Shares:
 
     def has_room(self, count: int, owner: Owner, *, ahead: bool = False) -> bool:
         """Whether ``take`` would not wait."""
-        return (ahead or owner not in self._waiting) and self._fits(count, owner)
-
-    def _fits(self, count: int, owner: Owner) -> bool:
+        if not ahead and owner in self._waiting:
+            return False
         return not self.taken or self._of.get(owner, 0) + count <= self.total - self.taken
 
     def take_now(self, count: int, owner: Owner) -> None:
@@ -122,4 +121,4 @@ class Shares:
         if not turns:
             del self._waiting[owner]
             return False
-        return self._fits(turns[0][0], owner)
+        return self.has_room(turns[0][0], owner, ahead=True)

@@ -130,19 +130,19 @@ def test_a_check_of_partitions_is_bounded_as_their_creation_is(opened):
 
 
 def test_a_usual_append_needs_what_produce_needs_and_is_counted_as_one_call(opened, broker):
-    asked = Produce("orders", 0)
+    asked, where = Produce("orders", 0), TopicPartition("orders", 0)
     session = opened("Write Topic orders")
     before = session._access.metrics.counts()
-    assert session.usual_log(asked, "") is None  # no client has appended to the log
+    assert session.usual_log(where, None, "") is None  # no client has appended to the log
     session.produce("orders", 0, BATCH)
-    log = session.usual_log(asked, "")
-    assert [session.append(asked, BATCH, log=one, usual=True)[0].start for one in (None, log, log)] == [2, 3, 4]
+    log = session.usual_log(where, None, "")
+    assert [session.append(asked, BATCH, log=one).start for one in (None, log, log)] == [2, 3, 4]
     counts = session._access.metrics.counts()
     assert (counts.calls["produce"], counts.topics["orders"].messages_in) == (4, 4)
     assert counts.requests == before.requests  # which renew counts
     assert counts.topics["orders"].bytes_in == 4 * len(BATCH)
     with pytest.raises(NotAuthorized):
-        opened("Write Topic other").append(asked, BATCH, log=log, usual=True)
+        opened("Write Topic other").append(asked, BATCH, log=log)
     assert broker.log("orders").end_offset == 5
 
 
@@ -170,12 +170,13 @@ def test_configs_that_delete_records_are_audited(opened, broker, monkeypatch, ca
 def test_an_append_that_may_wait_is_not_usual(opened, db):
     session = opened("Write Topic orders", "Write Topic other")
     session.produce("orders", 0, BATCH)
-    assert session.usual_log(Produce("orders", 0, "fsync"), "") is None
-    assert session.usual_log(Produce("orders", 1), "") is None
-    assert session.usual_log(Produce("orders", 0), "another") is None
-    assert session.usual_log(Produce("orders", 0, "os"), "") is not None
+    where = TopicPartition("orders", 0)
+    assert session.usual_log(where, "fsync", "") is None
+    assert session.usual_log(TopicPartition("orders", 1), None, "") is None
+    assert session.usual_log(where, None, "another") is None
+    assert session.usual_log(where, "os", "") is not None
     db.alter_topic("orders", config={"durability": "fsync"})
-    assert session.usual_log(Produce("orders", 0), "") is None
+    assert session.usual_log(where, None, "") is None
 
 
 @pytest.mark.parametrize(("name", "needs"), WAYS, ids=[f"{name}: {' + '.join(needs)}" for name, needs in WAYS])

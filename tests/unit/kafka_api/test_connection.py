@@ -10,6 +10,7 @@ import pytest
 import logdb
 from logdb.access.access_control import AccessControl
 from logdb_kafka_api.door import KafkaDoor
+from logdb_kafka_api.handlers.produce import append_again
 from logdb_kafka_api.limits import ROOM_BYTES
 from support.batches import Rec, encode_batch
 from support.kafka_wire import frame
@@ -162,6 +163,23 @@ def test_a_frame_that_waits_for_its_turn_keeps_its_bytes(tmp_path):
 
 
 # ---------------------------------------------------------------- requests that wait for nothing
+
+
+def test_on_a_node_of_a_cluster_a_repeated_append_is_no_shortcut(tmp_path):
+    """Its answer waits for replicas; what repeats a request keeps no list of those."""
+
+    async def scenario(door, log):
+        client, data = await introduced(door), produce(b"v")
+        for count in (1, 2, 3):
+            client.send(data)
+            await client.answered(count)
+        repeated, session = client.connection.repeated, client.connection.session
+        _, records = repeated.read(data[4:])
+        assert append_again(door, session, repeated, records)["base_offset"] == 3
+        session.replication = object()
+        assert append_again(door, session, repeated, records) is None and log.end_offset == 4
+
+    run(tmp_path, scenario)
 
 
 async def turns_until(condition):
