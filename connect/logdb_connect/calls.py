@@ -12,8 +12,8 @@ from typing import Any, NoReturn
 
 import click
 
-from logdb.cli.output import asked, counted, emit, say, table
-from logdb.cli.session import Function, Session, here, pass_session
+from logdb.cli.terminal.output import asked, counted, emit, say, table
+from logdb.cli.terminal.session import Function, Session, here, pass_session
 from logdb_connect.errors import ConnectError
 from logdb_connect.properties import read_connector
 from logdb_connect.runtime.settings import PREFIXES

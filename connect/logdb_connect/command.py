@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from logdb.cli import logs
-from logdb.cli.output import emit, line, say
-from logdb.cli.session import Session, here, pass_session
-from logdb.cli.waiting import wait
+from logdb.cli.terminal import logs
+from logdb.cli.terminal.output import emit, line, say
+from logdb.cli.terminal.session import Session, here, pass_session
+from logdb.cli.terminal.waiting import wait
 from logdb_connect import calls
 from logdb_connect.errors import ConnectError
 

@@ -20,7 +20,7 @@ import confluent_kafka as kafka
 from confluent_kafka import admin
 
 from logdb import LogdbError, OffsetAndMetadata, TopicPartition
-from logdb.cli import client_security
+from logdb.cli.terminal import client_security
 from logdb.errors import (
     FencedInstance,
     GroupNotEmpty,

@@ -6,7 +6,7 @@ from typing import cast
 
 import logdb
 from logdb import AnyRecord, OffsetAndMetadata, Session, TopicPartition
-from logdb.cli.servers import Servers
+from logdb.cli.terminal.servers import Servers
 from logdb.errors import TopicExists, UnknownGroup, UnknownMember, UnknownTopic
 from logdb_connect.client import (
     Client,

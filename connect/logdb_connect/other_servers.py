@@ -8,8 +8,8 @@ from collections.abc import Mapping
 import click
 
 import logdb
-from logdb.cli import client_security
-from logdb.cli.servers import Servers
+from logdb.cli.terminal import client_security
+from logdb.cli.terminal.servers import Servers
 from logdb_connect.client import shown
 from logdb_connect.errors import ConfigError
 

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from logdb.cli import properties
+from logdb.cli.terminal import properties
 from logdb_connect.errors import ConfigError, ConnectError
 
 

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 from urllib.parse import quote, quote_plus
 
-from logdb.cli import properties as java_properties
+from logdb.cli.terminal import properties as java_properties
 from logdb_connect.errors import ConfigError
 from logdb_connect.transforms.base import compiled
 

@@ -19,7 +19,7 @@ import pytest
 
 import logdb
 from benches.peers.kafka.jars import TOOLS
-from logdb.cli import dump_producers
+from logdb.cli.offline import dump_producers
 from logdb.client.producer.partitioner import partition_for_key
 from logdb.codec import control
 from logdb.codec.batch import CONTROL, TRANSACTIONAL, Scanner, Status

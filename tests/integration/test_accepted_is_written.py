@@ -136,7 +136,7 @@ def test_a_transaction_that_a_crash_left_open_is_ended_without_the_codec(tmp_pat
     subprocess.run([sys.executable, "-c", program, str(tmp_path / "db")], check=True, timeout=60)
     program = """
         with logdb.open(sys.argv[1]) as db:
-            db.session.end_dangling_transactions()
+            db.session.dangling.start()
             log = db.log("t")
             assert log.open_transactions() == []
             assert log.last_stable_offset == log.end_offset == 3

@@ -23,7 +23,7 @@ from click.testing import CliRunner
 import logdb
 import logdb.testing
 from logdb.cli.app import cli
-from logdb.cli.settings import SETTINGS, variable_of
+from logdb.cli.serving.settings import SETTINGS, variable_of
 from logdb_replication.config import ClusterConfig
 from support.ports import free_port
 from support.tools import needs

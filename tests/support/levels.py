@@ -24,7 +24,7 @@ _BOMBS = "it makes and reads megabytes"
 _THREADS = "threads are let loose on one another"
 NOT_QUICK = {
     "unit/broker/test_shards.py::test_what_is_acknowledged_while_coordinators_move_is_there_once": _THREADS,
-    "unit/cli/test_completion.py": _PROCESSES,
+    "unit/cli/tools/test_completion.py": _PROCESSES,
     "unit/client/consumer/test_assignors.py": _SEARCHES,
     "unit/client/table/test_table.py::test_threads_and_tables": _THREADS,
     "unit/codec/test_arrow.py::test_a_column_that_is_too_large_is_split": _SEARCHES,

@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from logdb.cli.app import SECTIONS, cli
-from logdb.cli.settings import _TOPIC_PROPERTIES, SETTINGS
+from logdb.cli.serving.settings import _TOPIC_PROPERTIES, SETTINGS
 from logdb_connect.catalogue import PLUGINS
 from logdb_connect.config import definition
 

@@ -23,6 +23,7 @@ from logdb.access.security_document import Token
 from logdb.broker.broker import Broker
 from logdb.broker.cluster_peers import OtherNodes
 from logdb.broker.metrics import Counts, Gauges, gauges
+from logdb.broker.transaction_peers import leader_address, node_address
 from logdb.errors import (
     AuthenticationFailed,
     Closed,
@@ -287,12 +288,12 @@ class AuthorizedSession(Handle, Session):
     def nearest_address(self, log: AuthorizedLog, rack: str, offset: int) -> str | None:
         """The HTTP listener (HOST:PORT) of the follower in a rack that a client is to read ``log`` at from ``offset`` on; None: none is."""
         node = log.nearest(rack, offset, "http") if isinstance(log, ReplicaToRead) else None
-        return None if node is None else self._broker.node_address(node, "http")
+        return None if node is None else node_address(self._broker.metadata, node, "http")
 
     def located(self, error: LogdbError) -> LogdbError:
         """The error; where another node leads, with the address of that one's HTTP door as ``leader_address``."""
         if isinstance(error, NotLeaderOrFollower | NotCoordinator):
-            vars(error)["leader_address"] = self._broker.leader_address(error.topic, error.partition)
+            vars(error)["leader_address"] = leader_address(self._broker.metadata, TopicPartition(error.topic, error.partition))
         return error
 
     def _unknown(self, error: UnknownTopic) -> UnknownTopic:

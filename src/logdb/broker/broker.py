@@ -160,6 +160,7 @@ class Broker(Handle, Session):
     ``_groups``,         ``Shards``         their own locks        always; a shard is loaded at its first use, or by
     ``_transactions``                                              ``load_coordinator``
     ``_peers``           nothing            none                   always; on a single node every call ends in this process
+    ``dangling``         its owner          its own locks          always; ``start`` ends what an unclean stop left open
     ``_producer_ids``    new producers      ``_producer_ids_lock`` always; the rest of a block is lost at a close
     ``_served_defaults``, ``serve_topics``  none                   for topics that are created after that
     ``_told_defaults``
@@ -208,9 +209,9 @@ class Broker(Handle, Session):
         self._local_peers, self.nodes = peers, nodes
         self._peers: TransactionPeers = peers if nodes is None else _of_cluster(peers, replication, metadata, nodes)
         self._markers = peers.markers
-        self._dangling = DanglingTransactions(storage, self._peers, self._markers)
+        self.dangling = DanglingTransactions(storage, self._peers, self._markers)
         if storage.mode == "a":
-            metadata.listen(self._dangling.forget)
+            metadata.listen(self.dangling.forget)
             if self.is_replicated:
                 metadata.listen(self._forget_offsets)
         storage.complete_transactions_by(self._complete_transactions, self._has_partial_markers)
@@ -220,10 +221,6 @@ class Broker(Handle, Session):
         self._producer_ids_lock = renewed(threading.Lock())
         self.events = _events_of(metadata, nodes, is_writer=storage.mode == "a")
 
-    def end_dangling_transactions(self) -> None:
-        """After an unclean stop: end the transactions that it left open, in a thread of their own; raises ThreadUnavailable."""
-        self._dangling.start()
-
     def _complete_transactions(self) -> None:
         """End dangling transactions, and write the markers of those that are decided.
 
@@ -231,7 +228,7 @@ class Broker(Handle, Session):
             LogdbError, OSError: A transaction that is open cannot be ended.
         """
         if not self.is_replicated:  # else nothing is lost of a transaction that its coordinator has
-            self._dangling.end_all()
+            self.dangling.end_all()
             self._markers.finish()
         self._transactions.finish()
 
@@ -246,7 +243,7 @@ class Broker(Handle, Session):
         self.events.close()
         self._groups.stop_waiting()
         self._transactions.stop_waiting()
-        self._dangling.stop()
+        self.dangling.stop()
         self._timers.stop()
         self._transactions.finish()
         self._groups.end()
@@ -427,14 +424,6 @@ class Broker(Handle, Session):
                 partitions |= {TopicPartition(info.name, number): state for number, state in enumerate(self.placement(info))}
         return ClusterNodes(serving, partitions, addresses, self.metadata.database_id)
 
-    def leader_address(self, topic: str, partition: int) -> str | None:
-        """Where the HTTP door of a partition's leader is, HOST:PORT; None: no node leads it, or without a cluster."""
-        return leader_address(self.metadata, TopicPartition(topic, partition))
-
-    def node_address(self, node_id: int, listener: str) -> str | None:
-        """Where a node's listener is, HOST:PORT; None: it has none, or there is no such node."""
-        return next((broker.address(listener) for broker in self.metadata.brokers() if broker.node_id == node_id), None)
-
     def placement(self, info: TopicInfo) -> list[PartitionState]:
         """The leader, the replicas and the in-sync set of each partition; a single node opens no log for it, and leaves out an epoch."""
         if self.is_replicated:
@@ -490,8 +479,8 @@ class Broker(Handle, Session):
         if self.replication is not None:
             return self.replication.leads(topic, partition).log
         log = self._store.log(topic, partition)
-        if self._store.mode == "a" and not self.is_replicated and (topic, partition) not in self._dangling.ended:
-            self._dangling.end(log)
+        if self._store.mode == "a" and not self.is_replicated and (topic, partition) not in self.dangling.ended:
+            self.dangling.end(log)
         return log
 
     def log_in_use(self, topic: str, partition: int) -> ReplicaLog:
@@ -552,13 +541,13 @@ class Broker(Handle, Session):
         log = self._open_log(TopicPartition(topic, partition))
         if self.replication is not None:
             return log is not None and not log.fsync_only
-        if log is None or ((topic, partition) not in self._dangling.ended and log.open_transactions()):
+        if log is None or ((topic, partition) not in self.dangling.ended and log.open_transactions()):
             return False
         return (durability or log.durability) != "fsync" and not log.fsync_only
 
     def log_at_once(self, where: TopicPartition, durability: Durability | None = None) -> ReplicaLog | None:
         """The log of a partition, if clients have appended to it here, and an append at that level waits for no disk; without a cluster."""
-        if self.replication is not None or where not in self._dangling.ended or where.topic in INTERNAL_TOPICS:
+        if self.replication is not None or where not in self.dangling.ended or where.topic in INTERNAL_TOPICS:
             return None
         log = self._open_log(where)
         if log is None or log.fsync_only or (durability or log.durability) == "fsync":
@@ -570,7 +559,7 @@ class Broker(Handle, Session):
         log = self._open_log(TopicPartition(topic, partition))
         if self.replication is not None:
             return log is not None and offset >= log.end_offset
-        if log is None or ((topic, partition) not in self._dangling.ended and log.open_transactions()):
+        if log is None or ((topic, partition) not in self.dangling.ended and log.open_transactions()):
             return False
         return offset >= log.end_offset
 
@@ -596,7 +585,7 @@ class Broker(Handle, Session):
             try:
                 return log.mirror_append(batches, durability=durability)
             finally:
-                self._dangling.copied(where)
+                self.dangling.copied(where)
         verified: dict[int, object] | None = None
         for producer in transactional_producers(batches):
             if transactional_id is None:
@@ -829,7 +818,7 @@ class Broker(Handle, Session):
             if time.monotonic() > until:
                 raise MetadataTimeout(f"this node does not know yet that {where.topic} stopped being a mirror")
             time.sleep(_LOOK_S)
-        self._dangling.end_now(log)
+        self.dangling.end_now(log)
         commit(leadership, log.end_offset)
 
     def _committed_end(self, request: CommittedEnd) -> int:

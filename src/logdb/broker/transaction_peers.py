@@ -56,10 +56,13 @@ class TransactionPeers(Protocol):
 
 
 def leader_address(metadata: Metadata, where: TopicPartition) -> str | None:
-    """Where the HTTP door of a partition's leader is, HOST:PORT; None: no node leads it, or without a cluster."""
+    """Where the HTTP listener of a partition's leader is, HOST:PORT; None: no node leads it, or without a cluster."""
     with contextlib.suppress(UnknownTopic, UnknownPartition):
         leader = metadata.partition_state(*where).leader
-        for broker in metadata.brokers():
-            if broker.node_id == leader:
-                return broker.address("http")
+        return None if leader is None else node_address(metadata, leader, "http")
     return None
+
+
+def node_address(metadata: Metadata, node_id: int, listener: str) -> str | None:
+    """Where a node's listener is, HOST:PORT; None: it has none, or there is no such node."""
+    return next((broker.address(listener) for broker in metadata.brokers() if broker.node_id == node_id), None)

@@ -5,6 +5,21 @@ Parses arguments, and prints tables, JSON and exit codes.  Verbs call the public
 Exit codes: 0 done; 1 failed, or damage found; 2 a wrong or refused call; 130 Ctrl-C; 143 SIGTERM, but 0 from a call that
 runs until it is stopped (``serve``, ``--follow``).
 Data goes to stdout, messages to stderr.
+
+``app`` knows each command's module and imports it when the command is called.  The rooms:
+
+- ``terminal``: what every command talks through: options, session, output; no command is here
+- ``kafka``: what plays Kafka's tools and kcat: names, flags, formats, output
+- ``records``: produce, consume, import, export, offsets
+- ``topics``: topics, configs, sizes, retention, compaction, tables
+- ``groups``: groups and transactions
+- ``access``: users, ACLs, tokens
+- ``offline``: check, repair, dump and copy the files of a directory
+- ``serving``: serve and its settings
+- ``clusters``: nodes, replicas, the mirror of a cluster
+- ``tools``: bench, completion, help, and what starts Connect and Spark
+
+A room imports ``kafka`` and ``terminal``, never another room of commands.
 """
 
 import gc
@@ -12,27 +27,6 @@ import signal
 import sys
 
 _GC_COUNT = 50_000  # imports and records make many objects and few cycles: Python's own 700 costs a twelfth of the time
-
-# Called by the name of one of Kafka's tools (with or without .sh), or with it as the first argument,
-# the command behaves as that tool does: the same flags, defaults and output.
-KAFKA_TOOLS = {
-    "kafka-topics": "topics",
-    "kafka-console-producer": "produce",
-    "kafka-console-consumer": "consume",
-    "kafka-get-offsets": "offsets",
-    "kafka-consumer-groups": "groups",
-    "kafka-transactions": "kafka-transactions",
-    "kafka-log-dirs": "log-dirs",
-    "kafka-configs": "configs",
-    "kafka-acls": "acls",
-    "kafka-dump-log": "dump",
-    "kafka-delete-records": "delete-records",
-    "kafka-server-start": "serve",
-    "connect-standalone": "connect-standalone",
-    "connect-distributed": "connect-distributed",
-    "kafka-storage": "kafka-storage",
-    "zookeeper-server-start": "zookeeper-server-start",
-}
 
 
 def main() -> None:

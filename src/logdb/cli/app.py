@@ -12,93 +12,86 @@ from typing import Any
 
 import click
 
-from logdb.cli import KAFKA_TOOLS, kafka_tools, logs
-from logdb.cli.output import emit_error, say, warn
-from logdb.cli.session import Session, exit_code_of, root
+from logdb.cli.kafka import kafka_tools
+from logdb.cli.kafka.kafka_tools import KAFKA_TOOLS, MODES
+from logdb.cli.terminal import logs
+from logdb.cli.terminal.output import emit_error, say, warn
+from logdb.cli.terminal.session import Session, exit_code_of, root
 from logdb.errors import LogdbError, missing_package
 
-# title of the section in the help -> verb -> "module:command"
+# title of the section in the help -> verb -> "room.module:command"
 SECTIONS: dict[str, dict[str, str]] = {
     "Topics and records": {
-        "topics": "topics:topics",
-        "list": "topics:list_topics",
-        "produce": "produce:produce",
-        "consume": "consume:consume",
-        "import": "transfer:import_",
-        "export": "transfer:export",
-        "offsets": "offsets:offsets",
-        "top": "top:top",
-        "configs": "configs:configs",
-        "delete-records": "delete_records:delete_records",
-        "enforce-retention": "enforce_retention:enforce_retention",
-        "compact": "compact:compact",
-        "iceberg": "iceberg:iceberg",
-        "parquet": "parquet:parquet",
+        "topics": "topics.topics:topics",
+        "list": "topics.topics:list_topics",
+        "produce": "records.produce:produce",
+        "consume": "records.consume:consume",
+        "import": "records.transfer:import_",
+        "export": "records.transfer:export",
+        "offsets": "records.offsets:offsets",
+        "top": "topics.top:top",
+        "configs": "topics.configs:configs",
+        "delete-records": "topics.delete_records:delete_records",
+        "enforce-retention": "topics.enforce_retention:enforce_retention",
+        "compact": "topics.compact:compact",
+        "iceberg": "topics.iceberg:iceberg",
+        "parquet": "topics.parquet:parquet",
     },
     "Groups and transactions": {
-        "groups": "groups:groups",
-        "transactions": "transactions:transactions",
+        "groups": "groups.groups:groups",
+        "transactions": "groups.transactions:transactions",
     },
     "Who may do what": {
-        "users": "users:users",
-        "acls": "acls:acls",
-        "tokens": "tokens:tokens",
+        "users": "access.users:users",
+        "acls": "access.acls:acls",
+        "tokens": "access.tokens:tokens",
     },
     "Look inside, check, mend": {
-        "log-dirs": "log_dirs:log_dirs",
-        "dump": "dump:dump",
-        "verify": "check:verify",
-        "repair": "check:repair",
+        "log-dirs": "topics.log_dirs:log_dirs",
+        "dump": "offline.dump:dump",
+        "verify": "offline.check:verify",
+        "repair": "offline.check:repair",
     },
     "Copies": {
-        "snapshot": "backup:snapshot",
-        "backup": "backup:backup",
-        "restore": "backup:restore",
+        "snapshot": "offline.backup:snapshot",
+        "backup": "offline.backup:backup",
+        "restore": "offline.backup:restore",
     },
     "Server": {
-        "serve": "serve:serve",
+        "serve": "serving.serve:serve",
     },
     "Cluster": {
-        "cluster": "cluster:cluster",
-        "quorum": "cluster:quorum",
-        "brokers": "cluster:brokers",
-        "mirror": "mirror:mirror",
-        "partitions": "partitions:partitions",
+        "cluster": "clusters.cluster:cluster",
+        "quorum": "clusters.cluster:quorum",
+        "brokers": "clusters.cluster:brokers",
+        "mirror": "clusters.mirror:mirror",
+        "partitions": "clusters.partitions:partitions",
     },
     "Data in and out": {
-        "connect": "connect:connect",
+        "connect": "tools.connect:connect",
     },
     "Tools": {
-        "spark": "spark:spark",
-        "bench": "bench:bench",
-        "completion": "completion:completion",
-        "version": "helping:version",
-        "help": "helping:help_",
-        "kafka-links": "kafka_links:kafka_links",
+        "spark": "tools.spark:spark",
+        "bench": "tools.bench:bench",
+        "completion": "tools.completion:completion",
+        "version": "tools.helping:version",
+        "help": "tools.helping:help_",
+        "kafka-links": "kafka.kafka_links:kafka_links",
     },
 }
 VERBS = {verb: place for verbs in SECTIONS.values() for verb, place in verbs.items()}
 _ALIASES = {"ls": "list"}  # the help does not name them
 # Kafka's tools that no verb has the flags of, or that have nothing to do here; the help does not name them.
 _TOOLS_ALONE = {
-    "connect-distributed": "connect:distributed",
-    "connect-standalone": "connect:standalone",
-    "kafka-transactions": "transactions_as_kafka:kafka_transactions",
-    "kafka-storage": "kafka_needless:kafka_storage",
-    "zookeeper-server-start": "kafka_needless:zookeeper_server_start",
+    "connect-distributed": "tools.connect:distributed",
+    "connect-standalone": "tools.connect:standalone",
+    "kafka-transactions": "kafka.transactions_as_kafka:kafka_transactions",
+    "kafka-storage": "kafka.kafka_needless:kafka_storage",
+    "zookeeper-server-start": "kafka.kafka_needless:zookeeper_server_start",
 }
 
 # The feature that needs a package of an extra.
 _EXTRAS = {"aiohttp": "a server", "h11": "a URL", "msgspec": "a server", "pyspark": "Spark", "pysyncobj": "a cluster"}
-
-# kcat's modes, which kcat's users expect as the first argument
-MODES = {
-    "-C": ["consume", "--follow"],
-    "-G": ["consume", "--follow", "--group"],
-    "-P": ["produce"],
-    "-L": ["topics", "describe"],
-    "-Q": ["offsets"],
-}
 
 FIRST_STEPS = """\
 export LOGDB_DATA_DIR=events

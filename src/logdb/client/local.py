@@ -42,7 +42,7 @@ class LocalDatabase(Database):
             session = self._session  # without it, compaction deletes no transaction's decision
             if not store.was_closed:
                 try:
-                    session.end_dangling_transactions()
+                    session.dangling.start()
                 except BaseException:
                     self.close()
                     raise

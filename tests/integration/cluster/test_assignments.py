@@ -8,7 +8,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 import logdb
 from logdb.cli.app import arguments, cli
-from logdb.cli.session import Session
+from logdb.cli.terminal.session import Session
 from logdb.errors import InvalidPartitions, InvalidReassignment, TopicExists
 from logdb_kafka_api.errors import Code
 from support.cluster_process import cluster_process, eventually

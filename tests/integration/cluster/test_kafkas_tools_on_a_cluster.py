@@ -7,7 +7,7 @@ import pytest
 
 import logdb
 from logdb.cli.app import arguments, cli
-from logdb.cli.session import Session
+from logdb.cli.terminal.session import Session
 from support.cluster_process import cluster_process
 
 

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 import logdb
 from logdb.access.credentials import token_hash
 from logdb.cli.app import cli
-from logdb.cli.session import Session
+from logdb.cli.terminal.session import Session
 from logdb.errors import (
     AuthenticationFailed,
     CredentialExists,

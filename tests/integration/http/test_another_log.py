@@ -10,7 +10,7 @@ import pytest
 import logdb
 from integration.http.test_events import Client
 from logdb import aio
-from logdb.cli import consume
+from logdb.cli.records import consume
 from logdb.client.mirror import Mirror
 from logdb.errors import Closed, LogTruncated, OffsetOutOfRange, TopicDeleted
 from logdb.model import OffsetAndMetadata, TopicPartition

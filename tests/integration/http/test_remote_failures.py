@@ -13,7 +13,6 @@ import pytest
 
 import logdb
 from logdb.access.session import AuthorizedSession
-from logdb.broker.broker import Broker
 from logdb.errors import Closed, Forked, LogdbError, NotLeaderOrFollower, ServerUnavailable, TopicExists, UnexpectedOffset
 from logdb.model import TopicPartition
 from logdb_http_api.remote import connection
@@ -625,7 +624,7 @@ def test_a_leader_that_another_node_names_and_that_does_not_answer(server, monke
         raise NotLeaderOrFollower(request.topic, request.partition, 2, 1)
 
     monkeypatch.setattr(AuthorizedSession, "append", refuse)
-    monkeypatch.setattr(Broker, "leader_address", lambda broker, topic, partition: leader)
+    monkeypatch.setattr("logdb.access.session.leader_address", lambda metadata, where: leader)
     with logdb.open(server.url, timeout_ms=1_000) as db:
         log = db.log("t")
         with pytest.raises(ServerUnavailable, match=f"the leader http://{leader}: Connection refused"):

@@ -12,8 +12,8 @@ import trustme
 from click.testing import CliRunner
 
 import logdb
-from logdb.cli import serve
 from logdb.cli.app import cli
+from logdb.cli.serving import serve
 from support.server_process import ServerProcess, server_process
 from support.wire import wire
 

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 import pytest
 from click.testing import CliRunner
 
-from logdb.cli import serve
 from logdb.cli.app import cli
+from logdb.cli.serving import serve
 from support.certificates import Authority
 from support.ports import free_port
 from support.security import secure

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from logdb.cli.app import arguments, cli
-from logdb.cli.session import Session
+from logdb.cli.terminal.session import Session
 from logdb.codec import convert
 from logdb.codec.batch import CODEC_MASK
 from logdb.model import COMPRESSION_TYPES, OffsetAndMetadata, TopicPartition

@@ -78,7 +78,7 @@ def test_a_log_without_dangling_transactions_waits_for_no_other(path, monkeypatc
 
 def test_all_logs_are_settled_in_the_background(path):
     with logdb.open(path) as db:
-        db._broker._dangling._thread.join(60)
+        db._broker.dangling._thread.join(60)
         assert db._store.log("t", 0).open_transactions() == []
 
 

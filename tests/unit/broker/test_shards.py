@@ -396,7 +396,7 @@ def test_what_one_coordinator_knows_needs_no_other_but_an_absence_needs_all(worl
             ask(other, T0)
     log = world.db._store.log("t", 0)
     end_offset = log.end_offset
-    broker._dangling.ended.discard(T0)
+    broker.dangling.ended.discard(T0)
     with pytest.raises(errors.NotCoordinator):
         broker.log("t", 0)
     assert log.end_offset == end_offset, "no marker is written before the coordinator is asked"

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 import logdb
 from logdb.cli.app import cli
-from logdb.cli.session import Session
+from logdb.cli.terminal.session import Session
 from support.serving import served
 
 

@@ -8,9 +8,9 @@ import pytest
 from click.testing import CliRunner
 
 from logdb import errors
-from logdb.cli import KAFKA_TOOLS
 from logdb.cli.app import VERBS, Terminated, arguments, cli
-from logdb.cli.session import FAILURES, Session, exit_code_of
+from logdb.cli.kafka.kafka_tools import KAFKA_TOOLS
+from logdb.cli.terminal.session import FAILURES, Session, exit_code_of
 
 
 @pytest.mark.parametrize("tool", KAFKA_TOOLS)
@@ -197,7 +197,7 @@ def test_ctrl_c_before_a_verb_begins(monkeypatch):
     def fail(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("logdb.cli.session.checked_directory", fail)
+    monkeypatch.setattr("logdb.cli.terminal.session.checked_directory", fail)
     result = CliRunner().invoke(cli, ["--data-dir", "x", "topics"])
     assert (result.exit_code, result.output) == (128 + signal.SIGINT, "")
 

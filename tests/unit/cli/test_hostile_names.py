@@ -11,8 +11,10 @@ from click.testing import CliRunner
 
 import logdb
 import logdb.cli
-from logdb.cli import app, output, transfer
-from logdb.cli.session import Session
+from logdb.cli import app
+from logdb.cli.records import transfer
+from logdb.cli.terminal import output
+from logdb.cli.terminal.session import Session
 
 pytestmark = pytest.mark.local
 
@@ -145,7 +147,7 @@ def test_an_export_to_a_terminal(monkeypatch):
 
 def test_only_output_prints():
     """A command that printed by itself could forget what a client may have written."""
-    for path in Path(logdb.cli.__file__).parent.glob("*.py"):
+    for path in Path(logdb.cli.__file__).parent.rglob("*.py"):
         if path.name in ("output.py", "__init__.py"):
             continue
         for node in ast.walk(ast.parse(path.read_text())):

@@ -2,7 +2,7 @@
 
 from dataclasses import fields
 
-from logdb.cli.settings import SETTINGS
+from logdb.cli.serving.settings import SETTINGS
 from logdb_http_api.door.limits import HttpLimits
 from support.http_tables import PAGE, all_routes, modules, written
 

@@ -1,0 +1,1 @@
+"""Commands on what coordinators keep: groups and transactions."""

@@ -1,0 +1,1 @@
+"""Commands on the files of a directory: they check, mend, print and copy them."""

@@ -1,0 +1,1 @@
+"""Commands that write, read and find records."""

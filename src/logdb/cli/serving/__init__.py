@@ -1,0 +1,1 @@
+"""``logdb serve`` and its settings."""

@@ -1,0 +1,1 @@
+"""Commands on no database, and those that start other programs."""

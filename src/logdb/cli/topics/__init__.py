@@ -1,0 +1,1 @@
+"""Commands on topics: their configs, their size, and what is kept of them."""
