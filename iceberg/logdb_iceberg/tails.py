@@ -1,15 +1,15 @@
 """The records of a topic that a snapshot of its table does not have yet."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pyiceberg.table import Table
 
 from logdb.client.database import Database
 from logdb.codec.parquet import LOG_COLUMNS
-from logdb.errors import OffsetOutOfRange
-from logdb.store.tables import schema_versions
+from logdb.log.protocols import PartitionLog
+from logdb.store.tables import mode_of, schema_versions
 from logdb_iceberg.columns import Columns, columns_of
 
 if TYPE_CHECKING:
@@ -38,13 +38,18 @@ def tail(db: Database, table: Table, *, snapshot_id: int | None = None) -> "pyar
     import pyarrow as pa
 
     properties = table.properties
-    topic, info = properties.get("logdb.topic", ""), db.describe_topic(properties.get("logdb.topic", ""))
+    topic = properties.get("logdb.topic", "")
+    logs = [db.log(topic, partition) for partition in range(db.describe_topic(topic).partition_count)]
+    stops = [log.end_offset for log in logs]
+    info = db.describe_topic(topic)  # after the ends: its configs have the schema of each record below them
     if info.topic_id != properties.get("logdb.topic-id"):
         raise ValueError(f"the table is of an earlier topic {topic!r}: load it again")
+    if mode_of(info.config) not in {properties["logdb.mode"], "disabled"}:
+        raise ValueError(f"the table has the mode {properties['logdb.mode']}, topic {topic!r} has {mode_of(info.config)}: load it again")
     ends = end_offsets(table, snapshot_id)
     versions = schema_versions(info.config)  # newer than the table's, if the schema changed after its last commit
     columns = columns_of(properties["logdb.mode"], topic, versions, properties.get(SCHEMA, versions[-1].text))
-    return pa.RecordBatchReader.from_batches(columns.arrow, _batches(db, topic, info.partition_count, ends, columns))
+    return pa.RecordBatchReader.from_batches(columns.arrow, _batches(logs, stops, ends, columns))
 
 
 def end_offsets(table: Table, snapshot_id: int | None = None) -> Mapping[int, int]:
@@ -58,15 +63,12 @@ def end_offsets(table: Table, snapshot_id: int | None = None) -> Mapping[int, in
     return {int(partition): offset for partition, offset in json.loads(text or "{}").items()}
 
 
-def _batches(db: Database, topic: str, partition_count: int, ends: Mapping[int, int], columns: Columns) -> "Iterator[pyarrow.RecordBatch]":
-    for partition in range(partition_count):
-        log = db.log(topic, partition)
+def _batches(
+    logs: Sequence[PartitionLog], stops: Sequence[int], ends: Mapping[int, int], columns: Columns
+) -> "Iterator[pyarrow.RecordBatch]":
+    for partition, (log, stop) in enumerate(zip(logs, stops, strict=True)):
         begin = max(ends.get(partition, 0), log.start_offset)
-        try:
-            reader = log.read_arrow(begin, columns=LOG_COLUMNS, isolation_level="read_committed")
-        except OffsetOutOfRange as error:
-            if error.end_offset < begin:  # the log was truncated below what the snapshot has
-                continue
-            raise
-        for batch in columns.batches(reader, partition):
-            yield from batch.cast(columns.arrow).to_batches()
+        if begin < stop:
+            reader = log.read_arrow(begin, end_offset=stop, columns=LOG_COLUMNS, isolation_level="read_committed")
+            for batch in columns.batches(reader, partition):
+                yield from batch.cast(columns.arrow).to_batches()

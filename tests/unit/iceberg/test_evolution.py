@@ -238,7 +238,14 @@ def test_the_tail_of_a_table_that_has_the_former_schema(db, mode):
     db.alter_topic("t", config=config(SHORT))
     append(db, mode, SHORT, BOTH)
     db.flush()
-    assert rows(tail(db, former).read_all()) == [BOTH]
+    found = tail(db, former)
+    db.alter_topic("t", config=config(LONG))
+    append(db, mode, LONG, BOTH)
+    assert rows(found.read_all()) == [BOTH], "it has the records that were there, and knows their schemas"
+    assert rows(tail(db, former).read_all()) == [BOTH, BOTH]
+    db.alter_topic("t", config={"logdb.iceberg.mode": "json"})
+    with pytest.raises(ValueError, match="the table has the mode avro, topic 't' has json: load it again"):
+        tail(db, former)
 
 
 @of_avro
