@@ -13,6 +13,7 @@ taken memory waits for more only so long: two that wait for each other's would w
 """
 
 import asyncio
+import contextlib
 import logging
 import struct
 import time
@@ -330,9 +331,19 @@ class Connection(Client, asyncio.BufferedProtocol):
         except Exception:
             logger.exception("%s: the connection is closed", self.host)
         finally:
-            turns.cancel()
+            self._let_go()
             if self._transport is not None:  # otherwise it is another door's
                 transport.close()
+
+    def _let_go(self) -> None:
+        """The connection ends: answers that are there take no resources any more, and no other one is waited for."""
+        for owed in self._turns.owed:
+            if not owed.done():
+                owed.cancel()
+                continue
+            with contextlib.suppress(Exception, asyncio.CancelledError):  # of a call that has ended itself
+                if (call := owed.result().call) is not None:
+                    call.end()
 
     def _owe(self, answer: Answer) -> None:
         """Send an answer once those before it are sent, and it is there."""

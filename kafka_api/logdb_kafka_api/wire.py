@@ -280,8 +280,3 @@ class Turns(Generic[A]):
             errors of the answer.
         """
         return self.owed.popleft().result() if self.owed and self.owed[0].done() else None
-
-    def cancel(self) -> None:
-        """The connection ends: no answer is waited for."""
-        for answer in self.owed:
-            answer.cancel()

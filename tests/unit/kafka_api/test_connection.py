@@ -63,7 +63,7 @@ class Client(asyncio.Transport):
         self.is_reading = True
 
 
-def run(directory, scenario):
+def run(directory, scenario, **config):
     """Give ``scenario`` a door and the log that ``produce`` appends to."""
 
     async def on_a_loop():
@@ -71,7 +71,7 @@ def run(directory, scenario):
             access = AccessControl(db._session)
             door = KafkaDoor(access, "")
             door.begin_waits()
-            db.create_topic("t")
+            db.create_topic("t", config=config)
             await asyncio.wait_for(scenario(door, db.log("t")), 60)
             await door.drain(0)
             access.close()
@@ -286,3 +286,22 @@ def test_time_in_which_the_loop_had_no_turn_is_not_that_of_a_first_request(tmp_p
         assert closing == [False, False, False, True]
 
     run(tmp_path, scenario)
+
+
+def test_a_client_that_leaves_before_answers_that_are_there_keeps_no_place(tmp_path):
+    async def scenario(door, log):
+        client = Client(door)
+        await asyncio.sleep(0.01)
+        waits = asyncio.get_running_loop().create_future()
+        client.connection._turns.owe(waits)  # as a Produce that replicas have to have
+        data = {"topic_data": [{"name": "t", "partition_data": [{"index": 0, "records": encode_batch([Rec(None, b"x")])}]}]}
+        client.send(frame("Produce", 9, 2, acks=1, timeout_ms=1000, **data))
+        client.send(frame("Produce", 9, 3, acks=1, timeout_ms=1000, **data))
+        while len(client.connection._turns.owed) < 3:
+            await asyncio.sleep(0.001)
+        client.lose()
+        while not waits.cancelled():
+            await asyncio.sleep(0.001)
+        assert door.requests.taken == 0
+
+    run(tmp_path, scenario, durability="fsync")  # in a thread
