@@ -165,10 +165,12 @@ def produce_at_once(call: Call) -> tuple[Values | None] | None:
 
 @answers(0, PRODUCE_REQUEST, PRODUCE_RESPONSE, at_once=produce_at_once)
 async def produce(call: Call) -> Values | None:
-    """Append; all partitions in one thread."""
+    """Append; all partitions in one thread, unless the request waits for nothing."""
     if not _is_named(call):
         await call.call(call.door.topics.look)
         _is_named(call)
+    if (answer := produce_at_once(call)) is not None:
+        return answer[0]
     appends, awaited = appends_of(call.values, call.version), list[Awaited]()
     values = await call.append_in_thread([one.where for one in appends], append, call, appends, awaited)
     return _answer(call, values, awaited)

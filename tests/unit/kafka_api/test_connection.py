@@ -9,6 +9,8 @@ import pytest
 
 import logdb
 from logdb.access.access_control import AccessControl
+from logdb.serving import resources
+from logdb_kafka_api.call import Call
 from logdb_kafka_api.door import KafkaDoor
 from logdb_kafka_api.handlers.produce import append_again
 from logdb_kafka_api.limits import ROOM_BYTES
@@ -17,6 +19,12 @@ from support.kafka_wire import frame
 from support.security import secure
 
 PIECE_BYTES = 50_000
+
+
+@pytest.fixture(autouse=True)
+def quick_disk(monkeypatch):
+    """On a busy machine an append may take long: threads would append the next ones."""
+    monkeypatch.setattr(resources, "_SLOW_S", 60)
 
 
 class Client(asyncio.Transport):
@@ -305,3 +313,18 @@ def test_a_client_that_leaves_before_answers_that_are_there_keeps_no_place(tmp_p
         assert door.requests.taken == 0
 
     run(tmp_path, scenario, durability="fsync")  # in a thread
+
+
+def test_an_append_of_a_client_with_a_quota_takes_no_thread(tmp_path, monkeypatch):
+    async def scenario(door, log):
+        monkeypatch.setattr(type(door.access.quotas), "limits", lambda self, principal: True)
+        monkeypatch.setattr(Call, "append_in_thread", None)
+        client = Client(door)
+        await asyncio.sleep(0.01)
+        data = {"topic_data": [{"name": "t", "partition_data": [{"index": 0, "records": encode_batch([Rec(None, b"x")])}]}]}
+        for number in range(3):
+            client.send(frame("Produce", 9, number, acks=1, timeout_ms=1000, **data))
+            await client.answered(number + 1)
+        assert log.end_offset == 3
+
+    run(tmp_path, scenario)
