@@ -286,12 +286,12 @@ class Log(FollowingLog):
     def tell_builder(self) -> None:
         """Tell the builder what holds now: the configs, and whose records are taken; again, if that has changed meanwhile."""
         while True:
-            config, refusing = self._config, self._refused_records()
+            config, refusing, fsync_only = self._config, self._refused_records(), self.fsync_only
             self._codec_missing = None if self._refusing else _missing_codec(config)
             self._configure(
                 level=self._level,
                 refusing=refusing,
-                fsync_only=self.fsync_only,
+                fsync_only=fsync_only,
                 keys_required=config.compacted,
                 log_append_time=config.log_append_time,
                 timestamp_before_max_ms=config.timestamp_before_max_ms,
@@ -299,7 +299,7 @@ class Log(FollowingLog):
                 message_size_max=0 if self._codec_missing else config.max_message_bytes,  # 0: the builder passes every record to _reject
                 batch_size=min(self._batch_size, config.max_message_bytes),
             )
-            if config is self._config and refusing == self._refused_records():
+            if (config, refusing, fsync_only) == (self._config, self._refused_records(), self.fsync_only):
                 return
 
     def _refused_records(self) -> int:

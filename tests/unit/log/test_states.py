@@ -90,6 +90,21 @@ def test_a_refusal_while_other_configs_are_told_holds(log, monkeypatch):
         log.append(b"x")
 
 
+def test_an_end_of_fsync_only_while_other_configs_are_told_holds(log, monkeypatch):
+    log.fsync_only = True
+    tell = log._configure
+
+    def late(**what):
+        monkeypatch.setattr(log, "_configure", tell)
+        log._end_fsync_only()
+        tell(**what)
+
+    monkeypatch.setattr(log, "_configure", late)
+    log.alter(log.config)
+    assert log.append(b"x") == 1
+    assert not log.fsync_only
+
+
 def test_what_is_final_stays():
     assert set(ALLOWS) == set(WriterState) == set(PATHS)
     for state in WriterState:
