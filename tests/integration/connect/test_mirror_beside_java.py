@@ -184,8 +184,11 @@ def test_the_topics_of_pairs_and_checkpoints_are_the_same(sides):
     for topic in ("mm2-offset-syncs.a.internal", "a.checkpoints.internal"):
         found = [side.database.describe_topic(topic) for side in (theirs, ours)]
         assert [(one.partition_count, one.config["cleanup.policy"]) for one in found] == [(1, "compact")] * 2
-        keys = [{one.key for one in side.database.log(topic).read(0, isolation_level="read_committed")} for side in (theirs, ours)]
-        assert keys[0] == keys[1]
+        until(lambda topic=topic: keys(theirs, topic) == keys(ours, topic) != set(), "both have told all of each partition", 60)
+
+
+def keys(side, topic):
+    return {one.key for one in side.database.log(topic).read(0, isolation_level="read_committed")}
 
 
 def test_groups_go_on_without_a_gap(sides):

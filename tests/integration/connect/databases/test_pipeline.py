@@ -130,6 +130,17 @@ def ids(shop):
     return []
 
 
+@contextlib.contextmanager
+def shown(rest, *names):
+    """Show the states of connectors where an assertion within the block fails."""
+    try:
+        yield
+    except AssertionError:
+        for name in names:
+            print(rest.call("GET", f"/connectors/{name}/status"))
+        raise
+
+
 def test_kills_of_worker_and_servers_lose_and_repeat_no_change(origin, mariadb_shop, tmp_path):
     rng, port = random.Random(random_seed()), free_port()
     with served(tmp_path / "db") as broker:
@@ -156,7 +167,8 @@ def test_kills_of_worker_and_servers_lose_and_repeat_no_change(origin, mariadb_s
                     some_changes(origin, rng)
                 process.kill()
         with WorkerProcess("standalone", *files, port=port) as process:
-            until(lambda: rows(mariadb_shop) == rows(origin) != [], "the tables are equal")
+            with shown(process.rest, "capture", "sink", "all"):
+                until(lambda: rows(mariadb_shop) == rows(origin) != [], "the tables are equal", 120)
             live = live_records(broker)
             for name in ("capture", "sink", "all"):
                 process.rest.await_states(name, "RUNNING", "RUNNING")
