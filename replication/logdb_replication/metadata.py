@@ -298,7 +298,7 @@ class ClusterMetadata:
         return factor
 
     def _check_configs(self, request: topic_changes.CheckTopicConfigs) -> None:
-        self._changed(request.name, request.config)
+        self._config_after(request.name, request.config)
 
     def _check_partitions(self, request: topic_changes.CheckPartitions) -> None:
         if (command := self._addition(request.name, request.partitions, request.assignments)) is not None:
@@ -316,7 +316,7 @@ class ClusterMetadata:
 
     def _alter_topic(self, request: topic_changes.AlterTopic, go_on: Callable[[], None] = always) -> TopicInfo:
         name, count, assignments, config = request.name, request.partitions, request.assignments, request.config or {}
-        self._changed(name, config)
+        self._config_after(name, config)
         added_count = 0
         if count is not None or assignments is not None:
             addition = self._addition(name, self.topic(name).partition_count if count is None else count, assignments)
@@ -331,11 +331,11 @@ class ClusterMetadata:
     def _alter_configs(self, request: topic_changes.AlterConfigs) -> None:
         name, config, replace = request.name, request.config, request.replace
         assert name is not None  # those of the node are the broker's
-        self._changed(name, config, replace=replace)
+        self._config_after(name, config, replace=replace)
         if (config or replace) and not request.validate_only:
             self._retried(lambda: self._alter(name, config, replace=replace))
 
-    def _changed(self, name: str, config: Mapping[str, object], *, replace: bool = False) -> dict[str, ConfigValue]:
+    def _config_after(self, name: str, config: Mapping[str, object], *, replace: bool = False) -> dict[str, ConfigValue]:
         topic = self.topic(name)
         return changed_config(name, topic.config, topic.partition_count, config, replace=replace)
 
