@@ -298,7 +298,7 @@ class ClusterMetadata:
         return factor
 
     def _check_configs(self, request: topic_changes.CheckTopicConfigs) -> None:
-        changed_config(request.name, self.topic(request.name).config, request.config)
+        self._config_after(request.name, request.config)
 
     def _check_partitions(self, request: topic_changes.CheckPartitions) -> None:
         if (command := self._addition(request.name, request.partitions, request.assignments)) is not None:
@@ -316,26 +316,33 @@ class ClusterMetadata:
 
     def _alter_topic(self, request: topic_changes.AlterTopic, go_on: Callable[[], None] = always) -> TopicInfo:
         name, count, assignments, config = request.name, request.partitions, request.assignments, request.config or {}
-        changed_config(name, self.topic(name).config, config)
+        self._config_after(name, config)
+        added_count = 0
         if count is not None or assignments is not None:
             addition = self._addition(name, self.topic(name).partition_count if count is None else count, assignments)
             if addition is not None:
                 go_on()
                 self.propose(addition)
+                added_count = addition.count - addition.known_count
         if config:
-            self._retried(lambda: self._alter(name, config, replace=False))
+            self._retried(lambda: self._alter(name, config, added_count=added_count))
         return _info(self.topic(name))
 
     def _alter_configs(self, request: topic_changes.AlterConfigs) -> None:
         name, config, replace = request.name, request.config, request.replace
         assert name is not None  # those of the node are the broker's
-        changed_config(name, self.topic(name).config, config, replace=replace)
+        self._config_after(name, config, replace=replace)
         if (config or replace) and not request.validate_only:
             self._retried(lambda: self._alter(name, config, replace=replace))
 
-    def _alter(self, name: str, config: Mapping[str, object], *, replace: bool) -> None:
+    def _config_after(self, name: str, config: Mapping[str, object], *, replace: bool = False) -> dict[str, ConfigValue]:
         topic = self.topic(name)
-        changed: dict[str, ConfigValue] = changed_config(name, topic.config, config, replace=replace)
+        return changed_config(name, topic.config, topic.partition_count, config, replace=replace)
+
+    def _alter(self, name: str, config: Mapping[str, object], *, replace: bool = False, added_count: int = 0) -> None:
+        """Alter the configs; ``added_count``: so many partitions the same request has added, which begin with its schema."""
+        topic = self.topic(name)
+        changed = changed_config(name, topic.config, topic.partition_count - added_count, config, replace=replace)
         self.propose(AlterTopic(name, topic.topic_id, topic.config, changed))
 
     def _retried(self, change: Callable[[], T]) -> T:

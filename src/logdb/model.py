@@ -339,9 +339,7 @@ def _avro_record() -> tuple[Callable[[object], str], str]:
             return ""
         if not isinstance(value, str) or len(value) > _SCHEMA_CHARS_MAX:
             raise ValueError
-        import json  # few topics have one
-
-        schema = json.loads(value)  # JSONDecodeError is a ValueError
+        schema = _from_json(value)
         if not isinstance(schema, dict) or schema.get("type") != "record" or not schema.get("fields"):
             raise ValueError
         return value
@@ -353,16 +351,38 @@ def _earlier_schemas() -> tuple[Callable[[object], str], str]:
     def parse(value: object) -> str:
         if value == "":
             return ""
-        if not isinstance(value, str) or len(value) > _HISTORY_CHARS_MAX:
+        if not isinstance(value, str) or len(value) > _ESCAPED_CHARS_MAX * _HISTORY_CHARS_MAX:
             raise ValueError
-        import json
-
-        return json.dumps([_earlier_schema(**one) for one in json.loads(value)], separators=(",", ":"))
+        history = _to_json([_earlier_schema(**one) for one in _from_json(value)])
+        if len(history) > _HISTORY_CHARS_MAX:
+            raise ValueError
+        return history
 
     return parse, (
         'a JSON list of {"schema": Avro record, "until": {partition: offset}}, the oldest first, '
         f"of at most {_HISTORY_CHARS_MAX} characters, or empty"
     )
+
+
+def _from_json(text: str) -> Any:
+    """What a text of JSON has; raises ValueError if it is none, or too deep."""
+    import json  # few topics have a schema
+
+    try:
+        return json.loads(text)  # JSONDecodeError is a ValueError
+    except RecursionError:
+        raise ValueError from None
+
+
+def _to_json(value: object) -> str:
+    """The shortest JSON of a value.  It has as many characters as what is kept, which half a surrogate pair is not: that is escaped."""
+    import json
+
+    try:
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    except RecursionError:
+        raise ValueError from None
+    return text.encode(errors="backslashreplace").decode()
 
 
 def _earlier_schema(schema: object, until: object) -> dict[str, object]:
@@ -376,6 +396,7 @@ def _earlier_schema(schema: object, until: object) -> dict[str, object]:
 
 _SCHEMA_CHARS_MAX = 64 << 10
 _HISTORY_CHARS_MAX = 100_000
+_ESCAPED_CHARS_MAX = 6  # of one character of JSON
 _LONG, _INT = 2**63 - 1, 2**31 - 1
 
 
@@ -484,23 +505,42 @@ class ListChange(NamedTuple):
         return ",".join([*parts, *(part for part in self.names if part not in parts)])
 
 
+class SchemaEndsNeeded(Exception):
+    """A change of a topic's schema needs to know where the partitions end; ``former``: see ``SchemaEnds``."""
+
+    def __init__(self, former: tuple[str, str]) -> None:
+        self.former = former
+
+
 class SchemaEnds(NamedTuple):
-    """A change of ``logdb.iceberg.schema.history`` beside one of the schema: the former schema holds up to these offsets, by partition."""
+    """A change of ``logdb.iceberg.schema.history`` beside one of the schema.
 
-    ends: Mapping[int, int]
+    Attributes:
+        given: The history that the caller has given, as its only item.
+        former: The schema and the history that the topic had before the partitions were asked; None: they were not.
+        ends: The former schema holds up to these offsets, by partition.
+    """
 
-    def of(self, known: Mapping[str, ConfigValue], schema: ConfigValue) -> str:
-        """The history of a topic that has the ``known`` configs, once it has this schema."""
-        import json
+    given: tuple[Any, ...] = ()
+    former: tuple[str, str] | None = None
+    ends: Mapping[int, int] = {}
 
+    def of(self, known: Mapping[str, ConfigValue], schema: ConfigValue, partition_count: int) -> str:
+        """The history of a topic that has the ``known`` configs and so many partitions, once it has this schema.
+
+        Raises:
+            SchemaEndsNeeded: The schema changes, and ``ends`` are not those of all partitions, or were asked before an earlier change.
+        """
         former, text = str(known.get(TABLE_SCHEMA, "")), str(known.get(TABLE_HISTORY, ""))
         if former in {"", schema} or known.get(TABLE_MODE) == "json":  # JSON names its fields: the newest schema reads all of it
             return text
-        history = json.loads(text or "[]")
+        if self.former != (former, text) or len(self.ends) != partition_count:
+            raise SchemaEndsNeeded((former, text))
+        history = _from_json(text or "[]")
         until = {str(partition): offset for partition, offset in sorted(self.ends.items()) if offset}
         if until == (history[-1]["until"] if history else {}):  # no record has it
             return text
-        text = json.dumps([*history, {"schema": json.loads(former), "until": until}], separators=(",", ":"))
+        text = _to_json([*history, {"schema": _from_json(former), "until": until}])
         if len(text) > _HISTORY_CHARS_MAX:
             reason = (
                 f"the earlier schemas have {len(text)} characters, at most {_HISTORY_CHARS_MAX} are kept: shorten or delete {TABLE_HISTORY}"

@@ -16,6 +16,7 @@ from logdb.broker.waiting import commit
 from logdb.codec import messages
 from logdb.errors import CorruptionError, NotEnoughReplicas, NotLeaderOrFollower, UnknownPartition, UnknownTopic
 from logdb.model import TopicPartition
+from logdb.requests.cluster import CommittedEnd
 from logdb.requests.principals import ANONYMOUS
 from logdb_http_api.remote.connection import Security
 from logdb_kafka_api.errors import Code
@@ -734,6 +735,10 @@ def test_the_session_has_lapsed(replicas):
     leader.manager.is_lapsed = True
     assert produced(leader, encode_batch([b"x"]), acks=1)[0] is Code.NOT_LEADER_OR_FOLLOWER
     assert produced(leader, encode_batch([b"x"])) == (Code.NONE, 0)  # that rests on the in-sync set alone
+    with pytest.raises(NotLeaderOrFollower):  # the log of a newer leader may go on
+        leader.broker.submit(CommittedEnd(TopicPartition("t", 0)))
+    leader.manager.is_lapsed = False
+    assert leader.broker.submit(CommittedEnd(TopicPartition("t", 0))) == 1
 
 
 # ---------------------------------------------------------------- damage

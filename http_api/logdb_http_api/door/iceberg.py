@@ -5,6 +5,7 @@ are paths of this machine.  An engine reads these files itself, or gets them her
 """
 
 import json
+import logging
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -15,6 +16,7 @@ from aiohttp import web
 
 from logdb.access.session import AuthorizedSession
 from logdb.disk import File
+from logdb.errors import ReadFailed
 from logdb.io import IO
 from logdb.store.tables import current_metadata, is_table, table_directory
 from logdb_http_api.door.file_ranges import file_answer
@@ -42,6 +44,7 @@ _TRIES = 3
 _FILE = "application/octet-stream"
 _FILE_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,120}(\.metadata)?\.(parquet|avro|json)")
 
+logger = logging.getLogger(__name__)
 routes = Routes()
 
 
@@ -150,10 +153,22 @@ def _check_namespace(name: str) -> None:
 
 
 def _tables(session: AuthorizedSession, directory: str) -> list[str]:
-    wanted = {topic.name: topic.topic_id for topic in session.topics() if is_table(topic.config)}
-    owner = partial(_owner_at, session.io)
-    found = [name for name, topic_id in wanted.items() if _of_current(session, directory, name, owner) == topic_id]
-    return [name for name in found if "Read" in session.operations("Topic", name)]
+    """The tables that the principal may read; one that cannot be read is left out, and logged once."""
+    owner, found = partial(_owner_at, session.io), []
+    for topic in session.topics():
+        if not is_table(topic.config) or "Read" not in session.operations("Topic", topic.name):
+            continue
+        try:
+            if _of_current(session, directory, topic.name, owner) == topic.topic_id:
+                found.append(topic.name)
+        except (ApiError, ReadFailed) as error:
+            _tell_unreadable(topic.name, str(error))
+    return found
+
+
+@lru_cache(256)  # clients list the tables often
+def _tell_unreadable(name: str, message: str) -> None:
+    logger.error("table %s.%s is left out of the list: %s", _NAMESPACE, name, message)
 
 
 def _metadata(session: AuthorizedSession, directory: str, name: str) -> bytes:
@@ -189,7 +204,7 @@ def _loaded(io: IO, path: str) -> dict[str, Any]:
         data = file.content(file.size_bytes())
     try:
         metadata = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ApiError(500, 500, f"{os.path.basename(path)} is damaged: {error}") from None
     return {"metadata-location": f"file://{path}", "metadata": metadata, "config": {}}
 

@@ -81,11 +81,13 @@ class Exchange(Generic[R]):
         patience_ms: int = 0,
         on_waiting: Callable[[], object] = lambda: None,
         behind: "Exchange[Any] | None" = None,
+        until: float | None = None,
     ) -> None:
         """Send the request.
 
         Args:
             safe, patience_ms: See ``send_request``.
+            until: When the time is over, by the monotonic clock; None: ``patience_ms`` after the caller begins to wait for the answer.
             on_waiting: See ``Connection.begin``.
             behind: An earlier exchange, which is answered first, over the same connection if it lasts; see ``may_be_followed``.
         """
@@ -93,6 +95,7 @@ class Exchange(Generic[R]):
         self._safe, self._on_waiting = safe, on_waiting
         self._patience_s = connections.timeout_s + patience_ms / 1000
         self._try_s = _TRY_S + max(0, patience_ms) / 1000
+        self._given_until = until
         self._until, self._behind = self._deadline(), behind
         try:
             self._send()
@@ -103,7 +106,8 @@ class Exchange(Generic[R]):
             raise
 
     def _deadline(self) -> float:
-        return max(time.monotonic() + self._patience_s, self._connections.connect_until)
+        until = time.monotonic() + self._patience_s if self._given_until is None else self._given_until
+        return max(until, self._connections.connect_until)
 
     @property
     def was_sent(self) -> bool:

@@ -157,8 +157,13 @@ class RemoteSession(Handle, Session):
         left = list(requests.items())
         while left:
             due, left = left[:_ASKED_COUNT_MAX], left[_ASKED_COUNT_MAX:]
+            until = time.monotonic() + self.connections.timeout_s  # for all of these: they wait side by side
             exchanges = [
-                Exchange(self.connections, HttpRequest("POST", CALLS_PATH + request.method, coding.encode(request), _JSON, key=where))
+                Exchange(
+                    self.connections,
+                    HttpRequest("POST", CALLS_PATH + request.method, coding.encode(request), _JSON, key=where),
+                    until=until,
+                )
                 for where, request in due
             ]
             for (where, request), exchange in zip(due, exchanges, strict=True):

@@ -43,6 +43,7 @@ from logdb.errors import (
     LogdbError,
     MetadataTimeout,
     NotCoordinator,
+    NotLeaderOrFollower,
     PolicyViolation,
     ServerUnavailable,
     TopicDeleted,
@@ -70,6 +71,7 @@ from logdb.model import (
     OffsetAndMetadata,
     ProducerIdAndEpoch,
     SchemaEnds,
+    SchemaEndsNeeded,
     TopicEvent,
     TopicInfo,
     TopicPartition,
@@ -145,6 +147,8 @@ _OFFSETS, _TRANSACTIONS = INTERNAL_TOPICS
 _INTERNAL = "logdb alone writes to it"
 _LOOK_INTERVAL_MS = 100
 _METADATA_WAIT_S, _LOOK_S = 10.0, 0.02
+_ENDS_TRIES = 5
+_ENDS_ASKED_COUNT = 16  # partitions at once: after one that fails, no others are asked
 _PRODUCER_ID_COUNT = 1_000  # reserved at once; a close loses those that are left
 
 
@@ -310,9 +314,9 @@ class Broker(Handle, Session):
             self._alter_node(request.config, replace=request.replace, validate_only=request.validate_only)
             return
         is_of_mirror = not request.validate_only and (MIRROR_OF in request.config or (request.replace and self._is_mirror(name)))
-        if not request.validate_only:
-            request = replace(request, config=self._with_schema_ends(name, request.config, replaced=request.replace))
-        self.metadata.submit(request)
+        self._with_schema_ends(
+            name, request.config, lambda config: self.metadata.submit(replace(request, config=config)), replaced=request.replace
+        )
         if is_of_mirror:
             self._end_mirrored(name)
 
@@ -330,35 +334,54 @@ class Broker(Handle, Session):
     def _alter_topic(self, request: AlterTopic, **caller: Callable[[], None]) -> TopicInfo:
         if request.partitions is not None:
             self._check_may_grow(request.name, request.partitions)
-        config = self._with_schema_ends(request.name, request.config or {})
-        info = self.metadata.submit(replace(request, config=config or None), **caller)
-        if MIRROR_OF in config:
+        given = request.config or {}
+        info = self._with_schema_ends(
+            request.name, given, lambda config: self.metadata.submit(replace(request, config=config or None), **caller)
+        )
+        if MIRROR_OF in given:
             self._end_mirrored(request.name)
         return info
 
-    def _with_schema_ends(self, name: str, config: Mapping[str, Any], *, replaced: bool = False) -> Mapping[str, Any]:
-        """A change of a topic's configs; where it may change the schema of the values, with the ends of the partitions.
+    def _check_configs(self, request: CheckTopicConfigs) -> None:
+        self._with_schema_ends(request.name, request.config, lambda config: self.metadata.submit(replace(request, config=config)))
 
-        The history of the schemas stays what a caller has given.
+    def _with_schema_ends(
+        self, name: str, config: Mapping[str, Any], change: Callable[[Mapping[str, Any]], A], *, replaced: bool = False
+    ) -> A:
+        """Change a topic's configs; where that changes the schema of the values, with the ends of the partitions.
+
+        ``store.topics.changed_config`` decides whether it does, from the configs that the change replaces.
+
+        Raises:
+            MetadataTimeout: Others change the topic all the time.
         """
-        if TABLE_HISTORY in config or not (replaced or TABLE_SCHEMA in config):
-            return config
-        if not (self.metadata.topic(name).config.get(TABLE_SCHEMA) or config.get(TABLE_SCHEMA)):
-            return config
-        return {**config, TABLE_HISTORY: SchemaEnds(self._ends(name))}
+        if not (replaced or TABLE_SCHEMA in config):
+            return change(config)
+        given = (config[TABLE_HISTORY],) if TABLE_HISTORY in config else ()
+        known = SchemaEnds(given)
+        for _ in range(1 + _ENDS_TRIES):
+            try:
+                return change({**config, TABLE_HISTORY: known})
+            except SchemaEndsNeeded as needed:
+                known = SchemaEnds(given, needed.former, self._ends(name))
+        raise MetadataTimeout(f"the configs of topic {name!r} are as they were: others change its schema or partitions; try again")
 
     def _ends(self, name: str) -> dict[int, int]:
         """Where the logs of a topic end, by partition, with all records below durable; raises if one cannot be asked."""
         numbers = range(self.metadata.topic(name).partition_count)
         if self.nodes is None:
             return {number: _durable_end(self.log(name, number)) for number in numbers}
-        asked = {number: CommittedEnd(TopicPartition(name, number)) for number in numbers}
-        answers = self.nodes.ask(asked, {number: leader_address(self.metadata, one.leader_of) for number, one in asked.items()})
+        for number in numbers:
+            if (state := self.metadata.partition_state(name, number)).leader is None:
+                raise NotLeaderOrFollower(name, number, None, state.leader_epoch)
         ends = {}
-        for number, answer in answers.items():
-            if isinstance(answer, LogdbError):
-                raise answer
-            ends[number] = answer
+        for first in range(0, len(numbers), _ENDS_ASKED_COUNT):
+            asked = {number: CommittedEnd(TopicPartition(name, number)) for number in numbers[first : first + _ENDS_ASKED_COUNT]}
+            answers = self.nodes.ask(asked, {number: leader_address(self.metadata, one.leader_of) for number, one in asked.items()})
+            for number, answer in answers.items():
+                if isinstance(answer, LogdbError):
+                    raise answer
+                ends[number] = answer
         return ends
 
     def _check_partitions(self, request: CheckPartitions) -> None:
@@ -826,6 +849,7 @@ class Broker(Handle, Session):
         if self.replication is None:
             return _durable_end(self.log(*request.leader_of))
         leadership = self.replication.leads(*request.leader_of)
+        leadership.check_append(acknowledged_by_all=False)  # another node may have become the leader, whose log goes on
         end_offset = leadership.log.end_offset
         commit(leadership, end_offset)
         return end_offset
@@ -983,7 +1007,8 @@ _STEPS: "Mapping[type[Request[Any]], Callable[..., Any]]" = {
     CheckPartitions: Broker._check_partitions,
     AlterConfigs: Broker._alter_configs,
     DeleteTopic: Broker._delete_topic,
-    **dict.fromkeys((CheckTopicConfigs, Topics, DescribeQuorum, Reassign, ElectLeaders), Broker._of_metadata),
+    CheckTopicConfigs: Broker._check_configs,
+    **dict.fromkeys((Topics, DescribeQuorum, Reassign, ElectLeaders), Broker._of_metadata),
     **dict.fromkeys((Backup, Compact, EnforceRetention, Flush, Reports), Broker._of_store),
     DeleteRecords: Broker._delete_records,
     DescribeTopic: Broker._describe_topic,

@@ -413,7 +413,7 @@ class Store(Handle):
         if topic is None or config is None:
             return list(retention.limited(self._state.catalogue, topic))
         entry = self.topic(topic)
-        changed = entry._replace(config=topics.changed_config(topic, entry.config, config))
+        changed = entry._replace(config=topics.changed_config(topic, entry.config, entry.partition_count, config))
         return [changed] if retention.is_limited(changed.config) else []
 
     def _compact(self, request: "Compact") -> None:

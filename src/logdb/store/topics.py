@@ -193,7 +193,8 @@ class TopicChanges:
         """Raise what ``alter`` would."""
         with self._state.topics_lock:
             self._begin()
-            changed_config(name, self._state.topic(name).config, config, replace=replace)
+            entry = self._state.topic(name)
+            changed_config(name, entry.config, entry.partition_count, config, replace=replace)
 
     def alter(
         self,
@@ -209,7 +210,7 @@ class TopicChanges:
             with self._state.topics_lock:
                 self._begin()
                 entry = self._state.topic(name)
-                changed = changed_config(name, entry.config, config, replace=replace)
+                changed = changed_config(name, entry.config, entry.partition_count, config, replace=replace)
                 self._prepare(changed)
             if partitions is not None and partitions != entry.partition_count:
                 check_partition_count(name, partitions, entry.partition_count)
@@ -409,15 +410,27 @@ def check_new(name: str, partition_count: int, config: Mapping[str, object]) -> 
 
 
 def changed_config(
-    name: str, known: Mapping[str, ConfigValue], config: Mapping[str, object], *, replace: bool = False
+    name: str, known: Mapping[str, ConfigValue], partition_count: int, config: Mapping[str, object], *, replace: bool = False
 ) -> dict[str, ConfigValue]:
-    """The configs of a topic, which has the ``known`` ones, after a change; see ``requests.topic_changes``."""
-    ends = config.get(TABLE_HISTORY)
+    """The configs of a topic, which has the ``known`` ones, after a change; see ``requests.topic_changes``.
+
+    The history of the schemas outlasts a ``replace`` that does not name it.  A history that equals the known one is no correction: a tool
+    that has read all configs writes it back.
+
+    Raises:
+        SchemaEndsNeeded: See ``SchemaEnds.of``.
+    """
     plain = {key: value for key, value in config.items() if not isinstance(value, SchemaEnds)}
+    ends = config.get(TABLE_HISTORY)
+    if isinstance(ends, SchemaEnds) and ends.given:
+        plain[TABLE_HISTORY] = ends.given[0]
     parsed = _given({key: _of_list(known, key, value) if isinstance(value, ListChange) else value for key, value in plain.items()})
-    changed = {key: value for key, value in known.items() if key not in config and not replace} | parsed
-    if isinstance(ends, SchemaEnds) and (history := ends.of(known, changed.get(TABLE_SCHEMA, ""))):
-        changed |= _given({TABLE_HISTORY: history})
+    kept = {key: value for key, value in known.items() if key not in plain and (key == TABLE_HISTORY or not replace)}
+    changed = kept | parsed
+    is_corrected = changed.get(TABLE_HISTORY, "") != known.get(TABLE_HISTORY, "")
+    if isinstance(ends, SchemaEnds) and not is_corrected:
+        history = ends.of(known, changed.get(TABLE_SCHEMA, ""), partition_count)
+        changed |= _given({TABLE_HISTORY: history}) if history else {}
     _check_policy(name, changed)
     compression.check_installed(str(parsed.get("compression.type")))
     return changed

@@ -1,6 +1,7 @@
 """The client of a cluster follows leaders: doors are real, a double of the metadata says who leads."""
 
 import base64
+import contextlib
 import threading
 import time
 
@@ -10,7 +11,10 @@ import logdb
 from logdb.coordinator.effects import WriteMarkers
 from logdb.errors import NotLeaderOrFollower, ServerUnavailable
 from logdb.model import INTERNAL_TOPICS, ProducerIdAndEpoch, TopicPartition
-from support.clustered import clustered
+from logdb.requests.cluster import CommittedEnd
+from logdb_http_api.remote.connection import Security
+from logdb_http_api.remote.session import nodes_session
+from support.clustered import TOKEN, clustered
 from support.serving import Served
 
 
@@ -63,6 +67,38 @@ def test_while_no_node_leads_a_request_waits(three, db) -> None:
     three.cluster.lead("t", 0, None)
     threading.Timer(0.3, lambda: three.cluster.lead("t", 0, 3)).start()
     assert [record.value for record in db.log("t", 0).read(0)] == [b"a"]
+
+
+def test_requests_that_are_made_side_by_side_have_one_time(three, db) -> None:
+    db.create_topic("t12", partitions=12)
+    asked = {partition: CommittedEnd(TopicPartition("t12", partition)) for partition in range(12)}
+    for partition in asked:
+        three.cluster.lead("t12", partition, None)
+    with contextlib.closing(nodes_session(three.urls, Security(token=TOKEN), timeout_ms=600)) as nodes:
+        began = time.monotonic()
+        answers = nodes.ask(asked, dict.fromkeys(asked))
+        assert time.monotonic() - began < 5
+    assert {type(answer) for answer in answers.values()} <= {NotLeaderOrFollower, ServerUnavailable}
+
+
+def test_a_topic_of_which_no_node_leads_a_partition_keeps_its_schema_alone(three, db) -> None:
+    """The end of that partition is not known: the change is refused at once, and others are not."""
+    first, second = (
+        {"logdb.iceberg.schema": f'{{"type": "record", "name": "{name}", "fields": [{{"name": "a", "type": "long"}}]}}'} for name in "ab"
+    )
+    db.alter_topic("t", config=first)
+    three.cluster.lead("t", 1, None)
+    session = three.nodes[1].broker
+    session.alter_configs("t", first | {"segment.bytes": 8192}, replace=True)
+    session.alter_configs("t", first | {"segment.bytes": 4096})
+    began = time.monotonic()
+    with pytest.raises(NotLeaderOrFollower, match=r"t-1: no node leads it"):
+        session.alter_configs("t", second)
+    assert time.monotonic() - began < 4, "the time of a request between nodes is five seconds"
+    session.alter_configs("t", second | {"logdb.iceberg.schema.history": "[]"})
+    three.cluster.lead("t", 1, 2)
+    session.alter_configs("t", first)
+    assert db.describe_topic("t").config["segment.bytes"] == 4096
 
 
 def test_a_request_gives_up_when_its_time_is_over(three, db) -> None:

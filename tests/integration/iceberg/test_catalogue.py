@@ -66,6 +66,18 @@ def test_what_does_not_exist(tmp_path):
         assert status == 500 and "v2.metadata.json is damaged" in body["error"]["message"]
 
 
+def test_a_damaged_table_is_left_out_of_the_list(tmp_path, caplog):
+    filled(tmp_path / "db")
+    with served(tmp_path / "db") as s:
+        with open(tmp_path / "db" / "iceberg" / "secret" / "metadata" / "v2.metadata.json", "w") as file:
+            file.write("[" * 200_000)
+        for _ in range(2):
+            assert catalogue(s.url).list_tables("logdb") == [("logdb", "a.topic")]
+        assert s.call(f"{TABLES}/secret")[0] == 500
+    told = [record.getMessage() for record in caplog.records if "left out" in record.getMessage()]
+    assert len(told) == 1 and "table logdb.secret" in told[0] and "v2.metadata.json is damaged" in told[0]
+
+
 def test_a_new_topic_has_nothing_of_a_deleted_one(tmp_path):
     filled(tmp_path / "db")
     with served(tmp_path / "db") as s:

@@ -188,8 +188,36 @@ def test_configs_that_are_replaced_keep_the_history(db, mode, tmp_path):
         other._session.alter_configs("t", config(LONG), replace=True)
         assert other.describe_topic("t").config[history] == known[history]
         other._session.alter_configs("t", {}, replace=True)
+        other._session.alter_configs("t", {"segment.bytes": 8192}, replace=True)  # neither has a schema
         other.alter_topic("t", config=config(SHORT))
         assert other.describe_topic("t").config[history] == known[history]  # no record has LONG
+
+
+@of_avro
+def test_configs_that_a_tool_reads_and_writes_back(db, mode):
+    """The history that it has read is no correction."""
+    history, first = "logdb.iceberg.schema.history", {"a": "long", "b": "long"}
+    swapped = dict(reversed(first.items()))
+    db.alter_topic("t", config=config(first) | {history: ""})
+    for fields in (first, swapped, first):
+        db._session.alter_configs("t", {history: "", **db.describe_topic("t").config, **config(fields)}, replace=True)
+        append(db, mode, fields, {"a": 1, "b": 2})
+    db.update_iceberg("t")
+    assert read(db) == [{"a": 1, "b": 2}] * 3
+    assert [one["until"] for one in json.loads(db.describe_topic("t").config[history])] == [{"0": 1}, {"0": 2}]
+    db._session.alter_configs("t", {**db.describe_topic("t").config, **config(swapped), history: None}, replace=True)
+    assert history not in db.describe_topic("t").config
+
+
+@of_avro
+@pytest.mark.parametrize(("values", "change"), [("avro", {"segment.bytes": 4096}), ("avro", config(SHORT)), ("json", config(LONG))])
+def test_a_change_that_needs_no_ends_flushes_nothing(tmp_path, mode, values, change):
+    with logdb.open(tmp_path / "db", durability="os") as db:
+        db.create_topic("t", config=config(SHORT) | {"logdb.iceberg.mode": values})
+        append(db, values, SHORT, BOTH)
+        db.alter_topic("t", config=change)
+        db._session.alter_configs("t", {"logdb.iceberg.mode": values} | config(SHORT) | change, replace=True)
+        assert db._store.log("t", 0).flushed_offset == 0
 
 
 @of_avro
@@ -288,9 +316,50 @@ def test_the_history_is_bounded(db, mode):
     with pytest.raises(logdb.errors.InvalidConfig, match=r"shorten or delete logdb\.iceberg\.schema\.history"):
         db.alter_topic("t", config=longer[0])
     db.alter_topic("t", config=longer[0] | {"logdb.iceberg.schema.history": None})
-    for text in ("{", "[1]", '[{"schema":{"type":"record"},"until":{"x":1}}]', '[{"schema":{"type":"record"},"until":{"0":-1}}]'):
+    for text in (
+        "{",
+        "[" * 90_000,
+        "[1]",
+        '[{"schema":{"type":"record"},"until":{"x":1}}]',
+        '[{"schema":{"type":"record"},"until":{"0":-1}}]',
+    ):
         with pytest.raises(logdb.errors.InvalidConfig, match="oldest first"):
             db.alter_topic("t", config={"logdb.iceberg.schema.history": text})
+
+
+@of_avro
+def test_the_letters_of_a_history(db, mode, tmp_path):
+    """As many characters count as are kept: what was taken once can be read again, and restored."""
+    history = "logdb.iceberg.schema.history"
+    db.alter_topic("t", config={history: json.dumps([{"schema": schema(FIRST) | {"doc": "é" * 50_000 + "\ud800"}, "until": {"0": 1}}])})
+    kept = db.describe_topic("t").config[history]
+    assert len(kept) < 51_000 and "\\ud800" in kept
+    db.alter_topic("t", config={history: kept})
+    assert db.describe_topic("t").config[history] == kept
+    db.backup(tmp_path / "backup")
+    logdb.restore(tmp_path / "backup", tmp_path / "restored")
+    with logdb.open(tmp_path / "restored") as other:
+        assert other.describe_topic("t").config[history] == kept
+    with pytest.raises(logdb.errors.InvalidConfig, match="oldest first"):
+        db.alter_topic("t", config={history: kept.replace("é", "éé")})
+
+
+@of_avro
+def test_a_check_refuses_a_schema_that_the_change_refuses(db, mode):
+    longer = [{"logdb.iceberg.schema": json.dumps(schema(FIRST) | {"doc": text * 17_000}, ensure_ascii=False)} for text in "字符集合多个一"]
+    for one in longer[:6]:
+        db.alter_topic("t", config=one)
+        append(db, mode, FIRST, *firsts(1))
+    known = db.describe_topic("t").config
+    session = db._session
+    for change in (
+        db.alter_topic,
+        session.check_topic_configs,
+        lambda name, config: session.alter_configs(name, config, validate_only=True),
+    ):
+        with pytest.raises(logdb.errors.InvalidConfig, match="shorten or delete"):
+            change("t", config=longer[6])
+    assert db.describe_topic("t").config == known
 
 
 # ---------------------------------------------------------------- values of JSON, which name their fields

@@ -1,4 +1,5 @@
 import errno
+import json
 import os
 import threading
 
@@ -19,12 +20,13 @@ from logdb.errors import (
     UnknownTopic,
     WriteFailed,
 )
-from logdb.model import TopicPartition
+from logdb.model import TABLE_HISTORY, TABLE_MODE, TABLE_SCHEMA, SchemaEnds, SchemaEndsNeeded, TopicPartition
 from logdb.requests.topic_changes import AlterTopic, CreateTopic
 from logdb.requests.topics import DescribeAtRest
 from logdb.store.copy.snapshot import held
 from logdb.store.entries import Entries
 from logdb.store.store import Store
+from logdb.store.topics import changed_config
 from support.faulty_io import FaultyIO
 from support.power_cut import die
 
@@ -224,6 +226,21 @@ def test_a_check_raises_what_altering_would(tmp_path, name, config, error):
         for alter in (db._session.check_topic_configs, db.alter_topic):
             with pytest.raises(error):
                 alter(name, config=config)
+
+
+def test_the_ends_of_a_schema_are_of_all_partitions_and_of_what_the_topic_had_when_they_were_asked():
+    schemas = [json.dumps({"type": "record", "name": name, "fields": [{"name": "a", "type": "long"}]}) for name in "abc"]
+    a, b, c = ({TABLE_SCHEMA: schema} for schema in schemas)
+    with pytest.raises(SchemaEndsNeeded) as needed:
+        changed_config("t", a, 2, {**b, TABLE_HISTORY: SchemaEnds()})
+    asked = SchemaEnds(former=needed.value.former, ends={0: 5, 1: 0})
+    changed = changed_config("t", a, 2, {**b, TABLE_HISTORY: asked})
+    assert json.loads(changed[TABLE_HISTORY]) == [{"schema": json.loads(schemas[0]), "until": {"0": 5}}]
+    for known, partition_count in ((a, 3), (c, 2), (changed | c, 2)):  # others have changed it meanwhile
+        with pytest.raises(SchemaEndsNeeded):
+            changed_config("t", known, partition_count, {**b, TABLE_HISTORY: asked})
+    for known in ({}, b, a | {TABLE_MODE: "json"}):
+        assert TABLE_HISTORY not in changed_config("t", known, 2, {**b, TABLE_HISTORY: SchemaEnds()})
 
 
 class HungUp(Exception):
