@@ -70,9 +70,18 @@ class Address(NamedTuple):
         except ValueError:
             host = port = None
         shown = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl().rstrip("/")
-        if not host or parts.query or parts.fragment or any(character.isspace() for character in host):
+        if not host or parts.query or parts.fragment or not _is_host(host):
             raise ValueError(f"URL {shown!r}: must be http://host:port or https://host:port")
         return cls(shown, parts.scheme == "https", host, port, parts.path.rstrip("/"))
+
+
+def _is_host(text: str) -> bool:
+    """Whether sockets and TLS take it as the name of a host."""
+    try:
+        text.encode("idna")
+    except UnicodeError:  # a label is empty or too long
+        return False
+    return text.isprintable() and " " not in text
 
 
 def credentials_of(url: str) -> tuple[str | None, str | None]:

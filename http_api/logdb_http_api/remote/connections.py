@@ -182,10 +182,10 @@ class Connections:
         Args:
             place: HOST:PORT; anything else: it names none.
         """
-        if not isinstance(place, str) or not place:
+        leader = self._named(place) if isinstance(place, str) and place else None
+        if leader is None:
             self.leaders.pop(key, None)
             return None
-        leader = self._named(place)
         if leader not in self._addresses and len(self._addresses) < _ADDRESS_COUNT_MAX:
             self._addresses += (leader,)
         if key is not None:
@@ -194,16 +194,19 @@ class Connections:
             self.leaders[key] = leader
         return leader
 
-    def _named(self, place: str) -> Address:
+    def _named(self, place: str) -> Address | None:
+        """The server at HOST:PORT, a text that a server has sent; None: it is no such text."""
         first = self._addresses[0]
-        return Address.of(f"{'https' if first.tls else 'http'}://{place}{first.prefix}")
+        try:
+            address = Address.of(f"{'https' if first.tls else 'http'}://{place}{first.prefix}")
+        except ValueError:
+            return None
+        return address if address.prefix == first.prefix and "@" not in place else None
 
     def follower(self, place: str) -> Address | None:
         """The follower that a leader has named, HOST:PORT; None: it has named none, or one that has failed a moment ago."""
-        if not place:
-            return None
-        address = self._named(place)
-        return None if time.monotonic() < self._avoided.get(address, 0.0) else address
+        address = self._named(place) if place else None
+        return None if address is None or time.monotonic() < self._avoided.get(address, 0.0) else address
 
     def avoid(self, follower: Address) -> None:
         """A follower has failed a reader: readers stay at leaders for a while."""

@@ -195,7 +195,7 @@ class Exchange(Generic[R]):
         """Wait for the begin of the answer; returns the offset that it announces.  None: it announces none, or failed: see ``answer``."""
         try:
             self._begin()
-        except OSError as error:
+        except (OSError, LogdbError) as error:
             self._failure = error
             return None
         return self._announced
@@ -302,7 +302,10 @@ class FollowerExchange(Exchange[R]):
 
     def __init__(self, connections: Connections, request: Request[R], follower: Address, *, behind: "Exchange[Any] | None" = None) -> None:
         self.follower = self._leader = follower
-        super().__init__(connections, request, behind=behind)
+        try:
+            super().__init__(connections, request, behind=behind)
+        except LogdbError as error:  # it refused the connection's upgrade: ``answer`` says so
+            self._failure = error
 
     def _deadline(self) -> float:
         return time.monotonic() + min(_TRY_S, self._connections.timeout_s)

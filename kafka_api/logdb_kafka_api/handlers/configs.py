@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
+from logdb.codec.schema import STRING_BYTES_MAX
 from logdb.errors import InvalidConfig, LogdbError, PolicyViolation
 from logdb.model import (
     BY_DEFAULT,
@@ -61,25 +62,32 @@ class _Config(NamedTuple):
     read_only: bool = False
 
     def described(self) -> Values:
-        """As DescribeConfigs has it, and in fewer fields CreateTopics."""
+        """As DescribeConfigs has it, and in fewer fields CreateTopics; a value that is not told is sensitive, as Kafka's clients expect."""
         source, value = self.values[0]
+        told = _told(self.name, value)
         return {
             "name": self.name,
-            "value": _text(self.name, value),
+            "value": told,
             "read_only": self.read_only,
             "config_source": source,
             "is_default": source == _BY_DEFAULT,
-            "is_sensitive": False,
+            "is_sensitive": told is None,
             "config_type": _LIST if self.name in LIST_CONFIGS else _TYPES[type(value)],
         }
 
     def synonyms(self) -> list[Values]:
-        return [{"name": self.name, "value": _text(self.name, value), "source": source} for source, value in self.values]
+        return [{"name": self.name, "value": _told(self.name, value), "source": source} for source, value in self.values]
 
 
 def _text(name: str, value: ConfigValue) -> str:
     shown = in_kafkas_words(name, value)
     return str(shown).lower() if isinstance(shown, bool) else str(shown)
+
+
+def _told(name: str, value: ConfigValue) -> str | None:
+    """The text of a value; None: it is longer than a string that every client reads."""
+    text = _text(name, value)
+    return text if len(text.encode()) <= STRING_BYTES_MAX else None
 
 
 def of_topic(found: Mapping[str, ConfigValue]) -> list[_Config]:

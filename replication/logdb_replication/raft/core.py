@@ -376,9 +376,16 @@ class Core:
         self._tell_start(peer)
 
     def disconnected(self, peer: Peer) -> None:
-        """A leader whose connection ends is not waited for: most often its process has died.  A majority must have lost it."""
+        """A leader whose connection ends is not waited for: most often its process has died.  A majority must have lost it.
+
+        The pre-vote of a voter that has gone counts no longer: an election needs a majority that is there.
+        """
         self.connected_with.discard(peer)
         self._keep_starts()
+        had_majority = self._majority(len(self._pre_votes))
+        self._pre_votes.discard(peer)
+        if had_majority and not self._majority(len(self._pre_votes)) and self.is_voter:
+            self._wait_until(self.now + self._election_timeout_s())
         if self.state == FOLLOWER and peer == self.leader and self.is_voter:
             self._heard_at = -math.inf
             self._wait_until(min(self.deadline, self.now + self.patience_s * RIVALS_WITHIN * self._draw()))

@@ -99,7 +99,7 @@ def _tagged(tag: int, value: Buffer) -> bytes:
 
 
 def _cut(text: str) -> str:
-    return text.encode()[:_STRING_BYTES_MAX].decode(errors="ignore")
+    return text.encode()[:STRING_BYTES_MAX].decode(errors="ignore")
 
 
 _OBJECTS = {
@@ -223,8 +223,8 @@ def _sized(source: Source, value: str, form: Form, kind: str, layout: str) -> It
         yield length
 
 
-_STRING_BYTES_MAX = (1 << 15) - 1  # of one that is not compact; Kafka's clients read no longer one of either kind
-_CUT_LENGTH = _STRING_BYTES_MAX // 4  # a character has four bytes at most
+STRING_BYTES_MAX = (1 << 15) - 1  # of one that is not compact; Kafka's clients read no longer one of either kind
+_CUT_LENGTH = STRING_BYTES_MAX // 4  # a character has four bytes at most
 
 
 class _String:

@@ -16,6 +16,8 @@ PatternType: TypeAlias = Literal["Literal", "Prefixed"]
 ANY = "*"
 """As the name or the host of an ACL: all of them."""
 
+_TEXT_BYTES_MAX = 32_767  # what Kafka's clients read as a string
+
 
 def spelled(name: str) -> str:
     """``DescribeConfigs`` as Kafka's tools and its REST API spell it: ``DESCRIBE_CONFIGS``."""
@@ -55,6 +57,9 @@ class Acl(NamedTuple):
                 raise ValueError(f"ACL {field} {getattr(self, field)!r}: must be {one_of(values)}")
         if not (self.principal.kind and self.principal.name and self.host and self.name):
             raise ValueError(f"ACL of {self.principal} from {self.host!r} for {self.name!r}: none of them may be empty")
+        for what, text in (("principal", str(self.principal)), ("host", self.host), ("resource's name", self.name)):
+            if (size_bytes := len(text.encode(errors="replace"))) > _TEXT_BYTES_MAX:
+                raise ValueError(f"an ACL is too long: its {what} has {size_bytes} bytes: must have at most {_TEXT_BYTES_MAX}")
         if self.resource_type == "Cluster" and (self.name, self.pattern_type) != (CLUSTER, "Literal"):
             raise ValueError(f"ACL for Cluster {self.name!r}: there is one, {CLUSTER!r}, to be named literally")
         return self

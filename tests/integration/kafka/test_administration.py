@@ -1,5 +1,7 @@
 """Configs, partitions, records and sizes, as real administrators ask for them on the Kafka door."""
 
+import json
+
 import pytest
 from confluent_kafka import TopicCollection, TopicPartition
 from confluent_kafka.admin import (
@@ -64,6 +66,23 @@ def test_configs_in_each_version(wire, version):
     )
     if version >= 3:
         assert (config["config_type"], config["documentation"]) == (5, TOPIC_CONFIGS["retention.ms"].meaning)
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_a_value_that_is_too_long_for_clients_is_not_told(served, wire, version):
+    """Kafka's clients read no string over 32,767 bytes; the other configs, and other topics, are told."""
+    name = "logdb.iceberg.schema"
+    for topic, letter, count in (("long", "x", 40_000), ("fits", "x", 32_000), ("wide", "é", 20_000)):
+        schema = {"type": "record", "name": "r", "doc": letter * count, "fields": [{"name": "a", "type": "long"}]}
+        served.db.create_topic(topic, config={name: json.dumps(schema, ensure_ascii=False), "logdb.iceberg.mode": "avro"})
+    asked = [{"resource_type": 2, "resource_name": topic, "configuration_keys": None} for topic in ("long", "fits", "wide", "t")]
+    answer = wire.ask("DescribeConfigs", version, resources=asked, include_synonyms=True, include_documentation=False)
+    long, fits, wide, other = ({one["name"]: one for one in found["configs"]} for found in answer["results"])
+    for found in (long, wide):
+        assert (found[name]["value"], found[name]["is_sensitive"], found["logdb.iceberg.mode"]["value"]) == (None, True, "avro")
+        assert [one["value"] for one in found[name]["synonyms"]] == ([None, ""] if version else [])
+    assert (len(fits[name]["value"]) > 32_000, fits[name]["is_sensitive"]) == (True, False)
+    assert other["retention.ms"]["value"] == "5000"
 
 
 def test_no_compression_has_kafka_s_name(admin, served, wire):

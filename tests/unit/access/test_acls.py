@@ -141,6 +141,9 @@ def test_writing_to_some_topic(texts, allowed):
         ({"pattern_type": "Match"}, "pattern_type 'Match': must be Literal or Prefixed"),
         ({"name": ""}, "none of them may be empty"),
         ({"host": ""}, "none of them may be empty"),
+        ({"name": "é" * 20_000}, "its resource's name has 40000 bytes: must have at most 32767"),
+        ({"host": "h" * 32_768}, "its host has 32768 bytes"),
+        ({"principal": Principal("User", "a" * 32_763)}, "its principal has 32768 bytes"),
         ({"resource_type": "Cluster", "operation": "Alter"}, "there is one, 'kafka-cluster'"),
     ],
 )

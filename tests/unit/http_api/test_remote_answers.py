@@ -9,6 +9,9 @@ import pytest
 
 import logdb
 from logdb.errors import AuthenticationFailed, InvalidAnswer, LogdbError, ServerUnavailable, UnknownTopic
+from logdb_http_api.remote.batch_requests import FetchRequest
+from logdb_http_api.remote.connection import Security
+from logdb_http_api.remote.connections import Connections
 from support.batches import encode_log
 
 TOPIC = {"name": "t", "topic_id": "i", "partition_count": 1, "config": [], "internal": False, "partitions": []}
@@ -200,3 +203,31 @@ def test_a_record_whose_fate_is_not_known_is_not_taken_for_another(liar, db):
     with pytest.raises(ServerUnavailable):
         log.append(b"x")
     assert log._identity._producer is None
+
+
+@pytest.mark.parametrize(
+    "named", ["a b:1", "[::1", "x:99999999", "x/?y=1:1", "x/y:1", "u:p@h:1", "\ud800:1", "a" * 80 + ":1", ":1", "a..b:9", "a\0b:9"]
+)
+def test_a_place_that_is_no_server_is_none(named):
+    connections = Connections(["http://127.0.0.1:1"], Security(), timeout_ms=600, connect_timeout_ms=600, rack="r")
+    connections.learn("t", "b:9")
+    assert connections.follower(named) is None
+    assert (connections.learn("t", named), connections.leaders) == (None, {})
+
+
+@pytest.mark.parametrize("how", ["place", "upgrade", "answer"])
+def test_a_reader_whose_leader_names_no_follower_reads_at_the_leader(liar, tmp_path, monkeypatch, how):
+    """An invalid place, a server that answers the upgrade of its connection with garbage, or answers fetches so."""
+    place = "a..b:9" if how == "place" else liar.url.removeprefix("http://")
+    if how == "upgrade":
+        liar.answers["/logdb/v1/kafka"] = b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n"
+    liar.answers["batches"] = plain(b"", **FETCH | {"Logdb_Next_Offset": "x"})
+    of_frame = FetchRequest.of_frame
+    monkeypatch.setattr(FetchRequest, "of_frame", lambda *args: of_frame(*args)._replace(nearest=place))
+    values = [b"%d" % number * 100_000 for number in range(10)]
+    with logdb.open(tmp_path / "db") as served, logdb.serve(served, http="127.0.0.1:0") as server:
+        served.create_topic("t", config={"max.message.bytes": 200_000})
+        for value in values:
+            served.log("t").append(value)
+        with logdb.open(server.addresses[0], rack="r") as db:
+            assert [record.value for record in db.log("t").read(0)] == values

@@ -1,5 +1,7 @@
 """A core alone: events in, effects out.  What happens between several voters is in test_node.py and the simulation."""
 
+import math
+
 import pytest
 
 from logdb.errors import CorruptionError
@@ -204,6 +206,22 @@ def test_progress_of_others_is_stored_when_a_connection_ends():
     assert stored.others[2].progress == (1, True, 0)
     made.disconnected(THREE)
     assert made.take() == []
+
+
+def test_a_pre_vote_counts_no_longer_once_its_voter_has_gone():
+    made = core()
+    made.now = made.deadline + 1
+    made.wake()
+    receive(made, TWO, "pre_vote_reply", term=1, granted=True)
+    assert made.election_deadline == 0
+    for peer in (TWO, THREE):
+        made.disconnected(peer)
+    for _ in range(2):
+        made.wake()
+        made.finish()
+        assert (made.due(), made.election_deadline) == (made.now + 1.5 * 0.3, math.inf), "it waits, and no election begins"
+    made.connected(THREE)
+    assert made.election_deadline == math.inf, "one voter of three is no majority"
 
 
 def test_the_same_events_want_the_same_effects():
