@@ -8,12 +8,13 @@ from pyiceberg.table import Table
 
 from logdb.client.database import Database
 from logdb.codec.parquet import LOG_COLUMNS
-from logdb.log.protocols import PartitionLog
 from logdb.store.tables import mode_of, schema_versions
 from logdb_iceberg.columns import Columns, columns_of
 
 if TYPE_CHECKING:
     import pyarrow
+
+    from logdb.log.protocols import PartitionLog
 
 ENDS = "logdb.end-offsets"
 """In the summary of a snapshot: where the records of each partition end, as a JSON object."""
@@ -64,7 +65,7 @@ def end_offsets(table: Table, snapshot_id: int | None = None) -> Mapping[int, in
 
 
 def _batches(
-    logs: Sequence[PartitionLog], stops: Sequence[int], ends: Mapping[int, int], columns: Columns
+    logs: "Sequence[PartitionLog]", stops: Sequence[int], ends: Mapping[int, int], columns: Columns
 ) -> "Iterator[pyarrow.RecordBatch]":
     for partition, (log, stop) in enumerate(zip(logs, stops, strict=True)):
         begin = max(ends.get(partition, 0), log.start_offset)
