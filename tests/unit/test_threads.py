@@ -27,6 +27,7 @@ PRIMITIVES = {"Lock", "RLock", "Condition", "Event", "Semaphore", "BoundedSemaph
 PER_LOG = "one of many, and renewed by Log.forked where a child can meet it"
 ELSEWHERE = {  # what is not renewed by itself, and why a child does not wait for it
     "src/logdb/threads.py": "the type of one",
+    "http_api/logdb_http_api/door/file_ranges.py": "one of each answer; a child sends none",
     "src/logdb/disk.py": "one of each open file, renewed by FileCache.forked",
     "src/logdb/log/log.py": PER_LOG,
     "src/logdb/log/log_sync.py": PER_LOG,
