@@ -76,14 +76,13 @@ test-aarch64:
 check: .venv/dev
 	$(MAKE) -j2 --output-sync lint sanitize contract
 	tests/in_memory $(BIN)/pytest $(PARALLEL) --level check -m ''
-	$(MAKE) -j2 --output-sync on-three on-machines
+	$(MAKE) on-three on-machines
 
 on-three: .venv/dev
 	tests/in_memory $(BIN)/pytest $(PARALLEL) --brokers 3
 	tests/in_memory $(BIN)/pytest $(PARALLEL) --brokers 3 -m foreign $(FOREIGN_ON_THREE)
 	$(BIN)/pytest $(ON_DISK)
 
-# It mostly waits
 on-machines: .venv/dev
 	tests/in_memory $(BIN)/pytest --spark-machines -m '' -k url $(ON_MACHINES)
 
