@@ -101,6 +101,13 @@ def bytes_out(cluster: ClusterProcess, topic: str) -> dict[int, int]:
     return found
 
 
+def all_in_sync(cluster: ClusterProcess) -> bool:
+    """Whether each replica of each topic is in sync."""
+    with logdb.open(cluster.urls) as db:
+        topics = db.topics(internal=True)
+        return all(set(one.in_sync) == set(one.replicas) for topic in topics for one in db.describe_topic(topic.name).partitions)
+
+
 def controller_of(process: "subprocess.Popen[str]") -> int:
     """The process id of a node's controller."""
     children = Path(f"/proc/{process.pid}/task").glob("*/children")

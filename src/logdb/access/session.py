@@ -545,9 +545,7 @@ class AuthorizedSession(Handle, Session):
             raise self._unknown(error) from None
         except NotLeaderOrFollower as error:
             offsets = self._others(error).submit_batches(request, batches)
-        access.metrics.appended(request.topic, len(offsets), len(batches))
-        if access.quotas.are_set:
-            self.charge("produce", len(batches))
+        self.appended(request.topic, len(offsets), len(batches))
         return offsets
 
     def usual_log(self, where: TopicPartition, durability: Durability | None, topic_id: str) -> ReplicaLog | None:

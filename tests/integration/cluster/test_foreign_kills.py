@@ -13,7 +13,7 @@ import pytest
 
 import logdb
 from benches.peers.kafka.jars import PLATFORM
-from support.cluster_process import ClusterProcess, cluster_process, eventually
+from support.cluster_process import ClusterProcess, all_in_sync, cluster_process, eventually
 from support.feeding import fed
 from support.franz_go import franz_go
 from support.java import compiled, java, running
@@ -36,18 +36,12 @@ def create(cluster: ClusterProcess, *topics: str) -> None:
 
 def kill_each(cluster: ClusterProcess, more: Callable[[], object]) -> None:
     """``more`` returns once there is progress; a node is killed only when all replicas are in sync."""
-
-    def all_in_sync() -> bool:
-        with logdb.open(cluster.urls) as db:
-            topics = db.topics(internal=True)
-            return all(set(one.in_sync) == set(one.replicas) for topic in topics for one in db.describe_topic(topic.name).partitions)
-
     for node in cluster.numbers:
         more()
         cluster.kill(node)
         more()
         cluster.start(node)
-        eventually(all_in_sync, 60)
+        eventually(lambda: all_in_sync(cluster), 60)
 
 
 def test_franz_go(cluster, tmp_path):

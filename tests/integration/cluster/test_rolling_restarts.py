@@ -18,7 +18,7 @@ import pytest
 
 import logdb
 from benches.peers.kafka.jars import PLATFORM
-from support.cluster_process import ClusterProcess, cluster_process, eventually
+from support.cluster_process import ClusterProcess, all_in_sync, cluster_process, eventually
 from support.franz_go import fetched
 from support.java import compiled, java
 from support.kafkajs import kafkajs
@@ -97,19 +97,13 @@ def topic_of(name: str) -> str:
     return f"of-{name}"
 
 
-def in_sync(cluster: ClusterProcess) -> bool:
-    with logdb.open(cluster.urls) as db:
-        topics = db.topics(internal=True)
-        return all(set(one.in_sync) == set(one.replicas) for topic in topics for one in db.describe_topic(topic.name).partitions)
-
-
 def in_turn(cluster: ClusterProcess, all_clients: list[Client], end: Callable[[int], object]) -> None:
     for node in cluster.numbers:
         end(node)
         for client in all_clients:
             client.goes_on()
         cluster.start(node)
-        eventually(lambda: in_sync(cluster), 120)
+        eventually(lambda: all_in_sync(cluster), 120)
         for client in all_clients:
             client.goes_on()
 
