@@ -298,13 +298,11 @@ def test_time_in_which_the_loop_had_no_turn_is_not_that_of_a_first_request(tmp_p
 
 def test_a_client_that_leaves_before_answers_that_are_there_keeps_no_place(tmp_path):
     async def scenario(door, log):
-        client = Client(door)
-        await asyncio.sleep(0.01)
+        client = await introduced(door)
         waits = asyncio.get_running_loop().create_future()
         client.connection._turns.owe(waits)  # as a Produce that replicas have to have
-        data = {"topic_data": [{"name": "t", "partition_data": [{"index": 0, "records": encode_batch([Rec(None, b"x")])}]}]}
-        client.send(frame("Produce", 9, 2, acks=1, timeout_ms=1000, **data))
-        client.send(frame("Produce", 9, 3, acks=1, timeout_ms=1000, **data))
+        client.send(produce(b"x", 2))
+        client.send(produce(b"x", 3))
         while len(client.connection._turns.owed) < 3:
             await asyncio.sleep(0.001)
         client.lose()
@@ -319,11 +317,9 @@ def test_an_append_of_a_client_with_a_quota_takes_no_thread(tmp_path, monkeypatc
     async def scenario(door, log):
         monkeypatch.setattr(type(door.access.quotas), "limits", lambda self, principal: True)
         monkeypatch.setattr(Call, "append_in_thread", None)
-        client = Client(door)
-        await asyncio.sleep(0.01)
-        data = {"topic_data": [{"name": "t", "partition_data": [{"index": 0, "records": encode_batch([Rec(None, b"x")])}]}]}
+        client = await introduced(door)
         for number in range(3):
-            client.send(frame("Produce", 9, number, acks=1, timeout_ms=1000, **data))
+            client.send(produce(b"x", number))
             await client.answered(number + 1)
         assert log.end_offset == 3
 
