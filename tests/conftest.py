@@ -79,6 +79,8 @@ def pytest_ignore_collect(collection_path, config):
 
 def pytest_collection_modifyitems(config, items):
     levels.choose(config, items)
+    for item in filter(levels.may_run_twice, items):
+        item.add_marker(pytest.mark.flaky(reruns=1))
     if three_brokers.Shared.chosen:
         chosen = three_brokers.choose(items)
         config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
@@ -92,15 +94,15 @@ def pytest_runtest_setup(item):
 
 
 class FailuresAtOnce:
-    """Prints each failure when it happens: a run that is cut off has named it."""
+    """Prints each failure when it happens: a run that is cut off has named it, and one that passes at its second run is seen."""
 
     def __init__(self, config):
         self._config = config
 
     def pytest_runtest_logreport(self, report):
-        if report.failed and (terminal := self._config.pluginmanager.get_plugin("terminalreporter")):
+        if report.outcome in {"failed", "rerun"} and (terminal := self._config.pluginmanager.get_plugin("terminalreporter")):
             terminal.ensure_newline()
-            terminal.write_line(f"FAILED {report.nodeid} ({report.when})")
+            terminal.write_line(f"{report.outcome.upper()} {report.nodeid} ({report.when})")
             terminal.write_line(report.longreprtext[-2_000:])
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from support.order import key_of, place
+from support.order import CLUSTERS, key_of, place
 
 LEVELS = ("quick", "test", "check", "fault")
 
@@ -168,6 +168,13 @@ FAULT = {
 }
 """What only ``make fault`` runs, and why."""
 
+OTHER_PROGRAMS = (
+    "integration/http/test_page_in_browser.py",
+    "integration/http/test_connect_in_browser.py",
+    "integration/connect/databases/",
+)
+"""What waits for a browser or a database, without the mark ``foreign``."""
+
 
 def level_of(item: pytest.Item) -> str:
     """The first level that runs a test."""
@@ -178,6 +185,16 @@ def level_of(item: pytest.Item) -> str:
         return "check"
     is_quick = is_named(key, QUICK) and not is_named(key, NOT_QUICK) and not item.name.endswith("[url]") and "[url-" not in item.name
     return "quick" if is_quick else "test"
+
+
+def may_run_twice(item: pytest.Item) -> bool:
+    """Whether a test may fail for the timing of a program of others.
+
+    A test that kills never runs twice: a record that is lost once is lost.
+    """
+    key = key_of(item.nodeid)
+    others = item.get_closest_marker("foreign") is not None or is_named(key, OTHER_PROGRAMS)
+    return others and "kill" not in key and not key.startswith(CLUSTERS)
 
 
 def leaves_out(level: str | None, path: str) -> bool:
