@@ -1,9 +1,15 @@
-"""What a client of a coordinator is told when the coordinator's own partition cannot take a record."""
+"""What a client of a coordinator is told while the coordinator is loaded, and when its own partition cannot take a record."""
+
+import threading
 
 import pytest
 
+from logdb.broker import runner
 from logdb.errors import CommitTimeout, CoordinatorFenced, NotEnoughReplicas, NotEnoughReplicasAfterAppend, NotLeaderOrFollower
+from logdb.model import TopicPartition
 from logdb_kafka_api.errors import Code, coordinator_code_of
+from support.kafka_door import kafka_door
+from support.kafka_wire import Wire
 
 
 @pytest.mark.parametrize(
@@ -19,3 +25,46 @@ from logdb_kafka_api.errors import Code, coordinator_code_of
 )
 def test_it_is_to_find_the_coordinator_again(error):
     assert coordinator_code_of(error) is Code.COORDINATOR_NOT_AVAILABLE
+
+
+def test_a_member_stays_while_its_coordinator_is_loaded(tmp_path, monkeypatch):
+    """As with Kafka: a member expects COORDINATOR_LOAD_IN_PROGRESS of JoinGroup alone.  aiokafka's consumer stopped for good."""
+    begun, go_on, replay = threading.Event(), threading.Event(), runner.replay
+
+    def slow(log, coordinator, offset):
+        begun.set()
+        assert go_on.wait(60)
+        return replay(log, coordinator, offset)
+
+    with kafka_door(tmp_path / "db") as served, Wire(served.address) as wire:
+        member = member_of(wire)
+        monkeypatch.setattr(runner, "replay", slow)
+        broker = served.db._session
+        where = TopicPartition("__consumer_offsets", broker._groups.partition_of("g"))
+        loading = threading.Thread(target=broker.load_coordinator, args=(where, 7))
+        loading.start()
+        try:
+            assert begun.wait(60)
+            assert join(wire, member["member_id"])["error_code"] == Code.COORDINATOR_LOAD_IN_PROGRESS
+            assert wire.ask("SyncGroup", 5, **member)["error_code"] == Code.REBALANCE_IN_PROGRESS
+            assert wire.ask("Heartbeat", 4, **member)["error_code"] == Code.NONE
+        finally:
+            go_on.set()
+            loading.join()
+        assert wire.ask("Heartbeat", 4, **member)["error_code"] == Code.NONE
+        stranger = member | {"member_id": "stranger"}
+        assert wire.ask("Heartbeat", 4, **stranger)["error_code"] == Code.UNKNOWN_MEMBER_ID
+
+
+def join(wire, member_id=""):
+    timeouts = {"session_timeout_ms": 60_000, "rebalance_timeout_ms": 60_000}
+    protocols = [{"name": "range", "metadata": b""}]
+    return wire.ask("JoinGroup", 9, group_id="g", member_id=member_id, protocol_type="consumer", protocols=protocols, **timeouts)
+
+
+def member_of(wire):
+    """The only member of a group."""
+    member_id = join(wire)["member_id"]
+    member = {"group_id": "g", "generation_id": join(wire, member_id)["generation_id"], "member_id": member_id}
+    assert wire.ask("SyncGroup", 5, **member, assignments=[{"member_id": member_id, "assignment": b"all"}])["error_code"] == Code.NONE
+    return member
