@@ -11,13 +11,14 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
 
 import logdb
 from benches.peers.kafka.jars import PLATFORM
+from logdb.errors import LogdbError
 from support.cluster_process import ClusterProcess, all_in_sync, cluster_process, eventually
 from support.franz_go import fetched
 from support.java import compiled, java
@@ -66,7 +67,7 @@ class Client:
         until(self.is_done.is_set, f"{self.name} ends", PROGRESS_S)
 
     def gaps(self, spans: dict[str, tuple[float, float]]) -> str:
-        """The longest time without an acknowledgement, and without a record read, in each span."""
+        """The longest times without an acknowledgement, and without a record read, in each span."""
         return "; ".join(
             f"{what} {longest_gap(self.acknowledged, *span):.1f} s sent, {longest_gap(self.read, *span):.1f} s read"
             for what, span in spans.items()
@@ -79,6 +80,64 @@ class Client:
         self.process.stdout.close()
         with contextlib.suppress(BrokenPipeError):  # of a client that had gone
             self.process.stdin.close()
+
+
+class Repeated(threading.Thread):
+    """Does something again and again; ``seen``: when it was done, each time."""
+
+    def __init__(self, urls: list[str], work: "Callable[[logdb.Database], Generator[None]]") -> None:
+        super().__init__(daemon=True)
+        self.seen, self.errors = list[tuple[str, float]](), list[Exception]()
+        self._urls, self._work, self._stopped = urls, work, threading.Event()
+        self.start()
+
+    def run(self) -> None:
+        while not self._stopped.is_set():
+            try:
+                with logdb.open(self._urls, timeout_ms=1_000 * PROGRESS_S) as db, contextlib.closing(self._work(db)) as rounds:
+                    for _ in rounds:
+                        self.seen.append(("", time.monotonic()))
+                        if self._stopped.wait(0.05):
+                            break
+            except LogdbError as error:
+                self.errors.append(error)
+                self._stopped.wait(0.2)
+
+    def gaps(self, spans: dict[str, tuple[float, float]]) -> str:
+        return "; ".join(f"{what} {longest_gap(self.seen, *span):.1f} s" for what, span in spans.items())
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self.join(PROGRESS_S)
+        assert not self.is_alive()
+
+
+def transactions(db: logdb.Database) -> Generator[None]:
+    with db.producer(transactional_id="repeated") as producer:
+        while True:
+            producer.begin_transaction()
+            producer.send(topic_of("transactions"), b"")
+            producer.commit_transaction()
+            yield
+
+
+def creations(db: logdb.Database) -> Generator[None]:
+    """A topic is created and deleted."""
+    for number in itertools.count():
+        name = topic_of(f"creation-{number}")
+        db.create_topic(name, partitions=1, replication_factor=3, if_not_exists=True)
+        yield
+        db.delete_topic(name)
+
+
+@contextlib.contextmanager
+def repeated(urls: list[str]) -> Iterator[dict[str, Repeated]]:
+    started = {work.__name__: Repeated(urls, work) for work in (transactions, creations)}
+    try:
+        yield started
+    finally:
+        for one in started.values():
+            one.stop()
 
 
 def commands(directory: Path) -> dict[str, list[object]]:
@@ -134,9 +193,9 @@ def longest_gap(seen: list[tuple[str, float]], began: float, ended: float) -> fl
 def test_no_client_stops_loses_or_repeats(tmp_path, record_property):
     with cluster_process(tmp_path / "nodes", 3, "--session-timeout-ms-min", "1000", kafka=True) as cluster:
         with logdb.open(cluster.urls) as db:
-            for name in CLIENTS:
+            for name in (*CLIENTS, "transactions"):
                 db.create_topic(topic_of(name), partitions=3, replication_factor=3, config={"min.insync.replicas": 2})
-        with clients(cluster, tmp_path) as started:
+        with clients(cluster, tmp_path) as started, repeated(cluster.urls) as beside:
             assert sorted(one.name for one in started) == sorted(CLIENTS)
             for client in started:
                 client.goes_on()
@@ -149,6 +208,9 @@ def test_no_client_stops_loses_or_repeats(tmp_path, record_property):
     for client in started:
         counts = f"{len(client.acknowledged)} records, {len(client.failed)} failed"
         record_property("told", f"rolling restarts, {client.name}: {counts}; longest gaps: {client.gaps(spans)}")
+    for what, work in beside.items():
+        counts = f"{len(work.seen)} {what}, {len(work.errors)} failed"
+        record_property("told", f"rolling restarts: {counts}; longest gaps: {work.gaps(spans)}")
 
 
 def check(db: logdb.Database, client: Client) -> None:
