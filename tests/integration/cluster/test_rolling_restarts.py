@@ -18,7 +18,7 @@ import pytest
 
 import logdb
 from benches.peers.kafka.jars import PLATFORM
-from logdb.errors import LogdbError
+from logdb.errors import LogdbError, UnknownTopic
 from support.cluster_process import ClusterProcess, all_in_sync, cluster_process, eventually
 from support.franz_go import fetched
 from support.java import compiled, java
@@ -97,7 +97,7 @@ class Repeated(threading.Thread):
                 with logdb.open(self._urls, timeout_ms=1_000 * PROGRESS_S) as db, contextlib.closing(self._work(db)) as rounds:
                     for _ in rounds:
                         self.seen.append(("", time.monotonic()))
-                        if self._stopped.wait(0.05):
+                        if self._stopped.wait(0.2):
                             break
             except LogdbError as error:
                 self.errors.append(error)
@@ -179,10 +179,17 @@ def in_turn(cluster: ClusterProcess, all_clients: list[Client], end: Callable[[i
         for client in all_clients:
             client.goes_on()
         cluster.start(node)
-        eventually(lambda: all_in_sync(cluster), 120)
+        eventually(lambda: are_all_in_sync(cluster), 120)
         for client in all_clients:
             client.goes_on()
     return began, time.monotonic()
+
+
+def are_all_in_sync(cluster: ClusterProcess) -> bool:
+    try:
+        return all_in_sync(cluster)
+    except UnknownTopic:  # it was deleted during the look
+        return False
 
 
 def longest_gap(seen: list[tuple[str, float]], began: float, ended: float) -> float:
