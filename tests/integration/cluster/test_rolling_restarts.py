@@ -223,6 +223,7 @@ def test_no_client_stops_loses_or_repeats(tmp_path, record_property):
 def check(db: logdb.Database, client: Client) -> None:
     acknowledged = {value for value, _ in client.acknowledged}
     stored = Counter(record.value.decode() for record in db.read(topic_of(client.name)))
-    assert sorted(acknowledged - stored.keys()) == [], f"{client.name} lost records"
+    failed = Counter(client.failed).most_common(5)
+    assert sorted(acknowledged - stored.keys()) == [], f"{client.name} lost records, and met {failed}"
     assert [value for value, count in stored.items() if count > 1] == [], f"{client.name} stored records twice"
     until(lambda: acknowledged <= {value for value, _ in client.read}, f"{client.name} reads all", PROGRESS_S)
