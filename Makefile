@@ -121,6 +121,7 @@ fault: .venv/dev
 	LOGDB_FAULT_SECONDS=$(SECONDS) $(BIN)/pytest -o faulthandler_timeout=0 -n auto --dist loadgroup tests/crash/test_faulty_libc.py
 	LOGDB_TEST_SCALE=10 $(BIN)/pytest -o faulthandler_timeout=0 -n auto -m hypothesis tests/unit tests/compat
 	LOGDB_TEST_SCALE=3 $(BIN)/pytest -o faulthandler_timeout=0 -n auto tests/property tests/crash
+	LOGDB_TEST_SCALE=2 $(BIN)/pytest -o faulthandler_timeout=0 tests/integration/iceberg/test_kills.py tests/unit/store/check/test_repair.py tests/unit/store/check/test_verify.py
 	LOGDB_TEST_SCALE=100 $(BIN)/pytest -o faulthandler_timeout=0 -n auto tests/property/test_quorum_simulation.py tests/property/test_replica_simulation.py
 	LOGDB_TEST_SCALE=20 $(BIN)/pytest -o faulthandler_timeout=0 tests/integration/test_quorum.py
 	LOGDB_TEST_SCALE=20 $(BIN)/pytest -o faulthandler_timeout=0 tests/integration/cluster/test_power_cuts.py tests/integration/cluster/test_membership_under_faults.py

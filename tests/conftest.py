@@ -1,5 +1,6 @@
 """What holds for all tests."""
 
+import gc
 import os
 import signal
 from pathlib import Path
@@ -75,6 +76,17 @@ def pytest_ignore_collect(collection_path, config):
     if three_brokers.Shared.chosen and not three_brokers.is_chosen(key):
         return True
     return levels.leaves_out(config.getoption("--level"), key) or None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Look for no garbage while thousands of tests are collected, nor among them later: there is none."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 def pytest_collection_modifyitems(config, items):
