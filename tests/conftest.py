@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from benches.peers import SHORT_LIVED
 from logdb import testing
 from logdb.broker.timers import Timers
 from logdb.store import cleaner, retention
@@ -122,6 +123,8 @@ def pytest_configure(config):
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a job in the background; its children would inherit that
         signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "support" / "spark_conf"))
+    for program in ("MAVEN_OPTS", "SPARK_LAUNCHER_OPTS"):
+        os.environ.setdefault(program, " ".join(SHORT_LIVED))
     directory._free_port = lambda taken: ports.free_port()
     if config.getoption("--brokers") == 3:
         three_brokers.Shared.chosen, testing.broker = True, three_brokers.broker

@@ -12,6 +12,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from benches.peers import SHORT_LIVED
+
 ORDER = ("topic", "partition", "offset")
 READS = ("batch", "stream")
 SLOW = "Python worker failed to connect back"
@@ -41,7 +43,7 @@ def session(master: str, jars: str) -> SparkSession:
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "UTC",
         "spark.driver.memory": "1g",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # many small questions
+        "spark.driver.extraJavaOptions": " ".join(SHORT_LIVED),
     }.items():
         builder = builder.config(key, value)
     made = builder.getOrCreate()
