@@ -169,6 +169,7 @@ FAULT = {
     "integration/cluster/test_starved.py": "it takes five minutes; unit/replication/test_node.py is in make quick",
     "integration/cluster/test_storm.py::test_restarts_and_syncs_that_hang_store_nothing_twice": "30 episodes; test_storm.py::test_a_storm",
     "integration/cluster/test_storm.py::test_a_storm": "other tests of cluster/ have each fault alone in make check",
+    "integration/connect/test_kafka.py::test_each_line_arrives_once[standalone]": "[distributed] is in make check, and test_kills.py",
     "integration/connect/test_kafka.py::test_distributed_workers_share_the_work_and_take_over[logdb]": "[kafka] is in make check",
     "integration/connect/test_spark.py::test_each_record_is_stored_once_after_kills_of_the_worker[parquet]": _BESIDE_JDBC,
     "integration/spark/test_machine_kills.py": "Spark starts again after each kill; spark/test_standalone.py is in make check",
