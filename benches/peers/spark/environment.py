@@ -32,7 +32,7 @@ _PACKAGES = (
     "h11>=0.16",
     "msgspec>=0.20",
 )
-_OF_WORKERS = "pyarrow, pyspark.daemon, pyspark.worker, pyspark.sql.worker.plan_data_source_read"
+_OF_WORKERS = "pyarrow, pyspark.sql.types, pyspark.daemon, pyspark.worker"
 """What Spark's Python processes import, which are given ten seconds to start."""
 _SOURCES = ("logdb", "logdb_http_api", "logdb_spark_source")
 _INSTALL_SECONDS_MAX = 600
