@@ -29,8 +29,8 @@ PARALLEL := -n auto --dist loadgroup
 # Java's, JavaScript's and Go's programs on three brokers: the most telling ones, and the others
 FOREIGN_ON_THREE := $(addprefix tests/integration/kafka/,test_connect.py test_java_tools.py test_javascript_and_go.py)
 MORE_ON_THREE := $(addprefix tests/integration/kafka/,test_mirror_maker.py test_quick_start.py test_streams.py)
-# What runs on a standalone cluster of Spark, too, whose machines share nothing: with --spark-machines
-ON_MACHINES := $(addprefix tests/integration/spark/,test_sinks.py test_streams.py test_batch.py::test_every_place_gives_what_the_log_holds)
+# What runs on a standalone cluster of Spark, too, whose machines share nothing: with --spark-machines; test_standalone.py reads there
+ON_MACHINES := $(addprefix tests/integration/spark/,test_sinks.py test_streams.py)
 # Killed at every second step by make check, at each by make fault
 AT_EACH_STEP := $(addprefix tests/,examples/test_exactly_once_sqlite.py integration/iceberg/test_kills.py integration/test_how_to_kills.py)
 # Files and kills on a disk: everything else is in memory
