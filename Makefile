@@ -36,7 +36,7 @@ AT_EACH_STEP := $(addprefix tests/,examples/test_exactly_once_sqlite.py integrat
 # Files and kills on a disk: everything else is in memory
 ON_DISK := $(addprefix tests/,crash/test_kill.py unit/segment unit/test_disk.py unit/test_io.py unit/log/test_preallocation.py unit/store/test_reserve.py)
 # A Python of another version: tests/unit, the README's code and the quick contract programs
-# Install the wheel in dist/ for this Python and glibc, or musl, without a compiler, and work with it
+# Install the wheel in dist/ for this Python and glibc, without a compiler, and work with it
 TRY_WHEEL = python3 -m venv ~/try && ~/try/bin/pip install -q --only-binary :all: \
     "$$(ls dist/logdb-*-cp3$$(python3 -c "import sys; print(sys.version_info[1])")-manylinux*_$$(uname -m).whl)[cli]" && \
     ~/try/bin/python packaging/try_wheel.py
@@ -143,6 +143,7 @@ try-wheels:
 	tests/debian/run trixie=python3-venv '$(TRY_WHEEL)'
 	tests/debian/run sid=python3-venv '$(TRY_WHEEL)'
 	tests/aarch64/try_wheel
+	tests/musl/try_wheel
 
 clean:
 	rm -rf .venv build dist *.egg-info src/logdb/_native/_core.c src/logdb/_native/*.so

@@ -457,7 +457,7 @@ class Database(Administration):
             return log.read_arrow(one.start, end_offset=one.end, columns=names, isolation_level=isolation_level)
 
         parts = ((one.partition, partial(read, one)) for one in ranges)
-        return arrow.topic_batches(parts, columns, schema)
+        return arrow.topic_batches(topic, parts, columns, schema)
 
     # ------------------------------------------------------------ producers, transactions, consumers
 
