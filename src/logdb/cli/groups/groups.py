@@ -280,7 +280,7 @@ def reset(
     else:
         table(("GROUP", "TOPIC", "PARTITION", "NEW-OFFSET"), rows)
     if not session.as_json:
-        say(f"reset {counted(len(rows), 'offset')}" if execute else "nothing was changed; --execute does it")
+        say(f"reset {counted(len(rows), 'offset')}" if execute else "nothing was changed; --execute resets the offsets")
 
 
 def delete_all(session: Session, names: Sequence[str], *, every: bool, execute: bool) -> None:
@@ -315,8 +315,9 @@ def delete_some(session: Session, group_id: str, patterns: Sequence[str], *, exe
     elif session.kafka:
         groups_as_kafka.show_deleted_offsets(group_id, partitions, missing or {})
     else:
-        verb = "forgot" if execute else "would forget"
-        say(f"{verb} the offsets of group {group_id} in {', '.join(map(str, partitions))}" + ("" if execute else "; --execute does it"))
+        verb = "deleted" if execute else "would delete"
+        rest = "" if execute else "; --execute deletes them"
+        say(f"{verb} the offsets of group {group_id} in {', '.join(map(str, partitions))}{rest}")
 
 
 # ---------------------------------------------------------------- kafka-consumer-groups' flags

@@ -86,4 +86,4 @@ def repair(session: Session, execute: bool) -> None:
     if not report.actions:
         say(f"{checked_text(report)}: nothing to repair")
     elif not execute:
-        say("nothing was done; --execute does it")
+        say("nothing was repaired; --execute takes these actions")

@@ -117,4 +117,4 @@ def delete_records(
         emit({"executed": execute, "partitions": rows})
         return
     table(("TOPIC", "PARTITION", "START", "NEW START", "END"), [tuple(row.values()) for row in rows])
-    say(f"deleted from {counted(len(rows), 'partition')}" if execute else "nothing was deleted; --execute does it")
+    say(f"deleted from {counted(len(rows), 'partition')}" if execute else "nothing was deleted; --execute deletes these records")

@@ -38,7 +38,7 @@ def may_alter(session: Session, db: "logdb.Database", names: Sequence[str], conf
         table(("TOPIC", "PARTITION", "START", "NEW START", "SEGMENTS", "SIZE"), shown)
     for name in compacted:
         say(f"compaction of {name} deletes all but the latest record of each key, and records without a key")
-    say("nothing was altered, because these configs delete records; --execute does it")
+    say("nothing was altered, because the change would delete records; --execute makes the change")
     return False
 
 
@@ -81,4 +81,4 @@ def enforce_retention(session: Session, names: Sequence[str], execute: bool) -> 
     elif execute:
         say(f"deleted from {counted(len(rows), 'partition')}, {given_back} freed")
     else:
-        say("nothing was deleted; --execute does it")
+        say("nothing was deleted; --execute deletes these segments")

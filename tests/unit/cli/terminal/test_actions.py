@@ -51,7 +51,8 @@ def test_verbs_take_names_by_flags(db):
     assert db.json("topics", "describe", "new")[0]["config"]["flush.ms"] == 5
     db("topics", "delete", "--topic", "new", "--yes")
     assert "would delete group g" in db("groups", "delete", "--group", "g").stderr
-    assert "would forget" in db("groups", "delete-offsets", "--group", "g", "-t", "one").stderr
+    told = db("groups", "delete-offsets", "--group", "g", "-t", "one").stderr
+    assert "would delete the offsets of group g in one-0; --execute deletes them" in told
     assert "7" in db.out("groups", "reset-offsets", "--group", "g", "-t", "one", "--to-offset", "7")
 
 

@@ -59,7 +59,7 @@ def test_a_lower_limit_is_shown_before_it_deletes(filled, verb, option):
     """The shown offsets are those that go; without them nothing is altered."""
     unlimited = filled.json("offsets", "one")
     told = filled(*verb, option, "retention.ms=1")
-    assert "nothing was altered, because these configs delete records; --execute does it" in told.stderr
+    assert "nothing was altered, because the change would delete records; --execute makes the change" in told.stderr
     assert filled.json("offsets", "one") == unlimited
     assert "retention.ms" not in filled.out("configs", "describe", "one")
     filled(*verb, option, "retention.ms=1", "--execute")
