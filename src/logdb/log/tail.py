@@ -169,12 +169,11 @@ class TailLog(ReadableLog):
         self._decided()
         return list(self._producers.states.producers.values())
 
-    def aborted_transactions(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
-        end = self._decided().written_offset
-        found = super().aborted_transactions(offset, end_offset)
+    def _aborted(self, view: LogView, offset: int, end_offset: int) -> list[AbortedTransaction]:
+        found = super()._aborted(view, offset, end_offset)
         if self._frozen:
             begun = [(left.producer_id, left.first_offset) for left in self._producers.states.open_transactions()]
-            found += [AbortedTransaction(producer_id, first, end) for producer_id, first in begun if first < end_offset]
+            found += [AbortedTransaction(one, first, view.written_offset) for one, first in begun if first < end_offset]
         return found
 
     def capture(self) -> Captured:
