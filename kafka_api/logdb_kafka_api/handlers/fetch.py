@@ -44,7 +44,7 @@ class Asked(NamedTuple):
     topic_id: bytes
     logdb_topic_id: str
     by_id: bool
-    error: UnknownTopic | None
+    error: UnknownTopic | None = None
 
 
 def _code(read: "DetailedRead | Read") -> Code:
