@@ -29,12 +29,14 @@ PARALLEL := -n auto --dist loadgroup
 # Java's, JavaScript's and Go's programs on three brokers: the most telling ones, and the others
 FOREIGN_ON_THREE := $(addprefix tests/integration/kafka/,test_connect.py test_java_tools.py test_javascript_and_go.py)
 MORE_ON_THREE := $(addprefix tests/integration/kafka/,test_mirror_maker.py test_quick_start.py test_streams.py)
-# What runs on a standalone cluster of Spark, too, whose machines share nothing: with --spark-machines
-ON_MACHINES := $(addprefix tests/integration/spark/,test_sinks.py test_streams.py test_batch.py::test_every_place_gives_what_the_log_holds)
+# What runs on a standalone cluster of Spark, too, whose machines share nothing: with --spark-machines; test_standalone.py reads there
+ON_MACHINES := $(addprefix tests/integration/spark/,test_sinks.py test_streams.py)
+# Killed at every second step by make check, at each by make fault
+AT_EACH_STEP := $(addprefix tests/,examples/test_exactly_once_sqlite.py integration/iceberg/test_kills.py integration/test_how_to_kills.py)
 # Files and kills on a disk: everything else is in memory
 ON_DISK := $(addprefix tests/,crash/test_kill.py unit/segment unit/test_disk.py unit/test_io.py unit/log/test_preallocation.py unit/store/test_reserve.py)
 # A Python of another version: tests/unit, the README's code and the quick contract programs
-# Install the wheel in dist/ for this Python and glibc, or musl, without a compiler, and work with it
+# Install the wheel in dist/ for this Python and glibc, without a compiler, and work with it
 TRY_WHEEL = python3 -m venv ~/try && ~/try/bin/pip install -q --only-binary :all: \
     "$$(ls dist/logdb-*-cp3$$(python3 -c "import sys; print(sys.version_info[1])")-manylinux*_$$(uname -m).whl)[cli]" && \
     ~/try/bin/python packaging/try_wheel.py
@@ -121,6 +123,7 @@ fault: .venv/dev
 	LOGDB_FAULT_SECONDS=$(SECONDS) $(BIN)/pytest -o faulthandler_timeout=0 -n auto --dist loadgroup tests/crash/test_faulty_libc.py
 	LOGDB_TEST_SCALE=10 $(BIN)/pytest -o faulthandler_timeout=0 -n auto -m hypothesis tests/unit tests/compat
 	LOGDB_TEST_SCALE=3 $(BIN)/pytest -o faulthandler_timeout=0 -n auto tests/property tests/crash
+	LOGDB_TEST_SCALE=2 $(BIN)/pytest -o faulthandler_timeout=0 $(AT_EACH_STEP) tests/unit/store/check/test_repair.py tests/unit/store/check/test_verify.py
 	LOGDB_TEST_SCALE=100 $(BIN)/pytest -o faulthandler_timeout=0 -n auto tests/property/test_quorum_simulation.py tests/property/test_replica_simulation.py
 	LOGDB_TEST_SCALE=20 $(BIN)/pytest -o faulthandler_timeout=0 tests/integration/test_quorum.py
 	LOGDB_TEST_SCALE=20 $(BIN)/pytest -o faulthandler_timeout=0 tests/integration/cluster/test_power_cuts.py tests/integration/cluster/test_membership_under_faults.py
@@ -140,6 +143,7 @@ try-wheels:
 	tests/debian/run trixie=python3-venv '$(TRY_WHEEL)'
 	tests/debian/run sid=python3-venv '$(TRY_WHEEL)'
 	tests/aarch64/try_wheel
+	tests/musl/try_wheel
 
 clean:
 	rm -rf .venv build dist *.egg-info src/logdb/_native/_core.c src/logdb/_native/*.so

@@ -1,5 +1,6 @@
 """What holds for all tests."""
 
+import gc
 import os
 import signal
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from benches.peers import SHORT_LIVED
 from logdb import testing
 from logdb.broker.timers import Timers
 from logdb.store import cleaner, retention
@@ -77,6 +79,17 @@ def pytest_ignore_collect(collection_path, config):
     return levels.leaves_out(config.getoption("--level"), key) or None
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Look for no garbage while thousands of tests are collected, nor among them later: there is none."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
+
+
 def pytest_collection_modifyitems(config, items):
     levels.choose(config, items)
     for item in filter(levels.may_run_twice, items):
@@ -110,6 +123,8 @@ def pytest_configure(config):
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a job in the background; its children would inherit that
         signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "support" / "spark_conf"))
+    for program in ("MAVEN_OPTS", "SPARK_LAUNCHER_OPTS"):
+        os.environ.setdefault(program, " ".join(SHORT_LIVED))
     directory._free_port = lambda taken: ports.free_port()
     if config.getoption("--brokers") == 3:
         three_brokers.Shared.chosen, testing.broker = True, three_brokers.broker

@@ -14,6 +14,9 @@ from benches.workload import Measure, Work
 
 Operation = Callable[[Work], Measure]
 
+SHORT_LIVED = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote")
+"""Of a JVM that lives for seconds: what collects, compiles and verifies there takes more than it gives."""
+
 
 class Side(Protocol):
     """What a module of this package offers."""

@@ -504,6 +504,29 @@ def get_sparse(work: Work) -> Measure:
         return _get(work, log, work.sparse_offsets())
 
 
+_TABLE_KEY_COUNT, _TABLE_PART_COUNT = 10_000, 1_000_000
+
+
+def table(work: Work) -> Measure:
+    """The first access of a table of 10,000 keys: it reads the whole topic."""
+    import logdb
+
+    part = Work(work.directory, min(work.count, _TABLE_PART_COUNT), work.value_size)
+    _, values = part.records()
+    keys = [b"key-%012d" % (number * 7_919 % _TABLE_KEY_COUNT) for number in range(len(values))]
+    with _log(work) as log:
+        for written in range(0, work.count, len(values)):
+            for first in range(0, min(len(values), work.count - written), BATCH_COUNT):
+                log.append_many(values[first : first + BATCH_COUNT], keys[first : first + BATCH_COUNT])
+    with logdb.open(str(work.directory)) as db:
+        began = work.start()
+        found = len(db.table("t"))
+        seconds = time.perf_counter() - began
+    if found != _TABLE_KEY_COUNT:
+        raise Wrong(f"{found} keys instead of {_TABLE_KEY_COUNT}")
+    return rate(work.count, seconds)
+
+
 # ---------------------------------------------------------------- opening, memory, import
 
 
@@ -774,6 +797,7 @@ _ALL: tuple[Callable[[Work], Measure], ...] = (
     arrow_all,
     get,
     get_sparse,
+    table,
     write,
     recover,
     compact,

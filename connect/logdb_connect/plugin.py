@@ -249,6 +249,15 @@ class Configurable:
         """Release what it holds."""
 
 
+Columns = tuple[list[Schema | None], list[Any]]
+"""The schemas and the values of many records."""
+
+
+def columns(pairs: Sequence[tuple[Schema | None, Any]]) -> Columns:
+    """Of records with a schema and a value each."""
+    return [schema for schema, _ in pairs], [value for _, value in pairs]
+
+
 class Converter(Configurable):
     """Between a value and the bytes of a record.  ``configure`` gets ``converter.type`` beside its own properties: key, value or header."""
 
@@ -272,9 +281,9 @@ class Converter(Configurable):
         """As ``from_connect``, of many values of one schema: where speed counts."""
         return [self.from_connect(topic, schema, value) for value in values]
 
-    def to_connect_many(self, topic: str, data: Sequence[bytes | None]) -> list[tuple[Schema | None, Any]]:
-        """As ``to_connect``, of many values."""
-        return [self.to_connect(topic, each) for each in data]
+    def to_connect_many(self, topic: str, data: Sequence[bytes | None]) -> Columns:
+        """As ``to_connect``, of many values: all schemas, and all values."""
+        return columns([self.to_connect(topic, each) for each in data])
 
 
 class HeaderConverter(Configurable):

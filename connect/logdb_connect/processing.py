@@ -33,7 +33,7 @@ from typing import Any, Literal, NamedTuple, Protocol, Self, TypedDict, TypeVar
 from logdb_connect.catalogue import Kind
 from logdb_connect.data import ConnectRecord, Header, Schema, SinkRecord, SourceBatch, SourceRecord
 from logdb_connect.errors import ConfigError, ConnectError, DataError, RetriableError
-from logdb_connect.plugin import Converter, HeaderConverter, Predicate, Transform
+from logdb_connect.plugin import Columns, Converter, HeaderConverter, Predicate, Transform, columns
 
 logger = logging.getLogger(__name__)
 Stage = Literal["TRANSFORMATION", "KEY_CONVERTER", "VALUE_CONVERTER", "HEADER_CONVERTER", "TASK_PUT"]
@@ -414,23 +414,23 @@ class SinkChain(_Chain):
         except Exception:  # noqa: BLE001 - the same record fails again below, and is reported
             found = [(each, one) for each in records if (one := self._converted_one(topic, partition, each)) is not None]
             kept = [each for each, _ in found]
-            converted = ([one[0] for _, one in found], [one[1] for _, one in found], [one[2] for _, one in found])
-        keys, values, headers = converted
-        columns = SinkColumns(
+            converted = columns([one[0] for _, one in found]), columns([one[1] for _, one in found]), [one[2] for _, one in found]
+        (key_schemas, keys), (value_schemas, values), headers = converted
+        given = SinkColumns(
             topics=[topic] * len(kept),
             partitions=[partition] * len(kept),
             offsets=[each.offset for each in kept],
             timestamps_ms=[None if (at := each.timestamp_ms) < 0 else at for each in kept],
-            keys=[each[1] for each in keys],
-            key_schemas=[each[0] for each in keys],
-            values=[each[1] for each in values],
-            value_schemas=[each[0] for each in values],
+            keys=keys,
+            key_schemas=key_schemas,
+            values=values,
+            value_schemas=value_schemas,
             headers=headers,
             originals=None,
         )
-        return self._transformed(topic, partition, kept, columns) if self._steps else columns
+        return self._transformed(topic, partition, kept, given) if self._steps else given
 
-    def _converted(self, topic: str, records: Sequence[RawRecord]) -> tuple[list[Any], list[Any], list[Sequence[Header]]]:
+    def _converted(self, topic: str, records: Sequence[RawRecord]) -> tuple[Columns, Columns, list[Sequence[Header]]]:
         keys = self._key.to_connect_many(topic, [each.key for each in records])
         values = self._value.to_connect_many(topic, [each.value for each in records])
         return keys, values, [self._headers(topic, given) if (given := each.headers) else () for each in records]

@@ -48,7 +48,7 @@ _JOINED_BYTES_MAX, _SLICE_BYTES = 64 << 10, 256 << 10
 _PROGRESS_BYTES = 64 << 10
 
 
-class Connection(Client, asyncio.BufferedProtocol):
+class KafkaConnection(Client, asyncio.BufferedProtocol):
     """One connection.
 
     ==================== ======================== ==============================================================

@@ -29,7 +29,7 @@ from logdb.serving.listener import Listener
 from logdb.serving.server import Given
 from logdb.serving.tls import Certificate, FilePath
 from logdb_kafka_api.apis import APIS
-from logdb_kafka_api.connection import Connection
+from logdb_kafka_api.connection import KafkaConnection
 from logdb_kafka_api.dispatch import Dispatcher
 from logdb_kafka_api.limits import KafkaLimits
 from logdb_kafka_api.resources import KafkaResources
@@ -112,13 +112,13 @@ class KafkaDoor(KafkaResources):
         self.begin_waits()
         return (await self._listener.open(),) if self._address else ()
 
-    def accept(self, slot: ConnectionSlot | None = None) -> Connection:
+    def accept(self, slot: ConnectionSlot | None = None) -> KafkaConnection:
         """The protocol for a connection; None: it takes a slot itself."""
-        return Connection(self, self._dispatcher, slot)
+        return KafkaConnection(self, self._dispatcher, slot)
 
-    def take_over(self, given: Given) -> Connection:
+    def take_over(self, given: Given) -> KafkaConnection:
         """The protocol for a connection of another door, whose client is known."""
-        return Connection(self, self._dispatcher, given=given)
+        return KafkaConnection(self, self._dispatcher, given=given)
 
     async def drain(self, timeout_ms: int) -> None:
         """Take nothing new, answer what is under way, then close; what waits for records is answered at once."""

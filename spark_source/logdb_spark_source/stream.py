@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 VERSION = 1
 
 
-class Position(NamedTuple):
+class StreamPosition(NamedTuple):
     """The position of a stream: an offset per partition, and the id of each topic."""
 
     offsets: dict[TopicPartition, int]
@@ -41,14 +41,14 @@ class Position(NamedTuple):
         """As JSON for a checkpoint."""
         return {"version": VERSION, "topics": self.topic_ids, "offsets": _nested(self.offsets), **more}
 
-    def within(self, later: "Position") -> dict[TopicPartition, int]:
+    def within(self, later: "StreamPosition") -> dict[TopicPartition, int]:
         """The offset of each partition of a later position; 0 for a new one, or one of a topic that was created again."""
         return {
             one: self.offsets.get(one, 0) if self.topic_ids.get(one.topic) == later.topic_ids[one.topic] else 0 for one in later.offsets
         }
 
     @classmethod
-    def decode(cls, found: Mapping[str, Any]) -> "Position":
+    def decode(cls, found: Mapping[str, Any]) -> "StreamPosition":
         """The position in a checkpoint.
 
         Raises:
@@ -86,8 +86,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             fail_on_data_loss=options.fail_on_data_loss,
         )
         self._initial: dict[str, Any] | None = None
-        self._latest: Position | None = None  # at the last check
-        self._target: Position | None = None  # the end for AvailableNow
+        self._latest: StreamPosition | None = None  # at the last check
+        self._target: StreamPosition | None = None  # the end for AvailableNow
         self._delay = _delay(options)
 
     # ------------------------------------------------------------ offsets
@@ -100,7 +100,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._start.check_covers(partitions)
             resolver = Resolver(database, self._options.isolation_level)
             offsets = resolver.starting(self._start, partitions, strategy=self._options.strategy)
-            self._initial = Position(offsets, topic_ids).encode(initial=True)
+            self._initial = StreamPosition(offsets, topic_ids).encode(initial=True)
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 -- Spark's name
@@ -125,7 +125,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             InvalidConfig: The checkpoint belongs to other topics, or to another database.
             DataLoss: The next offsets were deleted.
         """
-        begin = Position.decode(start)
+        begin = StreamPosition.decode(start)
         self._latest = end = self._target or self._ends()
         self._check_follows(begin, end)
         if self._holds(begin, end, limit):
@@ -136,19 +136,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start
         return end.encode(start=start["offsets"]) if start.get("initial") else end.encode()
 
-    def _holds(self, begin: Position, end: Position, limit: ReadLimit) -> bool:
+    def _holds(self, begin: StreamPosition, end: StreamPosition, limit: ReadLimit) -> bool:
         """Whether minOffsetsPerTrigger delays the batch; never when AvailableNow reads to a fixed end."""
         if self._delay is None or self._target is not None or isinstance(limit, ReadAllAvailable):
             return False
         at = begin.within(end)
         return self._delay.holds(sum(max(0, offset - at[one]) for one, offset in end.offsets.items()))
 
-    def _ends(self) -> Position:
+    def _ends(self) -> StreamPosition:
         database = self._options.place.open()
         partitions, topic_ids = self._options.selection.partitions(database)
-        return Position(Resolver(database, self._options.isolation_level).ends(partitions), topic_ids)
+        return StreamPosition(Resolver(database, self._options.isolation_level).ends(partitions), topic_ids)
 
-    def _check_follows(self, begin: Position, latest: Position) -> None:
+    def _check_follows(self, begin: StreamPosition, latest: StreamPosition) -> None:
         """Raise, or warn, unless ``latest`` has the topics of ``begin`` and is nowhere behind it."""
         options, checkpoint = self._options, "checkpointLocation"
         for topic, topic_id in begin.topic_ids.items():
@@ -170,7 +170,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Tasks for a micro-batch; small ranges share one."""
         if end.get("initial"):
             return []
-        first, last = Position.decode(start), Position.decode(end)
+        first, last = StreamPosition.decode(start), StreamPosition.decode(end)
         offsets = _flat(end["start"]) if "start" in end else first.offsets
         options = self._options
         begin = first._replace(offsets=offsets).within(last)

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 import logdb
+from benches.peers import SHORT_LIVED
 from benches.peers.kafka.jars import TOOLS
 from logdb.cli.offline import dump_producers
 from logdb.client.producer.partitioner import partition_for_key
@@ -56,7 +57,7 @@ class Kafka:
 
     def __init__(self) -> None:
         source = Path(__file__).parent / "KafkaPeer.java"
-        command = ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", f"{TOOLS.directory}/*", str(source)]
+        command = ["java", "-Xmx256m", *SHORT_LIVED, "-cp", f"{TOOLS.directory}/*", str(source)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8")
         assert self._process.stdin and self._process.stdout
         self._requests, self._answers = self._process.stdin, self._process.stdout

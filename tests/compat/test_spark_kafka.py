@@ -161,7 +161,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]
         if reason:
             pytest.skip(reason)
     directory = tmp_path_factory.mktemp("spark")
-    with broker.broker(directory / "kafka") as address, logdb.open(directory / "db") as database:
+    with broker.broker(directory / "kafka", heap=broker.SMALL_HEAP) as address, logdb.open(directory / "db") as database:
         fill_kafka(address)
         fill(database)
         with logdb.serve(database, http="127.0.0.1:0", kafka="127.0.0.1:0") as server:

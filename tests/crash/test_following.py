@@ -167,7 +167,7 @@ def test_killed_at_every_call(tmp_path, level, record_property, monkeypatch):
     whole = tell(str(tmp_path / "whole"), begun, None)
     count, first = len(whole.io.calls), whole.first_call
     assert count - first > 150
-    numbers = deaths(whole.io.calls, first=first, which=LEVELS.index(level), part=1 if level == "fsync" else 2)
+    numbers = deaths(whole.io.calls, first=first, which=LEVELS.index(level), part=2)
     record_property("told", f"a follower: killed at {len(numbers)} of {count - first + 1} I/O calls, level {level}")
     for at in numbers:
         path = str(tmp_path / f"kill-{at}")

@@ -72,7 +72,7 @@ def test_killed_at_every_call(tmp_path, level, record_property):
     whole = tell(str(tmp_path / "whole"), begun, None)
     assert whole.acknowledged == BATCHES - 1
     count = len(whole.io.calls)
-    numbers, seed = deaths(whole.io.calls, which=LEVELS.index(level), part=1 if level == "fsync" else 2), random.randrange(1 << 30)
+    numbers, seed = deaths(whole.io.calls, which=LEVELS.index(level), part=2), random.randrange(1 << 30)
     record_property("told", f"Spark's commits: killed at {len(numbers)} of {count} I/O calls, level {level}")
     print(f"seed {seed}")
     for at in numbers:

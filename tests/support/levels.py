@@ -61,6 +61,8 @@ _ANOTHER_LEVEL = "another level of durability; make test has fsync"
 _DATABASES = "it starts PostgreSQL or MariaDB; connect/test_connectors.py is in make test"
 _STORIES = "one more story of simulated deaths; crash/test_crash_lab.py is in make test"
 _LONG_FLIPS = "it checks a whole database for each flip; crash/test_aborted_index_flips.py is in make test"
+_LONG_COPIES = "each call of a copy of all files; the other operations of test_every_call.py are in make test"
+_OTHER_FILES = "another file that finds no room; make test has __transaction_state"
 _MEASURES = "it measures a process for some time"
 _BUILDS = "it builds the package, or its own machine"
 CHECK = {
@@ -68,6 +70,8 @@ CHECK = {
     "crash/test_copies.py::test_flips_in_the_files_of_a_snapshot_are_found": _LONG_FLIPS,
     "crash/test_crash_lab.py::test_killed_at_every_call[interval]": _ANOTHER_LEVEL,
     "crash/test_crash_lab.py::test_killed_at_every_call[os]": _ANOTHER_LEVEL,
+    "crash/test_every_call.py::test_each_failure_has_a_name_and_loses_nothing[backup]": _LONG_COPIES,
+    "crash/test_every_call.py::test_each_failure_has_a_name_and_loses_nothing[snapshot]": _LONG_COPIES,
     "crash/test_exactly_once.py": _KILLS,
     "crash/test_faulty_libc.py::test_at_the_calls_of_libc": _KILLS,
     "crash/test_flips.py": _LONG_FLIPS,
@@ -85,6 +89,7 @@ CHECK = {
     "examples/test_exactly_once_sqlite.py": _KILLS,
     "fuzz/test_openapi.py": "schemathesis makes many requests; fuzz/test_kafka_frames.py is in make test",
     "integration/cluster/test_assignments.py": _NODES,
+    "integration/cluster/test_clients.py": _NODES,
     "integration/cluster/test_damaged_replicas.py": _NODES,
     "integration/cluster/test_faults.py": _NODES,
     "integration/cluster/test_histories.py": _NODES,
@@ -101,8 +106,10 @@ CHECK = {
     "integration/cluster/test_racks_of_our_client.py": _NODES,
     "integration/cluster/test_reassignment.py": _NODES,
     "integration/cluster/test_storm.py": _NODES,
+    "integration/connect/test_calls.py::test_a_worker_in_the_background_outlives_a_start_that_has_not_waited_for_its_database": _PROCESSES,
     "integration/connect/test_cluster_id.py::test_of_a_cluster": _NODES,
     "integration/connect/test_connector_kills.py": _KILLS,
+    "integration/connect/test_connectors.py::test_a_file_sink_that_is_killed_before_its_first_commit_has_each_line_once": _KILLS,
     "integration/connect/databases/": _DATABASES,
     "integration/connect/test_distributed.py::test_the_work_of_a_killed_worker_goes_to_the_other_one": _KILLS,
     "integration/connect/test_hdfs.py": "it starts an HDFS; integration/connect/test_objects.py is in make test",
@@ -137,6 +144,8 @@ CHECK = {
     "integration/test_site.py": "it builds the site",
     "integration/test_table.py": _KILLS,
     "integration/test_table_memory.py": _MEASURES,
+    "integration/test_transactions.py::test_each_record_once_although_the_disk_fills_up_now_and_then[__consumer_offsets-0.3]": _OTHER_FILES,
+    "integration/test_transactions.py::test_each_record_once_although_the_disk_fills_up_now_and_then[out-0-0.3]": _OTHER_FILES,
     "integration/test_tutorial.py": _SPARK,
     "property/test_quorum_simulation.py::test_the_simulation_finds_what_older_copies_do_that_are_not_refused": "up to 400 storms",
     "unit/client/test_topic_dataset.py::test_a_lazy_frame_gives_what_a_filter_afterwards_gives": _SEARCHES,
@@ -160,6 +169,7 @@ FAULT = {
     "integration/cluster/test_starved.py": "it takes five minutes; unit/replication/test_node.py is in make quick",
     "integration/cluster/test_storm.py::test_restarts_and_syncs_that_hang_store_nothing_twice": "30 episodes; test_storm.py::test_a_storm",
     "integration/cluster/test_storm.py::test_a_storm": "other tests of cluster/ have each fault alone in make check",
+    "integration/connect/test_kafka.py::test_each_line_arrives_once[standalone]": "[distributed] is in make check, and test_kills.py",
     "integration/connect/test_kafka.py::test_distributed_workers_share_the_work_and_take_over[logdb]": "[kafka] is in make check",
     "integration/connect/test_spark.py::test_each_record_is_stored_once_after_kills_of_the_worker[parquet]": _BESIDE_JDBC,
     "integration/spark/test_machine_kills.py": "Spark starts again after each kill; spark/test_standalone.py is in make check",

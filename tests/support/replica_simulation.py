@@ -28,7 +28,7 @@ from logdb_replication.controller import commands
 from logdb_replication.controller.errors import PartitionChanged
 from logdb_replication.controller.machine import Machine
 from logdb_replication.replica.follower import AskEpoch, BeginAnew, Fetch, Follower, LogState, TruncateTo
-from logdb_replication.replica.leader import Broker, Effects, InSyncChange, Leader
+from logdb_replication.replica.leader import Effects, InSyncChange, Leader, RegisteredNode
 
 WHERE = TopicPartition("t", 0)
 TOPIC_ID = "simulated-topic"
@@ -186,8 +186,8 @@ class Node:
             self.follower = Follower()
 
     @property
-    def brokers(self) -> dict[int, Broker]:
-        return {node: Broker(broker.epoch, broker.fenced) for node, broker in self.state.brokers.items()}
+    def brokers(self) -> dict[int, RegisteredNode]:
+        return {node: RegisteredNode(broker.epoch, broker.fenced) for node, broker in self.state.brokers.items()}
 
     def lead(self, partition: PartitionState) -> None:
         simulation, log = self.simulation, self.log

@@ -11,13 +11,13 @@ from typing import Any, TypeVar
 import pytest
 from pyspark.errors import StreamingQueryException
 
+from benches.peers import SHORT_LIVED
 from logdb_spark_source import session
 from support.serving import Where, served
 
 T = TypeVar("T")
 
-JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Of a JVM that starts often and does little: what compiles and collects beside it takes more than it gives."""
+JAVA_OPTIONS = " ".join(SHORT_LIVED)
 
 SETTINGS = {
     "spark.driver.memory": "1g",

@@ -1,9 +1,12 @@
 """Private parts of Python that the sources use, each for a reason that its use says: a Python that changes one fails here by its name."""
 
 import inspect
+import ssl
+import sys
 import threading
 from asyncio.sslproto import SSLProtocol
 from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
 
 import pytest
 
@@ -18,6 +21,24 @@ def test_tls_begins_behind_the_first_byte():  # serving/tls.py
         "server_hostname",
     ]
     assert {"call_connection_made", "ssl_handshake_timeout", "ssl_shutdown_timeout"} <= set(inspect.signature(SSLProtocol).parameters)
+    assert list(inspect.signature(SSLProtocol._on_handshake_complete).parameters) == ["self", "handshake_exc"]
+    assert list(inspect.signature(SSLProtocol._process_outgoing).parameters) == ["self"]
+
+
+def test_the_chain_of_a_client_is_found_below_python_3_13():  # serving/tls.py
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    connection = context.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_side=True)
+    found = connection if sys.version_info >= (3, 13) else connection._sslobj
+    assert callable(found.get_verified_chain)
+
+
+class Shaped(Protocol):
+    pass
+
+
+def test_a_class_says_whether_it_is_a_protocol():  # mistakes.py
+    assert Shaped._is_protocol
+    assert not getattr(int, "_is_protocol", False)
 
 
 def test_a_pool_starts_threads_in_one_method():  # pools.py

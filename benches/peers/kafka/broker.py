@@ -10,11 +10,12 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from benches.peers import SHORT_LIVED
 from benches.peers._server import HOST, free_port, running
 from benches.peers.kafka.jars import BROKER
 
 _HEAP = ("-Xms512m", "-Xmx1g", "-XX:+UseG1GC")  # the most that Kafka's own scripts give it
-SMALL_HEAP = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+SMALL_HEAP = ("-Xmx256m", *SHORT_LIVED)
 """For tests, which ask little of it."""
 
 

@@ -1,6 +1,6 @@
 """Python environments with the Sparks that others publish their jars for, beside whatever Spark is installed.
 
-Knows venv and pip.  Does not know what runs in it, but that it may import logdb.
+Knows venv and pip, which is that of this Python.  Does not know what runs in it, but that it may import logdb.
 """
 
 import fcntl
@@ -32,6 +32,8 @@ _PACKAGES = (
     "h11>=0.16",
     "msgspec>=0.20",
 )
+_OF_WORKERS = "pyarrow, pyspark.sql.types, pyspark.daemon, pyspark.worker"
+"""What Spark's Python processes import, which are given ten seconds to start."""
 _SOURCES = ("logdb", "logdb_http_api", "logdb_spark_source")
 _INSTALL_SECONDS_MAX = 600
 
@@ -68,8 +70,11 @@ def missing(spark: str = KAFKA_SOURCE) -> str | None:
 def _make(spark: str) -> str | None:
     directory = _directory(spark)
     shutil.rmtree(directory, ignore_errors=True)
-    venv.create(directory, with_pip=True)
-    reason = failure([directory / "bin" / "pip", "install", "-q", "--disable-pip-version-check", *_packages(spark)], _INSTALL_SECONDS_MAX)
+    venv.create(directory)
+    # --no-compile: most of 5,000 modules are never imported; Python compiles the others once
+    flags = ["--python", python(spark), "install", "-q", "--disable-pip-version-check", "--no-compile"]
+    reason = failure([sys.executable, "-m", "pip", *flags, *_packages(spark)], _INSTALL_SECONDS_MAX)
+    reason = reason or failure([python(spark), "-c", f"import {_OF_WORKERS}"], _INSTALL_SECONDS_MAX)
     if reason is None:
         (directory / "made").touch()
     return reason

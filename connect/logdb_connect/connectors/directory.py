@@ -370,7 +370,7 @@ def _json(file: BinaryIO, config: Mapping[str, Any]) -> Iterator[Rows]:
         if not (lines := [line for line in batch if not line.isspace()]):
             continue
         try:
-            yield None, [value for _, value in converter.to_connect_many("", lines)]
+            yield None, converter.to_connect_many("", lines)[1]
         except DataError:
             good = []
             for line in lines:

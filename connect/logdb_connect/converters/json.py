@@ -28,6 +28,7 @@ from logdb_connect.config import ConfigDef, ConfigKey
 from logdb_connect.converters.primitive import HeadersAsValues
 from logdb_connect.data import DECIMAL, Field, Schema
 from logdb_connect.errors import ConfigError, DataError
+from logdb_connect.plugin import Columns
 
 _TYPE_NAMES: Final[Mapping[str, str]] = {"float32": "float", "float64": "double"}
 _TYPES: Final[Mapping[str, Any]] = {
@@ -301,19 +302,25 @@ class JsonConverter(HeadersAsValues):
                 return reading.schema, value
         return self._read_envelope(data)
 
-    def to_connect_many(self, topic: str, data: Sequence[bytes | None]) -> list[tuple[Schema | None, Any]]:
+    def to_connect_many(self, topic: str, data: Sequence[bytes | None]) -> Columns:
+        reading = self._last_reading
+        if not self._enveloped and reading.decode is not None and all(data):
+            try:
+                return [None] * len(data), list(map(reading.decode, data))  # type: ignore[arg-type]
+            except _UNREAD:
+                pass  # one by one: the general path knows more, and says what is wrong
         if data and self._enveloped and self._given is None and None not in data:
             self.to_connect(topic, data[0])
             reading = self._last_reading
             if reading.decode_envelope is not None:
                 schema, same = reading.schema, reading.schema_json
                 try:
-                    found = [(schema, each.payload) for each in map(reading.decode_envelope, data) if each.schema == same]
+                    found = [each.payload for each in map(reading.decode_envelope, data) if each.schema == same]
                 except _UNREAD:
                     found = []
                 if len(found) == len(data):
-                    return [(schema, reading.finished(value)) for _, value in found] if reading.logical else found
-        return [self.to_connect(topic, each) for each in data]
+                    return [schema] * len(found), [reading.finished(value) for value in found] if reading.logical else found
+        return super().to_connect_many(topic, data)
 
     def _read_envelope(self, data: bytes) -> tuple[Schema | None, Any]:
         try:

@@ -9,7 +9,7 @@ from logdb_connect import logical
 from logdb_connect.config import ConfigDef, ConfigKey
 from logdb_connect.data import OPTIONAL_BYTES, OPTIONAL_STRING, Schema, SchemaType
 from logdb_connect.errors import ConfigError, DataError
-from logdb_connect.plugin import Converter, HeaderConverter
+from logdb_connect.plugin import Columns, Converter, HeaderConverter
 from logdb_connect.values import text_of
 
 
@@ -64,9 +64,15 @@ class StringConverter(HeadersAsValues):
                 pass  # the error names the value below
         return super().from_connect_many(topic, schema, values)
 
-    def to_connect_many(self, topic: str, data: Sequence[bytes | None]) -> list[tuple[Schema | None, Any]]:  # noqa: ARG002
+    def to_connect_many(self, topic: str, data: Sequence[bytes | None]) -> Columns:  # noqa: ARG002
+        schemas: list[Schema | None] = [OPTIONAL_STRING] * len(data)
+        if self._encoding == "utf-8":
+            try:
+                return schemas, list(map(bytes.decode, data))  # type: ignore[arg-type]
+            except (TypeError, UnicodeDecodeError):
+                pass  # one is None, or no text
         encoding = self._encoding
-        return [(OPTIONAL_STRING, None if each is None else each.decode(encoding, "replace")) for each in data]
+        return schemas, [None if each is None else each.decode(encoding, "replace") for each in data]
 
 
 class ByteArrayConverter(HeadersAsValues):
@@ -89,8 +95,8 @@ class ByteArrayConverter(HeadersAsValues):
             return list(values)
         return super().from_connect_many(topic, schema, values)
 
-    def to_connect_many(self, topic: str, data: Sequence[bytes | None]) -> list[tuple[Schema | None, Any]]:  # noqa: ARG002
-        return [(OPTIONAL_BYTES, each) for each in data]
+    def to_connect_many(self, topic: str, data: Sequence[bytes | None]) -> Columns:  # noqa: ARG002
+        return [OPTIONAL_BYTES] * len(data), list(data)
 
 
 class _Number(NamedTuple):

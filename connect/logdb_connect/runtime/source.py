@@ -50,7 +50,7 @@ class Boundary(NamedTuple):
     by_connector: bool = False
 
 
-class Transactions:
+class TaskTransactions:
     """Where a task ends its transactions (``TransactionContext``); of the task's thread, or of threads of the task."""
 
     def __init__(self) -> None:
@@ -128,7 +128,7 @@ class SourceRunner(TaskRunner):
         self._producer: Producer | None = None
         self._chain: SourceChain | None = None
         self._known_topics: set[str] = set()
-        self._transactions = Transactions() if settings.boundary.by_connector else None
+        self._transactions = TaskTransactions() if settings.boundary.by_connector else None
         self._pending = Prepared([])  # what a transaction has that the task has not ended
         self._gathering = False  # records wait for a poll that may have more
         self._offsets_written: Callable[[], Mapping[TopicPartition, range]] | None = None  # of the last transaction, for ``written``
@@ -140,7 +140,7 @@ class SourceRunner(TaskRunner):
         return self._client
 
     @property
-    def transaction_context(self) -> Transactions | None:
+    def transaction_context(self) -> TaskTransactions | None:
         return self._transactions
 
     def offset(self, source_partition: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -186,7 +186,7 @@ class SourceRunner(TaskRunner):
             source_task_transaction_total=int(self._settings.exactly_once),
         )
 
-    def _add(self, task: SourceTask, transactions: Transactions, records: SourceBatch | list[SourceRecord]) -> None:
+    def _add(self, task: SourceTask, transactions: TaskTransactions, records: SourceBatch | list[SourceRecord]) -> None:
         """Add the records of a poll to the transaction of the task, and write those that it has ended.
 
         Raises:

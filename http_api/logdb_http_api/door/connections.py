@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 _LINGERING_S = 5.0  # how long what a refused client still sends is read and dropped, so that it gets to read why
 
 
-class Connection(web.RequestHandler):
+class HttpConnection(web.RequestHandler):
     """One client's connection.
 
     field         meaning                                                          changed by
@@ -192,15 +192,15 @@ class Connections:
 
     def __init__(self, server: web.Server, limits: HttpLimits, loop: asyncio.AbstractEventLoop) -> None:
         """With none yet."""
-        self.loop, self.open, self.limits, self._server = loop, set[Connection](), limits, server
+        self.loop, self.open, self.limits, self._server = loop, set[HttpConnection](), limits, server
         self.slots = ConnectionSlots(limits.connections_max, limits.connections_per_address_max)
         self._none_left = asyncio.Event()
         self._sweeper: asyncio.TimerHandle | None = None  # while there is a connection that keeps to a time, or may
         self._time = LoopTime(loop)
 
-    def accept(self, place: ConnectionSlot | None = None) -> "Connection":
+    def accept(self, place: ConnectionSlot | None = None) -> "HttpConnection":
         """The protocol for a connection that was accepted; ``place``: the one it has already."""
-        return Connection(
+        return HttpConnection(
             self,
             self._server,
             place,
@@ -211,7 +211,7 @@ class Connections:
             lingering_time=_LINGERING_S,
         )
 
-    def lost(self, connection: Connection) -> None:
+    def lost(self, connection: HttpConnection) -> None:
         self.open.discard(connection)
         if not self.open:
             self._none_left.set()

@@ -45,7 +45,7 @@ from logdb_http_api.door import (
 )
 from logdb_http_api.door.authentication import OPEN_PATHS, Authenticator, challenge
 from logdb_http_api.door.connect_worker import ConnectWorker
-from logdb_http_api.door.connections import Connection, Connections
+from logdb_http_api.door.connections import Connections, HttpConnection
 from logdb_http_api.door.kept_backups import KeptBackups
 from logdb_http_api.door.kept_uploads import KeptUploads
 from logdb_http_api.door.limits import HttpLimits
@@ -190,7 +190,7 @@ class HttpDoor(DoorResources):
             return ()
         return (f"{'http' if self._certificate is None else 'https'}://{await self._listener.open()}",)
 
-    def accept(self, slot: ConnectionSlot | None = None) -> Connection:
+    def accept(self, slot: ConnectionSlot | None = None) -> HttpConnection:
         """The protocol for a connection; None: it takes a slot itself."""
         return self._connections.accept(slot)
 

@@ -81,10 +81,12 @@ class _Opened:
 class _Piece(payload.Payload):
     """A part of a file, read a slice at a time as the client receives it and as its quotas allow."""
 
+    size = 0  # a property of the base
+
     def __init__(self, request: Request, file: _Opened, start: int, stop: int, content_type: str, allow: Callable[[int], None]) -> None:
         super().__init__(file, content_type=content_type)
         self._request, self._file, self._start, self._stop, self._allow = request, file, start, stop, allow
-        self._size = stop - start
+        self.size = stop - start
 
     async def write(self, writer: AbstractStreamWriter) -> None:
         at = self._start

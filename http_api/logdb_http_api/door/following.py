@@ -2,8 +2,10 @@
 
 The reader never waits for records; ``events`` does.
 
-    of a partition   id is the record's offset
-    of a topic       id is the next offset of each partition, by their numbers: 17-4-256
+    of a partition   id is the record's offset and leader epoch: 41.3
+    of a topic       id is the next offset of each partition and the leader epoch before it, by their numbers: 17.3-4.0-0
+
+A client that comes back names the epoch with its id.  A log that was restored from an older backup has another one there.
 """
 
 import json
@@ -21,6 +23,7 @@ from logdb_http_api.errors import ApiError
 from logdb_http_api.v2.formats import base64_text, json_text
 
 TAKE_BYTES = 64 << 10
+_EPOCH_MAX = 2**31 - 1
 PARTITION_COUNT_MAX = 256  # their position must fit a header
 BEGIN: Mapping[str, Callable[[PartitionLog, IsolationLevel], int]] = {
     "earliest": lambda log, _: log.start_offset,
@@ -45,7 +48,7 @@ class Following:
     | field           | who changes it       | when it may be trusted                                                  |
     |-----------------|----------------------|-------------------------------------------------------------------------|
     | _offsets        | begin, take          | the next record of each partition                                       |
-    | _epochs         | take                 | the leader epoch of the record before it, where this reader has read it |
+    | _epochs         | begin, take          | the leader epoch of the record before it, where the reader has read it  |
     | _before         | take                 | both, before the last ``take``                                          |
     | _topic_id       | begin                | the topic that is read; "": a node that leads no partition of it        |
     """
@@ -93,7 +96,7 @@ class Following:
         if self._partition is None and count > PARTITION_COUNT_MAX:
             raise ApiError(422, 422, f"{self._topic} has {count} partitions: at most {PARTITION_COUNT_MAX} can be followed together")
         if last_id is not None:
-            self._offsets = self._after(last_id, count)
+            self._offsets, self._epochs = self._after(last_id, count)
         else:
             partitions = range(count) if self._partition is None else (self._partition,)
             self._offsets = {partition: self._offset(partition, offset) for partition in partitions}
@@ -111,13 +114,17 @@ class Following:
             raise ApiError(422, 422, f"offset={offset[:40]!r}: must be {', '.join(BEGIN)} or a whole number in [0, {OFFSET_MAX}]")
         return int(offset)
 
-    def _after(self, last_id: str, count: int) -> dict[int, int]:
-        parts = last_id.split("-")
-        if not all(map(_is_offset, parts)) or len(parts) > (count if self._partition is None else 1):
+    def _after(self, last_id: str, count: int) -> tuple[dict[int, int], dict[int, int]]:
+        """The positions and epochs behind an event; an id without epochs is of an earlier version, or made by hand."""
+        parts = [part.partition(".") for part in last_id.split("-")]
+        well_formed = all(_is_offset(offset) and (not dot or _is_epoch(epoch)) for offset, dot, epoch in parts)
+        if not well_formed or len(parts) > (count if self._partition is None else 1):
             raise ApiError(422, 422, f"Last-Event-ID: {last_id[:40]!r} is no event's of this stream")
-        if self._partition is not None:
-            return {self._partition: int(last_id) + 1}
-        return {partition: int(parts[partition]) if partition < len(parts) else 0 for partition in range(count)}
+        first, behind = (0, 0) if self._partition is None else (self._partition, 1)
+        offsets = {partition: int(offset) + behind for partition, (offset, _, _) in enumerate(parts, first)}
+        epochs = {partition: int(epoch) for partition, (_, dot, epoch) in enumerate(parts, first) if dot}
+        later = range(len(parts), count) if self._partition is None else ()
+        return offsets | dict.fromkeys(later, 0), epochs
 
     def _log(self, partition: int) -> PartitionLog:
         """The log of a partition; raises TopicDeleted where it is no longer that of the topic that is read."""
@@ -177,12 +184,15 @@ class Following:
                 where = f"{self._topic}-{partition} at offset {record.offset}"
                 raise SerializationError(f"{where}: {error}", topic=self._topic, partition=partition, offset=record.offset) from None
             self._offsets[partition], self._epochs[partition] = record.offset + 1, record.leader_epoch
-            frames += sse.frame(data, identity=record.offset if self._partition is not None else self._position())
+            frames += sse.frame(data, identity=self._identity(record))
         if self._offsets[partition] < end:  # past offsets without records
             self._offsets[partition], self._epochs[partition] = end, log.epoch_at(end - 1)
 
-    def _position(self) -> str:
-        return "-".join(map(str, self._offsets.values()))
+    def _identity(self, record: Record) -> str:
+        if self._partition is not None:
+            return f"{record.offset}.{record.leader_epoch}"
+        epochs = self._epochs
+        return "-".join(f"{at}.{epochs[one]}" if one in epochs else str(at) for one, at in self._offsets.items())
 
     def _data(self, record: Record) -> str:
         if record.header_count > HEADER_COUNT_MAX:  # of an earlier version; some bytes each would become some hundred
@@ -194,3 +204,7 @@ class Following:
 
 def _is_offset(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= OFFSET_MAX
+
+
+def _is_epoch(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 11 and int(text) <= _EPOCH_MAX

@@ -9,7 +9,7 @@ from logdb.errors import NotAuthorized, NotLeaderOrFollower, OffsetNotAvailable,
 from logdb.log.isolation import IsolationLevel
 from logdb.log.producers import Producer
 from logdb.model import KnownLog, TopicPartition
-from logdb.requests.records import AbortedTransactions, EpochAt, OffsetForTimestamp, OpenTransactions, Producers
+from logdb.requests.records import AbortedTransactions, EpochAt, Log, OffsetForTimestamp, OpenTransactions, Producers
 from logdb_http_api.door.request import Request, answer, encoded
 from logdb_http_api.door.routing import Routes
 from logdb_http_api.door.schemas import Body, Number, Parameter
@@ -61,7 +61,7 @@ def _states(session: AuthorizedSession, wanted: Look) -> web.Response:
 
 def _state(session: AuthorizedSession, partition: TopicPartition, wanted: Look) -> LogState | None:
     try:
-        log = session.log(*partition)
+        log = session.open_log(Log(*partition))
         if session.replication is not None:
             log.check_end_known()
         readable = log.readable_end_offset(wanted.isolation_level)

@@ -21,7 +21,7 @@ from logdb.requests.request import Request as SessionRequest
 from logdb.serving.listener import host_and_port
 from logdb.serving.resources import RequestResources
 from logdb_http_api.door import documents, encoding
-from logdb_http_api.door.connections import Connection
+from logdb_http_api.door.connections import HttpConnection
 from logdb_http_api.errors import ApiError
 
 if TYPE_CHECKING:
@@ -77,9 +77,9 @@ class Request(RequestResources):
                 self.door.executor.submit(close)
 
     @property
-    def connection(self) -> Connection:
+    def connection(self) -> HttpConnection:
         protocol = self.http.protocol
-        assert isinstance(protocol, Connection)
+        assert isinstance(protocol, HttpConnection)
         return protocol
 
     @property

@@ -22,15 +22,15 @@ _OFF_LOOP_BYTES = 64 << 10
 class Parts(payload.Payload):
     """A body of several buffers, sent as they lie: each slice goes to the kernel without a copy, unless the kernel's buffer is full."""
 
-    _autoclose = True
+    size, autoclose = 0, True  # properties of the base
 
     def __init__(self, parts: Iterable[Buffer], content_type: str) -> None:
         self._parts = [memoryview(part) for part in parts]
         super().__init__(self._parts, content_type=content_type)
-        self._size = self._size_bytes = sum(map(len, self._parts))
+        self.size = sum(map(len, self._parts))
 
     async def write(self, writer: AbstractStreamWriter) -> None:
-        if self._size_bytes >= _ALONE_BYTES:
+        if self.size >= _ALONE_BYTES:
             writer.send_headers()
         for part in self._parts:
             for at in range(0, len(part), _SLICE_BYTES):

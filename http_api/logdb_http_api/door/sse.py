@@ -1,6 +1,6 @@
 """Server-sent events: their frames, and an answer that lasts until one side ends it.
 
-    id: 42                  the position: after a broken connection the client sends it as Last-Event-ID
+    id: 42.3                the position: after a broken connection the client sends it as Last-Event-ID
     event: topic_created    the type; without it, a message
     data: {…}               one line of JSON
 

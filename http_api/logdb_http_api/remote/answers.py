@@ -9,7 +9,7 @@ from logdb.requests import coding
 from logdb.requests.error_document import rebuild
 
 
-class Answer(NamedTuple):
+class HttpAnswer(NamedTuple):
     """The answer of a server."""
 
     url: str
@@ -63,7 +63,7 @@ class RefusedUnread(Exception):
         self.error = error
 
 
-def check(answer: Answer) -> None:
+def check(answer: HttpAnswer) -> None:
     """Raise the error of an answer with a status of 400 or more; RefusedUnread: see there."""
     if answer.status < 400:
         return
@@ -71,7 +71,7 @@ def check(answer: Answer) -> None:
     raise RefusedUnread(error) if _is_refused_unread(answer) else error
 
 
-def _refusal(answer: Answer) -> LogdbError:
+def _refusal(answer: HttpAnswer) -> LogdbError:
     """The error of an answer with a status of 400 or more."""
     try:
         body = json.loads(bytes(answer.body))
@@ -89,7 +89,7 @@ def _refusal(answer: Answer) -> LogdbError:
     return InvalidAnswer(answer.url, f"status {answer.status}: {message}")
 
 
-def _is_refused_unread(answer: Answer) -> bool:
+def _is_refused_unread(answer: HttpAnswer) -> bool:
     if answer.status != 503:
         return False
     try:

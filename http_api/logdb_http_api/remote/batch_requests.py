@@ -13,7 +13,7 @@ from logdb.model import Buffer, Durability, TopicPartition
 from logdb.requests.error_document import rebuild
 from logdb.requests.records import Produce
 from logdb_http_api.protocol import BATCHES, BATCHES_PATH, FETCH_BYTES_MAX, path_of
-from logdb_http_api.remote.answers import Answer, RefusedUnread
+from logdb_http_api.remote.answers import HttpAnswer, RefusedUnread
 from logdb_http_api.remote.wires import HttpRequest
 
 _CLIENT_ID = b"logdb"
@@ -101,7 +101,7 @@ class ProduceRequest:
         given = urlencode({name: value for name, value in query.items() if value is not None})
         return HttpRequest("POST", f"{path_of(BATCHES_PATH, self.key)}?{given}", self._batches, {"Content-Type": BATCHES})
 
-    def of_http(self, answer: Answer) -> Appended:
+    def of_http(self, answer: HttpAnswer) -> Appended:
         said: Appended = answer.decoded(Appended)
         return self._checked(said, answer.url)
 
@@ -178,7 +178,7 @@ class FetchRequest:
             query["topic_id"] = self._topic_id
         return HttpRequest("GET", f"{path_of(BATCHES_PATH, self.key)}?{urlencode(query)}", size_bytes_max=FETCH_SIZE_BYTES_MAX)
 
-    def of_http(self, answer: Answer) -> Fetched:
+    def of_http(self, answer: HttpAnswer) -> Fetched:
         next_offset, end_offset = answer.number("Logdb-Next-Offset"), answer.number("Logdb-Readable-End-Offset")
         return Fetched(answer.url, answer.body, next_offset, end_offset, answer.headers.get("logdb-topic-id", ""))
 

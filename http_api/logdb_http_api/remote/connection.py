@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 from urllib.parse import unquote, urlsplit
 
 from logdb_http_api.protocol import FOLLOWS
-from logdb_http_api.remote.answers import Answer, check
+from logdb_http_api.remote.answers import HttpAnswer, check
 from logdb_http_api.remote.wires import FrameRequest, FrameWire, HttpRequest, HttpWire, Request
 
 R = TypeVar("R")
@@ -90,7 +90,7 @@ def credentials_of(url: str) -> tuple[str | None, str | None]:
     return (None if parts.username is None else unquote(parts.username)), (None if parts.password is None else unquote(parts.password))
 
 
-class Connection:
+class ServerConnection:
     """One connection to one server, for one request at a time, or for several behind one another.
 
     Attributes:
@@ -173,7 +173,7 @@ class Connection:
 
     def result(self, request: Request[R], answer: Any) -> R:
         """What a received answer means; raises the server's refusal."""
-        if isinstance(answer, Answer):
+        if isinstance(answer, HttpAnswer):
             check(answer)
             return request.of_http(answer)
         return _as_frames(request).of_frame(answer, self.address.url)

@@ -21,7 +21,7 @@ from collections.abc import Hashable, Sequence
 from logdb.access.attempts import is_loopback
 from logdb.errors import Closed, Forked
 from logdb.threads import renewed
-from logdb_http_api.remote.connection import Address, Connection, Security
+from logdb_http_api.remote.connection import Address, Security, ServerConnection
 
 logger = logging.getLogger(__name__)
 
@@ -49,8 +49,8 @@ class Connections:
         self.leaders: dict[Hashable, Address] = {}  # by the key of a request; an entry may be out of date
         self.redirect_count = 0
         self._plain_until: dict[Address, float] = {}  # servers that let no connection be upgraded
-        self._idle: list[Connection] = []
-        self._busy = set[weakref.ref[Connection]]()  # a connection that Ctrl-C dropped between two steps leaves it by itself
+        self._idle: list[ServerConnection] = []
+        self._busy = set[weakref.ref[ServerConnection]]()  # a connection that Ctrl-C dropped between two steps leaves it by itself
         self._lock = renewed(threading.Lock())
         self.ahead = threading.BoundedSemaphore(_AHEAD_COUNT_MAX)  # bounds requests whose answers are read later
         self._owner = os.getpid()
@@ -85,7 +85,7 @@ class Connections:
         """Whether a server has named another one as a leader."""
         return self.redirect_count > 0
 
-    def take(self, timeout_s: float, *, frames: bool = False, leader: Address | None = None) -> Connection:
+    def take(self, timeout_s: float, *, frames: bool = False, leader: Address | None = None) -> ServerConnection:
         """A connection for one request.
 
         Args:
@@ -100,7 +100,7 @@ class Connections:
         is_pooled = (connection := self._pooled(address, pipelines=False)) is not None  # another knows no position of a watch
         if connection is None:
             connect_timeout_s = self._connect_timeout_s / len(self._addresses) if self.connect_until else self.timeout_s
-            connection = self._lent(Connection(address, self._security, min(timeout_s, connect_timeout_s)))
+            connection = self._lent(ServerConnection(address, self._security, min(timeout_s, connect_timeout_s)))
             self._unreachable.discard(address)
         if not frames or not self._may_upgrade(connection.address) or self._is_upgraded(connection, timeout_s, is_pooled=is_pooled):
             return connection
@@ -110,7 +110,7 @@ class Connections:
     def _may_upgrade(self, address: Address) -> bool:
         return time.monotonic() >= self._plain_until.get(address, 0.0)
 
-    def _is_upgraded(self, connection: Connection, timeout_s: float, *, is_pooled: bool) -> bool:
+    def _is_upgraded(self, connection: ServerConnection, timeout_s: float, *, is_pooled: bool) -> bool:
         """Upgrade a connection; False: its server does not let it, and is not asked again for a while."""
         try:
             if connection.upgrade(timeout_s / 2):  # the rest is for the request, should a proxy never answer this one
@@ -123,7 +123,7 @@ class Connections:
         self._plain_until[connection.address] = time.monotonic() + _PLAIN_S
         return False
 
-    def _pooled(self, leader: Address | None, *, pipelines: bool) -> Connection | None:
+    def _pooled(self, leader: Address | None, *, pipelines: bool) -> ServerConnection | None:
         """The idle connection that was used last, and is usable; ``leader``: to that server."""
         while True:
             with self._lock:
@@ -139,7 +139,7 @@ class Connections:
                 return connection
             self.drop(connection)
 
-    def _lent(self, connection: Connection) -> Connection:
+    def _lent(self, connection: ServerConnection) -> ServerConnection:
         with self._lock:
             if not self.closed:
                 self._busy.add(weakref.ref(connection, self._busy.discard))
@@ -147,7 +147,7 @@ class Connections:
         connection.close()
         raise Closed("the database is closed")
 
-    def give_back(self, connection: Connection) -> None:
+    def give_back(self, connection: ServerConnection) -> None:
         """Return a connection whose answer was read to its end."""
         with self._lock:
             self._busy.discard(weakref.ref(connection))
@@ -156,7 +156,7 @@ class Connections:
                 return
         connection.close()
 
-    def drop(self, connection: Connection, *, broken: bool = False) -> None:
+    def drop(self, connection: ServerConnection, *, broken: bool = False) -> None:
         """Close a connection; ``broken``: the next server is used from now on."""
         with self._lock:
             self._busy.discard(weakref.ref(connection))

@@ -17,7 +17,7 @@ from logdb.store.copy.backup import new_file
 from logdb.store.copy.backup_file import BackupReader
 from logdb.store.directories import check_empty
 from logdb_http_api.protocol import BACKUP, BACKUPS_PATH, Offer
-from logdb_http_api.remote.answers import Answer
+from logdb_http_api.remote.answers import HttpAnswer
 from logdb_http_api.remote.exchange import Exchange, send_request
 from logdb_http_api.remote.wires import HttpRequest
 
@@ -70,7 +70,7 @@ def _download(connections: "Connections", file: File, path: str, offer: Offer, p
             progress(stop, size_bytes, os.path.basename(path))
 
 
-def _piece(connections: "Connections", offer: Offer, start: int) -> Exchange[Answer]:
+def _piece(connections: "Connections", offer: Offer, start: int) -> Exchange[HttpAnswer]:
     headers = {"Range": f"bytes={start}-{start + _PIECE_SIZE_BYTES - 1}"}
     return Exchange(connections, HttpRequest("GET", f"{BACKUPS_PATH}/{offer.id}", headers=headers))
 

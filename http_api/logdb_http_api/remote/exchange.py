@@ -29,8 +29,8 @@ from logdb.errors import (
     OutOfOrderSequence,
     ServerUnavailable,
 )
-from logdb_http_api.remote.answers import Answer, RefusedUnread
-from logdb_http_api.remote.connection import Address, Connection
+from logdb_http_api.remote.answers import HttpAnswer, RefusedUnread
+from logdb_http_api.remote.connection import Address, ServerConnection
 from logdb_http_api.remote.connections import Connections
 from logdb_http_api.remote.wires import HttpRequest, Request
 
@@ -59,8 +59,8 @@ class Exchange(Generic[R]):
     The caller calls ``answer`` or ``abandon``.
     """
 
-    _connection: Connection | None = None
-    _followed: Connection | None = None  # another request was sent on it meanwhile
+    _connection: ServerConnection | None = None
+    _followed: ServerConnection | None = None  # another request was sent on it meanwhile
     _failure: Exception | None = None
     _leader: Address | None = None  # that a refusal has named
     _failed_leader: ServerUnavailable | None = None  # a leader that a refusal has named does not answer
@@ -88,7 +88,7 @@ class Exchange(Generic[R]):
         Args:
             safe, patience_ms: See ``send_request``.
             until: When the time is over, by the monotonic clock; None: ``patience_ms`` after the caller begins to wait for the answer.
-            on_waiting: See ``Connection.begin``.
+            on_waiting: See ``ServerConnection.begin``.
             behind: An earlier exchange, which is answered first, over the same connection if it lasts; see ``may_be_followed``.
         """
         self._connections, self._request = connections, request
@@ -187,7 +187,7 @@ class Exchange(Generic[R]):
             self._pause_s = min(2 * self._pause_s, _ELECTION_PAUSE_S_MAX)
             self._connections.check_open()
 
-    def _give_back(self, connection: Connection) -> None:
+    def _give_back(self, connection: ServerConnection) -> None:
         if connection is not self._followed:
             self._connections.give_back(connection)
 
@@ -200,7 +200,7 @@ class Exchange(Generic[R]):
             return None
         return self._announced
 
-    def _begin(self) -> Connection:
+    def _begin(self) -> ServerConnection:
         if self._failure is not None:
             error, self._failure = self._failure, None
             try:
@@ -332,7 +332,7 @@ def send_request(
     safe: bool = True,
     patience_ms: int = 0,
     key: Hashable | None = None,
-) -> Answer:
+) -> HttpAnswer:
     """Send a request, and wait for the answer; see ``Exchange``.
 
     Args:

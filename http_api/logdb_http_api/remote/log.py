@@ -47,7 +47,7 @@ from logdb.model import (
 from logdb.requests.records import Produce
 from logdb.threads import renewed
 from logdb_http_api.protocol import PARTITION_PATH, Epoch, Found, Latest, LogState, Transactions, path_of
-from logdb_http_api.remote.answers import Answer
+from logdb_http_api.remote.answers import HttpAnswer
 from logdb_http_api.remote.exchange import send_request
 from logdb_http_api.remote.reading import DECOMPRESSED_SIZE_BYTES_MAX, FIRST_SIZE_BYTES, SIZE_BYTES, Chunk, Source
 from logdb_http_api.remote.writing import REQUEST_BATCHES_MAX, Identity, Memory, Upload
@@ -225,7 +225,7 @@ class RemoteLog(Lookups, Handle):
         found: Latest = self._get(f"timestamps/latest{query}").decoded(Latest)
         return None if found.offset is None or found.timestamp_ms is None else (found.offset, found.timestamp_ms)
 
-    def _get(self, path: str) -> Answer:
+    def _get(self, path: str) -> HttpAnswer:
         return send_request(self._session.connections, "GET", f"{self._path}/{path}", key=self._where)
 
     # ------------------------------------------------------------ appending

@@ -40,7 +40,7 @@ from logdb.model import (
 )
 from logdb.pools import Pool
 from logdb.requests import coding, groups, topics, transactions
-from logdb.requests.records import Produce
+from logdb.requests.records import Log, Produce
 from logdb.requests.report import Copied, Report
 from logdb.requests.request import Request
 from logdb.requests.security import DeleteUsers, RevokeTokens
@@ -115,10 +115,10 @@ class RemoteSession(Handle, Session):
         """Let the server carry out a request."""
         self.check_open()
         answer: Any
-        if request.local:
-            raise NotImplementedError(f"{request.method}: works only inside the server's process, not over a URL")
         if (step := _STEPS.get(type(request))) is not None:
             answer = step(self, request)
+        elif request.local:
+            raise NotImplementedError(f"{request.method}: works only inside the server's process, not over a URL")
         elif isinstance(request, groups.CommitOffsets):
             answer = self._commits.submit(self._asked, request)
         elif isinstance(request, groups.JoinGroup):
@@ -273,7 +273,8 @@ class RemoteSession(Handle, Session):
             for log in self._logs_of(info.name):
                 log.configure(info)
 
-    def log(self, topic: str, partition: int = 0) -> RemoteLog:
+    def _open_log(self, request: Log) -> RemoteLog:
+        topic, partition = request.topic, request.partition
         where = TopicPartition(topic, operator.index(partition))
         log = self._logs.get(where)
         if log is None:
@@ -343,6 +344,7 @@ _STEPS: Mapping[type[Request[Any]], Callable[[RemoteSession, Any], Any]] = {
     CreateTopic: RemoteSession._create_topic,
     AlterTopic: RemoteSession._change_topic,
     DeleteTopic: RemoteSession._delete_topic,
+    Log: RemoteSession._open_log,
     topics.DeleteRecords: RemoteSession._delete_records,
     topics.EnforceRetention: RemoteSession._records_deleted,
     topics.PartitionCount: RemoteSession._partition_count,

@@ -18,7 +18,7 @@ import h11
 from logdb.errors import InvalidAnswer, InvalidMessage
 from logdb.model import Buffer
 from logdb_http_api.protocol import KAFKA_PATH, KAFKA_PROTOCOL
-from logdb_http_api.remote.answers import Answer
+from logdb_http_api.remote.answers import HttpAnswer
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -50,7 +50,7 @@ class Request(Protocol[R_co]):
     def http(self) -> "HttpRequest":
         """As a request of HTTP."""
 
-    def of_http(self, answer: Answer) -> R_co:
+    def of_http(self, answer: HttpAnswer) -> R_co:
         """The result of the answer to that; raises InvalidAnswer."""
 
 
@@ -67,7 +67,7 @@ class HttpRequest(NamedTuple):
     def http(self) -> "HttpRequest":
         return self
 
-    def of_http(self, answer: Answer) -> Answer:
+    def of_http(self, answer: HttpAnswer) -> HttpAnswer:
         return answer
 
 
@@ -184,7 +184,7 @@ class HttpWire(_Wire):
             raise Broken("the server has closed the connection")
         return event
 
-    def receive(self, request: HttpRequest) -> Answer:
+    def receive(self, request: HttpRequest) -> HttpAnswer:
         """The whole answer.
 
         Raises:
@@ -204,7 +204,7 @@ class HttpWire(_Wire):
         self.lasts = self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
         if self.lasts:
             self._http.start_next_cycle()
-        return Answer(self._url, response.status_code, headers, memoryview(body))
+        return HttpAnswer(self._url, response.status_code, headers, memoryview(body))
 
     def _check_size(self, size_bytes: int, request: HttpRequest) -> None:
         if size_bytes > request.size_bytes_max:

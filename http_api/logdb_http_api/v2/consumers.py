@@ -30,7 +30,7 @@ from logdb_http_api.errors import ApiError
 from logdb_http_api.v2 import formats as v2_formats
 from logdb_http_api.v2 import options as v2_options
 from logdb_http_api.v2.errors import telling
-from logdb_http_api.v2.formats import ANY, CONTROL, Answer, accepted
+from logdb_http_api.v2.formats import ANY, CONTROL, RecordsAnswer, accepted
 from logdb_http_api.v2.instances import Id, Instance, asking
 from logdb_http_api.v2.routes import control, finished, in_control, read_size_bytes
 
@@ -316,7 +316,7 @@ async def records(request: Request) -> web.StreamResponse:
         timeout_ms = min(WAIT_MS if longest is None else longest, request.door.limits.wait_ms_max)
     elif longest is not None:
         timeout_ms = min(timeout_ms, longest)
-    found = Answer(wanted, read_size_bytes(request))
+    found = RecordsAnswer(wanted, read_size_bytes(request))
     if request.is_head:  # it takes no records: the next GET gets them
         return web.Response(content_type=content_type)
     with request.waiting():

@@ -210,7 +210,7 @@ _READ: dict[str, Callable[[bytes | None], str]] = {BINARY: base64_text, JSON: js
 READ = tuple(_READ)
 
 
-class Answer:
+class RecordsAnswer:
     """Records of an answer, within a bound; the first one is taken at any size, or no read could pass it.
 
     Attributes:

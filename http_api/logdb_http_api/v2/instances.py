@@ -26,7 +26,7 @@ from logdb.requests.principals import Principal
 from logdb.serving.shares import Shares
 from logdb_http_api.door.limits import HttpLimits
 from logdb_http_api.errors import DRAINING, REFUSALS, ApiError
-from logdb_http_api.v2.formats import Answer
+from logdb_http_api.v2.formats import RecordsAnswer
 
 logger = logging.getLogger(__name__)
 
@@ -137,7 +137,7 @@ class Instance:
             exclusive = "Subscription to topics, partitions and pattern are mutually exclusive"
             raise ApiError(409, 40903, f"Illegal state: {exclusive}: the consumer reads {self.mode}, unsubscribe it first")
 
-    async def read(self, found: Answer, timeout_ms: int, finish: Callable[[], Awaitable[R]]) -> R:
+    async def read(self, found: RecordsAnswer, timeout_ms: int, finish: Callable[[], Awaitable[R]]) -> R:
         """Take records into ``found`` until it has ``size_bytes_min``, or one record, or ``timeout_ms`` are over; then ``finish``.
 
         After a failure, or a cancellation, the records are given back.
@@ -169,12 +169,12 @@ class Instance:
         finally:
             self._waiting.discard(wake)
 
-    async def _give_back(self, found: Answer) -> None:
+    async def _give_back(self, found: RecordsAnswer) -> None:
         """Wait until the thread of a running call has ended."""
         with contextlib.suppress(Closed):
             await self.consumer.in_turn(functools.partial(_give_back, self._sync, found))
 
-    async def _read(self, found: Answer, deadline: Deadline, wake: Wake) -> None:
+    async def _read(self, found: RecordsAnswer, deadline: Deadline, wake: Wake) -> None:
         while not self._closed.is_set():
             wake.clear()
             if await self._take(found) or deadline.left_ms <= 0:
@@ -197,7 +197,7 @@ class Instance:
             return _ASK_MS
         return inf if self.mode == "partitions" else HEARTBEAT_MS
 
-    async def _take(self, found: Answer) -> bool:
+    async def _take(self, found: RecordsAnswer) -> bool:
         """Take the available records; returns whether they are enough."""
         owner = self._session.owner
         await self._memory.take(found.memory_bytes_max, owner)
@@ -216,7 +216,7 @@ class Instance:
         await self.consumer.close()
 
 
-def _take(consumer: Consumer, found: Answer) -> None:
+def _take(consumer: Consumer, found: RecordsAnswer) -> None:
     """Take the available records; the consumer's position is behind them."""
     try:
         left_out = found.add(cast(Iterator[Record], iter(consumer)))  # there are no deserializers
@@ -233,7 +233,7 @@ def _take(consumer: Consumer, found: Answer) -> None:
         raise found.refused
 
 
-def _give_back(consumer: Consumer, found: Answer) -> None:
+def _give_back(consumer: Consumer, found: RecordsAnswer) -> None:
     for partition, offset in found.firsts.items():
         try:
             consumer.seek(partition, offset)

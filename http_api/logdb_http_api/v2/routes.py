@@ -25,7 +25,7 @@ from logdb_http_api.door.schemas import Number, Parameter
 from logdb_http_api.errors import ApiError
 from logdb_http_api.v2 import formats as v2_formats
 from logdb_http_api.v2.errors import code_of_record, telling
-from logdb_http_api.v2.formats import CONTROL, Answer, Rows, accepted
+from logdb_http_api.v2.formats import CONTROL, RecordsAnswer, Rows, accepted
 
 _READ_BYTES = 4 << 20
 _OFF_LOOP_BYTES = 64 << 10
@@ -261,7 +261,7 @@ def read_size_bytes(request: Request) -> int:
     return min(wanted if wanted > 0 else _READ_BYTES, request.door.limits.read_bytes_max)
 
 
-async def finished(request: Request, found: Answer) -> bytes:
+async def finished(request: Request, found: RecordsAnswer) -> bytes:
     """Reserve the memory for the answer, for the time of the request.
 
     Raises:
@@ -284,7 +284,7 @@ async def records(request: Request) -> web.StreamResponse:
     """``offset``: the first to read; ``timeout``: ms to wait for the first record; ``max_bytes``: of keys and values."""
     content_type = accepted(request.http.headers.get("Accept"), v2_formats.READ)
     offset, timeout_ms = request.number("offset", 0), request.patience_ms(request.number("timeout", 0, 0, request.door.limits.wait_ms_max))
-    found = Answer(content_type, read_size_bytes(request))
+    found = RecordsAnswer(content_type, read_size_bytes(request))
     partition = TopicPartition(request.path("topic"), request.partition())
     await _read(request, partition, offset, found)
     if not len(found) and timeout_ms and await request.wait({partition: offset}, timeout_ms):
@@ -292,7 +292,7 @@ async def records(request: Request) -> web.StreamResponse:
     return web.Response(body=await finished(request, found), content_type=content_type)
 
 
-async def _read(request: Request, partition: TopicPartition, offset: int, found: Answer) -> None:
+async def _read(request: Request, partition: TopicPartition, offset: int, found: RecordsAnswer) -> None:
     def read() -> None:
         found.add(request.session.log(*partition).read(offset))
         if found.refused is not None:

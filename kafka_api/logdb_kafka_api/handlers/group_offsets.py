@@ -23,6 +23,7 @@ from logdb_kafka_api.topic_ids import NO_ID
 _FIRST_OF_ERROR, _FIRST_OF_GROUPS = 2, 8  # versions of OffsetFetch
 _FIRST_OF_IDS = 10  # version of OffsetCommit and OffsetFetch that names topics by their ids
 _NO_OFFSET = -1
+_ASK_AGAIN = (Code.COORDINATOR_LOAD_IN_PROGRESS, Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR)
 
 
 def given(topics: Sequence[Values]) -> dict[TopicPartition, OffsetAndMetadata]:
@@ -138,7 +139,7 @@ def _fetched(call: Call, asked: Values) -> Values:
         except UnstableOffsets:
             offsets, code = call.session.fetch_offsets(group_id, request.partitions), Code.UNSTABLE_OFFSET_COMMIT
     except LogdbError as error:
-        return {**answer, "error_code": coordinator_code_of(error), "topics": []}
+        return _refused(call, asked, coordinator_code_of(error))
     codes = {one: coordinator_code_of(error) for one, error in refused.items()}
 
     def found(partition: TopicPartition) -> Values:
@@ -159,6 +160,18 @@ def _fetched(call: Call, asked: Values) -> Values:
             ),
         ],
     }
+
+
+def _refused(call: Call, asked: Values, code: Code) -> Values:
+    """The answer of a node that does not coordinate the group, or may not tell its offsets.
+
+    Kafka's names no partitions.  librdkafka then never asks again, and its consumer reads nothing; what it takes for unstable it asks
+    for again.  Other clients look at the code of the group first.
+
+    Source: librdkafka's issue 5586.
+    """
+    repeated = _each(asked["topics"] or (), Code.UNSTABLE_OFFSET_COMMIT) if code in _ASK_AGAIN and call.version >= _FIRST_OF_GROUPS else []
+    return {"group_id": asked["group_id"], "error_code": code, "topics": repeated}
 
 
 def _offset(partition: int, committed: OffsetAndMetadata | None, code: Code) -> Values:

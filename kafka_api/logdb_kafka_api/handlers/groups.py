@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from logdb.errors import InvalidGroup, LogdbError, MemberIdRequired, UnknownGroup
+from logdb.errors import CoordinatorLoading, InvalidGroup, LogdbError, MemberIdRequired, UnknownGroup
 from logdb.requests.groups import GroupInfo, JoinResult, MemberInfo
 from logdb_kafka_api.api import answers
 from logdb_kafka_api.call import Call, Values, each_once
@@ -100,6 +100,8 @@ async def sync_group(call: Call) -> Values:
             protocol=values["protocol_name"],
         )
         result = await call.outcome(await syncing)  # as above
+    except CoordinatorLoading:  # the rebalance is lost, and clients expect COORDINATOR_LOAD_IN_PROGRESS of JoinGroup alone
+        return {"error_code": Code.REBALANCE_IN_PROGRESS}
     except LogdbError as error:
         return {"error_code": coordinator_code_of(error)}
     return {
@@ -112,6 +114,7 @@ async def sync_group(call: Call) -> Values:
 
 @answers(12, HEARTBEAT_REQUEST, HEARTBEAT_RESPONSE)
 async def heartbeat(call: Call) -> Values:
+    """While the coordinator is loaded, each member is taken for one: a client that is refused then may stop for good (aiokafka)."""
     values = call.values
     code = await _code(
         call,
@@ -121,7 +124,7 @@ async def heartbeat(call: Call) -> Values:
         member_id=values["member_id"],
         group_instance_id=values["group_instance_id"],
     )
-    return {"error_code": code}
+    return {"error_code": Code.NONE if code is Code.COORDINATOR_LOAD_IN_PROGRESS else code}
 
 
 @answers(13, LEAVE_GROUP_REQUEST, LEAVE_GROUP_RESPONSE)

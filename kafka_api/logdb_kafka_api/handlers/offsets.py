@@ -6,6 +6,7 @@ from logdb.access.session import AuthorizedSession
 from logdb.codec.messages import OFFSET_FOR_LEADER_EPOCH_REQUEST, OFFSET_FOR_LEADER_EPOCH_RESPONSE
 from logdb.errors import LogdbError, UnknownTopic
 from logdb.log.isolation import ISOLATION_LEVELS, IsolationLevel
+from logdb.requests.records import Log
 from logdb_kafka_api.api import answers
 from logdb_kafka_api.call import Call, Values
 from logdb_kafka_api.errors import Code, code_of
@@ -43,7 +44,7 @@ def _list_all(call: Call) -> Values:
 def _list(session: AuthorizedSession, topic: str, asked: Values, isolation_level: IsolationLevel, *, knows_tiers: bool) -> Values:
     partition = asked["partition_index"]
     try:
-        log = session.log(topic, partition)
+        log = session.open_log(Log(topic, partition))
         if asked["current_leader_epoch"] != _NONE:
             log.epoch_end(asked["current_leader_epoch"], current_epoch=asked["current_leader_epoch"])
         match asked["timestamp"]:
@@ -93,7 +94,7 @@ def _epoch_end(session: AuthorizedSession, topic: Values, asked: Values) -> Valu
     """Where the epoch ends, or the largest one below it; none where the log has no such epoch."""
     where, current = (topic["topic"], asked["partition"]), asked["current_leader_epoch"]
     try:
-        log = session.log(*where)
+        log = session.open_log(Log(*where))
         topic_id = topic["logdb_topic_id"]
         if topic_id and session.replication is not None and session.replication.leads(*where).topic_id != topic_id:
             raise UnknownTopic(topic["topic"])

@@ -18,7 +18,7 @@ from logdb.threads import renewed
 from logdb_replication.config import ClusterConfig
 from logdb_replication.controller import commands
 from logdb_replication.controller.commands import Answer, Command
-from logdb_replication.controller.connections import Connection
+from logdb_replication.controller.connections import ControllerConnection
 from logdb_replication.controller.messages import (
     Changed,
     ChangeVoters,
@@ -65,8 +65,8 @@ class ControllerClient:
         self.cluster = config.cluster
         self._call_timeout_s = 3 * config.times.election_timeout_ms / 1000
         self._lock = renewed(threading.Lock())
-        self._idle: dict[int, list[Connection]] = {node.number: [] for node in config.nodes}
-        self._open: set[Connection] = set()
+        self._idle: dict[int, list[ControllerConnection]] = {node.number: [] for node in config.nodes}
+        self._open: set[ControllerConnection] = set()
         self._avoided: dict[int, float] = {}
         self._closed = renewed(threading.Event())
         self.leader: int | None = None
@@ -224,7 +224,7 @@ class ControllerClient:
             raise
         return self._ask_over(connection, node, request, kind, end)
 
-    def _ask_over(self, connection: Connection, node: int, request: Request, kind: type[R], end: float) -> R:
+    def _ask_over(self, connection: ControllerConnection, node: int, request: Request, kind: type[R], end: float) -> R:
         try:
             reply = connection.ask(request, max(end - time.monotonic(), 0.001))
             if not isinstance(reply, kind):
@@ -241,10 +241,10 @@ class ControllerClient:
         self._keep(node, connection)
         return reply
 
-    def _connect(self, node: int, timeout_s: float) -> Connection:
+    def _connect(self, node: int, timeout_s: float) -> ControllerConnection:
         address = self._config.of(node).controller
         try:
-            connection = Connection(address, self._config.cluster, self._config.secret, self._node_id, node, timeout_s, self._tls)
+            connection = ControllerConnection(address, self._config.cluster, self._config.secret, self._node_id, node, timeout_s, self._tls)
         except (OSError, PeerRefused) as error:
             self._avoid(node)
             raise _Unreachable(str(error)) from error
@@ -259,14 +259,14 @@ class ControllerClient:
         with self._lock:
             self._avoided[node] = time.monotonic() + AVOIDED_S
 
-    def _keep(self, node: int, connection: Connection) -> None:
+    def _keep(self, node: int, connection: ControllerConnection) -> None:
         with self._lock:
             if len(self._idle[node]) < IDLE_MAX and not self._closed.is_set():
                 self._idle[node].append(connection)
                 return
         self._drop(connection)
 
-    def _drop(self, connection: Connection) -> None:
+    def _drop(self, connection: ControllerConnection) -> None:
         with self._lock:
             self._open.discard(connection)
         with contextlib.suppress(OSError):

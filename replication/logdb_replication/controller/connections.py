@@ -35,7 +35,7 @@ PROTOCOL = Protocol(b"LDBCTL01", "node", _NODE.pack, _decode_node, _NODE.size)
 # ---------------------------------------------------------------- a broker's side
 
 
-class Connection:
+class ControllerConnection:
     """A broker's connection to the controller of a node."""
 
     def __init__(

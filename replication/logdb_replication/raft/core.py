@@ -54,7 +54,7 @@ from logdb_replication.raft.entries import Entries
 from logdb_replication.raft.errors import NotQuorumLeader, QuorumStopped, UnknownOutcome, VotersRefused
 from logdb_replication.raft.messages import COMMAND, NO_OP, VOTERS, Entry, Message
 from logdb_replication.raft.snapshots import Snapshot
-from logdb_replication.raft.starts import Others, Progress, Start
+from logdb_replication.raft.starts import Others, Start, VoterProgress
 from logdb_replication.raft.voters import Peer, Voter, decode_voters, encode_voters
 
 FOLLOWER, CANDIDATE, LEADER = 0, 1, 2  # as in pysyncobj
@@ -461,7 +461,7 @@ class Core:
             return
         term = message["term"]
         if kind not in {"pre_vote", "pre_vote_reply"}:  # these have a term that their sender need not be in
-            self._note_progress(peer, Progress(term, kind in _SENT_AFTER_VOTING or message.get("granted", False)))
+            self._note_progress(peer, VoterProgress(term, kind in _SENT_AFTER_VOTING or message.get("granted", False)))
         if kind in {"pre_vote", "request_vote"}:
             self._on_vote_request(peer, message)
             return
@@ -495,7 +495,7 @@ class Core:
 
     def _tell_start(self, peer: Peer) -> None:
         last = self.synced
-        progress = Progress(self.term, self.voted_for is not None, last if self.log.term(last) == self.term else 0)
+        progress = VoterProgress(self.term, self.voted_for is not None, last if self.log.term(last) == self.term else 0)
         self._send(peer, "start", number=self.start.number, ids=self.start.ids[1:], **progress._asdict())
 
     def _on_start(self, peer: Peer, message: Message) -> None:
@@ -504,7 +504,7 @@ class Core:
             return  # another incarnation has the vote
         id_ = message["start_id"]
         start = Start(message["number"], (id_, *message["ids"]))
-        progress = Progress(message["term"], message["voted"], message["durable"])
+        progress = VoterProgress(message["term"], message["voted"], message["durable"])
         known = self.starts.known(peer.id)
         if known is not None and (reason := known.refuses(start, progress)):
             if id_ not in self._refused:
@@ -541,9 +541,9 @@ class Core:
     def _note_durable(self, peer: Peer, index: int) -> None:
         """Another voter has this journal's entries up to ``index`` on its disk; in the terms before this one some may go again."""
         if self.log.term(index) == self.term:
-            self._note_progress(peer, Progress(self.term, False, index))
+            self._note_progress(peer, VoterProgress(self.term, False, index))
 
-    def _note_progress(self, peer: Peer, progress: Progress) -> None:
+    def _note_progress(self, peer: Peer, progress: VoterProgress) -> None:
         """In memory until ``_keep_starts``."""
         if self.starts.note(peer.id, progress):
             self._starts_kept = False

@@ -18,7 +18,7 @@ class Start(NamedTuple):
     ids: tuple[int, ...]
 
 
-class Progress(NamedTuple):
+class VoterProgress(NamedTuple):
     """How far a voter has come on its disk; never less later on.
 
     Attributes:
@@ -33,15 +33,15 @@ class Progress(NamedTuple):
     def __str__(self) -> str:
         return f"term {self.term}{', voted,' if self.voted else ''} index {self.durable}"
 
-    def reaches(self, other: "Progress") -> bool:
+    def reaches(self, other: "VoterProgress") -> bool:
         """Whether a voter that was at ``other`` can be here."""
         return self.term > other.term or (self.term == other.term and self.voted >= other.voted and self.durable >= other.durable)
 
-    def and_also(self, other: "Progress") -> "Progress":
+    def and_also(self, other: "VoterProgress") -> "VoterProgress":
         """What a voter has reached that has reached both."""
         if self.term != other.term:
             return max(self, other)
-        return Progress(self.term, self.voted or other.voted, max(self.durable, other.durable))
+        return VoterProgress(self.term, self.voted or other.voted, max(self.durable, other.durable))
 
 
 class Known(NamedTuple):
@@ -50,9 +50,9 @@ class Known(NamedTuple):
     incarnation: int
     number: int
     id: int
-    progress: Progress
+    progress: VoterProgress
 
-    def refuses(self, start: Start, progress: Progress) -> str:
+    def refuses(self, start: Start, progress: VoterProgress) -> str:
         """Why a directory that starts so is an older copy; empty: it may be the latest."""
         place = start.number - self.number  # of the known start among those of the directory
         if place < 0 or (place < len(start.ids) and start.ids[place] != self.id):
@@ -78,7 +78,7 @@ class Others:
         known = self._others.get(number)
         return known if known is not None and known.incarnation == incarnation else None
 
-    def remember(self, voter: tuple[int, int], start: Start, progress: Progress) -> bool:
+    def remember(self, voter: tuple[int, int], start: Start, progress: VoterProgress) -> bool:
         """Take the last start of another voter; True: it is a new one, and must be durable before a message of it counts."""
         known = self.known(voter)
         is_new = known is None or known.id != start.ids[0]
@@ -86,7 +86,7 @@ class Others:
             self._others[voter[0]] = Known(voter[1], start.number, start.ids[0], progress)
         return is_new
 
-    def note(self, voter: tuple[int, int], progress: Progress) -> bool:
+    def note(self, voter: tuple[int, int], progress: VoterProgress) -> bool:
         """Another voter has come so far at least; True: that is news, which the file need not have at once."""
         known = self.known(voter)
         if known is None or known.progress.reaches(progress):

@@ -16,7 +16,7 @@ from logdb.disk import exists, read_file, replace_file
 from logdb.io import IO
 from logdb.store import json_line
 from logdb_replication.raft.errors import VoterRolledBack
-from logdb_replication.raft.starts import IDS_MAX, Known, Progress, Start
+from logdb_replication.raft.starts import IDS_MAX, Known, Start, VoterProgress
 
 _FORMAT = 1
 _SIZE_BYTES_MAX = 1 << 16
@@ -38,7 +38,7 @@ class StartsFile:
     def _read(self, fields: Mapping[str, Any]) -> None:
         self.own, self._refused = Start(int(fields["start"]), tuple(map(int, fields["ids"]))), str(fields["refused"])
         self.others = {
-            int(number): Known(int(incarnation), int(start), int(id_), Progress(int(term), bool(voted), int(durable)))
+            int(number): Known(int(incarnation), int(start), int(id_), VoterProgress(int(term), bool(voted), int(durable)))
             for number, incarnation, start, id_, term, voted, durable in fields["others"]
         }
 

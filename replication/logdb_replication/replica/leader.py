@@ -34,7 +34,7 @@ RETRY_MS = 500
 """From a proposal without an answer, or with a refusal, to the next."""
 
 
-class Broker(NamedTuple):
+class RegisteredNode(NamedTuple):
     """A node as the controller has registered it.
 
     ``fenced``: it is not to be added to an in-sync set; ``rack``: where consumers may read at it, "": nowhere; ``listeners``: its own.
@@ -61,7 +61,7 @@ class Effects(NamedTuple):
     proposal: InSyncChange | None = None
 
 
-class Progress:
+class ReplicaProgress:
     """A follower's ends, as it has reported them in one broker epoch, of one lineage of its log.
 
     ``target_offset``: where the log ended at ``target_ms``; once that is flushed, the follower had caught up at that time.
@@ -127,7 +127,7 @@ class Leader:
         where: TopicPartition,
         node_id: int,
         state: PartitionState,
-        brokers: Mapping[int, Broker],
+        brokers: Mapping[int, RegisteredNode],
         *,
         epoch_start_offset: int,
         high_watermark: int,
@@ -141,7 +141,7 @@ class Leader:
         self.state, self._brokers, self.in_sync_count_min = state, brokers, in_sync_count_min
         self.epoch_start_offset, self.high_watermark, self.flushed_offset = epoch_start_offset, high_watermark, flushed_offset
         self._lag_ms, self._log_end_offset, self._began_ms = lag_ms, epoch_start_offset, now_ms
-        self._followers: dict[int, Progress] = {}
+        self._followers: dict[int, ReplicaProgress] = {}
         self._proposed: frozenset[int] = frozenset()
         self._is_asking, self._retry_ms = False, now_ms
         self._failed: dict[int, None] = {}
@@ -191,7 +191,7 @@ class Leader:
         if progress is not None and lineage < progress.lineage:
             return Effects()  # late: of a log that has begun anew since
         if progress is None or lineage > progress.lineage:
-            progress = self._followers[node_id] = Progress(broker_epoch, lineage, now_ms, log_end_offset)
+            progress = self._followers[node_id] = ReplicaProgress(broker_epoch, lineage, now_ms, log_end_offset)
         self._ends_at(log_end_offset)
         progress.start_offset = start_offset
         progress.last_fetch = last_fetch or progress.last_fetch
@@ -211,7 +211,7 @@ class Leader:
             progress.repeat(self._log_end_offset)
         self._log_end_offset = log_end_offset
 
-    def _checked(self, node_id: int, broker_epoch: int) -> Progress | None:
+    def _checked(self, node_id: int, broker_epoch: int) -> ReplicaProgress | None:
         """What is known of a follower in this broker epoch."""
         if node_id not in self.state.replicas or node_id == self._node_id:
             raise NotLeaderOrFollower(*self._where, self.state.leader, self.state.leader_epoch)
@@ -227,7 +227,7 @@ class Leader:
         self._ends_at(log_end_offset)
         return self._effects(now_ms)
 
-    def changed(self, state: PartitionState, brokers: Mapping[int, Broker], in_sync_count_min: int, now_ms: int) -> Effects:
+    def changed(self, state: PartitionState, brokers: Mapping[int, RegisteredNode], in_sync_count_min: int, now_ms: int) -> Effects:
         """The controller has told a state of this leader epoch."""
         self._brokers, self.in_sync_count_min = brokers, in_sync_count_min
         self._take(state)

@@ -20,7 +20,7 @@ from logdb.requests.nodes import PartitionState
 from logdb.store.protocols import LastFetch, ReplicaReport, Standing
 from logdb.threads import renewed
 from logdb_replication.controller.commands import AlterInSync, Replica
-from logdb_replication.replica.leader import Broker, Effects, InSyncChange, Leader
+from logdb_replication.replica.leader import Effects, InSyncChange, Leader, RegisteredNode
 
 
 class LedPartition:
@@ -186,7 +186,7 @@ class LedPartition:
 
     # ------------------------------------------------------------ the controller
 
-    def changed(self, state: PartitionState, brokers: Mapping[int, Broker], in_sync_count_min: int, now_ms: int) -> None:
+    def changed(self, state: PartitionState, brokers: Mapping[int, RegisteredNode], in_sync_count_min: int, now_ms: int) -> None:
         """The controller has told a state of this leader epoch."""
         had_enough = self._leader.has_enough_in_sync
         self._do(lambda leader: leader.changed(state, brokers, in_sync_count_min, now_ms))

@@ -31,7 +31,7 @@ from logdb_replication.logged_once import LoggedOnce
 from logdb_replication.replica.fetcher import Fetcher, FollowedPartition
 from logdb_replication.replica.flushing import Flushers
 from logdb_replication.replica.handover import Handovers, commit_all
-from logdb_replication.replica.leader import Broker, Leader
+from logdb_replication.replica.leader import Leader, RegisteredNode
 from logdb_replication.replica.led import LedPartition
 from logdb_replication.replica.peer import Peer
 from logdb_replication.replica.throttle import Throttle
@@ -118,7 +118,7 @@ class ReplicaManager:
         self._ending: list[Fetcher] = []
         self._state: ClusterState | None = None
         self._newest: ClusterState | None = None
-        self._brokers: Mapping[int, Broker] = {}
+        self._brokers: Mapping[int, RegisteredNode] = {}
         self._broker_epoch = -1
         self._failed = self.is_lapsed = self._is_partly_applied = self._hangs = False
         self._applying = renewed(threading.Lock())
@@ -617,6 +617,6 @@ class ReplicaManager:
         self._flushers.close()
 
 
-def _broker(broker: BrokerState) -> Broker:
+def _broker(broker: BrokerState) -> RegisteredNode:
     """A broker that is about to end has no rack: no consumer is to read at it."""
-    return Broker(broker.epoch, broker.fenced, "" if broker.draining else broker.rack, frozenset(broker.addresses))
+    return RegisteredNode(broker.epoch, broker.fenced, "" if broker.draining else broker.rack, frozenset(broker.addresses))

@@ -13,7 +13,7 @@ from logdb.codec import messages
 from logdb.codec.schema import Message, Scattered
 from logdb.errors import InvalidAnswer
 from logdb.model import Buffer
-from logdb_http_api.remote.connection import Address, Connection, Security
+from logdb_http_api.remote.connection import Address, Security, ServerConnection
 from logdb_http_api.remote.wires import HttpRequest
 
 TIMEOUT_S = 3.0
@@ -94,7 +94,7 @@ class HttpPeer:
         Raises:
             OSError: The connection failed, or the server lets it not be upgraded.
         """
-        self._connection = Connection(Address.of(url), security, TIMEOUT_S)
+        self._connection = ServerConnection(Address.of(url), security, TIMEOUT_S)
         try:
             if not self._connection.upgrade(TIMEOUT_S):
                 raise ConnectionError(f"{url} lets no connection go on in Kafka's protocol")

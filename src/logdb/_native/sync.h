@@ -1,7 +1,7 @@
 /* sync.h -- many files made durable together; the same text is the cffi definition.
  *
  * System calls, unlike the rest of the core.  Each function may wait for the disk.  Safe without the GIL.
- * Steps: start each write, sync the file system, ask each file for its errors.  docs/inside/durability.md (the background). */
+ * Steps: start each write, sync the file system, ask each file for its errors.  docs/inside/durability.md (Background threads). */
 #ifndef LOGDB_SYNC_H
 #define LOGDB_SYNC_H
 

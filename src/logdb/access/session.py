@@ -470,12 +470,16 @@ class AuthorizedSession(Handle, Session):
 
     # ------------------------------------------------------------ records
 
-    def log(self, topic: str, partition: int = 0) -> AuthorizedLog:
-        self.authorize(Log(topic, partition))
+    def open_log(self, request: Log) -> AuthorizedLog:
+        """As ``log``, with all that a listener asks of a log."""
+        self.authorize(request)
+        return self._open_log(request)
+
+    def _open_log(self, request: Log) -> AuthorizedLog:
         try:
-            return AuthorizedLog(self, self.call(self._broker.log, topic, partition))
+            return AuthorizedLog(self, self.call(self._broker.log, request.topic, request.partition))
         except NotLeaderOrFollower as error:
-            return ForwardedLog(self, self._others(error).log(topic, partition))
+            return ForwardedLog(self, self._others(error).submit(request))
 
     def log_to_read(self, topic: str, partition: int, *, at_followers: bool = False, for_ends: bool = False) -> LogToRead | ForwardedLog:
         """The log of a partition for one read of a page, which is counted here; the next read opens it again.
@@ -500,13 +504,10 @@ class AuthorizedSession(Handle, Session):
 
     def ends(self, topic: str, partition: int) -> tuple[int, int]:
         """The start and end offset of a partition, as its leader has them: the replica of this node may lag, or not be."""
-        log = self.log(topic, partition)
+        log = self.open_log(Log(topic, partition))
         if self.replication is not None:
             log.check_end_known()
         return log.start_offset, log.end_offset
-
-    def _open_log(self, request: Log) -> AuthorizedLog:
-        return self.log(request.topic, request.partition)
 
     def _read_batches(self, request: ReadBatches) -> tuple[memoryview, int]:
         log = self.log(request.topic, request.partition)

@@ -499,6 +499,7 @@ class Broker(Handle, Session):
         return self.metadata.topic(request.topic).partition_count
 
     def log(self, topic: str, partition: int = 0) -> ReplicaLog:
+        """As ``Session.log``.  Each Produce and Fetch asks it, so it takes no request."""
         if self.replication is not None:
             return self.replication.leads(topic, partition).log
         log = self._store.log(topic, partition)

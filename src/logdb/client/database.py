@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from logdb.client.consumer.consumer import Consumer
     from logdb.client.producer.interceptor import Interceptor
     from logdb.client.producer.producer import Producer, ProducerOptions
-    from logdb.client.producer.transaction import Transaction, TransactionalProducer, Transactions
+    from logdb.client.producer.transaction import IdleProducers, Transaction, TransactionalProducer
     from logdb.client.security_admin import SecurityAdmin
     from logdb.client.table.table import Table
     from logdb.client.table.view import TopicViews
@@ -108,7 +108,7 @@ class Database(Administration):
         self._base = base
         self._partitioners: dict[object, Partitioner] = {}
         self._partition_counts: dict[str, int] = {}
-        self._transactions: Transactions | None = None
+        self._transactions: IdleProducers | None = None
         self._views: TopicViews | None = None
         self._producers: set[Producer] = set()  # the open ones
         self._parts_lock = renewed(threading.Lock())  # guards views and producers against a close
@@ -457,7 +457,7 @@ class Database(Administration):
             return log.read_arrow(one.start, end_offset=one.end, columns=names, isolation_level=isolation_level)
 
         parts = ((one.partition, partial(read, one)) for one in ranges)
-        return arrow.topic_batches(parts, columns, schema)
+        return arrow.topic_batches(topic, parts, columns, schema)
 
     # ------------------------------------------------------------ producers, transactions, consumers
 
@@ -552,9 +552,9 @@ class Database(Administration):
             LogdbError: At its end, the error of a record that was not written; the transaction was aborted.
         """
         if self._transactions is None:
-            from logdb.client.producer.transaction import Transactions
+            from logdb.client.producer.transaction import IdleProducers
 
-            self._transactions = Transactions(self._transactional_producer)
+            self._transactions = IdleProducers(self._transactional_producer)
         return self._transactions.transaction(transactional_id, {"transaction_timeout_ms": transaction_timeout_ms, **options})
 
     def _transactional_producer(self, **options: Any) -> "TransactionalProducer":

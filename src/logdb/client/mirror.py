@@ -52,7 +52,7 @@ _OWN = (MIRROR_OF, IN_SYNC_MIN)  # configs that the target has by itself
 _EMPTY_COUNT_MAX = 1 << 31
 
 
-class Progress(NamedTuple):
+class MirrorProgress(NamedTuple):
     """Up to where a partition is copied, and where the source has its end: what is decided of it."""
 
     offset: int
@@ -88,7 +88,7 @@ class Mirror(Handle):
         self._checked: set[TopicPartition] = set()
         self._pending: Committed | None = None
         self._refused: LogdbError | None = None
-        self.progress: dict[TopicPartition, Progress] = {}
+        self.progress: dict[TopicPartition, MirrorProgress] = {}
 
     def copy(self) -> int:
         """Copy what the source has now; returns how many offsets were copied.
@@ -158,7 +158,7 @@ class Mirror(Handle):
             while end < begin:
                 next_offset = min(begin, end + _EMPTY_COUNT_MAX)
                 end = self._append(where, convert.empty_batch(end, next_offset))
-            self.progress[where] = Progress(end, stable)
+            self.progress[where] = MirrorProgress(end, stable)
             while end < stable:
                 batches, _ = source.read_batches(max(end, start), CHUNK_SIZE_BYTES)  # the first batch may begin before the start
                 if not (batches := _below(batches, stable)):
@@ -167,7 +167,7 @@ class Mirror(Handle):
                 if epoch != former and not _is_same(where, source, target):
                     break
                 end = self._append(where, batches)
-                self.progress[where] = Progress(end, stable)
+                self.progress[where] = MirrorProgress(end, stable)
             if target.start_offset < start <= end:
                 with contextlib.suppress(PolicyViolation):  # it is compacted alone
                     self._target.delete_records(*where, start)

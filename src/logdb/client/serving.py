@@ -65,7 +65,8 @@ def serve(
         http: Address of the HTTP listener, ``host:port``; port 0: any free port.  Without it and ``kafka``: ``127.0.0.1:8080``.
         kafka: Address of the listener for Kafka's clients.
         topic_config: Default configs of topics that are created through the server.  Without ``retention.ms`` it is seven days for
-            topics created by Kafka's APIs or a plain call, and unlimited for those created by ``logdb.open(url)``.
+            topics created by Kafka's APIs or ``POST /logdb/v1/calls/create_topic``, and unlimited for those created by
+            ``logdb.open(url)``.
         insecure: Serve addresses other than loopback without TLS and authentication.
         drain_ms: How long a close waits for running requests.
         authentication: Clients need credentials even while the database has no users, tokens or ACLs; ``tls_client_ca`` implies it.

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from logdb.codec import convert
 from logdb.codec.batch import BATCH_SIZE_BYTES_MAX, CODEC_MASK, CONTROL, HEADER_SIZE_BYTES, attributes_at, set_uncompressed
-from logdb.codec.columns import COLUMNS, ColumnReader, count_rows, import_pyarrow, schema
+from logdb.codec.columns import COLUMNS, NAMES, ColumnReader, count_rows, import_pyarrow, schema
 from logdb.codec.typed_values import ValueSchema, typed_values
-from logdb.errors import Closed, InvalidBatch, ThreadUnavailable
+from logdb.errors import Closed, InvalidBatch, SerializationError, ThreadUnavailable
 from logdb.model import Buffer
 from logdb.pools import Pool
 
@@ -79,16 +79,21 @@ def record_batches(
 
 
 def topic_batches(
+    topic: str,
     parts: "Iterable[tuple[int, Callable[[Sequence[str]], pyarrow.RecordBatchReader]]]",
     columns: Sequence[str] | None = None,
     values: ValueSchema | None = None,
+    *,
+    allowed: Sequence[str] = ("partition", *NAMES),
 ) -> "pyarrow.RecordBatchReader":
     """The batches of several partitions, one partition after the other, with a column ``partition``.
 
     Args:
+        topic: For errors.
         parts: Each partition's number, and what makes a reader of it with the columns that it is given.
         columns: As ``record_batches``, and ``partition``; None: ``partition`` and ``COLUMNS``, with ``values`` without the value.
         values: Columns to make of values.
+        allowed: What ``columns`` may name.
 
     Raises:
         ValueError: An unknown column, or one given twice; raised by the call.
@@ -99,34 +104,49 @@ def topic_batches(
         columns = ["partition", *(name for name in COLUMNS if values is None or name != "value")]
     names = list(columns)
     inner = [name for name in names if name != "partition"]
-    if names.count("partition") > 1:
-        raise ValueError(f"columns={names!r}: name each column once")
-    kinds = {field.name: field for field in (schema(inner) if inner else ())}
-    kinds["partition"] = pa.field("partition", pa.int32(), nullable=False)
     wanted = inner or ["offset"]
     typed = None if values is None else typed_values(values, wanted)
+    fields = [] if typed is None else [field.name for field in typed.fields]
+    _check_names(names, fields, allowed)
+    kinds = {field.name: field for field in (schema(inner) if inner else ())}
+    kinds["partition"] = pa.field("partition", pa.int32(), nullable=False)
 
     def batches() -> "Iterator[pyarrow.RecordBatch]":
         for number, read in parts:
             for batch in read(wanted if typed is None else typed.source_columns):
                 given = {name: batch.column(name) for name in inner}
                 given["partition"] = pa.repeat(pa.scalar(number, pa.int32()), batch.num_rows)
-                made = [] if typed is None else typed.columns(batch)
+                try:
+                    made = [] if typed is None else typed.columns(batch)
+                except SerializationError as error:
+                    raise SerializationError(f"{topic}-{number}: {error}") from None
                 yield pa.RecordBatch.from_arrays([*(given[name] for name in names), *made], schema=result)
 
     result = pa.schema([*(kinds[name] for name in names), *(() if typed is None else typed.fields)])
-    if len(set(result.names)) != len(result.names):
-        made = [field.name for field in typed.fields] if typed is not None else []
-        raise ValueError(f"columns={names!r} and schema={made!r}: name each column once")
     return pa.RecordBatchReader.from_batches(result, batches())
 
 
+def _check_names(names: Sequence[str], fields: Sequence[str], allowed: Sequence[str]) -> None:
+    """Raises ValueError unless each name is a column of records, and no name of a column of the result is there twice."""
+    for name in names:
+        if name in fields and name not in allowed:
+            raise ValueError(f"columns={list(names)!r}: {name!r} is a field of schema; leave it out: all fields come behind columns")
+        if name not in allowed:
+            raise ValueError(f"unknown column {name!r}; columns are {', '.join(allowed)}")
+    if len({*names, *fields}) != len(names) + len(fields):
+        raise ValueError(f"columns={list(names)!r} and schema={list(fields)!r}: name each column once")
+
+
 def typed_batches(
-    read: "Callable[[Sequence[str]], pyarrow.RecordBatchReader]", columns: Sequence[str] | None, values: ValueSchema
+    topic: str,
+    partition: int,
+    read: "Callable[[Sequence[str]], pyarrow.RecordBatchReader]",
+    columns: Sequence[str] | None,
+    values: ValueSchema,
 ) -> "pyarrow.RecordBatchReader":
     """As ``topic_batches``, of one partition and without its number."""
     names = [name for name in COLUMNS if name != "value"] if columns is None else list(columns)
-    return topic_batches([(0, read)], names, values)
+    return topic_batches(topic, [(partition, read)], names, values, allowed=NAMES)
 
 
 class _Unit(NamedTuple):

@@ -30,6 +30,9 @@ _WANTED = {
     "headers": lib.LOGDB_COLUMN_HEADERS,
     "timestamp_type": lib.LOGDB_COLUMN_TIMESTAMP_TYPE,
 }
+NAMES = tuple(_WANTED)
+"""All columns of records."""
+
 _COLUMN_BYTES_MAX = 2**31 - 1  # Arrow's 32-bit offsets
 _CHUNK_BYTES_MAX = 2**32 - 1  # positions in the core's scratch rows are 32-bit
 
@@ -63,9 +66,9 @@ def schema(columns: Sequence[str] | None = None) -> "pyarrow.Schema":
     names = COLUMNS if columns is None else tuple(columns)
     for name in names:
         if name not in fields:
-            raise ValueError(f"unknown column {name!r}; columns are {', '.join(_WANTED)}")
+            raise ValueError(f"unknown column {name!r}; columns are {', '.join(NAMES)}")
     if not names or len(set(names)) != len(names):
-        raise ValueError(f"columns={list(names)!r}: name at least one, and each once, of {', '.join(_WANTED)}")
+        raise ValueError(f"columns={list(names)!r}: name at least one, and each once, of {', '.join(NAMES)}")
     return pa.schema([fields[name] for name in names])
 
 

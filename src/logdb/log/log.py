@@ -47,7 +47,7 @@ from logdb.log.readable import ReadableLog
 from logdb.log.recovery_point import Point, RecoveryPointFile
 from logdb.log.segment_writer import SegmentWriter, unstable_offset
 from logdb.log.states import ALLOWS, TRANSITIONS, WriterEvent, WriterState
-from logdb.log.transactions import Transactions
+from logdb.log.transactions import LogTransactions
 from logdb.log.view import LogView
 from logdb.model import (
     COMPRESSION_TYPES,
@@ -112,7 +112,7 @@ class Log(FollowingLog):
         fsync_only: bool,
         checkpointed: Point,
         unsealed: Sequence[Segment] = (),
-        transactions: Transactions | None = None,
+        transactions: LogTransactions | None = None,
         high_watermark_file: HighWatermarkFile | None = None,
         read_only_reason: str | None = None,
     ) -> None:

@@ -24,7 +24,7 @@ from logdb.segment import transaction_index
 if TYPE_CHECKING:
     from logdb.log.log import Log
     from logdb.log.producers import ProducerStates
-    from logdb.log.transactions import Transactions
+    from logdb.log.transactions import LogTransactions
     from logdb.log.view import LogView
     from logdb.segment.segment import Segment
 
@@ -50,7 +50,7 @@ class Shared(NamedTuple):
 class Captured(NamedTuple):
     """The producers of one log at an offset."""
 
-    transactions: "Transactions"
+    transactions: "LogTransactions"
     offset: int
     states: "ProducerStates"
 
@@ -60,7 +60,7 @@ class Saving(NamedTuple):
 
     point: Point
     writes: list[Write]
-    transactions: "Transactions | None"
+    transactions: "LogTransactions | None"
     snapshot_offset: int | None
     segment: "Segment | None"
     sizes: tuple[int, int] | None

@@ -128,5 +128,5 @@ class Lookups:
         """
         if schema is not None:
             read = partial(self._columns, offset, end_offset, isolation_level, use_threads)
-            return arrow.typed_batches(read, columns, schema)
+            return arrow.typed_batches(self.topic, self.partition, read, columns, schema)
         return self._columns(offset, end_offset, isolation_level, use_threads, columns)

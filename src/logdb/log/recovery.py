@@ -32,7 +32,7 @@ from logdb.log.epochs import LeaderEpochs
 from logdb.log.recovery_point import NOWHERE, Point, RecoveryPointFile
 from logdb.log.replay import load_index, load_snapshot, replay
 from logdb.log.sealed import sealed_segment, unnamed_sidecars
-from logdb.log.transactions import Transactions
+from logdb.log.transactions import LogTransactions
 from logdb.meta import LogEntry, SegmentEntry
 from logdb.model import LogConfig, TopicPartition
 from logdb.segment import buffers
@@ -52,7 +52,7 @@ class Recovered:
         self.intact = NOWHERE  # no record before it was lost: the recovery point, or the written end if the page cache survived
         self.indexed: Point | None = None  # the catalogue's point, if index entries past it may be lost or torn
         self.next_offset = next_offset
-        self.transactions: Transactions | None = None
+        self.transactions: LogTransactions | None = None
         self.read_only_reason = read_only_reason
         self.reports: list[str] = []
 
@@ -209,7 +209,7 @@ def _load_producers(io: IO, directory: str, entry: LogEntry, snapshots: Sequence
         replay(snapshot.states, recovered.segments, offset, recovered.next_offset, epochs, io.clock_ms())
     except CorruptionError as error:
         recovered.corrupt(error)
-    recovered.transactions = Transactions(where, snapshot.states, kept, offset)
+    recovered.transactions = LogTransactions(where, snapshot.states, kept, offset)
     recovered.transactions.stale = stale
 
 

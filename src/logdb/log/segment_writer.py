@@ -23,7 +23,7 @@ from logdb.log.preallocation import Pace
 from logdb.log.producers import ProducerStates
 from logdb.log.recovery_point import Point, RecoveryPointFile
 from logdb.log.retention import born_ms
-from logdb.log.transactions import Transactions
+from logdb.log.transactions import LogTransactions
 from logdb.log.view import LogView
 from logdb.model import OFFSET_MAX, LogConfig, TopicPartition
 from logdb.segment.segment import Segment
@@ -66,7 +66,7 @@ class SegmentWriter:
         config: LogConfig,
         point: RecoveryPointFile,
         unsealed: Sequence[Segment],
-        transactions: Transactions | None,
+        transactions: LogTransactions | None,
     ) -> None:
         self._log, self._io, self._host, self._directory = log, io, host, log.directory
         self._reserve, self._budget = host.reserve, host.preallocation
@@ -74,7 +74,7 @@ class SegmentWriter:
         self.lock = threading.Lock()
         self._begin(log.view, point, unsealed, transactions)
 
-    def _begin(self, view: LogView, point: RecoveryPointFile, unsealed: Sequence[Segment], transactions: Transactions | None) -> None:
+    def _begin(self, view: LogView, point: RecoveryPointFile, unsealed: Sequence[Segment], transactions: LogTransactions | None) -> None:
         self.point, self.transactions, self.sealing = point, transactions, list(unsealed)
         self.epochs_unsynced = False
         self._noted_position = view.written_position
@@ -86,7 +86,7 @@ class SegmentWriter:
         """Let readers see a view that differs from the latest one by ``changes``; under ``lock``."""
         self._log.view = self._log.view._replace(**changes)
 
-    def restart(self, view: LogView, point: RecoveryPointFile, unsealed: Sequence[Segment], transactions: Transactions | None) -> None:
+    def restart(self, view: LogView, point: RecoveryPointFile, unsealed: Sequence[Segment], transactions: LogTransactions | None) -> None:
         """Go on with what a truncation has left, before its view is published; under the append lock, ``LogSync.lock`` and ``lock``."""
         if self.transactions is not None:
             self.transactions.superseded = True
@@ -262,8 +262,8 @@ class SegmentWriter:
                 self._tried = (-1, 0, 0, 0)
         return self.transactions is None or self.transactions.withdraw(first, next_offset)
 
-    def ensure_transactions(self) -> Transactions:
-        """The log's ``Transactions``; before they are made, the catalogue notes durably that the log has producers."""
+    def ensure_transactions(self) -> LogTransactions:
+        """The log's ``LogTransactions``; before they are made, the catalogue notes durably that the log has producers."""
         if (known := self.transactions) is not None:
             return known
         log = self._log
@@ -272,7 +272,7 @@ class SegmentWriter:
                 offset = log.view.flushed.offset
                 producer_snapshot.save(self._io, self._directory, offset, ProducerStates(), {})
                 self._host.note_producers(log, offset)
-                self.transactions = Transactions(TopicPartition(log.topic, log.partition), ProducerStates(), (offset,), offset)
+                self.transactions = LogTransactions(TopicPartition(log.topic, log.partition), ProducerStates(), (offset,), offset)
             return self.transactions
 
     # ------------------------------------------------------------ segments
@@ -322,7 +322,7 @@ class SegmentWriter:
         self.epochs_unsynced = not sync
 
 
-def unstable_offset(transactions: Transactions | None) -> int:
+def unstable_offset(transactions: LogTransactions | None) -> int:
     """The first offset of the oldest open transaction, as written; OFFSET_MAX without one."""
     first = None if transactions is None else transactions.written.first_unstable
     return OFFSET_MAX if first is None else first

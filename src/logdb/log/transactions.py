@@ -48,16 +48,16 @@ class Begun(Exception):
 
 
 class Superseded(Exception):
-    """The log was truncated while the call waited: it has another ``Transactions`` now."""
+    """The log was truncated while the call waited: it has another ``LogTransactions`` now."""
 
 
-class Transactions:
+class LogTransactions:
     """The producers of a log that this process writes.
 
     ``written_offset``: ``written`` includes the batches below it.  ``snapshot_offset``: of the newest snapshot on the disk.
     ``snapshots``: the offsets of all on the disk, increasing.  ``stale``: the newest snapshot has not the checksums of the current
     indexes of aborted transactions, because one was rebuilt.  ``superseded``: the log was truncated and has another
-    ``Transactions``; set under the builder's append lock.  ``_verifying``: producers without an open transaction here whose coordinator
+    ``LogTransactions``; set under the builder's append lock.  ``_verifying``: producers without an open transaction here whose coordinator
     is asked, each with what ``verification`` gave; a marker takes that away.
     """
 

@@ -4,8 +4,10 @@ A damaged page can kill the process that follows its pointers (SIGSEGV, SIGBUS),
 it printed.  The program imports nothing of logdb and prints entries undecoded.
 
     in    one line of JSON: {"path": directory, "lock": bool, "sys_path": [...]}
-    out   lines of JSON: ["error", text], ["entry", key, value] (base64), and as
+    out   lines of JSON: the first is ["ready"]; then ["error", text], ["entry", key, value] (base64), and as
           the last ["end", entries met, entries that LMDB counts]
+
+Without ["ready"] the program could not start, which says nothing about the file.
 
 If py-lmdb has its verifier, that first checks the pages against each other without LMDB: also the lists of free pages, which
 no read touches but which say where the next transaction writes.
@@ -58,6 +60,9 @@ def walk(path: str, *, lock: bool) -> None:
 def main() -> None:
     request = json.loads(sys.stdin.readline())
     sys.path[:] = request["sys_path"]
+    import lmdb  # noqa: F401 - or nothing can be read
+
+    say("ready")
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a crash is expected here
     if not request["lock"]:
         check_pages(request["path"])

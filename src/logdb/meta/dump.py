@@ -45,7 +45,10 @@ def read_in_child(path: str, *, lock: bool = False, timeout_s: float = _TIMEOUT_
         timeout_s: Seconds after which the child is killed: damaged pages may form a cycle.
 
     Returns:
-        All readable entries.  Every failure is one of its problems; nothing is raised.
+        All readable entries.  What damage can do to the child is one of its problems.
+
+    Raises:
+        ChildProcessError: The child could not start, or the system killed it: nothing is known about the file.
     """
     dump = CatalogueDump()
     try:
@@ -67,24 +70,37 @@ def read_in_child(path: str, *, lock: bool = False, timeout_s: float = _TIMEOUT_
 
 def _run(dump: CatalogueDump, path: str, lock: bool, timeout_s: float) -> list[bytes]:
     if not sys.executable:
-        dump.problems.append("there is no Python interpreter to read data.mdb in a process of its own")
-        return []
+        raise _unread(path, "there is no Python interpreter (sys.executable)")
     request = json.dumps({"path": os.path.abspath(path), "lock": lock, "sys_path": sys.path})
     command = [sys.executable, "-I", "-S", str(child.__file__)]
     try:
         done = subprocess.run(command, input=request.encode() + b"\n", capture_output=True, timeout=timeout_s, check=False)
     except subprocess.TimeoutExpired as expired:
+        lines = _behind_ready(path, expired.stdout or b"", f"it did not start within {timeout_s:g} s")
         dump.problems.append(f"reading data.mdb did not end within {timeout_s:g} s")
-        return (expired.stdout or b"").splitlines()
+        return lines
     except OSError as error:
-        dump.problems.append(f"data.mdb cannot be read in a process of its own: {error}")
-        return []
-    lines = done.stdout.splitlines()
+        raise _unread(path, str(error)) from error
+    lines = _behind_ready(path, done.stdout, done.stderr.decode("utf-8", "replace").strip()[-500:] or f"exit code {done.returncode}")
+    if done.returncode == -signal.SIGKILL:  # by the kernel, where memory is short: no damaged page does that
+        raise _unread(path, "it was killed (SIGKILL); is there enough memory?")
     if done.returncode < 0:
         dump.problems.append(f"reading data.mdb died of {signal.Signals(-done.returncode).name} after {len(lines)} lines")
     elif done.returncode > 0:
         dump.problems.append(f"reading data.mdb failed: {done.stderr.decode('utf-8', 'replace').strip()[-500:]}")
     return lines
+
+
+def _behind_ready(path: str, output: bytes, reason: str) -> list[bytes]:
+    """The lines of a child that has started; raises ChildProcessError with ``reason`` for another."""
+    first, *lines = output.splitlines() or [b""]
+    if first != b'["ready"]':
+        raise _unread(path, reason)
+    return lines
+
+
+def _unread(path: str, reason: str) -> ChildProcessError:
+    return ChildProcessError(f"{path} was not checked: the process that reads it failed: {reason}. Nothing was changed; retry is safe.")
 
 
 def _take(dump: CatalogueDump, line: bytes) -> bool:

@@ -74,7 +74,7 @@ class Entry(NamedTuple):
     timestamp_ms: int
 
 
-class Position(NamedTuple):
+class ViewPosition(NamedTuple):
     """The position of one partition in the view.
 
     ``offset``: the next one to read.  ``leader_epoch``: of the record before it, -1 without one.  ``start_offset``: the log's
@@ -177,7 +177,7 @@ class View:
             stat = self._reader.stat(self._entries)
             return int(stat["psize"] * (stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]))
 
-    def positions(self) -> dict[int, Position]:
+    def positions(self) -> dict[int, ViewPosition]:
         """The position of each partition in the view."""
         with _named_errors(self.path), self._reading:
             self._check()
@@ -188,7 +188,7 @@ class View:
             *numbers, crc = _POSITION.unpack(data) if len(data) == _POSITION.size else (0, 0, 0, 0, -1)
             if crc != crc32(data[:-_CRC_SIZE], crc32(key)):
                 raise ViewDamaged(self.path, f"the position of partition {key.hex()} is {data.hex()}")
-            found[int.from_bytes(key, "big")] = Position(*numbers)
+            found[int.from_bytes(key, "big")] = ViewPosition(*numbers)
         return found
 
     def scan(self) -> Iterator[tuple[bytes, Entry]]:
@@ -230,7 +230,7 @@ class View:
 
     # ------------------------------------------------------------ writing
 
-    def update(self, changes: Mapping[bytes, Entry], positions: Mapping[int, Position], *, mixed: bool = False) -> None:
+    def update(self, changes: Mapping[bytes, Entry], positions: Mapping[int, ViewPosition], *, mixed: bool = False) -> None:
         """Put entries, delete the keys of tombstones, and store the positions that they lead to, in one transaction.
 
         Args:
@@ -261,7 +261,7 @@ class View:
         known = entry if data is None else _decoded(self.path, stored, data)[1]
         return known.partition != entry.partition and known.timestamp_ms > entry.timestamp_ms
 
-    def purge(self, positions: Mapping[int, Position]) -> None:
+    def purge(self, positions: Mapping[int, ViewPosition]) -> None:
         """Delete the entries of records before the log start offsets in ``positions``, then store these; raises as ``update``."""
         starts = {partition: position.start_offset for partition, position in positions.items()}
         place: bytes | None = b""
@@ -304,7 +304,7 @@ class View:
             self._marked_open = False
             self._open()
 
-    def _put_positions(self, txn: "lmdb.Transaction[bytes]", positions: Mapping[int, Position]) -> None:
+    def _put_positions(self, txn: "lmdb.Transaction[bytes]", positions: Mapping[int, ViewPosition]) -> None:
         for partition, position in positions.items():
             key = partition.to_bytes(4, "big")
             body = _POSITION.pack(*position, 0)[:-_CRC_SIZE]

@@ -173,6 +173,7 @@ class Session(Protocol):
 
     def log(self, topic: str, partition: int = 0) -> PartitionLog:
         """The one log of a partition."""
+        return self.submit(requests.records.Log(topic, partition))
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
         """See ``Database.delete_records``."""

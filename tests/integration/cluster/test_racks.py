@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 import logdb
+from benches.peers import SHORT_LIVED
 from benches.peers.kafka.jars import TOOLS
 from support.cluster_process import ClusterProcess, bytes_out, cluster_process, eventually
 
@@ -86,7 +87,7 @@ def read_by_java(cluster: ClusterProcess, topic: str, count: int) -> None:
         pytest.skip(reason)
     program = "org.apache.kafka.tools.consumer.ConsoleConsumer"
     asked = ("--bootstrap-server", ",".join(cluster.kafka), "--topic", topic, "--from-beginning", "--max-messages", str(count))
-    command = ["java", "-XX:TieredStopAtLevel=1", "-cp", f"{TOOLS.directory}/*", program, *asked, "--command-property", "client.rack=b"]
+    command = ["java", *SHORT_LIVED, "-cp", f"{TOOLS.directory}/*", program, *asked, "--command-property", "client.rack=b"]
     read = subprocess.run(command, capture_output=True, text=True, timeout=100)
     assert read.stdout.count("\n") == count, read.stderr
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import fsspec
 import pytest
 
+from benches.peers import SHORT_LIVED
 from benches.peers.kafka.jars import HDFS
 from logdb import OffsetAndMetadata, TopicPartition
 from logdb_connect.connectors.objects.sink import ObjectStoreSinkConnector
@@ -26,7 +27,7 @@ def port(tmp_path_factory):
         pytest.skip(reason)
     path = tmp_path_factory.mktemp("hdfs")
     compiled(SOURCE, path / "classes", HDFS)
-    command = ["java", "-Xmx400m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
+    command = ["java", "-Xmx400m", *SHORT_LIVED, "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
     command += ["-cp", f"{path / 'classes'}:{HDFS.directory}/*", "Hdfs", str(path / "data")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         found = next((line for line in process.stdout if line.startswith("webhdfs ")), None)

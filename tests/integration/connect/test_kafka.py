@@ -24,8 +24,8 @@ from support.ports import free_port
 from support.waiting import until
 
 __all__ = ["s3"]
-pytestmark = [pytest.mark.foreign, pytest.mark.timeout(400)]
 ROUNDS = 3 * int(os.environ.get("LOGDB_TEST_SCALE", "1"))
+pytestmark = [pytest.mark.foreign, pytest.mark.timeout(400 + 20 * ROUNDS)]
 
 
 @pytest.fixture(scope="module")

@@ -54,4 +54,4 @@ def test_a_topic_with_two_schemas(url):
     used = converter(AvroConverter, url)
     first, second = used.from_connect("t", STRING, "a"), used.from_connect("t", Schema(type="int64"), 1)
     assert first[:5] != second[:5]
-    assert used.to_connect_many("t", [first, second]) == [(STRING, "a"), (Schema(type="int64"), 1)]
+    assert used.to_connect_many("t", [first, second]) == ([STRING, Schema(type="int64")], ["a", 1])

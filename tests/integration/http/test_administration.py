@@ -196,7 +196,7 @@ def test_what_cannot_be_is_refused(server):
 def test_a_password_stays_here_and_is_in_no_log(server, caplog, monkeypatch):
     """What goes to the server are salted keys; what is written of it are names."""
     sent = []
-    monkeypatch.setattr("logdb_http_api.remote.connection.Connection.send", spy(sent))
+    monkeypatch.setattr("logdb_http_api.remote.connection.ServerConnection.send", spy(sent))
     with caplog.at_level(logging.DEBUG), opened(server, "root") as db:
         db.security.add_user("bob", SECRET)
         token, _ = db.security.create_token("ci", "bob")
@@ -217,9 +217,9 @@ def test_a_password_stays_here_and_is_in_no_log(server, caplog, monkeypatch):
 
 
 def spy(sent):
-    from logdb_http_api.remote.connection import Connection
+    from logdb_http_api.remote.connection import ServerConnection
 
-    send = Connection.send
+    send = ServerConnection.send
 
     def sending(self, request, *rest):
         sent.append(bytes(request.http().body or b""))

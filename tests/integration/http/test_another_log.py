@@ -298,6 +298,21 @@ def test_a_server_that_was_restored(lost):
                 consumer.close()
 
 
+@pytest.mark.parametrize("path", ["/logdb/v1/topics/t/partitions/0/events", "/logdb/v1/topics/t/events"])
+def test_a_stream_of_events_that_comes_back_after_a_restore(lost, path):
+    """An id without a leader epoch is one that a client has made itself."""
+    before, restored = lost
+    with Client(before.url, f"{path}?offset=earliest") as client:
+        client.take(50)
+    before.server.close()
+    with restored() as database:
+        database.log("t").append_many([b"new"] * 60)
+        for last_id, status in ((client.last_id, 410), (client.last_id.removesuffix(".0"), 200)):
+            again = Client(before.url, path, Last_Event_ID=last_id)
+            with contextlib.closing(again.connection), again.response:
+                assert again.response.status == status
+
+
 def test_a_position_behind_a_transactions_marker_has_its_epoch(lost):
     """Or a reader there would take the records of another history for its own."""
     before, restored = lost

@@ -55,6 +55,14 @@ def fill(db):
 
 
 @pytest.fixture
+def longest_name(server):
+    name = "n" * 249
+    server.database.create_topic(name)
+    yield name
+    server.database.delete_topic(name)
+
+
+@pytest.fixture
 def window(browser, server):
     with browsers.window(browser, server.url) as it:
         yield it
@@ -552,6 +560,7 @@ def test_each_tab_has_a_title_and_names_for_its_controls(page, server):
         assert page.locator("th:not([scope])").count() == 0
 
 
+@pytest.mark.usefixtures("longest_name")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1280])
 def test_both_schemes_at_each_width(browser, server, tmp_path, scheme, width):

@@ -117,7 +117,7 @@ def interrupted(monkeypatch):
     """Have Ctrl-C come at the end of so many calls to come of a method of connections."""
 
     def interrupt(name, count=1):
-        left, method = [count], getattr(connection.Connection, name)
+        left, method = [count], getattr(connection.ServerConnection, name)
 
         def called(each, *args):
             result = method(each, *args)
@@ -126,7 +126,7 @@ def interrupted(monkeypatch):
                 raise KeyboardInterrupt
             return result
 
-        monkeypatch.setattr(connection.Connection, name, called)
+        monkeypatch.setattr(connection.ServerConnection, name, called)
 
     return interrupt
 
@@ -184,7 +184,7 @@ def test_an_error_that_is_kept_keeps_no_memory_from_growing(db):
 
 
 def test_nothing_is_sent_behind_what_could_not_be_sent(server, monkeypatch):
-    send, behind = connection.Connection.send, []
+    send, behind = connection.ServerConnection.send, []
 
     def broken(each, *args):
         if not behind:
@@ -195,7 +195,7 @@ def test_nothing_is_sent_behind_what_could_not_be_sent(server, monkeypatch):
 
     with logdb.open(server.url) as db:
         connections = db._base.connections
-        monkeypatch.setattr(connection.Connection, "send", broken)
+        monkeypatch.setattr(connection.ServerConnection, "send", broken)
         fetch = FetchRequest(TopicPartition("t", 0), 0, 1, committed=False)
         first = Exchange(connections, fetch)
         second = Exchange(connections, fetch, behind=first)

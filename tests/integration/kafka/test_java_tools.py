@@ -9,6 +9,7 @@ import subprocess
 
 import pytest
 
+from benches.peers import SHORT_LIVED
 from benches.peers.kafka.jars import TOOLS
 from support.kafka_door import kafka_door
 from support.kafka_tools import kafka_tools
@@ -90,7 +91,7 @@ def test_verifiable_clients(served, run):
     """What Kafka's own system tests run: each in a Java of its own, at whose end they close."""
 
     def alone(name, *arguments):
-        command = ["java", "-XX:TieredStopAtLevel=1", "-cp", f"{TOOLS.directory}/*", TOOL + name, *arguments]
+        command = ["java", *SHORT_LIVED, "-cp", f"{TOOLS.directory}/*", TOOL + name, *arguments]
         return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout.splitlines()
 
     served.db.create_topic("verified")

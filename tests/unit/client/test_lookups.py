@@ -101,11 +101,31 @@ def test_values_as_columns(db):
     one = db.log("t").read_arrow(5, end_offset=8, columns=["offset"], schema=schema).read_all()
     assert one.to_pylist() == [{"offset": n, "n": n, "missing": None} for n in (5, 6, 7)]
     assert db.read_arrow("empty", schema=schema).read_all().num_rows == 0
-    with pytest.raises(SerializationError, match="offset 49 does not fit the schema"):
+    with pytest.raises(SerializationError, match=r"^c-0: the value at offset 49 does not fit the schema"):
         db.read_arrow("c", schema=schema).read_all()
-    for columns in (["n"], ["offset", "offset"]):
-        with pytest.raises(ValueError, match="columns"):
-            db.read_arrow("t", columns=columns, schema=schema)
+    with pytest.raises(SerializationError, match=r"^c-0: the value at offset 49 does not fit the schema"):
+        db.log("c").read_arrow(schema=schema).read_all()
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        (["n"], r"'n' is a field of schema; leave it out"),
+        (["offset", "offset"], r"name each column once"),
+        (["time"], r"unknown column 'time'; columns are partition, offset, timestamp"),
+    ],
+)
+def test_columns_beside_a_schema_are_those_of_records(db, columns, said):
+    pa = pytest.importorskip("pyarrow")
+    with pytest.raises(ValueError, match=said):
+        db.read_arrow("t", columns=columns, schema=pa.schema([("n", pa.int64())]))
+
+
+def test_one_log_has_no_column_of_partitions(db):
+    pa = pytest.importorskip("pyarrow")
+    for schema in (None, pa.schema([("n", pa.int64())])):
+        with pytest.raises(ValueError, match=r"unknown column 'partition'; columns are offset"):
+            db.log("t", partition=1).read_arrow(columns=["partition"], schema=schema)
 
 
 def test_values_of_avro_as_columns(db):

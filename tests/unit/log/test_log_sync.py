@@ -6,7 +6,7 @@ import pytest
 
 import logdb
 from logdb.errors import DiskFull
-from logdb.log.transactions import Transactions
+from logdb.log.transactions import LogTransactions
 from support.clock import StillIO
 from support.interrupts import Interrupted
 from support.produced import Sender, open_bare
@@ -57,7 +57,7 @@ def test_records_that_come_during_a_sync_are_due_from_then_on(log, io, monkeypat
 
 def test_a_sync_during_a_write_does_not_take_its_records_for_synced(log, monkeypatch):
     """The write found that a sync was due already; the sync that was under way then covered all but this write."""
-    sender, advance, threads = Sender(log), Transactions.advance, []
+    sender, advance, threads = Sender(log), LogTransactions.advance, []
     sender.send(b"a")
     log.writer.lock = WatchedLock(log.writer.lock)
 
@@ -68,7 +68,7 @@ def test_a_sync_during_a_write_does_not_take_its_records_for_synced(log, monkeyp
             log.writer.lock.until_awaited_by(threads[0])
         return advance(self, *args)
 
-    monkeypatch.setattr(Transactions, "advance", sync_meanwhile)
+    monkeypatch.setattr(LogTransactions, "advance", sync_meanwhile)
     sender.send(b"b")
     threads[0].join()
     assert log.flushed_offset == log.end_offset or log.syncs.due_ms() is not None

@@ -117,7 +117,7 @@ def test_a_file_cut_short_is_a_problem(path: str, page_count: int) -> None:
 
 
 def stand_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, program: str) -> None:
-    (tmp_path / "stand_in.py").write_text(program)
+    (tmp_path / "stand_in.py").write_text("print('[\"ready\"]', flush=True)\n" + program)
     monkeypatch.setattr(child, "__file__", str(tmp_path / "stand_in.py"))
 
 
@@ -147,7 +147,14 @@ def test_a_child_that_does_not_end_is_killed_and_what_it_said_is_kept(path: str,
     assert problems[:2] == ["reading data.mdb did not end within 1.5 s", "first"]
 
 
-@pytest.mark.parametrize("executable", ["", "/nonexistent/python"])
-def test_without_an_interpreter_there_is_no_reading(path: str, monkeypatch: pytest.MonkeyPatch, executable: str) -> None:
+@pytest.mark.parametrize("executable", ["", "/nonexistent/python", "/bin/false"])
+def test_a_child_that_cannot_start_is_no_damage(path: str, monkeypatch: pytest.MonkeyPatch, executable: str) -> None:
     monkeypatch.setattr(sys, "executable", executable)
-    assert "process of its own" in read_in_child(path).problems[0]
+    with pytest.raises(ChildProcessError, match=r"catalogue was not checked: .* retry is safe"):
+        read_in_child(path)
+
+
+def test_a_child_that_the_system_kills_is_no_damage(path: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    stand_in(monkeypatch, tmp_path, "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+    with pytest.raises(ChildProcessError, match="enough memory"):
+        read_in_child(path)

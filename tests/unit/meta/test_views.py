@@ -8,7 +8,7 @@ import pytest
 from logdb.errors import Closed, Forked, WriteFailed
 from logdb.io import IO
 from logdb.meta import views
-from logdb.meta.views import Entry, Position, View, ViewDamaged
+from logdb.meta.views import Entry, View, ViewDamaged, ViewPosition
 
 
 class BootIO(IO):
@@ -48,16 +48,16 @@ def die(view):
 
 
 def test_what_was_put_is_found_until_a_tombstone_takes_it(view):
-    view.update({b"a": entry(b"1", 5, partition=3, timestamp_ms=7), b"b": entry(b"")}, {3: Position(6, 2, 1, 9)})
+    view.update({b"a": entry(b"1", 5, partition=3, timestamp_ms=7), b"b": entry(b"")}, {3: ViewPosition(6, 2, 1, 9)})
     assert view.get(b"a") == (b"1", 3, 5, 7)
     assert view.get(b"b") == (b"", 0, 0, 0)
     assert view.get(b"c") is None
     assert len(view) == 2
-    assert view.positions() == {3: Position(6, 2, 1, 9)}
-    view.update({b"a": entry(None, 6), b"c": entry(None, 7)}, {3: Position(8), 0: Position(1)})
+    assert view.positions() == {3: ViewPosition(6, 2, 1, 9)}
+    view.update({b"a": entry(None, 6), b"c": entry(None, 7)}, {3: ViewPosition(8), 0: ViewPosition(1)})
     assert view.get(b"a") is None
     assert len(view) == 1
-    assert view.positions() == {3: Position(8), 0: Position(1)}
+    assert view.positions() == {3: ViewPosition(8), 0: ViewPosition(1)}
 
 
 @pytest.mark.parametrize("size", [0, 1, 509, 510, 511, 70_000])
@@ -107,16 +107,16 @@ def test_a_scan_shows_one_moment(view):
 def test_purging_takes_what_lies_before_the_start(view, monkeypatch):
     monkeypatch.setattr(views, "_PURGED_COUNT", 7)
     view.update({b"%d" % number: entry(b"v", number, partition=number % 3) for number in range(100)}, {})
-    view.purge({0: Position(100, 0, 50, 0), 1: Position(100, 0, 0, 0), 2: Position(100, 0, 1_000, 0)})
+    view.purge({0: ViewPosition(100, 0, 50, 0), 1: ViewPosition(100, 0, 0, 0), 2: ViewPosition(100, 0, 1_000, 0)})
     left = sorted(found.offset for _, found in view.scan())
     assert left == [n for n in range(100) if n % 3 == 1 or (n % 3 == 0 and n >= 50)]
-    assert view.positions()[2] == Position(100, 0, 1_000, 0)
-    view.purge({0: Position(100, 0, 100, 0), 1: Position(100, 0, 100, 0)})
+    assert view.positions()[2] == ViewPosition(100, 0, 1_000, 0)
+    view.purge({0: ViewPosition(100, 0, 100, 0), 1: ViewPosition(100, 0, 100, 0)})
     assert len(view) == 0
 
 
 def test_clearing_leaves_nothing_but_to_who_iterates(view):
-    view.update({b"a": entry(b"1"), b"b": entry(b"2")}, {0: Position(2)})
+    view.update({b"a": entry(b"1"), b"b": entry(b"2")}, {0: ViewPosition(2)})
     scan = view.scan()
     next(scan)
     view.clear()
@@ -134,14 +134,14 @@ def reopened(path, io):
     return found
 
 
-FULL = ({b"a": b"1", b"b": b"2"}, {0: Position(2)})
+FULL = ({b"a": b"1", b"b": b"2"}, {0: ViewPosition(2)})
 EMPTY = ({}, {})
 
 
 @pytest.fixture
 def filled(path, io):
     view = View.open(path, io)
-    view.update({b"a": entry(b"1"), b"b": entry(b"2", 1)}, {0: Position(2)})
+    view.update({b"a": entry(b"1"), b"b": entry(b"2", 1)}, {0: ViewPosition(2)})
     return view
 
 
@@ -213,7 +213,7 @@ def test_a_damaged_file_is_seen_and_the_view_made_anew(filled, path, io, name, d
 
 
 def test_every_flipped_bit_of_an_entry_is_seen(view):
-    view.update({b"key": entry(b"value")}, {0: Position(1)})
+    view.update({b"key": entry(b"value")}, {0: ViewPosition(1)})
     with view._lmdb.begin(db=view._entries) as txn:
         whole = txn.get(b"\0key")
     for at in range(len(whole)):
@@ -254,13 +254,13 @@ def test_the_map_grows(path, io, monkeypatch):
     view = View.open(path, io)
     scan = None
     for number in range(100):
-        view.update({b"%d" % number: entry(b"x" * 100_000)}, {0: Position(number)})
+        view.update({b"%d" % number: entry(b"x" * 100_000)}, {0: ViewPosition(number)})
     scan = view.scan()
     next(scan)
     with pytest.raises(WriteFailed, match="1 iterators are open"):
         for number in range(100, 1000):
-            view.update({b"%d" % number: entry(b"x" * 100_000)}, {0: Position(number)})
-    assert view.positions() == {0: Position(number - 1)}
+            view.update({b"%d" % number: entry(b"x" * 100_000)}, {0: ViewPosition(number)})
+    assert view.positions() == {0: ViewPosition(number - 1)}
     del scan
     view.update({b"more": entry(b"x" * 100_000)}, {})
     assert len(view) == number + 1
@@ -302,7 +302,7 @@ def test_threads_read_while_one_writes(view):
         thread.start()
     for round_number in range(150):
         offsets = range(20 * round_number, 20 * round_number + 20)
-        view.update({b"%d" % (offset % 20): entry(b"%d" % offset, offset) for offset in offsets}, {0: Position(offsets.stop)})
+        view.update({b"%d" % (offset % 20): entry(b"%d" % offset, offset) for offset in offsets}, {0: ViewPosition(offsets.stop)})
     stop.set()
     for thread in threads:
         thread.join()

@@ -6,12 +6,12 @@ from logdb.errors import CorruptionError
 from logdb.io import IO
 from logdb_replication.raft import files
 from logdb_replication.raft.errors import VoterRolledBack
-from logdb_replication.raft.starts import IDS_MAX, Known, Others, Progress, Start
+from logdb_replication.raft.starts import IDS_MAX, Known, Others, Start, VoterProgress
 from logdb_replication.raft.starts_file import StartsFile
 from logdb_replication.raft.voters import Peer
 from support.quorum_simulation import DIRECTORY, Simulation, Slot
 
-AT = Progress(5, True, 40)
+AT = VoterProgress(5, True, 40)
 
 
 @pytest.fixture
@@ -47,12 +47,12 @@ def test_what_is_remembered_of_others_is_in_the_file(path):
 
 def test_progress_of_others_moves_forward_only():
     others = Others({2: Known(22, 3, 9, AT)})
-    assert others.note((2, 22), Progress(5, False, 41))
-    assert not others.note((2, 22), Progress(4, True, 90))
-    assert not others.note((2, 23), Progress(9, True, 90))  # another incarnation, whose start is not known
+    assert others.note((2, 22), VoterProgress(5, False, 41))
+    assert not others.note((2, 22), VoterProgress(4, True, 90))
+    assert not others.note((2, 23), VoterProgress(9, True, 90))  # another incarnation, whose start is not known
     assert not others.remember((2, 22), Start(3, (9,)), AT)  # as it was told before
-    assert others.known((2, 22)) == Known(22, 3, 9, Progress(5, True, 41))
-    assert others.remember((2, 23), Start(1, (1,)), Progress())
+    assert others.known((2, 22)) == Known(22, 3, 9, VoterProgress(5, True, 41))
+    assert others.remember((2, 23), Start(1, (1,)), VoterProgress())
     assert others.known((2, 22)) is None
 
 
@@ -89,16 +89,16 @@ def test_each_flipped_byte_is_found(path):
     ("number", "ids", "progress", "reason"),
     [
         (9, (1, 2), AT, ""),  # the start that is known, told again
-        (9, (1, 2), Progress(), ""),  # a message that comes late
+        (9, (1, 2), VoterProgress(), ""),  # a message that comes late
         (10, (3, 1), AT, ""),
-        (12, (5, 4, 3, 1), Progress(6), ""),  # starts that were not heard of
+        (12, (5, 4, 3, 1), VoterProgress(6), ""),  # starts that were not heard of
         (9 + IDS_MAX, tuple(range(50, 50 + IDS_MAX)), AT, ""),  # too long ago to tell
         (8, (2,), AT, "has had a start 9"),
         (9, (3, 2), AT, "has had a start 9"),
-        (11, (5, 4, 3), Progress(9, True, 90), "has had a start 9"),  # started until it had as many
-        (10, (3, 1), Progress(4, True, 90), "was at term 5, voted, index 40, and this directory is at term 4, voted, index 90"),
-        (10, (3, 1), Progress(5, False, 40), "is at term 5 index 40"),
-        (10, (3, 1), Progress(5, True, 39), "is at term 5, voted, index 39"),
+        (11, (5, 4, 3), VoterProgress(9, True, 90), "has had a start 9"),  # started until it had as many
+        (10, (3, 1), VoterProgress(4, True, 90), "was at term 5, voted, index 40, and this directory is at term 4, voted, index 90"),
+        (10, (3, 1), VoterProgress(5, False, 40), "is at term 5 index 40"),
+        (10, (3, 1), VoterProgress(5, True, 39), "is at term 5, voted, index 39"),
     ],
 )
 def test_what_is_an_older_copy(number, ids, progress, reason):

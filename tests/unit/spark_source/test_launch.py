@@ -3,6 +3,8 @@ import struct
 from pathlib import Path
 
 import pytest
+from pyspark import SparkContext
+from pyspark.find_spark_home import _find_spark_home
 
 from logdb_spark_source import launch
 
@@ -27,6 +29,13 @@ def test_the_systems_java_is_used_if_it_is_new_enough(tmp_path, monkeypatch, ver
     assert launch._system_java() is will_do
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
     assert launch._system_java() is False
+
+
+def test_private_parts_of_pyspark_are_as_they_are_known(monkeypatch):
+    """``start`` asks whether a JVM runs, and where Spark lies; pyspark says both only to itself."""
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    assert SparkContext._gateway is None or SparkContext._gateway.jvm is not None
+    assert (Path(_find_spark_home()) / "jars").is_dir()
 
 
 def test_what_is_given_wins_over_what_is_set_here():

@@ -129,7 +129,7 @@ class JsonFormat(Format):
 
     def read(self, data: bytes) -> Iterator[Rows]:
         lines = [each for each in _unzipped(data).split(b"\n") if each.strip()]
-        yield None, [value for _, value in self._converter.to_connect_many("", lines)]
+        yield None, self._converter.to_connect_many("", lines)[1]
 
 
 class ByteArrayFormat(Format):

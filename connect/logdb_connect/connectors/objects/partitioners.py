@@ -24,7 +24,6 @@ _QUARTER_MS = 900_000
 """Zones change their offset only at multiples of this."""
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _NUMBER = re.compile(r"-?[0-9]{1,19}")
-_BAD_SEGMENTS = {"", ".", ".."}
 
 
 def by_kafka_partition(value: Any, schema: Schema | None, partition: int, time_ms: int | None) -> str:

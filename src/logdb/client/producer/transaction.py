@@ -11,7 +11,7 @@ A transactional producer:
      │                          │      └────────────► to be aborted ── abort ──► idle
      └──────────────────────────┴── fenced, at any call; closed ───────► of no further use
 
-``Transaction`` is the same as a context manager.  ``Transactions`` keeps the idle producers of a database, so that
+``Transaction`` is the same as a context manager.  ``IdleProducers`` keeps the idle producers of a database, so that
 ``db.transaction("id")`` in a loop fences the id's former producer once, not every time.
 
 Threading: one thread at a time begins and ends; any thread may send in between, and any may close.
@@ -346,7 +346,7 @@ class Transaction(Handle):
             producer.give_up()
 
 
-class Transactions:
+class IdleProducers:
     """The idle producers of a database, by transactional id.
 
     Threading: any thread.  A second thread that uses an id at the same time gets another producer, which fences the first.

@@ -26,7 +26,7 @@ from logdb.disk import names_in
 from logdb.errors import Closed, LogTruncated, OffsetOutOfRange, TopicDeleted, UnknownTopic
 from logdb.io import IO
 from logdb.log.protocols import PartitionLog
-from logdb.meta.views import Entry, Position, View, ViewDamaged
+from logdb.meta.views import Entry, View, ViewDamaged, ViewPosition
 from logdb.model import TOPIC_CONFIGS, TopicPartition
 from logdb.requests.session import Session
 from logdb.threads import renewed
@@ -50,7 +50,7 @@ class _State:
     view: View
     logs: list[PartitionLog]
     keeps_tombstones_ms: int | None  # None: forever
-    positions: dict[int, Position]
+    positions: dict[int, ViewPosition]
     looked_ms: int
 
 
@@ -218,7 +218,7 @@ class TopicView:
         state.positions = {partition: position._replace(caught_up_ms=now_ms) for partition, position in state.positions.items()}
         return True
 
-    def _is_replaced(self, state: _State, partition: int, position: Position) -> bool:
+    def _is_replaced(self, state: _State, partition: int, position: ViewPosition) -> bool:
         """Whether the log was cut off below the position, and has grown to it again; ``_read`` raises then."""
         return position.leader_epoch >= 0 and state.logs[partition].epoch_at(position.offset - 1) != position.leader_epoch
 
@@ -229,19 +229,19 @@ class TopicView:
             position, start_offset = state.positions.get(partition), log.start_offset
             if position is None:
                 known_offsets.append(self._clean_offset(self.topic, partition))
-                state.positions = {**state.positions, partition: Position(start_offset, -1, start_offset, now_ms)}
+                state.positions = {**state.positions, partition: ViewPosition(start_offset, -1, start_offset, now_ms)}
                 continue
             known_offsets.append(position.offset)
             if start_offset > position.start_offset:
                 moved[partition] = position._replace(start_offset=start_offset)
                 if start_offset > position.offset:
-                    moved[partition] = Position(start_offset, -1, start_offset, position.caught_up_ms)
+                    moved[partition] = ViewPosition(start_offset, -1, start_offset, position.caught_up_ms)
         if moved:
             state.view.purge(moved)
             state.positions = {**state.positions, **moved}
         return known_offsets
 
-    def _may_lack_tombstones(self, state: _State, partition: int, before: Position, known_offset: int) -> bool:
+    def _may_lack_tombstones(self, state: _State, partition: int, before: ViewPosition, known_offset: int) -> bool:
         """Whether compaction passed the view's position so long after the view was current that it may have deleted tombstones.
 
         A tombstone stays for ``delete.retention.ms`` after its first compaction (KIP-534).
@@ -279,9 +279,9 @@ class TopicView:
                 changes, size_bytes, pages_size_bytes = {}, 0, state.view.pages_size_bytes
         end_offset = records.end_offset  # another leader may know of less
         last_epoch = log.epoch_at(end_offset - 1) if end_offset else -1
-        self._update(state, changes, partition, Position(end_offset, last_epoch, begin.start_offset, now_ms))
+        self._update(state, changes, partition, ViewPosition(end_offset, last_epoch, begin.start_offset, now_ms))
 
-    def _update(self, state: _State, changes: _Changes, partition: int, position: Position) -> None:
+    def _update(self, state: _State, changes: _Changes, partition: int, position: ViewPosition) -> None:
         entries = {key: Entry(value, partition, offset, timestamp_ms) for key, (value, offset, timestamp_ms) in changes.items()}
         state.view.update(entries, {partition: position}, mixed=len(state.logs) > 1)
         state.positions = {**state.positions, partition: position}

@@ -70,7 +70,9 @@ class Repairer:
 
     def run(self) -> Report:
         if snapshot_file.FILE_NAME in database_names(self._io, self._path):
-            raise ReadOnly(f"{self._path} is a snapshot and may share its files with a database: restore it, and repair the copy")
+            raise ReadOnly(
+                f"{self._path} is a snapshot and may share its files with a database: repair the database, then make another snapshot"
+            )
         with self._locked() as held:
             if self._execute:
                 self._finish_replacements()

@@ -9,6 +9,7 @@ from logdb_connect import DataError, Schema, struct
 from logdb_connect.converters.json import JsonConverter
 from logdb_connect.data import STRING
 from logdb_connect.logical import EPOCH, decimal_schema
+from logdb_connect.plugin import columns
 from logdb_connect.values import DATE_SCHEMA, TIMESTAMP_SCHEMA
 
 PERSON = struct(
@@ -52,9 +53,9 @@ def test_many_are_as_one_by_one(enable, schema, values):
     one, many = converter(schemas_enable=enable), converter(schemas_enable=enable)
     data = many.from_connect_many("t", schema, values)
     assert data == [one.from_connect("t", schema, each) for each in values]
-    assert many.to_connect_many("t", data) == [one.to_connect("t", each) for each in data]
+    assert many.to_connect_many("t", data) == columns([one.to_connect("t", each) for each in data])
     if enable:
-        assert many.to_connect_many("t", data) == [(schema, each) for each in values]
+        assert many.to_connect_many("t", data) == ([schema] * len(values), values)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +129,7 @@ def test_envelopes_of_other_forms_between_kafkas():
         assert used.to_connect("t", plain) == number
         assert used.to_connect("t", spaced) == (Schema(type="string", optional=True), "a")
         assert used.to_connect("t", turned) == (struct(), {})
-        assert used.to_connect_many("t", [plain, spaced, plain]) == [number, (Schema(type="string", optional=True), "a"), number]
+        assert used.to_connect_many("t", [plain, spaced, plain]) == columns([number, (Schema(type="string", optional=True), "a"), number])
     used.to_connect("t", turned)
     with pytest.raises(DataError):
         used.to_connect("t", turned.replace(b'"schema":{"type":"struct","fields":[]}', b'"schema":{"type":"struct"}'))

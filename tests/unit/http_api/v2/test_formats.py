@@ -8,7 +8,7 @@ import pytest
 
 from logdb.codec import RecordIterator
 from logdb_http_api.errors import ApiError
-from logdb_http_api.v2.formats import BINARY, CONTROL, JSON, PLAIN, READ, V2, Answer, accepted, produced
+from logdb_http_api.v2.formats import BINARY, CONTROL, JSON, PLAIN, READ, V2, RecordsAnswer, accepted, produced
 from support.batches import Rec, encode_batch
 
 
@@ -70,7 +70,7 @@ def test_base64_is_stored_as_bytes() -> None:
 def test_records_without_bytes_take_memory_too() -> None:
     """A small compressed batch may hold millions of them."""
     (record,) = RecordIterator(lambda *_: iter([encode_batch([Rec(None, None)])]), 0, 1, "t", 0)
-    found = Answer(BINARY, 4 << 20)
+    found = RecordsAnswer(BINARY, 4 << 20)
     assert found.add(itertools.repeat(record, 1_000_000)) is record
     assert found.full
     assert 1000 < len(found) < 200_000

@@ -17,7 +17,7 @@ from logdb.requests.users import Quota
 from logdb.serving.shares import Shares
 from logdb_http_api.door.limits import HttpLimits
 from logdb_http_api.errors import ApiError
-from logdb_http_api.v2.formats import JSON, Answer
+from logdb_http_api.v2.formats import JSON, RecordsAnswer
 from logdb_http_api.v2.instances import Id, Instance, Instances, Reading
 
 ALICE, BOB = Principal("User", "alice"), Principal("User", "bob")
@@ -137,7 +137,7 @@ def test_an_instance_that_waits_is_not_idle(tmp_path: Path) -> None:
         waiting = some.add(ALICE, "i", Reading(JSON, 1_000_000, None))
         await waiting.use(waiting.consumer.assign([("t", 0)]))
         waiting.mode = "partitions"
-        task = asyncio.create_task(waiting.use(waiting.read(Answer(JSON, 1_000_000), 60_000, nothing)))
+        task = asyncio.create_task(waiting.use(waiting.read(RecordsAnswer(JSON, 1_000_000), 60_000, nothing)))
         await asyncio.sleep(0)
         some.clock.now_ms = 5_000
         some.all.sweep()
@@ -145,7 +145,7 @@ def test_an_instance_that_waits_is_not_idle(tmp_path: Path) -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        found = Answer(JSON, 1_000_000)
+        found = RecordsAnswer(JSON, 1_000_000)
         await waiting.use(waiting.read(found, 0, nothing))
         assert [record.split(b'"value":')[1][:1] for record in found.body().split(b"},{")] == [b"1", b"2", b"3"], "all was given back"
 
@@ -158,7 +158,7 @@ def test_a_read_that_is_cancelled_gives_back_at_any_moment(tmp_path: Path) -> No
         await instance.use(instance.consumer.assign([("t", 0)]))
         instance.mode = "partitions"
         for turns in range(1, 12):
-            task = asyncio.create_task(instance.use(instance.read(Answer(JSON, 1_000_000), 60_000, nothing)))
+            task = asyncio.create_task(instance.use(instance.read(RecordsAnswer(JSON, 1_000_000), 60_000, nothing)))
             for _ in range(turns):
                 await asyncio.sleep(0)
             task.cancel()
@@ -174,7 +174,7 @@ def test_a_read_that_is_cancelled_while_another_call_is_under_way_gives_back_aft
         instance = some.add(ALICE, "i", Reading(JSON, 1_000_000, None))
         await instance.use(instance.consumer.assign([("t", 0)]))
         instance.mode = "partitions"
-        found = Answer(JSON, 1_000_000)
+        found = RecordsAnswer(JSON, 1_000_000)
         task = asyncio.create_task(instance.use(instance.read(found, 60_000, nothing)))
         while not len(found):
             await asyncio.sleep(0)
@@ -196,7 +196,7 @@ def test_what_a_quota_holds_back_is_answered_when_all_are_closed(tmp_path: Path)
         instance = some.add(ALICE, "i")
         await instance.use(instance.consumer.assign([("t", 0)]))
         instance.mode = "partitions"
-        found = Answer(JSON, 1_000_000)
+        found = RecordsAnswer(JSON, 1_000_000)
         reading = asyncio.create_task(instance.use(instance.read(found, 0, nothing)))
         while not access.metrics.counts().throttled_ms:
             await asyncio.sleep(0)
@@ -217,7 +217,7 @@ def test_what_cannot_be_finished_is_given_back(tmp_path: Path) -> None:
         await instance.use(instance.consumer.assign([("t", 0)]))
         instance.mode = "partitions"
         with pytest.raises(ApiError, match="no room"):
-            await instance.use(instance.read(Answer(JSON, 1_000_000), 60_000, no_room))
+            await instance.use(instance.read(RecordsAnswer(JSON, 1_000_000), 60_000, no_room))
         assert await instance.consumer.position(("t", 0)) == 0
 
     run(tmp_path, test)

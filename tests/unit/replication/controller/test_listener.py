@@ -14,7 +14,7 @@ import trustme
 from logdb.errors import InvalidMessage, StaleBrokerEpoch
 from logdb_replication.controller import connections
 from logdb_replication.controller import listener as listeners
-from logdb_replication.controller.connections import Connection
+from logdb_replication.controller.connections import ControllerConnection
 from logdb_replication.controller.listener import Listener
 from logdb_replication.controller.messages import Describe, Described, Heard, Heartbeat, Propose, Proposed, Watch, Watched, encode
 from logdb_replication.raft.errors import NotQuorumLeader
@@ -39,8 +39,8 @@ class Door:
         self.asked.append((node, request))
         return self.answer(request)
 
-    def connection(self, *, cluster="c", secret=SECRET, target=1, sender=2, tls=None, timeout_s=5) -> Connection:
-        return Connection(self.address, cluster, secret, sender, target, timeout_s, tls)
+    def connection(self, *, cluster="c", secret=SECRET, target=1, sender=2, tls=None, timeout_s=5) -> ControllerConnection:
+        return ControllerConnection(self.address, cluster, secret, sender, target, timeout_s, tls)
 
     def stranger(self, data: bytes = b"") -> socket.socket:
         sock = socket.create_connection(self.address, 5)

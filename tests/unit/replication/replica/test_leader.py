@@ -6,10 +6,10 @@ from logdb.errors import NotLeaderOrFollower, StaleBrokerEpoch
 from logdb.model import TopicPartition
 from logdb.requests.nodes import PartitionState
 from logdb.store.protocols import LastFetch
-from logdb_replication.replica.leader import HANDOVER_MS, RETRY_MS, Broker, Effects, InSyncChange, Leader
+from logdb_replication.replica.leader import HANDOVER_MS, RETRY_MS, Effects, InSyncChange, Leader, RegisteredNode
 
 LAG_MS = 3_000
-BROKERS = {1: Broker(11), 2: Broker(12), 3: Broker(13)}
+BROKERS = {1: RegisteredNode(11), 2: RegisteredNode(12), 3: RegisteredNode(13)}
 WHERE = TopicPartition("t", 0)
 
 
@@ -164,7 +164,7 @@ def test_what_was_proposed_counts_until_the_partition_epoch_moves():
     leader = led(in_sync=(1, 2))
     fetched(leader, 2, 100)
     fetched(leader, 3, 100)
-    leader.changed(state((1, 2)), BROKERS | {3: Broker(13, fenced=True)}, 2, 0)
+    leader.changed(state((1, 2)), BROKERS | {3: RegisteredNode(13, fenced=True)}, 2, 0)
     again = leader.answered(None, 0)
     assert again == Effects()
     neutral = leader.tick(100, RETRY_MS).proposal
@@ -176,7 +176,7 @@ def test_what_was_proposed_counts_until_the_partition_epoch_moves():
 
 def test_a_leader_that_a_reassignment_takes_away_proposes_its_end_and_again_after_a_time():
     leader, moved = led(), state((1, 2, 3), 6)._replace(target=(3, 2))
-    fenced = leader.changed(moved, BROKERS | {3: Broker(13, fenced=True)}, 2, 0)
+    fenced = leader.changed(moved, BROKERS | {3: RegisteredNode(13, fenced=True)}, 2, 0)
     assert fenced.proposal is None
     same = InSyncChange(4, 6, ((1, 11), (2, 12), (3, 13)))
     assert leader.changed(moved, BROKERS, 2, 0).proposal == same
@@ -192,7 +192,7 @@ def test_a_leader_that_follows_one_that_went_finishes_its_reassignment():
 
 @pytest.mark.parametrize(
     "brokers",
-    [{**BROKERS, 3: Broker(13, fenced=True)}, {**BROKERS, 3: Broker(12)}, {1: Broker(11), 2: Broker(12)}],
+    [{**BROKERS, 3: RegisteredNode(13, fenced=True)}, {**BROKERS, 3: RegisteredNode(12)}, {1: RegisteredNode(11), 2: RegisteredNode(12)}],
     ids=["fenced", "older", "none"],
 )
 def test_a_broker_that_is_not_registered_so_is_not_added(brokers):
@@ -205,7 +205,7 @@ def test_a_broker_that_is_not_registered_so_is_not_added(brokers):
 
 def test_a_bounced_brokers_old_request_does_not_bring_it_back():
     leader = led(in_sync=(1, 2))
-    leader.changed(state((1, 2)), BROKERS | {3: Broker(23)}, 2, 0)
+    leader.changed(state((1, 2)), BROKERS | {3: RegisteredNode(23)}, 2, 0)
     with pytest.raises(StaleBrokerEpoch):
         fetched(leader, 3, 100)
     assert fetched(leader, 3, 50, epoch=23) == Effects()
@@ -215,7 +215,7 @@ def test_a_bounced_brokers_old_request_does_not_bring_it_back():
 def test_what_a_broker_had_before_it_was_bounced_is_forgotten():
     leader = led()
     fetched(leader, 2, 100)
-    leader.changed(state(), BROKERS | {3: Broker(23)}, 2, 0)
+    leader.changed(state(), BROKERS | {3: RegisteredNode(23)}, 2, 0)
     fetched(leader, 3, 40, epoch=23)
     leader.flushed(200, 200, 0)
     assert fetched(leader, 2, 200, end=200).high_watermark is None
@@ -258,7 +258,7 @@ def test_those_that_a_commit_needs_stay_although_they_lag():
 def test_a_member_that_is_fenced_does_not_count_for_an_append():
     leader = led((1, 2))
     assert leader.has_enough_in_sync
-    leader.changed(state((1, 2)), {**BROKERS, 2: Broker(BROKERS[2].broker_epoch, fenced=True)}, 2, 0)
+    leader.changed(state((1, 2)), {**BROKERS, 2: RegisteredNode(BROKERS[2].broker_epoch, fenced=True)}, 2, 0)
     assert not leader.has_enough_in_sync
     assert leader.in_sync_count == 1
 
@@ -347,9 +347,9 @@ def test_a_consumer_reads_at_the_follower_of_its_rack_that_has_flushed_most():
 @pytest.mark.parametrize(
     "changed",
     [
-        {"broker": Broker(12, fenced=True, rack="b", listeners=LISTENERS)},
-        {"broker": Broker(12, rack="b", listeners=frozenset({"kafka"}))},
-        {"broker": Broker(14, rack="b", listeners=LISTENERS)},
+        {"broker": RegisteredNode(12, fenced=True, rack="b", listeners=LISTENERS)},
+        {"broker": RegisteredNode(12, rack="b", listeners=frozenset({"kafka"}))},
+        {"broker": RegisteredNode(14, rack="b", listeners=LISTENERS)},
         {"in_sync": (1, 3)},
         {"start_offset": 96},
         {"start_offset": -1},
@@ -358,8 +358,8 @@ def test_a_consumer_reads_at_the_follower_of_its_rack_that_has_flushed_most():
     ids=["fenced", "without the listener", "registered again", "not in sync", "begins behind", "of an earlier version", "damaged"],
 )
 def test_a_follower_that_may_not_serve_is_not_named(changed):
-    brokers = {**BROKERS, 2: changed.get("broker", Broker(12, rack="b", listeners=LISTENERS))}
-    leader = led(changed.get("in_sync", (1, 2, 3)), brokers={**BROKERS, 2: Broker(12, rack="b", listeners=LISTENERS)})
+    brokers = {**BROKERS, 2: changed.get("broker", RegisteredNode(12, rack="b", listeners=LISTENERS))}
+    leader = led(changed.get("in_sync", (1, 2, 3)), brokers={**BROKERS, 2: RegisteredNode(12, rack="b", listeners=LISTENERS)})
     leader.fetched(2, 12, changed.get("flushed", 100), 100, 0, 0, start_offset=changed.get("start_offset", 0))
     leader.changed(leader.state, brokers, 2, 0)
     assert leader.nearest("b", 95, "http") is None
