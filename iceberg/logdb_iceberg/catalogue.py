@@ -4,7 +4,6 @@ The layout is that of Iceberg's file-system tables.  The commit point is a hard 
 the number is taken.
 """
 
-import json
 import os
 import uuid
 from typing import Any
@@ -14,15 +13,15 @@ from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.io import FileIO
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import CommitTableResponse, Table
-from pyiceberg.table.metadata import TableMetadata, new_table_metadata
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil, new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.table.update import TableRequirement, TableUpdate, update_table_metadata
 
+from logdb.errors import CorruptionError, ReadFailed
 from logdb.io import IO
-from logdb.store.tables import current_metadata, metadata_version
-from logdb_iceberg.files import SyncedFileIO, location_of, make_directory, names_in, path_of, sync_directory, write_through
+from logdb.store.tables import current_metadata, metadata_version, read_metadata
+from logdb_iceberg.files import SyncedFileIO, location_of, make_directory, opened, path_of, remove_files, sync_directory, write_through
 
 METADATA_COUNT = 20
 """Versions of the metadata that are kept."""
@@ -49,8 +48,8 @@ class TableCatalogue(NoopCatalog):
         found = current_metadata(IO(), self.directory)
         if found is None:
             raise NoSuchTableError(f"there is no table in {self.directory}")
-        location = location_of(found[1])
-        return Table(self._identifier, FromInputFile.table_metadata(self._io.new_input(location)), location, self._io, self)
+        metadata = TableMetadataUtil.parse_obj(read_metadata(IO(), found[1]))
+        return Table(self._identifier, metadata, location_of(found[1]), self._io, self)
 
     def commit_table(
         self,
@@ -89,10 +88,10 @@ class TableCatalogue(NoopCatalog):
         assert found is not None
         path, data = os.path.join(self._metadata, "version-hint.text"), str(found[0]).encode()
         try:
-            with open(path, "rb") as file:
+            with opened(path) as file:
                 if file.read(64) == data:
                     return
-        except FileNotFoundError:
+        except (FileNotFoundError, ReadFailed, CorruptionError):  # also a link or a pipe is replaced
             pass
         os.replace(write_through(path, lambda file: _write(file, data)), path)
         sync_directory(self._metadata)
@@ -101,15 +100,15 @@ class TableCatalogue(NoopCatalog):
         """Remove the files that no snapshot names, and old metadata."""
         number = metadata_version(os.path.basename(path_of(table.metadata_location)))
         assert number is not None
-        for name in names_in(self._metadata):
-            version, path = metadata_version(name), os.path.join(self._metadata, name)
-            old = version <= number - METADATA_COUNT if version is not None else path not in manifest_paths and name != "version-hint.text"
-            if old:
-                os.unlink(path)
+
+        def is_old(name: str) -> bool:
+            if (version := metadata_version(name)) is not None:
+                return version <= number - METADATA_COUNT
+            return os.path.join(self._metadata, name) not in manifest_paths and name != "version-hint.text"
+
+        remove_files(self._metadata, is_old)
         data = os.path.join(self.directory, "data")
-        for name in names_in(data):
-            if (path := os.path.join(data, name)) not in data_paths:
-                os.unlink(path)
+        remove_files(data, lambda name: os.path.join(data, name) not in data_paths)
 
     @staticmethod
     def _delete_old_metadata(io: FileIO, base: TableMetadata, metadata: TableMetadata) -> None:
@@ -122,6 +121,5 @@ def _write(file: Any, data: bytes) -> None:
 
 def properties_of(path: str) -> dict[str, str]:
     """The properties of the metadata in a file; of another file none."""
-    with open(path, "rb") as file:
-        document = json.load(file)
+    document = read_metadata(IO(), path)
     return {**document.get("properties", {}), "location": document.get("location", "")}

@@ -1,15 +1,19 @@
 """The files of a table's directory: durable writes, names of data files, and the FileIO that pyiceberg writes through."""
 
 import contextlib
+import errno
 import io
 import os
 import re
 import uuid
 from collections.abc import Callable
-from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from pyiceberg.io import FileIO, InputFile, OutputFile
+
+from logdb import io as logdb_io
+from logdb.errors import CorruptionError, ReadFailed
+from logdb.store.tables import METADATA_SIZE_BYTES_MAX
 
 _DATA_FILE = re.compile(r"(\d{5,10})-(\d{20})-(\d{20})-([0-9a-f]{8})(?:-(\d{20}))?\.parquet")
 _SCHEME = "file://"
@@ -68,6 +72,24 @@ def make_directory(path: str) -> None:
         sync_directory(parent)
 
 
+def opened(path: str) -> IO[bytes]:
+    """A file, for reading.
+
+    Raises:
+        FileNotFoundError: There is none.
+        CorruptionError: It is a pipe, a socket or a device.
+        ReadFailed: It is a symbolic link, or cannot be opened.
+    """
+    try:
+        return os.fdopen(logdb_io.IO().open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb")
+    except FileNotFoundError:
+        raise
+    except logdb_io.NotRegular as error:
+        raise CorruptionError(path, 0, str(error.strerror)) from error
+    except OSError as error:
+        raise ReadFailed(path, 0, "it is a symbolic link" if error.errno == errno.ELOOP else str(error)) from error
+
+
 def write_through(path: str, write: Callable[[IO[bytes]], None]) -> str:
     """Write a temporary file beside ``path``, synced; returns its path."""
     temporary = f"{path}.{uuid.uuid4().hex[:8]}.tmp"
@@ -81,7 +103,7 @@ def write_through(path: str, write: Callable[[IO[bytes]], None]) -> str:
 def link(source: str, target: str) -> None:
     """Give the file ``source`` the further name ``target``; another file of that name, which may be damaged, is replaced."""
     with contextlib.suppress(FileNotFoundError):
-        if os.path.samefile(source, target):
+        if os.path.samestat(os.lstat(source), os.lstat(target)):
             return
     temporary = f"{target}.{uuid.uuid4().hex[:8]}.tmp"
     os.link(source, temporary)
@@ -99,7 +121,11 @@ class _Input(InputFile):
         return os.path.exists(path_of(self.location))
 
     def open(self, seekable: bool = True) -> Any:  # noqa: ARG002 -- as pyiceberg calls it
-        return open(path_of(self.location), "rb")
+        file = opened(path_of(self.location))
+        if (size_bytes := os.fstat(file.fileno()).st_size) > METADATA_SIZE_BYTES_MAX:  # pyiceberg reads it as a whole
+            file.close()
+            raise CorruptionError(path_of(self.location), 0, f"it has {size_bytes} bytes: must be at most {METADATA_SIZE_BYTES_MAX}")
+        return file
 
 
 class _SyncedFile(io.FileIO):
@@ -109,6 +135,10 @@ class _SyncedFile(io.FileIO):
         if not self.closed:
             os.fsync(self.fileno())
         super().close()
+
+
+def _opened_itself(path: str, flags: int) -> int:
+    return logdb_io.IO().open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
 class _Output(OutputFile):
@@ -122,7 +152,7 @@ class _Output(OutputFile):
         return _Input(self.location)
 
     def create(self, overwrite: bool = False) -> Any:
-        return _SyncedFile(path_of(self.location), "w" if overwrite else "x")
+        return _SyncedFile(path_of(self.location), "w" if overwrite else "x", opener=_opened_itself)
 
 
 class SyncedFileIO(FileIO):
@@ -138,6 +168,12 @@ class SyncedFileIO(FileIO):
         os.unlink(path_of(location if isinstance(location, str) else location.location))
 
 
-def names_in(path: str) -> set[str]:
-    """The names of the files in a directory."""
-    return {entry.name for entry in Path(path).iterdir()}
+def remove_files(directory: str, is_removed: Callable[[str], bool]) -> None:
+    """Remove files of a directory by their names; raises OSError if it is a symbolic link."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        for name in os.listdir(fd):
+            if is_removed(name):
+                os.unlink(name, dir_fd=fd)
+    finally:
+        os.close(fd)

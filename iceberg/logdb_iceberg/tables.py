@@ -24,7 +24,7 @@ from logdb.model import RAW_TABLE, ConfigValue
 from logdb.store.tables import TablePartition, TableSegment, UpdatedTable, current_metadata, mode_of, schema_versions
 from logdb_iceberg.catalogue import TableCatalogue, properties_of
 from logdb_iceberg.columns import Columns, columns_of
-from logdb_iceberg.files import DataFileName, link, location_of, make_directory, path_of, sync_directory, write_through
+from logdb_iceberg.files import DataFileName, link, location_of, make_directory, opened, path_of, sync_directory, write_through
 from logdb_iceberg.tails import ENDS, SCHEMA, end_offsets
 
 logger = logging.getLogger(__name__)
@@ -195,7 +195,7 @@ def _made(table: Table, columns: Columns, name: DataFileName, segment: TableSegm
         batches = segment.read(segment.base_offset if name.from_offset is None else name.from_offset)
         os.replace(write_through(path, lambda file: columns.write(file, batches, name.partition)), path)
     schema = columns.schema
-    with pq.ParquetFile(path) as file:
+    with opened(path) as opened_file, pq.ParquetFile(opened_file) as file:
         statistics = data_file_statistics_from_parquet_metadata(
             file.metadata, compute_statistics_plan(schema, table.properties), parquet_path_to_id_mapping(schema)
         )

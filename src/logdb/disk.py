@@ -7,6 +7,7 @@ creating, writing, allocating or renaming, is ReadFailed, WriteFailed or DiskFul
 
 No file is opened through a symbolic link, unless its path comes from the user: in a directory that others may write to, a link would
 lead a write or a chmod elsewhere.  Directories above the file may be links: an operator moves a partition to another disk by one.
+The directories of views and of tables may not (``refuse_link``): logdb deletes every file in them that it does not know.
 
 A descriptor belongs to a ``File`` and is closed with the last reference to it.  Its number never leaves this module: the method
 that uses it holds the ``File``, so the number cannot become another file's meanwhile.
@@ -25,6 +26,7 @@ import weakref
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from errno import EDQUOT, EFBIG, ELOOP, EMFILE, EMLINK, ENFILE, ENOSPC, ENOSYS, EOPNOTSUPP, EPERM, EXDEV
+from stat import S_ISLNK
 from typing import NamedTuple, Self
 
 from logdb.errors import CorruptionError, DiskFull, LogdbError, ReadFailed, SyncFailed, WriteFailed
@@ -51,7 +53,7 @@ def write_error(path: str, size_bytes: int, error: OSError) -> DiskFull | WriteF
 
 def _reason(error: OSError) -> str:
     if error.errno == ELOOP:
-        return "it is a symbolic link, or behind too many: only directories of partitions may be links, replace it by the file"
+        return "it is a symbolic link, or behind too many: only directories of partitions may be links, replace it by what it leads to"
     return str(error)
 
 
@@ -587,6 +589,14 @@ def exists(io: IO, path: str) -> bool:
     """Whether ``path`` exists; raises ReadFailed where the system cannot tell."""
     with looking(path):
         return io.exists(path)
+
+
+def refuse_link(io: IO, *paths: str) -> None:
+    """Raise ReadFailed if one of these paths is a symbolic link; a path without a file is none."""
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError), looking(path):
+            if S_ISLNK(io.mode(path, follow_link=False)):
+                raise ReadFailed(path, 0, _reason(OSError(ELOOP, "")))
 
 
 def names_in(io: IO, directory: str) -> list[str]:

@@ -13,6 +13,7 @@ import json as _json
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
+from logdb.codec.avro_bounds import AvroBounds
 from logdb.errors import SerializationError, missing_package
 from logdb.mistakes import must_be
 from logdb.model import Buffer
@@ -65,6 +66,9 @@ class Avro:
 
     Needs the package fastavro (``pip install fastavro``).
 
+    ``deserialize`` refuses hostile values: records, arrays and maps nested deeper than 200 levels, and more than 1,000 items that
+    take no bytes, such as nulls in an array.  A value that is larger than 1,000 bytes may have as many of these items as bytes.
+
     Args:
         schema: The schema that the bytes are written with, parsed from an ``.avsc`` file.
         reader_schema: The schema that the reader wants, if it is another version.
@@ -83,6 +87,10 @@ class Avro:
         self._given = schema, reader_schema
         self._parse, self._write, self._read = fastavro.parse_schema, fastavro.schemaless_writer, fastavro.schemaless_reader
         self._schema, self._reader_schema = self._parsed(schema), self._parsed(reader_schema)
+        try:
+            self._bounds = AvroBounds(self._schema)
+        except ValueError as error:
+            raise SerializationError(f"not an avro schema: {error}") from error
 
     def _parsed(self, schema: "Schema | None") -> Any:
         try:
@@ -104,6 +112,7 @@ class Avro:
         return self._reader_schema or self._schema, _guarded(lambda data: self._decoded(data, written, read), "value")
 
     def _decoded(self, data: bytes, schema: Any, reader_schema: Any) -> Any:
+        self._bounds.check(data)
         file = io.BytesIO(data)
         value = self._read(file, schema, reader_schema)
         if rest := len(data) - file.tell():

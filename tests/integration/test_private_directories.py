@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import logging
 import os
+import re
 import stat
 import threading
 
@@ -190,6 +191,41 @@ def test_a_partition_that_was_moved_to_another_disk_by_a_link_keeps_working(tmp_
     with logdb.open(tmp_path / "db") as db:
         db.delete_topic("m")
         db.create_topic("u")
+
+
+@pytest.mark.parametrize("name", ["views", "views/ID"])
+def test_a_directory_of_views_that_is_a_link_is_refused_by_name(tmp_path, outside, name):
+    """A view that cannot be used is deleted, and so is that of a deleted topic."""
+    fill(tmp_path / "db")
+    for one in ("data.mdb", "lock.mdb", "mark"):
+        (outside / one).write_bytes(b"of somebody else")
+    (outside / "directory").mkdir()
+    (outside / "directory" / "file").write_bytes(b"of somebody else")
+    with logdb.open(tmp_path / "db") as db:
+        link = str(tmp_path / "db" / name.replace("ID", db.describe_topic("t").topic_id))
+    os.rename(link, tmp_path / "moved")
+    os.symlink(outside, link)
+    with logdb.open(tmp_path / "db") as db, pytest.raises(LogdbError, match=f"{re.escape(link)}.*symbolic link"):
+        db.table("t").get(b"k")
+    found = {str(one.relative_to(outside)): one.read_bytes() for one in outside.rglob("*") if one.is_file()}
+    assert set(found) == {"file", "data.mdb", "lock.mdb", "mark", "directory/file"}
+    assert set(found.values()) == {b"of somebody else"}
+
+
+@pytest.mark.parametrize("name", ["data.mdb", "lock.mdb"])
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_a_file_of_a_view_that_is_a_link_or_a_pipe_is_replaced(tmp_path, outside, name, kind):
+    fill(tmp_path / "db")
+    with logdb.open(tmp_path / "db") as db:
+        file = tmp_path / "db" / "views" / db.describe_topic("t").topic_id / name
+    file.unlink()
+    if kind == "link":
+        file.symlink_to(outside / "file")
+    else:
+        os.mkfifo(file)
+    with logdb.open(tmp_path / "db") as db:
+        assert db.table("t").get(b"k") is not None
+    assert stat.S_ISREG(os.lstat(file).st_mode)
 
 
 # ---------------------------------------------------------------- a cluster

@@ -65,6 +65,20 @@ def test_avro_reads_by_another_version_of_the_schema():
     assert serde.avro(SCHEMA, reader_schema=later).deserialize(written) == {"user": "ann", "currency": "EUR"}
 
 
+@pytest.mark.parametrize("reader", [None, {"type": "record", "name": "R", "fields": []}])
+def test_avro_of_a_few_bytes_takes_little(reader):
+    """Also where the reader leaves the items out."""
+    pytest.importorskip("fastavro")
+    empty = {"type": "record", "name": "E", "fields": []}
+    items = {"type": "record", "name": "R", "fields": [{"name": "a", "type": {"type": "array", "items": empty}}]}
+    deep = {"type": "record", "name": "R", "fields": [{"name": "a", "type": ["null", "R"]}]}
+    for schema, data in ((items, b"\xfe\xff\xff\xff\xff\xff\x03\0"), (deep, b"\2" * 1_000_000 + b"\0")):
+        values = serde.avro(schema, reader_schema=reader)
+        for decode in (serde.deserializing(values, "value"), values.plain()[1]):
+            with pytest.raises(SerializationError, match=r"no bytes|nested deeper"):
+                decode(data)
+
+
 def test_avro_refuses_what_is_no_schema():
     pytest.importorskip("fastavro")
     with pytest.raises(SerializationError, match="not an avro schema"):

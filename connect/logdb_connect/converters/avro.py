@@ -12,6 +12,7 @@ from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any, ClassVar, Final
 
+from logdb.codec.avro_bounds import AvroBounds
 from logdb_connect import logical
 from logdb_connect.config import ConfigDef, ConfigKey
 from logdb_connect.converters import registry
@@ -55,7 +56,7 @@ class AvroConverter(HeadersAsValues):
         self._has_metadata = config["connect.meta.data"]
         size = config["schemas.cache.config"]
         self._writers: Cache[tuple[str, Schema], tuple[int, Any]] = Cache(size, self._make_writer)
-        self._readers: Cache[int, tuple[Any, Schema]] = Cache(size, self._make_reader)
+        self._readers: Cache[int, tuple[Any, Schema, AvroBounds]] = Cache(size, self._make_reader)
 
     def from_connect(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:
         if value is None and (schema is None or schema.optional):
@@ -75,8 +76,9 @@ class AvroConverter(HeadersAsValues):
         if data is None:
             return None, None
         number, body = registry.unframed(topic, data, "Avro")
-        avro, schema = self._readers[number]
+        avro, schema, bounds = self._readers[number]
         try:
+            bounds.check(body)
             value = self._avro.schemaless_reader(io.BytesIO(body), avro, None)
         except (
             ValueError,
@@ -98,13 +100,14 @@ class AvroConverter(HeadersAsValues):
         number, used = self._subjects.id_of(subject, text)
         return number, self._parsed(used)
 
-    def _make_reader(self, number: int) -> tuple[Any, Schema]:
+    def _make_reader(self, number: int) -> tuple[Any, Schema, AvroBounds]:
         found = self._registry.by_id(number)
         if found.get("schemaType", "AVRO") != "AVRO":
             raise DataError(f"Schema {number} of the registry is {found['schemaType']}, not Avro")
         if found.get("references"):
             raise DataError(f"Schema {number} of the registry refers to other schemas, which is not supported")
-        return self._parsed(str(found["schema"])), connect_schema(_loaded(str(found["schema"])))
+        avro, schema = self._parsed(str(found["schema"])), connect_schema(_loaded(str(found["schema"])))
+        return avro, schema, AvroBounds(avro)
 
     def _parsed(self, text: str) -> Any:
         try:

@@ -15,10 +15,9 @@ from typing import Any, TypeVar
 from aiohttp import web
 
 from logdb.access.session import AuthorizedSession
-from logdb.disk import File
-from logdb.errors import ReadFailed
+from logdb.errors import CorruptionError, ReadFailed
 from logdb.io import IO
-from logdb.store.tables import current_metadata, is_table, table_directory
+from logdb.store.tables import current_metadata, is_table, read_metadata, refuse_links, table_directory
 from logdb_http_api.door.file_ranges import file_answer
 from logdb_http_api.door.request import Request, answer
 from logdb_http_api.door.routing import Routes
@@ -161,7 +160,7 @@ def _tables(session: AuthorizedSession, directory: str) -> list[str]:
         try:
             if _of_current(session, directory, topic.name, owner) == topic.topic_id:
                 found.append(topic.name)
-        except (ApiError, ReadFailed) as error:
+        except (ApiError, ReadFailed, CorruptionError) as error:
             _tell_unreadable(topic.name, str(error))
     return found
 
@@ -188,8 +187,10 @@ def _topic_id(session: AuthorizedSession, name: str) -> str | None:
 
 def _of_current(session: AuthorizedSession, directory: str, name: str, read: Callable[[str], R]) -> R | None:
     """What ``read`` makes of the path of a table's current metadata; None: there is none."""
+    place = table_directory(directory, name)
+    refuse_links(session.io, place)
     for tries in range(1, _TRIES + 1):
-        if (found := current_metadata(session.io, table_directory(directory, name))) is None:
+        if (found := current_metadata(session.io, place)) is None:
             break
         try:
             return read(found[1])
@@ -200,11 +201,9 @@ def _of_current(session: AuthorizedSession, directory: str, name: str, read: Cal
 
 
 def _loaded(io: IO, path: str) -> dict[str, Any]:
-    with File(io, path, os.O_RDONLY) as file:
-        data = file.content(file.size_bytes())
     try:
-        metadata = json.loads(data)
-    except (ValueError, RecursionError) as error:
+        metadata = read_metadata(io, path)
+    except ValueError as error:
         raise ApiError(500, 500, f"{os.path.basename(path)} is damaged: {error}") from None
     return {"metadata-location": f"file://{path}", "metadata": metadata, "config": {}}
 

@@ -23,7 +23,7 @@ from typing import TypeVar
 
 import lmdb
 
-from logdb.disk import condemn, looking
+from logdb.disk import condemn, looking, refuse_link
 from logdb.errors import CatalogueDamaged, Closed, DiskFull, Forked, LogdbError, ReadFailed, ReadOnly, SyncFailed, WriteFailed
 from logdb.io import IO, check_regular, mode_in
 from logdb.meta.copied import CopiedEnvironment, may_lock
@@ -297,9 +297,7 @@ def _read_error(error: lmdb.Error, path: str) -> LogdbError:
 
 
 def _open_lmdb(path: str, access: Access, map_size_bytes: int) -> lmdb.Environment | CopiedEnvironment:
-    for name in ("data.mdb", "lock.mdb"):  # LMDB would follow it
-        if os.path.islink(file := os.path.join(path, name)):
-            raise ReadFailed(file, 0, "it is a symbolic link: replace it by the file")
+    refuse_link(IO(), os.path.join(path, "data.mdb"), os.path.join(path, "lock.mdb"))  # LMDB would follow it
     try:
         check_regular(os.stat(os.path.join(path, "data.mdb")).st_mode, path)  # LMDB would wait at a pipe forever
     except FileNotFoundError:

@@ -36,13 +36,14 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from operator import itemgetter
+from stat import S_ISREG
 from typing import NamedTuple, TypeVar
 from zlib import crc32
 
 import lmdb
 
 from logdb.codec import crc32c
-from logdb.disk import File, condemn, read_file, replace_file
+from logdb.disk import File, condemn, read_file, refuse_link, replace_file
 from logdb.errors import Closed, DiskFull, Forked, LogdbError, WriteFailed
 from logdb.io import IO, mode_in
 from logdb.meta.environment import DAMAGE
@@ -115,17 +116,19 @@ class View:
 
         Raises:
             DiskFull, WriteFailed: It could not be created.
+            ReadFailed: It, or the directory above, is a symbolic link.
         """
+        refuse_link(io, os.path.dirname(path), path)
         with _named_errors(path):
             for one in (os.path.dirname(path), path):
                 os.makedirs(one, mode_in(os.path.dirname(one), 0o777), exist_ok=True)
         if not (kept and _is_believed(path, io)):
-            _remove_files(path)
+            _remove_files(path, io)
         try:
             return View(path, io, kept=kept)
         except ViewDamaged as error:
             logger.warning("%s; it is rebuilt", error)
-            _remove_files(path)
+            _remove_files(path, io)
             return View(path, io, kept=kept)
 
     def _open(self) -> None:
@@ -300,7 +303,7 @@ class View:
         with self._reading:
             self._check()
             self._lmdb.close()
-            _remove_files(self.path)
+            _remove_files(self.path, self._io)
             self._marked_open = False
             self._open()
 
@@ -370,13 +373,13 @@ class View:
                 condemn(self._io, self.path, error)
                 logger.warning("the view %s will be rebuilt next time: %s", self.path, error)
                 self._marked_open = False
-                _remove_files(self.path)
+                _remove_files(self.path, self._io)
             self._lmdb.close()
             if self._marked_open:
                 with contextlib.suppress(OSError, LogdbError):  # the mark stays "open"
                     _mark(self.path, self._io, {"state": "clean", **_sum(self.path, self._io)})
             if not self._kept:
-                _remove_files(self.path)
+                _remove_files(self.path, self._io)
 
     def delete(self) -> None:
         """Close it and delete its files."""
@@ -384,7 +387,7 @@ class View:
             if not self._closed:
                 self._closed = True
                 self._lmdb.close()
-        _remove_files(self.path)
+        _remove_files(self.path, self._io)
         with contextlib.suppress(OSError):
             os.rmdir(self.path)
 
@@ -424,6 +427,10 @@ def _decoded(path: str, stored: bytes, data: bytes) -> tuple[bytes, Entry]:
 
 def _open_lmdb(path: str) -> lmdb.Environment:
     """Open LMDB with as much address space as the system gives."""
+    for name in ("data.mdb", "lock.mdb"):  # LMDB would follow a link, and wait at a pipe for ever
+        with contextlib.suppress(FileNotFoundError):
+            if not S_ISREG(os.lstat(os.path.join(path, name)).st_mode):
+                raise ViewDamaged(path, f"{name} is not a regular file")
     size_bytes = MAP_SIZE_BYTES
     while True:
         try:
@@ -443,8 +450,9 @@ def _open_lmdb(path: str) -> lmdb.Environment:
                 raise
 
 
-def _remove_files(path: str) -> None:
-    """Delete the files of a view that may not be used; the mark goes first."""
+def _remove_files(path: str, io: IO) -> None:
+    """Delete the files of a view that may not be used; the mark goes first.  Raises ReadFailed if its directory is a link now."""
+    refuse_link(io, path)
     with _named_errors(path):
         for name in (_MARK, "data.mdb", "lock.mdb"):
             with contextlib.suppress(FileNotFoundError):

@@ -16,11 +16,11 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from logdb.announced import announced
-from logdb.disk import names_in, write_error
-from logdb.errors import Closed, PolicyViolation, UnknownPartition, UnknownTopic, missing_package
+from logdb.disk import names_in, read_while, refuse_link, write_error
+from logdb.errors import Closed, LogdbError, PolicyViolation, ReadFailed, UnknownPartition, UnknownTopic, missing_package
 from logdb.io import IO
 from logdb.log.log import Log
 from logdb.log.sealed import sidecar_path
@@ -39,6 +39,8 @@ logger = logging.getLogger(__name__)
 DIRECTORY = "iceberg"
 _INTERVAL_MS = 15_000
 _TRIES = 5
+METADATA_SIZE_BYTES_MAX = 256 << 20
+"""Of one file of metadata, or of a manifest: more of it is not read."""
 _METADATA = re.compile(r"v([1-9]\d{0,17})\.metadata\.json")
 
 
@@ -124,7 +126,11 @@ class Tables:
             return
         try:
             if self._state.catalogue.topic(topic) is None:
-                shutil.rmtree(table_directory(self._state.path, topic), ignore_errors=True)
+                directory = table_directory(self._state.path, topic)
+                refuse_links(self._state.io, directory)
+                shutil.rmtree(directory, ignore_errors=True)
+        except ReadFailed as error:
+            logger.warning("the table of the deleted topic %s stays: %s", topic, error)
         finally:
             self._updating.release()
 
@@ -155,8 +161,11 @@ class Tables:
                 except Exception as error:  # noqa: BLE001 -- errors of pyiceberg have many types
                     error.add_note(f"the table of {topic.name}")
                     failure = failure or error
-        with self._updating:
-            self._remove_others()
+        try:
+            with self._updating:
+                self._remove_others()
+        except ReadFailed as error:
+            failure = failure or error
         try:
             if failure is not None:
                 raise failure
@@ -167,6 +176,7 @@ class Tables:
     def _remove_others(self) -> None:
         """Remove the tables of topics that were deleted, also if there is another topic of that name now; under the lock."""
         parent = os.path.join(self._state.path, DIRECTORY)
+        refuse_link(self._state.io, parent)
         try:
             names = names_in(self._state.io, parent)
         except FileNotFoundError:
@@ -192,6 +202,7 @@ class Tables:
                 if current is None or current.topic_id != topic.topic_id:
                     raise UnknownTopic(name)  # deleted meanwhile
                 self._state.check_writable()
+                refuse_links(self._state.io, directory)
                 if current != topic:
                     topic = current
                     continue
@@ -282,6 +293,14 @@ def table_directory(path: str, topic: str) -> str:
     return os.path.join(path, DIRECTORY, topic)
 
 
+def refuse_links(io: IO, directory: str) -> None:
+    """Raise ReadFailed if the directory of a table, the one above or one in it is a symbolic link.
+
+    An update writes files there, and deletes all others.
+    """
+    refuse_link(io, os.path.dirname(directory), directory, *(os.path.join(directory, name) for name in ("data", "metadata")))
+
+
 def metadata_version(name: str) -> int | None:
     """The number of a file of metadata, by its name; None for other files."""
     found = _METADATA.fullmatch(name)
@@ -299,19 +318,32 @@ def current_metadata(io: IO, directory: str) -> tuple[int, str] | None:
     return (number, os.path.join(parent, f"v{number}.metadata.json")) if number else None
 
 
+def read_metadata(io: IO, path: str) -> Any:
+    """The JSON document in a file of metadata.
+
+    Raises:
+        FileNotFoundError: There is none.
+        ValueError: It is damaged, or too large.
+        ReadFailed, CorruptionError: It is a symbolic link, a pipe, or cannot be read.
+    """
+    data = read_while(io, path, METADATA_SIZE_BYTES_MAX, lambda piece: 0 not in piece)  # a sparse file has zeroes, JSON has none
+    try:
+        return json.loads(data)
+    except RecursionError as error:
+        raise ValueError(str(error)) from None
+
+
 def table_topic_id(io: IO, directory: str) -> str:
     """The id of the topic whose table is in a directory; empty if there is none, or its metadata is damaged."""
     if (found := current_metadata(io, directory)) is None:
         return ""
     try:
-        status = os.stat(found[1])
-        return _id_in(found[1], status.st_ino, status.st_mtime_ns)
-    except (OSError, ValueError, TypeError, AttributeError):
+        return _id_in(io, found[1], io.path_version(found[1]))
+    except (OSError, LogdbError, ValueError, LookupError, TypeError, AttributeError):
         return ""
 
 
 @functools.lru_cache(256)
-def _id_in(path: str, _inode: int, _changed_ns: int) -> str:
+def _id_in(io: IO, path: str, _version: tuple[int, ...] | None) -> str:
     """The id in a file of metadata, which stays as it is."""
-    with open(path, "rb") as file:
-        return str(json.load(file)["properties"].get("logdb.topic-id", ""))
+    return str(read_metadata(io, path)["properties"].get("logdb.topic-id", ""))

@@ -1,11 +1,14 @@
 import os
+import re
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import logdb
-from logdb.store.tables import load_updater
+from logdb.errors import CorruptionError, ReadFailed
+from logdb.io import IO
+from logdb.store.tables import load_updater, table_topic_id
 from support.iceberg import location, logged, rows, table
 from support.waiting import until
 
@@ -259,3 +262,94 @@ def test_in_the_background(db):
         )
 
     until(lambda: committed() == sealed, "the sealed segments are in the table")
+
+
+# ---------------------------------------------------------------- links and pipes
+
+
+@pytest.mark.parametrize("name", ["", "t", "t/data", "t/metadata"])
+def test_a_directory_of_a_table_that_is_a_link_is_refused_by_name(db, tmp_path, name):
+    """An update deletes what it does not know, and a round the tables of topics that are gone."""
+    db.create_topic("t", config=RAW)
+    fill(db)
+    db.update_iceberg("t")
+    link, outside = os.path.join(db.path, "iceberg", name).rstrip("/"), tmp_path / "outside"
+    os.rename(link, outside)
+    (outside / "directory").mkdir()
+    (outside / "directory" / "file").write_bytes(b"of somebody else")
+    (outside / "file").write_bytes(b"of somebody else")
+    os.symlink(outside, link)
+    before = {str(one): one.is_file() and one.read_bytes() for one in outside.rglob("*")}
+    fill(db, first=60)
+    with pytest.raises(ReadFailed, match=f"{re.escape(link)}.*symbolic link"):
+        db.update_iceberg("t")
+    if name in {"", "t"}:
+        db.delete_topic("t")
+    db.close()
+    assert {str(one): one.is_file() and one.read_bytes() for one in outside.rglob("*")} == before
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link", "sparse"])
+def test_metadata_that_is_no_regular_file_hangs_nothing(db, tmp_path, kind):
+    db.create_topic("t", config=RAW)
+    fill(db)
+    db.update_iceberg("t")
+    path = os.path.join(db.path, "iceberg", "t", "metadata", "v99.metadata.json")
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "link":
+        os.symlink(location(db), path)
+    else:
+        with open(path, "wb") as file:
+            file.truncate(1 << 40)
+    with pytest.raises((CorruptionError, ReadFailed, ValueError), match=r"v99\.metadata\.json"):
+        db.update_iceberg("t")
+    assert table_topic_id(IO(), os.path.join(db.path, "iceberg", "t")) == ""
+    db.close()
+
+
+def test_a_pipe_in_place_of_the_hint_is_replaced(db):
+    db.create_topic("t", config=RAW)
+    fill(db)
+    db.update_iceberg("t")
+    hint = os.path.join(db.path, "iceberg", "t", "metadata", "version-hint.text")
+    os.unlink(hint)
+    os.mkfifo(hint)
+    db.update_iceberg("t")
+    assert os.path.isfile(location(db))
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link", "sparse"])
+def test_a_manifest_that_is_no_regular_file_is_refused_by_name(db, kind):
+    db.create_topic("t", config=RAW)
+    fill(db)
+    db.update_iceberg("t")
+    parent = os.path.join(db.path, "iceberg", "t", "metadata")
+    path = os.path.join(parent, next(name for name in os.listdir(parent) if name.startswith("snap-")))
+    os.rename(path, path + ".moved")
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "link":
+        os.symlink(path + ".moved", path)
+    else:
+        with open(path, "wb") as file:
+            file.truncate(1 << 40)
+    fill(db, first=60)
+    with pytest.raises((CorruptionError, ReadFailed), match=re.escape(path)):
+        db.update_iceberg("t")
+
+
+def test_a_data_file_that_is_a_link_to_its_sidecar_is_replaced(db):
+    """Else it would go with the sidecar."""
+    db.create_topic("t", config=RAW)
+    fill(db)
+    db.update_iceberg("t")
+    path = os.path.join(db.path, "iceberg", "t", "data", min(files(db, "data")))
+    inode = os.stat(path).st_ino
+    log = os.path.join(db.path, "t-0")
+    sidecar = next(one for name in os.listdir(log) if os.stat(one := os.path.join(log, name)).st_ino == inode)
+    os.unlink(path)
+    os.symlink(sidecar, path)
+    db.update_iceberg("t")
+    assert not os.path.islink(path)
+    assert os.stat(path).st_ino == inode

@@ -11,6 +11,7 @@ import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from logdb.codec.avro_bounds import AvroBounds
 from logdb_connect import logical
 from logdb_connect.connectors.objects.schemas import (
     arrow_schema,
@@ -181,8 +182,12 @@ class AvroFormat(Format):
         import fastavro
 
         try:
-            reader = fastavro.reader(io.BytesIO(data))
-            yield of_avro(reader.writer_schema), list(reader)
+            blocks: Any = fastavro.block_reader(io.BytesIO(data))
+            schema, bounds, values = of_avro(blocks.writer_schema), AvroBounds(blocks.writer_schema), list[Any]()
+            for block in blocks:
+                bounds.check(block.bytes_.getvalue(), block.num_records)
+                values += block
+            yield schema, values
         except (ValueError, EOFError, IndexError, KeyError, TypeError) as error:
             raise DataError(f"the content is no Avro: {error}") from error
 

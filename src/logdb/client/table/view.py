@@ -22,8 +22,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from logdb.disk import names_in
-from logdb.errors import Closed, LogTruncated, OffsetOutOfRange, TopicDeleted, UnknownTopic
+from logdb.disk import names_in, refuse_link
+from logdb.errors import Closed, LogTruncated, OffsetOutOfRange, ReadFailed, TopicDeleted, UnknownTopic
 from logdb.io import IO
 from logdb.log.protocols import PartitionLog
 from logdb.meta.views import Entry, View, ViewDamaged, ViewPosition
@@ -339,6 +339,11 @@ class TopicViews:
 
     def _remove_strays(self, directory: str) -> None:
         """Remove the views of deleted topics."""
+        try:
+            refuse_link(self._io, directory)
+        except ReadFailed as error:  # it may lead to files of somebody else
+            logger.warning("the views of deleted topics stay: %s", error)
+            return
         with contextlib.suppress(FileNotFoundError):
             names = set(names_in(self._io, directory)) - {topic.topic_id for topic in self._session.topics(internal=True)}
             for name in names:

@@ -184,6 +184,16 @@ def test_bytes_that_are_none_of_this_format(registry):
         used.to_connect("t", b"\x00\x00\x00\x00\x02x")
 
 
+def test_a_value_of_a_few_bytes_takes_little(registry):
+    """The id in the record names the schema: whoever writes the record has chosen it."""
+    used = converter(registry)
+    registry.schemas.append({"schema": json.dumps({"type": "array", "items": {"type": "record", "name": "E", "fields": []}})})
+    head = b"\0" + len(registry.schemas).to_bytes(4, "big")
+    assert used.to_connect("t", head + b"\4\0")[1] == [{}, {}]
+    with pytest.raises(DataError, match="items that take no bytes"):
+        used.to_connect("t", head + b"\xfe\xff\xff\xff\xff\xff\x03\0")
+
+
 @pytest.mark.parametrize(("schema", "value"), [(None, 1), (STRING, 1), (ADDRESS, {"city": None}), (Schema(type="int8"), 300)])
 def test_a_value_that_does_not_fit_is_refused(registry, schema, value):
     with pytest.raises(DataError):

@@ -167,6 +167,26 @@ def test_bytes_of_others_are_an_error(name):
             list(made(name).read(data))
 
 
+@pytest.mark.parametrize("codec", ["null", "deflate"])
+@pytest.mark.parametrize("is_array", [True, False])
+def test_avro_rows_of_no_bytes_take_little(codec, is_array):
+    """The number of rows in a block is what the file says."""
+    empty = {"type": "record", "name": "E", "fields": []}
+    schema = {"type": "record", "name": "R", "fields": [{"name": "a", "type": {"type": "array", "items": empty}}]} if is_array else empty
+
+    def content(items):
+        file = io.BytesIO()
+        fastavro.writer(file, schema, [{"a": [{}] * items}] if is_array else [{}] * items, codec=codec, sync_marker=b"m" * 16)
+        return file.getvalue()
+
+    [(_, rows)] = made("AvroFormat").read(content(70))
+    assert rows == ([{"a": [{}] * 70}] if is_array else [{}] * 70)
+    large = content(1_000_000)
+    assert len(large) < 500
+    with pytest.raises(DataError, match="items that take no bytes"):
+        list(made("AvroFormat").read(large))
+
+
 def test_an_unknown_format_lists_the_known_ones():
     with pytest.raises(ConfigError) as caught:
         made("OrcFormat")
