@@ -344,16 +344,19 @@ class ForwardedLog(AuthorizedLog):
         self._elsewhere = log
 
     def ends(self, *, committed: bool = False) -> Ends:
-        log, level = self._elsewhere, ISOLATION_LEVELS[committed]
-        return Ends(log.start_offset, log.readable_end_offset(), log.last_stable_offset, log.readable_end_offset(level))
+        return self._ends(self._elsewhere.readable_end_offset(ISOLATION_LEVELS[committed]))
+
+    def _ends(self, readable_offset: int) -> Ends:
+        """For HTTP, which forwards alone, and names no high watermark: each look at the others' ends may be a request."""
+        return Ends(self._elsewhere.start_offset, readable_offset, self._elsewhere.last_stable_offset, readable_offset)
 
     def page(self, offset: int, size_bytes_max: int, *, committed: bool = False) -> Page:
         log, level = self._elsewhere, ISOLATION_LEVELS[committed]
-        promised_offset = log.readable_end_offset(level)  # before the read, so that there may be more
+        readable_offset = log.readable_end_offset(level)  # before the read, so that there may be more
         batches, next_offset = log.read_batches(offset, size_bytes_max, isolation_level=level)
         self._session.fetched(self.topic, len(batches))
         aborted = log.aborted_transactions(offset, next_offset) if committed and batches else ()
-        return Page(batches, next_offset, aborted, self.ends(committed=committed)._replace(promised_offset=promised_offset))
+        return Page(batches, next_offset, aborted, self._ends(readable_offset))
 
     def is_elsewhere(self, offset: int, known: KnownLog) -> bool:
         return known.topic_id not in {"", self.topic_id} or (offset > 0 and offset > self.end_offset)

@@ -158,6 +158,12 @@ class TailLog(ReadableLog):
         self.catch_up()
         return self._decided().last_stable_offset
 
+    def stable_view(self) -> LogView:
+        """As ``ReadableLog``, after a look at the catalogue: a reader is told where the log begins now."""
+        with self._refresh_lock:
+            self._refresh()
+        return super().stable_view()
+
     def open_transactions(self) -> list[OpenTransaction]:
         self.catch_up()
         self._decided()

@@ -250,9 +250,9 @@ def _read_all(
     request: RequestResources, reads: Sequence[PartitionRead], size_bytes: int, room_bytes: int, isolation_level: IsolationLevel
 ) -> tuple[int, int]:
     """Read some partitions of a fetch, which has ``size_bytes`` already; returns how many bytes came, and how many they hold."""
-    request.door.access.refresh()
     more_bytes = held_bytes = 0
     for read in reads:
+        request.door.access.refresh()  # each may wait for the disk: what was revoked meanwhile is read no more
         before_bytes, held_before_bytes = read.size_bytes, read.held_bytes
         read.read(request.session, room_bytes - size_bytes - more_bytes, isolation_level, at_least_one=not size_bytes + more_bytes)
         more_bytes += read.size_bytes - before_bytes
