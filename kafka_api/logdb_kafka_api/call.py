@@ -6,7 +6,7 @@ Threading: the event loop of the door; ``call`` and ``change`` call functions el
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from logdb.serving.resources import RequestResources, owner_of
+from logdb.serving.resources import RequestResources
 from logdb_kafka_api.client import Client
 from logdb_kafka_api.frames import RequestHeader
 from logdb_kafka_api.limits import SMALL_BYTES
@@ -57,7 +57,7 @@ class Call(RequestResources):
     def __init__(
         self, door: KafkaResources, client: Client, header: RequestHeader, body_at: int, session: "AuthorizedSession", values: Values
     ) -> None:
-        super().__init__(door, owner_of(session))
+        super().__init__(door, session.owner)
         self.client, self.session, self.header, self.body_at, self.values = client, session, header, body_at, values
         self.version, self.client_id = header.version, header.client_id
 

@@ -60,8 +60,10 @@ class KafkaConnection(Client, asyncio.BufferedProtocol):
     ``_taken_bytes``     ``_make_room``           always: what the frame that is received has of the memory that connections share
     ``_lent``            ``_fill``                while the frame that is received is in the door's buffer: that one
     ``_is_due``          ``_take_later``          always: ``_take_rest`` is called in the loop's next turn
+    ``_is_paused``       ``_pause``, ``_resume``  always: the client is read no further; only then may ``_frames`` have whole frames left
     ``_begun``           ``_answered_at_once``    until the task takes it: the call of the only request that is queued, which may wait
     ``_unsent``          ``_answered_at_once``    within one call of ``buffer_updated``: answers that are sent at its end
+    ``is_new``           ``_finish``              always: the first request, or the login, is still to come
     ``_since_s``         each step of a request   while the client has to do something; see ``deadline_s``
     ==================== ======================== ==============================================================
 
@@ -79,7 +81,7 @@ class KafkaConnection(Client, asyncio.BufferedProtocol):
         self._frames = Frames(self._size_max, any_size_max, may_be_foreign=given is None)
         self._turns = Turns[Answer]()
         self._lent: memoryview | None = None
-        self._progress, self._is_due = 0, False
+        self._progress, self._is_due, self._is_paused = 0, False, False
         self._woken: asyncio.Future[None] | None = None  # of the task, which waits for a frame
         self._writable: asyncio.Future[None] | None = None  # while no more fits into the buffer to the client
         self._running: asyncio.Task[None] | None = None
@@ -88,7 +90,7 @@ class KafkaConnection(Client, asyncio.BufferedProtocol):
         self._taken_bytes = 0
         self._begun: Call | None = None
         self._began_s = self._since_s = self._door.now_s()
-        self._is_new, self._is_busy = given is None, False
+        self.is_new, self._is_busy = given is None, False
         self._unsent: list[Buffer] = []
 
     # ------------------------------------------------------------ what the loop calls
@@ -163,17 +165,17 @@ class KafkaConnection(Client, asyncio.BufferedProtocol):
     def _take_frames(self) -> None:
         """Take the frames out of what has come, until the queue is full or the turn is over."""
         frames, until_s = self._frames, 0.0
-        while (frame := frames.next_frame()) is not None:
+        while frames.left >= BEGIN_BYTES and (frame := frames.next_frame()) is not None:
             if frames.key != PRODUCE or not self._answered_at_once(frame):
                 is_over = self._put(bytes(frame), None)
             elif not self._unsent and self._is_closing():  # refused, then nothing is unsent
                 return
-            elif frames.left < BEGIN_BYTES:
-                break
-            else:  # there are several: this one began the turn, or may end it
+            elif frames.left >= BEGIN_BYTES:  # there are several: this one began the turn, or may end it
                 now_s = time.monotonic()
                 until_s = until_s or now_s + _TURN_S
                 is_over = now_s >= until_s
+            else:
+                break
             if is_over and frames.left >= BEGIN_BYTES:
                 self._pause()
                 self._take_later()
@@ -233,8 +235,7 @@ class KafkaConnection(Client, asyncio.BufferedProtocol):
         if not self._taken_bytes:
             identity = self.identity
             self._owner = network(self.host) if identity is None or identity.principal == ANONYMOUS else identity.principal
-        if self._door.memory.has_room(more, self._owner, ahead=self._taken_bytes > 0):
-            self._door.memory.take_now(more, self._owner)
+        if self._door.memory.take_if_room(more, self._owner, ahead=self._taken_bytes > 0):
             self._fill(room_bytes, more)
         else:
             self._pause()
@@ -273,7 +274,7 @@ class KafkaConnection(Client, asyncio.BufferedProtocol):
         """Keep a request until its turn; returns whether the queue is full, so that no more is read."""
         self._turns.put(Request(frame, owner))
         self._wake()
-        is_full = self._is_full()
+        is_full = self._turns.is_full(is_known=self.is_known)
         if is_full:
             self._pause()
         return is_full
@@ -282,22 +283,22 @@ class KafkaConnection(Client, asyncio.BufferedProtocol):
         if self._woken is not None and not self._woken.done():
             self._woken.set_result(None)
 
-    def _is_full(self) -> bool:
-        return self._turns.is_full(is_known=self.is_known)
-
     def _is_closing(self) -> bool:
         return self._transport is None or self._transport.is_closing()
 
     def _pause(self) -> None:
+        self._is_paused = True
         if self._transport is not None:
             self._transport.pause_reading()
 
     def _resume(self) -> None:
-        if self._transport is None or self._reserving is not None or self._is_full() or self._is_closing():
+        """Read on after ``_pause``, unless there is still a reason for it."""
+        if self._transport is None or self._reserving is not None or self._turns.is_full(is_known=self.is_known) or self._is_closing():
             return
         if self._frames.left >= BEGIN_BYTES:
             self._take_later()
         else:
+            self._is_paused = False
             self._transport.resume_reading()
 
     def _give_back(self, request: Request) -> None:
@@ -311,10 +312,13 @@ class KafkaConnection(Client, asyncio.BufferedProtocol):
         turns, until_s = self._turns, 0.0
         try:
             while not self.is_ending and (turns.queued or turns.owed or not self._door.draining):
-                if (answer := turns.next_answer()) is not None:
-                    await self._finish(transport, answer)
-                elif turns.may_begin(is_raw=self.is_raw):
-                    await self._answer(transport, turns.begin())  # no name here: it is let go of while its answer is sent
+                step = turns.next(is_raw=self.is_raw)
+                if isinstance(step, Answer):
+                    await self._finish(transport, step)
+                elif step is not None:
+                    answered = self._answer(transport, step)
+                    del step  # it is let go of while its answer is sent
+                    await answered
                     if turns.queued and self._loop.time() >= until_s:
                         await asyncio.sleep(0)
                         until_s = self._loop.time() + _TURN_S
@@ -370,7 +374,7 @@ class KafkaConnection(Client, asyncio.BufferedProtocol):
             answer.values = {}  # they are borrowed from a buffer that others have next
             self._begun = answer
             return False
-        self._is_new = False
+        self.is_new = False
         self._since_s = self._door.now_s()  # and no earlier look at it is needed
         if turns.owed or answer.later is not None:
             self._is_busy = True
@@ -402,7 +406,8 @@ class KafkaConnection(Client, asyncio.BufferedProtocol):
         del request  # its memory is not this one's any more while the client reads the answer
         if self._turns.owed or answer.later is not None:
             self._owe(answer)
-            self._resume()
+            if self._is_paused:
+                self._resume()
         else:
             await self._finish(transport, answer)
 
@@ -414,9 +419,10 @@ class KafkaConnection(Client, asyncio.BufferedProtocol):
                 answer.call.end()
         if answer.throttle_ms:
             await self._door.pause(answer.throttle_ms)
-        self._is_busy, self._is_new = bool(self._turns.owed), self._is_new and not self.is_known
+        self._is_busy, self.is_new = bool(self._turns.owed), self.is_new and not self.is_known
         self._begin_wait()
-        self._resume()
+        if self._is_paused:
+            self._resume()
 
     async def _raw_answer(self, token: bytes) -> Answer:
         """Answer a message of a SASL exchange that came without a header."""
@@ -458,16 +464,11 @@ class KafkaConnection(Client, asyncio.BufferedProtocol):
         if self._writable is not None:
             return self._since_s + limits.write_timeout_ms / 1000
         is_begun = self._frames.is_begun  # of what is left beyond that, it is we who have not looked at it
-        if self._reserving is not None or (self._is_busy and (not is_begun or self._is_full())):
+        if self._reserving is not None or (self._is_busy and (not is_begun or self._turns.is_full(is_known=self.is_known))):
             return None
-        if self._is_new and not self._is_busy:
+        if self.is_new and not self._is_busy:
             return self._began_s + limits.header_timeout_ms / 1000
         return self._since_s + (limits.body_timeout_ms if is_begun else limits.keep_alive_ms) / 1000
-
-    @property
-    def is_new(self) -> bool:
-        """Whether the first request, or the login, is still to come."""
-        return self._is_new
 
     def _hand_over(self, door: str, begun: bytes) -> None:
         """Give the connection to the door whose protocol the client speaks."""

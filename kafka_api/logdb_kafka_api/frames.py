@@ -37,12 +37,13 @@ _SIZE_AND_CORRELATION_ID = struct.Struct(">ii")
 
 
 class RequestHeader(NamedTuple):
-    """The header of a request for an API that there is, in a version that it has."""
+    """The header of a request for an API that there is, in a version that it has; ``is_flexible``: so are its messages."""
 
     api: Api
     version: int
     correlation_id: int
     client_id: str | None
+    is_flexible: bool
 
 
 class UnsupportedApi(Exception):
@@ -74,14 +75,15 @@ def read_header(frame: Buffer, apis: Mapping[int, Api]) -> tuple[RequestHeader, 
     client_id = _text(bytes(frame[_HEADER.size : position])) if length >= 0 else None
     api = apis.get(key)
     if api is None or version not in api.request.versions:
-        answer = RequestHeader(api, 0, correlation_id, client_id) if api is not None and key == API_VERSIONS else None
+        answer = RequestHeader(api, 0, correlation_id, client_id, False) if api is not None and key == API_VERSIONS else None
         raise UnsupportedApi(key, version, api, answer)
-    if api.request.is_flexible(version):
+    is_flexible = api.request.is_flexible(version)
+    if is_flexible:
         if frame[position : position + 1] == _NO_TAGGED_FIELDS:
             position += 1
         else:
             _, position = _TAGGED_FIELDS.decode(frame, 2, position, elements_max=ELEMENTS_MAX)
-    return RequestHeader(api, version, correlation_id, client_id), position
+    return RequestHeader(api, version, correlation_id, client_id, is_flexible), position
 
 
 @lru_cache
@@ -112,7 +114,7 @@ def encode_response(header: RequestHeader, values: Mapping[str, Any]) -> list[Bu
     out = Scattered()
     out += _SIZE_AND_CORRELATION_ID.pack(0, header.correlation_id)
     response = header.api.response
-    if response.is_flexible(header.version) and header.api.key != API_VERSIONS:
+    if header.is_flexible and header.api.key != API_VERSIONS:
         if "next_offset" in values:
             RESPONSE_HEADER.write(out, values, 1)
         else:

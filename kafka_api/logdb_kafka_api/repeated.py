@@ -71,7 +71,7 @@ class RepeatedProduce:
         begin, size_bytes = position_in(frame, part["records"]), len(part["records"])
         self.header = header
         self.values = values | {"topic_data": [topic | {"partition_data": [part | {"records": None}]}]}  # those are borrowed
-        self._is_flexible = header.api.request.is_flexible(header.version)
+        self._is_flexible = header.is_flexible
         self._size_at = begin - len(_size(size_bytes, flexible=self._is_flexible))
         self._start, self._head = bytes(frame[:_START_BYTES]), bytes(frame[_HEAD_AT : self._size_at])
         self._tail = bytes(frame[begin + size_bytes :])

@@ -34,9 +34,7 @@ class OpenConnection(Protocol):
     """A connection that has begun; its client has only so long."""
 
     host: str
-
-    @property
-    def is_new(self) -> bool: ...
+    is_new: bool
 
     def deadline_s(self, limits: Limits) -> float | None: ...
 

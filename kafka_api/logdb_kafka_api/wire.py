@@ -223,10 +223,10 @@ class Turns(Generic[A]):
     ================ ============================ ================================================================
     field            changed by                   to be trusted
     ================ ============================ ================================================================
-    ``queued``       ``put``, ``begin``           always: requests that were received and not begun
+    ``queued``       ``put``, ``next``            always: requests that were received and not begun
     ``queued_bytes`` ``put``, ``done``            always: of those, and of the one that is worked on
     ``_small_bytes`` the same                     always: of those of them whose memory is not counted elsewhere
-    ``owed``         ``owe``, ``next_answer``     always: answers to requests that were carried out, in their order
+    ``owed``         ``owe``, ``next``            always: answers to requests that were carried out, in their order
     ================ ============================ ================================================================
     """
 
@@ -246,19 +246,24 @@ class Turns(Generic[A]):
             return True
         return len(self.queued) >= (QUEUED_COUNT_MAX if is_known else UNAUTHENTICATED_COUNT_MAX)
 
-    def may_begin(self, *, is_raw: bool) -> bool:
-        """Whether the next request begins now.
+    def next(self, *, is_raw: bool) -> A | Request | None:
+        """Take what comes next: an answer that is sent now, or else a request that begins now; None: neither is there.
+
+        The bytes of a request count until it is ``done``.
 
         Args:
-            is_raw: It is a message of a SASL exchange, without a header.
-        """
-        if not self.queued or not self.owed:
-            return bool(self.queued)
-        return len(self.owed) < OWED_COUNT_MAX and not is_raw and _KEY.unpack_from(self.queued[0].data)[0] == PRODUCE
+            is_raw: The next request is a message of a SASL exchange, without a header.
 
-    def begin(self) -> Request:
-        """Take the next request; its bytes count until it is ``done``."""
-        return self.queued.popleft()
+        Raises:
+            errors of the answer.
+        """
+        queued, owed = self.queued, self.owed
+        if owed:
+            if owed[0].done():
+                return owed.popleft().result()
+            is_produce = bool(queued) and not is_raw and _KEY.unpack_from(queued[0].data)[0] == PRODUCE
+            return queued.popleft() if is_produce and len(owed) < OWED_COUNT_MAX else None
+        return queued.popleft() if queued else None
 
     def done(self, request: Request) -> None:
         """A request was carried out, or is dropped: its bytes count no longer."""
@@ -272,11 +277,3 @@ class Turns(Generic[A]):
     def owe(self, answer: Pending[A]) -> None:
         """Send an answer once those before it are sent, and it is there."""
         self.owed.append(answer)
-
-    def next_answer(self) -> A | None:
-        """Take the answer that is sent next; None: it is not there.
-
-        Raises:
-            errors of the answer.
-        """
-        return self.owed.popleft().result() if self.owed and self.owed[0].done() else None

@@ -219,6 +219,8 @@ def test_a_follower_with_readers_hears_of_the_high_watermark_at_once(replicas, m
             )
         )
         waiting.start()
+        # or the fetch that the append ends is followed by one of a node without readers
+        eventually(lambda: any(one.read_ms is not None for one in follower.manager._fetchers.values()))
         leader.log().append_batches(encode_batch([b"%d" % number]), durability="os")
         waiting.join(40)
         assert outcome(answered[0])[2] > 0

@@ -19,7 +19,7 @@ from logdb.requests import coding
 from logdb.requests.principals import Principal
 from logdb.requests.request import Request as SessionRequest
 from logdb.serving.listener import host_and_port
-from logdb.serving.resources import RequestResources, owner_of
+from logdb.serving.resources import RequestResources
 from logdb_http_api.door import documents, encoding
 from logdb_http_api.door.connections import HttpConnection
 from logdb_http_api.errors import ApiError
@@ -64,7 +64,7 @@ class Request(RequestResources):
             needs: The rights that the route needs, such as ``Write Topic``: at least one must be allowed before a body is read.
         """
         self.session, self.principal, self._parameters, self._needs = session, session.principal, parameters, needs
-        self.owner = owner_of(session)
+        self.owner = session.owner
 
     def at_end(self, close: Callable[[], None]) -> None:
         """Call ``close`` in a thread when the request ends: the close of a large file that was removed waits for the disk."""

@@ -23,7 +23,6 @@ from logdb.client.consumer.consumer import Consumer
 from logdb.codec import Record
 from logdb.errors import Closed, LogdbError, NotAssigned, ReadOnly
 from logdb.requests.principals import Principal
-from logdb.serving.resources import owner_of
 from logdb.serving.shares import Shares
 from logdb_http_api.door.limits import HttpLimits
 from logdb_http_api.errors import DRAINING, REFUSALS, ApiError
@@ -200,7 +199,7 @@ class Instance:
 
     async def _take(self, found: RecordsAnswer) -> bool:
         """Take the available records; returns whether they are enough."""
-        owner = owner_of(self._session)
+        owner = self._session.owner
         await self._memory.take(found.memory_bytes_max, owner)
         try:
             await self.consumer.in_turn(functools.partial(_take, self._sync, found))

@@ -6,13 +6,15 @@ Every answer to a client is a full one: session id 0 tells it that there is no f
 import json
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from logdb.access.log import ReplicaToRead
 from logdb.codec.messages import FETCH_REQUEST, FETCH_RESPONSE
 from logdb.errors import LogdbError, TopicDeleted, UnknownTopic, without_frames
-from logdb.log.isolation import ISOLATION_LEVELS, IsolationLevel, is_committed
+from logdb.log.isolation import ISOLATION_LEVELS, IsolationLevel
+from logdb.log.view import Ends, Page
 from logdb.requests.error_document import document
 from logdb.requests.principals import CLUSTER_NODE
 from logdb.serving import fetch as serving
@@ -29,28 +31,20 @@ _FIRST_EPOCHS = (-1, 0)  # of a fetch that belongs to no session, ends one, or w
 _FIRST_OF_IDS = 13  # version that names topics by their ids
 _LEVELS = range(len(ISOLATION_LEVELS))
 _NO_NODE = -1
+_max_bytes = attrgetter("wanted.max_bytes")
 
 
 class Asked(NamedTuple):
     """A topic as a request names it: by its name, or by its id, of which the name is known.
 
-    ``logdb_topic_id``: see ``serving.Wanted``.  ``name``: empty if the id is unknown.
+    ``logdb_topic_id``: see ``serving.Wanted``.  ``name``: empty if the id is unknown.  ``error``: why nothing can be read of it.
     """
 
     name: str
     topic_id: bytes
     logdb_topic_id: str
     by_id: bool
-
-    @property
-    def error(self) -> UnknownTopic | None:
-        """Why nothing can be read of it."""
-        return UnknownTopic(str(UUID(bytes=self.topic_id))) if self.by_id and not self.name else None
-
-
-def _wanted(asked: Asked, one: Values, epoch: int) -> serving.Wanted:
-    wanted = one["partition"], one["fetch_offset"], one["partition_max_bytes"]
-    return serving.Wanted(asked.name, *wanted, None if epoch < 0 else epoch, asked.logdb_topic_id)
+    error: UnknownTopic | None = None
 
 
 def _code(read: "DetailedRead | Read") -> Code:
@@ -71,23 +65,23 @@ class Read(serving.PartitionRead):
     others        see ``PartitionRead``                                      as they say
     """
 
-    def __init__(self, asked: "Asked", one: Values) -> None:
-        super().__init__(_wanted(asked, one, one["current_leader_epoch"]))
+    def __init__(self, asked: "Asked", wanted: serving.Wanted) -> None:
+        super().__init__(wanted)
         self.asked, self.error = asked, asked.error
         self._aborted: dict[tuple[int, int], None] = {}  # in order, each once: several reads may find the same
 
     def check(self, log: "AuthorizedLog", leader_epoch: int) -> None:
         log.epoch_end(leader_epoch, current_epoch=leader_epoch)  # the one that the client takes for the current one
 
-    def selected(self, log: "AuthorizedLog", view: memoryview, begin: int, isolation_level: IsolationLevel) -> Iterable[memoryview]:
-        if is_committed(isolation_level) and begin < self.next_offset:
-            self._aborted |= {(one.producer_id, one.first_offset): None for one in log.aborted_transactions(begin, self.next_offset)}
-        return (view,)
+    def selected(self, page: Page) -> Iterable[memoryview]:
+        if page.aborted:
+            self._aborted |= {(one.producer_id, one.first_offset): None for one in page.aborted}
+        return (page.batches,)
 
-    def marks_of(self, log: "AuthorizedLog", readable: int) -> dict[str, int]:
-        del readable
-        ends = {"high_watermark": log.readable_end_offset(), "last_stable_offset": log.last_stable_offset}
-        return ends | {"log_start_offset": log.start_offset}
+    def marks_of(self, log: "AuthorizedLog", ends: Ends) -> dict[str, int]:
+        del log
+        start_offset, high_watermark, last_stable_offset, _ = ends
+        return {"high_watermark": high_watermark, "last_stable_offset": last_stable_offset, "log_start_offset": start_offset}
 
     def values(self) -> Values:
         """As the response has it."""
@@ -111,8 +105,8 @@ class RackRead(Read):
 
     at_followers = True
 
-    def __init__(self, rack: str, asked: "Asked", one: Values) -> None:
-        super().__init__(asked, one)
+    def __init__(self, rack: str, asked: "Asked", wanted: serving.Wanted) -> None:
+        super().__init__(asked, wanted)
         self._rack = rack
         self._nearest: int | None = None
 
@@ -124,14 +118,14 @@ class RackRead(Read):
 
     def _choose(self, session: "AuthorizedSession") -> None:
         try:
-            log = session.log_to_read(*self.where, at_followers=True)
+            log = session.log_to_read(*self.where, at_followers=True, for_ends=True)
             self._meet(log.topic_id)
             if self.wanted.leader_epoch is not None:
                 self.check(log, self.wanted.leader_epoch)
             if isinstance(log, ReplicaToRead) and self.next_offset >= log.start_offset:  # a follower may not know of a deletion yet
                 self._nearest = log.nearest(self._rack, self.next_offset, "kafka")
             if self._nearest is not None:
-                self.marks = self.marks_of(log, self.next_offset)
+                self.marks = self.marks_of(log, log.ends())
         except LogdbError as error:
             self.error = without_frames(session.located(error))
 
@@ -155,8 +149,8 @@ class DetailedRead(serving.UnabortedRead):
     others        see ``PartitionRead``                                      as they say
     """
 
-    def __init__(self, rack: str, at_followers: bool, asked: "Asked", one: Values) -> None:
-        super().__init__(_wanted(asked, one, one["last_fetched_epoch"]))
+    def __init__(self, rack: str, at_followers: bool, asked: "Asked", wanted: serving.Wanted) -> None:
+        super().__init__(wanted)
         self.asked, self.error = asked, asked.error
         self.at_followers, self._rack, self._nearest = at_followers, rack, ""
 
@@ -168,7 +162,7 @@ class DetailedRead(serving.UnabortedRead):
     def _choose(self, session: "AuthorizedSession") -> None:
         """Name the follower that the client is to read next."""
         try:
-            log = session.log_to_read(*self.where, at_followers=True)
+            log = session.log_to_read(*self.where, at_followers=True, for_ends=True)
             self._nearest = session.nearest_address(log, self._rack, self.next_offset) or ""
         except LogdbError:  # this node leads it no more: the client's next request says so
             self._nearest = ""
@@ -200,14 +194,20 @@ def _reads(values: Values, by_id: bool, rack: str) -> "Sequence[DetailedRead | R
 
     Source: Kafka's ``FetchRequest.fetchData``.
     """
-    make: Callable[[Asked, Values], DetailedRead | Read] = partial(RackRead, rack) if rack else Read
+    make: Callable[[Asked, serving.Wanted], DetailedRead | Read] = partial(RackRead, rack) if rack else Read
+    epoch_field = "current_leader_epoch"
     if values["detailed"]:
-        make = partial(DetailedRead, rack, bool(rack) and values["at_followers"])
-    wanted = {}
+        make, epoch_field = partial(DetailedRead, rack, bool(rack) and values["at_followers"]), "last_fetched_epoch"
+    reads = {}
     for topic in values.pop("topics"):
-        asked = Asked(topic["topic"], topic["topic_id"], topic["logdb_topic_id"], by_id)
-        wanted.update({(asked.name, asked.topic_id, one["partition"]): (asked, one) for one in topic["partitions"]})
-    return [make(asked, one) for asked, one in wanted.values()]
+        name, topic_id = topic["topic"], topic["topic_id"]
+        error = UnknownTopic(str(UUID(bytes=topic_id))) if by_id and not name else None
+        asked = Asked(name, topic_id, topic["logdb_topic_id"], by_id, error)
+        for one in topic["partitions"]:
+            partition, epoch = one["partition"], one[epoch_field]
+            position = one["fetch_offset"], one["partition_max_bytes"], None if epoch < 0 else epoch
+            reads[name, topic_id, partition] = make(asked, serving.Wanted(name, partition, *position, asked.logdb_topic_id))
+    return list(reads.values())
 
 
 def _responses(reads: "Iterable[DetailedRead | Read]") -> list[Values]:
@@ -244,7 +244,7 @@ async def fetch(call: Call) -> Values:
         await serving.fetch(
             call,
             reads,
-            max_bytes=max(1, min(values["max_bytes"], call.door.limits.fetch_bytes_max, sum(read.wanted.max_bytes for read in reads))),
+            max_bytes=max(1, min(values["max_bytes"], call.door.limits.fetch_bytes_max, sum(map(_max_bytes, reads)))),
             min_bytes=values["min_bytes"],
             wait_ms=values["max_wait_ms"],
             isolation_level=ISOLATION_LEVELS[values["isolation_level"] == 1],

@@ -57,7 +57,7 @@ class ReplicaRead(serving.PartitionRead):
                 leadership.check_not_over()  # the log that was read may be another leader's by now
                 if at_least_one or len(view) <= room_bytes:
                     self.next_offset = next_offset
-                    self._keep(view)
+                    self._keep((view,))
                 else:
                     self.is_full = True
         except LogdbError as error:

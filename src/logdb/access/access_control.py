@@ -32,7 +32,7 @@ from logdb.broker.broker import Broker
 from logdb.broker.metrics import Metrics
 from logdb.broker.watch import Signals
 from logdb.errors import AuthenticationFailed, LogdbError
-from logdb.model import Durability, TopicInfo
+from logdb.model import TopicInfo
 from logdb.requests.nodes import PartitionState
 from logdb.requests.principals import CLUSTER_NODE, Principal
 from logdb.requests.resources import Operation, ResourceType
@@ -51,7 +51,7 @@ class AccessControl:
         quotas: The token buckets of principals.
         change_count: Number of changes of users, tokens and ACLs that this access control has read.
         partitions: The limits on partitions that principals create.
-        replication: See ``Broker``.
+        replication, appends_at_once, is_at_end: See ``Broker``.
     """
 
     def __init__(
@@ -76,6 +76,7 @@ class AccessControl:
         """
         self.replication = broker.replication
         self.metadata: ReadableMetadata = broker.metadata  # of all topics, those too that no principal may describe
+        self.appends_at_once, self.is_at_end = broker.appends_at_once, broker.is_at_end
         self._broker, self._super_users, self._required = broker, frozenset((*super_users, CLUSTER_NODE)), authentication
         self._cluster_token = cluster_token and cluster_token.encode()
         self._file = self.security.follow(self._take)
@@ -133,14 +134,6 @@ class AccessControl:
     def waits(self) -> Waits:
         """The waits for records on the running event loop; a session authorizes the reads."""
         return self._broker.waits()
-
-    def appends_at_once(self, topic: str, partition: int, durability: Durability | None = None) -> bool:
-        """Whether an append waits for no disk, so that it may be made on an event loop."""
-        return self._broker.appends_at_once(topic, partition, durability)
-
-    def is_at_end(self, topic: str, partition: int, offset: int) -> bool:
-        """Whether nothing is to be read from an offset on, of a log that is in use; False: that is not known at once."""
-        return self._broker.is_at_end(topic, partition, offset)
 
     # ------------------------------------------------------------ the file
 

@@ -16,10 +16,11 @@ from logdb.codec.batch import BATCH_SIZE_BYTES_MAX, CODEC_MASK
 from logdb.errors import FencedLeaderEpoch, InvalidTopic, LogTruncated, NotLeaderOrFollower, OffsetOutOfRange, UnknownLeaderEpoch
 from logdb.handles import Handle
 from logdb.log.epochs import EpochEnd
-from logdb.log.isolation import IsolationLevel, is_committed, without_aborted
+from logdb.log.isolation import ISOLATION_LEVELS, IsolationLevel, is_committed, without_aborted
 from logdb.log.lookups import Lookups
 from logdb.log.protocols import PartitionLog, ReplicaLog
 from logdb.log.reading import Lineage
+from logdb.log.view import Ends, Page
 from logdb.model import INTERNAL_TOPICS, AbortedTransaction, Buffer, Durability, Duration, KnownLog, OpenTransaction, Signal, Timestamp
 from logdb.requests.records import AbortedTransactions, Produce, ReadBatches
 from logdb.store.protocols import Leadership, ReadableReplica
@@ -100,8 +101,8 @@ class AuthorizedLog(Lookups, Handle):
     def epoch_end(self, epoch: int, *, current_epoch: int | None = None) -> EpochEnd | None:
         return self._log.epoch_end(epoch, current_epoch=current_epoch)
 
-    def promised_end_offset(self, isolation_level: IsolationLevel = "read_uncommitted") -> int:
-        return self._log.promised_end_offset(isolation_level)
+    def ends(self, *, committed: bool = False) -> Ends:
+        return self._log.ends(committed=committed)
 
     def check_end_known(self) -> None:
         self._log.check_end_known()
@@ -288,21 +289,16 @@ class AuthorizedLog(Lookups, Handle):
 
 
 class LogToRead(AuthorizedLog):
-    """The log of a partition for one read of batches, which ``AuthorizedSession.log_to_read`` has authorized."""
+    """The log of a partition for one read of a page, which ``AuthorizedSession.log_to_read`` has authorized."""
 
-    def aborted_transactions(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
-        return self._log.aborted_transactions(offset, end_offset)
-
-    def read_batches(
-        self, offset: int, size_bytes_max: int = _READ_SIZE_BYTES, *, isolation_level: IsolationLevel = "read_uncommitted"
-    ) -> tuple[memoryview, int]:
-        batches, next_offset = self._session.call(self._log.read_batches, offset, size_bytes_max, isolation_level=isolation_level)
-        self._session.fetched(self.topic, len(batches))
-        return batches, next_offset
+    def page(self, offset: int, size_bytes_max: int, *, committed: bool = False) -> Page:
+        page = self._log.page(offset, size_bytes_max, committed=committed)
+        self._session.fetched(self.topic, len(page.batches))
+        return page
 
 
 class ReplicaToRead(LogToRead):
-    """The log of a replica, the leader's or a follower's, for one read of batches by a consumer in a rack.
+    """The log of a replica, the leader's or a follower's, for one read of a page by a consumer in a rack.
 
     A follower is no authority for an offset that it lacks: the consumer asks the leader, and does not reset its position.
     """
@@ -323,25 +319,17 @@ class ReplicaToRead(LogToRead):
             raise kind(self.topic, self.partition, current_epoch, known)
         return self._log.epoch_end(epoch)
 
-    def aborted_transactions(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
-        aborted = self._log.aborted_transactions(offset, end_offset)
-        if self._log.lineage is not self._lineage:  # the log was cut off, perhaps with the markers
-            raise self._elsewhere(offset)
-        return aborted
-
-    def read_batches(
-        self, offset: int, size_bytes_max: int = _READ_SIZE_BYTES, *, isolation_level: IsolationLevel = "read_uncommitted"
-    ) -> tuple[memoryview, int]:
+    def page(self, offset: int, size_bytes_max: int, *, committed: bool = False) -> Page:
         try:
-            batches, next_offset = self._session.call(
-                self._log.read_batches, offset, size_bytes_max, isolation_level=isolation_level, lineage=self._lineage
-            )
+            page = self._log.page(offset, size_bytes_max, committed=committed, lineage=self._lineage)
         except (OffsetOutOfRange, LogTruncated) as error:
             if not self._log.follows:
                 raise
             raise self._elsewhere(offset) from error
-        self._session.fetched(self.topic, len(batches))
-        return batches, next_offset
+        if committed and self._log.lineage is not self._lineage:  # the log was cut off, perhaps with the markers
+            raise self._elsewhere(offset)
+        self._session.fetched(self.topic, len(page.batches))
+        return page
 
     def _elsewhere(self, offset: int) -> NotLeaderOrFollower:
         reason = f"the replica of {self.topic}-{self.partition} here has no offset {offset}: ask the leader"
@@ -355,8 +343,20 @@ class ForwardedLog(AuthorizedLog):
         super().__init__(session, cast("ReplicaLog", log))
         self._elsewhere = log
 
-    def promised_end_offset(self, isolation_level: IsolationLevel = "read_uncommitted") -> int:
-        return self._elsewhere.readable_end_offset(isolation_level)
+    def ends(self, *, committed: bool = False) -> Ends:
+        return self._ends(self._elsewhere.readable_end_offset(ISOLATION_LEVELS[committed]))
+
+    def _ends(self, readable_offset: int) -> Ends:
+        """For HTTP, which forwards alone, and names no high watermark: each look at the others' ends may be a request."""
+        return Ends(self._elsewhere.start_offset, readable_offset, self._elsewhere.last_stable_offset, readable_offset)
+
+    def page(self, offset: int, size_bytes_max: int, *, committed: bool = False) -> Page:
+        log, level = self._elsewhere, ISOLATION_LEVELS[committed]
+        readable_offset = log.readable_end_offset(level)  # before the read, so that there may be more
+        batches, next_offset = log.read_batches(offset, size_bytes_max, isolation_level=level)
+        self._session.fetched(self.topic, len(batches))
+        aborted = log.aborted_transactions(offset, next_offset) if committed and batches else ()
+        return Page(batches, next_offset, aborted, self._ends(readable_offset))
 
     def is_elsewhere(self, offset: int, known: KnownLog) -> bool:
         return known.topic_id not in {"", self.topic_id} or (offset > 0 and offset > self.end_offset)

@@ -15,6 +15,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
+from logdb.access.attempts import network
 from logdb.access.authentication import ClientCertificate, Credential
 from logdb.access.log import AuthorizedLog, ForwardedLog, LogToRead, ReplicaToRead
 from logdb.access.quotas import Resource
@@ -51,7 +52,7 @@ from logdb.model import (
 from logdb.requests.acls import ANY
 from logdb.requests.cluster import CommittedEnd, EndMirroredTransactions, FindDecision, WillEndTransaction, WriteTransactionMarker
 from logdb.requests.groups import Groups, JoinGroup
-from logdb.requests.principals import CLUSTER_NODE, Principal
+from logdb.requests.principals import ANONYMOUS, CLUSTER_NODE, Principal
 from logdb.requests.records import OF_LOGS, Log, Produce, ReadBatches
 from logdb.requests.request import Request
 from logdb.requests.resources import AS_GOOD, CLUSTER, OPERATIONS, Operation, ResourceType, Right
@@ -74,8 +75,9 @@ if TYPE_CHECKING:
 
 _KNOWN_COUNT = 6  # of those that an error shows five
 _ALLOWED_COUNT_MAX = 16
-_Append: TypeAlias = tuple[str, str | None, bool]
-"""What decides whether an append is allowed: its topic, its transactional id, and whether it is a mirror's."""
+_READ = (ReadBatches.method,)
+_Asked: TypeAlias = str | tuple[str, str | None, bool]
+"""What decides whether a read is allowed: its topic.  An append: its topic, its transactional id, and whether it is a mirror's."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -95,17 +97,18 @@ class AuthorizedSession(Handle, Session):
 
     A door makes one for each request, or for those of a connection that it carries out one after the other (``renew``).
 
+    ``owner``: for whom a door counts what it shares out: the principal, or the address of an anonymous client.
     If the credential of the principal becomes invalid while the request is under way, its further calls are refused.
 
         field               changed by                                  trusted
         principal           nothing
-        host, credential    ``go_on_for``: a consumer instance that     by the one request that goes on
-                            goes on for another request
+        host, credential,   ``go_on_for``: a consumer instance that     by the one request that goes on
+        owner               goes on for another request
         _seen_count         ``check``: the access control's changes     until the access control changes, or the credential
                             when the credential was last valid          expires
         _throttle_ms        ``charge``, ``take_throttle_ms``            by the door's one answer to the request
         _given_up           ``give_up``, any thread                     for good: what is not done ends and is undone
-        _append_allowed     ``_authorize_append``: what it allowed      while the access control has changed so often
+        _allowed            ``_authorize_again``: what it allowed       while the access control has changed so often
                             last, behind the changes by then
         forwards            the door, before the first request          always: another node may do what this one refuses, in a cluster
         gathers             the same                                    always: lists have what the other nodes coordinate, too
@@ -125,9 +128,10 @@ class AuthorizedSession(Handle, Session):
 
     def _present(self, credential: Credential | None) -> None:
         self.credential = credential
+        self.owner = network(self.host) if self.principal == ANONYMOUS else self.principal
         self._expires_ms = credential.expires_ms if isinstance(credential, Token | ClientCertificate) else None
         self._seen_count = -1  # changes of the access control when it was looked at last
-        self._append_allowed: tuple[int, frozenset[_Append]] = -1, frozenset()
+        self._allowed: tuple[int, frozenset[_Asked]] = -1, frozenset()
 
     def go_on_for(self, asking: "AuthorizedSession") -> None:
         """Serve another request of the same principal, which may come from another address, or with another credential."""
@@ -179,15 +183,18 @@ class AuthorizedSession(Handle, Session):
                 if not self._may(operation, resource_type, name) and not self._has_as_good(operation, resource_type):
                     raise self._refusal(operation, resource_type, name)
 
-    def _authorize_append(self, request: Produce) -> None:
-        """As ``authorize``, once the access control is refreshed; a client appends to the same topics again and again."""
+    def _authorize_again(self, request: Request[Any], asked: _Asked) -> None:
+        """As ``authorize``, once the access control is refreshed; a client uses the same topics again and again.
+
+        Args:
+            asked: What decides whether a request of this kind is allowed.
+        """
         change_count = self._access.change_count
-        known_count, allowed = self._append_allowed
-        asked = request.topic, request.transactional_id, request.mirrored
+        known_count, allowed = self._allowed
         if known_count != change_count or asked not in allowed:
             self.authorize(request)
-            kept = allowed if known_count == change_count and len(allowed) < _ALLOWED_COUNT_MAX else frozenset[_Append]()
-            self._append_allowed = change_count, kept | {asked}
+            kept = allowed if known_count == change_count and len(allowed) < _ALLOWED_COUNT_MAX else frozenset[_Asked]()
+            self._allowed = change_count, kept | {asked}
         elif change_count != self._seen_count or self._expires_ms is not None:
             self._look()
 
@@ -474,17 +481,24 @@ class AuthorizedSession(Handle, Session):
         except NotLeaderOrFollower as error:
             return ForwardedLog(self, self._others(error).submit(request))
 
-    def log_to_read(self, topic: str, partition: int, *, at_followers: bool = False) -> AuthorizedLog:
-        """The log of a partition for one read of its batches, which is authorized here; the next read opens it again.
+    def log_to_read(self, topic: str, partition: int, *, at_followers: bool = False, for_ends: bool = False) -> LogToRead | ForwardedLog:
+        """The log of a partition for one read of a page, which is counted here; the next read opens it again.
+
+        The read is authorized by the ACLs that ``AccessControl.refresh`` has found last.
 
         Args:
             at_followers: Also of a follower in sync, on a cluster's node: a ``ReplicaToRead``.
+            for_ends: It is asked for its ends alone: no read is counted.
         """
-        self.authorize(ReadBatches(topic, partition, 0))
+        self._authorize_again(ReadBatches(topic, partition, 0), topic)
+        of_any_replica = at_followers and self.replication is not None
+        self._access.metrics.called("replica" if of_any_replica else "log", *(() if for_ends else _READ))
         try:
             if at_followers and self.replication is not None:
-                return ReplicaToRead(self, self.call(self.replication.replica, topic, partition))
-            return LogToRead(self, self.call(self._broker.log, topic, partition))
+                return ReplicaToRead(self, self.replication.replica(topic, partition))
+            return LogToRead(self, self._broker.log(topic, partition))
+        except UnknownTopic as error:
+            raise self._unknown(error) from None
         except NotLeaderOrFollower as error:
             return ForwardedLog(self, self._others(error).log(topic, partition))
 
@@ -535,7 +549,7 @@ class AuthorizedSession(Handle, Session):
             errors of ``Session.produce``.
         """
         access = self._access
-        self._authorize_append(request)
+        self._authorize_again(request, (request.topic, request.transactional_id, request.mirrored))
         access.metrics.called(request.method)
         try:
             if log is None:

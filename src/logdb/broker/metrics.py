@@ -88,9 +88,10 @@ class Metrics:
         with self._lock:
             self._requests += 1
 
-    def called(self, name: str) -> None:
+    def called(self, *names: str) -> None:
         with self._lock:
-            self._calls[name] = self._calls.get(name, 0) + 1
+            for name in names:
+                self._calls[name] = self._calls.get(name, 0) + 1
 
     def appended(self, topic: str, record_count: int, size_bytes: int) -> None:
         with self._lock:

@@ -10,6 +10,7 @@ import operator
 import struct
 from collections.abc import Iterator, Sequence
 from enum import IntEnum
+from itertools import chain
 from typing import Any, NamedTuple
 
 from logdb._native import ffi, lib
@@ -394,7 +395,7 @@ class Scanner:
         state.position = position
         state.end_offset = end_offset
         if epochs is not None:
-            self._epochs = _new("int64_t[]", [number for pair in epochs for number in pair])
+            self._epochs = _new("int64_t[]", list(chain.from_iterable(epochs)))
             state.epochs = self._epochs
             state.epoch_count = len(epochs)
         if with_index:
@@ -455,7 +456,7 @@ class Scanner:
         """Change the checks from here on: CRCs (with them, that offsets have no gaps) and leader epochs."""
         state = self._state
         state.flags = (state.flags & ~(_SCAN_CRC | _SCAN_GAPS)) | _SCAN_CRC if check_crc else state.flags & ~_SCAN_CRC
-        self._epochs = ffi.new("int64_t[]", [number for pair in epochs or () for number in pair])
+        self._epochs = ffi.new("int64_t[]", list(chain.from_iterable(epochs or ())))
         state.epochs = self._epochs if epochs is not None else ffi.NULL
         state.epoch_count = len(epochs or ())
 

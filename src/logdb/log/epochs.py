@@ -27,22 +27,18 @@ class EpochEnd(NamedTuple):
 
 
 class LeaderEpochs:
-    """Entries (epoch, start offset), both increasing; immutable, so readers need no lock."""
+    """Entries (epoch, start offset), both increasing; immutable, so readers need no lock.
 
-    __slots__ = ("entries",)
+    Attributes:
+        latest: The epoch that new records get; 0 before the first entry.
+        latest_start: The start offset of that epoch.
+    """
+
+    __slots__ = ("entries", "latest", "latest_start")
 
     def __init__(self, entries: tuple[tuple[int, int], ...] = ()) -> None:
         self.entries = entries
-
-    @property
-    def latest(self) -> int:
-        """The epoch that new records get; 0 before the first entry."""
-        return self.entries[-1][0] if self.entries else 0
-
-    @property
-    def latest_start(self) -> int:
-        """The start offset of the latest epoch."""
-        return self.entries[-1][1] if self.entries else 0
+        self.latest, self.latest_start = entries[-1] if entries else (0, 0)
 
     def begun(self, epoch: int, start_offset: int) -> "LeaderEpochs":
         """With a new epoch from ``start_offset`` on; entries that then cover no record are dropped."""

@@ -53,6 +53,7 @@ from logdb.model import (
     COMPRESSION_TYPES,
     DURABILITY_LEVELS,
     OFFSET_MAX,
+    AbortedTransaction,
     LogConfig,
     OpenTransaction,
     accepted_timestamps,
@@ -180,6 +181,11 @@ class Log(FollowingLog):
 
     def _decided(self) -> LogView:
         return self.view
+
+    stable_view = catch_up
+
+    def _aborted(self, view: LogView, offset: int, end_offset: int) -> list[AbortedTransaction]:
+        return super()._aborted(view, offset, end_offset) if self.had_producers else []
 
     def _replaced(self, view: LogView) -> bool:
         with self._replacing:

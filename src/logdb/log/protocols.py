@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from logdb.log.isolation import IsolationLevel
     from logdb.log.producers import Producer
     from logdb.log.reading import Lineage
+    from logdb.log.view import Ends, Page
 else:
 
     class _Structural(type):
@@ -361,8 +362,11 @@ class ReplicaLog(PartitionLog, Protocol):
     def producers(self) -> "list[Producer]":
         """The producers that are known, as of what is written."""
 
-    def promised_end_offset(self, isolation_level: "IsolationLevel" = "read_uncommitted") -> int:
-        """Where reading ends; of a leader whose high watermark has not reached the start of its epoch: not below that start."""
+    def page(self, offset: int, size_bytes_max: int, *, committed: bool = False, lineage: "Lineage | None" = None) -> "Page":
+        """As ``read_batches``; all that is appended so far is written first, and what a reader is told beside is of the same view."""
+
+    def ends(self, *, committed: bool = False) -> "Ends":
+        """Where the log begins and ends now, for a reader."""
 
     def check_end_known(self) -> None:
         """Return if a leader can tell where reading ends.

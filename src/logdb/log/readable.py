@@ -33,7 +33,7 @@ from logdb.log.isolation import IsolationLevel, is_committed, without_aborted
 from logdb.log.lookups import Lookups
 from logdb.log.reading import Cursor, Lineage
 from logdb.log.segment_reader import FileMissing, read_batch, read_chunks
-from logdb.log.view import LogView
+from logdb.log.view import Ends, LogView, Page
 from logdb.mistakes import checked_call, explained
 from logdb.model import (
     AbortedTransaction,
@@ -119,6 +119,11 @@ class ReadableLog(Lookups, Handle):
         """The latest view, with the transactions below its end known."""
         raise NotImplementedError
 
+    def stable_view(self) -> LogView:
+        """``catch_up``, then ``_decided``."""
+        self.catch_up()
+        return self._decided()
+
     def _replaced(self, view: LogView) -> bool:
         """Whether the log now has other segments than ``view``, of which a file is missing."""
         raise NotImplementedError
@@ -160,16 +165,6 @@ class ReadableLog(Lookups, Handle):
         committed, view = is_committed(isolation_level), self.catch_up()
         return (self._decided() if committed else view).limit(committed)
 
-    def promised_end_offset(self, isolation_level: IsolationLevel = "read_uncommitted") -> int:
-        """Where reading ends; of a leader whose high watermark has not reached the start of its epoch: not below that start.
-
-        Every record that an earlier leader acknowledged or showed lies below the start of the epoch.  A reader that takes a lower
-        high watermark for the end of the log would miss some.
-        """
-        view = self.view
-        promised = view.epochs.latest_start if view.high_watermark < view.epochs.latest_start else 0
-        return max(promised, self.readable_end_offset(isolation_level))
-
     def check_end_known(self) -> None:
         """Return if a leader can tell where reading ends.
 
@@ -195,6 +190,12 @@ class ReadableLog(Lookups, Handle):
         """
         raise NotImplementedError
 
+    def ends(self, *, committed: bool = False) -> Ends:
+        """Where the log begins and ends now, for a reader; the records appended so far are written first, if they can be."""
+        if self._closed:
+            raise self._host.refusal(self)
+        return Ends.of(self.stable_view(), committed)
+
     @checked_call
     def aborted_transactions(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
         """The aborted transactions with batches in [``offset``, ``end_offset``), by their markers.
@@ -206,12 +207,16 @@ class ReadableLog(Lookups, Handle):
         Source: KIP-98, the list that goes with a fetch.
         """
         while True:
-            view = self.view
+            view = self._decided()
             try:
-                return reading.aborted_transactions(view, offset, end_offset, self._replaced)
+                return self._aborted(view, offset, end_offset)
             except FileMissing:
                 if not self._replaced(view):
                     raise
+
+    def _aborted(self, view: LogView, offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """As ``aborted_transactions``, as of a view of which the transactions are known; raises FileMissing."""
+        return reading.aborted_transactions(view, offset, end_offset, self._replaced)
 
     @property
     def durability(self) -> Durability:
@@ -359,6 +364,25 @@ class ReadableLog(Lookups, Handle):
                     self._raise_damage(view, error)
         except TypeError as error:
             raise explained(error, ReadableLog.read_batches, offset=offset, size_bytes_max=size_bytes_max) from error.__cause__
+
+    def page(self, offset: int, size_bytes_max: int, *, committed: bool = False, lineage: Lineage | None = None) -> Page:
+        """As ``read_batches``, after the records appended so far are written; with what a reader is told beside: all of one view."""
+        if self._closed:
+            raise self._host.refusal(self)
+        while True:
+            view = self.stable_view()
+            if not view.start_offset <= offset <= self._next_offset:
+                raise OffsetOutOfRange(self.topic, self.partition, offset, view.start_offset, self._next_offset)
+            ends = Ends.of(view, committed)
+            limit = ends.last_stable_offset if committed else ends.high_watermark
+            if lineage is not None:
+                limit = min(limit, self._cut(lineage, offset))
+            try:
+                batches, next_offset, self._cursor = reading.batches(view, offset, limit, size_bytes_max, self._cursor)
+                aborted = self._aborted(view, offset, next_offset) if committed and batches else []
+                return Page(batches, next_offset, aborted, ends)
+            except CorruptionError as error:
+                self._raise_damage(view, error)
 
     def _columns(
         self, offset: int | None, end_offset: int | None, isolation_level: IsolationLevel, use_threads: bool, columns: Sequence[str] | None

@@ -42,7 +42,6 @@ class SegmentReader:
         self._stop = segment.size_bytes  # a later reader reads later writes
         self.next_offset = offset
         try:
-            segment.open()
             self._place = place or segment.locate(offset)
         except FileNotFoundError:
             raise FileMissing(segment.path, offset) from None

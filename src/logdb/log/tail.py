@@ -158,6 +158,12 @@ class TailLog(ReadableLog):
         self.catch_up()
         return self._decided().last_stable_offset
 
+    def stable_view(self) -> LogView:
+        """As ``ReadableLog``, after a look at the catalogue: a reader is told where the log begins now."""
+        with self._refresh_lock:
+            self._refresh()
+        return super().stable_view()
+
     def open_transactions(self) -> list[OpenTransaction]:
         self.catch_up()
         self._decided()
@@ -169,12 +175,11 @@ class TailLog(ReadableLog):
         self._decided()
         return list(self._producers.states.producers.values())
 
-    def aborted_transactions(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
-        end = self._decided().written_offset
-        found = super().aborted_transactions(offset, end_offset)
+    def _aborted(self, view: LogView, offset: int, end_offset: int) -> list[AbortedTransaction]:
+        found = super()._aborted(view, offset, end_offset)
         if self._frozen:
             begun = [(left.producer_id, left.first_offset) for left in self._producers.states.open_transactions()]
-            found += [AbortedTransaction(producer_id, first, end) for producer_id, first in begun if first < end_offset]
+            found += [AbortedTransaction(one, first, view.written_offset) for one, first in begun if first < end_offset]
         return found
 
     def capture(self) -> Captured:

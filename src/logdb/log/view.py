@@ -39,11 +39,12 @@ writer, that of the producers.  ``Log._state_lock`` is the last: while it is hel
 Beside a writer (``log.tail``) all of it changes under the tail's one lock.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from logdb.log.epochs import LeaderEpochs
 from logdb.log.recovery_point import Point
-from logdb.model import OFFSET_MAX
+from logdb.model import OFFSET_MAX, AbortedTransaction
 from logdb.segment.segment import Segment
 
 
@@ -80,3 +81,40 @@ class LogView(NamedTuple):
             return self.last_stable_offset
         end, high_watermark = self.written_offset, self.high_watermark
         return end if end <= high_watermark else high_watermark  # noqa: FURB136 -- each read comes here, and min() takes longer
+
+
+class Ends(NamedTuple):
+    """What a reader is told of one view.
+
+    ``high_watermark``: of a log that is not replicated, where its written records end.  ``promised_offset``: where the reader's reading
+    ends; of a leader whose high watermark has not reached the start of its epoch: not below that start.
+    """
+
+    start_offset: int
+    high_watermark: int
+    last_stable_offset: int
+    promised_offset: int
+
+    @classmethod
+    def of(cls, view: LogView, committed: bool) -> "Ends":
+        """The ends of a view, of which the transactions are known.
+
+        Every record that an earlier leader acknowledged or showed lies below the start of the epoch.  A reader that takes a lower
+        high watermark for the end of the log would miss some.
+        """
+        high_watermark, last_stable_offset = min(view.written_offset, view.high_watermark), view.last_stable_offset
+        readable, epoch_start = last_stable_offset if committed else high_watermark, view.epochs.latest_start
+        promised_offset = max(readable, epoch_start) if view.high_watermark < epoch_start else readable
+        return cls(view.start_offset, high_watermark, last_stable_offset, promised_offset)
+
+
+class Page(NamedTuple):
+    """One read of whole batches: where reading goes on, the aborted transactions among them, and the ends of the log that was read.
+
+    ``aborted``: of a read at ``read_committed``; of another one empty.
+    """
+
+    batches: memoryview
+    next_offset: int
+    aborted: Sequence[AbortedTransaction]
+    ends: Ends

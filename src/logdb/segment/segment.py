@@ -35,6 +35,7 @@ logger = logging.getLogger(__name__)
 
 INDEX_SUFFIXES = ("index", "timeindex", "txnindex")  # of the files beside a .log file
 INDEX_ENTRY_SIZE = 8
+_ENTRY = struct.Struct(">II")  # last offset of a batch, less the segment's base offset; its position
 _TWO_ENTRIES = struct.Struct(">iiii")  # each: last offset of a batch, less the segment's base offset; its position
 TIME_INDEX_ENTRY_SIZE = 12
 CLEANED = ".cleaned"  # suffix of files that compaction has written, until they replace the old ones
@@ -605,12 +606,14 @@ def _time(time_index: Buffer, slot: int) -> tuple[int, int]:
 
 
 def _position(index: Buffer, slot: int) -> int:
-    return _int32(index, slot * INDEX_ENTRY_SIZE + 4)
+    position: int = _ENTRY.unpack_from(index, slot * INDEX_ENTRY_SIZE)[1]
+    return position
 
 
 def _offset(index: Buffer, slot: int) -> int:
     """Less the segment's base offset."""
-    return _int32(index, slot * INDEX_ENTRY_SIZE)
+    offset: int = _ENTRY.unpack_from(index, slot * INDEX_ENTRY_SIZE)[0]
+    return offset
 
 
 def _read_size(size_bytes: int) -> int:

@@ -19,6 +19,7 @@ from logdb.errors import (
     without_frames,
 )
 from logdb.log.isolation import IsolationLevel, without_aborted
+from logdb.log.view import Ends, Page
 from logdb.model import Buffer, KnownLog, TopicPartition
 from logdb.serving.resources import ON_LOOP_COUNT_MAX, DoorResources, RequestResources
 
@@ -55,6 +56,7 @@ class PartitionRead:
     next_offset   where reading goes on                                      always
     parts         whole batches, each buffer the reader's own or a view      always
     size_bytes    the bytes of ``parts``                                     always
+    held_bytes    of the buffers that are kept for them                      always
     is_full       the next batch would exceed the bounds                     until the fetch ends
     marks         ends of the log by name, as of the last read               once read without an error
     error         why the last read failed; nothing is read after it         always
@@ -69,7 +71,8 @@ class PartitionRead:
 
     def __init__(self, wanted: Wanted) -> None:
         self.wanted, self.where = wanted, TopicPartition(wanted.topic, wanted.partition)
-        self.topic_id, self.next_offset, self.size_bytes, self.is_full = wanted.topic_id, wanted.offset, 0, False
+        self.topic_id, self.next_offset, self.is_full = wanted.topic_id, wanted.offset, False
+        self.size_bytes = self.held_bytes = 0
         self.parts: list[Buffer] = []
         self.marks: dict[str, int] = {}
         self.error: LogdbError | None = None
@@ -84,24 +87,27 @@ class PartitionRead:
             return
         try:
             log = session.log_to_read(*self.where, at_followers=self.at_followers)
-            self._meet(log.topic_id)
+            topic_id, committed = log.topic_id, isolation_level == "read_committed"
+            self._meet(topic_id)
             if self.wanted.leader_epoch is not None and not self.marks:
                 self.check(log, self.wanted.leader_epoch)
-            begin, room_bytes = self.next_offset, min(room_bytes, self.wanted.max_bytes - self.size_bytes)
-            readable = log.promised_end_offset(isolation_level)
+            room_bytes = min(room_bytes, self.wanted.max_bytes - self.size_bytes)
             if at_least_one or room_bytes > 0:
-                view, next_offset = log.read_batches(begin, max(1, room_bytes), isolation_level=isolation_level)
-                self._meet(log.topic_id)  # of a log that another node leads it is known now
-                if session.replication is not None and next_offset == begin:
+                page = log.page(self.next_offset, max(1, room_bytes), committed=committed)
+                ends = page.ends
+                if not topic_id:  # of a log that another node leads it is known now
+                    self._meet(log.topic_id)
+                if session.replication is not None and page.next_offset == self.next_offset:
                     log.check_end_known()
-                    readable = begin  # it has become known since
-                if at_least_one or len(view) <= room_bytes:
-                    self.next_offset = next_offset
-                    for part in self.selected(log, view, begin, isolation_level):
-                        self._keep(part)
+                    ends = ends._replace(promised_offset=self.next_offset)  # it has become known since
+                if at_least_one or len(page.batches) <= room_bytes:
+                    self.next_offset = page.next_offset
+                    self._keep(self.selected(page))
                 else:
                     self.is_full = True
-            self.marks = self.marks_of(log, readable)
+            else:
+                ends = log.ends(committed=committed)
+            self.marks = self.marks_of(log, ends)
         except OffsetOutOfRange as error:
             self.error = without_frames(session.located(self._reason(session, error)))
         except LogdbError as error:
@@ -126,29 +132,37 @@ class PartitionRead:
         """Raise if the reader's position is not of this log; before the first read."""
         log.read(self.wanted.offset, leader_epoch=leader_epoch)
 
-    def selected(self, log: "AuthorizedLog", view: memoryview, begin: int, isolation_level: IsolationLevel) -> Iterable[memoryview]:  # noqa: ARG002
-        """The parts that the client is sent of ``view``, whose batches begin at the offset ``begin``."""
-        return (view,)
+    def selected(self, page: Page) -> Iterable[memoryview]:
+        """The parts that the client is sent of what was read."""
+        return (page.batches,)
 
-    def marks_of(self, log: "AuthorizedLog", readable: int) -> dict[str, int]:
-        """The ends of the log that the answer names; ``readable``: where reading ended just before the read."""
+    def marks_of(self, log: "AuthorizedLog", ends: Ends) -> dict[str, int]:
+        """The ends of the log that the answer names; ``ends``: of the view that was read."""
         return {
             "next_offset": self.next_offset,
-            "start_offset": log.start_offset,
+            "start_offset": ends.start_offset,
             "end_offset": log.end_offset,
-            "readable_end_offset": max(readable, self.next_offset),
-            "last_stable_offset": log.last_stable_offset,
+            "readable_end_offset": max(ends.promised_offset, self.next_offset),
+            "last_stable_offset": ends.last_stable_offset,
             "leader_epoch": log.epoch_at(max(self.next_offset - 1, 0)),
         }
 
-    def _keep(self, part: memoryview) -> None:
-        self.size_bytes += len(part)
-        if len(part) >= _KEPT_BYTES_MIN:
-            self.parts.append(part)
-        elif self.parts and isinstance(self.parts[-1], bytearray):
-            self.parts[-1] += part
-        elif part:
-            self.parts.append(bytearray(part))
+    def _keep(self, parts: Iterable[memoryview]) -> None:
+        """Keep parts of one buffer: large ones as they are, with all of the buffer, small ones as copies."""
+        kept_bytes = 0
+        for part in parts:
+            self.size_bytes += len(part)
+            if len(part) >= _KEPT_BYTES_MIN:
+                self.parts.append(part)
+                base: Any = part.obj
+                kept_bytes = len(base)
+                continue
+            self.held_bytes += len(part)
+            if self.parts and isinstance(self.parts[-1], bytearray):
+                self.parts[-1] += part
+            elif part:
+                self.parts.append(bytearray(part))
+        self.held_bytes += kept_bytes
 
     def is_cached(self, door: DoorResources) -> bool:
         """Whether the next read finds nothing, or what is in the page cache, and waits for no append."""
@@ -163,11 +177,8 @@ class PartitionRead:
 class UnabortedRead(PartitionRead):
     """As ``PartitionRead``; at ``read_committed`` without the batches of aborted transactions."""
 
-    def selected(self, log: "AuthorizedLog", view: memoryview, begin: int, isolation_level: IsolationLevel) -> Iterable[memoryview]:
-        if isolation_level == "read_uncommitted" or begin == self.next_offset:
-            return (view,)
-        aborted = log.aborted_transactions(begin, self.next_offset)
-        return without_aborted((view,), aborted) if aborted else (view,)
+    def selected(self, page: Page) -> Iterable[memoryview]:
+        return without_aborted((page.batches,), page.aborted) if page.aborted else (page.batches,)
 
 
 async def fetch(
@@ -202,13 +213,12 @@ async def fetch(
         step_bytes = min(room_bytes, _REPLICATED_ON_LOOP_BYTES_MAX if replica else _READ_ON_LOOP_BYTES_MAX) if on_loop else room_bytes
         await request.keep_memory(own_bytes + max(step_bytes, read_bytes))
         if on_loop:
-            _read_all(request.session, due, size_bytes, step_bytes, isolation_level)
+            more_bytes, held_bytes = _read_all(request, due, size_bytes, step_bytes, isolation_level)
         else:
-            await request.call(_read_all, request.session, due, size_bytes, step_bytes, isolation_level)
-        read_bytes = held_bytes(part for read in reads for part in read.parts)
+            more_bytes, held_bytes = await request.call(_read_all, request, due, size_bytes, step_bytes, isolation_level)
+        size_bytes, read_bytes = size_bytes + more_bytes, read_bytes + held_bytes
         await request.keep_memory(own_bytes + read_bytes)
         left_ms = round((until - loop.time()) * 1000)
-        size_bytes = sum(read.size_bytes for read in reads)
         is_enough = size_bytes >= min(min_bytes, room_bytes)
         if is_enough or left_ms <= 0 or door.draining or any(read.is_over for read in reads):
             return
@@ -237,16 +247,14 @@ def _is_on_loop(door: DoorResources, reads: Sequence[PartitionRead]) -> bool:
 
 
 def _read_all(
-    session: "AuthorizedSession", reads: Sequence[PartitionRead], size_bytes: int, room_bytes: int, isolation_level: IsolationLevel
-) -> None:
-    """Read some partitions of a fetch, which has ``size_bytes`` already."""
+    request: RequestResources, reads: Sequence[PartitionRead], size_bytes: int, room_bytes: int, isolation_level: IsolationLevel
+) -> tuple[int, int]:
+    """Read some partitions of a fetch, which has ``size_bytes`` already; returns how many bytes came, and how many they hold."""
+    more_bytes = held_bytes = 0
     for read in reads:
-        before_bytes = read.size_bytes
-        read.read(session, room_bytes - size_bytes, isolation_level, at_least_one=not size_bytes)
-        size_bytes += read.size_bytes - before_bytes
-
-
-def held_bytes(parts: Iterable[Buffer]) -> int:
-    """How much memory is held by views of it."""
-    bases: list[Any] = [part.obj if isinstance(part, memoryview) else part for part in parts]
-    return sum({id(base): len(base) for base in bases}.values())
+        request.door.access.refresh()  # each may wait for the disk: what was revoked meanwhile is read no more
+        before_bytes, held_before_bytes = read.size_bytes, read.held_bytes
+        read.read(request.session, room_bytes - size_bytes - more_bytes, isolation_level, at_least_one=not size_bytes + more_bytes)
+        more_bytes += read.size_bytes - before_bytes
+        held_bytes += read.held_bytes - held_before_bytes
+    return more_bytes, held_bytes

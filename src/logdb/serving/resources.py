@@ -10,13 +10,12 @@ import asyncio
 import contextlib
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Mapping
 from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from logdb.access.access_control import AccessControl
-from logdb.access.attempts import network
 from logdb.access.session import AuthorizedSession
 from logdb.broker.async_waiting import Changing, Waits
 from logdb.broker.waiting import COMMIT_WAIT_MS_MAX
@@ -26,7 +25,6 @@ from logdb.errors import CommitTimeout, NotLeaderOrFollower
 from logdb.log.isolation import IsolationLevel
 from logdb.model import NOTHING_KNOWN, Buffer, Durability, KnownLog, TopicPartition
 from logdb.pools import Pool
-from logdb.requests.principals import ANONYMOUS
 from logdb.serving.limits import Limits
 from logdb.serving.shares import NoRoom, Owner, Shares
 from logdb.store.protocols import Leadership
@@ -219,9 +217,8 @@ class RequestResources:
         Raises:
             NoRoom: There are too many.
         """
-        if not self.door.requests.has_room(1, self.owner):
+        if not self.door.requests.take_if_room(1, self.owner):
             raise self.door.requests.refusal(1, self.owner)
-        self.door.requests.take_now(1, self.owner)
         self._slot_count = 1
 
     @contextlib.contextmanager
@@ -248,20 +245,20 @@ class RequestResources:
         finally:
             shares.give_back(1, self.owner)
 
-    async def call(self, function: Callable[..., R], *args: Any, **kwargs: Any) -> R:
+    def call(self, function: Callable[..., R], *args: Any, **kwargs: Any) -> Coroutine[Any, Any, R]:
         """Call what may wait for a disk, off the loop."""
-        return await self._in_thread(partial(function, *args, **kwargs), self.door.threads)
+        return self._in_thread(partial(function, *args, **kwargs), self.door.threads)
 
-    async def append_in_thread(
+    def append_in_thread(
         self, partitions: Collection[TopicPartition], append: Callable[P, R], *args: P.args, **kwargs: P.kwargs
-    ) -> R:
+    ) -> Coroutine[Any, Any, R]:
         """Append off the loop, to these partitions."""
         appending = self.door.appending_to(partitions)
-        return await self._in_thread(partial(append, *args, **kwargs), self.door.threads, within=appending)
+        return self._in_thread(partial(append, *args, **kwargs), self.door.threads, within=appending)
 
-    async def change(self, function: Callable[..., R], *args: Any, **kwargs: Any) -> R:
+    def change(self, function: Callable[..., R], *args: Any, **kwargs: Any) -> Coroutine[Any, Any, R]:
         """As ``call``, of what changes topics: one change runs at a time, others would only wait for it in threads."""
-        return await self._in_thread(partial(function, *args, **kwargs), self.door.changing, self.door.threads)
+        return self._in_thread(partial(function, *args, **kwargs), self.door.changing, self.door.threads)
 
     async def _in_thread(
         self, function: Callable[[], R], *shares: Shares, within: contextlib.AbstractContextManager[None] | None = None
@@ -307,11 +304,12 @@ class RequestResources:
 
     async def keep_memory(self, size_bytes: int) -> None:
         """Have so much memory from now on, whatever was taken before; raises as ``take_memory``."""
-        if size_bytes > self._taken_bytes:
-            await self.take_memory(size_bytes - self._taken_bytes)
-        elif self._taken_bytes:
-            self.door.memory.give_back(self._taken_bytes - size_bytes, self.owner)
-            self._taken_bytes = size_bytes
+        more_bytes = size_bytes - self._taken_bytes
+        if more_bytes > 0:
+            await self.door.memory.take(more_bytes, self.owner)
+        else:
+            self.door.memory.give_back(-more_bytes, self.owner)
+        self._taken_bytes += more_bytes
 
     def give_memory_back(self) -> None:
         """Give back all memory that the request has taken."""
@@ -409,11 +407,6 @@ class RequestResources:
                 return await told
         finally:
             del future, told  # they have the error, whose traceback has this frame
-
-
-def owner_of(session: AuthorizedSession) -> Owner:
-    """For whom shares are counted: a principal, or the address of an anonymous client."""
-    return network(session.host) if session.principal == ANONYMOUS else session.principal
 
 
 def _give_back_later(loop: asyncio.AbstractEventLoop, taken: contextlib.ExitStack, _work: "Future[Any]") -> None:

@@ -51,6 +51,15 @@ class Shares:
             return False
         return not self.taken or self._of.get(owner, 0) + count <= self.total - self.taken
 
+    def take_if_room(self, count: int, owner: Owner, *, ahead: bool = False) -> bool:
+        """Take an amount if there is room; returns whether."""
+        if (not ahead and owner in self._waiting) or (self.taken and self._of.get(owner, 0) + count > self.total - self.taken):
+            return False
+        if count:
+            self.taken += count
+            self._of[owner] = self._of.get(owner, 0) + count
+        return True
+
     def take_now(self, count: int, owner: Owner) -> None:
         """Take an amount, even where there is no room."""
         if count:
@@ -66,8 +75,7 @@ class Shares:
         Raises:
             NoRoom: There is no room, and none came in time.
         """
-        if self.has_room(count, owner, ahead=ahead):
-            self.take_now(count, owner)
+        if self.take_if_room(count, owner, ahead=ahead):
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         turns = self._waiting.setdefault(owner, deque())

@@ -100,19 +100,19 @@ def test_a_follower_that_is_cut_off_during_a_read_sends_the_reader_to_its_leader
     """As after an unclean election: what the reader was about to get is another history, or has lost its markers."""
     db.log("t").follow_leader(3, 2)
     replica = ReplicaToRead(AccessControl(db._session).session(ANONYMOUS, "10.0.0.1"), Followed(db.log("t")))
-    before = replica.read_batches(0, 1)
+    before = replica.page(0, 1)
     db._store.truncate_to("t", 0, CUT)
     if offset < CUT:
-        assert replica.read_batches(0, 1) == before
-        assert replica.read_batches(offset)[1] == CUT, "up to where it was cut off"
+        assert replica.page(0, 1)[:2] == before[:2]
+        assert replica.page(offset, 1 << 20).next_offset == CUT, "up to where it was cut off"
     else:
         with pytest.raises(NotLeaderOrFollower, match=f"no offset {offset}: ask the leader"):
-            replica.read_batches(offset)
+            replica.page(offset, 1 << 20)
     with pytest.raises(NotLeaderOrFollower):
-        replica.aborted_transactions(0, offset)
+        replica.page(0, 1, committed=True)
 
 
 def test_a_leader_says_itself_that_an_offset_is_out_of_range(db):
     replica = ReplicaToRead(AccessControl(db._session).session(ANONYMOUS, "10.0.0.1"), Followed(db.log("t")))
     with pytest.raises(OffsetOutOfRange):
-        replica.read_batches(COUNT + 1)
+        replica.page(COUNT + 1, 1)

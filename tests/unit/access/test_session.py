@@ -572,3 +572,17 @@ def test_configs_of_a_topic_that_is_not_there_tell_no_names_of_others(opened):
     with pytest.raises(UnknownTopic) as refusal:
         session.alter_configs("app-x", {}, replace=True)
     assert "orders" not in str(refusal.value)
+
+
+def test_what_a_door_shares_is_counted_for_principals_or_for_addresses_where_authentication_is_off(tmp_path):
+    with logdb.open(tmp_path / "db") as db:
+        access = AccessControl(db._session)
+
+        def owner(principal, host):
+            return access.session(principal, host).owner
+
+        ben = Principal("User", "ben")
+        assert owner(ALICE, "10.0.0.7") == owner(ALICE, "10.0.0.8") != owner(ben, "10.0.0.7")
+        assert owner(ANONYMOUS, "10.0.0.7") != owner(ANONYMOUS, "10.0.0.8")
+        assert owner(ANONYMOUS, "2001:db8::1") == owner(ANONYMOUS, "2001:db8::2") != owner(ANONYMOUS, "2001:db8:1::1")
+        access.close()

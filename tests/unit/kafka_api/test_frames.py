@@ -15,21 +15,21 @@ def of(text: str) -> bytes:
 def test_a_request_of_header_version_1() -> None:
     frame = of("0003 0001 00000007 0002 6162 00000001 0001 74")
     header, position = read_header(frame, APIS)
-    assert header == (APIS[3], 1, 7, "ab")
+    assert header == (APIS[3], 1, 7, "ab", False)
     assert read_request(header, frame, position)["topics"] == [{"topic_id": bytes(16), "name": "t"}]
 
 
 def test_a_request_of_header_version_2() -> None:
     frame = of("0012 0003 00000007 ffff 01 05 02 6162") + of("02 78 02 79 00")
     header, position = read_header(frame, APIS)
-    assert header == (APIS[18], 3, 7, None)
+    assert header == (APIS[18], 3, 7, None, True)
     assert read_request(header, frame, position) == {"client_software_name": "x", "client_software_version": "y"}
 
 
 def test_a_client_that_asks_for_newer_versions_gets_them_in_version_0() -> None:
     with pytest.raises(UnsupportedApi, match="API 18 in version 99") as caught:
         read_header(of("0012 0063 00000007 0002 6162 01 ff"), APIS)
-    assert caught.value.header == (APIS[18], 0, 7, "ab")
+    assert caught.value.header == (APIS[18], 0, 7, "ab", False)
     body = encode_response(caught.value.header, {"error_code": 35, "api_keys": [{"api_key": 18, "min_version": 0, "max_version": 4}]})
     assert b"".join(body) == of("00000010 00000007 0023 00000001 0012 0000 0004")
 
@@ -96,7 +96,7 @@ def test_batches_of_a_response_are_not_copied() -> None:
     partitions = [{"partition_index": at, "records": batch} for at, batch in enumerate([*batches, None])]
     for version in APIS[1].response.versions:
         values = {"responses": [{"topic": "t", "partitions": partitions}]}
-        parts = encode_response(RequestHeader(APIS[1], version, 9, None), values)
+        parts = encode_response(RequestHeader(APIS[1], version, 9, None, APIS[1].request.is_flexible(version)), values)
         assert [part for part in parts if any(part is batch for batch in batches)] == batches
         frame = b"".join(parts)
         assert struct.unpack_from(">ii", frame) == (len(frame) - 4, 9)
@@ -119,4 +119,4 @@ def test_an_answer_that_is_too_large() -> None:
 
     values = {"responses": [{"topic": "t", "partitions": [{"records": Large(b"x")}, {"records": Large(b"x")}]}]}
     with pytest.raises(InvalidMessage, match="FetchResponse of 2147483"):
-        encode_response(RequestHeader(APIS[1], 4, 9, None), values)
+        encode_response(RequestHeader(APIS[1], 4, 9, None, False), values)

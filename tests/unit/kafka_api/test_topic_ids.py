@@ -7,6 +7,7 @@ from logdb.access.access_control import AccessControl
 from logdb.errors import NotAuthorized
 from logdb.model import TopicPartition
 from logdb.requests.principals import ANONYMOUS
+from logdb.serving.fetch import Wanted
 from logdb_kafka_api.errors import Code
 from logdb_kafka_api.handlers.fetch import Asked, Read
 from logdb_kafka_api.handlers.produce import failed
@@ -80,8 +81,8 @@ def test_the_id_of_a_topic_that_was_created_again_is_unknown(db, topics):
 def test_a_fetch_whose_topic_is_created_again_between_two_reads_has_an_inconsistent_id(db, access):
     info = db.create_topic("t")
     session = access.session(ANONYMOUS, "127.0.0.1")
-    one = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20, "current_leader_epoch": -1}
-    read, late = (Read(Asked("t", info.uuid, info.topic_id, True), one) for _ in range(2))
+    wanted = Wanted("t", 0, 0, topic_id=info.topic_id)
+    read, late = (Read(Asked("t", info.uuid, info.topic_id, by_id=True), wanted) for _ in range(2))
     read.read(session, 1 << 20, "read_uncommitted")
     assert read.values()["error_code"] == Code.NONE
     db.delete_topic("t")

@@ -167,9 +167,11 @@ class Requests(RuleBasedStateMachine):
     def begin(self, is_raw, is_later):
         number = self.begun
         waits = bool(self.owed) and (is_raw or len(self.owed) >= OWED_COUNT_MAX or self.received[number : number + 1] != [PRODUCE])
-        assert self.turns.may_begin(is_raw=is_raw) == (number < len(self.received) and not waits)
-        if self.turns.may_begin(is_raw=is_raw):
-            request = self.turns.begin()
+        if bool(self.owed) and (self.owed[0] is None or self.owed[0].is_there):
+            return  # that answer is sent first
+        request = self.turns.next(is_raw=is_raw)
+        assert (request is not None) == (number < len(self.received) and not waits)
+        if request is not None:
             assert len(request.data) == self.bytes[number][0]
             self.begun += 1
             self.turns.done(request)
@@ -191,12 +193,9 @@ class Requests(RuleBasedStateMachine):
 
     @rule()
     def send(self):
-        is_there = bool(self.owed) and (self.owed[0] is None or self.owed[0].is_there)
-        answer = self.turns.next_answer()
-        assert (answer is not None) == is_there
-        if is_there:
+        if bool(self.owed) and (self.owed[0] is None or self.owed[0].is_there):
             self.owed.popleft()
-            self.answered.append(answer)
+            self.answered.append(self.turns.next(is_raw=False))
 
     @invariant()
     def answers_leave_in_order_and_bytes_are_counted(self):

@@ -184,13 +184,13 @@ def test_the_file_cannot_be_made(path, io):
 def test_a_new_leader_promises_what_lies_below_its_epoch(log):
     log.move_high_watermark(5, leader_epoch=1)
     log.begin_epoch(2)
-    assert (log.readable_end_offset(), log.promised_end_offset(), log.promised_end_offset("read_committed")) == (5, 12, 12)
+    assert (log.readable_end_offset(), log.ends().promised_offset, log.ends(committed=True).promised_offset) == (5, 12, 12)
     with pytest.raises(OffsetNotAvailable):
         log.check_end_known()
     log.move_high_watermark(12, leader_epoch=2)
     log.check_end_known()
     log.append_many([b"12"])
-    assert (log.readable_end_offset(), log.promised_end_offset()) == (12, 12), "what the new epoch adds is not promised"
+    assert (log.readable_end_offset(), log.ends().promised_offset) == (12, 12), "what the new epoch adds is not promised"
 
 
 def test_a_log_that_is_opened_on_its_own_is_shown_to_its_end(path, db, log):

@@ -225,3 +225,17 @@ def test_a_read_goes_on_where_the_log_has_only_grown(db, reader):
     log.begin_epoch(2)
     append(log, "new", 10, 20)
     assert [record.offset for record in records] == list(range(7, 20))
+
+
+def test_a_page_begins_where_the_log_begins_now(tmp_path):
+    """Records that are deleted are read no more, though no segment was replaced."""
+    with logdb.open(tmp_path / "db") as writer, logdb.open(tmp_path / "db", mode="r") as beside:
+        writer.create_topic("t")
+        writer.log("t").append_many([b"x"] * 10)
+        writer.flush()
+        tail = beside.log("t")
+        assert tail.page(0, 1 << 20).ends.start_offset == 0
+        writer.delete_records("t", 0, 5)
+        with pytest.raises(OffsetOutOfRange):
+            tail.page(0, 1 << 20)
+        assert tail.page(5, 1 << 20).ends.start_offset == tail.ends().start_offset == 5

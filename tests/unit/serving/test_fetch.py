@@ -216,7 +216,7 @@ def test_what_a_door_leaves_out_says_where_to_go_on(db):
     fill(db, 100)
 
     class Nothing(PartitionRead):
-        def selected(self, log, view, begin, isolation_level):
+        def selected(self, page):
             return ()
 
     async def story(request):

@@ -14,7 +14,7 @@ from logdb.codec.compression import ZSTD, compress
 from logdb.model import TopicPartition
 from logdb.requests.principals import ANONYMOUS, Principal
 from logdb.serving.limits import Limits
-from logdb.serving.resources import DoorResources, RequestResources, owner_of
+from logdb.serving.resources import DoorResources, RequestResources
 from logdb.serving.shares import NoRoom, Shares
 
 ANN, BEN = Principal("User", "ann"), Principal("User", "ben")
@@ -30,7 +30,7 @@ class Door:
 
 def of(door: Door, principal: Principal = ANN, host: str = "10.0.0.7") -> RequestResources:
     session = cast(Any, SimpleNamespace(principal=principal, host=host, give_up=lambda: None))
-    request = RequestResources(cast(Any, door), owner_of(session))
+    request = RequestResources(cast(Any, door), host if principal == ANONYMOUS else principal)
     request.session = session
     return request
 
@@ -42,15 +42,6 @@ def run(story: Callable[[Door], Coroutine[Any, Any, None]]) -> None:
     finally:
         door.executor.shutdown()
     assert [shares.taken for shares in (door.requests, door.memory, door.threads)] == [0, 0, 0]
-
-
-def test_what_is_shared_is_counted_for_principals_or_for_addresses_where_authentication_is_off() -> None:
-    def owner(principal: Principal, host: str) -> Any:
-        return owner_of(cast(Any, SimpleNamespace(principal=principal, host=host)))
-
-    assert owner(ANN, "10.0.0.7") == owner(ANN, "10.0.0.8") != owner(BEN, "10.0.0.7")
-    assert owner(ANONYMOUS, "10.0.0.7") != owner(ANONYMOUS, "10.0.0.8")
-    assert owner(ANONYMOUS, "2001:db8::1") == owner(ANONYMOUS, "2001:db8::2") != owner(ANONYMOUS, "2001:db8:1::1")
 
 
 def test_a_principal_has_half_of_the_slots_and_another_finds_one() -> None:
