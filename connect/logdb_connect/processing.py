@@ -431,8 +431,8 @@ class SinkChain(_Chain):
         return self._transformed(topic, partition, kept, given) if self._steps else given
 
     def _converted(self, topic: str, records: Sequence[RawRecord]) -> tuple[Columns, Columns, list[Sequence[Header]]]:
-        keys = self._key.to_connect_many(topic, [each.key for each in records])
-        values = self._value.to_connect_many(topic, [each.value for each in records])
+        keys = _converted_column(self._key, topic, [each.key for each in records])
+        values = _converted_column(self._value, topic, [each.value for each in records])
         return keys, values, [self._headers(topic, given) if (given := each.headers) else () for each in records]
 
     def _converted_one(self, topic: str, partition: int, record: RawRecord) -> tuple[Any, Any, Sequence[Header]] | None:
@@ -499,6 +499,14 @@ class SinkChain(_Chain):
         raw = next((each for each in self._polled.get(at, ()) if each.offset == record.offset), None)
         letter = Letter(*at, _Again(self, record) if raw is None else raw)
         self._handler.failed(Failure("TASK_PUT", self if task is None else task, error), letter, letter)
+
+
+def _converted_column(converter: Converter, topic: str, data: Sequence[bytes | None]) -> Columns:
+    """The schemas and values of a column; raises DataError where a plugin's converter gives something else."""
+    found: Any = converter.to_connect_many(topic, data)
+    if type(found) is tuple and len(found) == 2 and len(found[0]) == len(found[1]) == len(data):
+        return found[0], found[1]
+    raise DataError(f"{type(converter).__name__}.to_connect_many gave no two lists of {len(data)} entries, schemas and values")
 
 
 @dataclasses.dataclass(slots=True)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from support.order import CLUSTERS, key_of, place
+from support.order import key_of, place
 
 LEVELS = ("quick", "test", "check", "fault")
 
@@ -178,12 +178,28 @@ FAULT = {
 }
 """What only ``make fault`` runs, and why."""
 
-OTHER_PROGRAMS = (
-    "integration/http/test_page_in_browser.py",
+OTHERS_TIMING = (
+    "compat/test_spark_iceberg.py",
+    "compat/test_spark_kafka.py",
+    "compat/test_spark_real_time.py",
+    "examples/test_testing.py",
+    "integration/connect/test_beside_java.py",
+    "integration/connect/test_kafka_plugins.py",
+    "integration/connect/test_mirror_beside_java.py",
+    "integration/connect/test_schema_registry.py",
     "integration/http/test_connect_in_browser.py",
-    "integration/connect/databases/",
+    "integration/http/test_page_in_browser.py",
+    "integration/kafka/test_java_tools.py",
+    "integration/kafka/test_javascript_and_go.py",
+    "integration/kafka/test_platformatic.py",
+    "integration/kafka/test_quick_start.py",
+    "integration/kafka/test_request_fields.py",
+    "integration/kafka/test_tools_beside_kafkas.py",
 )
-"""What waits for a browser or a database, without the mark ``foreign``."""
+"""What waits for a browser, or for programs of Kafka and Spark, and kills nothing: it may run twice.
+
+What kills, or counts records after a failure, runs once: a record that is lost once is lost.
+"""
 
 
 def level_of(item: pytest.Item) -> str:
@@ -198,13 +214,8 @@ def level_of(item: pytest.Item) -> str:
 
 
 def may_run_twice(item: pytest.Item) -> bool:
-    """Whether a test may fail for the timing of a program of others.
-
-    A test that kills never runs twice: a record that is lost once is lost.
-    """
-    key = key_of(item.nodeid)
-    others = item.get_closest_marker("foreign") is not None or is_named(key, OTHER_PROGRAMS)
-    return others and "kill" not in key and not key.startswith(CLUSTERS)
+    """Whether a test may fail for the timing of a program of others."""
+    return is_named(key_of(item.nodeid), OTHERS_TIMING)
 
 
 def leaves_out(level: str | None, path: str) -> bool:

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from support.levels import CHECK, FAULT, NOT_QUICK, QUICK, is_named, leaves_out
+from support.levels import CHECK, FAULT, NOT_QUICK, OTHERS_TIMING, QUICK, is_named, leaves_out
 from support.order import ORDER, SPREAD, share
 
 TESTS = Path(__file__).parents[1]
@@ -17,7 +17,11 @@ def is_there(name):
 
 
 def test_each_name_is_that_of_a_test():
-    assert [name for name in [*QUICK, *NOT_QUICK, *CHECK, *FAULT, *SPREAD, *ORDER] if not is_there(name)] == []
+    assert [name for name in [*QUICK, *NOT_QUICK, *CHECK, *FAULT, *OTHERS_TIMING, *SPREAD, *ORDER] if not is_there(name)] == []
+
+
+def test_what_may_run_twice_kills_nothing():
+    assert [name for name in OTHERS_TIMING if re.search(r"\bkill\w*\(|SIGKILL", (TESTS / name).read_text("utf-8"))] == []
 
 
 def test_what_is_named():

@@ -23,6 +23,7 @@ def verify(path: str | os.PathLike[str], *, io: IO | None = None, progress: Prog
 
     Raises:
         NotADatabase: The directory holds no database.
+        ReadFailed: The process that reads the catalogue could not start, or lacked memory or files: nothing is known about it.
     """
     from logdb.store.check.verify import verify as work
 

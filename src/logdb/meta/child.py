@@ -3,21 +3,26 @@
 A damaged page can kill the process that follows its pointers (SIGSEGV, SIGBUS), so this program reads, and ``dump`` takes what
 it printed.  The program imports nothing of logdb and prints entries undecoded.
 
-    in    one line of JSON: {"path": directory, "lock": bool, "sys_path": [...]}
+    in    one line of JSON: {"path": directory, "lock": bool, "sys_path": [...], "cpu_s": seconds of a processor}
     out   lines of JSON: the first is ["ready"]; then ["error", text], ["entry", key, value] (base64), and as
           the last ["end", entries met, entries that LMDB counts]
 
-Without ["ready"] the program could not start, which says nothing about the file.
+Without ["ready"] the program could not start, which says nothing about the file.  Nor does an exception, such as one for the want of
+memory.  SIGXCPU ends a walk that takes too long: damaged pages may form a cycle.
 
 If py-lmdb has its verifier, that first checks the pages against each other without LMDB: also the lists of free pages, which
 no read touches but which say where the next transaction writes.
 """
 
 import base64
+import errno
 import json
 import os
 import resource
 import sys
+
+_WANTS = tuple(map(os.strerror, (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES, errno.EPERM)))
+"""What LMDB says where the system gave too little."""
 
 
 def say(*line: object) -> None:
@@ -53,7 +58,11 @@ def walk(path: str, *, lock: bool) -> None:
                 say("entry", base64.b64encode(key).decode("ascii"), base64.b64encode(value).decode("ascii"))
                 met, last = met + 1, key
         say("end", met, expected)
+    except (lmdb.MemoryError, lmdb.LockError, lmdb.ReadersFullError, lmdb.TlsFullError):
+        raise
     except lmdb.Error as error:
+        if str(error).endswith(_WANTS):
+            raise
         say("error", f"{type(error).__name__}: {error}")
 
 
@@ -64,6 +73,8 @@ def main() -> None:
 
     say("ready")
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a crash is expected here
+    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    resource.setrlimit(resource.RLIMIT_CPU, (request["cpu_s"] if hard < 0 else min(request["cpu_s"], hard), hard))
     if not request["lock"]:
         check_pages(request["path"])
     walk(request["path"], lock=request["lock"])

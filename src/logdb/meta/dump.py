@@ -11,11 +11,13 @@ import subprocess
 import sys
 from dataclasses import dataclass, field
 
+from logdb.errors import ReadFailed
 from logdb.io import check_regular
 from logdb.meta import child, entries
 from logdb.meta.entries import DamagedEntry, Intent, LogEntry, SegmentEntry, TopicEntry
 
-_TIMEOUT_S = 60.0
+_TIMEOUT_S, _CPU_S = 600.0, 60
+_OF_DAMAGE = {signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL}
 
 
 @dataclass(kw_only=True)
@@ -42,13 +44,13 @@ def read_in_child(path: str, *, lock: bool = False, timeout_s: float = _TIMEOUT_
     Args:
         path: Its directory.
         lock: Take a reader's slot in LMDB's lock file; needed beside a writer.
-        timeout_s: Seconds after which the child is killed: damaged pages may form a cycle.
+        timeout_s: Seconds after which the child is killed.
 
     Returns:
         All readable entries.  What damage can do to the child is one of its problems.
 
     Raises:
-        ChildProcessError: The child could not start, or the system killed it: nothing is known about the file.
+        ReadFailed: The child could not start or end, or lacked memory or files: nothing is known about the catalogue.
     """
     dump = CatalogueDump()
     try:
@@ -71,36 +73,27 @@ def read_in_child(path: str, *, lock: bool = False, timeout_s: float = _TIMEOUT_
 def _run(dump: CatalogueDump, path: str, lock: bool, timeout_s: float) -> list[bytes]:
     if not sys.executable:
         raise _unread(path, "there is no Python interpreter (sys.executable)")
-    request = json.dumps({"path": os.path.abspath(path), "lock": lock, "sys_path": sys.path})
+    request = json.dumps({"path": os.path.abspath(path), "lock": lock, "sys_path": sys.path, "cpu_s": _CPU_S})
     command = [sys.executable, "-I", "-S", str(child.__file__)]
     try:
         done = subprocess.run(command, input=request.encode() + b"\n", capture_output=True, timeout=timeout_s, check=False)
-    except subprocess.TimeoutExpired as expired:
-        lines = _behind_ready(path, expired.stdout or b"", f"it did not start within {timeout_s:g} s")
-        dump.problems.append(f"reading data.mdb did not end within {timeout_s:g} s")
-        return lines
+    except subprocess.TimeoutExpired:
+        raise _unread(path, f"it did not end within {timeout_s:g} s") from None
     except OSError as error:
         raise _unread(path, str(error)) from error
-    lines = _behind_ready(path, done.stdout, done.stderr.decode("utf-8", "replace").strip()[-500:] or f"exit code {done.returncode}")
-    if done.returncode == -signal.SIGKILL:  # by the kernel, where memory is short: no damaged page does that
-        raise _unread(path, "it was killed (SIGKILL); is there enough memory?")
-    if done.returncode < 0:
+    first, *lines = done.stdout.splitlines() or [b""]
+    told = done.stderr.decode("utf-8", "replace").strip()[-500:]
+    if done.returncode == -signal.SIGXCPU:
+        dump.problems.append(f"reading data.mdb did not end within {_CPU_S} s of a processor")
+    elif -done.returncode in _OF_DAMAGE:
         dump.problems.append(f"reading data.mdb died of {signal.Signals(-done.returncode).name} after {len(lines)} lines")
-    elif done.returncode > 0:
-        dump.problems.append(f"reading data.mdb failed: {done.stderr.decode('utf-8', 'replace').strip()[-500:]}")
+    elif done.returncode or first != b'["ready"]':
+        raise _unread(path, told or (f"exit code {done.returncode}" if done.returncode >= 0 else f"signal {-done.returncode}"))
     return lines
 
 
-def _behind_ready(path: str, output: bytes, reason: str) -> list[bytes]:
-    """The lines of a child that has started; raises ChildProcessError with ``reason`` for another."""
-    first, *lines = output.splitlines() or [b""]
-    if first != b'["ready"]':
-        raise _unread(path, reason)
-    return lines
-
-
-def _unread(path: str, reason: str) -> ChildProcessError:
-    return ChildProcessError(f"{path} was not checked: the process that reads it failed: {reason}. Nothing was changed; retry is safe.")
+def _unread(path: str, reason: str) -> ReadFailed:
+    return ReadFailed(path, 0, f"nothing is known about it, since the process that reads it failed: {reason}")
 
 
 def _take(dump: CatalogueDump, line: bytes) -> bool:

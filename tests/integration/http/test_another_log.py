@@ -298,16 +298,20 @@ def test_a_server_that_was_restored(lost):
                 consumer.close()
 
 
+@pytest.mark.parametrize("epoch", [0, 1], ids=["", "after a crash"])
 @pytest.mark.parametrize("path", ["/logdb/v1/topics/t/partitions/0/events", "/logdb/v1/topics/t/events"])
-def test_a_stream_of_events_that_comes_back_after_a_restore(lost, path):
+def test_a_stream_of_events_that_comes_back_after_a_restore(lost, path, epoch):
     """An id without a leader epoch is one that a client has made itself."""
     before, restored = lost
+    if epoch:
+        before.database.log("t").begin_epoch(epoch)
+        before.database.log("t").append(b"lost")
     with Client(before.url, f"{path}?offset=earliest") as client:
-        client.take(50)
+        client.take(50 + epoch)
     before.server.close()
     with restored() as database:
         database.log("t").append_many([b"new"] * 60)
-        for last_id, status in ((client.last_id, 410), (client.last_id.removesuffix(".0"), 200)):
+        for last_id, status in ((client.last_id, 410), (client.last_id.removesuffix(f".{epoch}"), 200)):
             again = Client(before.url, path, Last_Event_ID=last_id)
             with contextlib.closing(again.connection), again.response:
                 assert again.response.status == status

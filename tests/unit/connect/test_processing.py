@@ -163,6 +163,22 @@ def test_a_sink_gets_columns_and_the_queue_what_fails():
     assert dict(letters[0][4])["__connect.errors.exception.class.name"] == b"org.apache.kafka.connect.errors.DataException"
 
 
+class Pairs(StringConverter):
+    """A plugin's own, which gives a pair for each record."""
+
+    def to_connect_many(self, topic, data):
+        return [self.to_connect(topic, each) for each in data]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_converter_that_does_not_give_two_columns_is_asked_record_by_record(count):
+    converter = Pairs()
+    converter.configure(converter.config_def.parse({}))
+    records = [Record(b"v%d" % offset, b"k%d" % offset, offset=offset) for offset in range(count)]
+    columns = SinkChain(converter, converter, converter, (), handler()).columns("t", 0, records)
+    assert (columns["keys"], columns["values"]) == ([f"k{one}" for one in range(count)], [f"v{one}" for one in range(count)])
+
+
 def test_the_letter_goes_out_before_the_task_fails():
     letters = []
     with pytest.raises(ConnectError):

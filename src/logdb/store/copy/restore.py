@@ -5,6 +5,7 @@ Order and commit point: docs/inside/backup.md, "Reading it".  ``backup_file`` an
 
 import contextlib
 import os
+import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -28,6 +29,8 @@ from logdb.store.copy.frozen import Frozen, FrozenLog
 from logdb.store.directories import building, is_private
 from logdb.store.lock import LockFile
 from logdb.store.store import Store
+
+_EPOCH_COUNT = 1 << 16  # a leader epoch has 31 bits: enough for 32,000 restores, each of the one before
 
 
 def restore(sources: Sequence[str], target: str, *, io: IO | None = None, progress: Progress | None = None) -> Copied:
@@ -63,8 +66,11 @@ def _restore_directory(io: IO, source: str, target: str, progress: Progress | No
 
 
 def _begun(log: FrozenLog) -> FrozenLog:
-    """A log with a new leader epoch at its end, which separates lost records of the source from new ones of the copy."""
-    epochs = log.epochs.begun(log.epochs.latest + 1, log.end.offset)
+    """A log with a new leader epoch at its end, which separates lost records of the source from new ones of the copy.
+
+    By chance no other history has the same one: an opening after a crash, and another restore, begin epochs at this end, too.
+    """
+    epochs = log.epochs.begun(log.epochs.latest + 1 + secrets.randbelow(_EPOCH_COUNT), log.end.offset)
     return replace(log, epochs=epochs, entry=log.entry._replace(leader_epoch=epochs.latest))
 
 

@@ -277,7 +277,7 @@ def test_opens_for_reading_only(db, tmp_path):
     before = damage.snapshot(tmp_path / "snapshot")
     with pytest.raises(ReadOnly, match="restore"):
         logdb.open(tmp_path / "snapshot")
-    with pytest.raises(ReadOnly, match="restore"):
+    with pytest.raises(ReadOnly, match="repair the database"):
         logdb.repair(tmp_path / "snapshot", execute=True)
     with logdb.open(tmp_path / "snapshot", mode="r") as snapshot:
         with pytest.raises(ReadOnly):
