@@ -179,7 +179,6 @@ FAULT = {
 """What only ``make fault`` runs, and why."""
 
 OTHERS_TIMING = (
-    "compat/test_spark_iceberg.py",
     "compat/test_spark_kafka.py",
     "compat/test_spark_real_time.py",
     "examples/test_testing.py",
