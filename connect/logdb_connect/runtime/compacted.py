@@ -58,8 +58,11 @@ class CompactedTopic:
         with self._lock:
             return self._positions.get(0, 0)
 
-    def catch_up(self) -> None:
+    def catch_up(self, *, waits: bool = True) -> None:
         """Read all records that are written now.
+
+        Args:
+            waits: For transactions that are open now; False: read what is decided.
 
         Raises:
             ConnectError: A transaction stays open too long.
@@ -74,20 +77,22 @@ class CompactedTopic:
                 self._positions.clear()
             self.partition_count = len(state.partitions)
             for part in state.partitions:
-                position = max(self._positions.get(part.partition, 0), part.start_offset)
-                if position >= part.end_offset:
+                position, wanted = max(self._positions.get(part.partition, 0), part.start_offset), part.end_offset
+                if position < wanted and not waits:
+                    wanted = min(wanted, self._client.committed_end(self.name, part.partition))
+                if position >= wanted:
                     continue
                 wait_s = 0.001
-                while self._client.committed_end(self.name, part.partition) < part.end_offset:
+                while self._client.committed_end(self.name, part.partition) < wanted:
                     if time.monotonic() > end:
                         raise ConnectError(
                             f"a transaction has been open in topic {self.name} for {self._timeout_ms} ms: logdb transactions lists it"
                         )
                     time.sleep(wait_s)
                     wait_s = min(2 * wait_s, 0.1)
-                for record in self._client.read(self.name, part.partition, position, part.end_offset):
+                for record in self._client.read(self.name, part.partition, position, wanted):
                     self._give(record)
-                self._positions[part.partition] = part.end_offset
+                self._positions[part.partition] = wanted
 
     def _give(self, record: AnyRecord) -> None:
         """Whoever may write to the topic can write anything: what nobody understands is left out, and the worker goes on."""

@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
 
 _TICK_S = 0.5
 _RETRY_S = 0.2
+_UNDECIDED_S = 0.05  # between two looks at a transaction that is still open
 _REBALANCE_WAIT_S = 10.0
 
 
@@ -314,6 +315,8 @@ class Distributed(Herder):
                 with self.lock:
                     if not self._stopping:
                         self.topic_configs.catch_up()
+                if self.topic_configs.topic.positions().items() <= positions.items():
+                    time.sleep(_UNDECIDED_S)
             except (LogdbError, ConnectError) as error:
                 if not self._stopping:
                     logger.warning("group %s: a retry follows: %s", self._config["group.id"], error)

@@ -56,9 +56,14 @@ class TopicConfigs:
         """Up to where the topic was read."""
         return self.topic.position
 
-    def catch_up(self) -> None:
-        """Read what is new, then act on it."""
-        self.topic.catch_up()
+    def catch_up(self, *, waits: bool = False) -> None:
+        """Read what is new, then act on it.
+
+        Args:
+            waits: For a transaction that is open: only of the leader, for its own.  One that a leader left open when it died is
+                ended by the next one, which must come so far.
+        """
+        self.topic.catch_up(waits=waits)
         changes, self._changes = self._changes, []
         if self._began:
             for change in changes:
@@ -82,7 +87,7 @@ class TopicConfigs:
         if self._producer is None:
             self._producer = self._client.transactional_producer({}, self._transactional_id)
             self._producer.init_transactions()
-            self.catch_up()
+            self.catch_up(waits=True)
         if self.session_key is None:
             key = base64.b64encode(secrets.token_bytes(32)).decode()
             self._write({"session-key": {"key": key, "algorithm": "HmacSHA256", "creation-timestamp": now_ms()}})
@@ -129,7 +134,7 @@ class TopicConfigs:
         except LogdbError as error:
             self.resign()  # the next leader, maybe this worker, ends the transaction
             raise ConnectError(f"the config topic {self.topic.name} was not written: {error}") from error
-        self.catch_up()
+        self.catch_up(waits=True)
 
     # ------------------------------------------------------------ what records say
 

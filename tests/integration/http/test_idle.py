@@ -53,7 +53,7 @@ async def clients(server, wait, topic, begun):
     return await asyncio.gather(*(wait((host, int(port)), topic, begun) for _ in range(COUNT)))
 
 
-@pytest.mark.parametrize(("wait", "told"), [(long_poll, b"Logdb-Next-Offset: 1\r\n"), (events, b"id: 0\n")], ids=["polls", "events"])
+@pytest.mark.parametrize(("wait", "told"), [(long_poll, b"Logdb-Next-Offset: 1\r\n"), (events, b"id: 0.0\n")], ids=["polls", "events"])
 def test_idle_clients_beside_a_live_producer(tmp_path, record_property, wait, told):
     with server_process(tmp_path / "db") as server:
         with wire(server.url) as line:
