@@ -66,8 +66,8 @@ class Avro:
 
     Needs the package fastavro (``pip install fastavro``).
 
-    Both directions have the same bounds.  Records, arrays and maps are nested at most 1,000 levels deep.  The arrays of a value have
-    at most 100,000 items that take no bytes, such as nulls, or as many as the value has bytes.  More is an error.
+    If a record contains itself, ``serialize`` allows 500 levels of records, arrays and maps, and ``deserialize`` 1,000.  The arrays of
+    a value have at most 100,000 items that take no bytes, such as nulls, or as many as the value has bytes.  More is an error.
 
     Args:
         schema: The schema that the bytes are written with, parsed from an ``.avsc`` file.

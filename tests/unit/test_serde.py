@@ -96,7 +96,7 @@ def test_avro_reads_what_it_has_written():
     pytest.importorskip("fastavro")
     for schema, value in (
         (NODE, nested(201, "next", None, lambda inner: inner)),
-        (TREE, nested(500, "of", {"of": []}, lambda inner: [inner])["of"][0]),
+        (TREE, nested(249, "of", {"of": []}, lambda inner: [inner])["of"][0]),
         ({"type": "array", "items": SPARSE}, [{"a": 1, "b": None}] * 5_000),
         ({"type": "array", "items": "null"}, [None] * 50_000),
         (FLAT, dict.fromkeys([field["name"] for field in FLAT["fields"]])),

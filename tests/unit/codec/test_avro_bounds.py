@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from logdb.codec.avro_bounds import DEPTH_MAX, EMPTY_COUNT_MAX, AvroBounds
+from logdb.codec.avro_bounds import DEPTH_MAX, EMPTY_COUNT_MAX, WRITTEN_DEPTH_MAX, AvroBounds
 
 fastavro = pytest.importorskip("fastavro")
 
@@ -127,19 +127,19 @@ def test_records_that_lie_in_one_another_without_a_byte():
 
 
 def test_fastavros_stack_bears_the_deepest_in_a_thread():
-    node, tree, done = fastavro.parse_schema(NODE), fastavro.parse_schema(TREE), []
+    node, done = fastavro.parse_schema(NODE), []
 
     def both_ways():
         fastavro.schemaless_reader(io.BytesIO(nodes(DEPTH_MAX)[0]), node, None)
-        done.append(fastavro.schemaless_reader(io.BytesIO(encoded(TREE, branches(DEPTH_MAX))), tree, None))
+        done.append(fastavro.schemaless_reader(io.BytesIO(encoded(NODE, nodes(WRITTEN_DEPTH_MAX)[1])), node, None))
 
     thread = threading.Thread(target=both_ways)
     thread.start()
     thread.join()
     value, levels = done[0], 0
     while value:
-        value, levels = (value["f0"] or [None])[0], levels + 2
-    assert levels == DEPTH_MAX
+        value, levels = value["f1"], levels + 1
+    assert levels == WRITTEN_DEPTH_MAX
 
 
 def maps(count):
@@ -154,9 +154,9 @@ def check_value(schema, value):
 
 
 def test_a_value_before_it_is_encoded():
-    check_value(NODE, nodes(DEPTH_MAX)[1])
-    check_value(TREE, branches(DEPTH_MAX))
-    for schema, value in ((NODE, nodes(DEPTH_MAX + 1)[1]), (TREE, branches(DEPTH_MAX + 2)), (TREE, branches(100_000))):
+    check_value(NODE, nodes(WRITTEN_DEPTH_MAX)[1])
+    check_value(TREE, branches(WRITTEN_DEPTH_MAX))
+    for schema, value in ((NODE, nodes(WRITTEN_DEPTH_MAX + 1)[1]), (TREE, branches(WRITTEN_DEPTH_MAX + 2)), (TREE, branches(100_000))):
         with pytest.raises(ValueError, match="nested deeper"):
             check_value(schema, value)
     ring = {"f0": 1}
