@@ -66,8 +66,8 @@ class Avro:
 
     Needs the package fastavro (``pip install fastavro``).
 
-    ``deserialize`` refuses hostile values: records, arrays and maps nested deeper than 200 levels, and more than 1,000 items that
-    take no bytes, such as nulls in an array.  A value that is larger than 1,000 bytes may have as many of these items as bytes.
+    If a record contains itself, ``serialize`` allows 500 levels of records, arrays and maps, and ``deserialize`` 1,000.  The arrays of
+    a value have at most 100,000 items that take no bytes, such as nulls, or as many as the value has bytes.  More is an error.
 
     Args:
         schema: The schema that the bytes are written with, parsed from an ``.avsc`` file.
@@ -89,7 +89,7 @@ class Avro:
         self._schema, self._reader_schema = self._parsed(schema), self._parsed(reader_schema)
         try:
             self._bounds = AvroBounds(self._schema)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise SerializationError(f"not an avro schema: {error}") from error
 
     def _parsed(self, schema: "Schema | None") -> Any:
@@ -99,9 +99,12 @@ class Avro:
             raise SerializationError(f"not an avro schema: {error}") from error
 
     def serialize(self, value: Any) -> bytes:
+        self._bounds.check_value(value)
         out = io.BytesIO()
         self._write(out, self._schema, value)
-        return out.getvalue()
+        data = out.getvalue()
+        self._bounds.check(data)
+        return data
 
     def deserialize(self, data: bytes) -> Any:
         return self._decoded(data, self._schema, self._reader_schema)

@@ -79,6 +79,45 @@ def test_avro_of_a_few_bytes_takes_little(reader):
                 decode(data)
 
 
+NODE = {"type": "record", "name": "Node", "fields": [{"name": "next", "type": ["null", "Node"]}]}
+TREE = {"type": "record", "name": "Tree", "fields": [{"name": "of", "type": {"type": "array", "items": "Tree"}}]}
+SPARSE = {"type": "record", "name": "S", "fields": [{"name": "a", "type": "int"}, {"name": "b", "type": "null"}]}
+FLAT = {"type": "record", "name": "F", "fields": [{"name": f"f{number}", "type": "null"} for number in range(1_001)]}
+
+
+def nested(levels, field, inner, around):
+    value = inner
+    for _ in range(levels):
+        value = {field: around(value)}
+    return value
+
+
+def test_avro_reads_what_it_has_written():
+    pytest.importorskip("fastavro")
+    for schema, value in (
+        (NODE, nested(201, "next", None, lambda inner: inner)),
+        (TREE, nested(249, "of", {"of": []}, lambda inner: [inner])["of"][0]),
+        ({"type": "array", "items": SPARSE}, [{"a": 1, "b": None}] * 5_000),
+        ({"type": "array", "items": "null"}, [None] * 50_000),
+        (FLAT, dict.fromkeys([field["name"] for field in FLAT["fields"]])),
+    ):
+        values = serde.avro(schema)
+        data = values.serialize(value)
+        assert values.serialize(values.deserialize(data)) == data
+
+
+def test_avro_writes_nothing_that_it_would_refuse_to_read():
+    """20,000 levels would end the process: fastavro overflows its stack."""
+    pytest.importorskip("fastavro")
+    for schema, value in (
+        (NODE, nested(20_000, "next", None, lambda inner: inner)),
+        (TREE, nested(20_000, "of", {"of": []}, lambda inner: [inner])),
+        ({"type": "array", "items": "null"}, [None] * 100_001),
+    ):
+        with pytest.raises(SerializationError, match=r"no bytes|nested deeper"):
+            serde.serializing(serde.avro(schema), "value")(value)
+
+
 def test_avro_refuses_what_is_no_schema():
     pytest.importorskip("fastavro")
     with pytest.raises(SerializationError, match="not an avro schema"):

@@ -55,7 +55,7 @@ class AvroConverter(HeadersAsValues):
         self._subjects = registry.Subjects(self._registry, config, "AVRO")
         self._has_metadata = config["connect.meta.data"]
         size = config["schemas.cache.config"]
-        self._writers: Cache[tuple[str, Schema], tuple[int, Any]] = Cache(size, self._make_writer)
+        self._writers: Cache[tuple[str, Schema], tuple[int, Any, AvroBounds]] = Cache(size, self._make_writer)
         self._readers: Cache[int, tuple[Any, Schema, AvroBounds]] = Cache(size, self._make_reader)
 
     def from_connect(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:
@@ -64,10 +64,13 @@ class AvroConverter(HeadersAsValues):
         if schema is None:
             raise DataError("Failed to serialize Avro data: AvroConverter needs values with schemas")
         logical.check(schema, value)
-        number, avro = self._writers[self._subjects.subject(topic, schema), schema]
+        number, avro, bounds = self._writers[self._subjects.subject(topic, schema), schema]
         output = io.BytesIO()
         try:
-            self._avro.schemaless_writer(output, avro, _to_avro(schema, value))
+            given = _to_avro(schema, value)
+            bounds.check_value(given)
+            self._avro.schemaless_writer(output, avro, given)
+            bounds.check(output.getvalue())
         except (ValueError, TypeError, AttributeError, OverflowError, KeyError) as error:
             raise DataError(f"Failed to serialize Avro data from topic {topic}: {error}") from None
         return registry.framed(number, output.getvalue())
@@ -94,11 +97,12 @@ class AvroConverter(HeadersAsValues):
             raise DataError(f"Failed to deserialize data for topic {topic} to Avro: {type(error).__name__}: {error}") from None
         return schema, _of_avro(schema, value)
 
-    def _make_writer(self, key: tuple[str, Schema]) -> tuple[int, Any]:
+    def _make_writer(self, key: tuple[str, Schema]) -> tuple[int, Any, AvroBounds]:
         subject, schema = key
         text = json.dumps(avro_schema(schema, has_metadata=self._has_metadata), separators=(",", ":"))
         number, used = self._subjects.id_of(subject, text)
-        return number, self._parsed(used)
+        avro = self._parsed(used)
+        return number, avro, AvroBounds(avro)
 
     def _make_reader(self, number: int) -> tuple[Any, Schema, AvroBounds]:
         found = self._registry.by_id(number)

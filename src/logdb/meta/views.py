@@ -302,9 +302,9 @@ class View:
         """Replace the file by a new, empty one; also open iterators cannot read the old content any more."""
         with self._reading:
             self._check()
+            self._marked_open = False  # if an error follows, ``close`` has nothing to sync
             self._lmdb.close()
             _remove_files(self.path, self._io)
-            self._marked_open = False
             self._open()
 
     def _put_positions(self, txn: "lmdb.Transaction[bytes]", positions: Mapping[int, ViewPosition]) -> None:
@@ -372,9 +372,9 @@ class View:
             except lmdb.Error as error:
                 condemn(self._io, self.path, error)
                 logger.warning("the view %s will be rebuilt next time: %s", self.path, error)
-                self._marked_open = False
-                _remove_files(self.path, self._io)
-            self._lmdb.close()
+                self._marked_open = self._kept = False
+            finally:
+                self._lmdb.close()
             if self._marked_open:
                 with contextlib.suppress(OSError, LogdbError):  # the mark stays "open"
                     _mark(self.path, self._io, {"state": "clean", **_sum(self.path, self._io)})

@@ -1,10 +1,11 @@
 """Values of a few bytes that would take all memory, or end the process."""
 
 import io
+import threading
 
 import pytest
 
-from logdb.codec.avro_bounds import DEPTH_MAX, EMPTY_COUNT_MAX, AvroBounds
+from logdb.codec.avro_bounds import DEPTH_MAX, EMPTY_COUNT_MAX, WRITTEN_DEPTH_MAX, AvroBounds
 
 fastavro = pytest.importorskip("fastavro")
 
@@ -61,19 +62,20 @@ def test_such_items_anywhere():
 
 
 def test_records_that_double():
-    """Of no byte at all."""
+    """Of no byte at all, and in items of one byte."""
     schema = EMPTY
     for level in range(60):
         schema = record(f"R{level}", schema, f"R{level - 1}" if level else "E")
     with pytest.raises(ValueError, match="no bytes"):
         check(schema, b"")
-
-
-def test_an_item_of_one_byte_that_has_many_of_none():
-    schema = array(record("R", "boolean", *["null"] * 100))
-    check(schema, number(5) + bytes(6))
     with pytest.raises(ValueError, match="no bytes"):
-        check(schema, number(50) + bytes(51))
+        check(array(record("R", "boolean", schema)), number(1) + bytes(2))
+
+
+def test_fields_of_no_bytes_are_bounded_by_the_schema():
+    nulls = ["null"] * 1_001
+    check(record("Flat", *nulls), b"")
+    check(array(record("R", "boolean", FIXED, *nulls)), number(5_000) + bytes(5_001))
 
 
 def test_a_block_of_records_of_no_bytes():
@@ -86,19 +88,93 @@ NODE = record("shop.Node", "int", ["null", "shop.Node"])
 TREE = record("T", array("T"), {"type": "map", "values": "T"})
 
 
+def nodes(count):
+    """The encoding of a list, and the list."""
+    value = None
+    for _ in range(count):
+        value = {"f0": 1, "f1": value}
+    return (number(1) + b"\2") * (count - 1) + number(1) + b"\0", value
+
+
+def branches(levels):
+    """A tree of records and arrays."""
+    value = {"f0": [], "f1": {}}
+    for _ in range(levels // 2 - 1):
+        value = {"f0": [value], "f1": {}}
+    return value
+
+
 def test_a_record_in_itself():
-    nested = None
-    for _ in range(DEPTH_MAX):
-        nested = {"f0": 1, "f1": nested}
-    check(NODE, encoded(NODE, nested))
+    check(NODE, nodes(DEPTH_MAX)[0])
     with pytest.raises(ValueError, match=f"nested deeper than {DEPTH_MAX}"):
-        check(NODE, encoded(NODE, {"f0": 1, "f1": nested}))
+        check(NODE, nodes(DEPTH_MAX + 1)[0])
     with pytest.raises(ValueError, match="nested deeper"):
         check(NODE, b"\0\2" * 100_000)
     with pytest.raises(ValueError, match="nested deeper"):
         check(TREE, b"\2" * 100_000)
     with pytest.raises(ValueError, match=r"shop\.R contains itself in each value"):
         check(record("shop.R", "shop.R"), b"")
+
+
+def test_records_that_lie_in_one_another_without_a_byte():
+    """100 levels in a byte."""
+    schema = ["null", "R99"]
+    for level in range(100):
+        schema = record(f"R{level}", schema)
+    check(schema, b"\2" * (DEPTH_MAX // 100 - 1) + b"\0")
+    with pytest.raises(ValueError, match="nested deeper"):
+        check(schema, b"\2" * (DEPTH_MAX // 100) + b"\0")
+
+
+def test_fastavros_stack_bears_the_deepest_in_a_thread():
+    node, done = fastavro.parse_schema(NODE), []
+
+    def both_ways():
+        fastavro.schemaless_reader(io.BytesIO(nodes(DEPTH_MAX)[0]), node, None)
+        done.append(fastavro.schemaless_reader(io.BytesIO(encoded(NODE, nodes(WRITTEN_DEPTH_MAX)[1])), node, None))
+
+    thread = threading.Thread(target=both_ways)
+    thread.start()
+    thread.join()
+    value, levels = done[0], 0
+    while value:
+        value, levels = value["f1"], levels + 1
+    assert levels == WRITTEN_DEPTH_MAX
+
+
+def maps(count):
+    value = {"f0": {}}
+    for _ in range(count):
+        value = {"f0": {"k": value, "l": None}}
+    return value
+
+
+def check_value(schema, value):
+    AvroBounds(fastavro.parse_schema(schema)).check_value(value)
+
+
+def test_a_value_before_it_is_encoded():
+    check_value(NODE, nodes(WRITTEN_DEPTH_MAX)[1])
+    check_value(TREE, branches(WRITTEN_DEPTH_MAX))
+    for schema, value in ((NODE, nodes(WRITTEN_DEPTH_MAX + 1)[1]), (TREE, branches(WRITTEN_DEPTH_MAX + 2)), (TREE, branches(100_000))):
+        with pytest.raises(ValueError, match="nested deeper"):
+            check_value(schema, value)
+    ring = {"f0": 1}
+    ring["f1"] = ("shop.Node", ring)
+    with pytest.raises(ValueError, match="nested deeper"):
+        check_value(NODE, ring)
+    with pytest.raises(ValueError, match="nested deeper"):
+        check_value(["null", NODE], ("shop.Node", ring))
+    with pytest.raises(ValueError, match="nested deeper"):
+        check_value(record("S", {"type": "map", "values": ["null", "S"]}), maps(5_000))
+
+
+def test_only_fields_of_the_schema_count_in_a_value():
+    """A program's own links are left out of the encoding."""
+    parent = {"f0": 1}
+    parent |= {"f1": {"f0": 2, "f1": None, "parent": parent}, "self": parent}
+    check_value(NODE, parent)
+    assert encoded(NODE, parent) == number(1) + b"\2" + number(2) + b"\0"
 
 
 def test_a_walk_reads_all_types():

@@ -5,7 +5,9 @@ import threading
 import lmdb
 import pytest
 
-from logdb.errors import Closed, Forked, WriteFailed
+import logdb
+from logdb.disk import Watcher
+from logdb.errors import Closed, Forked, ReadFailed, WriteFailed
 from logdb.io import IO
 from logdb.meta import views
 from logdb.meta.views import Entry, View, ViewDamaged, ViewPosition
@@ -244,6 +246,67 @@ def test_one_that_is_not_kept_leaves_nothing(path, io):
 def test_deleted(filled, path):
     filled.delete()
     assert not os.path.exists(path)
+
+
+class UnsyncedLmdb:
+    """An environment whose sync fails."""
+
+    def __init__(self, environment):
+        self._environment = environment
+
+    def __getattr__(self, name):
+        return getattr(self._environment, name)
+
+    def sync(self, force):
+        raise lmdb.DiskError("sync failed")
+
+
+def fail_at_close(view):
+    """The sync of ``close`` will fail, and the files are behind a link by then."""
+    os.rename(view.path, view.path + ".away")
+    os.symlink(view.path + ".away", view.path)
+    view._lmdb = UnsyncedLmdb(view._lmdb)
+
+
+def is_open(view):
+    try:
+        view._lmdb.info()
+    except lmdb.Error:
+        return False
+    return True
+
+
+def test_a_view_whose_directory_became_a_link_is_closed(filled, path):
+    fail_at_close(filled)
+    with pytest.raises(ReadFailed, match="symbolic link"):
+        filled.close()
+    assert not is_open(filled)
+    assert "data.mdb" in os.listdir(path), "files behind a link stay"
+
+
+def test_a_view_that_cannot_be_recreated_is_no_failed_sync(filled, path):
+    failures = []
+    watcher = Watcher(os.stat(path).st_dev, failures.append)
+    os.rename(path, path + ".away")
+    os.symlink(path + ".away", path)
+    with pytest.raises(ReadFailed, match="symbolic link"):
+        filled.recreate()
+    filled.close()
+    assert not is_open(filled) and failures == []
+    del watcher
+
+
+def test_a_view_that_fails_to_close_keeps_no_other_open(tmp_path):
+    with logdb.open(tmp_path / "db") as db:
+        opened = []
+        for topic in ("a", "b", "c"):
+            db.create_topic(topic)
+            db.append(topic, b"v", key=b"k")
+            db.table(topic)[b"k"]
+            opened.append(db._views.of(topic)._state.view)
+        fail_at_close(opened[1])
+        db._views.close()
+        assert [is_open(view) for view in opened] == [False] * 3
 
 
 # ---------------------------------------------------------------- limits

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from logdb.disk import names_in, refuse_link
-from logdb.errors import Closed, LogTruncated, OffsetOutOfRange, ReadFailed, TopicDeleted, UnknownTopic
+from logdb.errors import Closed, LogdbError, LogTruncated, OffsetOutOfRange, ReadFailed, TopicDeleted, UnknownTopic
 from logdb.io import IO
 from logdb.log.protocols import PartitionLog
 from logdb.meta.views import Entry, View, ViewDamaged, ViewPosition
@@ -112,8 +112,8 @@ class TopicView:
         with self._lock:
             self._closed = True
             if self._state is not None:
-                self._state.view.close()
-                self._state = None
+                state, self._state = self._state, None
+                state.view.close()
 
     # ------------------------------------------------------------ the topic
 
@@ -323,8 +323,11 @@ class TopicViews:
             return  # in a forked child: they belong to the parent
         with self._lock:
             self._closed = True
-            for view in self._views.values():
-                view.close()
+            for topic, view in self._views.items():
+                try:
+                    view.close()
+                except LogdbError as error:  # the view is closed: the next opening checks its files, or rebuilds them
+                    logger.warning("the files of the view of %s stay: %s", topic, error)
             if self._temporary is not None:
                 shutil.rmtree(self._temporary, ignore_errors=True)
 

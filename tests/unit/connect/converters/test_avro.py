@@ -194,6 +194,13 @@ def test_a_value_of_a_few_bytes_takes_little(registry):
         used.to_connect("t", head + b"\xfe\xff\xff\xff\xff\xff\x03\0")
 
 
+def test_what_could_not_be_read_is_not_written(registry):
+    used, empty = converter(registry), Schema(type="array", values=struct("E"))
+    assert used.to_connect("t", used.from_connect("t", empty, [{}] * 5_000))[1] == [{}] * 5_000
+    with pytest.raises(DataError, match="items that take no bytes"):
+        used.from_connect("t", empty, [{}] * 100_001)
+
+
 @pytest.mark.parametrize(("schema", "value"), [(None, 1), (STRING, 1), (ADDRESS, {"city": None}), (Schema(type="int8"), 300)])
 def test_a_value_that_does_not_fit_is_refused(registry, schema, value):
     with pytest.raises(DataError):
