@@ -168,7 +168,7 @@ def test_frames_with_headers(api: Api) -> None:
         body = api.request.encode({}, version)
         frame = header.encode(flexible=flexible) + body
         mine, position = read_header(frame, APIS)
-        assert (mine, frame[position:]) == ((api, version, 7, "grüß"), body)
+        assert (mine, frame[position:]) == ((api, version, 7, "grüß", flexible), body)
         values = read_request(mine, frame, position)
         assert api.request.encode(values, version) == body
 

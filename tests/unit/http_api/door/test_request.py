@@ -26,7 +26,7 @@ class Door:
 
 def of(door: Door, principal: Principal = ANN, host: str = "10.0.0.7") -> Request:
     request = Request(cast(Any, SimpleNamespace(remote=host)), cast(Any, door))
-    request.begin(cast(Any, SimpleNamespace(principal=principal, host=host)), {})
+    request.begin(cast(Any, SimpleNamespace(principal=principal, host=host, owner=principal)), {})
     return request
 
 
