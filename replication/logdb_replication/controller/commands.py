@@ -377,9 +377,10 @@ def encode(command: Command) -> bytes:
 def decode(data: bytes) -> Command:
     """Raises UnknownCommand."""
     try:
-        return typing.cast("Command", _commands.decode(data))
+        found: Command = _commands.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UnknownCommand(str(error)) from None
+    return found
 
 
 def encode_answer(answer: "Answer | Refused") -> bytes:
