@@ -21,8 +21,9 @@ import os
 import resource
 import sys
 
-_WANTS = tuple(map(os.strerror, (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES, errno.EPERM)))
-"""What LMDB says where the system gave too little."""
+_WANTS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES, errno.EPERM)
+"""The system gave too little: this says nothing about the file."""
+_WANTS_TOLD = tuple(map(os.strerror, _WANTS))
 
 
 def say(*line: object) -> None:
@@ -38,6 +39,8 @@ def check_pages(path: str) -> None:
     try:
         problems = verify.verify(path)  # type: ignore[no-untyped-call]  # py-lmdb's stubs leave it out
     except (verify.VerifyError, OSError) as error:
+        if isinstance(error, OSError) and error.errno in _WANTS:
+            raise
         problems = [str(error)]
     for problem in problems:
         say("error", problem)
@@ -61,7 +64,7 @@ def walk(path: str, *, lock: bool) -> None:
     except (lmdb.MemoryError, lmdb.LockError, lmdb.ReadersFullError, lmdb.TlsFullError):
         raise
     except lmdb.Error as error:
-        if str(error).endswith(_WANTS):
+        if str(error).endswith(_WANTS_TOLD):
             raise
         say("error", f"{type(error).__name__}: {error}")
 

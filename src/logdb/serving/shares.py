@@ -52,7 +52,7 @@ class Shares:
         return not self.taken or self._of.get(owner, 0) + count <= self.total - self.taken
 
     def take_if_room(self, count: int, owner: Owner, *, ahead: bool = False) -> bool:
-        """Take an amount if there is room; returns whether."""
+        """Take an amount if ``has_room``; returns whether.  Each request comes here, so it calls neither that nor ``take_now``."""
         if (not ahead and owner in self._waiting) or (self.taken and self._of.get(owner, 0) + count > self.total - self.taken):
             return False
         if count:
