@@ -3,6 +3,7 @@
 import gc
 import os
 import signal
+import uuid
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,12 @@ def late_background(request):
             for module in (cleaner, retention):
                 patch.setattr(module, "FIRST_ROUND_MS", 3_600_000)
         yield
+
+
+@pytest.fixture
+def topic():
+    """A name that no other run of the test has: on a server that tests share, a test may run twice (``levels.OTHERS_TIMING``)."""
+    return f"t-{uuid.uuid4()}"
 
 
 def pytest_generate_tests(metafunc):

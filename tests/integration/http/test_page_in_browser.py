@@ -131,20 +131,20 @@ def test_records_are_read_in_pages(page, server):
     expect(whole.get_by_role("region", name="value")).to_contain_text("000000  7b 22 6f 72 64 65 72 22")
 
 
-def test_pages_of_all_partitions_leave_no_record_out(page, server):
+def test_pages_of_all_partitions_leave_no_record_out(page, server, topic):
     """Where times go back within a partition, and where offsets have no record."""
     db = server.database
-    db.create_topic("mixed", partitions=3)
+    db.create_topic(topic, partitions=3)
     values = set()
     for partition in range(3):
         for number in range(40):
             values.add(value := f"{partition}-{number}")
-            db.log("mixed", partition).append(value.encode(), timestamp_ms=1_700_000_000_000 + (number * 7919 + partition) % 41)
+            db.log(topic, partition).append(value.encode(), timestamp_ms=1_700_000_000_000 + (number * 7919 + partition) % 41)
             if number % 10 == 0:
-                with db.transaction("mixed") as transaction:  # its marker takes an offset
-                    transaction.send("mixed", f"{value}t".encode(), partition=partition)
+                with db.transaction(topic) as transaction:  # its marker takes an offset
+                    transaction.send(topic, f"{value}t".encode(), partition=partition)
                 values.add(f"{value}t")
-    go(page, server, "records", "mixed")
+    go(page, server, "records", topic)
     for start, more in (("the newest", "Older"), ("the oldest", "Newer")):
         page.get_by_label("From").select_option(start)
         page.get_by_label("Count").select_option("20")
@@ -159,7 +159,7 @@ def test_pages_of_all_partitions_leave_no_record_out(page, server):
                 page.get_by_role("button", name=more).click()
                 expect(page.locator("tbody tr").first).not_to_have_text(first)
         assert len(seen) == len(set(seen)) == 132 and set(seen) == values
-    db.delete_topic("mixed")
+    db.delete_topic(topic)
 
 
 def test_records_of_a_time(page, server):
@@ -262,11 +262,11 @@ def test_a_config_is_changed_and_reset(page, server):
     assert "max.message.bytes" not in server.database.describe_topic("small").config
 
 
-def test_a_config_that_deletes_records_is_set_after_a_question(page, server):
+def test_a_config_that_deletes_records_is_set_after_a_question(page, server, topic):
     db = server.database
-    db.create_topic("kept", config={"segment.bytes": 16_384})
-    db.log("kept").append_many([b"x" * 100] * 2_000)
-    go(page, server, "configs", "kept")
+    db.create_topic(topic, config={"segment.bytes": 16_384})
+    db.log(topic).append_many([b"x" * 100] * 2_000)
+    go(page, server, "configs", topic)
     page.get_by_role("button", name="Edit retention.bytes", exact=True).click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("Value").fill("65536")
@@ -275,14 +275,14 @@ def test_a_config_that_deletes_records_is_set_after_a_question(page, server):
     expect(dialog.get_by_role("button", name="Cancel")).to_be_focused()
     dialog.get_by_role("button", name="Cancel").click()
     expect(dialog).to_have_count(0)
-    assert "retention.bytes" not in db.describe_topic("kept").config
+    assert "retention.bytes" not in db.describe_topic(topic).config
     page.get_by_role("button", name="Edit retention.bytes", exact=True).click()
     dialog.get_by_label("Value").fill("65536")
     dialog.get_by_role("button", name="Save").click()
     dialog.get_by_role("button", name="Delete and save").click()
     expect(page.get_by_role("status")).to_have_text("retention.bytes is 65536.")
-    assert db.describe_topic("kept").config["retention.bytes"] == 65_536
-    db.delete_topic("kept")
+    assert db.describe_topic(topic).config["retention.bytes"] == 65_536
+    db.delete_topic(topic)
 
 
 def test_nodes_and_metrics(page, server):

@@ -3,7 +3,6 @@
 import asyncio
 import itertools
 import subprocess
-import uuid
 import warnings
 
 import confluent_kafka
@@ -32,11 +31,6 @@ RECORDS = [
 def broker():
     with logdb.testing.broker() as running:
         yield running
-
-
-@pytest.fixture
-def topic():
-    return f"t-{uuid.uuid4()}"
 
 
 def stored(broker, topic):

@@ -5,7 +5,6 @@ Skipped, with the reason, where Node or Go are missing.
 
 import json
 import subprocess
-import uuid
 
 import pytest
 
@@ -35,11 +34,6 @@ def command(request, tmp_path_factory):
 def broker():
     with logdb.testing.broker() as running:
         yield running
-
-
-@pytest.fixture
-def topic():
-    return f"t-{uuid.uuid4()}"
 
 
 @pytest.fixture

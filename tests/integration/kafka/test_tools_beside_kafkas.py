@@ -387,17 +387,17 @@ def test_transactions_without_a_subcommand(java, flags):
     assert ours("kafka-transactions", *flags) == java("kafka-transactions", *flags)
 
 
-def test_dumps(differences, filled, tmp_path):
+def test_dumps(differences, filled, topic, tmp_path):
     """The flags, on a log whose index is empty; tests/compat has whole indexes.  Of control characters ours shows escapes."""
     db = filled.db
-    db.create_topic("dumped")
+    db.create_topic(topic)
     with db.transaction("t") as transaction:
-        transaction.send("dumped", b"eight of", b"k")
+        transaction.send(topic, b"eight of", b"k")
     for number in range(4):
-        db.log("dumped").append_many([b"seven b" + bytes([65 + number])] * 3, timestamps_ms=[1_700_000_000_000 + number] * 3)
+        db.log(topic).append_many([b"seven b" + bytes([65 + number])] * 3, timestamps_ms=[1_700_000_000_000 + number] * 3)
         db.flush()
     log = f"{0:020d}.log"
-    shutil.copy(f"{db.path}/dumped-0/{log}", tmp_path)
+    shutil.copy(f"{db.path}/{topic}-0/{log}", tmp_path)
     (tmp_path / log).with_suffix(".index").touch()
     assert not differences(f"""
 kafka-dump-log --files {{dir}}/{log}
@@ -412,40 +412,41 @@ kafka-dump-log --files {{dir}}/{log} --key-decoder-class
 """)
 
 
-def test_dumps_of_coordinators(differences, filled, tmp_path):
+def test_dumps_of_coordinators(differences, filled, topic, tmp_path):
     """Groups with a member, without and deleted, offsets in a transaction and outside, a transactional id in each of its states."""
     db = filled.db
-    db.create_topic("held", partitions=2)
-    with db.consumer(group_id="gone") as consumer:
-        consumer.assign([("held", 0)])
-        consumer.seek(("held", 0), 0)
+    forgotten, gone = f"{topic}-forgotten", f"{topic}-gone"
+    db.create_topic(topic, partitions=2)
+    with db.consumer(group_id=gone) as consumer:
+        consumer.assign([(topic, 0)])
+        consumer.seek((topic, 0), 0)
         consumer.commit()
-    db.delete_group("gone")
-    db.create_topic("forgotten")
-    db.log("forgotten").append(None, key=(0).to_bytes(2, "big") + (2).to_bytes(2, "big") + b"id")
-    with db.consumer(group_id="held", group_instance_id="i") as consumer, db.producer(transactional_id="held") as producer:
-        consumer.subscribe("held")
+    db.delete_group(gone)
+    db.create_topic(forgotten)
+    db.log(forgotten).append(None, key=(0).to_bytes(2, "big") + (2).to_bytes(2, "big") + b"id")
+    with db.consumer(group_id=topic, group_instance_id="i") as consumer, db.producer(transactional_id=topic) as producer:
+        consumer.subscribe(topic)
         consumer.poll(timeout_ms=100)
         consumer.commit()
         producer.begin_transaction()
-        producer.send("held", b"v")
-        producer.send_offsets_to_transaction({TopicPartition("held", 0): OffsetAndMetadata(0)}, consumer.group_metadata())
+        producer.send(topic, b"v")
+        producer.send_offsets_to_transaction({TopicPartition(topic, 0): OffsetAndMetadata(0)}, consumer.group_metadata())
         producer.commit_transaction()
     db.flush()
     commands, log = [], f"{0:020d}.log"
-    for topic, option in (("__consumer_offsets", "--offsets-decoder"), ("__transaction_state", "--transaction-log-decoder")):
-        for file in Path(db.path).glob(f"{topic}-*/{log}"):
+    for internal, option in (("__consumer_offsets", "--offsets-decoder"), ("__transaction_state", "--transaction-log-decoder")):
+        for file in Path(db.path).glob(f"{internal}-*/{log}"):
             shutil.copytree(file.parent, tmp_path / file.parent.name)
             commands.append(f"kafka-dump-log --files {{dir}}/{file.parent.name}/{log} {option}")
     assert len(commands) >= 2
-    shutil.copytree(Path(db.path) / "forgotten-0", tmp_path / "forgotten-0")
-    commands.append(f"kafka-dump-log --files {{dir}}/forgotten-0/{log} --transaction-log-decoder")
+    shutil.copytree(Path(db.path) / f"{forgotten}-0", tmp_path / f"{forgotten}-0")
+    commands.append(f"kafka-dump-log --files {{dir}}/{forgotten}-0/{log} --transaction-log-decoder")
     assert not differences("\n".join(commands))
 
 
 @pytest.mark.parametrize("codec", COMPRESSION_TYPES)
-def test_records_of_java_in_each_codec(java, filled, codec):
-    topic, where = f"java-{codec}", ("--bootstrap-server", filled.address)
+def test_records_of_java_in_each_codec(java, filled, topic, codec):
+    where = "--bootstrap-server", filled.address
     filled.db.create_topic(topic)
     reader = [f"--reader-property={one}" for one in ("parse.key=true", "parse.headers=true", "null.marker=NIL")]
     lines = "h:1,i:2\tk\tv\nh:3\tk\tNIL\n" + "".join(f"h:4\tk{number}\t{'x' * 100}\n" for number in range(100))
@@ -463,9 +464,9 @@ def test_records_of_java_in_each_codec(java, filled, codec):
     assert out.splitlines() == [stamp + line for stamp, line in zip(stamps, lines.splitlines(), strict=True)]
 
 
-def test_kafka_producer_perf_test(java, filled):
-    filled.db.create_topic("load")
+def test_kafka_producer_perf_test(java, filled, topic):
+    filled.db.create_topic(topic)
     load = "--num-records", "1000", "--record-size", "100", "--throughput", "-1"
-    code, out, _ = java("kafka-producer-perf-test", "--bootstrap-server", filled.address, "--topic", "load", *load)
+    code, out, _ = java("kafka-producer-perf-test", "--bootstrap-server", filled.address, "--topic", topic, *load)
     assert (code, out.startswith("1000 records sent, ")) == (0, True)
-    assert filled.db.log("load").end_offset == 1000
+    assert filled.db.log(topic).end_offset == 1000
