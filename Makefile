@@ -2,7 +2,7 @@
 # make demo-spark   their delays, hour by hour, by Spark        make demo-cluster   three nodes, whose leader is killed under load
 # make cluster DIR=nodes   three nodes on this machine, until Ctrl-C; without DIR in a scratch directory
 # make quick   unit tests, while one edits                     make wheel   for glibc, musl, x86-64, aarch64 in dist/
-# make test    what a contributor runs: 9 minutes              make fuzz    SECONDS=60 of random bytes against C; 1,000 kills
+# make test    what a contributor runs: 8 minutes              make fuzz    SECONDS=60 of random bytes against C; 1,000 kills
 # make check   the tests that take longer, linters, types, sanitizers, a real Kafka
 # make fresh   demo and unit tests in a Debian of its own, with the README's packages; as root
 # make pythons   unit tests, README and quick contract programs on Python 3.13 (Debian trixie) and 3.14 (sid); as root

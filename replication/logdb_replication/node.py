@@ -341,7 +341,9 @@ def _is_unclean(store: Store) -> bool:
     if store.was_closed:
         return False
     try:
-        logs = (store.log(topic, partition) for topic in store.topic_names() for partition in range(store.topic(topic).partition_count))
+        logs = (
+            store.open_log(topic, partition) for topic in store.topic_names() for partition in range(store.topic(topic).partition_count)
+        )
         return any(log.read_only_reason is not None for log in logs)
     except LogdbError as error:
         logger.error("a log cannot be opened: %s", error)

@@ -92,7 +92,7 @@ def _end_and_sync(path: str) -> None:
     with contextlib.closing(Store.open(path)) as store, contextlib.closing(Broker(store, store)) as broker:
         for topic in store.topic_names():
             for partition in range(store.topic(topic).partition_count):
-                store.log(topic, partition)
+                store.open_log(topic, partition)
         store.complete_transactions()
         for one in broker.transactions():
             broker.init_producer_id(one.transactional_id, transaction_timeout_ms=one.timeout_ms)
@@ -123,7 +123,7 @@ def begin(store: Store, client: ControllerClient, config: ClusterConfig, registe
             info.name,
             info.topic_id,
             dict(info.config),
-            tuple(max(0, store.log(info.name, number).leader_epoch) for number in range(info.partition_count)),
+            tuple(max(0, store.open_log(info.name, number).leader_epoch) for number in range(info.partition_count)),
         )
         for info in infos
     ]

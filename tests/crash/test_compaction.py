@@ -20,7 +20,7 @@ CONFIG = {"cleanup.policy": "compact", "segment.bytes": 2_000, "index.interval.b
 
 def log_of(db: logdb.Database) -> logdb.Log:
     """Not through the broker, which would end a transaction that was left open."""
-    return db._store.log("t", 0)
+    return db._store.open_log("t", 0)
 
 
 class Story:

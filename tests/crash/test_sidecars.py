@@ -55,7 +55,7 @@ class Story:
         self.db.close()
 
     def _fill(self, number: int) -> None:
-        log, keyed = self.db._store.log("t", 0), self.keyed
+        log, keyed = self.db._store.open_log("t", 0), self.keyed
         keyed.append(log, 50, 25, 3)
         keyed.transact(log, 10 * number + 1, 4, 12, commit=True)
         keyed.transact(log, 10 * number + 2, 4, 12, commit=False)
@@ -78,7 +78,7 @@ def check(path: str, where: str) -> None:
         quiet(db)
         if not any(topic.name == "t" for topic in db.topics()):
             return
-        directory = db._store.log("t", 0).directory
+        directory = db._store.open_log("t", 0).directory
         check_same(db, where=where)
         named = {file.path for file in db.topic_tiers("t", isolation_level="read_committed").files}
         entries = [entry for entry in db._store.catalogue.segments("t", 0) if entry.sidecar is not None]

@@ -169,14 +169,14 @@ def test_a_producer_is_told_who_leads_by_others(replicas):
     for node in replicas.followers():
         assert produced(node, encode_batch([b"x"])) == (Code.NOT_LEADER_OR_FOLLOWER, -1)
         with pytest.raises(NotLeaderOrFollower) as caught:
-            node.broker.log("t")
+            node.broker.served_log("t")
         assert caught.value.leader == replicas.leader().number
         with pytest.raises(NotLeaderOrFollower):
             node.broker.delete_records("t", 0, 0)
     with pytest.raises(UnknownPartition):
-        node.broker.log("t", 7)
+        node.broker.served_log("t", 7)
     with pytest.raises(UnknownTopic):
-        node.broker.log("other")
+        node.broker.served_log("other")
     assert set(ends(replicas).values()) == {0}
 
 

@@ -36,7 +36,7 @@ class CompactedLog(RuleBasedStateMachine):
 
     @property
     def log(self):
-        return self.db._store.log("t", 0)  # not through the broker, which would end a transaction that is open
+        return self.db._store.open_log("t", 0)  # not through the broker, which would end a transaction that is open
 
     @rule(count=st.integers(1, 30))
     def append(self, count):

@@ -57,7 +57,9 @@ class Cluster:
 
     def state(self, topic: str, partition: int) -> PartitionState:
         replicas = tuple((partition + step) % len(NODES) + 1 for step in range(self.factors.get(topic, len(NODES))))
-        leader, epoch = self.leaders.get(TopicPartition(topic, partition), (replicas[0], self.store.log(topic, partition).leader_epoch))
+        leader, epoch = self.leaders.get(
+            TopicPartition(topic, partition), (replicas[0], self.store.open_log(topic, partition).leader_epoch)
+        )
         return PartitionState(leader, epoch, replicas, tuple(one for one in replicas if one not in self.fenced), epoch)
 
 
@@ -107,7 +109,7 @@ class NodeStorage:
         self._cluster, self._node_id = cluster, node_id
 
     def log(self, topic: str, partition: int = 0) -> Log:
-        log = self._cluster.store.log(topic, partition)
+        log = self._cluster.store.open_log(topic, partition)
         state = self._cluster.state(topic, partition)
         if state.leader != self._node_id:
             raise NotLeaderOrFollower(topic, partition, state.leader, state.leader_epoch)

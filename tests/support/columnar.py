@@ -21,7 +21,7 @@ def rows_of_logs(db: logdb.Database, topic: str, isolation_level: str = "read_un
     return [
         Row(partition, record.offset, record.timestamp_ms, record.key, record.value, tuple(record.headers))
         for partition in range(db.describe_topic(topic).partition_count)
-        for log in [db._store.log(topic, partition)]  # not through the broker, which would end a test's transactions
+        for log in [db._store.open_log(topic, partition)]  # not through the broker, which would end a test's transactions
         for record in log.read(log.start_offset, isolation_level=isolation_level)
     ]
 

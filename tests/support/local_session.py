@@ -12,7 +12,7 @@ class LocalSession(Session):
 
     def __init__(self, store):
         self.store, self.calls, self._ids = store, [], itertools.count(1000)
-        self.log, self.before = store.log, lambda name: None
+        self.log, self.before = store.open_log, lambda name: None
 
     def submit(self, request):
         return self.store.topic(request.topic).partition_count if isinstance(request, PartitionCount) else self.store.submit(request)
@@ -20,7 +20,7 @@ class LocalSession(Session):
     def submit_batches(self, request, batches):
         self.calls.append(("produce", request.topic, request.partition, bytes(batches)))
         self.before("produce")
-        return self.store.log(request.topic, request.partition).append_batches(batches, durability=request.durability)
+        return self.store.open_log(request.topic, request.partition).append_batches(batches, durability=request.durability)
 
     def init_producer_id(self, transactional_id=None, *, transaction_timeout_ms=60_000, producer=None):
         self.calls.append(("init_producer_id",))

@@ -23,7 +23,7 @@ class Bare(LocalDatabase):
     """A database whose logs are the store's: no broker ends the transactions of producers that are gone."""
 
     def log(self, topic: str, partition: int = 0) -> logdb.Log:
-        return self._store.log(topic, partition)
+        return self._store.open_log(topic, partition)
 
 
 def open_bare(path: str | os.PathLike[str], **options: Any) -> Bare:

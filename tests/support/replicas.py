@@ -119,7 +119,7 @@ class Node:
                 self.applied = state.index
 
     def log(self, topic: str = "t", partition: int = 0):
-        return self.store.log(topic, partition)
+        return self.store.open_log(topic, partition)
 
     def stop(self) -> None:
         """End without a word to the controller; the store is closed."""

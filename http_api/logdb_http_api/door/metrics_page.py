@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 from aiohttp import web
 
 from logdb.access.session import Measurements
-from logdb.broker.metrics import GroupGauges, NodeGauges, TopicCounts
+from logdb.broker.metrics import Counts, GroupGauges, NodeGauges, TopicCounts
 from logdb.disk import SYNC_BOUNDS_S, SyncTimes
 from logdb.model import PartitionInfo, TopicPartition
 from logdb.requests.nodes import PartitionState
@@ -63,7 +63,7 @@ def _escaped(label: str) -> str:
 
 def _families(measured: Measurements, address: str) -> Iterator[Family]:
     brokers, topics, replicas, groups, in_sync_min, node = measured.gauges
-    counts = measured.counts.topics
+    counts = measured.counts
     yield Family("kafka_brokers", "gauge", "Number of brokers.", [({}, len(brokers))])
     yield Family(
         "kafka_broker_info", "gauge", "A broker.", [({"id": one.node_id, "address": one.address("http") or address}, 1) for one in brokers]
@@ -74,7 +74,8 @@ def _families(measured: Measurements, address: str) -> Iterator[Family]:
     yield _under_min_isr(topics, in_sync_min)
     yield from _of_replicas(replicas)
     yield from _of_groups(groups)
-    yield from _of_counters(topics, counts)
+    yield from _of_traffic(topics, counts.topics)
+    yield from _of_requests(counts)
     yield from _of_node(node)
 
 
@@ -168,7 +169,7 @@ def _by_topic(by_partition: Mapping[TopicPartition, int]) -> dict[str, int]:
     return sums
 
 
-def _of_counters(topics: Iterable[str], counts: Mapping[str, TopicCounts]) -> Iterator[Family]:
+def _of_traffic(topics: Iterable[str], counts: Mapping[str, TopicCounts]) -> Iterator[Family]:
     """The counters of all existing topics: a topic without records has a rate of 0, not an absent one."""
     none = TopicCounts(0, 0, 0)
     for field, name, said in (
@@ -178,3 +179,15 @@ def _of_counters(topics: Iterable[str], counts: Mapping[str, TopicCounts]) -> It
     ):
         samples = [({"topic": topic}, getattr(counts.get(topic, none), field)) for topic in topics]
         yield Family(f"kafka_server_brokertopicmetrics_{name}_total", "counter", said, samples)
+
+
+def _of_requests(counts: Counts) -> Iterator[Family]:
+    for name, said, number in (
+        ("requests", "Requests of clients.", counts.requests),
+        ("authentication_failures", "Clients whose credentials were refused.", counts.failed_authentications),
+        ("authorization_failures", "Operations that a principal was denied.", counts.refusals),
+        ("throttled_seconds", "How long answers were delayed by quotas.", counts.throttled_ms / 1000),
+    ):
+        yield Family(f"logdb_{name}_total", "counter", said, [({}, number)])
+    calls = [({"call": name}, number) for name, number in sorted(counts.calls.items())]
+    yield Family("logdb_calls_total", "counter", "Calls that requests led to: one request may have several.", calls)

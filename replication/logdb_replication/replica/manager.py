@@ -308,7 +308,7 @@ class ReplicaManager:
 
     def _follow(self, where: TopicPartition, state: PartitionState, role: Role, followed: dict[int, list[FollowedPartition]]) -> None:
         is_wanted = role.leader is not None or (state.is_elsewhere(self._node_id) and self._storage.has_segments(*where))
-        log = self._storage.log(*where) if is_wanted else self._storage.open_logs.get(where)
+        log = self._storage.open_log(*where) if is_wanted else self._storage.open_logs.get(where)
         if log is not None:
             log.follow_leader(state.leader, state.leader_epoch)
         self._tell_resigned(where, state.leader_epoch)
@@ -365,7 +365,7 @@ class ReplicaManager:
         try:
             if self._failed:
                 raise SyncFailed(self._storage.path, "a sync has failed before: this node leads nothing")
-            log, now_ms = self._storage.log(*where), self._now_ms()
+            log, now_ms = self._storage.open_log(*where), self._now_ms()
             start_offset = log.begin_epoch(state.leader_epoch)
         except BaseException:
             self._leave(where)

@@ -496,7 +496,7 @@ class AuthorizedSession(Handle, Session):
         try:
             if at_followers and self.replication is not None:
                 return ReplicaToRead(self, self.replication.replica(topic, partition))
-            return LogToRead(self, self._broker.log(topic, partition))
+            return LogToRead(self, self._broker.served_log(topic, partition))
         except UnknownTopic as error:
             raise self._unknown(error) from None
         except NotLeaderOrFollower as error:

@@ -94,7 +94,7 @@ from logdb.requests.groups import (
     SyncGroup,
 )
 from logdb.requests.nodes import ClusterNodes, PartitionState
-from logdb.requests.records import Produce
+from logdb.requests.records import Log, Produce
 from logdb.requests.replicas import DescribeQuorum, ElectLeaders, Reassign, Reassignments
 from logdb.requests.report import Report
 from logdb.requests.session import Session
@@ -370,7 +370,7 @@ class Broker(Handle, Session):
         """Where the logs of a topic end, by partition, with all records below durable; raises if one cannot be asked."""
         numbers = range(self.metadata.topic(name).partition_count)
         if self.nodes is None:
-            return {number: _durable_end(self.log(name, number)) for number in numbers}
+            return {number: _durable_end(self.served_log(name, number)) for number in numbers}
         for number in numbers:
             if (state := self.metadata.partition_state(name, number)).leader is None:
                 raise NotLeaderOrFollower(name, number, None, state.leader_epoch)
@@ -406,7 +406,7 @@ class Broker(Handle, Session):
         partitions = [TopicPartition(name, number) for number in range(self.metadata.topic(name).partition_count)]
         if self.nodes is None:
             for where in partitions:
-                self.log(*where)  # a use of a log ends them
+                self.served_log(*where)  # a use of a log ends them
             return
         asked = {where: EndMirroredTransactions(where) for where in partitions}
         answers = self.nodes.ask(asked, {where: leader_address(self.metadata, where) for where in asked})
@@ -416,7 +416,7 @@ class Broker(Handle, Session):
 
     def _delete_records(self, request: DeleteRecords) -> int:
         if self.is_replicated or self.replication is not None:
-            self.log(request.topic, request.partition)  # its leader deletes them
+            self.served_log(request.topic, request.partition)  # its leader deletes them
         return self._store.submit(request)
 
     def _of_store(self, request: "Request[A]") -> A:
@@ -498,18 +498,21 @@ class Broker(Handle, Session):
     def _partition_count(self, request: PartitionCount) -> int:
         return self.metadata.topic(request.topic).partition_count
 
-    def log(self, topic: str, partition: int = 0) -> ReplicaLog:
-        """As ``Session.log``.  Each Produce and Fetch asks it, so it takes no request."""
+    def _log(self, request: Log) -> ReplicaLog:
+        return self.served_log(request.topic, request.partition)
+
+    def served_log(self, topic: str, partition: int = 0) -> ReplicaLog:
+        """The log of a partition that this node leads; each Produce and Fetch asks for it, so it takes no request."""
         if self.replication is not None:
             return self.replication.leads(topic, partition).log
-        log = self._store.log(topic, partition)
+        log = self._store.open_log(topic, partition)
         if self._store.mode == "a" and not self.is_replicated and (topic, partition) not in self.dangling.ended:
             self.dangling.end(log)
         return log
 
     def log_in_use(self, topic: str, partition: int) -> ReplicaLog:
-        """As ``log``, of one that was used a moment ago."""
-        return (self._open_log(TopicPartition(topic, partition)) if self.replication is None else None) or self.log(topic, partition)
+        """As ``served_log``, of one that was used a moment ago."""
+        return (self._open_log(TopicPartition(topic, partition)) if self.replication is None else None) or self.served_log(topic, partition)
 
     def _delete_topic(self, request: DeleteTopic) -> None:
         """Delete a topic, and the committed offsets of its partitions.
@@ -536,12 +539,12 @@ class Broker(Handle, Session):
     def _wait(self, request: Wait) -> bool:
         storage, positions = self._store, request.positions
         return wait_for_any(
-            [Awaited(self.log(*where), offset, request.known.get(where, KnownLog())) for where, offset in positions.items()],
+            [Awaited(self.served_log(*where), offset, request.known.get(where, KnownLog())) for where, offset in positions.items()],
             request.timeout_ms,
             isolation_level=request.isolation_level,
             io=storage.io,
             lingers_ms=storage.linger_ms if storage.mode == "a" else None,
-            check=lambda: [storage.log(*partition) for partition in positions],
+            check=lambda: [storage.open_log(*partition) for partition in positions],
         )
 
     def _changes(self, request: requests.Changes) -> Changes:
@@ -550,10 +553,10 @@ class Broker(Handle, Session):
 
     def waits(self) -> Waits:
         """The waits for records on the running event loop; a wait holds no thread."""
-        return Waits(self.log, self._replica_log, lingers_ms=self._store.linger_ms if self._store.mode == "a" else None)
+        return Waits(self.served_log, self._replica_log, lingers_ms=self._store.linger_ms if self._store.mode == "a" else None)
 
     def _replica_log(self, topic: str, partition: int) -> ReplicaLog:
-        return self.log(topic, partition) if self.replication is None else self.replication.replica(topic, partition).log
+        return self.served_log(topic, partition) if self.replication is None else self.replication.replica(topic, partition).log
 
     # ------------------------------------------------------------ producing
 
@@ -599,7 +602,7 @@ class Broker(Handle, Session):
             topic_id: Of the topic that the client means; "": of any topic of that name.
         """
         topic, where, transactional_id = request.topic, TopicPartition(request.topic, request.partition), request.transactional_id
-        log = self.log(*where)
+        log = self.served_log(*where)
         if topic_id not in {"", log.topic_id}:
             raise TopicDeleted(topic, topic_id, log.topic_id)
         durability = request.durability if self.replication is None else _replicated(request.durability)
@@ -638,7 +641,7 @@ class Broker(Handle, Session):
         verified: dict[TopicPartition, dict[int, object]] = {}
         for partition, image in batches.items():
             try:
-                logs[partition] = self.log(*partition)
+                logs[partition] = self.served_log(*partition)
                 if partition.topic in INTERNAL_TOPICS:
                     raise InvalidTopic(partition.topic, _INTERNAL)
                 for producer in transactional_producers(image):
@@ -684,7 +687,7 @@ class Broker(Handle, Session):
             if self.is_replicated:
                 self._check_partition(partition)
             else:
-                self.log(*partition)  # it exists
+                self.served_log(*partition)  # it exists
         self._of_transaction(request)
 
     def _add_own(self, request: AddPartitions) -> None:
@@ -781,7 +784,7 @@ class Broker(Handle, Session):
         if shard is None:
             return {}
         if self.replication is None:
-            self.log(_OFFSETS, shard.log.partition)  # which ends its dangling transactions
+            self.served_log(_OFFSETS, shard.log.partition)  # which ends its dangling transactions
         return shard.query(lambda coordinator: coordinator.fetch_offsets(request))
 
     # ------------------------------------------------------------ administration
@@ -824,7 +827,7 @@ class Broker(Handle, Session):
     def _write_transaction_marker(self, request: WriteTransactionMarker) -> None:
         """Write a marker on a partition that this node leads; it is committed when this returns."""
         where = request.leader_of
-        self.log(*where)  # this node leads it
+        self.served_log(*where)  # this node leads it
         cast("ClusterPeers", self._peers).write_here(
             WriteMarkers("", request.producer, frozenset((where,)), request.commit, request.coordinator_epoch, request.last_epoch)
         )
@@ -848,7 +851,7 @@ class Broker(Handle, Session):
     def _committed_end(self, request: CommittedEnd) -> int:
         """Where the log of a partition ends that this node leads, once that is committed: an unclean election alone moves it back."""
         if self.replication is None:
-            return _durable_end(self.log(*request.leader_of))
+            return _durable_end(self.served_log(*request.leader_of))
         leadership = self.replication.leads(*request.leader_of)
         leadership.check_append(acknowledged_by_all=False)  # another node may have become the leader, whose log goes on
         end_offset = leadership.log.end_offset
@@ -1012,6 +1015,7 @@ _STEPS: "Mapping[type[Request[Any]], Callable[..., Any]]" = {
     **dict.fromkeys((Topics, DescribeQuorum, Reassign, ElectLeaders), Broker._of_metadata),
     **dict.fromkeys((Backup, Compact, EnforceRetention, Flush, Reports), Broker._of_store),
     DeleteRecords: Broker._delete_records,
+    Log: Broker._log,
     DescribeTopic: Broker._describe_topic,
     DescribeAtRest: Broker._describe_topic,
     DescribeConfigs: Broker._describe_configs,

@@ -117,7 +117,7 @@ class DanglingTransactions:
 
     def _end_named(self, name: TopicPartition) -> None:
         try:
-            log = self._storage.log(*name)
+            log = self._storage.open_log(*name)
             self.end(log)
         except (UnknownTopic, UnknownPartition):
             return  # deleted meanwhile

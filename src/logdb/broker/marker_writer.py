@@ -150,7 +150,7 @@ class MarkerWriter:
 
     def _log(self, where: TopicPartition) -> ReplicaLog | None:
         try:
-            return self._storage.open_logs.get(where) or self._storage.log(*where)
+            return self._storage.open_logs.get(where) or self._storage.open_log(*where)
         except (UnknownTopic, UnknownPartition):
             return None
 

@@ -167,7 +167,7 @@ class Shards(Generic[C]):
         return shard is not None
 
     def _begin(self, partition: int, epoch: int, *, in_background: bool = False) -> Shard[C]:
-        log = self._storage.log(self.topic, partition)
+        log = self._storage.open_log(self.topic, partition)
         shard = self._open[partition] = Shard(
             log,
             self._make(log, epoch),

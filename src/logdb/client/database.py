@@ -246,6 +246,8 @@ class Database(Administration):
         """
         self._session.delete_topic(name)
         self._topic_changed(name)
+        if self._views is not None:
+            self._views.forget(name)
 
     @checked_call
     def watch(
@@ -336,7 +338,7 @@ class Database(Administration):
         """
         timestamp_ms = timestamp_ms_of(timestamp_ms)
         partition = self._choose(topic, key, partitioner)
-        offset = self._base.log(topic, partition).append(value, key, headers=headers, timestamp_ms=timestamp_ms, durability=durability)
+        offset = self.log(topic, partition).append(value, key, headers=headers, timestamp_ms=timestamp_ms, durability=durability)
         return RecordMetadata(topic, partition, offset, -1 if timestamp_ms is None else timestamp_ms)
 
     def append_many(
@@ -378,7 +380,7 @@ class Database(Administration):
             rows.setdefault(self._checked(topic, choose(key, count), count), []).append(row)
         placed: list[RecordMetadata | None] = [None] * len(values)
         for partition, chosen in rows.items():
-            offsets = self._base.log(topic, partition).append_many(
+            offsets = self.log(topic, partition).append_many(
                 [values[row] for row in chosen],
                 [keys[row] for row in chosen],
                 headers=None if heads is None else [heads[row] for row in chosen],

@@ -74,7 +74,7 @@ class LocalDatabase(Database):
 
     def log(self, topic: str, partition: int = 0) -> Log:
         try:
-            log = self._store.log(topic, partition)
+            log = self._store.open_log(topic, partition)
         except OF_THE_CALL as error:
             raise error.with_traceback(None) from error.__cause__
         except (TypeError, AttributeError) as error:

@@ -67,7 +67,7 @@ def configs(bytes_per_second: int) -> Mapping[str, ConfigValue]:
 class Host(Protocol):
     """The part of the store that the cleaner uses."""
 
-    def log(self, topic: str, partition: int) -> Log: ...
+    def open_log(self, topic: str, partition: int) -> Log: ...
 
     def entry(self, name: TopicPartition) -> LogEntry:
         """The catalogue's entry of a log."""
@@ -135,7 +135,7 @@ class Cleaner:
 
     def compact(self, topic: str, partition: int) -> None:
         """Compact one log completely, the active segment included; in the caller's thread, without a speed limit."""
-        name, log = TopicPartition(topic, partition), self._host.log(topic, partition)
+        name, log = TopicPartition(topic, partition), self._host.open_log(topic, partition)
         if not log.config.compacted:
             raise PolicyViolation(f"{topic!r} cannot be compacted: its cleanup.policy does not say 'compact'")
         if log.read_only_reason is not None:
@@ -157,7 +157,7 @@ class Cleaner:
             try:
                 with self.alone(due.name, wait=False) as free:
                     if free:
-                        self._pass(due.name, self._host.log(*due.name), throttled=True)
+                        self._pass(due.name, self._host.open_log(*due.name), throttled=True)
                         self._failures.pop(due.name, None)
             except (Closed, UnknownTopic, UnknownPartition):  # the store is closing, or the topic was deleted
                 if self._stopping:
@@ -200,7 +200,9 @@ class Cleaner:
             work = cleanable(
                 sealed, clean_offset=entry.clean_offset, limit_offset=OFFSET_MAX, now_ms=now_ms, min_lag_ms=config.min_compaction_lag_ms
             )
-            lags_ms = self._lags_ms(self._host.log(*name), entry.clean_offset, now_ms) if config.max_compaction_lag_ms < OFFSET_MAX else inf
+            lags_ms = (
+                self._lags_ms(self._host.open_log(*name), entry.clean_offset, now_ms) if config.max_compaction_lag_ms < OFFSET_MAX else inf
+            )
         except (Closed, UnknownTopic, UnknownPartition):  # as in ``_round``
             return None
         expires_ms = inf if entry.delete_horizon_ms is None else entry.delete_horizon_ms

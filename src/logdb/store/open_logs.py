@@ -50,7 +50,7 @@ class OpenLogs:
         self._state, self._host, self._entries, self._finish_topics = state, host, entries, finish_topics
         self._reserve, self._distrust_cache, self._replicated = reserve, distrust_cache, replicated
 
-    def log(self, topic: str, partition: int = 0) -> Log:
+    def open_log(self, topic: str, partition: int = 0) -> Log:
         """The one ``Log`` object of a partition, recovered at its first use."""
         found = self._state.logs.get(TopicPartition(topic, partition))
         if found is not None and not self._state.closed:
@@ -159,8 +159,8 @@ class TailLogs:
         self._topic_ids: dict[str, str] = {}  # of the topics whose logs are open
         self._viewed: weakref.WeakKeyDictionary[TailLog, int] = weakref.WeakKeyDictionary()  # and their catalogue
 
-    def log(self, topic: str, partition: int = 0) -> Log:
-        """As ``OpenLogs.log``."""
+    def open_log(self, topic: str, partition: int = 0) -> Log:
+        """As ``OpenLogs.open_log``."""
         with self._state.topics_lock:
             entry = _checked(self._state, topic, partition)
             if self._topic_ids.setdefault(topic, entry.topic_id) != entry.topic_id:

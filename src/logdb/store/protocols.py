@@ -348,7 +348,7 @@ class Storage(Protocol):
     def check_writable(self) -> None:
         """Raise unless it is open, and accepts writes: Closed, Forked, ReadOnly, SyncFailed."""
 
-    def log(self, topic: str, partition: int = 0) -> ReplicaLog:
+    def open_log(self, topic: str, partition: int = 0) -> ReplicaLog:
         """The one log of a partition, recovered when it is first asked for; raises UnknownTopic, UnknownPartition."""
 
     def has_segments(self, topic: str, partition: int) -> bool:

@@ -38,7 +38,7 @@ _ALL, _DUE = "retention", "retention of logs that were rolled over or have other
 class Host(Protocol):
     """The part of the store that retention uses."""
 
-    def log(self, topic: str, partition: int) -> Log: ...
+    def open_log(self, topic: str, partition: int) -> Log: ...
 
     def log_in_use(self, name: TopicPartition) -> Log | None:
         """The log of a partition, if it is open."""
@@ -251,7 +251,7 @@ class Retention:
             return []
         if not look(self._catalogue, name, self._host.log_in_use(name)).expired(topic, self._host.clock_ms(), OFFSET_MAX):
             return []
-        log = self._host.log(*name)  # opened only now: a log without old records stays closed
+        log = self._host.open_log(*name)  # opened only now: a log without old records stays closed
         if log.take_sealing():
             self._host.checkpoint([log])
         kept = look(self._catalogue, name, log)
@@ -279,7 +279,7 @@ class Retention:
         return self._reserve.spend(lambda: self._delete_records(topic, partition, before_offset))
 
     def _delete_records(self, topic: str, partition: int, before_offset: int) -> int:
-        log = self._host.log(topic, partition)
+        log = self._host.open_log(topic, partition)
         start, end = log.start_offset, log.high_watermark
         offset = end if before_offset == -1 else before_offset
         if not start <= offset <= end:

@@ -130,7 +130,7 @@ class Store(Handle):
             catalogue, self.snapshot = opening.open_for_reading(io, path)
             self._state = share(catalogue)
             tails = TailLogs(self._state, self, frozen=self.snapshot is not None)
-            self.log, self.own_log = tails.log, tails.own_log
+            self.open_log, self.own_log = tails.open_log, tails.own_log
         else:
             opened = opening.open_for_writing(io, path, replicated=replicated)
             try:
@@ -146,7 +146,7 @@ class Store(Handle):
                     replicated=replicated,
                 )
                 self.wake_writer, self.wake_syncer = self._writer.flusher.wake_writer, self._writer.flusher.wake_syncer
-                self.log = self._writer.logs.log
+                self.open_log = self._writer.logs.open_log
             except BaseException:  # also a Ctrl-C
                 opened.close()
                 raise
@@ -270,7 +270,7 @@ class Store(Handle):
 
     def _describe_topic(self, request: "DescribeTopic | DescribeAtRest") -> TopicInfo:
         entry = self.topic(request.name)
-        logs = [self.log(entry.name, partition) for partition in range(entry.partition_count)]
+        logs = [self.open_log(entry.name, partition) for partition in range(entry.partition_count)]
         return topics.describe(self._state, entry, logs, [self.clean_offset(entry.name, log.partition) for log in logs])
 
     def _create_topic(self, request: "CreateTopic", go_on: Callable[[], None] = always) -> TopicInfo:
@@ -370,7 +370,7 @@ class Store(Handle):
             SyncFailed, Closed, ReadOnly: The database takes no writes.
         """
         self._state.check_writable()
-        return self.writer.truncations.truncate_to(self.log(topic, partition), offset, high_watermark)
+        return self.writer.truncations.truncate_to(self.open_log(topic, partition), offset, high_watermark)
 
     def begin_anew(self, topic: str, partition: int, offset: int) -> None:
         """Empty a log, and let it begin at an offset, durably: a follower's, whose leader has deleted the records that it needs next.
@@ -386,7 +386,7 @@ class Store(Handle):
         if not 0 <= operator.index(offset) <= OFFSET_MAX:
             raise ValueError(must_be("offset", offset, f"0 to {OFFSET_MAX}"))
         self._state.check_writable()
-        self.writer.truncations.begin_anew(self.log(topic, partition), offset)
+        self.writer.truncations.begin_anew(self.open_log(topic, partition), offset)
 
     def remove_damaged(self, topic: str, partition: int) -> None:
         """Remove the segments that were set aside: a follower's, once it has their records again."""
@@ -404,7 +404,7 @@ class Store(Handle):
         if request.dry_run:
             self._state.check_open()
             in_use = self._state.logs.get if self._writer is not None else lambda _name: None
-            return retention.plan(self._limited(topic, config), self._state.catalogue, self.log, in_use, self.clock_ms())
+            return retention.plan(self._limited(topic, config), self._state.catalogue, self.open_log, in_use, self.clock_ms())
         self._state.check_writable()
         return self.writer.retention.enforce(topic)
 
@@ -479,7 +479,7 @@ class Store(Handle):
 
     def partition_state(self, topic: str, partition: int) -> PartitionState:
         """A single node leads each partition in the epoch of its log, and has the only replica."""
-        return PartitionState(self.node_id, self.log(topic, partition).leader_epoch, (self.node_id,), (self.node_id,))
+        return PartitionState(self.node_id, self.open_log(topic, partition).leader_epoch, (self.node_id,), (self.node_id,))
 
     def _reassign(self, request: "Reassign") -> dict[TopicPartition, LogdbError | None]:
         """Each partition stays on the single node: another choice of replicas is refused."""

@@ -62,7 +62,7 @@ def topic_tiers(store: "Store", topic: str, isolation_level: IsolationLevel) -> 
     files: list[ParquetFile] = []
     ranges: list[LogRange] = []
     for entry, sealed in store.catalogue.read(read):
-        end_offset = store.log(topic, entry.partition).readable_end_offset(isolation_level)
+        end_offset = store.open_log(topic, entry.partition).readable_end_offset(isolation_level)
         usable = _usable(store, entry, sealed, end_offset, committed=committed)
         offset = entry.start_offset
         for file in usable:

@@ -83,19 +83,19 @@ class Writer:
             distrust_cache=opened.distrust_cache,
             replicated=replicated,
         )
-        self.log = self.logs.log
+        self.open_log = self.logs.open_log
         self.checkpoints = Checkpoints(state, self.entries, self._sealed)
-        self.replacer = SegmentReplacer(state, self.entries, self.log)
+        self.replacer = SegmentReplacer(state, self.entries, self.open_log)
         self._log_starts = LogStarts(state, self.entries, self.checkpoints)
         self._topics = TopicChanges(state, self.entries, self.replacer, self._forget, self._consider)
         self.flusher = Flusher(io, linger_ms, self.checkpoint)
-        self.recovery = BackgroundRecovery(self.entries, self.log, opened.lock_file)
+        self.recovery = BackgroundRecovery(self.entries, self.open_log, opened.lock_file)
         self.housekeeping = Housekeeping(io)
         self.retention = Retention(io, self, opened.catalogue, self.housekeeping, self.reserve, retention_check_interval_ms)
         self.cleaner = Cleaner(io, self, opened.catalogue, cleaner_bytes_per_second)
-        self.scrub = Scrub(state, self.log, scrub_bytes_per_second)
-        self.sidecars = Sidecars(state, self.entries, self.log, self.checkpoint)
-        self.tables = Tables(state, self.log, self.sidecars)
+        self.scrub = Scrub(state, self.open_log, scrub_bytes_per_second)
+        self.sidecars = Sidecars(state, self.entries, self.open_log, self.checkpoint)
+        self.tables = Tables(state, self.open_log, self.sidecars)
         self.truncations = Truncations(state, self.entries, self.checkpoints, self.cleaner, self.replacer, self.logs.recovered)
 
     # ------------------------------------------------------------ opening and closing

@@ -131,10 +131,10 @@ def test_a_consumer_reads_partitions_of_several_leaders(three, db) -> None:
         while len(values) < 15:
             values += [record.value for records in consumer.poll(timeout_ms=1000).values() for record in records]
         assert sorted(values) == [b"%d-%d" % (partition, n) for partition in range(3) for n in range(5)]
-        threading.Timer(0.3, lambda: three.cluster.store.log("t", 2).append(b"late")).start()
+        threading.Timer(0.3, lambda: three.cluster.store.open_log("t", 2).append(b"late")).start()
         assert [record.value for records in consumer.poll(timeout_ms=5000).values() for record in records] == [b"late"]
         three.cluster.lead("t", 2, 1)
-        three.cluster.store.log("t", 2).append(b"later")
+        three.cluster.store.open_log("t", 2).append(b"later")
         assert [record.value for records in consumer.poll(timeout_ms=5000).values() for record in records] == [b"later"]
 
 

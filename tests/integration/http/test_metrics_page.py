@@ -1,11 +1,16 @@
 """``/metrics``, as Prometheus' own client reads it."""
 
+import base64
 import threading
 import urllib.request
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import logdb
+from logdb.requests.principals import Principal
+from logdb.requests.users import Quota
+from support.security import secure
 from support.serving import served
 
 NAMES = {
@@ -29,12 +34,13 @@ NAMES = {
     *(f"kafka_server_brokertopicmetrics_{name}_total" for name in ("messagesin", "bytesin", "bytesout")),
     "kafka_log_log_size",
     *(f"logdb_{name}" for name in ("quorum_leader", "disk_free_bytes", "disk_size_bytes")),
+    *(f"logdb_{name}_total" for name in ("requests", "calls", "authentication_failures", "authorization_failures", "throttled_seconds")),
     *(f"logdb_sync_seconds_{name}" for name in ("bucket", "sum", "count")),
 }
 
 
-def scrape(url):
-    with urllib.request.urlopen(f"{url}/metrics", timeout=60) as answer:
+def scrape(url, **headers):
+    with urllib.request.urlopen(urllib.request.Request(f"{url}/metrics", headers=headers), timeout=60) as answer:
         assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
         families = list(text_string_to_metric_families(answer.read().decode()))
     return [sample for family in families for sample in family.samples]
@@ -92,6 +98,31 @@ def test_names_labels_and_numbers(tmp_path):
         assert value(samples, counter.format("bytesin"), topic="t") == s.database.log("t", 1).size_bytes
         assert value(samples, counter.format("bytesout"), topic="t") > 0
         assert value(samples, "kafka_log_log_size", **where) == s.database.log("t", 1).size_bytes
+
+
+def test_refusals_and_delays_are_counted(tmp_path):
+    with logdb.open(tmp_path / "db") as db:
+        db.create_topic("t")
+    quotas = {Principal("User", "mallory"): Quota(produce_bytes=1_000)}
+    secure(
+        tmp_path / "db",
+        "Allow mallory@* Write Topic t",
+        users=dict.fromkeys(("root", "mallory"), "pw"),
+        super_users=["root"],
+        quotas=quotas,
+    )
+    with served(tmp_path / "db") as s:
+        for user, password in (("root", "wrong"), ("mallory", "pw")):
+            with pytest.raises(logdb.errors.LogdbError), logdb.open(s.url, user=user, password=password) as remote:
+                remote.delete_topic("t")
+        with logdb.open(s.url, user="mallory", password="pw") as remote:
+            remote.log("t").append_many([bytes(1_500)])
+        samples = scrape(s.url, Authorization=f"Basic {base64.b64encode(b'root:pw').decode()}")
+        assert value(samples, "logdb_authentication_failures_total") == 1
+        assert value(samples, "logdb_authorization_failures_total") == 1
+        assert value(samples, "logdb_calls_total", call="produce") == 1
+        assert value(samples, "logdb_throttled_seconds_total") > 0
+        assert value(samples, "logdb_requests_total") >= 3
 
 
 def test_names_that_have_to_be_escaped(tmp_path):

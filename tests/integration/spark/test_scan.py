@@ -38,8 +38,8 @@ def db(tmp_path):
         fill(made.log("t", 0), 120)
         keyed = Keyed()
         for number in range(4):
-            keyed.append(made._store.log("t", 1), 15, 5, 3)
-            keyed.transact(made._store.log("t", 1), number, 6, 5, commit=number % 2 == 0)
+            keyed.append(made._store.open_log("t", 1), 15, 5, 3)
+            keyed.transact(made._store.open_log("t", 1), number, 6, 5, commit=number % 2 == 0)
         yield made
 
 

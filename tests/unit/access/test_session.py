@@ -143,12 +143,12 @@ def test_a_usual_append_needs_what_produce_needs_and_is_counted_as_one_call(open
     assert counts.topics["orders"].bytes_in == 4 * len(BATCH)
     with pytest.raises(NotAuthorized):
         opened("Write Topic other").append(asked, BATCH, log=log)
-    assert broker.log("orders").end_offset == 5
+    assert broker.served_log("orders").end_offset == 5
 
 
 def test_configs_that_delete_records_are_audited(opened, broker, monkeypatch, caplog):
     monkeypatch.setattr(Housekeeping, "_loop", lambda self: None)  # nothing goes by itself
-    log = broker._store.log("orders")
+    log = broker._store.open_log("orders")
     log.flush()  # what lingers is rolled by no one
     log.roll()
     broker._store.checkpoint([log])
@@ -560,11 +560,11 @@ def test_retention_of_all_topics_is_that_of_those_whose_records_one_may_delete(o
     monkeypatch.setattr(Housekeeping, "_loop", lambda self: None)  # nothing goes by itself
     for name in ("orders", "other"):
         broker.alter_topic(name, config={"retention.bytes": 0})
-        broker._store.log(name).append_many([b"x"])
-        broker._store.log(name).roll()
+        broker._store.open_log(name).append_many([b"x"])
+        broker._store.open_log(name).roll()
     assert opened().enforce_retention() == []
     assert [gone.topic for gone in opened("Delete Topic orders").enforce_retention()] == ["orders"]
-    assert broker._store.log("other").start_offset == 0
+    assert broker._store.open_log("other").start_offset == 0
 
 
 def test_configs_of_a_topic_that_is_not_there_tell_no_names_of_others(opened):

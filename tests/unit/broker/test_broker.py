@@ -230,7 +230,7 @@ def test_a_reader_beside_the_writer_knows_the_producers_of_a_log(db, broker):
             if end:
                 writer.end(commit=True)
             db.flush()
-            (mine,), (other,) = broker.log("t", 0).producers(), reader._session.log("t", 0).producers()
+            (mine,), (other,) = broker.served_log("t", 0).producers(), reader._session.log("t", 0).producers()
             assert (mine.producer_id, mine.first_offset) == (writer.producer.producer_id, -1 if end else 0)
             assert other._replace(timestamp_ms=0, started_ms=0) == mine._replace(timestamp_ms=0, started_ms=0)
 

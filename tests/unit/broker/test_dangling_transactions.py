@@ -79,16 +79,16 @@ def test_a_log_without_dangling_transactions_waits_for_no_other(path, monkeypatc
 def test_all_logs_are_settled_in_the_background(path):
     with logdb.open(path) as db:
         db._broker.dangling._thread.join(60)
-        assert db._store.log("t", 0).open_transactions() == []
+        assert db._store.open_log("t", 0).open_transactions() == []
 
 
 def test_a_log_with_dangling_transactions_is_not_used_on_an_event_loop(path):
     store = Store.open(path)
     broker = Broker(store, store)
-    log = store.log("t", 0)  # in use, as by the thread that ends them
+    log = store.open_log("t", 0)  # in use, as by the thread that ends them
     assert log.open_transactions()
     assert not broker.appends_at_once("t", 0) and not broker.is_at_end("t", 0, log.end_offset)
-    broker.log("t", 0)
+    broker.served_log("t", 0)
     assert broker.appends_at_once("t", 0) and broker.is_at_end("t", 0, log.end_offset)
     broker.close()
     store.close()
@@ -97,7 +97,7 @@ def test_a_log_with_dangling_transactions_is_not_used_on_an_event_loop(path):
 def test_a_database_that_is_closed_has_nothing_left_open(path):
     logdb.open(path).close()
     store = Store.open(path)
-    assert store.log("t", 0).open_transactions() == []
+    assert store.open_log("t", 0).open_transactions() == []
     store.close()
 
 

@@ -44,7 +44,7 @@ class World:
         return [self.broker.resign_coordinator(where, epoch) for topic in topics for where in self.partitions(topic)]
 
     def committed(self, where):
-        return [int(record.value) for record in self.db._store.log(*where).read(0, isolation_level="read_committed")]
+        return [int(record.value) for record in self.db._store.open_log(*where).read(0, isolation_level="read_committed")]
 
 
 @pytest.fixture
@@ -140,7 +140,7 @@ def test_a_timer_that_waits_for_replicas_holds_up_no_other_partition(tmp_path, m
         for group in (slow, fast):
             joined = join(broker, group=group, session_timeout_ms=500).result(10)
             broker.sync_group(group, generation=1, member_id=joined.member_id, assignments={joined.member_id: b""}).result(10)
-        monkeypatch.setattr(world.db._store.log("__consumer_offsets", 0), "commit_to", commit_late)
+        monkeypatch.setattr(world.db._store.open_log("__consumer_offsets", 0), "commit_to", commit_late)
         broker.heartbeat(fast, generation=1, member_id=joined.member_id)  # its session ends after that of the other one
         assert waits.wait(60)
         until(lambda: not broker.describe_group(fast).members, "the other session ends")
@@ -313,7 +313,7 @@ def test_a_log_that_cannot_be_opened_is_opened_by_the_next_try(world, monkeypatc
         raise error
 
     with monkeypatch.context() as patched:
-        patched.setattr(world.db._store, "log", failing)
+        patched.setattr(world.db._store, "open_log", failing)
         for where in told:
             with pytest.raises(type(error)):
                 broker.load_coordinator(where, 7)
@@ -334,7 +334,7 @@ def test_a_partition_whose_log_cannot_be_opened_is_resigned(world, monkeypatch):
         raise errors.DiskFull("f", 1, "no room")
 
     with monkeypatch.context() as patched:
-        patched.setattr(world.db._store, "log", failing)
+        patched.setattr(world.db._store, "open_log", failing)
         with pytest.raises(errors.DiskFull):
             broker.load_coordinator(where, 7)
     assert not broker.resign_coordinator(where, 7), "it did not coordinate"
@@ -394,9 +394,9 @@ def test_what_one_coordinator_knows_needs_no_other_but_an_absence_needs_all(worl
     for ask in broker._peers.will_end, broker._peers.decision:
         with pytest.raises(errors.NotCoordinator):
             ask(other, T0)
-    log = world.db._store.log("t", 0)
+    log = world.db._store.open_log("t", 0)
     end_offset = log.end_offset
     broker.dangling.ended.discard(T0)
     with pytest.raises(errors.NotCoordinator):
-        broker.log("t", 0)
+        broker.served_log("t", 0)
     assert log.end_offset == end_offset, "no marker is written before the coordinator is asked"

@@ -180,7 +180,7 @@ def test_configs_that_are_replaced_keep_the_history(db, mode, tmp_path):
     with logdb.open(tmp_path / "other", durability="os") as other:
         other.create_topic("t", partitions=2, config=config(SHORT))
         append(other, mode, SHORT, BOTH)
-        log = other._store.log("t", 0)
+        log = other._store.open_log("t", 0)
         assert log.flushed_offset == 0
         other._session.alter_configs("t", config(LONG) | {"segment.bytes": 4096}, replace=True)
         known = other.describe_topic("t").config
@@ -217,7 +217,7 @@ def test_a_change_that_needs_no_ends_flushes_nothing(tmp_path, mode, values, cha
         append(db, values, SHORT, BOTH)
         db.alter_topic("t", config=change)
         db._session.alter_configs("t", {"logdb.iceberg.mode": values} | config(SHORT) | change, replace=True)
-        assert db._store.log("t", 0).flushed_offset == 0
+        assert db._store.open_log("t", 0).flushed_offset == 0
 
 
 @of_avro

@@ -132,8 +132,8 @@ def test_a_directory_that_leaves_keeps_records_and_users(tmp_path):
             leave(data, execute=True)
     store = Store.open(data, replicated=True)
     store.submit(CreateTopic("t", config={"durability": "fsync"}))
-    store.log("t").begin_epoch(3)
-    store.log("t").append(b"x")
+    store.open_log("t").begin_epoch(3)
+    store.open_log("t").append(b"x")
     with pytest.raises(DirectoryLocked):
         leave(data, execute=True)
     store.close()

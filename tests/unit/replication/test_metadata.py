@@ -53,7 +53,7 @@ from support.watched_lock import WatchedLock
 
 def led(node: Node, topic: str):
     """The log of a topic's first partition, which takes records."""
-    log = node.store.log(topic)
+    log = node.store.open_log(topic)
     log.begin_epoch(0)
     return log
 
@@ -78,7 +78,7 @@ def test_a_topic_has_one_id_on_each_node_and_the_cluster_s_defaults(nodes):
     assert one.store.topic("t").topic_id == two.store.topic("t").topic_id == info.topic_id
     assert one.metadata.submit(Topics()) == two.metadata.submit(Topics()) == [info]
     assert {len(two.metadata.partition_state("t", number).replicas) for number in range(6)} == {3}
-    assert two.store.log("t", 5).durability == "fsync"
+    assert two.store.open_log("t", 5).durability == "fsync"
 
 
 def test_with_fewer_replicas_one_in_sync_is_enough(nodes):
@@ -178,7 +178,7 @@ def test_a_deleted_topic_is_gone_everywhere_and_its_name_is_free(nodes):
     with pytest.raises(UnknownTopic):
         one.metadata.topic("t")
     assert one.metadata.submit(topic_changes.CreateTopic("t")).topic_id != first.topic_id
-    assert two.store.log("t").end_offset == 0
+    assert two.store.open_log("t").end_offset == 0
 
 
 def test_a_node_that_was_away_has_the_present_topics(tmp_path, nodes, controller):
@@ -194,7 +194,7 @@ def test_a_node_that_was_away_has_the_present_topics(tmp_path, nodes, controller
     metadata.submit(topic_changes.CreateTopic("again", replication_factor=1))
     back = Node(tmp_path / "node-3", controller, 3)
     assert back.store.topic_names() == ("again", "kept")
-    assert (back.store.log("kept").end_offset, back.store.log("again").end_offset) == (1, 0)
+    assert (back.store.open_log("kept").end_offset, back.store.open_log("again").end_offset) == (1, 0)
     back.store.close()
 
 

@@ -43,7 +43,7 @@ def test_after_a_seal_that_failed_a_deletion_frees_its_room(tmp_path, monkeypatc
             patch.setattr(Segment, "seal", full)
             log.append_many([b"x" * 100] * 2_000)
             db.flush()
-            kept = db._store.log("t")
+            kept = db._store.open_log("t")
             assert len(kept.segments) > 5
             with pytest.raises(DiskFull):
                 db._store.checkpoint([kept])

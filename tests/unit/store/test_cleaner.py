@@ -46,7 +46,7 @@ class Kept:
 
     @property
     def log(self):
-        return self.db._store.log("t", 0)  # not through the broker, which would end the transactions of a test
+        return self.db._store.open_log("t", 0)  # not through the broker, which would end the transactions of a test
 
     @property
     def cleaner(self):
@@ -746,7 +746,7 @@ def test_a_log_that_cannot_be_read_keeps_no_other_waiting(tmp_path):
     kept = Kept(tmp_path / "db", **{"max.compaction.lag.ms": 1_000})
     kept.db.create_topic("u", config=SMALL)
     kept.fill(300)
-    Keyed().append(kept.db._store.log("u", 0), 300, 12, 3)
+    Keyed().append(kept.db._store.open_log("u", 0), 300, 12, 3)
     kept.reopen()
     os.unlink(os.path.join(kept.log.directory, next(name for name in kept.names() if name.endswith(".log"))))
     assert kept.due() == {"u"}

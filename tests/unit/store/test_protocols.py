@@ -23,7 +23,7 @@ def test_a_single_node_leads_each_partition_and_has_the_only_replica(store: Stor
     assert metadata.brokers() == (BrokerInfo(0, {}),)
     assert metadata.controller_id == 0
     state = metadata.partition_state("t", 1)
-    assert state == PartitionState(leader=0, leader_epoch=store.log("t", 1).leader_epoch, replicas=(0,), in_sync=(0,))
+    assert state == PartitionState(leader=0, leader_epoch=store.open_log("t", 1).leader_epoch, replicas=(0,), in_sync=(0,))
     assert state.leader == metadata.node_id
     with pytest.raises(errors.UnknownTopic):
         metadata.partition_state("u", 0)
@@ -50,7 +50,7 @@ def test_a_block_of_producer_ids_is_given_once(store: Store) -> None:
 
 def test_where_a_log_is_flushed_and_its_epoch_begins(store: Store) -> None:
     storage: Storage = store
-    log: ReplicaLog = storage.log("t", 0)
+    log: ReplicaLog = storage.open_log("t", 0)
     log.append_many([b"a", b"b"], durability="interval")
     assert (log.flushed_offset, log.epoch_start_offset) == (0, 0)
     log.flush()
@@ -59,8 +59,8 @@ def test_where_a_log_is_flushed_and_its_epoch_begins(store: Store) -> None:
 
 def test_a_replica_follows_and_is_cut_off_by_the_protocols_alone(store: Store) -> None:
     storage: Storage = store
-    leader: ReplicaLog = storage.log("t", 0)
-    follower: ReplicaLog = storage.log("t", 1)
+    leader: ReplicaLog = storage.open_log("t", 0)
+    follower: ReplicaLog = storage.open_log("t", 1)
     epoch = leader.leader_epoch + 1
     assert leader.begin_epoch(epoch) == 0
     for value in b"a", b"b":

@@ -53,7 +53,7 @@ def idle_background(monkeypatch):
 def fill(db, topic="t", count=60, *, config=SMALL):
     """A log of several sealed segments and an active one."""
     db.create_topic(topic, config=config, if_not_exists=True)
-    log = db._store.log(topic)  # a database's own would end open transactions that no coordinator knows
+    log = db._store.open_log(topic)  # a database's own would end open transactions that no coordinator knows
     for number in range(count):
         log.append(b"%06d" % number + bytes(200))
         if number % 3 == 2:
@@ -385,7 +385,7 @@ def test_it_sleeps_until_something_may_be_too_old(tmp_path, clock):
 def test_what_is_held_up_is_looked_at_again(db, clock):
     """By an open transaction, the end of which wakes no thread."""
     db.create_topic("t", config={**SMALL, "retention.bytes": 3_000})
-    log = db._store.log("t")
+    log = db._store.open_log("t")
     produce(log, ProducerIdAndEpoch(7, 0), 0, transactional=True)
     fill(db)
     assert db._store.writer.retention._round() == 0
@@ -450,7 +450,7 @@ def test_a_segment_that_is_appended_to_meanwhile_stays(db, clock, monkeypatch):
 
 def test_a_record_of_an_open_transaction_keeps_its_active_segment(db, clock):
     db.create_topic("t", config={"retention.ms": DAY})
-    log, producer = db._store.log("t"), ProducerIdAndEpoch(7, 0)
+    log, producer = db._store.open_log("t"), ProducerIdAndEpoch(7, 0)
     produce(log, producer, 0, transactional=True)
     clock.now_ms += DAY + 1
     assert db.enforce_retention() == []

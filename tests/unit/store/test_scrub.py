@@ -30,7 +30,7 @@ def store(tmp_path, io):
 def filled(store, topic="t", **config):
     """Some sealed segments of one size, and an active one."""
     store.submit(CreateTopic(topic, partitions=1, config={"segment.bytes": 1_024, **config}))
-    log = store.log(topic, 0)
+    log = store.open_log(topic, 0)
     for number in range(40):
         log.append(b"%d" % (number % 10) * 50, key=b"%d" % (number % 4))
         log.flush()
@@ -124,7 +124,7 @@ def test_a_log_that_cannot_be_opened_does_not_hold_up_the_others(store, monkeypa
     def opened(topic, partition):
         if topic == "bad":
             raise CorruptionError("bad-0", 0, "the partition's directory is missing")
-        return store.log(topic, partition)
+        return store.open_log(topic, partition)
 
     monkeypatch.setattr(scrub, "ROUNDS_OF_A_PASS", 1)
     monkeypatch.setattr(running, "_log", opened)

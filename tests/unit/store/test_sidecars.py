@@ -43,10 +43,10 @@ class Kept:
 
     @property
     def log(self):
-        return self.db._store.log("t", 0)  # not through the broker, which would end the transactions of a test
+        return self.db._store.open_log("t", 0)  # not through the broker, which would end the transactions of a test
 
     def fill(self, count=60, partition=0):
-        log = self.db._store.log("t", partition)
+        log = self.db._store.open_log("t", partition)
         log.append_many(
             [None if n % 11 == 0 else b"value %d" % n * (n % 5) for n in range(count)],
             [None if n % 3 == 0 else b"key %d" % (n % 7) for n in range(count)],

@@ -809,7 +809,7 @@ def test_a_log_beside_its_writer_is_not_changed(tmp_path, db):
     made(db).append_many([b"0"])
     db.flush()
     with logdb.open(tmp_path / "db", mode="r") as reader:
-        log = reader._store.log("t", 0)
+        log = reader._store.open_log("t", 0)
         for change in (lambda: log.move_high_watermark(0, leader_epoch=1), log.roll):
             with pytest.raises(ReadOnly):
                 change()

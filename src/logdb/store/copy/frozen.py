@@ -140,7 +140,7 @@ def _logs(store: "Store") -> list[Log]:
     topics, logs = sorted(store.catalogue.topics().values(), key=lambda topic: (_CAPTURE_ORDER.get(topic.name, 1), topic.name)), []
     for topic in topics:
         with contextlib.suppress(UnknownTopic):  # deleted meanwhile
-            logs += [store.log(topic.name, partition) for partition in range(topic.partition_count)]
+            logs += [store.open_log(topic.name, partition) for partition in range(topic.partition_count)]
     return logs
 
 

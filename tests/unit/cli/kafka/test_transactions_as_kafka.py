@@ -138,7 +138,7 @@ def test_a_transaction_that_hangs_in_a_cluster(logdb_command, tmp_path):
             leaders = [one.leader for one in db.describe_topic("t").partitions]
         for partition, leader in enumerate(leaders):
             batches = transactional_batches([b"x"], [b"k"], producer, 1_700_000_000_000)
-            three.nodes[leader].broker.log("t", partition).append_batches(batches, internal=True)
+            three.nodes[leader].broker.served_log("t", partition).append_batches(batches, internal=True)
         asked = ("find-hanging", "--topic", "t", "--max-transaction-timeout", "-1")
         assert [row[:2] for row in rows(command, *asked)] == [["t", "0"], ["t", "1"]]
         of_one = ("describe-producers", "--topic", "t", "--partition", "1", "--broker-id")

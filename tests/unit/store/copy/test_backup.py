@@ -173,7 +173,7 @@ def test_an_increment_whose_base_lost_its_bytes_has_the_whole_file(tmp_path):
     """The base has other bytes than the database: its active segment was truncated, or compacted, and has grown again."""
     with contextlib.closing(Store.open(str(tmp_path / "db"))) as store:
         store.submit(CreateTopic("t"))
-        log = store.log("t")
+        log = store.open_log("t")
         log.append_many([os.urandom(1000) for _ in range(300)])
         backup(store, str(tmp_path / "full"))
         store.truncate_to("t", 0, 200)
@@ -268,7 +268,7 @@ def test_producers_and_transactions_go_with_it(db, tmp_path):
     logdb.restore([tmp_path / "full", tmp_path / "second"], tmp_path / "restored")
     assert is_sound(tmp_path / "restored")
     with contextlib.closing(Store.open(tmp_path / "restored")) as again:  # a broker would abort what no coordinator knows
-        found = again.log("t")
+        found = again.open_log("t")
         assert found.last_stable_offset == log.last_stable_offset == 142
         assert committed(found) == committed(log)
         assert found.aborted_transactions(0, 142) == log.aborted_transactions(0, 142)
