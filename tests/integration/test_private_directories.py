@@ -5,6 +5,7 @@ import itertools
 import logging
 import os
 import re
+import shutil
 import stat
 import threading
 
@@ -16,10 +17,12 @@ from logdb.access.access_control import AccessControl
 from logdb.access.security import DocumentCredentialStore
 from logdb.errors import LogdbError
 from logdb.io import IO
+from logdb.model import TopicPartition
 from logdb.store.security_file import SecurityFile
 from logdb_replication import directory, promotion
 from logdb_replication.raft import files
 from logdb_replication.raft.voters import Voter
+from support.batches import Rec, encode_batch
 from support.faulty_io import FaultyIO
 from support.ports import free_port
 from support.security import secure
@@ -210,6 +213,34 @@ def test_a_directory_of_views_that_is_a_link_is_refused_by_name(tmp_path, outsid
     found = {str(one.relative_to(outside)): one.read_bytes() for one in outside.rglob("*") if one.is_file()}
     assert set(found) == {"file", "data.mdb", "lock.mdb", "mark", "directory/file"}
     assert set(found.values()) == {b"of somebody else"}
+
+
+@pytest.mark.local
+@pytest.mark.parametrize("when", ["before the start", "while it is served"])
+def test_a_directory_of_uploads_that_is_a_link_is_refused_by_name(tmp_path, outside, when):
+    """Uploads are created, renamed and deleted there; a start deletes unfinished ones."""
+    names = ["file", *(f"{'0' * 32}.{'0' * 16}.{'0' * 16}{suffix}" for suffix in ("", ".part"))]
+    for name in names[1:]:
+        (outside / name).write_bytes(b"of somebody else")
+    fill(tmp_path / "db")
+    batch, where, link = encode_batch([Rec(value=b"a")]), TopicPartition("t", 0), tmp_path / "db" / "uploads"
+    if when == "before the start":
+        link.symlink_to(outside)
+    with served(tmp_path / "db") as server, logdb.open(server.url) as remote:
+        uploads = remote.session.uploads
+        refused = pytest.raises(LogdbError, match=f"{re.escape(str(link))}.*symbolic link")
+        if when == "while it is served":
+            kept = uploads.keep(where, batch)
+            names += os.listdir(link)
+            shutil.move(link, tmp_path / "moved")
+            shutil.copy(tmp_path / "moved" / names[-1], outside)
+            link.symlink_to(outside)
+            with refused:
+                uploads.read(where, kept.holder, kept.id)
+            uploads.discard(where, kept.holder, [kept.id])
+        with refused:
+            uploads.keep(where, batch)
+    assert sorted(os.listdir(outside)) == sorted(names)
 
 
 @pytest.mark.parametrize("name", ["data.mdb", "lock.mdb"])

@@ -1,6 +1,9 @@
 """A small database to be damaged, the ways to damage it, and what is left of it afterwards."""
 
+import os
 import shutil
+import struct
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -79,6 +82,18 @@ def flip(file: Path, position: int, mask: int = 0x10) -> None:
         byte = opened.read(1)[0]
         opened.seek(position)
         opened.write(bytes([byte ^ mask]))
+
+
+def flip_page_count(file: Path, bit: int) -> None:
+    """Flip a bit of the number of the last page in the current meta page of a ``data.mdb``.
+
+    Source: LMDB 0.9, ``MDB_meta``: ``mm_last_pg``, ``mm_txnid``.
+    """
+    at = [page * os.sysconf("SC_PAGE_SIZE") + 136 for page in (0, 1)]
+    data = file.read_bytes()
+    current = max(at, key=lambda position: int.from_bytes(data[position + 8 : position + 16], sys.byteorder))
+    (count,) = struct.unpack_from("=Q", data, current)
+    overwrite(file, current, struct.pack("=Q", count ^ (1 << bit)))
 
 
 def overwrite(file: Path, position: int, data: bytes) -> None:

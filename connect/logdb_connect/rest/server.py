@@ -148,6 +148,8 @@ class RestServer:
     async def _authenticated(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.method == "POST" and request.path.endswith("/tasks"):
             return await handler(request)  # it checks the signature of a worker
+        if len(request.headers.getall("Authorization", ())) > 1:
+            return refused(400, "Authorization is there twice: send one")
         kind, _, given = request.headers.get("Authorization", "").partition(" ")
         with contextlib.suppress(ValueError):
             user, _, password = base64.b64decode(given).decode().partition(":") if kind.lower() == "basic" else ("", "", "")

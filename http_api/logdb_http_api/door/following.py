@@ -48,7 +48,7 @@ class Following:
     | field           | who changes it       | when it may be trusted                                                  |
     |-----------------|----------------------|-------------------------------------------------------------------------|
     | _offsets        | begin, take          | the next record of each partition                                       |
-    | _epochs         | begin, take          | the leader epoch of the record before it, where the reader has read it  |
+    | _epochs         | begin, take          | the leader epoch of the record before it, where it is known             |
     | _before         | take                 | both, before the last ``take``                                          |
     | _topic_id       | begin                | the topic that is read; "": a node that leads no partition of it        |
     """
@@ -80,7 +80,7 @@ class Following:
     @property
     def known(self) -> dict[TopicPartition, KnownLog]:
         """What is known of the logs that they lie in."""
-        return dict.fromkeys(self.positions, KnownLog(self._topic_id)) if self._topic_id else {}
+        return {place: KnownLog(self._topic_id, self._epochs.get(place.partition, -1)) for place in self.positions}
 
     def begin(self, offset: str, last_id: str | None) -> None:
         """Go to ``offset``, or behind the event with the id ``last_id``.  May wait for a disk.
@@ -104,6 +104,8 @@ class Following:
             log = self._log(partition)
             if not log.start_offset <= position <= (end := log.end_offset):
                 raise OffsetOutOfRange(self._topic, partition, position, log.start_offset, end)
+            if last_id is None and position and (epoch := log.epoch_at(position - 1)) >= 0:
+                self._epochs[partition] = epoch
 
     def _offset(self, partition: int, offset: str) -> int:
         if offset in BEGIN:
@@ -169,10 +171,10 @@ class Following:
     def _read(self, partition: int, frames: bytearray) -> None:
         log = self._log(partition)
         end = log.readable_end_offset(self._isolation_level)
-        if self._offsets[partition] == end:
+        position, epoch = self._offsets[partition], self._epochs.get(partition)
+        if position == end and (epoch is None or epoch == log.epoch_at(end - 1)):
             return
-        epoch = self._epochs.get(partition)
-        records = log.read(self._offsets[partition], end_offset=end, leader_epoch=epoch, isolation_level=self._isolation_level)
+        records = log.read(position, end_offset=end, leader_epoch=epoch, isolation_level=self._isolation_level)
         for record in records:
             if len(frames) >= TAKE_BYTES:
                 return

@@ -19,8 +19,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from logdb.codec import crc32c
-from logdb.disk import File, write_error
-from logdb.errors import CorruptionError, DiskFull
+from logdb.disk import File, refuse_link, write_error
+from logdb.errors import CorruptionError, DiskFull, ReadFailed
 from logdb.io import IO
 from logdb.model import Buffer, TopicPartition
 from logdb.threads import renewed
@@ -68,6 +68,7 @@ class KeptUploads:
         Raises:
             DiskFull: The uploads of the owner, or of all, would be too many bytes; or the disk is full.
             WriteFailed: The disk refuses the bytes.
+            ReadFailed: The directory is a symbolic link.
         """
         size_bytes, owned = len(memoryview(batches)), _hash(str(owner))
         key = name, _hash(f"{where.topic}\0{where.partition}")
@@ -117,6 +118,7 @@ class KeptUploads:
 
     def _write(self, file_name: str, batches: Buffer) -> None:
         path, rest = os.path.join(self._directory, file_name), memoryview(batches)
+        refuse_link(IO(), self._directory)
         try:
             os.makedirs(self._directory, mode=0o700, exist_ok=True)
             fd = os.open(path + _PART, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -157,6 +159,7 @@ class KeptUploads:
         if upload is None:
             return None
         path = os.path.join(self._directory, upload.name)
+        refuse_link(IO(), self._directory)
         try:
             with File(IO(), path, os.O_RDONLY) as file:
                 return file.content(upload.size_bytes + 1)
@@ -217,7 +220,8 @@ class KeptUploads:
 
     def _unlink(self, uploads: Sequence[_Upload]) -> None:
         for upload in uploads:
-            with contextlib.suppress(OSError):  # the next start removes it, once it is old
+            with contextlib.suppress(OSError, ReadFailed):  # the next start removes it, once it is old
+                refuse_link(IO(), self._directory)
                 os.unlink(os.path.join(self._directory, upload.name))
 
     def _load(self) -> None:
@@ -225,6 +229,7 @@ class KeptUploads:
         with self._lock:
             if self._is_loaded:
                 return
+            refuse_link(IO(), self._directory)
             with contextlib.suppress(FileNotFoundError):
                 for entry in os.scandir(self._directory):
                     self._know(entry)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from logdb.threads import renewed, started
 from logdb_replication.controller.connections import Accepted
 from logdb_replication.controller.messages import FAILURES, Heartbeat, Reply, Request, failed
-from logdb_replication.transport.sockets import Strangers, close, listening
+from logdb_replication.transport.sockets import Strangers, close, line_limit, listening
 
 logger = logging.getLogger(__name__)
 
@@ -75,12 +75,14 @@ class Listener:
         self._thread.join()
 
     def _accept(self) -> None:
+        lines = line_limit(logger)
         while not self._closed:
             try:
                 sock, _ = self._listener.accept()
             except OSError as error:
                 if not self._closed:
-                    logger.warning("no connection is accepted: %s", error)
+                    if lines.may_write():
+                        logger.warning("no connection is accepted: %s", error)
                     time.sleep(_ACCEPT_AGAIN_S)  # there are no descriptors: others close theirs
                 continue
             self._strangers.take(sock)

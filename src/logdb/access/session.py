@@ -477,9 +477,16 @@ class AuthorizedSession(Handle, Session):
 
     def _open_log(self, request: Log) -> AuthorizedLog:
         try:
-            return AuthorizedLog(self, self.call(self._broker.log, request.topic, request.partition))
+            return AuthorizedLog(self, self._log(request.topic, request.partition))
         except NotLeaderOrFollower as error:
             return ForwardedLog(self, self._others(error).submit(request))
+
+    def _log(self, topic: str, partition: int) -> ReplicaLog:
+        self._access.metrics.called("log")
+        try:
+            return self._broker.served_log(topic, partition)
+        except UnknownTopic as error:
+            raise self._unknown(error) from None
 
     def log_to_read(self, topic: str, partition: int, *, at_followers: bool = False, for_ends: bool = False) -> LogToRead | ForwardedLog:
         """The log of a partition for one read of a page, which is counted here; the next read opens it again.
@@ -519,7 +526,7 @@ class AuthorizedSession(Handle, Session):
         where = TopicPartition(arguments.pop("topic"), arguments.pop("partition"))
         log: PartitionLog
         try:
-            log = self.call(self._broker.log, *where)
+            log = self._log(*where)
         except NotLeaderOrFollower as error:
             log = self._others(error).log(*where)
         self._access.metrics.called(request.method)

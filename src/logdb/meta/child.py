@@ -8,7 +8,8 @@ it printed.  The program imports nothing of logdb and prints entries undecoded.
           the last ["end", entries met, entries that LMDB counts]
 
 Without ["ready"] the program could not start, which says nothing about the file.  Nor does an exception, such as one for the want of
-memory.  SIGXCPU ends a walk that takes too long: damaged pages may form a cycle.
+memory; but if a meta page is damaged, LMDB may want more memory than there is for the pages that it claims.  SIGXCPU ends a walk
+that takes too long: damaged pages may form a cycle.
 
 If py-lmdb has its verifier, that first checks the pages against each other without LMDB: also the lists of free pages, which
 no read touches but which say where the next transaction writes.
@@ -31,22 +32,25 @@ def say(*line: object) -> None:
     os.write(1, json.dumps(line).encode("ascii") + b"\n")
 
 
-def check_pages(path: str) -> None:
+def check_pages(path: str) -> bool:
+    """False if a meta page is damaged: LMDB may then want any amount of memory."""
     try:
         from lmdb import verify
     except ImportError:
-        return
+        return True
+    plausible = True
     try:
         problems = verify.verify(path)  # type: ignore[no-untyped-call]  # py-lmdb's stubs leave it out
     except (verify.VerifyError, OSError) as error:
         if isinstance(error, OSError) and error.errno in _WANTS:
             raise
-        problems = [str(error)]
+        plausible, problems = False, [str(error)]
     for problem in problems:
         say("error", problem)
+    return plausible
 
 
-def walk(path: str, *, lock: bool) -> None:
+def walk(path: str, *, lock: bool, plausible: bool) -> None:
     import lmdb
 
     try:
@@ -61,7 +65,11 @@ def walk(path: str, *, lock: bool) -> None:
                 say("entry", base64.b64encode(key).decode("ascii"), base64.b64encode(value).decode("ascii"))
                 met, last = met + 1, key
         say("end", met, expected)
-    except (lmdb.MemoryError, lmdb.LockError, lmdb.ReadersFullError, lmdb.TlsFullError):
+    except lmdb.MemoryError as error:
+        if plausible:
+            raise
+        say("error", f"{type(error).__name__}: {error}")
+    except (lmdb.LockError, lmdb.ReadersFullError, lmdb.TlsFullError):
         raise
     except lmdb.Error as error:
         if str(error).endswith(_WANTS_TOLD):
@@ -78,9 +86,8 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a crash is expected here
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
     resource.setrlimit(resource.RLIMIT_CPU, (request["cpu_s"] if hard < 0 else min(request["cpu_s"], hard), hard))
-    if not request["lock"]:
-        check_pages(request["path"])
-    walk(request["path"], lock=request["lock"])
+    plausible = request["lock"] or check_pages(request["path"])
+    walk(request["path"], lock=request["lock"], plausible=plausible)
 
 
 if __name__ == "__main__":

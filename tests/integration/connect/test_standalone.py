@@ -1,5 +1,7 @@
 """A worker alone: files and topics, states, bad input, and the REST API's answers."""
 
+import contextlib
+import http.client
 import json
 import socket
 import urllib.request
@@ -280,6 +282,14 @@ def test_users_of_the_rest_api(broker, tmp_path):
         assert (status, answer["error_code"]) == (401, 401)
         assert rest.call("GET", "/connectors", headers={"Authorization": "Basic YWRhOndyb25n"})[0] == 401
         assert rest.call("GET", "/connectors", headers={"Authorization": "Basic YWRhOnNlY3JldA=="}) == (200, [])
+        connection = http.client.HTTPConnection("127.0.0.1", rest.port, timeout=60)
+        with contextlib.closing(connection):
+            connection.putrequest("GET", "/connectors")
+            for credentials in ("YWRhOnNlY3JldA==", "YWRhOndyb25n"):  # a proxy may have checked the second
+                connection.putheader("Authorization", f"Basic {credentials}")
+            connection.endheaders()
+            answer = connection.getresponse()
+            assert (answer.status, json.load(answer)["error_code"]) == (400, 400)
 
 
 JSON = {"value.converter": "org.apache.kafka.connect.json.JsonConverter", "value.converter.schemas.enable": "false"}

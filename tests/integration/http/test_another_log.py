@@ -13,7 +13,8 @@ from logdb import aio
 from logdb.cli.records import consume
 from logdb.client.mirror import Mirror
 from logdb.errors import Closed, LogTruncated, OffsetOutOfRange, TopicDeleted
-from logdb.model import OffsetAndMetadata, TopicPartition
+from logdb.model import KnownLog, OffsetAndMetadata, TopicPartition
+from logdb_http_api.door.following import Following
 from support.kafka_wire import Wire
 from support.serving import Served, served
 from support.waiting import until
@@ -315,6 +316,63 @@ def test_a_stream_of_events_that_comes_back_after_a_restore(lost, path, epoch):
             again = Client(before.url, path, Last_Event_ID=last_id)
             with contextlib.closing(again.connection), again.response:
                 assert again.response.status == status
+
+
+@pytest.fixture
+def two(tmp_path):
+    """A server of a topic whose partition 0 has 100 records; a restore leaves it 80."""
+
+    @contextlib.contextmanager
+    def running(path):
+        with logdb.open(path) as database, logdb.serve(database, http="127.0.0.1:0") as server:
+            yield Served(database, server.addresses[0], server)
+
+    @contextlib.contextmanager
+    def restored():
+        logdb.restore(tmp_path / "backup", tmp_path / "restored")
+        with running(tmp_path / "restored") as server:
+            yield server
+
+    with running(tmp_path / "db") as server:
+        server.database.create_topic("t", partitions=2)
+        server.database.log("t", 0).append_many([b"old"] * 80)
+        server.database.backup(tmp_path / "backup")
+        server.database.log("t", 0).append_many([b"lost"] * 20)
+        yield server, restored
+
+
+@pytest.mark.parametrize("level", ["read_uncommitted", "read_committed"])
+def test_a_stream_that_began_at_the_end_knows_the_epochs_there(two, level):
+    before, restored = two
+    path = f"/logdb/v1/topics/t/events?isolation_level={level}"
+    with Client(before.url, path) as client:
+        assert client.block() == [":"], "it is open"
+        before.database.log("t", 1).append(b"new")
+        assert client.next().id == "100.0-1.0"
+    before.server.close()
+    with restored() as server:
+        server.database.log("t", 0).append_many([b"new"] * 60)
+        server.database.log("t", 1).append(b"new")
+        again = Client(server.url, path, Last_Event_ID=client.last_id)
+        with contextlib.closing(again.connection), again.response:
+            assert again.response.status == 410
+
+
+@pytest.mark.parametrize("count", [19, 20, 21], ids=["shorter", "equal", "longer"])
+@pytest.mark.parametrize("partition", [0, None])
+def test_the_wait_of_a_stream_ends_in_another_history(two, partition, count):
+    before, restored = two
+    following = Following(before.database.session, "t", partition, ("binary", "binary"), "read_uncommitted", "")
+    following.begin("latest", None)
+    assert following.take() == b""
+    place = TopicPartition("t", 0)
+    assert (following.positions[place], following.known[place]) == (100, KnownLog(before.database.log("t").topic_id, 0))
+    with restored() as server:
+        server.database.log("t", 0).append_many([b"new"] * count)
+        assert server.database.session.wait(following.positions, 0, known=following.known)
+        following._session = server.database.session
+        with pytest.raises((LogTruncated, OffsetOutOfRange)):
+            following.take()
 
 
 def test_a_position_behind_a_transactions_marker_has_its_epoch(lost):

@@ -10,6 +10,7 @@ import pytest
 from logdb.errors import ReadFailed
 from logdb.meta import Catalogue, Intent, LogEntry, SegmentEntry, TopicEntry, WriteTransaction, child, entries
 from logdb.meta.dump import read_in_child
+from support.damage import flip_page_count
 
 PAGE_SIZE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
@@ -106,6 +107,26 @@ def test_no_damaged_page_hides_or_kills_the_caller(path: str, junk: bytes) -> No
     assert reported >= page_count // 2
 
 
+@pytest.mark.parametrize("bit", [20, 34, 35, 51, 52, 63])
+def test_a_meta_page_that_claims_too_many_pages_is_a_problem(path: str, bit: int) -> None:
+    """Its map may need more memory than a process can have."""
+    flip_page_count(Path(path, "data.mdb"), bit)
+    assert read_in_child(path).problems
+
+
+def test_memory_is_wanting_beside_other_damage(path: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Then nothing is known: a repair would replace the catalogue without its entries."""
+    flip_page_count(Path(path, "data.mdb"), 20)
+    program = Path(child.__file__).read_text()
+    opened = "environment = lmdb.open("
+    assert opened in program
+    refused = 'raise lmdb.MemoryError("Cannot allocate memory")'
+    (tmp_path / "no_memory.py").write_text(program.replace(opened, f"{refused}; {opened}"))
+    monkeypatch.setattr(child, "__file__", str(tmp_path / "no_memory.py"))
+    with pytest.raises(ReadFailed, match="Cannot allocate memory"):
+        read_in_child(path)
+
+
 @pytest.mark.parametrize("page_count", [0, 1, 2, 3])
 def test_a_file_cut_short_is_a_problem(path: str, page_count: int) -> None:
     os.truncate(os.path.join(path, "data.mdb"), page_count * PAGE_SIZE_BYTES + 100)
@@ -176,9 +197,10 @@ def test_a_child_that_may_open_no_file_is_no_damage(path: str, monkeypatch: pyte
     program = Path(child.__file__).read_text()
     for name in ("check_pages", "walk"):
         limit = 3 if name == step else 64
-        limited = f"import lmdb.verify; resource.setrlimit(resource.RLIMIT_NOFILE, ({limit}, 64)); {name}(request"
-        assert f"    {name}(request" in program
-        program = program.replace(f"    {name}(request", f"    {limited}")
+        assert f" {name}(request" in program
+        limited = f"import_module('lmdb.verify') and not resource.setrlimit(resource.RLIMIT_NOFILE, ({limit}, 64)) and {name}(request"
+        program = program.replace(f" {name}(request", f" {limited}")
+    program = program.replace("import json\n", "import json\nfrom importlib import import_module\n", 1)
     (tmp_path / "few_files.py").write_text(program)
     monkeypatch.setattr(child, "__file__", str(tmp_path / "few_files.py"))
     with pytest.raises(ReadFailed, match="Too many open files"):

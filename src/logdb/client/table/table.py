@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from logdb import serde
 from logdb.client.table.view import TopicView
-from logdb.errors import ReadFailed
+from logdb.errors import Closed, ReadFailed
 from logdb.handles import Handle
 from logdb.io import IO
 from logdb.meta.views import Entry, View, ViewDamaged
@@ -188,6 +188,9 @@ class Table(Handle, Mapping[Any, Any]):
                 if not tries_left:
                     raise
                 self._view.invalidate(error)
+            except Closed:  # another thread opens the view again
+                if not tries_left:
+                    raise
         raise AssertionError("the last try returns or raises")
 
     def _scan(self) -> Iterator[tuple[bytes, Entry]]:

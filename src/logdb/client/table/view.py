@@ -10,6 +10,9 @@ rebuilt where reading new records would not lead to that result:
     damaged     the view contradicts itself
     another     the topic was deleted and created again, with another id
 
+An exception at any place, a KeyboardInterrupt too, leaves a whole view: one whose positions may not be those of its entries is
+closed, and opened again with the positions that are stored with the entries.
+
 Threading: all methods, from any thread.  One thread brings the view up to date while the others wait for it.
 """
 
@@ -18,16 +21,28 @@ import logging
 import os
 import shutil
 import threading
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 from logdb.disk import names_in, refuse_link
-from logdb.errors import Closed, LogdbError, LogTruncated, OffsetOutOfRange, ReadFailed, TopicDeleted, UnknownTopic
+from logdb.errors import (
+    Closed,
+    DiskFull,
+    LogdbError,
+    LogTruncated,
+    OffsetOutOfRange,
+    ReadFailed,
+    TopicDeleted,
+    UnknownTopic,
+    WriteFailed,
+)
 from logdb.io import IO
 from logdb.log.protocols import PartitionLog
 from logdb.meta.views import Entry, View, ViewDamaged, ViewPosition
-from logdb.model import TOPIC_CONFIGS, TopicPartition
+from logdb.model import OFFSET_MAX, TOPIC_CONFIGS, TopicPartition
 from logdb.requests.session import Session
 from logdb.threads import renewed
 
@@ -44,7 +59,10 @@ _TRY_COUNT_MAX = 5
 
 @dataclass(kw_only=True)
 class _State:
-    """A view and its topic.  ``positions`` are replaced, never changed, so reading them needs no lock."""
+    """A view and its topic.  ``positions`` are replaced, never changed, so reading them needs no lock.
+
+    ``is_whole``: ``positions`` are those of the entries; False while both change, and for ever if an exception came in between.
+    """
 
     topic_id: str
     view: View
@@ -52,6 +70,11 @@ class _State:
     keeps_tombstones_ms: int | None  # None: forever
     positions: dict[int, ViewPosition]
     looked_ms: int
+    is_whole: bool = True
+
+
+class _TombstonesMissed(Exception):
+    """Compaction may have deleted tombstones that the view has not read."""
 
 
 class TopicView:
@@ -66,6 +89,7 @@ class TopicView:
         clean_offset: Callable[[str, int], int],
         io: IO,
         clock_ms: Callable[[], int],
+        opened: "set[TopicView]",
     ) -> None:
         """Create it closed; the first use opens the view.
 
@@ -73,10 +97,11 @@ class TopicView:
             open_view: Opens the view of a topic id.
             clean_offset: Returns the offset below which a partition is compacted.
             clock_ms: Time of day, milliseconds since 1970.
+            opened: The views that are open; it adds and removes itself.
         """
         self.topic = topic
         self._session, self._open_view, self._clean_offset = session, open_view, clean_offset
-        self._io, self._clock_ms = io, clock_ms
+        self._io, self._clock_ms, self._opened = io, clock_ms, opened
         self._lock = renewed(threading.Lock())
         self._state: _State | None = None
         self._closed = False
@@ -107,18 +132,21 @@ class TopicView:
             if self._state is not None:
                 self._recreate(self._state, error)
 
+    def forget(self) -> None:
+        """The topic was deleted: delete its view; the next access looks for a topic of that name."""
+        with self._lock:
+            self._drop()
+
     def close(self) -> None:
         """Close the view; its files stay for the next opening of the database."""
         with self._lock:
             self._closed = True
-            if self._state is not None:
-                state, self._state = self._state, None
-                state.view.close()
+            self._close_view()
 
     # ------------------------------------------------------------ the topic
 
     def _is_behind(self, state: _State) -> bool:
-        if self._io.monotonic_ms() - state.looked_ms >= _LOOK_MS or len(state.positions) != len(state.logs):
+        if self._io.monotonic_ms() - state.looked_ms >= _LOOK_MS or len(state.positions) != len(state.logs) or not state.is_whole:
             return True
         positions = state.positions
         try:
@@ -134,38 +162,67 @@ class TopicView:
     def _looked(self) -> _State:
         """The view of the topic's present id, opened if necessary."""
         state, now_ms = self._state, self._io.monotonic_ms()
-        if state is not None and now_ms - state.looked_ms < _LOOK_MS:
+        if state is not None and state.is_whole and now_ms - state.looked_ms < _LOOK_MS:
             return state
         try:
             topic = self._session.describe_topic(self.topic)
         except UnknownTopic:
             self._drop()
             raise
-        if state is None or state.topic_id != topic.topic_id:
+        if state is not None and state.topic_id != topic.topic_id:
             self._drop()
-            view = self._open_view(topic.topic_id)
-            state = _State(topic_id=topic.topic_id, view=view, logs=[], keeps_tombstones_ms=None, positions={}, looked_ms=-_LOOK_MS)
-            self._state = state
-            try:
-                state.positions = view.positions()
-            except ViewDamaged as error:
-                self._recreate(state, error)
+        elif state is not None and not state.is_whole:
+            self._close_view()
+        state = self._state or self._open_state(topic.topic_id)
         state.logs = [self._session.log(self.topic, partition) for partition in range(topic.partition_count)]
         config = {key: topic.config.get(key, TOPIC_CONFIGS[key].default) for key in ("cleanup.policy", "delete.retention.ms")}
         state.keeps_tombstones_ms = int(config["delete.retention.ms"]) if "compact" in str(config["cleanup.policy"]) else None
         state.looked_ms = now_ms
         return state
 
-    def _drop(self) -> None:
-        """The topic was deleted: delete its view."""
+    def _open_state(self, topic_id: str) -> _State:
+        self._opened.add(self)
+        view = self._open_view(topic_id)
+        try:
+            try:
+                positions = view.positions()
+            except ViewDamaged as error:
+                logger.warning("%s; it is rebuilt from %s", error, self.topic)
+                view.recreate()
+                positions = {}
+            self._state = _State(topic_id=topic_id, view=view, logs=[], keeps_tombstones_ms=None, positions=positions, looked_ms=-_LOOK_MS)
+        except BaseException:
+            view.close()
+            raise
+        return self._state
+
+    def _close_view(self) -> None:
         if self._state is not None:
-            self._state.view.delete()
+            self._state.is_whole = False
+            self._state.view.close()
             self._state = None
+
+    def _drop(self) -> None:
+        """The topic was deleted: delete its view.  A view that cannot be deleted is no longer used either."""
+        state, self._state = self._state, None
+        self._opened.discard(self)
+        if state is not None:
+            state.view.delete()
 
     def _recreate(self, state: _State, error: ViewDamaged) -> None:
         logger.warning("%s; it is rebuilt from %s", error, self.topic)
-        state.view.recreate()
-        state.positions = {}
+        self._change(state, state.view.recreate, {})
+
+    def _change(self, state: _State, change: Callable[[], None], positions: dict[int, ViewPosition]) -> None:
+        """Change the entries of the view, then the positions."""
+        state.is_whole = False
+        try:
+            change()
+        except (DiskFull, WriteFailed):
+            state.is_whole = bool(positions)  # an update or a purge: the next catch-up does it again
+            raise
+        state.positions = positions
+        state.is_whole = True
 
     # ------------------------------------------------------------ catching up
 
@@ -176,11 +233,12 @@ class TopicView:
         for tries_left in reversed(range(_TRY_COUNT_MAX)):
             state = self._looked()
             try:
-                if self._advance(state) or not tries_left:
-                    break
-                reason = "compaction may have deleted tombstones that the view has not read"
+                self._advance(state, is_checked=tries_left > 0)
+                break
             except ViewDamaged as error:
                 self._recreate(state, error)
+                if not tries_left:
+                    raise
                 continue
             except OffsetOutOfRange as error:
                 if not tries_left:
@@ -193,30 +251,32 @@ class TopicView:
                     raise
                 state.looked_ms = -_LOOK_MS  # another topic may have its name
                 continue
-            except LogTruncated as error:
+            except (LogTruncated, _TombstonesMissed) as error:
                 if not tries_left:
                     raise
                 reason = str(error)
             logger.info("the view of %s is rebuilt: %s", self.topic, reason)
-            state.view.clear()
-            state.positions = {}
+            self._change(state, state.view.clear, {})
         return state
 
-    def _advance(self, state: _State) -> bool:
-        """Read the new records; False if compaction may have deleted an unread tombstone."""
+    def _advance(self, state: _State, *, is_checked: bool) -> None:
+        """Read the new records.
+
+        Args:
+            is_checked: Raise _TombstonesMissed if compaction may have deleted an unread tombstone.
+        """
         now_ms, before = self._clock_ms(), dict(state.positions)
         ends = [log.readable_end_offset("read_committed") for log in state.logs]
         known_offsets = self._purge(state, now_ms)
         for partition, end in enumerate(ends):
-            position = state.positions[partition]
+            position, known_offset = state.positions[partition], known_offsets[partition] if is_checked else OFFSET_MAX
             if position.offset > end:
                 raise LogTruncated(self.topic, partition, position.offset, position.leader_epoch, end, end)
             if position.offset < end or partition not in before or self._is_replaced(state, partition, position):
-                self._read(state, partition, end, now_ms)
-            if self._may_lack_tombstones(state, partition, position, known_offsets[partition]):
-                return False
+                self._read(state, partition, end, now_ms, known_offset)
+            else:
+                self._check_tombstones(state, partition, known_offset)
         state.positions = {partition: position._replace(caught_up_ms=now_ms) for partition, position in state.positions.items()}
-        return True
 
     def _is_replaced(self, state: _State, partition: int, position: ViewPosition) -> bool:
         """Whether the log was cut off below the position, and has grown to it again; ``_read`` raises then."""
@@ -237,21 +297,21 @@ class TopicView:
                 if start_offset > position.offset:
                     moved[partition] = ViewPosition(start_offset, -1, start_offset, position.caught_up_ms)
         if moved:
-            state.view.purge(moved)
-            state.positions = {**state.positions, **moved}
+            self._change(state, partial(state.view.purge, moved), {**state.positions, **moved})
         return known_offsets
 
-    def _may_lack_tombstones(self, state: _State, partition: int, before: ViewPosition, known_offset: int) -> bool:
-        """Whether compaction passed the view's position so long after the view was current that it may have deleted tombstones.
+    def _check_tombstones(self, state: _State, partition: int, known_offset: int) -> None:
+        """Raise _TombstonesMissed if compaction passed the position so long after the view was current that it may have deleted some.
 
         A tombstone stays for ``delete.retention.ms`` after its first compaction (KIP-534).
         """
         kept_ms = state.keeps_tombstones_ms
-        if kept_ms is None or self._clock_ms() - before.caught_up_ms <= kept_ms:
-            return False
-        return self._clean_offset(self.topic, partition) > known_offset
+        if kept_ms is None or self._clock_ms() - state.positions[partition].caught_up_ms <= kept_ms:
+            return
+        if self._clean_offset(self.topic, partition) > known_offset:
+            raise _TombstonesMissed("compaction may have deleted tombstones that the view has not read")
 
-    def _read(self, state: _State, partition: int, end_offset: int, now_ms: int) -> None:
+    def _read(self, state: _State, partition: int, end_offset: int, now_ms: int, known_offset: int) -> None:
         """Apply the records of one partition up to ``end_offset``.
 
         Only the latest record of each key in a transaction costs a look into LMDB: a transaction has as many keys as memory allows.
@@ -275,16 +335,18 @@ class TopicView:
             if size_bytes >= _CHANGES_SIZE_BYTES or (
                 pages_size_bytes + size_bytes >= _PAGES_SIZE_BYTES and size_bytes + len(changes) * _PAGE_SIZE_BYTES >= _CHANGES_SIZE_BYTES
             ):
-                self._update(state, changes, partition, begin._replace(offset=record.offset + 1, leader_epoch=record.leader_epoch))
+                position = begin._replace(offset=record.offset + 1, leader_epoch=record.leader_epoch)
+                self._update(state, changes, partition, position, known_offset)
                 changes, size_bytes, pages_size_bytes = {}, 0, state.view.pages_size_bytes
         end_offset = records.end_offset  # another leader may know of less
         last_epoch = log.epoch_at(end_offset - 1) if end_offset else -1
-        self._update(state, changes, partition, ViewPosition(end_offset, last_epoch, begin.start_offset, now_ms))
+        self._update(state, changes, partition, ViewPosition(end_offset, last_epoch, begin.start_offset, now_ms), known_offset)
 
-    def _update(self, state: _State, changes: _Changes, partition: int, position: ViewPosition) -> None:
+    def _update(self, state: _State, changes: _Changes, partition: int, position: ViewPosition, known_offset: int) -> None:
+        self._check_tombstones(state, partition, known_offset)  # before: the new position would hide that one is missed
         entries = {key: Entry(value, partition, offset, timestamp_ms) for key, (value, offset, timestamp_ms) in changes.items()}
-        state.view.update(entries, {partition: position}, mixed=len(state.logs) > 1)
-        state.positions = {**state.positions, partition: position}
+        update = partial(state.view.update, entries, {partition: position}, mixed=len(state.logs) > 1)
+        self._change(state, update, {**state.positions, partition: position})
 
 
 class TopicViews:
@@ -299,7 +361,8 @@ class TopicViews:
         self._session, self._directory, self._clean_offset = session, directory, clean_offset
         self._io, self._clock_ms = io, clock_ms
         self._lock = renewed(threading.Lock())
-        self._views: dict[str, TopicView] = {}
+        self._views: weakref.WeakValueDictionary[str, TopicView] = weakref.WeakValueDictionary()  # those of tables, and open ones
+        self._opened: set[TopicView] = set()  # a view stays open when its tables are gone
         self._temporary: str | None = None
         self._closed = False
         self._owner = os.getpid()
@@ -311,11 +374,28 @@ class TopicViews:
         with self._lock:
             if self._closed:
                 raise Closed("the views are closed, as their database is")
-            if topic not in self._views:
-                self._views[topic] = TopicView(
-                    self._session, topic, open_view=self._open, clean_offset=self._clean_offset, io=self._io, clock_ms=self._clock_ms
+            view = self._views.get(topic)
+            if view is None:
+                view = self._views[topic] = TopicView(
+                    self._session,
+                    topic,
+                    open_view=self._open,
+                    clean_offset=self._clean_offset,
+                    io=self._io,
+                    clock_ms=self._clock_ms,
+                    opened=self._opened,
                 )
-            return self._views[topic]
+            return view
+
+    def forget(self, topic: str) -> None:
+        """The topic was deleted: delete its view.  Its tables look for a topic of that name at their next access."""
+        with self._lock:
+            view = self._views.get(topic)
+        if view is not None:
+            try:
+                view.forget()
+            except LogdbError as error:  # the view is closed: the next opening of the database removes its files
+                logger.warning("the files of the view of %s stay: %s", topic, error)
 
     def close(self) -> None:
         """Close all views; none can be opened afterwards."""
@@ -323,11 +403,11 @@ class TopicViews:
             return  # in a forked child: they belong to the parent
         with self._lock:
             self._closed = True
-            for topic, view in self._views.items():
+            for view in list(self._views.values()):
                 try:
                     view.close()
                 except LogdbError as error:  # the view is closed: the next opening checks its files, or rebuilds them
-                    logger.warning("the files of the view of %s stay: %s", topic, error)
+                    logger.warning("the files of the view of %s stay: %s", view.topic, error)
             if self._temporary is not None:
                 shutil.rmtree(self._temporary, ignore_errors=True)
 

@@ -30,7 +30,9 @@ from logdb.store.directories import building, is_private
 from logdb.store.lock import LockFile
 from logdb.store.store import Store
 
-_EPOCH_COUNT = 1 << 16  # a leader epoch has 31 bits: enough for 32,000 restores, each of the one before
+_CLOCK_BEGIN_S, _CLOCK_END_S = 1_767_225_600, (1 << 31) - (1 << 24)  # seconds since 2026 fit the 31 bits of a leader epoch until 2093
+_SAME_SECOND_COUNT = 16
+_EPOCH_COUNT = 1 << 16
 
 
 def restore(sources: Sequence[str], target: str, *, io: IO | None = None, progress: Progress | None = None) -> Copied:
@@ -57,7 +59,7 @@ def _restore_directory(io: IO, source: str, target: str, progress: Progress | No
                 if progress is not None:
                     progress(min(done, total), total, os.path.relpath(file, path))
 
-            logs = [_begun(log) for log in frozen.logs]
+            logs = [_begun(log, io.clock_ms()) for log in frozen.logs]
             for log in logs:
                 freezing.copy(io, log, os.path.join(path, log.name), tell)
             return _finish(io, path, replace(frozen, logs=logs))._replace(path=target)
@@ -65,13 +67,22 @@ def _restore_directory(io: IO, source: str, target: str, progress: Progress | No
         store.close()
 
 
-def _begun(log: FrozenLog) -> FrozenLog:
-    """A log with a new leader epoch at its end, which separates lost records of the source from new ones of the copy.
-
-    By chance no other history has the same one: an opening after a crash, and another restore, begin epochs at this end, too.
-    """
-    epochs = log.epochs.begun(log.epochs.latest + 1 + secrets.randbelow(_EPOCH_COUNT), log.end.offset)
+def _begun(log: FrozenLog, now_ms: int) -> FrozenLog:
+    """A log with a new leader epoch at its end, which separates lost records of the source from new ones of the copy."""
+    epochs = log.epochs.begun(_next_epoch(log.epochs.latest, now_ms), log.end.offset)
     return replace(log, epochs=epochs, entry=log.entry._replace(leader_epoch=epochs.latest))
+
+
+def _next_epoch(latest: int, now_ms: int) -> int:
+    """An epoch that no other history has there: an opening after a crash, and another restore, begin epochs at the same end.
+
+    It grows from restore to restore: Kafka's Java client ignores a lower epoch of a topic that it knows, and cannot read until it is
+    restarted.  So it is the time, unless the clock is wrong.
+    """
+    by_clock = now_ms // 1000 - _CLOCK_BEGIN_S + secrets.randbelow(_SAME_SECOND_COUNT)
+    if latest < by_clock <= _CLOCK_END_S:
+        return by_clock
+    return latest + 1 + secrets.randbelow(_EPOCH_COUNT)
 
 
 def _finish(io: IO, path: str, frozen: Frozen) -> Copied:
@@ -252,7 +263,8 @@ class Restoration:
                 directory=directory,
                 tail_path=tail_path,
                 high_watermark=listed_log.high_watermark,
-            )
+            ),
+            self._io.clock_ms(),
         )
         try:
             for part in listed_log.parts:

@@ -6,7 +6,7 @@ import pytest
 
 import logdb
 from logdb import serde
-from logdb.errors import Closed, ReadFailed, SerializationError, UnknownPartition, UnknownTopic
+from logdb.errors import Closed, DiskFull, ReadFailed, SerializationError, UnknownPartition, UnknownTopic
 from logdb.meta.views import View
 from logdb.model import TopicPartition
 from support.places import opened
@@ -368,6 +368,32 @@ def test_a_tombstone_that_compaction_took_along(db, clock, reads):
     assert reads.count == 1, "no compaction came by: nothing can have been missed"
 
 
+def test_a_catch_up_that_fails_half_way_does_not_hide_a_missed_tombstone(db, clock, monkeypatch):
+    monkeypatch.setattr("logdb.client.table.view._CHANGES_SIZE_BYTES", 1)  # a transaction for each record
+    db.create_topic("c", config={"cleanup.policy": "compact", "delete.retention.ms": DAY})
+    table = db.table("c")
+    put(db, "c", a="1", b="1")
+    assert len(table) == 2
+    put(db, "c", a=None)
+    put(db, "c", c="1")
+    db.compact("c")
+    clock.now_ms += DAY + 1
+    db.compact("c")
+    put(db, "c", d="1")
+    update, calls = View.update, []
+
+    def failing(view, changes, positions, **options):
+        calls.append(changes)
+        if len(calls) == 2:
+            raise DiskFull(view.path, 0, "no space")
+        update(view, changes, positions, **options)
+
+    monkeypatch.setattr(View, "update", failing)
+    with pytest.raises(DiskFull):
+        table.refresh()
+    assert texts(table) == {"b": "1", "c": "1", "d": "1"}
+
+
 def test_a_table_that_keeps_up_with_compaction_is_not_made_anew(db, clock, reads):
     db.create_topic("c", config={"cleanup.policy": "compact", "delete.retention.ms": DAY})
     table = db.table("c")
@@ -432,6 +458,24 @@ def test_a_table_that_another_thread_opens_is_not_taken_for_current(db, monkeypa
     monkeypatch.setattr(db._session, "log", slow_log)
     assert table["k"] == b"1"
     assert seen and all(seen)
+
+
+def test_a_look_up_whose_view_another_thread_closes(db, monkeypatch):
+    put(db, a="1")
+    table, get = db.table("t"), View.get
+    for close, expected in ((table._view._close_view, "1"), (lambda: db.delete_topic("t"), None)):
+
+        def late(view, key, close=close):
+            monkeypatch.setattr(View, "get", get)
+            close()
+            return view.get(key)
+
+        monkeypatch.setattr(View, "get", late)
+        if expected is None:
+            with pytest.raises(UnknownTopic):
+                table["a"]
+        else:
+            assert table["a"] == expected.encode()
 
 
 def test_threads_and_tables(db):

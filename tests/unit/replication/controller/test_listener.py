@@ -1,6 +1,8 @@
 """The controller's door on loopback: strangers, floods, what a node is refused for, and what a connection carries."""
 
 import contextlib
+import errno
+import itertools
 import socket
 import ssl
 import struct
@@ -225,6 +227,28 @@ def test_an_answer_that_takes_too_long_is_not_waited_for(door):
     with contextlib.closing(door.connection()) as connection, pytest.raises(TimeoutError):
         connection.ask(Describe(), 0.1)
     over.set()
+
+
+def test_without_descriptors_few_lines_are_written(door, caplog, monkeypatch):
+    monkeypatch.setattr(listeners, "_ACCEPT_AGAIN_S", 0.001)
+    failures, real = itertools.count(), door.listener._listener
+
+    class Failing:
+        def accept(self):
+            if next(failures) < 3 * sockets.REFUSAL_LINE_COUNT_MAX:
+                raise OSError(errno.EMFILE, "Too many open files")
+            return real.accept()
+
+        def __getattr__(self, name):
+            return getattr(real, name)
+
+    door.listener._listener = Failing()
+    for _ in range(2):  # the first wakes the thread that accepts
+        with contextlib.closing(door.connection()) as connection:
+            connection.ask(Describe(), 5)
+    lines = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(lines) == sockets.REFUSAL_LINE_COUNT_MAX
+    assert {line.partition(":")[0] for line in lines} == {"no connection is accepted"}
 
 
 def test_an_error_of_ours_ends_the_connection_and_not_the_listener(door, caplog):

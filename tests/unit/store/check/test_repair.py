@@ -17,7 +17,22 @@ from logdb.meta import Catalogue, entries
 from logdb.store.check.inventory import KEEP_EVERYTHING
 from logdb.store.check.segment_rewrite import empty_batch
 from logdb.store.check.segment_walk import SegmentWalk
-from support.damage import BATCH_RECORDS, BATCHES, Content, append, batches, build, content, copy, files, flip, logs, overwrite, snapshot
+from support.damage import (
+    BATCH_RECORDS,
+    BATCHES,
+    Content,
+    append,
+    batches,
+    build,
+    content,
+    copy,
+    files,
+    flip,
+    flip_page_count,
+    logs,
+    overwrite,
+    snapshot,
+)
 from support.power_cut import Killed, PowerCutIO, commits_noted, die
 
 ROWS = BATCHES * BATCH_RECORDS
@@ -364,6 +379,16 @@ def test_a_damaged_catalogue_is_kept_aside(path, records, damage):
     data_file.write_bytes(b"again")
     mended(path)
     assert (path / "catalogue.damaged-2/data.mdb").read_bytes() == b"again"
+
+
+@pytest.mark.parametrize("bit", [35, 43, 51])
+def test_a_catalogue_that_claims_too_many_pages(path, records, bit):
+    flip_page_count(path / "catalogue/data.mdb", bit)
+    problems = logdb.verify(path).problems
+    assert {problem.kind for problem in problems if problem.path == str(path / "catalogue/data.mdb")} == {"damaged"}
+    _, found = mended(path)
+    assert lost(records, found) == []
+    assert next_offsets(path) == [ROWS, ROWS]
 
 
 def test_the_database_keeps_its_id_and_knows_those_of_producers_if_they_can_be_read(path, records):
