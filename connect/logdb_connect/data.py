@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self, overload
 
+from logdb_connect.errors import DataError
+
 SchemaType = Literal["int8", "int16", "int32", "int64", "float32", "float64", "boolean", "string", "bytes", "array", "map", "struct"]
 
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
@@ -22,6 +24,13 @@ TIME = "org.apache.kafka.connect.data.Time"
 """Name of an int32 schema whose values are ``time``: milliseconds since midnight."""
 TIMESTAMP = "org.apache.kafka.connect.data.Timestamp"
 """Name of an int64 schema whose values are ``datetime`` in UTC: milliseconds since 1970."""
+
+
+SCHEMA_COUNT_MAX, SCHEMA_DEPTH_MAX = 100_000, 250
+"""How many schemas a schema may contain, each counted wherever it is used, and how many may lie in one another.
+
+To hash or compare a schema visits each of them.  In Avro, sixty records that contain the one before twice would be 2^60.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +44,9 @@ class Field:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schema:
     """The type of a value.  Schemas are equal when all of their parts are.
+
+    Raises:
+        DataError: It contains more than ``SCHEMA_COUNT_MAX`` schemas, or deeper than ``SCHEMA_DEPTH_MAX``.
 
     Attributes:
         name: Of a struct, or of a logical type such as ``TIMESTAMP``.
@@ -54,6 +66,19 @@ class Schema:
     fields: tuple[Field, ...] = ()
     keys: "Schema | None" = None
     values: "Schema | None" = None
+    _count: int = field(default=1, init=False, compare=False, repr=False)
+    _depth: int = field(default=1, init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        inner = [each.schema for each in self.fields] + [each for each in (self.keys, self.values) if each is not None]
+        if not inner:
+            return
+        count, depth = 1 + sum(each._count for each in inner), 1 + max(each._depth for each in inner)
+        if count > SCHEMA_COUNT_MAX or depth > SCHEMA_DEPTH_MAX:
+            what = f"{count} schemas in {depth} levels; at most {SCHEMA_COUNT_MAX} in {SCHEMA_DEPTH_MAX} are taken"
+            raise DataError(f"the schema {self.name or self.type!r} contains {what}")
+        object.__setattr__(self, "_count", count)
+        object.__setattr__(self, "_depth", depth)
 
     def field(self, name: str) -> Field | None:
         """The field ``name`` of a struct, or None."""

@@ -66,8 +66,8 @@ class Avro:
 
     Needs the package fastavro (``pip install fastavro``).
 
-    If a record contains itself, ``serialize`` allows 500 levels of records, arrays and maps, and ``deserialize`` 1,000.  The arrays of
-    a value have at most 100,000 items that take no bytes, such as nulls, or as many as the value has bytes.  More is an error.
+    ``serialize`` allows 500 levels of records, arrays and maps in one another, ``deserialize`` 1,000; where libc is musl, 25 and 40.
+    A value contains at most 100,000 nulls, records and other values without bytes of their own, or 16 for each of its bytes.
 
     Args:
         schema: The schema that the bytes are written with, parsed from an ``.avsc`` file.

@@ -108,7 +108,7 @@ class NodeStorage:
     def __init__(self, cluster: Cluster, node_id: int) -> None:
         self._cluster, self._node_id = cluster, node_id
 
-    def log(self, topic: str, partition: int = 0) -> Log:
+    def open_log(self, topic: str, partition: int = 0) -> Log:
         log = self._cluster.store.open_log(topic, partition)
         state = self._cluster.state(topic, partition)
         if state.leader != self._node_id:

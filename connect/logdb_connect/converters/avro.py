@@ -82,7 +82,7 @@ class AvroConverter(HeadersAsValues):
         avro, schema, bounds = self._readers[number]
         try:
             bounds.check(body)
-            value = self._avro.schemaless_reader(io.BytesIO(body), avro, None)
+            return schema, _of_avro(schema, self._avro.schemaless_reader(io.BytesIO(body), avro, None))
         except (
             ValueError,
             TypeError,
@@ -95,14 +95,12 @@ class AvroConverter(HeadersAsValues):
             MemoryError,
         ) as error:
             raise DataError(f"Failed to deserialize data for topic {topic} to Avro: {type(error).__name__}: {error}") from None
-        return schema, _of_avro(schema, value)
 
     def _make_writer(self, key: tuple[str, Schema]) -> tuple[int, Any, AvroBounds]:
         subject, schema = key
         text = json.dumps(avro_schema(schema, has_metadata=self._has_metadata), separators=(",", ":"))
         number, used = self._subjects.id_of(subject, text)
-        avro = self._parsed(used)
-        return number, avro, AvroBounds(avro)
+        return number, *self._parsed(used)
 
     def _make_reader(self, number: int) -> tuple[Any, Schema, AvroBounds]:
         found = self._registry.by_id(number)
@@ -110,14 +108,19 @@ class AvroConverter(HeadersAsValues):
             raise DataError(f"Schema {number} of the registry is {found['schemaType']}, not Avro")
         if found.get("references"):
             raise DataError(f"Schema {number} of the registry refers to other schemas, which is not supported")
-        avro, schema = self._parsed(str(found["schema"])), connect_schema(_loaded(str(found["schema"])))
-        return avro, schema, AvroBounds(avro)
+        text = str(found["schema"])
+        avro, bounds = self._parsed(text)
+        return avro, connect_schema(_loaded(text)), bounds
 
-    def _parsed(self, text: str) -> Any:
+    def _parsed(self, text: str) -> tuple[Any, AvroBounds]:
+        """A schema that may be anybody's, and the bounds of its values."""
         try:
-            return self._avro.parse_schema(_known_types(_loaded(text)))
-        except (self._avro.schema.SchemaParseException, self._avro.schema.UnknownType, ValueError, TypeError, KeyError) as error:
-            raise DataError(f"Not a valid Avro schema: {error}") from None
+            avro = self._avro.parse_schema(_known_types(_loaded(text)))
+            return avro, AvroBounds(avro)
+        except DataError:
+            raise
+        except Exception as error:  # fastavro has many classes of errors where a schema is none
+            raise DataError(f"Not a valid Avro schema: {error}") from error
 
 
 def _loaded(text: str) -> Any:

@@ -1,11 +1,16 @@
 """Values of a few bytes that would take all memory, or end the process."""
 
 import io
+import os
+import runpy
+import subprocess
+import sys
 import threading
 
 import pytest
 
-from logdb.codec.avro_bounds import DEPTH_MAX, EMPTY_COUNT_MAX, WRITTEN_DEPTH_MAX, AvroBounds
+from logdb.codec import avro_bounds
+from logdb.codec.avro_bounds import DEPTH_MAX, EMPTY_COUNT_MAX, EMPTY_PER_BYTE_MAX, WRITTEN_DEPTH_MAX, AvroBounds
 
 fastavro = pytest.importorskip("fastavro")
 
@@ -46,7 +51,7 @@ EMPTY, FIXED = record("E"), {"type": "fixed", "name": "F", "size": 0}
 def test_items_of_no_bytes(items):
     check(array(items), number(EMPTY_COUNT_MAX // 4) + b"\0")
     for count in (EMPTY_COUNT_MAX + 1, 1 << 62):
-        with pytest.raises(ValueError, match=f"more than {EMPTY_COUNT_MAX} items that take no bytes: must be at most {EMPTY_COUNT_MAX}"):
+        with pytest.raises(ValueError, match=f"more than {EMPTY_COUNT_MAX} records and items that take no bytes"):
             check(array(items), number(count) + b"\0")
     with pytest.raises(ValueError, match="no bytes"):
         check(array(items), number(-1 << 62) + b"\0\0")
@@ -72,10 +77,75 @@ def test_records_that_double():
         check(array(record("R", "boolean", schema)), number(1) + bytes(2))
 
 
-def test_fields_of_no_bytes_are_bounded_by_the_schema():
+def test_fields_of_no_bytes():
+    """A record may have many, but a million records of a byte each may not."""
     nulls = ["null"] * 1_001
     check(record("Flat", *nulls), b"")
-    check(array(record("R", "boolean", FIXED, *nulls)), number(5_000) + bytes(5_001))
+    items = array(record("R", "boolean", FIXED, *nulls))
+    check(items, number(99) + bytes(100))
+    with pytest.raises(ValueError, match="no bytes"):
+        check(items, number(5_000) + bytes(5_001))
+    few = array(record("R", "boolean", *["null"] * (EMPTY_PER_BYTE_MAX - 2)))
+    check(few, number(50_000) + bytes(50_001))
+
+
+def doubled(levels):
+    """Of no bytes: 2^(levels + 1) - 1 records."""
+    schema = record("R0")
+    for level in range(1, levels + 1):
+        schema = record(f"R{level}", schema, f"R{level - 1}")
+    return schema
+
+
+def test_records_that_double_for_each_byte():
+    """511 records for each boolean."""
+    row = record("Row", "boolean", doubled(8))
+    for schema, head in ((array(row), number(1_000)), (record("S", array(row)), number(-1_000) + b"\0")):
+        with pytest.raises(ValueError, match="no bytes"):
+            check(schema, head + bytes(1_001))
+    with pytest.raises(ValueError, match="no bytes"):
+        check(row, bytes(1_000), 1_000)
+    for schema in ({"type": "map", "values": doubled(8)}, array(["null", doubled(8)])):
+        with pytest.raises(ValueError, match="no bytes"):
+            check(schema, number(1_000) + (b"\0" if schema["type"] == "map" else b"\2") * 1_000 + b"\0")
+    check(row, bytes(100), 100)
+
+
+def test_records_around_each_byte():
+    """A record takes memory, too."""
+    row = "boolean"
+    for level in range(39):
+        row = record(f"R{level}", row)
+    check(row, bytes(2_000), 2_000)
+    with pytest.raises(ValueError, match="no bytes"):
+        check(row, bytes(10_000), 10_000)
+
+
+def test_the_blocks_of_an_object_share_the_bound():
+    bounds = AvroBounds(fastavro.parse_schema(EMPTY))
+    left = bounds.check(b"", EMPTY_COUNT_MAX - 1)
+    assert bounds.check(b"", 1, left) == 0
+    with pytest.raises(ValueError, match="no bytes"):
+        bounds.check(b"", 1, 0)
+    with pytest.raises(ValueError, match="it has -5 values"):
+        bounds.check(b"", -5, left)
+    bounds = AvroBounds(fastavro.parse_schema(array("null")))
+    left = bounds.check(number(60_000) + b"\0")
+    assert left == EMPTY_COUNT_MAX - 60_000
+    with pytest.raises(ValueError, match="no bytes"):
+        bounds.check(number(60_000) + b"\0", 1, left)
+    assert bounds.check(number(EMPTY_PER_BYTE_MAX) + b"\0", 1, left) == left
+
+
+def test_usual_values_are_not_walked(monkeypatch):
+    """Optional fields, records in records, arrays and maps of records, a list."""
+    monkeypatch.setattr(avro_bounds, "_Walk", None)
+    address = record("Address", ["null", "string"], ["null", record("Point", "double", "double")])
+    order = record("Order", "long", address, ["null", "Address"], array("Address"), {"type": "map", "values": array(["null", "Point"])})
+    check(order, bytes(20))
+    check(order, bytes(20_000), 1_000)
+    check(record("Optional", *[["null", record(f"O{each}", ["null", "int"])] for each in range(100)]), bytes(100))
+    check(NODE, nodes(100)[0])
 
 
 def test_a_block_of_records_of_no_bytes():
@@ -124,6 +194,134 @@ def test_records_that_lie_in_one_another_without_a_byte():
     check(schema, b"\2" * (DEPTH_MAX // 100 - 1) + b"\0")
     with pytest.raises(ValueError, match="nested deeper"):
         check(schema, b"\2" * (DEPTH_MAX // 100) + b"\0")
+
+
+def chain(levels, *, default=None, is_empty=True):
+    """One record in another, each by the name of the one before; the text itself is flat."""
+    records = [record("R0", *([] if is_empty else ["boolean"])), *(record(f"R{each}", f"R{each - 1}") for each in range(1, levels))]
+    if default is not None:
+        for each in records:
+            for field in each["fields"]:
+                field["default"] = default
+    return record("Root", ["null", record("D", *records)], f"R{levels - 1}")
+
+
+@pytest.mark.parametrize("is_empty", [True, False])
+def test_a_chain_of_names(is_empty):
+    check(chain(12, is_empty=is_empty), bytes(2))
+    check(chain(DEPTH_MAX - 1, is_empty=is_empty), bytes(2))
+    for levels in (DEPTH_MAX, 10_000):
+        with pytest.raises(ValueError, match="nested deeper"):
+            check(chain(levels, is_empty=is_empty), bytes(2))
+    root = fastavro.parse_schema(chain(10_000, is_empty=is_empty))
+    with pytest.raises(ValueError, match="nested deeper"):
+        AvroBounds(root).check(bytes(200), 100)
+    for around in (array, lambda items: {"type": "map", "values": items}):
+        schema = around(chain(DEPTH_MAX - 1, is_empty=is_empty))
+        head = number(1) + (b"\1a" if schema["type"] == "map" else b"")
+        with pytest.raises((ValueError, EOFError)):
+            check(schema, head + bytes(3))
+
+
+def test_a_chain_of_empty_records_in_an_array():
+    names = [record("R0"), *(record(f"R{each}", f"R{each - 1}") for each in range(1, DEPTH_MAX - 1))]
+    for depth, is_refused in ((3, False), (2, True)):
+        schema = record("Root", ["null", record("D", *names)], array(f"R{DEPTH_MAX - depth}"))
+        if is_refused:
+            with pytest.raises(ValueError, match="nested deeper"):
+                check(schema, b"\0\2\0")
+        else:
+            check(schema, b"\0\2\0")
+
+
+def test_a_chain_of_names_in_a_block_of_empty_records():
+    schema = record("R0")
+    for level in range(1, DEPTH_MAX // 10):
+        schema = record(f"R{level}", schema)
+    check(schema, b"", 2)
+    many = [record("S0"), *(record(f"S{each}", f"S{each - 1}") for each in range(1, DEPTH_MAX + 1))]
+    with pytest.raises(ValueError, match="nested deeper"):
+        check(record("All", *many), b"", 2)
+
+
+def test_a_union_in_a_union_is_refused():
+    """fastavro reads it, one level for each."""
+    with pytest.raises(ValueError, match="a union contains a union"):
+        check(record("R", ["null", ["int", ["string", "R"]]]), b"\0")
+
+
+@pytest.mark.parametrize("size", [-1, "8", 1.5])
+def test_a_size_that_is_none(size):
+    with pytest.raises(ValueError, match="F has the size"):
+        check(array({"type": "fixed", "name": "F", "size": size}), number(1 << 40) + b"\0")
+
+
+def test_a_schema_that_is_nested_too_deep():
+    schema = "int"
+    for _ in range(3_000):
+        schema = {"type": "array", "items": schema}
+    with pytest.raises(ValueError, match="the schema is nested too deep"):
+        AvroBounds(schema)
+
+
+def test_defaults_that_are_nested_too_deep():
+    """fastavro writes the default of a field that is missing, in that value the next one, and so on."""
+    node = record("N", ["N", "null"])
+    node["fields"][0]["default"] = {}
+    with pytest.raises(ValueError, match="nested deeper"):
+        check_value(node, {})
+    check_value(node, {"f0": None})
+    assert encoded(node, {"f0": None}) == b"\2"
+    with pytest.raises(ValueError, match="nested deeper"):
+        check_value(chain(10_000, default={}), {"f0": None, "f1": {}})
+    with pytest.raises(ValueError, match="nested deeper"):
+        check_value(chain(10_000, default={}), {"f0": None, "f1": {"f0": {}}})
+    check_value(chain(WRITTEN_DEPTH_MAX - 1, default={}), {"f0": None, "f1": {}})
+    assert encoded(chain(WRITTEN_DEPTH_MAX - 1, default={}), {"f0": None, "f1": {}}) == b"\0"
+
+
+SMALL_STACK = r"""
+import io, os, runpy, sys, threading
+import fastavro
+
+os.confstr = lambda _name: None
+made = runpy.run_path(sys.argv[1])
+read, written = made["DEPTH_MAX"], made["WRITTEN_DEPTH_MAX"]
+node = {"type": "record", "name": "N", "fields": [{"name": "a", "type": "int"}, {"name": "b", "type": ["null", "N"]}]}
+bounds, done = made["AvroBounds"](fastavro.parse_schema(node)), []
+
+def both_ways():
+    data, value = b"\2\2" * (read - 1) + b"\2\0", None
+    bounds.check(data)
+    fastavro.schemaless_reader(io.BytesIO(data), fastavro.parse_schema(node), None)
+    for _ in range(written):
+        value = {"a": 1, "b": value}
+    bounds.check_value(value)
+    fastavro.schemaless_writer(io.BytesIO(), fastavro.parse_schema(node), value)
+    done.append((read, written))
+
+threading.stack_size(128 << 10)  # musl's default
+thread = threading.Thread(target=both_ways)
+thread.start()
+thread.join()
+assert done, "it failed"
+print(*done[0])
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="musl is of Linux")
+def test_musls_stack_bears_the_deepest_in_a_thread(monkeypatch):
+    command = [sys.executable, "-c", SMALL_STACK, avro_bounds.__file__]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (ended.returncode, ended.stdout) == (0, "40 25\n"), ended.stderr
+
+    def refuse(_name):
+        raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr(os, "confstr", refuse)  # as musl answers
+    assert runpy.run_path(avro_bounds.__file__)["DEPTH_MAX"] == 40
+    monkeypatch.setattr(sys, "platform", "darwin")  # CPython asks for 16 MiB
+    assert runpy.run_path(avro_bounds.__file__)["DEPTH_MAX"] == 1_000
 
 
 def test_fastavros_stack_bears_the_deepest_in_a_thread():

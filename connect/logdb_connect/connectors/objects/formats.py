@@ -8,10 +8,11 @@ import abc
 import gzip
 import hashlib
 import io
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from logdb.codec.avro_bounds import AvroBounds
+from logdb.codec.avro_bounds import EMPTY_COUNT_MAX, AvroBounds
 from logdb_connect import logical
 from logdb_connect.connectors.objects.schemas import (
     arrow_schema,
@@ -107,7 +108,7 @@ def _level(config: Config) -> int | None:
 def _unzipped(data: bytes) -> bytes:
     try:
         return gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"the content is no gzip: {error}") from error
 
 
@@ -181,15 +182,18 @@ class AvroFormat(Format):
     def read(self, data: bytes) -> Iterator[Rows]:
         import fastavro
 
+        values, left = list[Any](), EMPTY_COUNT_MAX
         try:
             blocks: Any = fastavro.block_reader(io.BytesIO(data))
-            schema, bounds, values = of_avro(blocks.writer_schema), AvroBounds(blocks.writer_schema), list[Any]()
+            schema, bounds = of_avro(blocks.writer_schema), AvroBounds(blocks.writer_schema)
             for block in blocks:
-                bounds.check(block.bytes_.getvalue(), block.num_records)
+                left = bounds.check(block.bytes_.getvalue(), block.num_records, left)
                 values += block
-            yield schema, values
-        except (ValueError, EOFError, IndexError, KeyError, TypeError) as error:
+        except DataError:
+            raise
+        except Exception as error:  # fastavro has many classes of errors, and the library of each codec has its own
             raise DataError(f"the content is no Avro: {error}") from error
+        yield schema, values
 
 
 class _AvroWriter(Writer):

@@ -1,5 +1,7 @@
 import base64
 import json
+import subprocess
+import sys
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 
@@ -190,14 +192,98 @@ def test_a_value_of_a_few_bytes_takes_little(registry):
     registry.schemas.append({"schema": json.dumps({"type": "array", "items": {"type": "record", "name": "E", "fields": []}})})
     head = b"\0" + len(registry.schemas).to_bytes(4, "big")
     assert used.to_connect("t", head + b"\4\0")[1] == [{}, {}]
-    with pytest.raises(DataError, match="items that take no bytes"):
+    with pytest.raises(DataError, match="records and items that take no bytes"):
         used.to_connect("t", head + b"\xfe\xff\xff\xff\xff\xff\x03\0")
+
+
+def avro_record(name, *types, **more):
+    return {"type": "record", "name": name, "fields": [{"name": f"f{place}", "type": one, **more} for place, one in enumerate(types)]}
+
+
+def chain(levels, **more):
+    """Each record contains the one before by its name; the text is flat."""
+    records = [avro_record("R0", "boolean"), *(avro_record(f"R{each}", f"R{each - 1}", **more) for each in range(1, levels))]
+    return avro_record("Root", ["null", avro_record("D", *records)], f"R{levels - 1}")
+
+
+CONVERT = """
+import sys, threading
+from logdb_connect import DataError, Schema, struct
+from logdb_connect.converters.avro import AvroConverter
+
+made = AvroConverter()
+given = {"schema.registry.url": sys.argv[1], "auto.register.schemas": "false", "use.latest.version": "true"}
+made.configure({**made.config_def.parse(given), "converter.type": "value"})
+inner = struct("R", x=Schema(type="int32"))
+
+def convert():
+    try:
+        print(eval(sys.argv[2]))
+    except DataError as error:
+        print("DataError", error)
+
+thread = threading.Thread(target=convert)
+thread.start()
+thread.join()
+"""
+
+
+def converted(registry, expression):
+    ended = subprocess.run(
+        [sys.executable, "-c", CONVERT, registry.url, expression], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+def test_a_record_of_two_bytes_does_not_end_the_process(registry):
+    registry.schemas.append({"schema": json.dumps(chain(10_000))})
+    head = b"\0" + len(registry.schemas).to_bytes(4, "big")
+    assert "levels" in converted(registry, f"made.to_connect('t', {head + bytes(2)!r})")
+
+
+def test_a_default_in_itself_does_not_end_the_process(registry):
+    """The latest schema of the subject, of others, has fields that the value lacks."""
+    node = avro_record("N", ["N", "null"], default={})
+    converter(registry).from_connect("t", struct("N", x=Schema(type="int32")), {"x": 1})
+    registry.schemas[0]["schema"] = json.dumps(node)
+    assert "nested deeper" in converted(registry, "made.from_connect('t', struct('N', x=Schema(type='int32')), {'x': 1})")
+
+
+WRONG = [
+    json.dumps(avro_record("N", "N")),
+    json.dumps(["null", ["int", "string"]]),
+    '{"type":"array","items":' * 700 + '"int"' + "}" * 700,
+    '{"type":"record","name":"R","fields":["x"]}',
+    '{"type":"record","name":"R","fields":5}',
+    '{"type":"enum","name":"R","symbols":5}',
+    '{"type":"enum","name":7,"symbols":["a"]}',
+]
+
+
+@pytest.mark.parametrize("text", WRONG, ids=["itself", "unions", "deep", "text", "number", "symbols", "name"])
+def test_a_schema_of_others_that_is_none(registry, text):
+    """Of the registry: the latest of the subject, or that of a record."""
+    converter(registry).from_connect("t", STRING, "a")
+    registry.schemas[0]["schema"] = text
+    with pytest.raises(DataError, match="Not a valid Avro schema"):
+        converter(registry, auto_register_schemas=False, use_latest_version=True).from_connect("t", STRING, "a")
+    with pytest.raises(DataError, match="Not a valid Avro schema"):
+        converter(registry).to_connect("t", b"\0\0\0\0\1\2a")
+
+
+def test_a_schema_that_connect_cannot_take(registry):
+    """Of 900 levels: fastavro reads its values, but to compare two of such schemas would exceed Python's recursion limit."""
+    registry.schemas.append({"schema": json.dumps(chain(900))})
+    head = b"\0" + len(registry.schemas).to_bytes(4, "big")
+    with pytest.raises(DataError, match="251 levels"):
+        converter(registry).to_connect("t", head + bytes(2))
 
 
 def test_what_could_not_be_read_is_not_written(registry):
     used, empty = converter(registry), Schema(type="array", values=struct("E"))
     assert used.to_connect("t", used.from_connect("t", empty, [{}] * 5_000))[1] == [{}] * 5_000
-    with pytest.raises(DataError, match="items that take no bytes"):
+    with pytest.raises(DataError, match="records and items that take no bytes"):
         used.from_connect("t", empty, [{}] * 100_001)
 
 

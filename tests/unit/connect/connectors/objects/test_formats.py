@@ -1,6 +1,9 @@
 import datetime
+import gzip
 import io
 import json
+import subprocess
+import sys
 from decimal import Decimal
 
 import fastavro
@@ -183,8 +186,118 @@ def test_avro_rows_of_no_bytes_take_little(codec, is_array):
     assert rows == ([{"a": [{}] * 70}] if is_array else [{}] * 70)
     large = content(1_000_000)
     assert len(large) < 500
-    with pytest.raises(DataError, match="items that take no bytes"):
+    with pytest.raises(DataError, match="records and items that take no bytes"):
         list(made("AvroFormat").read(large))
+
+
+def container(schema, *blocks, codec=b"null"):
+    """An Avro container file: each block is its number of rows, and its bytes."""
+
+    def number(value):
+        out, value = b"", value << 1
+        while value > 127:
+            out, value = out + bytes([value & 127 | 128]), value >> 7
+        return out + bytes([value])
+
+    def text(data):
+        return number(len(data)) + data
+
+    given = schema if isinstance(schema, bytes) else json.dumps(schema).encode()
+    head = b"Obj\x01" + number(2) + text(b"avro.schema") + text(given) + text(b"avro.codec") + text(codec) + number(0) + b"m" * 16
+    return head + b"".join(number(rows) + text(data) + b"m" * 16 for rows, data in blocks)
+
+
+def avro_record(name, *types):
+    return {"type": "record", "name": name, "fields": [{"name": f"f{place}", "type": one} for place, one in enumerate(types)]}
+
+
+def chain(levels):
+    """Each record contains the one before by its name; the text is flat."""
+    records = [avro_record("R0", "boolean"), *(avro_record(f"R{each}", f"R{each - 1}") for each in range(1, levels))]
+    return avro_record("Root", ["null", avro_record("D", *records)], f"R{levels - 1}")
+
+
+READ = """
+import sys, threading
+from logdb_connect.connectors.objects.formats import format_of
+from logdb_connect.connectors.objects.settings import FORMAT
+from logdb_connect.errors import DataError
+
+def read():
+    try:
+        list(format_of(FORMAT.parse({"format.class": "AvroFormat"})).read(sys.stdin.buffer.read()))
+    except DataError as error:
+        print(error)
+
+thread = threading.Thread(target=read)
+thread.start()
+thread.join()
+"""
+
+
+def test_avro_that_would_end_the_process():
+    """One row of two bytes, 10,000 records deep."""
+    ended = subprocess.run([sys.executable, "-c", READ], input=container(chain(10_000), (1, b"\0\1")), capture_output=True, check=False)
+    assert ended.returncode == 0
+    assert b"levels" in ended.stdout
+    [(_, rows)] = made("AvroFormat").read(container(chain(3), (1, b"\0\1")))
+    assert rows == [{"f0": None, "f1": {"f0": {"f0": {"f0": True}}}}]
+
+
+def test_avro_rows_that_would_take_all_memory():
+    schema = avro_record("R0")
+    for level in range(1, 9):
+        schema = avro_record(f"R{level}", schema, f"R{level - 1}")
+    with pytest.raises(DataError, match="records and items that take no bytes"):
+        list(made("AvroFormat").read(container(avro_record("Row", "boolean", schema), (1_000, bytes(1_000)))))
+
+
+def test_avro_blocks_share_what_may_take_no_bytes():
+    data = container(avro_record("E"), *[(60_000, b"")] * 2)
+    with pytest.raises(DataError, match="records and items that take no bytes"):
+        list(made("AvroFormat").read(data))
+
+
+@pytest.mark.parametrize("codec", ["deflate", "bzip2", "xz", "snappy", "lz4"])
+def test_a_damaged_block_of_avro(codec):
+    file = io.BytesIO()
+    fastavro.writer(file, avro_record("R", "string"), [{"f0": "abc" * 100}], codec=codec, sync_marker=b"m" * 16)
+    data = file.getvalue()
+    begin = data.index(b"m" * 16) + 16
+    [(_, rows)] = made("AvroFormat").read(data)
+    assert rows == [{"f0": "abc" * 100}]
+    for place in range(begin, len(data)):
+        damaged = data[:place] + bytes([data[place] ^ 0xFF]) + data[place + 1 :]
+        try:
+            list(made("AvroFormat").read(damaged))
+        except DataError:
+            continue
+    with pytest.raises(DataError, match="the content is no Avro"):
+        list(made("AvroFormat").read(data[: begin + 3] + b"\xfe" * (len(data) - begin - 19) + b"m" * 16))
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        b"[" * 100_000,
+        b'{"type":"record","name":"R","fields":5}',
+        b'{"type":"record","name":"R","fields":["x"]}',
+        b'{"type":"record","name":"R","fields":[{"name":"a","type":"R"}]}',
+        b'{"type":"nothing"}',
+        b"5",
+        b"{",
+    ],
+)
+def test_a_header_of_avro_that_is_none(schema):
+    with pytest.raises(DataError):
+        list(made("AvroFormat").read(container(schema, (1, b"\0"))))
+
+
+@pytest.mark.parametrize("name", ["JsonFormat", "ByteArrayFormat"])
+def test_a_damaged_gzip(name):
+    data = gzip.compress(b"[1, 2, 3]\n" * 100, mtime=0)
+    with pytest.raises(DataError, match="no gzip"):
+        list(made(name).read(data[:12] + b"\xff" * 8 + data[20:]))
 
 
 def test_an_unknown_format_lists_the_known_ones():
