@@ -12,6 +12,7 @@ import pytest
 
 import logdb
 from logdb.errors import Closed, InvalidTransactionState, LogdbError
+from logdb.segment.files import FILES
 from support import interrupts
 from support.interrupts import Interrupted, finished
 
@@ -168,9 +169,136 @@ def opening_and_closing(db, topic, number):
     return Interrupted(number, call), after
 
 
+def compacting(db, topic, number):
+    db.create_topic(topic, config={"cleanup.policy": "compact", "segment.bytes": 1_024})
+    log, latest = db.log(topic), {}
+    fill(log, latest, rounds=3)
+    db.compact(topic)  # so that the next one merges segments
+    fill(log, latest, rounds=1)
+
+    def after():
+        for _ in range(2):
+            close_files()
+            assert latest_of(log) == latest
+            close_files()
+            fill(log, latest, rounds=1)
+            db.compact(topic)
+        assert latest_of(log) == latest
+        assert len(list(log.read(0))) == len(latest)
+        check_catalogue(db, topic)
+
+    return Interrupted(number, lambda: db.compact(topic)), after
+
+
+def deleting_records(db, topic, number):
+    db.create_topic(topic, config={"segment.bytes": 1_024, "retention.ms": -1})
+    log, latest = db.log(topic), {}
+    fill(log, latest, rounds=6)
+    begins = []
+
+    def call():
+        begins.append(db.delete_records(topic, 0, 20))
+
+    def after():
+        assert log.start_offset in begins or (not begins and log.start_offset in (0, 20))
+        assert [record.offset for record in log.read(log.start_offset)] == [*range(log.start_offset, 48)]
+        check_catalogue(db, topic)
+        fill(log, latest, rounds=2)
+        db.flush()
+        check_catalogue(db, topic)
+        db.alter_topic(topic, config={"retention.bytes": 3_000})
+        db.enforce_retention(topic)
+        assert db.delete_records(topic, 0, 60) == 60
+        assert [record.offset for record in log.read(60)] == [*range(60, 64)]
+        check_catalogue(db, topic)
+
+    return Interrupted(number, call), after
+
+
+def fill(log, latest, rounds):
+    for _ in range(rounds):
+        keys = [b"%d" % at for at in range(8)]
+        rows = dict.fromkeys(keys, b"%d %s" % (log.end_offset, b"x" * 60))
+        log.append_many([*rows.values()], keys)
+        latest |= rows
+
+
+def close_files():
+    """Let the next reads open the files of segments again."""
+    for _ in range(32):
+        FILES.give_way()
+
+
+def latest_of(log):
+    return {record.key: record.value for record in log.read(log.start_offset)}
+
+
+def check_catalogue(db, topic):
+    """The catalogue, files and open logs agree."""
+    with logdb.open(db.path, mode="r") as reader:
+        assert reader.describe_topic(topic).partitions[0].start_offset == db.log(topic).start_offset
+        assert latest_of(reader.log(topic)).items() <= latest_of(db.log(topic)).items()
+    named = {entry.base_offset for entry in db._store.catalogue.segments(topic)}
+    assert named <= {segment.base_offset for segment in db._store.open_log(topic).segments}
+    report = db.verify()
+    assert report.ok, report.problems
+
+
+def reading_a_table(db, topic, number):
+    """A view is opened that lacks a tombstone, since it is compacted away; new records are read; the view is damaged."""
+    db.create_topic(topic, config={"cleanup.policy": "compact", "delete.retention.ms": 0})
+    log = db.log(topic)
+    log.append_many([b"1", b"1"], [b"deleted", b"kept"])
+    assert len(db.table(topic)) == 2
+    log.append_many([None, b"1"], [b"deleted", b"new"])
+    db.compact(topic)
+    db.compact(topic)
+    reopened_views(db)
+
+    def rows():
+        return {key: value for key, value in latest_of(log).items() if value is not None}
+
+    def call():
+        table = db.table(topic)
+        assert dict(table) == {b"kept": b"1", b"new": b"1"}
+        log.append(b"2", b"newer")
+        assert len(table) == 3
+        view = table._view._state.view
+        with view._lmdb.begin(db=view._entries, write=True) as txn:
+            txn.put(b"\0kept", b"nonsense that is as long as an entry")
+        view._reader.abort()
+        view._reader = view._lmdb.begin(db=view._entries)
+        assert table[b"kept"] == b"1"
+        reopened_views(db)
+        assert len(db.table(topic)) == 3
+
+    def after():
+        interrupted.error = None  # its handler has ended: the traceback may hold a view that was being opened
+        if db._views is not None and db._views._closed:  # their close was interrupted
+            reopened_views(db)
+        db.table(topic).get(b"kept")  # a look-up of a damaged entry rebuilds the view; an iteration would raise ReadFailed
+        assert dict(db.table(topic)) == rows()
+        reopened_views(db)
+        assert dict(db.table(topic)) == rows()
+        log.append(b"3", b"kept")
+        assert db.table(topic)[b"kept"] == b"3"
+        db.delete_topic(topic)
+
+    interrupted = Interrupted(number, call)
+    return interrupted, after
+
+
+def reopened_views(db):
+    """Close the views of tables, as a close of the database does; the next table opens them again."""
+    if db._views is not None:
+        db._views.close()
+        db._views = None
+
+
 SCENARIOS = {
     "sending": sending(0), "sending later": sending(50), "transaction": transaction, "appending": appending, "consuming": consuming,
-    "changing topics": changing_topics, "opening and closing": opening_and_closing,
+    "changing topics": changing_topics, "opening and closing": opening_and_closing, "table": reading_a_table, "compacting": compacting,
+    "deleting records": deleting_records,
 }  # fmt: skip
 
 
@@ -186,6 +314,16 @@ def test_a_call_that_is_interrupted(db, name):
         got, after = scenario(db, f"{word}-{number}", number)
         assert got.error is None or isinstance(got.error, KeyboardInterrupt | LogdbError), got.place
         finished(after, f"{number}: {got.place}")
+
+
+@pytest.mark.parametrize("name", ["compacting", "deleting records"])
+def test_an_interrupt_at_each_place_of_a_change_of_segments(db, monkeypatch, name):
+    monkeypatch.setattr(interrupts, "SOURCES", ("/store/entries.py", "/store/log_start.py", "/store/segment_replacer.py"))
+    for number in itertools.count(1):
+        got, after = SCENARIOS[name](db, f"{name.replace(' ', '-')}-each-{number}", number)
+        finished(after, f"{number}: {got.place}")
+        if got.place is None:
+            return
 
 
 def test_an_interrupt_at_each_place_of_a_coordinator_loses_no_step_of_a_commit(db, monkeypatch):
@@ -205,5 +343,16 @@ def test_an_interrupt_at_each_place_of_a_coordinator_loses_no_step_of_a_commit(d
 
         finished(again, f"a second commit, interrupted at {interrupted.place}")
         assert b"%d" % number in values(db, "steps"), interrupted.place
+        if interrupted.place is None:
+            return
+
+
+@pytest.mark.parametrize("source", ["/client/table/view.py", pytest.param("/meta/views.py", marks=pytest.mark.slow)])
+def test_an_interrupt_at_each_place_of_a_view_leaves_a_whole_table(db, monkeypatch, source):
+    monkeypatch.setattr(interrupts, "SOURCES", (source,))
+    for number in itertools.count(1):
+        interrupted, after = reading_a_table(db, f"{source.strip('/').replace('/', '-')}-{number}", number)
+        assert interrupted.error is None or isinstance(interrupted.error, KeyboardInterrupt), interrupted.place
+        finished(after, f"{number}: {interrupted.place}")
         if interrupted.place is None:
             return

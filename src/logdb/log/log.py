@@ -444,7 +444,7 @@ class Log(FollowingLog):
             gone = [segment for segment in segments[:-1] if segment.next_offset <= start_offset]
             limit = max(self.view.high_watermark, start_offset)
             self.writer.publish(start_offset=start_offset, segments=segments[len(gone) :], high_watermark=limit)
-            self.writer.sealing = [segment for segment in self.writer.sealing if segment not in gone]
+            self.writer.sealing = [segment for segment in self.writer.sealing if segment in self.view.segments]
         self.wake()  # a follower that has to delete, too
         self.remove_old_snapshots()
         self._positions.clear()

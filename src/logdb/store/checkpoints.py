@@ -126,6 +126,8 @@ class Checkpoints:
 
     def is_behind(self, log: Log) -> bool:
         """Whether the catalogue lacks sealed segments or a later recovery point of ``log``."""
+        if not self._may_be_checkpointed(log):
+            return False
         entry = self._entries.get(TopicPartition(log.topic, log.partition))
         unsaid = log.epochs.latest != entry.leader_epoch or log.producers_unsaved
         return log.view.flushed != log.syncs.checkpointed or unsaid or bool(log.take_sealing())

@@ -1,13 +1,16 @@
 """The catalogue's log entries in the writer's memory; both are changed together.
 
+An exception from outside (Ctrl-C) may come between the commit and the change in memory: then the entries are loaded again.
+
 Threading: all methods, from any thread.
 """
 
+import contextlib
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
-from logdb.errors import UnknownTopic
+from logdb.errors import LogdbError, UnknownTopic
 from logdb.log.readable import ReadableLog
 from logdb.meta import Catalogue, Intent, LogEntry, WriteTransaction
 from logdb.model import TopicPartition
@@ -27,7 +30,10 @@ class Entries:
     def load(self) -> None:
         """Load the entries of the catalogue."""
         with self._lock:
-            self._known = {TopicPartition(entry.topic, entry.partition): entry for entry in self._catalogue.logs()}
+            self._load()
+
+    def _load(self) -> None:
+        self._known = {TopicPartition(entry.topic, entry.partition): entry for entry in self._catalogue.logs()}
 
     def names(self) -> list[TopicPartition]:
         return sorted(self._known)
@@ -61,8 +67,9 @@ class Entries:
                 txn.put_logs(entries)
                 return also(txn)
 
-            found = self._catalogue.write(write)
-            self._known.update({TopicPartition(entry.topic, entry.partition): entry for entry in entries})
+            with self._loaded_after_interrupt():
+                found = self._catalogue.write(write)
+                self._known.update({TopicPartition(entry.topic, entry.partition): entry for entry in entries})
             return found
 
     def note(self, log: ReadableLog, **fields: Any) -> None:
@@ -73,6 +80,17 @@ class Entries:
     def forget(self, topic: str, intent: Intent) -> int:
         """Commit the deletion of a topic, with the intent that finishes it; returns the intent's id."""
         with self._lock:
-            number = self._catalogue.write(lambda txn: (txn.delete_topic(topic), txn.add_intent(intent))[-1])
-            self._known = {name: entry for name, entry in self._known.items() if name.topic != topic}
+            with self._loaded_after_interrupt():
+                number = self._catalogue.write(lambda txn: (txn.delete_topic(topic), txn.add_intent(intent))[-1])
+                self._known = {name: entry for name, entry in self._known.items() if name.topic != topic}
             return number
+
+    @contextlib.contextmanager
+    def _loaded_after_interrupt(self) -> Iterator[None]:
+        try:
+            yield
+        except LogdbError:
+            raise  # nothing was committed, or the store takes no writes
+        except BaseException:  # Ctrl-C: it may be committed
+            self._load()
+            raise

@@ -50,9 +50,15 @@ class LogStarts:
             if start_offset > log.view.written_offset:
                 return False  # truncated meanwhile
             below = [named for named in state.catalogue.segments(*name) if named.next_offset <= start_offset]
-            if start_offset > log.start_offset:
-                self._commit(name, log, start_offset)
-            gone = log.begin_at(max(start_offset, log.start_offset))
+            try:
+                if start_offset > log.start_offset:
+                    self._commit(name, log, start_offset)
+                gone = log.begin_at(max(start_offset, log.start_offset))
+            except LogdbError:
+                raise
+            except BaseException:  # from outside (Ctrl-C): it may be committed
+                log.begin_at(self._entries.get(name).start_offset)
+                raise
         for segment in gone:
             with state.checkpoint_lock:
                 if state.closed or not state.is_current(log) or log.start_offset < start_offset:
@@ -76,9 +82,9 @@ class LogStarts:
             point = log.syncs.save_active_indexes()  # producer state must not depend on deleted batches
             self._entries.change(lambda: [self._checkpoints.entry_at(log, point, grown=True)._replace(start_offset=start_offset)], delete)
             log.syncs.checkpoint_done(point, ())
-        except LogdbError:
+        except BaseException:
             with contextlib.suppress(LogdbError):
-                topic_file.replace(io, log.directory, topic_file.describe(topic, name.partition, log.start_offset))
+                topic_file.replace(io, log.directory, topic_file.describe(topic, name.partition, self._entries.get(name).start_offset))
             raise
 
 

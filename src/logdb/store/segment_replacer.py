@@ -3,6 +3,7 @@
 ``replacement_intent`` has the steps on files.
 """
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -32,25 +33,47 @@ class SegmentReplacer:
         """Replace segments with compacted ones; False if they are no longer the log's."""
         with self._state.checkpoint_lock:
             try:
-                self._state.check_writable()
-                if not self._state.is_current(log):
-                    raise UnknownTopic(log.topic)  # deleted meanwhile
-                if not set(replacement.old) <= set(log.segments):
-                    replacement.discard()
-                    return False
-                sync_directory(self._io, log.directory)
-                topic_id, sidecars = self._state.topic(log.topic).topic_id, self._sidecars(log, replacement)
-                intent = replacement_intent.intent_of(self._io, log.topic, topic_id, log.partition, replacement, sidecars)
-                made = replacement_intent.entries_of(log.topic, log.partition, replacement)
-                number = self._commit(log, replacement.old, made, intent)
-            except SyncFailed:
-                raise  # the intent may be committed: then the next opening finishes it
+                return self._replace(log, replacement)
             except LogdbError:
-                replacement.discard()
                 raise
-            self._rename(log, replacement.old, made, intent)
-            self.finish(number, intent)
-            return True
+            except BaseException:  # from outside (Ctrl-C): it may be committed
+                self._settle(log, replacement)
+                raise
+
+    def _replace(self, log: Log, replacement: "Replacement") -> bool:
+        try:
+            self._state.check_writable()
+            if not self._state.is_current(log):
+                raise UnknownTopic(log.topic)  # deleted meanwhile
+            if not set(replacement.old) <= set(log.segments):
+                replacement.discard()
+                return False
+            sync_directory(self._io, log.directory)
+            topic_id, sidecars = self._state.topic(log.topic).topic_id, self._sidecars(log, replacement)
+            intent = replacement_intent.intent_of(self._io, log.topic, topic_id, log.partition, replacement, sidecars)
+            made = replacement_intent.entries_of(log.topic, log.partition, replacement)
+            number = self._commit(log, replacement.old, made, intent)
+        except SyncFailed:
+            raise  # the intent may be committed: then the next opening finishes it
+        except LogdbError:
+            replacement.discard()
+            raise
+        self._rename(log, replacement.old, made, intent)
+        self.finish(number, intent)
+        return True
+
+    def _settle(self, log: Log, replacement: "Replacement") -> None:
+        """After an exception from outside: show committed segments to readers, or discard them if they were not committed."""
+        if not set(replacement.old) <= set(log.segments):
+            return  # readers have the new ones; ``finish_of`` does the rest
+        committed = [intent for _, intent in self._state.catalogue.intents() if _is_compaction_of(log, intent)]  # earlier ones are finished
+        if not committed:
+            replacement.discard()
+            return
+        bases = {segment.base_offset for segment in replacement.new}
+        made = [entry for entry in self._state.catalogue.segments(log.topic, log.partition) if entry.base_offset in bases]
+        with contextlib.suppress(DiskFull, WriteFailed):  # of renaming: ``finish_of`` tries again
+            self._rename(log, replacement.old, made, committed[0])
 
     def _sidecars(self, log: Log, replacement: "Replacement") -> list[str]:
         """The sidecar files of the replaced segments."""
@@ -77,11 +100,7 @@ class SegmentReplacer:
         """Finish the log's replacements that an error interrupted."""
         with self._state.checkpoint_lock:
             self._state.check_writable()
-            self._finish_all(
-                lambda intent: (
-                    intent.kind == replacement_intent.COMPACTION and replacement_intent.concerns(intent, log.topic, log.partition)
-                )
-            )
+            self._finish_all(lambda intent: _is_compaction_of(log, intent))
 
     def finish_locked(self) -> None:
         """Finish those of all logs; the caller holds the checkpoint lock."""
@@ -121,3 +140,7 @@ class SegmentReplacer:
         if self._state.is_of(directory, intent.body["topic_id"]):
             replacement_intent.finish(self._io, directory, intent)
         self._state.catalogue.write(lambda txn: txn.clear_intent(number))
+
+
+def _is_compaction_of(log: Log, intent: Intent) -> bool:
+    return intent.kind == replacement_intent.COMPACTION and replacement_intent.concerns(intent, log.topic, log.partition)

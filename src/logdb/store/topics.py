@@ -221,9 +221,12 @@ class TopicChanges:
                 with self._state.topics_lock:
                     self._begin()
                     former, entry = entry, entry._replace(config=changed)
+                    self._untold = ("topic_altered", entry) if entry != former else None
+                    self._interrupted = True  # until it is finished
                     self._change_config(entry)
                     if entry != former:
                         self._tell("topic_altered", entry)
+                    self._interrupted = False
             return _info(entry)
 
     def delete(self, name: str) -> None:
@@ -295,12 +298,21 @@ class TopicChanges:
     # ------------------------------------------------------------ steps
 
     def _change_config(self, entry: TopicEntry) -> None:
-        with self._state.checkpoint_lock:  # the starts of logs don't move meanwhile
-            for partition in range(entry.partition_count):
-                start_offset = self._entries.get(TopicPartition(entry.name, partition)).start_offset
-                directory = self._state.partition_path(entry.name, partition)
-                topic_file.replace(self._io, directory, topic_file.describe(entry, partition, start_offset))
-            self._state.catalogue.write(lambda txn: txn.put_topic(entry))
+        try:
+            with self._state.checkpoint_lock:  # the starts of logs don't move meanwhile
+                for partition in range(entry.partition_count):
+                    start_offset = self._entries.get(TopicPartition(entry.name, partition)).start_offset
+                    directory = self._state.partition_path(entry.name, partition)
+                    topic_file.replace(self._io, directory, topic_file.describe(entry, partition, start_offset))
+                self._state.catalogue.write(lambda txn: txn.put_topic(entry))
+            self._configure_logs(entry)
+        except LogdbError:
+            raise
+        except BaseException:  # from outside (Ctrl-C): it may be committed
+            self._configure_logs(self._state.topic(entry.name))
+            raise
+
+    def _configure_logs(self, entry: TopicEntry) -> None:
         for partition in range(entry.partition_count):
             if (log := self._state.logs.get(TopicPartition(entry.name, partition))) is not None:
                 log.alter(LogConfig.of(entry.config, self._state.durability))

@@ -115,9 +115,11 @@ class Truncations:
                 return work()
             except SyncFailed:
                 raise  # the store takes no writes
-            except BaseException:
+            except BaseException as error:
                 if not self._is_committed(log):
                     log.renew_point()
+                elif not log.interrupted:  # Ctrl-C came after the commit
+                    self._interrupt(log, error)
                 raise
 
         with self._state.checkpoint_lock:
@@ -209,15 +211,7 @@ class Truncations:
                 txn.delete_segment(*name, segment.base_offset)
             txn.add_intent(intent)
 
-        try:
-            self._entries.change(lambda: [entry], commit)
-        except SyncFailed:
-            raise
-        except BaseException as error:
-            if self._is_committed(log):  # Ctrl-C came after the commit
-                self._entries.load()
-                self._interrupt(log, error)
-            raise
+        self._entries.change(lambda: [entry], commit)
         self._finish(log)
 
     def _is_committed(self, log: Log) -> bool:

@@ -361,7 +361,7 @@ class Writer:
     def replace_segments(self, log: Log, replacement: "Replacement") -> bool:
         try:
             self._keep_decisions(log)
-        except LogdbError:
+        except BaseException:
             replacement.discard()
             raise
         replaced = self.replacer.replace(log, replacement)

@@ -5,7 +5,7 @@ import pytest
 import logdb
 from logdb.errors import UnknownTopic
 from logdb.io import IO
-from logdb.meta import Catalogue, LogEntry
+from logdb.meta import Catalogue, Intent, LogEntry
 from logdb.model import TopicPartition
 from logdb.store.entries import Entries
 
@@ -43,6 +43,22 @@ def test_what_is_not_committed_is_not_known(entries, catalogue):
         entries.change(lambda: [entries.get(NAME)._replace(generation=3)], fail)
     assert entries.get(NAME).generation == 0
     assert catalogue.log("t", 0).generation == 0
+
+
+def test_a_commit_that_is_interrupted_is_known(entries, catalogue, monkeypatch):
+    write = catalogue.write
+
+    def interrupted(function):
+        write(function)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(catalogue, "write", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        entries.change(lambda: [entries.get(NAME)._replace(generation=3)], lambda _txn: None)
+    assert entries.get(NAME).generation == 3
+    with pytest.raises(KeyboardInterrupt):
+        entries.forget("t", Intent("delete", "t", {}))
+    assert entries.names() == []
 
 
 def test_changes_of_many_threads_all_count(entries, catalogue):

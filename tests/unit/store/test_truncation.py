@@ -637,6 +637,29 @@ def test_what_comes_from_outside_behind_the_commit_interrupts_too(tmp_path, io, 
     assert logdb.verify(tmp_path / "db").ok
 
 
+@pytest.mark.parametrize("anew", [False, True])
+def test_what_comes_from_outside_right_behind_the_commit_interrupts_too(tmp_path, monkeypatch, anew):
+    db = opened(tmp_path / "db")
+    log = made(db, **SMALL)
+    ends = told(log)
+    db._store.checkpoint([log])
+
+    def stopped(_log):
+        raise Stopped
+
+    with monkeypatch.context() as patched:
+        patched.setattr(db._store.writer.truncations, "_finish", stopped)
+        with pytest.raises(Stopped):
+            db._store.begin_anew("t", 0, 3) if anew else cut(db, ends[5])
+    with pytest.raises(ReadOnly, match="a truncation was not finished"):
+        log.append(b"x")
+    end = 3 if anew else ends[5]
+    assert cut(db, end) == end
+    assert log.append_many([b"new"]) == range(end, end + 1)
+    db.close()
+    assert logdb.verify(tmp_path / "db").ok
+
+
 def test_what_comes_from_outside_before_the_commit_leaves_no_copy(tmp_path, io, db):
     log = made(db, **SMALL)
     ends = told(log)
