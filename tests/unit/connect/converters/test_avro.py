@@ -253,7 +253,7 @@ def test_a_default_in_itself_does_not_end_the_process(registry):
 WRONG = [
     json.dumps(avro_record("N", "N")),
     json.dumps(["null", ["int", "string"]]),
-    '{"type":"array","items":' * 700 + '"int"' + "}" * 700,
+    '{"type":"array","items":' * 1_100 + '"int"' + "}" * 1_100,
     '{"type":"record","name":"R","fields":["x"]}',
     '{"type":"record","name":"R","fields":5}',
     '{"type":"enum","name":"R","symbols":5}',
