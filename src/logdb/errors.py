@@ -158,7 +158,8 @@ class InvalidConfig(LogdbError, ValueError):
 class PolicyViolation(LogdbError):
     """The topic's configs forbid the call.
 
-    To delete records of a topic that is only compacted, to compact a topic that is not, to append to a mirror.
+    To delete records of a topic that is only compacted, to compact a topic that is not, to append to a mirror.  In a cluster also: to
+    append with ``durability=``.
     """
 
 
@@ -271,7 +272,7 @@ class MirrorDiverged(LogdbError):
 
 
 class FencedLeaderEpoch(LogdbError):
-    """The leader epoch is older than the latest one that the log knows: another leader has begun since (KIP-320)."""
+    """The leader epoch is older than the latest one that the log knows: a crash, a restore or a new leader came since (KIP-320)."""
 
     def __init__(self, topic: str, partition: int, leader_epoch: int, current_epoch: int) -> None:
         super().__init__(f"leader epoch {leader_epoch} of {topic}-{partition} is over: the latest is {current_epoch}")
@@ -565,7 +566,7 @@ class NotEnoughReplicas(LogdbError):
 
 
 class NotEnoughReplicasAfterAppend(LogdbError):
-    """The batch was appended, but fewer replicas than ``min.insync.replicas`` have it; a retry may append it twice."""
+    """The batch was appended, but too few replicas have it.  A retry without a producer id may append it twice."""
 
     retriable = True
 
@@ -593,7 +594,7 @@ class OffsetNotAvailable(LogdbError):
 
 
 class CommitTimeout(LogdbError):
-    """The batch was appended, and the in-sync replicas have not confirmed it in time; a retry may append it twice."""
+    """The in-sync replicas have not confirmed the appended batch in time.  A retry without a producer id may append it twice."""
 
     retriable = True
 
@@ -716,7 +717,7 @@ class TargetInside(LogdbError):
 
 
 class BackupDamaged(LogdbError):
-    """A backup file contradicts its checksums, or is no backup; nothing was restored from it."""
+    """A backup file is damaged: a checksum is wrong, or it is no backup; nothing was restored from it."""
 
     def __init__(self, path: str, position: int, reason: str) -> None:
         super().__init__(f"the backup {path} is damaged at byte {position}: {reason}")
@@ -907,7 +908,7 @@ class CloseIncomplete(LogdbError):
 
 
 class CorruptionError(LogdbError):
-    """Stored bytes contradict themselves or other files."""
+    """Stored bytes are damaged: a checksum is wrong, or two files do not fit together."""
 
     def __init__(self, path: str, position: int, reason: str) -> None:
         super().__init__(f"{path} is corrupt at byte {position}: {reason}")

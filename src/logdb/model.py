@@ -425,7 +425,7 @@ DELETING_CONFIGS = ("retention.ms", "retention.bytes", "cleanup.policy")
 # forever), and segments may be smaller than Kafka allows.
 TOPIC_CONFIGS: Mapping[str, _Key] = {
     "cleanup.policy": _key("delete", _policies(), "what becomes of old records"),
-    "compression.type": _key("none", _codec(), "codec of batches the library builds"),
+    "compression.type": _key("none", _codec(), "codec of batches that arrive uncompressed"),
     "delete.retention.ms": _key(86_400_000, _whole(0, _LONG), "how long compaction keeps a tombstone"),
     "durability": _key("", _one_of("", *DURABILITY_LEVELS), "level of the topic; empty: the database's"),
     "file.delete.delay.ms": _key(60_000, _whole(0, _LONG), "stored, without effect: readers hold what they read"),

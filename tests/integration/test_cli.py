@@ -93,6 +93,19 @@ def test_following_ends_by_a_signal(data_dir, number, more, place):
         assert (child.wait(30), child.stderr.read()) == (130 if number == signal.SIGINT else 0, "")
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_mirror_ends_by_a_signal(data_dir, tmp_path, number):
+    target = str(tmp_path / "target")
+    assert run("mirror", data_dir, target, "--topics", "small", "--once").returncode == 0
+    with running("mirror", data_dir, target, "--topics", "small", data_dir="") as child:
+        with running("consume", "small", "--follow", "-o", "100", "-c", "1", data_dir=target) as reader, logdb.open(data_dir) as db:
+            db.log("small").append(b"new", durability="os")
+            assert reader.stdout.readline() == "new\n"
+        child.send_signal(number)
+        assert child.wait(30) == (130 if number == signal.SIGINT else 0)
+        assert "Traceback" not in child.stderr.read()
+
+
 def test_producing_through_a_server_ends_cleanly(data_dir, tmp_path):
     path = tmp_path / "app.log"
     path.write_text("a\nb\n")

@@ -35,7 +35,7 @@ PORTS, TEXTS = Several(int), Several(str)
 @click.group(short_help="Make a cluster of several nodes.")
 @here
 def cluster() -> None:
-    """Make and change a cluster: three or five nodes that serve the same topics.  A minority of them may fail."""
+    """Make and change a cluster: three or five nodes that serve the same topics.  If one of them fails, the others continue."""
 
 
 @cluster.command(short_help="Make the directories of a new cluster's nodes.")

@@ -37,6 +37,7 @@ def mirror(session: Session, /, source: str, target: str, topics: str, once: boo
     refuses other producers until you delete its config logdb.mirror.of.
     """
     session.refuse_servers("mirror names its two sides")
+    session.follows = not once
     patterns = [name.strip() for name in topics.split(",")]
     with contextlib.ExitStack() as opened:
         theirs = opened.enter_context(_opened(session, source, write=False))
