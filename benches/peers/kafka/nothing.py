@@ -31,6 +31,7 @@ _DROPPED_BYTES = 1 << 20  # at a time
 _SERVED = (0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 18, 22)
 _LOG_OVERHEAD_BYTES = 12
 _EARLIEST = -2
+_TOPIC_ID = bytes(15) + b"\1"
 
 
 class Nothing:
@@ -80,12 +81,16 @@ class Nothing:
                 return _of_partition({"offset": 0 if is_earliest else self._offsets[-1]})
             case 3:
                 partition = {"partition_index": 0, "leader_id": 1, "leader_epoch": 0, "replica_nodes": [1], "isr_nodes": [1]}
-                topic = {"name": TOPIC, "topic_id": bytes(15) + b"\1", "partitions": [partition]}
+                topic = {"name": TOPIC, "topic_id": _TOPIC_ID, "partitions": [partition]}
                 return {"brokers": [self._here() | {"node_id": 1}], "cluster_id": "none", "controller_id": 1, "topics": [topic]}
             case 8:
                 return _of_partition({})
             case 9:
-                of_topic = {"name": TOPIC, "partitions": [{"partition_index": 0, "committed_offset": -1, "metadata": ""}]}
+                of_topic = {
+                    "name": TOPIC,
+                    "topic_id": _TOPIC_ID,
+                    "partitions": [{"partition_index": 0, "committed_offset": -1, "metadata": ""}],
+                }
                 return {"topics": [of_topic], "groups": [{"group_id": one["group_id"], "topics": [of_topic]} for one in asked["groups"]]}
             case 10:
                 there = self._here() | {"node_id": 1}
@@ -124,12 +129,16 @@ class Nothing:
 
 
 def _of_partition(values: dict[str, Any]) -> dict[str, Any]:
-    return {"topics": [{"name": TOPIC, "partitions": [{"partition_index": 0, **values}]}]}
+    return {"topics": [{"name": TOPIC, "topic_id": _TOPIC_ID, "partitions": [{"partition_index": 0, **values}]}]}
 
 
 def _partition(end: int, records: "bytes | memoryview") -> dict[str, Any]:
     marks = {"high_watermark": end, "last_stable_offset": end, "log_start_offset": 0}
-    return {"topic": TOPIC, "partitions": [{"partition_index": 0, **marks, "aborted_transactions": [], "records": records}]}
+    return {
+        "topic": TOPIC,
+        "topic_id": _TOPIC_ID,
+        "partitions": [{"partition_index": 0, **marks, "aborted_transactions": [], "records": records}],
+    }
 
 
 def _versions() -> list[dict[str, int]]:
