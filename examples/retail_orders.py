@@ -44,6 +44,7 @@ def work(db: logdb.Database, worker: str, handled: list[tuple[str, str, int, boo
         value_deserializer=serde.json,
     ) as consumer:
         while batches := consumer.poll(timeout_ms=500, max_records=50):
+            stock.catch_up()  # with what the worker before has committed of a partition
             left: dict[str, int] = {}
             with db.transaction(f"fulfilment-{worker}") as transaction:
                 for records in batches.values():

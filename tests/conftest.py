@@ -12,6 +12,7 @@ from hypothesis import settings
 from benches.peers import SHORT_LIVED
 from logdb import testing
 from logdb.broker.timers import Timers
+from logdb.cli.terminal.descriptors import take_descriptors
 from logdb.store import cleaner, retention
 from logdb_replication import directory
 from support import levels, ports, three_brokers
@@ -127,6 +128,7 @@ class FailuresAtOnce:
 
 
 def pytest_configure(config):
+    take_descriptors()  # as logdb serve: a shell has 1,024, and tests open thousands of logs and connections
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a job in the background; its children would inherit that
         signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "support" / "spark_conf"))

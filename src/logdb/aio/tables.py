@@ -23,6 +23,7 @@ class Table(Mirror[tables.Table]):
     refresh = in_thread(tables.Table.refresh)
     positions = in_thread(tables.Table.positions)
     wait_for = in_thread(tables.Table.wait_for)
+    catch_up = in_thread(tables.Table.catch_up)
 
     @property
     def topic(self) -> str:

@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -15,7 +14,7 @@ from click.testing import CliRunner
 from logdb.cli.app import cli
 from support.connect_workers import LOGDB, WORKER, BrokerProcess, Rest, WorkerProcess, served, standalone, written
 from support.ports import free_port
-from support.waiting import until
+from support.waiting import has_ended, until
 
 
 @pytest.fixture
@@ -115,7 +114,7 @@ def test_a_worker_shows_its_url_and_runs_in_the_background_as_by_kafkas_scripts(
             assert Rest(port).get("/connectors") == []
         finally:
             os.kill(int(found[1]), signal.SIGTERM)
-        until(lambda: not os.path.exists(f"/proc/{found[1]}"), "the worker ends")
+        until(lambda: has_ended(int(found[1])), "the worker ends")
         assert (tmp_path / "connectStandalone.out").exists()
         failed = subprocess.run([*command, "/no/such.properties"], capture_output=True, text=True, cwd=tmp_path)
         assert failed.returncode == 1
@@ -134,13 +133,13 @@ def test_a_worker_in_the_background_outlives_a_start_that_has_not_waited_for_its
     begun = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env={**os.environ, "LOG_DIR": str(tmp_path)})
     found = re.fullmatch(r"the worker is not ready yet; pid (\d+), log in .*\n", begun.stderr)
     assert found, begun
-    process, log = Path(f"/proc/{found[1]}"), tmp_path / "connectStandalone.out"
+    pid, log = int(found[1]), tmp_path / "connectStandalone.out"
     try:
         broker.start()
-        until(lambda: "REST API at" in log.read_text() or not process.exists(), "it is ready", 60)
+        until(lambda: "REST API at" in log.read_text() or has_ended(pid), "it is ready", 60)
         assert Rest(port).get("/connectors") == []
     finally:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(int(found[1]), signal.SIGTERM)
-        until(lambda: not process.exists(), "the worker ends")
+            os.kill(pid, signal.SIGTERM)
+        until(lambda: has_ended(pid), "the worker ends")
         broker.kill()

@@ -3,7 +3,6 @@
 import errno
 import os
 import random
-import resource
 
 import pytest
 
@@ -16,15 +15,6 @@ from support.faulty_io import FaultyIO
 from support.power_cut import Killed, PowerCutIO, commits_noted, die, quiet
 
 COUNT = shared_sync.COUNT_MIN
-
-
-@pytest.fixture(autouse=True)
-def many_files():
-    """As many open files as ``logdb serve`` arranges for: with 1,024, as a shell has by default, fewer logs share a sync."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 16_384)), hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from logdb.errors import Closed, ReadFailed
 from logdb.handles import Handle
 from logdb.io import IO
 from logdb.meta.views import Entry, View, ViewDamaged
-from logdb.model import TopicPartition
+from logdb.model import Partition, TopicPartition, partition_of
 from logdb.requests.session import Session
 from logdb.signatures import readable
 
@@ -32,7 +32,10 @@ class TableEntry(NamedTuple):
 class Table(Handle, Mapping[Any, Any]):
     """The latest value of each key of a topic, kept current.  Made by ``Database.table``.
 
-    Each access sees all committed records written before it; records of open or aborted transactions are not in the table.
+    Each access sees all committed records written before it, up to the first record of a transaction that is still open: records
+    behind it come into the table when that transaction ends.  A program that computes new values from those of the table calls
+    ``catch_up`` before.  Records of aborted transactions are not in the table.
+
     A tombstone (a record without a value) removes its key, and so does the deletion of its record.  Records without a key are
     ignored.  A key may be in several partitions after partitions were added: then its youngest record counts.
 
@@ -147,11 +150,11 @@ class Table(Handle, Mapping[Any, Any]):
         self.refresh()
         return self._view.positions()
 
-    def wait_for(self, offsets: Mapping[TopicPartition, int], timeout_ms: int | None = None) -> bool:
-        """Wait until the table has the records before these offsets: those of a producer in another process, or of a transaction.
+    def wait_for(self, offsets: Mapping[Partition, int], timeout_ms: int | None = None) -> bool:
+        """Wait until the table has the records at these offsets: those of a producer in another process, or of a transaction.
 
         Args:
-            offsets: By partition of this topic.
+            offsets: Offsets of records, such as ``RecordMetadata.offset``, by partition of this topic.
             timeout_ms: The longest wait; None: forever.
 
         Returns:
@@ -162,20 +165,39 @@ class Table(Handle, Mapping[Any, Any]):
             UnknownPartition: The topic has no such partition.
             LogdbError: See ``refresh``.
         """
-        for partition in offsets:
+        wanted = {partition_of(partition): offset for partition, offset in offsets.items()}
+        for partition in wanted:
             if partition.topic != self.topic:
                 raise ValueError(f"{partition} is not a partition of {self.topic}")
             self._session.log(*partition)
         until_ms = None if timeout_ms is None else self._io.monotonic_ms() + timeout_ms
         while True:
             positions = self.positions()
-            missing = {at: positions.get(at, 0) for at, offset in offsets.items() if positions.get(at, 0) <= offset}
+            missing = {at: positions.get(at, 0) for at, offset in wanted.items() if positions.get(at, 0) <= offset}
             if not missing:
                 return True
             left_ms = _WAIT_MS_MAX if until_ms is None else min(until_ms - self._io.monotonic_ms(), _WAIT_MS_MAX)
             if left_ms <= 0:
                 return False
             self._session.wait(missing, left_ms, isolation_level="read_committed")
+
+    def catch_up(self, timeout_ms: int | None = None) -> bool:
+        """Wait until the transactions have ended that are open now, and the table has all that they and others have committed.
+
+        Call it before new values are computed from those of the table, outside of a transaction of your own: that one would be waited
+        for, too.  A transaction whose program is gone is aborted after its ``transaction_timeout_ms``.
+
+        Args:
+            timeout_ms: The longest wait; None: forever.
+
+        Returns:
+            Whether it has them.
+
+        Raises:
+            LogdbError: See ``refresh``.
+        """
+        ends = {partition: self._session.log(*partition).end_offset for partition in self.positions()}
+        return self.wait_for({partition: end - 1 for partition, end in ends.items() if end}, timeout_ms)
 
     # ------------------------------------------------------------ the view
 

@@ -1,6 +1,8 @@
+import itertools
 import os
 import shutil
 import threading
+import time
 
 import pytest
 
@@ -444,6 +446,58 @@ def test_waiting_for_records(db):
         table.wait_for({TopicPartition("other", 0): 1})
     with pytest.raises(UnknownPartition):
         table.wait_for({TopicPartition("t", 3): 1})
+
+
+def test_catching_up_waits_for_open_transactions(db):
+    table = db.table("t")
+    assert table.catch_up(0)
+    with db.producer(transactional_id="slow") as slow:
+        slow.begin_transaction()
+        slow.send("t", b"1", b"a", partition=0)
+        slow.flush()
+        with db.transaction("fast") as transaction:
+            transaction.send("t", b"42", b"b", partition=0)
+        assert "b" not in table
+        assert not table.catch_up(0)
+        results: list[bool] = []
+        waiting = threading.Thread(target=lambda: results.append(table.catch_up()))
+        waiting.start()
+        slow.abort_transaction()
+        waiting.join()
+    assert results == [True]
+    assert dict(table) == {b"b": b"42"}
+    assert table.wait_for({("t", 0): db.log("t", 0).end_offset - 1}, 0), "a partition may be a pair"
+
+
+def test_totals_of_workers_whose_transactions_overlap(db):
+    """The program of the tutorial, twice at once: an open transaction of one hides what the other has committed behind it."""
+    db.create_topic("orders", partitions=4)
+    db.create_topic("totals", config={"cleanup.policy": "compact"})
+    customers = [b"c%d" % number for number in range(8)]
+    for _ in range(10):
+        db.append_many("orders", [b"1"] * len(customers), customers)
+
+    def work(name, pause_s):
+        totals = db.table("totals")
+        with db.consumer("orders", group_id="adders", auto_offset_reset="earliest") as consumer:
+            while batches := consumer.poll(timeout_ms=3_000, max_records=4):
+                totals.catch_up()
+                new = {}
+                for record in itertools.chain(*batches.values()):
+                    before = new[record.key] if record.key in new else int(totals.get(record.key, b"0"))
+                    new[record.key] = before + int(record.value)
+                with db.transaction(name) as transaction:
+                    for customer, total in new.items():
+                        transaction.send("totals", b"%d" % total, key=customer)
+                    time.sleep(pause_s)
+                    transaction.send_offsets(consumer)
+
+    workers = [threading.Thread(target=work, args=(f"adder-{pause_s}", pause_s)) for pause_s in (0.1, 0.01)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert dict(db.table("totals")) == dict.fromkeys(customers, b"10")
 
 
 def test_a_table_that_another_thread_opens_is_not_taken_for_current(db, monkeypatch):
