@@ -20,6 +20,7 @@ Threading: any function, from any thread.
 import contextlib
 import logging
 import os
+import sys
 import threading
 import time
 import weakref
@@ -324,8 +325,10 @@ class File:
 
     def allocate(self, position: int, size_bytes: int) -> None:
         """Preallocate."""
-        with changing(self.path):
+        try:
             self.io.allocate(self._fd, position, size_bytes)
+        except OSError as error:
+            raise write_error(self.path, size_bytes, error) from error
 
     def lock(self) -> bool:
         """Take its flock without waiting; False if another process holds it."""
@@ -571,6 +574,19 @@ def _finish_together(io: IO, written: Sequence[tuple[int, Write, File]]) -> bool
         with changing(write.path):
             io.rename(write.path + ".tmp", write.path)
     return not replacing or sync_together(io, files)
+
+
+def give_room(io: IO, path: str, size_bytes: int) -> None:
+    """Give a file its room on the disk, up to ``size_bytes`` at least: it is made, or its holes are filled; its content stays.
+
+    Raises:
+        DiskFull, WriteFailed: It may have a part of the room.
+    """
+    with changing(path), File(io, path, os.O_RDWR | os.O_CREAT) as file:
+        if sys.platform == "linux":
+            file.allocate(0, size_bytes)  # a copy of a directory may have a file of that size without blocks
+        elif (known := file.size_bytes()) < size_bytes:
+            file.write(bytes(size_bytes - known), known)
 
 
 def path_id(io: IO, path: str) -> tuple[int, int] | None:

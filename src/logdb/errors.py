@@ -445,10 +445,11 @@ class GroupNotEmpty(LogdbError):
 
 
 class UnknownMember(LogdbError):
-    """The group does not have the member: it left, or stopped polling and was replaced; it must join again."""
+    """The group does not have the member: it left, or sent no heartbeat (a consumer: did not poll) in time; it must join again."""
 
-    def __init__(self, group_id: str, member_id: str) -> None:
-        super().__init__(f"group {group_id!r} has no member {member_id!r}: it left, or was replaced")
+    def __init__(self, group_id: str, member_id: str, reason: str = "") -> None:
+        reason = reason or "it left, or sent no heartbeat within its session timeout and was removed"
+        super().__init__(f"group {group_id!r} has no member {member_id!r}: {reason}")
         self.group_id, self.member_id = group_id, member_id
 
 
@@ -704,7 +705,7 @@ class TargetNotEmpty(LogdbError):
     """The target of a snapshot or restore is a directory that is not empty, or that of a backup an existing file."""
 
     def __init__(self, path: str) -> None:
-        super().__init__(f"{path} already exists: use a new path, or an empty directory for a snapshot or restore")
+        super().__init__(f"{path} already exists: a backup needs a new file, a snapshot or a restore a new or empty directory")
         self.path = path
 
 
@@ -760,9 +761,9 @@ class DirectoryLocked(LogdbError):
 
     retriable = True
 
-    def __init__(self, path: str, *, pid: int, host: str, since: str) -> None:
+    def __init__(self, path: str, *, pid: int, host: str, since: str, advice: str = "open it with mode='r' to read beside it") -> None:
         holder = f"process {pid} on {host} since {since}" if pid else "another process"
-        super().__init__(f"{path} is open for writing in {holder}; open it with mode='r' to read beside it")
+        super().__init__(f"{path} is open for writing in {holder}; {advice}")
         self.path, self.pid, self.host, self.since = path, pid, host, since
 
 

@@ -5,6 +5,7 @@ per record.
 """
 
 import functools
+import inspect
 import os
 import reprlib
 import types
@@ -66,9 +67,12 @@ def checked_call(method: Callable[P, R]) -> Callable[P, R]:
     code: types.CodeType = method.__code__
     positional = code.co_varnames[: code.co_argcount]
     allowed: dict[str, tuple[type, ...]] = {}  # by argument; filled by the first call, to keep imports quick
+    options = _options(code)
 
     @functools.wraps(method)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        if options is not None and not kwargs.keys() <= options:
+            raise _unknown_option(method, kwargs, options)
         if not allowed:
             allowed.update({name: _types(annotation) for name, annotation in method.__annotations__.items()})
         try:
@@ -80,6 +84,31 @@ def checked_call(method: Callable[P, R]) -> Callable[P, R]:
             raise error.with_traceback(None) from error.__cause__
 
     return call
+
+
+def checked_options(method: Callable[P, R]) -> Callable[P, R]:
+    """A method that refuses an unknown option with the list of those that it has; ``checked_call`` does that, too."""
+    options = _options(method.__code__) or frozenset()
+
+    @functools.wraps(method)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        if not kwargs.keys() <= options:
+            raise _unknown_option(method, kwargs, options)
+        return method(*args, **kwargs)
+
+    return call
+
+
+def _options(code: types.CodeType) -> frozenset[str] | None:
+    """The names that a method takes; None: any."""
+    if code.co_flags & inspect.CO_VARKEYWORDS:
+        return None
+    return frozenset(code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount])
+
+
+def _unknown_option(method: Callable[..., object], given: Iterable[str], known: frozenset[str]) -> TypeError:
+    unknown = ", ".join(sorted(set(given) - known))
+    return TypeError(f"{method.__name__}() has no option {unknown}; options are {', '.join(sorted(known))}")
 
 
 def wrong_type(name: str, value: object, kinds: tuple[type, ...]) -> TypeError:

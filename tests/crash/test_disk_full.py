@@ -445,6 +445,208 @@ def test_a_disk_of_one_megabyte(tmp_path, level, codec):
     assert int(done.stdout) > 3000
 
 
+# What LMDB maps: a page of a sparse file that finds no room is a SIGBUS
+FULL = """
+import os, subprocess, sys
+path = sys.argv[1]
+done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", path], capture_output=True)
+if done.returncode:
+    print("cannot mount:", done.stderr.decode())
+    sys.exit(77)
+import logdb
+from logdb.errors import DiskFull
+def fill(left=0):
+    with open(path + "/fill", "ab", buffering=0) as file:
+        try:
+            while True:
+                file.write(bytes(4096))
+        except OSError:
+            file.truncate(file.tell() - left)
+def free():
+    status = os.statvfs(path)
+    return status.f_bavail * status.f_frsize
+def signal_of(function):
+    if (child := os.fork()) == 0:
+        function()
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+def database(count):
+    db = logdb.open(path + "/db")
+    db.create_topic("t")
+    db.log("t").append_many([os.urandom(1000) for _ in range(count)], [b"%d" % number for number in range(count)])
+    db.flush()
+    return db
+"""
+
+A_TABLE = """
+with database(500) as db:
+    fill()
+    for _ in range(2):
+        try:
+            sys.exit(f"a view of {len(db.table('t'))} rows")
+        except DiskFull as error:
+            assert "No space left on device" in error.reason, error
+        assert not os.path.exists(path + "/db/views") or os.listdir(path + "/db/views") == []
+    os.unlink(path + "/fill")
+    assert len(db.table("t")) == 500
+with logdb.open(path + "/db") as db:
+    fill()
+    assert len(db.table("t")) == 500, "it needs no more room"
+    os.unlink(path + "/fill")
+"""
+
+A_TABLE_AT_ANY_ROOM = """
+database(20).close()
+def use():
+    with logdb.open(path + "/db", mode="r" if reader else "a") as db:
+        try:
+            assert len(db.table("t")) == 20
+        except DiskFull:
+            built.append(False)
+        else:
+            built.append(True)
+    os._exit(10 + built[0])
+os.makedirs(path + "/tmp")
+os.environ["TMPDIR"] = path + "/tmp"
+for reader in (False, True):
+    found = []
+    for pages in range(0, 50, 2):
+        subprocess.run("rm -rf db/views tmp/*", shell=True, cwd=path, check=True)
+        fill(pages * 4096)
+        built = []
+        found.append(signal_of(use))
+        os.unlink(path + "/fill")
+    assert set(found) == {10, 11}, found
+"""
+
+A_NEW_DATABASE = """
+def use():
+    try:
+        logdb.open(path + "/db").close()
+    except DiskFull:
+        os._exit(10)
+    os._exit(11)
+found = []
+for pages in [*range(0, 12), *range(12, 160, 7)]:
+    fill(pages * 4096)
+    found.append(signal_of(use))
+    os.unlink(path + "/fill")
+    with logdb.open(path + "/db"):
+        pass
+    subprocess.run("rm -rf db", shell=True, cwd=path, check=True)
+assert set(found) == {10, 11}, found
+"""
+
+AN_OLD_DATABASE = """
+import lmdb
+database(10).close()
+os.truncate(path + "/db/catalogue/lock.mdb", 4096)
+os.truncate(path + "/db/catalogue/lock.mdb", 262_272)
+fill()
+with logdb.open(path + "/db") as db:
+    db.delete_records("t", 0, 5)
+    assert db.log("t").start_offset == 5
+os.unlink(path + "/fill")
+with logdb.open(path + "/db") as db:
+    assert os.stat(path + "/db/catalogue/lock.mdb").st_blocks * 512 >= 262_272
+"""
+
+A_VIEW_GIVES_ITS_ROOM_BACK = """
+with database(2000) as db:
+    before = free()
+    assert 1 << 20 < before < 2000_000
+    try:
+        sys.exit(f"a view of {len(db.table('t'))} rows")
+    except DiskFull as error:
+        assert "No space left on device" in error.reason, error
+    assert before - free() <= 4096, (before, free())
+    db.log("t").append_many([bytes(1000)] * 100)
+    db.flush()
+    assert db.log("t").end_offset == 2100
+    subprocess.run(["mount", "-o", "remount,size=16m", path], check=True)
+    table = db.table("t")
+    assert len(table) == 2000
+    subprocess.run(["mount", "-o", "remount,size=11m", path], check=True)
+    before = free()
+    db.log("t").append_many([os.urandom(1000)] * 1000, [b"%d" % number for number in range(1000)])
+    db.flush()
+    view = os.path.join(path + "/db/views", os.listdir(path + "/db/views")[0], "data.mdb")
+    size = os.stat(view).st_blocks
+    fill(1 << 19)
+    try:
+        sys.exit(f"a view of {len(table)} rows")
+    except DiskFull as error:
+        pass
+    assert os.stat(view).st_blocks <= size, "one that was whole once stays, without what could not be committed"
+    assert free() >= 1 << 18
+    os.unlink(path + "/fill")
+    assert len(table) == 2000
+    assert table[b"7"] == db.log("t").read(2107).__next__().value
+"""
+
+A_BACKUP = """
+other = path + "-other"
+os.makedirs(other)
+def fill_by(end):
+    db = database(1000)
+    db.create_topic("u", partitions=3)
+    for partition in range(3):
+        db.log("u", partition).append(b"one")
+    db.flush()
+    if end == "killed without the reserve":
+        os.truncate(path + "/db/RESERVE", 0)
+    fill()
+    if end == "closed":
+        try:
+            db.log("t").append_many([os.urandom(1000) for _ in range(9000)])
+        except DiskFull:
+            pass
+        try:
+            db.close()
+        except logdb.errors.CloseIncomplete as error:
+            os._exit(error.record_count)
+    os.kill(os.getpid(), 9)
+for end in ("closed", "killed", "killed without the reserve"):
+    assert signal_of(lambda: fill_by(end)) == (0 if end == "closed" else -9)
+    fill()
+    for number in range(2):
+        file = f"{other}/{end} {number}"
+        command = [sys.executable, "-m", "logdb.cli", "--data-dir", path + "/db", "backup", file]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert (done.returncode, "lost" in done.stderr) == (0, False), (end, done.returncode, done.stderr)
+        logdb.restore([file], file + " restored")
+        with logdb.open(file + " restored", mode="r") as restored:
+            assert restored.log("t").end_offset == 1000
+            assert [restored.log("u", partition).end_offset for partition in range(3)] == [1, 1, 1]
+    subprocess.run("rm -rf db fill", shell=True, cwd=path, check=True)
+"""
+
+
+def on_a_full_disk(tmp_path, script):
+    (tmp_path / "disk").mkdir()
+    command = ["unshare", "-m", "--propagation", "private", sys.executable, "-c", FULL + script, str(tmp_path / "disk")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    if done.returncode == 77 or "unshare failed" in done.stderr:
+        pytest.skip("this container may not mount: " + done.stdout + done.stderr)
+    assert done.returncode == 0, (done.returncode, done.stdout[-2000:], done.stderr[-2000:])
+
+
+@pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="only root on Linux may mount a small disk")
+@pytest.mark.parametrize(
+    "script",
+    [
+        pytest.param(A_TABLE, id="a table"),
+        pytest.param(A_TABLE_AT_ANY_ROOM, id="a table at any room"),
+        pytest.param(A_NEW_DATABASE, id="a new database"),
+        pytest.param(AN_OLD_DATABASE, id="an old database"),
+        pytest.param(A_VIEW_GIVES_ITS_ROOM_BACK, id="a view gives its room back"),
+        pytest.param(A_BACKUP, id="a backup"),
+    ],
+)
+def test_a_full_disk(tmp_path, script):
+    on_a_full_disk(tmp_path, script)
+
+
 @pytest.mark.parametrize("where", ["t-0/", "__transaction_state-0/"], ids=["markers", "decision"])
 def test_a_commit_that_may_be_decided_is_never_called_aborted(db, io, where):
     """A program that is told so does its work again."""

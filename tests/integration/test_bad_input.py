@@ -278,7 +278,7 @@ def test_compacted_topics_need_keys(db):
 
 
 def test_durability(log):
-    with pytest.raises(ValueError, match="durability must be 'os', 'interval' or 'fsync', not 'hope'"):
+    with pytest.raises(ValueError, match="durability='hope': must be os, interval or fsync"):
         log.append(b"x", durability="hope")
     with pytest.raises(ValueError, match="hope"):
         log.append_batches(encode_batch([b"x"]), durability="hope")

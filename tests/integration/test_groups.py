@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 from random import Random
 
 import pytest
@@ -277,6 +278,34 @@ def test_a_member_that_stops_polling_is_replaced(stopped, clock, strategy):
     join(silent, other)
     assert lost == had
     assert sorted(silent.assignment() + other.assignment()) == list(T[:3]), "it has joined anew"
+
+
+def test_a_member_that_did_not_poll_in_time_is_told_so_by_its_commit(stopped, clock):
+    silent = stopped.consumer("t", group_id="g", max_poll_interval_ms=1000, auto_offset_reset="earliest")
+    join(silent)
+    pass_ms(stopped, clock, 2500)
+    message = r"did not poll within max_poll_interval_ms=1000: its last heartbeat was 2500 ms ago\. Poll again: .* come again"
+    with pytest.raises(UnknownMember, match=message) as caught:
+        silent.commit({T[0]: 5})
+    assert (caught.value.group_id, caught.value.member_id) == ("g", silent.group_metadata().member_id)
+    join(silent)
+    silent.commit({T[0]: 5})
+    stopped._session.leave_group("g", silent.group_metadata().member_id)
+    with pytest.raises(UnknownMember, match="it left, or sent no heartbeat"):
+        silent.commit({T[0]: 6})
+
+
+def test_a_member_that_gets_records_without_a_pause_stays(db):
+    fill(db, 3000)
+    lost = []
+    with db.consumer(group_id="g", max_poll_interval_ms=600, auto_offset_reset="earliest", max_poll_records=1) as consumer:
+        consumer.subscribe("t", on_lost=lost.extend)
+        end = time.monotonic() + 2
+        while time.monotonic() < end:
+            consumer.poll(timeout_ms=100)
+            time.sleep(0.01)
+        consumer.commit()
+    assert not lost
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

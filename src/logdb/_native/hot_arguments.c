@@ -13,7 +13,9 @@ static void blob_refuse(PyObject *o, const char *what, Py_ssize_t index)
         PyOS_snprintf(place, sizeof place, "%s", what);
     else
         PyOS_snprintf(place, sizeof place, "%s[%zd]", what, index);
-    if (PyUnicode_Check(o))
+    if (PyTuple_Check(o) && index >= 0 && *name == 'v')
+        PyOS_snprintf(hint, sizeof hint, "keys= takes the keys");
+    else if (PyUnicode_Check(o))
         PyOS_snprintf(hint, sizeof hint, "encode it first, e.g. %s.encode()", name);
     else
         PyOS_snprintf(hint, sizeof hint, "serialize it first, e.g. json.dumps(%s).encode()", name);
@@ -66,6 +68,10 @@ PyObject *items_get(PyObject *iterable, const char *what)
 
 PyObject *blobs_snapshot(PyObject *iterable, const char *what)
 {
+    if (PyUnicode_Check(iterable) || PyBytes_Check(iterable) || PyByteArray_Check(iterable) || PyMemoryView_Check(iterable)) {
+        PyErr_Format(PyExc_TypeError, "%s must be a list of bytes, not %s", what, Py_TYPE(iterable)->tp_name);
+        return NULL;
+    }
     PyObject *snapshot = items_get(iterable, what);
     if (snapshot == NULL)
         return NULL;
@@ -245,7 +251,7 @@ int level_get(PyObject *name, int fallback)
     for (int level = LEVEL_OS; PyUnicode_Check(name) && level <= LEVEL_FSYNC; level++)
         if (PyUnicode_Compare(name, names[level]) == 0)
             return level;
-    PyErr_Format(PyExc_ValueError, "durability must be 'os', 'interval' or 'fsync', not %R", name);
+    PyErr_Format(PyExc_ValueError, "durability=%R: must be os, interval or fsync", name);
     return -1;
 }
 

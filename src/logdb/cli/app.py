@@ -206,6 +206,7 @@ _HELP_ASKED: tuple[type[click.ClickException], ...] = (
 
 
 _EXTRA = re.compile(r"Got unexpected extra argument \((.*)\)")  # click's
+_NO_COMMAND = re.compile(r"No such command '(\S+)'\.")  # click's, where it knows no similar one
 
 
 def _show_refusal(error: click.ClickException, *, as_json: bool) -> None:
@@ -219,7 +220,12 @@ def _show_refusal(error: click.ClickException, *, as_json: bool) -> None:
         say(f"Try '{context.command_path} --help' for help.", "")
     if (place := _EXTRA.fullmatch(error.format_message())) and os.path.isdir(place[1]):
         error.add_note(f"to name a database: --data-dir {place[1]}")
-    _show(error, " ".join(error.format_message().split()), as_json=as_json)  # click breaks lines before a list of choices
+    message = " ".join(error.format_message().split())  # click breaks lines before a list of choices
+    if (word := _NO_COMMAND.fullmatch(message)) and context is not None and isinstance(context.command, click.Group):
+        verbs = context.command.list_commands(context)
+        near = [verb for verb in verbs if verb.startswith(word[1])]
+        message += f" Did you mean {near[0]!r}?" if near else f" Commands are {', '.join(verbs)}."
+    _show(error, message, as_json=as_json)
 
 
 def _show(error: Exception, message: str, *, as_json: bool) -> None:

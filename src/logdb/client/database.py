@@ -28,7 +28,7 @@ from logdb.codec import Record, arrow
 from logdb.errors import Closed, CloseIncomplete, InvalidConfig, InvalidPartitions, InvalidTopic, LogdbError, UnknownPartition
 from logdb.log.isolation import IsolationLevel, is_committed
 from logdb.log.protocols import PartitionLog
-from logdb.mistakes import OF_THE_CALL, checked_call, explained
+from logdb.mistakes import OF_THE_CALL, checked_call, checked_options, explained
 from logdb.model import (
     BY_DEFAULT,
     INTERNAL_TOPICS,
@@ -363,6 +363,9 @@ class Database(Administration):
             InvalidTopic: The topic is internal.
             LogdbError: See ``Log.append_many``.
         """
+        for name, given_list in (("values", values), ("keys", keys)):
+            if isinstance(given_list, str | bytes | bytearray | memoryview):
+                raise TypeError(f"{name} must be a list of bytes, not {type(given_list).__name__}")
         try:
             values = list(values)
             keys = [None] * len(values) if keys is None else list(keys)
@@ -564,6 +567,7 @@ class Database(Administration):
 
         return self._open_producer(TransactionalProducer, options)
 
+    @checked_options
     def consumer(
         self,
         *topics: str,

@@ -1,5 +1,6 @@
 """Columns made of record values: JSON objects, by pyarrow's own parser; or records of Avro, by the decoder of ``serde``."""
 
+import bisect
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -11,6 +12,8 @@ from logdb.errors import SerializationError
 
 if TYPE_CHECKING:
     import pyarrow
+
+_ROW = re.compile(r" in row (\d+)$")  # as the parser names a row of a batch
 
 ValueSchema: TypeAlias = Union["pyarrow.Schema", AvroValues]
 """Fields of JSON objects, or a schema of Avro."""
@@ -82,16 +85,36 @@ class _JsonValues(TypedValues):
     def columns(self, batch: "pyarrow.RecordBatch") -> list[Any]:
         offsets, values = batch.column("offset"), batch.column("value")
         try:
-            table = self._parsed(values)
+            table = self._parsed(values, self._schema)
             if table.num_rows == batch.num_rows:
                 return [self._pa.concat_arrays(column.chunks) for column in table.columns]
         except self._pa.ArrowInvalid as error:
-            raise SerializationError(_explained(str(error), offsets)) from None
+            raise SerializationError(self._located(str(error), values, offsets) or _explained(str(error), offsets)) from None
         raise SerializationError(
             f"a value of offsets {offsets[0]} to {offsets[-1]}: there are {table.num_rows} JSON objects in {batch.num_rows} values"
         )
 
-    def _parsed(self, values: Any) -> "pyarrow.Table":
+    def _located(self, message: str, values: Any, offsets: Any) -> str:
+        """The message of a conversion with the offset and the field, which the parser does not name; empty for other messages."""
+        unused = self._pa.field("\0", self._pa.null())  # fails if no field is to blame, but the text
+        for field in (unused, *self.fields) if _ROW.search(message) is None else ():
+            schema = self._pa.schema([field])
+            if (found := self._failure(values, schema)) and _ROW.search(found) is None:
+                row = bisect.bisect_left(range(len(values) - 1), 1, key=lambda last: len(self._failure(values[: last + 1], schema)))
+                found = self._failure(values[row : row + 1], schema) or found
+                named = "" if field is unused else f"field {field.name!r}: "
+                return f"the value at offset {offsets[row]} does not fit the schema: {named}{found}"
+        return ""
+
+    def _failure(self, values: Any, schema: "pyarrow.Schema") -> str:
+        """Why the values do not fit these fields; empty: they do."""
+        try:
+            self._parsed(values, schema)
+        except self._pa.ArrowInvalid as error:
+            return str(error)
+        return ""
+
+    def _parsed(self, values: Any, schema: "pyarrow.Schema") -> "pyarrow.Table":
         """The objects of all values: each is one line of JSON lines.
 
         No line is blank, so each gives an object at least; if their number is that of the values, each value is one object.
@@ -108,14 +131,14 @@ class _JsonValues(TypedValues):
             raise pa.ArrowInvalid(f"The value is empty in row {blank}")
         (text,) = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines), "\n")
         data = text.as_buffer()
-        options = json.ParseOptions(explicit_schema=self._schema, unexpected_field_behavior="ignore")
+        options = json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
         table = json.read_json(pa.BufferReader(data), json.ReadOptions(use_threads=False, block_size=data.size + 1), options)
-        return table.select(self._schema.names).cast(self._schema)
+        return table.select(schema.names).cast(schema)
 
 
 def _explained(message: str, offsets: Any) -> str:
     """An error of the parser, with the offset of the record."""
-    found = re.search(r" in row (\d+)$", message)
+    found = _ROW.search(message)
     if found is None or int(found[1]) >= len(offsets):
         return f"a value of offsets {offsets[0]} to {offsets[-1]} does not fit the schema: {message}"
     return f"the value at offset {offsets[int(found[1])]} does not fit the schema: {message[: found.start()]}"

@@ -23,7 +23,7 @@ from typing import TypeVar
 
 import lmdb
 
-from logdb.disk import condemn, looking, refuse_link
+from logdb.disk import condemn, give_room, looking, refuse_link
 from logdb.errors import CatalogueDamaged, Closed, DiskFull, Forked, LogdbError, ReadFailed, ReadOnly, SyncFailed, WriteFailed
 from logdb.io import IO, check_regular, mode_in
 from logdb.meta.copied import CopiedEnvironment, may_lock
@@ -37,6 +37,7 @@ READER_COUNT_MAX = 4096
 MAP_SIZE_BYTES = 64 << 20  # of address space, not of memory or disk; 100,000 segments fit before the map grows
 _MAP_UNIT_BYTES = 1 << 16  # the largest page of the machines we know
 _ROOM_BYTES = 1 << 20
+_LOCK_HEAD_SIZE_BYTES, _LOCK_SLOT_SIZE_BYTES = 192, 64  # of lock.mdb, at most: the head without the first slot, and a reader's slot
 
 NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS)
 # LMDB's errors for a damaged file.  BadTxnError follows one of the others within a transaction.
@@ -280,13 +281,37 @@ def named_error(error: lmdb.Error, path: str, size_bytes: int = 0) -> LogdbError
     code, reason = getattr(error, "code", 0), str(error)
     if isinstance(error, DAMAGE):
         return CatalogueDamaged(path, reason)
-    if code in (errno.ENOSPC, errno.EDQUOT) or (code == errno.EIO and IO().free_bytes(path) < _ROOM_BYTES + 2 * size_bytes):
+    if lacks_room(code, path, size_bytes):
         return DiskFull(path, size_bytes, reason)
     if isinstance(error, lmdb.PanicError) or code == errno.EIO:
         return SyncFailed(path, reason)
     if code in NOT_ALLOWED:
         return ReadOnly(f"the catalogue {path} cannot be opened for writing: {reason}")
     return WriteFailed(path, reason)
+
+
+def lacks_room(code: int, path: str, size_bytes: int) -> bool:
+    """Whether ``code``, an errno of LMDB, means that a write of so many bytes found no room: a write cut short is EIO."""
+    return code in (errno.ENOSPC, errno.EDQUOT) or (code == errno.EIO and IO().free_bytes(path) < _ROOM_BYTES + 2 * size_bytes)
+
+
+def make_lock_file(io: IO, path: str, reader_count: int) -> None:
+    """Make ``lock.mdb``, or fill its holes, before LMDB maps it: LMDB makes it sparse, and touching a page without room is a SIGBUS.
+
+    LMDB must not have the directory open in this process: closing the file would release its locks.  A file does not grow: other
+    processes may have mapped it.
+
+    Raises:
+        DiskFull: There is no room.
+    """
+    lock_path = os.path.join(path, "lock.mdb")
+    try:
+        known = os.path.getsize(lock_path) if os.path.exists(lock_path) else 0
+        give_room(io, lock_path, known or _LOCK_HEAD_SIZE_BYTES + reader_count * _LOCK_SLOT_SIZE_BYTES)
+    except DiskFull:
+        raise
+    except (LogdbError, OSError):
+        pass  # LMDB says what is wrong with it
 
 
 def _read_error(error: lmdb.Error, path: str) -> LogdbError:
@@ -304,9 +329,12 @@ def _open_lmdb(path: str, access: Access, map_size_bytes: int) -> lmdb.Environme
         pass  # LMDB makes it, or says so
     except OSError as error:
         raise CatalogueDamaged(path, f"data.mdb: {error.strerror}") from error
+    created = access == Access.WRITE and not os.path.exists(os.path.join(path, "data.mdb"))
     try:
         if access == Access.READ and not may_lock(path):
             return CopiedEnvironment(path)
+        if access > Access.NO_LOCK:
+            _make_lock_file(path)
         opened = lmdb.open(
             path,
             map_size=-(-map_size_bytes // _MAP_UNIT_BYTES) * _MAP_UNIT_BYTES,
@@ -318,12 +346,27 @@ def _open_lmdb(path: str, access: Access, map_size_bytes: int) -> lmdb.Environme
         )
         if access > Access.NO_LOCK:
             opened.reader_check()  # frees the slots of dead readers
-    except lmdb.Error as error:
-        named = _read_error(error, path)
+    except (lmdb.Error, DiskFull) as error:
+        if created:  # a full disk leaves a part of data.mdb, which is no database
+            for name in ("data.mdb", "lock.mdb"):
+                with contextlib.suppress(OSError):
+                    os.unlink(os.path.join(path, name))
+        named = None if isinstance(error, DiskFull) else _read_error(error, path)
         if access < Access.WRITE and not isinstance(named, CatalogueDamaged):
             raise LogdbError(f"the catalogue {path} cannot be read: {error}") from error
+        if named is None:
+            raise
         raise named from error
     return opened
+
+
+def _make_lock_file(path: str) -> None:
+    try:
+        make_lock_file(IO(), path, READER_COUNT_MAX)
+    except DiskFull:
+        if not os.stat(os.path.join(path, "lock.mdb")).st_blocks:
+            raise
+        # an older logdb has made it: the first page is there, for about 60 transactions at a time, and a deletion must be possible
 
 
 # ---------------------------------------------------------------- one per data file and process

@@ -46,7 +46,7 @@ from logdb.codec import crc32c
 from logdb.disk import File, condemn, read_file, refuse_link, replace_file
 from logdb.errors import Closed, DiskFull, Forked, LogdbError, WriteFailed
 from logdb.io import IO, mode_in
-from logdb.meta.environment import DAMAGE
+from logdb.meta.environment import DAMAGE, lacks_room, make_lock_file
 from logdb.threads import renewed
 
 logger = logging.getLogger(__name__)
@@ -132,8 +132,18 @@ class View:
             return View(path, io, kept=kept)
 
     def _open(self) -> None:
+        is_new = not os.path.lexists(os.path.join(self.path, "data.mdb"))
+        try:
+            self._open_files()
+        except DiskFull:
+            if is_new:
+                with contextlib.suppress(LogdbError):
+                    self._remove()
+            raise
+
+    def _open_files(self) -> None:
         with _named_errors(self.path):
-            self._lmdb = _open_lmdb(self.path)
+            self._lmdb = _open_lmdb(self.path, self._io)
             try:
                 self._check_size()
                 self._entries, self._positions = self._lmdb.open_db(b"entries"), self._lmdb.open_db(b"positions")
@@ -256,7 +266,7 @@ class View:
                 cursor.putmulti((stored, _encoded(stored, key, entry)) for stored, key, entry in rows if entry.value is not None)
             self._put_positions(txn, positions)
 
-        self._write(write)
+        self._write(write, lambda: sum(len(key) + len(entry.value or b"") for key, entry in changes.items()))
 
     def _is_older(self, txn: "lmdb.Transaction[bytes]", stored: bytes, entry: Entry) -> bool:
         """Whether the view has a younger record of the key, from another partition."""
@@ -313,25 +323,47 @@ class View:
             body = _POSITION.pack(*position, 0)[:-_CRC_SIZE]
             txn.put(key, body + crc32(body, crc32(key)).to_bytes(_CRC_SIZE, "big"), db=self._positions)
 
-    def _write(self, function: Callable[["lmdb.Transaction[bytes]"], T]) -> T:
-        """Run ``function`` in a write transaction, again with a larger map if it was too small; readers see it afterwards."""
-        with _named_errors(self.path):
-            with self._reading:
-                self._check()
-            if self._kept and not self._marked_open:
-                _mark(self.path, self._io, {"state": "open", "boot": self._io.boot_id()})
-                self._marked_open = True
-            while True:
-                try:
-                    with self._writing() as txn:
-                        result = function(txn)
-                    break
-                except lmdb.MapFullError:
-                    self._grow()
-            with self._reading:
-                self._check()
-                self._reader.abort()
-                self._reader = self._lmdb.begin(db=self._entries)
+    def _write(self, function: Callable[["lmdb.Transaction[bytes]"], T], put_size_bytes: Callable[[], int] = lambda: 0) -> T:
+        """Run ``function`` in a write transaction, again with a larger map if it was too small; readers see it afterwards.
+
+        Args:
+            put_size_bytes: The number of bytes that it writes, for a message.
+        """
+        try:
+            return self._commit(function)
+        except lmdb.Error as error:
+            named = _named(error, self.path, put_size_bytes())
+            if isinstance(named, DiskFull):
+                self._cut_off()
+            raise named from error
+        except OSError as error:
+            raise _named(error, self.path) from error
+
+    def _cut_off(self) -> None:
+        """Free the room of pages that were written and not committed."""
+        with contextlib.suppress(lmdb.Error, LogdbError, OSError):
+            size_bytes = (self._lmdb.info()["last_pgno"] + 1) * self._lmdb.stat()["psize"]
+            with File(self._io, os.path.join(self.path, "data.mdb"), os.O_RDWR) as file:
+                if file.size_bytes() > size_bytes:
+                    file.truncate(size_bytes)
+
+    def _commit(self, function: Callable[["lmdb.Transaction[bytes]"], T]) -> T:
+        with self._reading:
+            self._check()
+        if self._kept and not self._marked_open:
+            _mark(self.path, self._io, {"state": "open", "boot": self._io.boot_id()})
+            self._marked_open = True
+        while True:
+            try:
+                with self._writing() as txn:
+                    result = function(txn)
+                break
+            except lmdb.MapFullError:
+                self._grow()
+        with self._reading:
+            self._check()
+            self._reader.abort()
+            self._reader = self._lmdb.begin(db=self._entries)
         return result
 
     @contextlib.contextmanager
@@ -387,6 +419,9 @@ class View:
             if not self._closed:
                 self._closed = True
                 self._lmdb.close()
+        self._remove()
+
+    def _remove(self) -> None:
         _remove_files(self.path, self._io)
         with contextlib.suppress(OSError):
             os.rmdir(self.path)
@@ -425,12 +460,13 @@ def _decoded(path: str, stored: bytes, data: bytes) -> tuple[bytes, Entry]:
 # ---------------------------------------------------------------- files
 
 
-def _open_lmdb(path: str) -> lmdb.Environment:
+def _open_lmdb(path: str, io: IO) -> lmdb.Environment:
     """Open LMDB with as much address space as the system gives."""
     for name in ("data.mdb", "lock.mdb"):  # LMDB would follow a link, and wait at a pipe for ever
         with contextlib.suppress(FileNotFoundError):
             if not S_ISREG(os.lstat(os.path.join(path, name)).st_mode):
                 raise ViewDamaged(path, f"{name} is not a regular file")
+    make_lock_file(io, path, _READER_COUNT_MAX)
     size_bytes = MAP_SIZE_BYTES
     while True:
         try:
@@ -498,9 +534,10 @@ def _named_errors(path: str) -> Iterator[None]:
         raise _named(error, path) from error
 
 
-def _named(error: lmdb.Error | OSError, path: str) -> LogdbError:
+def _named(error: lmdb.Error | OSError, path: str, size_bytes: int = 0) -> LogdbError:
     if isinstance(error, (*DAMAGE, lmdb.PanicError)):
         return ViewDamaged(path, str(error))
-    if (getattr(error, "errno", None) or getattr(error, "code", 0)) in (errno.ENOSPC, errno.EDQUOT):
-        return DiskFull(path, 0, str(error))
+    code = int(getattr(error, "errno", 0) or getattr(error, "code", 0))
+    if lacks_room(code, path, size_bytes):
+        return DiskFull(path, size_bytes, os.strerror(errno.ENOSPC) if code == errno.EIO else str(error))
     return WriteFailed(path, str(error))

@@ -12,12 +12,11 @@ the file whole again, before anything else is written.  If other programs have t
 import contextlib
 import logging
 import os
-import sys
 import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from logdb.disk import File
+from logdb.disk import File, give_room
 from logdb.errors import DiskFull, LogdbError
 from logdb.io import IO
 from logdb.threads import renewed
@@ -49,12 +48,7 @@ class Reserve:
     def fill(self) -> None:
         """Make the file, or make it as large as it should be; without room it stays as it is."""
         with contextlib.suppress(LogdbError, OSError):
-            size_bytes = self._size_bytes()
-            with File(self._io, self._path, os.O_RDWR | os.O_CREAT) as file:
-                if sys.platform == "linux":
-                    file.allocate(0, size_bytes)  # a copy of the directory may have a file of that size without blocks
-                elif (known := file.size_bytes()) < size_bytes:
-                    file.write(bytes(size_bytes - known), known)
+            give_room(self._io, self._path, self._size_bytes())
 
     def _size_bytes(self) -> int:
         return min(SIZE_BYTES, self._io.file_system_bytes(self._directory) // _SHARE)

@@ -44,6 +44,14 @@ def test_what_an_open_address_lacks_is_said(tmp_path):
     assert "lacks authentication (on once there is a user: logdb users add" in with_tls.stderr
 
 
+def test_a_directory_that_is_open_names_its_process(tmp_path):
+    with logdb.open(tmp_path / "db"):
+        done = run(str(tmp_path / "db"), "--http", "127.0.0.1:0")
+    assert done.returncode == 2
+    assert f"is open for writing in process {os.getpid()}" in done.stderr
+    assert "; stop that process, or if it is a server use its address\n" in done.stderr
+
+
 def test_it_prints_where_it_listens(tmp_path):
     process = subprocess.Popen(
         [*LOGDB, "--json", "serve", str(tmp_path / "db"), "--http", "127.0.0.1:0"], stdout=subprocess.PIPE, text=True

@@ -79,6 +79,8 @@ def test_unknown_verb_suggests_the_nearest():
     assert result.exit_code == 2
     assert "did you mean 'topics'?" in result.stderr
     assert "logdb --help" in CliRunner().invoke(cli, ["xyzzy"]).stderr
+    assert "Did you mean 'reset-offsets'?" in CliRunner().invoke(cli, ["groups", "reset"]).stderr
+    assert "Commands are alter, create, delete, describe, list." in CliRunner().invoke(cli, ["topics", "xyzzy"]).stderr
 
 
 def test_a_directory_after_the_verb_is_answered_with_the_option(filled, tmp_path):

@@ -40,6 +40,15 @@ def test_the_error_has_the_offset():
         columns([b"{}", b"{}", b'{"a": "x"}'], [("a", pa.int64())])
 
 
+@pytest.mark.parametrize("bad", [b'{"b": 1, "a": 1.5}', b'{"a": 99999999999999999999}'])
+@pytest.mark.parametrize("row", [0, 1, 6])
+def test_the_error_of_a_conversion_names_the_field(bad, row):
+    values = [b'{"b": 7}'] * 7
+    values[row] = bad
+    with pytest.raises(SerializationError, match=rf"the value at offset {10 + row} does not fit the schema: field 'a': .*int64"):
+        columns(values, [("b", pa.int64()), ("a", pa.int64())])
+
+
 def test_some_fields_alone():
     batch = pa.record_batch({"offset": [0], "value": pa.array([b'{"a": 1, "b": "no number"}'], pa.binary())})
     made = typed_values(pa.schema([("b", pa.int64()), ("a", pa.int64())]), [], ["a"])

@@ -865,10 +865,10 @@ def test_an_opening_that_fails_is_no_failed_sync(path: str, monkeypatch: pytest.
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 256 KiB."""
+    """A file system of 512 KiB, of which LMDB's lock file takes the half."""
     mounted = tmp_path / "disk"
     mounted.mkdir()
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "none", str(mounted)], capture_output=True, check=False)
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "none", str(mounted)], capture_output=True, check=False)
     if done.returncode:
         pytest.skip("needs the right to mount a small tmpfs")
     yield mounted

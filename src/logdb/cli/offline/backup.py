@@ -1,5 +1,6 @@
 """``logdb snapshot``, ``logdb backup`` and ``logdb restore``: copies of a database."""
 
+import contextlib
 from collections.abc import Callable, Sequence
 
 import click
@@ -9,13 +10,17 @@ from logdb.cli.terminal.descriptors import take_descriptors
 from logdb.cli.terminal.output import counted, emit, progress, say, size_text
 from logdb.cli.terminal.params import TARGET
 from logdb.cli.terminal.session import Session, common, here, pass_session
-from logdb.errors import DirectoryLocked, ReadOnly
+from logdb.errors import CloseIncomplete, DirectoryLocked, DiskFull, ReadOnly
 
 
-def made(session: Session, make: "Callable[[logdb.Database], logdb.Copied]") -> "logdb.Copied":
+def made(session: Session, make: "Callable[[logdb.Database], logdb.Copied]", *, beside: bool = False) -> "logdb.Copied":
     """Call ``make`` with the database open for reading, so that a process may open it for writing meanwhile.
 
-    If a crash left the database, it is opened for writing first, which recovers it.
+    If a crash left the database, it is opened for writing first, which recovers it.  On a full disk it may not be closed cleanly, and
+    readers refuse it still: then it stays open for writing during ``make``.
+
+    Args:
+        beside: ``make`` works beside a writer.
     """
     try:
         with session.read() as db:
@@ -23,14 +28,31 @@ def made(session: Session, make: "Callable[[logdb.Database], logdb.Copied]") -> 
     except ReadOnly as error:
         refusal = error
     try:
-        with session.write():
+        with contextlib.suppress(CloseIncomplete, DirectoryLocked), session.write():  # another process has recovered it
             pass
     except ReadOnly:  # a node's directory, a file system that takes no writes
         raise refusal from None
+    try:
+        with session.read() as db:
+            return make(db)
+    except ReadOnly as error:
+        refusal = error
+    try:
+        return _made_by_writer(session, make, beside=beside)
     except DirectoryLocked:
-        pass  # another process has recovered it
-    with session.read() as db:
-        return make(db)
+        raise refusal from None
+
+
+def _made_by_writer(session: Session, make: "Callable[[logdb.Database], logdb.Copied]", *, beside: bool) -> "logdb.Copied":
+    with contextlib.ExitStack() as opened:
+        opened.enter_context(contextlib.suppress(CloseIncomplete))  # nothing was appended
+        db = opened.enter_context(session.write())
+        if beside:  # it writes nothing; the writer would seal segments
+            db = opened.enter_context(session.read())
+        try:
+            return make(db)
+        except DiskFull as error:
+            raise DiskFull(error.path, error.size_bytes, f"{error.reason}; nothing was copied") from error
 
 
 def show(session: Session, what: str, done: "logdb.Copied", **more: object) -> None:
@@ -77,7 +99,7 @@ def backup(session: Session, file: str, base: str | None) -> None:
     """
     take_descriptors()
     with progress("backing up") as bar:
-        done = made(session, lambda db: db.backup(file, base=base, progress=bar))
+        done = made(session, lambda db: db.backup(file, base=base, progress=bar), beside=True)
     show(session, "backup", done, base=base)
     if not session.as_json:
         say(f"{size_text(done.written_bytes)} written" + (f"; a restore needs {base}, too" if base else ""))

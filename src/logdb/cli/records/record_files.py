@@ -70,11 +70,15 @@ def format_of(path: str, given: str | None) -> str:
 
 
 class Columns(NamedTuple):
-    """Which columns of a file of rows are key and timestamp; ``as_values``: rows, also if the columns are fields of records."""
+    """Which columns of a file of rows are key and timestamp.
+
+    ``as_values``: rows, also if the columns are fields of records.  ``null``: in CSV, a cell with this text is null, too.
+    """
 
     key: str | None = None
     timestamp: str | None = None
     as_values: bool = False
+    null: str | None = None
 
     @property
     def are_rows(self) -> bool:
@@ -109,8 +113,9 @@ def _csv_rows(path: str, columns: Columns) -> Iterator[Row]:
                     continue
                 if len(cells) != len(names):
                     raise BadRow(f"line {table.line_num}: {len(cells)} cells, the header has {len(names)}")
+                given = cells if columns.null is None else [_NULL if cell == columns.null else cell for cell in cells]
                 try:
-                    yield make(dict(zip(names, cells, strict=True)))
+                    yield make(dict(zip(names, given, strict=True)))
                 except ValueError as error:
                     raise BadRow(f"line {table.line_num}: {error}") from None
         except (csv.Error, UnicodeDecodeError) as error:
@@ -126,8 +131,8 @@ def _maker(names: Sequence[str], columns: Columns) -> Callable[[Mapping[str, str
     def row(cells: Mapping[str, str]) -> Row:
         document = "{" + ",".join(f"{json.dumps(name, ensure_ascii=False)}:{_cell(text)}" for name, text in cells.items()) + "}"
         key = None if columns.key is None else _bytes_of(cells[columns.key])
-        timestamp = None if columns.timestamp is None else parse_time(cells[columns.timestamp])
-        return Row(document.encode(), key, (), timestamp)
+        time = None if columns.timestamp is None or cells[columns.timestamp] == _NULL else cells[columns.timestamp]
+        return Row(document.encode(), key, (), _time_of(columns.timestamp, time))
 
     return row
 
@@ -151,9 +156,9 @@ def _bytes_of(text: str) -> bytes | None:
 
 
 def _record_of_cells(cells: Mapping[str, str]) -> Row:
-    given = cells.get("headers") or "[]"
-    headers = tuple((str(name), None if text is None else str(text).encode()) for name, text in json.loads(given))
-    timestamp = parse_time(cells["timestamp"]) if cells.get("timestamp") else None
+    given = {name: text for name, text in cells.items() if text not in ("", _NULL)}
+    headers = tuple((str(name), None if text is None else str(text).encode()) for name, text in json.loads(given.get("headers", "[]")))
+    timestamp = _time_of("timestamp", given.get("timestamp"))
     return Row(_bytes_of(cells["value"]), _bytes_of(cells.get("key", _NULL)), headers, timestamp)
 
 
@@ -245,7 +250,7 @@ def _row_of(line: str, document: Any, columns: Columns) -> Row:
 
     key, timestamp = of(columns.key), of(columns.timestamp)
     text = key if key is None or isinstance(key, str) else json.dumps(key, ensure_ascii=False)
-    return Row(line.encode(), None if text is None else text.encode(), (), None if timestamp is None else parse_time(str(timestamp)))
+    return Row(line.encode(), None if text is None else text.encode(), (), _time_of(columns.timestamp, timestamp))
 
 
 def _parquet_rows(path: str, columns: Columns) -> Iterator[Row]:
@@ -257,21 +262,17 @@ def _parquet_rows(path: str, columns: Columns) -> Iterator[Row]:
         for document in documents:
             if as_records:
                 headers = tuple((pair["key"], pair["value"]) for pair in document.get("headers") or ())
-                yield Row(_raw(document["value"]), _raw(document.get("key")), headers, _milliseconds(document.get("timestamp")))
+                yield Row(_raw(document["value"]), _raw(document.get("key")), headers, _time_of("timestamp", document.get("timestamp")))
                 continue
             text = json.dumps(document, ensure_ascii=False, default=_plain)
             key = None if columns.key is None else document[columns.key]
             raw = _raw(key) if isinstance(key, str | bytes | None) else json.dumps(key, default=_plain).encode()
-            yield Row(text.encode(), raw, (), None if columns.timestamp is None else _milliseconds(document[columns.timestamp]))
+            time = None if columns.timestamp is None else document[columns.timestamp]
+            yield Row(text.encode(), raw, (), _time_of(columns.timestamp, time))
 
 
 def _raw(given: object) -> bytes | None:
     return given if given is None or isinstance(given, bytes) else str(given).encode()
-
-
-def _milliseconds(given: Any) -> int | None:
-    """Of a cell of Parquet: a time, or its text or number."""
-    return None if given is None else parse_time(given.isoformat() if hasattr(given, "isoformat") else str(given))
 
 
 def _plain(given: Any) -> Any:
@@ -282,6 +283,21 @@ def _plain(given: Any) -> Any:
         except UnicodeDecodeError:
             return {"base64": base64.b64encode(given).decode()}
     return given.isoformat() if hasattr(given, "isoformat") else str(given)
+
+
+def _time_of(name: str | None, given: Any) -> int | None:
+    """Milliseconds of a time, or of its text or number, in a column or field; None of null.
+
+    Raises:
+        BadRow: It is no time; the message names the column.
+    """
+    if given is None:
+        return None
+    text = given.isoformat() if hasattr(given, "isoformat") else str(given)
+    try:
+        return parse_time(text)
+    except (ValueError, OverflowError):
+        raise BadRow(f"{name}={text!r:.200}: must be a whole number of ms since 1970, or a time like 2013-07-04T12:00:00") from None
 
 
 # ---------------------------------------------------------------- writing

@@ -34,7 +34,8 @@ _ISOLATION: "IsolationLevel" = "read_committed"
     "--format", "kind", type=click.Choice([*FORMATS]), help="Format of the files; by default their names say it. FILE '-' is stdin."
 )
 @click.option("--key", metavar="COLUMN", help="The column, or field, that is the key; it stays in the value.")
-@click.option("--timestamp", metavar="COLUMN", help="The column, or field, that is the time: ms since 1970, or ISO 8601.")
+@click.option("--timestamp", metavar="COLUMN", help="The column, or field, that is the time: ISO 8601, or a whole number: ms since 1970.")
+@click.option("--null", metavar="TEXT", help=r"In CSV, a cell with this text is null, as \N is. --null '' makes empty cells null.")
 @click.option("--values", is_flag=True, help="Each row is a value, also where the columns are those of an export.")
 @click.option("--partitions", type=WholeNumber(min=1), help="Partitions of the topic if it is created.  [default: 1]")
 @pass_session
@@ -45,18 +46,22 @@ def import_(
     kind: str | None,
     key: str | None,
     timestamp: str | None,
+    null: str | None,
     values: bool,
     partitions: int | None,
 ) -> None:
     r"""Append the rows of files to a topic, which is created if it is missing.
 
     A file that 'logdb export' has written gives the same records, with new offsets. In any other file each row becomes a
-    JSON object. In CSV, numbers become numbers, other cells strings, and \N null. The key chooses the partition.
+    JSON object. In CSV, numbers become numbers, \N becomes null, and other cells strings: an empty cell is the
+    string "". The key chooses the partition. A record with a null in the column of --timestamp gets the time of the import.
 
     A second import appends everything again. After an error the message says how many records were appended.
     """
-    columns, count = Columns(key, timestamp, values), 0
+    columns, count = Columns(key, timestamp, values, null), 0
     kinds = [format_of(path, kind) for path in paths]
+    if null is not None and set(kinds) != {"csv"}:
+        raise click.UsageError("--null is for CSV: JSON and Parquet have a null")
     with session.write(create=True) as db:
         db.create_topic(topic, partitions=1 if partitions is None else partitions, if_not_exists=True)
         try:
@@ -167,7 +172,9 @@ def _replacing(path: str) -> Iterator[IO[bytes]]:
             file.flush()
             os.fsync(file.fileno())
         os.replace(part, path)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(part)
+        if isinstance(error, OSError) and error.errno is not None and error.filename is None:
+            error.filename = path  # a write names no file
         raise

@@ -20,7 +20,7 @@ from logdb.cli.terminal.addons import of_the_cluster
 from logdb.cli.terminal.descriptors import take_descriptors
 from logdb.cli.terminal.output import emit, line
 from logdb.cli.terminal.params import CONFIG, PAIR
-from logdb.cli.terminal.session import DATA_DIR_VARIABLE, Session, checked_directory, here, pass_session
+from logdb.cli.terminal.session import DATA_DIR_VARIABLE, Session, advising, checked_directory, here, pass_session
 from logdb.client.local import LocalDatabase
 from logdb.errors import InvalidCertificate
 from logdb.serving.polling import polling_loop
@@ -152,7 +152,9 @@ def _serve(session: Session, directory: str | None, cluster_file: str | None, se
     given["super_users"] = [name.strip() for name in given.get("super_users", "").split(";") if name.strip()]
     options = {name: given.pop(name) for name in _OF_THE_DATABASE if name in given}
     take_descriptors()
-    with _embedded(path, options) if node is None else node.running(**options) as broker:
+    with contextlib.ExitStack() as stack:
+        with advising("stop that process, or if it is a server use its address"):
+            broker = stack.enter_context(_embedded(path, options) if node is None else node.running(**options))
         try:
             with _without_authorities():
                 server = make_server(broker, doors, topic_config=settled.topic_config, **given)

@@ -150,11 +150,17 @@ def checked_directory(path: str) -> str:
 
 
 def _opened(path: str) -> "logdb.Database":
-    try:
+    with advising("stop that process, or if it is a server use -b URL"):
         return logdb.open(path)
+
+
+@contextlib.contextmanager
+def advising(advice: str) -> Iterator[None]:
+    """Within the block, a DirectoryLocked says what to do at a terminal."""
+    try:
+        yield
     except errors.DirectoryLocked as error:
-        error.add_note("if that process is a server, use -b URL")
-        raise
+        raise errors.DirectoryLocked(error.path, pid=error.pid, host=error.host, since=error.since, advice=advice) from None
 
 
 def exit_code_of(error: errors.LogdbError) -> int:

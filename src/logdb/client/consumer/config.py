@@ -39,7 +39,7 @@ class ConsumerConfig:
         max_poll_interval_ms: A member that does not poll for so long is removed from the group.
         heartbeat_interval_ms: How often a consumer that polls asks whether its group is being rebalanced, and whether there are new
             topics and partitions.  None: every 100 ms.  Behind a URL each check is a request, so the interval begins at 100 ms after
-            a rebalance and doubles, up to 3 s.
+            a rebalance and doubles, up to 3 s, or to a third of ``max_poll_interval_ms`` if that is less.
         partition_assignment_strategy: Names of assignors, the preferred one first (``assignors``).  If all of them are
             cooperative, a rebalance takes away only what moves to another member (KIP-429).
         key_deserializer, value_deserializer: One of ``logdb.serde``, or a callable that takes bytes; records are then of class

@@ -25,7 +25,17 @@ from logdb.client.consumer.fetching import NOWHERE, Cursor, Fetcher
 from logdb.client.consumer.membership import GroupMetadata, Membership
 from logdb.client.consumer.subscription import CheckInterval, Subscription
 from logdb.client.records import AnyRecord
-from logdb.errors import Closed, Forked, IllegalGeneration, InvalidGroup, NotAssigned, RebalanceInProgress, UnknownTopic, UnstableOffsets
+from logdb.errors import (
+    Closed,
+    Forked,
+    IllegalGeneration,
+    InvalidGroup,
+    NotAssigned,
+    RebalanceInProgress,
+    UnknownMember,
+    UnknownTopic,
+    UnstableOffsets,
+)
 from logdb.handles import Handle, refusing
 from logdb.mistakes import checked_call, explained, must_be
 from logdb.model import Duration, OffsetAndMetadata, Partition, Timestamp, TopicPartition, duration_ms, partition_of
@@ -72,7 +82,9 @@ class Consumer(Handle):
         self._assignment = Assignment(session, config, self._fetcher, self._collector, self._commits)
         self._membership: Membership | None = None
         self._tend_at_ms: int | None = None  # None: at the next call
-        self._check_interval = CheckInterval(config.heartbeat_interval_ms, session.look_interval_ms_max)
+        self._heartbeat_ms = monotonic_ms()  # of the last one that the group may have seen
+        most_ms = min(session.look_interval_ms_max, max(1, config.max_poll_interval_ms // 3))  # a check is the heartbeat, too
+        self._check_interval = CheckInterval(config.heartbeat_interval_ms, most_ms)
         self._told: Mapping[TopicPartition, int] = {}  # positions at which the last wait saw a record
         self._owner, self._closed = os.getpid(), False
         self._polling = renewed(threading.RLock())  # reentrant: a listener may poll in the same thread
@@ -347,6 +359,7 @@ class Consumer(Handle):
         if subscription is not None and subscription.refresh() and self._membership is None:
             self._assignment.set(subscription.partitions())
         if self._membership is not None:
+            self._heartbeat_ms = self._monotonic_ms()
             self._membership.tend({} if subscription is None else subscription.counts)
         self._commits.send_if_due(self._collector.positions)
         try:
@@ -504,7 +517,7 @@ class Consumer(Handle):
         Raises:
             NotAssigned: One of the partitions is not assigned to this consumer; nothing was committed.
             UnknownTopic: The topic of one of them was deleted; those of the others were committed.
-            UnknownMember, IllegalGeneration, FencedInstance: The consumer was replaced; nothing was committed.
+            UnknownMember, IllegalGeneration, FencedInstance: The consumer was removed or replaced; nothing was committed.
             RebalanceInProgress: The group is assigning partitions; poll, then try again.
             InvalidGroup: The consumer has no ``group_id``, or a note is too long.
             ReadOnly: The database was opened with mode="r".
@@ -515,6 +528,15 @@ class Consumer(Handle):
             if self._membership is not None and self._membership.answer is not None:  # the consumer belongs to the new generation, too
                 raise RebalanceInProgress(error.group_id) from error
             raise
+        except UnknownMember as error:
+            idle_ms, idle_ms_max = self._monotonic_ms() - self._heartbeat_ms, self._config.max_poll_interval_ms
+            if self._membership is None or idle_ms < idle_ms_max:
+                raise
+            reason = (
+                f"the group removed it because it did not poll within max_poll_interval_ms={idle_ms_max}: its last heartbeat was "
+                f"{idle_ms} ms ago. Poll again: it joins again, and records since the last commit come again"
+            )
+            raise UnknownMember(error.group_id, error.member_id, reason) from error
 
     @checked_call
     def commit_async(

@@ -86,10 +86,10 @@ class CheckInterval:
         """
         self._fixed_ms, self._most_ms = fixed_ms, most_ms
         self._seen: object = None
-        self.interval_ms = CHECK_INTERVAL_MS_MIN if fixed_ms is None else fixed_ms
+        self.interval_ms = min(CHECK_INTERVAL_MS_MIN, most_ms) if fixed_ms is None else fixed_ms
 
     def checked(self, seen: object) -> None:
         """Take the result of a check: equal to the last one, or a change."""
         if self._fixed_ms is None:
-            self.interval_ms = min(2 * self.interval_ms, self._most_ms) if seen == self._seen else CHECK_INTERVAL_MS_MIN
+            self.interval_ms = min(2 * self.interval_ms if seen == self._seen else CHECK_INTERVAL_MS_MIN, self._most_ms)
             self._seen = seen

@@ -10,6 +10,8 @@ rebuilt where reading new records would not lead to that result:
     damaged     the view contradicts itself
     another     the topic was deleted and created again, with another id
 
+A view that does not fit on the disk is deleted; one that was built before stays, and reads the new records when there is room.
+
 An exception at any place, a KeyboardInterrupt too, leaves a whole view: one whose positions may not be those of its entries is
 closed, and opened again with the positions that are stored with the entries.
 
@@ -62,6 +64,7 @@ class _State:
     """A view and its topic.  ``positions`` are replaced, never changed, so reading them needs no lock.
 
     ``is_whole``: ``positions`` are those of the entries; False while both change, and for ever if an exception came in between.
+    ``is_built``: it had every record once; False while it is built, or rebuilt.
     """
 
     topic_id: str
@@ -70,6 +73,7 @@ class _State:
     keeps_tombstones_ms: int | None  # None: forever
     positions: dict[int, ViewPosition]
     looked_ms: int
+    is_built: bool
     is_whole: bool = True
 
 
@@ -190,7 +194,15 @@ class TopicView:
                 logger.warning("%s; it is rebuilt from %s", error, self.topic)
                 view.recreate()
                 positions = {}
-            self._state = _State(topic_id=topic_id, view=view, logs=[], keeps_tombstones_ms=None, positions=positions, looked_ms=-_LOOK_MS)
+            self._state = _State(
+                topic_id=topic_id,
+                view=view,
+                logs=[],
+                keeps_tombstones_ms=None,
+                positions=positions,
+                looked_ms=-_LOOK_MS,
+                is_built=bool(positions),
+            )
         except BaseException:
             view.close()
             raise
@@ -215,7 +227,7 @@ class TopicView:
 
     def _change(self, state: _State, change: Callable[[], None], positions: dict[int, ViewPosition]) -> None:
         """Change the entries of the view, then the positions."""
-        state.is_whole = False
+        state.is_whole, state.is_built = False, state.is_built and bool(positions)
         try:
             change()
         except (DiskFull, WriteFailed):
@@ -235,6 +247,11 @@ class TopicView:
             try:
                 self._advance(state, is_checked=tries_left > 0)
                 break
+            except DiskFull:
+                if not state.is_built:
+                    with contextlib.suppress(LogdbError):
+                        self._drop()  # a part of a view serves nobody, and records need the room
+                raise
             except ViewDamaged as error:
                 self._recreate(state, error)
                 if not tries_left:
@@ -257,6 +274,7 @@ class TopicView:
                 reason = str(error)
             logger.info("the view of %s is rebuilt: %s", self.topic, reason)
             self._change(state, state.view.clear, {})
+        state.is_built = True
         return state
 
     def _advance(self, state: _State, *, is_checked: bool) -> None:

@@ -54,7 +54,7 @@ def test_what_is_refused(filled, tmp_path):
     full, more = str(tmp_path / "full"), str(tmp_path / "more")
     filled("backup", full)
     filled("backup", more, "--base", full)
-    assert "already exists" in filled("backup", full, code=2).stderr
+    assert "already exists: a backup needs a new file" in filled("backup", full, code=2).stderr
     assert "does not fit" in filled("restore", more, str(tmp_path / "restored"), code=2).stderr
     with open(full, "r+b") as file:
         file.seek(200)

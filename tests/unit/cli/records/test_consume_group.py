@@ -48,7 +48,9 @@ def test_a_group_does_not_begin_elsewhere(filled, args):
 @pytest.mark.local
 def test_a_group_needs_the_directory_for_itself(filled):
     with logdb.open(filled.data_dir):
-        assert "open for writing" in filled("consume", "one", "--group", "g", code=2).output
+        refusal = filled("consume", "one", "--group", "g", code=2).output
+        assert "open for writing" in refusal
+        assert "stop that process, or if it is a server use -b URL" in refusal
 
 
 def test_kcats_mode():

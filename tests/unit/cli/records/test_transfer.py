@@ -63,6 +63,50 @@ def test_the_rows_of_a_table_become_values(logdb_command, tmp_path):
     assert json.loads(second.value) == {"user": 'b "o"', "amount": -2, "zip": None, "at": 1_700_000_000_000}
 
 
+def test_cells_with_a_given_text_are_null(logdb_command, tmp_path):
+    path = tmp_path / "in.csv"
+    path.write_text('a,b,at\n1,"",\n,NA,2024-01-01\n\\N,3,\\N\n')
+    for topic, options in (("as_is", []), ("empty", ["--null", "", "--key", "a", "--timestamp", "at"]), ("na", ["--null", "NA"])):
+        logdb_command("import", topic, str(path), *options)
+    with logdb_command.open() as db:
+        found = {topic: [tuple(json.loads(r.value).values())[:2] for r in db.read(topic)] for topic in ("as_is", "empty", "na")}
+        assert [r.key for r in db.read("empty")] == [b"1", None, None]
+        assert [r.timestamp_ms == 1_704_067_200_000 for r in db.read("empty")] == [False, True, False]
+    assert found["as_is"] == [(1, ""), ("", "NA"), (None, 3)]
+    assert found["empty"] == [(1, None), (None, "NA"), (None, 3)]
+    assert found["na"] == [(1, ""), ("", None), (None, 3)]
+
+
+def test_the_null_of_csv_also_holds_for_the_columns_of_records(logdb_command, tmp_path):
+    (tmp_path / "in.csv").write_text("timestamp,key,value,headers\n,,x,\n5,k,,\n")
+    logdb_command("import", "t", str(tmp_path / "in.csv"), "--null", "")
+    with logdb_command.open() as db:
+        assert [(r.key, r.value, r.headers) for r in db.read("t")] == [(None, b"x", ()), (b"k", None, ())]
+
+
+def test_only_csv_takes_a_text_for_null(logdb_command, tmp_path):
+    (tmp_path / "in.jsonl").write_text("{}\n")
+    assert "--null is for CSV" in logdb_command("import", "t", str(tmp_path / "in.jsonl"), "--null", "", code=2).stderr
+
+
+def test_empty_cells_become_null_in_typed_columns(logdb_command, tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    (tmp_path / "e.csv").write_text("a,b\n1,\n,3\n")
+    logdb_command("import", "e", str(tmp_path / "e.csv"), "--null", "")
+    with logdb_command.open() as db:
+        table = db.read_arrow("e", schema=pa.schema([("a", pa.int64()), ("b", pa.int64())])).read_all()
+    assert table.select(["a", "b"]).to_pydict() == {"a": [1, None], "b": [None, 3]}
+
+
+def test_a_full_disk_names_the_file(logdb_command, tmp_path):
+    fill(logdb_command)
+    for kind in ("csv", "jsonl"):
+        path = tmp_path / f"o.{kind}"
+        (tmp_path / f"o.{kind}.part").symlink_to("/dev/full")
+        assert f"No space left on device: {path}" in logdb_command("export", "from", str(path), code=1).stderr
+        assert not [*tmp_path.glob(f"o.{kind}*")]
+
+
 def test_json_lines_of_other_people_stay_as_they_are(logdb_command, tmp_path):
     path = tmp_path / "in.ndjson"
     path.write_text('{"id": 7, "x": [1]}\n\n  {"id": "a", "payload": 1}\n')
@@ -88,7 +132,9 @@ def test_parquet_of_other_people(logdb_command, tmp_path):
         ("a.csv", "x,y\n1,2\n1\n", [], "line 3: 1 cells, the header has 2; 0 records appended before it"),
         ("a.csv", "x,x\n1,2\n", [], "names a column twice"),
         ("a.csv", "x\n1\n", ["--key", "y"], "no column 'y'; there are x"),
-        ("a.csv", "x,t\n1,soon\n", ["--timestamp", "t"], "line 2: "),
+        ("a.csv", "x,t\n1,soon\n", ["--timestamp", "t"], "line 2: t='soon': must be a whole number of ms since 1970, or a time like 2013-"),
+        ("a.csv", "x,t\n1,30\n1,\n", ["--timestamp", "t"], "line 3: t='': must be a whole number of ms since 1970"),
+        ("a.jsonl", '{"t": "\\\\N"}\n', ["--timestamp", "t"], "line 1: t='\\\\N': must be"),
         ("a.jsonl", '{"payload": "a"}\n{"x": 1}\n', [], "line 2: it is no record of consume --json"),
         ("a.jsonl", '{"payload": 1}\n', [], "line 1: 1: must be a string, null"),
         ("a.jsonl", '{"x": 1\n', [], "line 1: "),
