@@ -75,7 +75,7 @@ class Schema:
             return
         count, depth = 1 + sum(each._count for each in inner), 1 + max(each._depth for each in inner)
         if count > SCHEMA_COUNT_MAX or depth > SCHEMA_DEPTH_MAX:
-            what = f"{count} schemas in {depth} levels; at most {SCHEMA_COUNT_MAX} in {SCHEMA_DEPTH_MAX} are taken"
+            what = f"{count} schemas in {depth} levels: must be at most {SCHEMA_COUNT_MAX} in {SCHEMA_DEPTH_MAX} levels"
             raise DataError(f"the schema {self.name or self.type!r} contains {what}")
         object.__setattr__(self, "_count", count)
         object.__setattr__(self, "_depth", depth)

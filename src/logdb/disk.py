@@ -7,7 +7,7 @@ creating, writing, allocating or renaming, is ReadFailed, WriteFailed or DiskFul
 
 No file is opened through a symbolic link, unless its path comes from the user: in a directory that others may write to, a link would
 lead a write or a chmod elsewhere.  Directories above the file may be links: an operator moves a partition to another disk by one.
-The directories of views and of tables may not (``refuse_link``): logdb deletes every file in them that it does not know.
+The directories of views, tables and uploads may not (``refuse_link``): logdb deletes every file in them that it does not know.
 
 A descriptor belongs to a ``File`` and is closed with the last reference to it.  Its number never leaves this module: the method
 that uses it holds the ``File``, so the number cannot become another file's meanwhile.

@@ -104,7 +104,7 @@ class Following:
             log = self._log(partition)
             if not log.start_offset <= position <= (end := log.end_offset):
                 raise OffsetOutOfRange(self._topic, partition, position, log.start_offset, end)
-            if last_id is None and position and (epoch := log.epoch_at(position - 1)) >= 0:
+            if position and partition not in self._epochs and (epoch := log.epoch_at(position - 1)) >= 0:
                 self._epochs[partition] = epoch
 
     def _offset(self, partition: int, offset: str) -> int:

@@ -1,6 +1,6 @@
 """``/metrics`` for Prometheus, with the names and labels of kafka_exporter, so that its dashboards work.
 
-Source: danielqsj/kafka_exporter; the last four are those of Kafka's own beans as the JMX exporter names them.
+Source: danielqsj/kafka_exporter; ``kafka_server_…`` and ``kafka_log_log_size`` are Kafka's own beans as the JMX exporter names them.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -70,8 +70,9 @@ def _families(measured: Measurements, address: str) -> Iterator[Family]:
     )
     sizes: Iterable[Sample] = [({"topic": topic}, len(partitions)) for topic, partitions in topics.items()]
     yield Family("kafka_topic_partitions", "gauge", "Number of partitions of a topic.", sizes)
-    yield from _of_partitions(topics)
-    yield _under_min_isr(topics, in_sync_min)
+    alive = frozenset(one.node_id for one in brokers)
+    yield from _of_partitions(topics, alive)
+    yield _under_min_isr(topics, in_sync_min, alive)
     yield from _of_replicas(replicas)
     yield from _of_groups(groups)
     yield from _of_traffic(topics, counts.topics)
@@ -79,9 +80,14 @@ def _families(measured: Measurements, address: str) -> Iterator[Family]:
     yield from _of_node(node)
 
 
-def _under_min_isr(topics: Mapping[str, tuple[PartitionState, ...]], in_sync_min: Mapping[str, int]) -> Family:
+def _in_sync_count(state: PartitionState, alive: frozenset[int]) -> int:
+    """Replicas in sync on brokers that are alive, as their leader counts them: a dead one stays in the set if too few are left."""
+    return sum(node in alive for node in state.in_sync)
+
+
+def _under_min_isr(topics: Mapping[str, tuple[PartitionState, ...]], in_sync_min: Mapping[str, int], alive: frozenset[int]) -> Family:
     samples: Iterable[Sample] = [
-        ({"topic": topic, "partition": at}, int(len(state.in_sync) < min(in_sync_min[topic], len(state.replicas))))
+        ({"topic": topic, "partition": at}, int(_in_sync_count(state, alive) < min(in_sync_min[topic], len(state.replicas))))
         for topic, states in topics.items()
         for at, state in enumerate(states)
     ]
@@ -107,7 +113,7 @@ def _histogram(times: SyncTimes) -> Iterator[Sample]:
     yield {_SUFFIX: "_count"}, total
 
 
-def _of_partitions(topics: Mapping[str, tuple[PartitionState, ...]]) -> Iterator[Family]:
+def _of_partitions(topics: Mapping[str, tuple[PartitionState, ...]], alive: frozenset[int]) -> Iterator[Family]:
     numbers: tuple[tuple[str, str, Callable[[PartitionState], int]], ...] = (
         ("in_sync_replica", "Number of in-sync replicas of a partition.", lambda partition: len(partition.in_sync)),
         ("leader", "The broker that leads a partition.", lambda partition: -1 if partition.leader is None else partition.leader),
@@ -120,7 +126,7 @@ def _of_partitions(topics: Mapping[str, tuple[PartitionState, ...]]) -> Iterator
         (
             "under_replicated_partition",
             "1 if a partition lacks in-sync replicas.",
-            lambda partition: int(len(partition.in_sync) < len(partition.replicas)),
+            lambda partition: int(_in_sync_count(partition, alive) < len(partition.replicas)),
         ),
     )
     placed = [({"topic": topic, "partition": at}, state) for topic, states in topics.items() for at, state in enumerate(states)]
@@ -184,7 +190,7 @@ def _of_traffic(topics: Iterable[str], counts: Mapping[str, TopicCounts]) -> Ite
 def _of_requests(counts: Counts) -> Iterator[Family]:
     for name, said, number in (
         ("requests", "Requests of clients.", counts.requests),
-        ("authentication_failures", "Clients whose credentials were refused.", counts.failed_authentications),
+        ("authentication_failures", "Requests and logins with wrong or missing credentials.", counts.failed_authentications),
         ("authorization_failures", "Operations that a principal was denied.", counts.refusals),
         ("throttled_seconds", "How long answers were delayed by quotas.", counts.throttled_ms / 1000),
     ):

@@ -126,6 +126,8 @@ def _maker(names: Sequence[str], columns: Columns) -> Callable[[Mapping[str, str
     """What makes a record of the cells of a row of CSV."""
     _check_names(names, columns)
     if not columns.are_rows and "value" in names and set(names) <= _FIELDS:
+        if columns.null is not None:  # an empty value would become a tombstone
+            raise BadRow("--null is for rows, and the header is that of records as logdb export writes them: add --values to store rows")
         return _record_of_cells
 
     def row(cells: Mapping[str, str]) -> Row:

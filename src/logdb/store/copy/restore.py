@@ -59,7 +59,8 @@ def _restore_directory(io: IO, source: str, target: str, progress: Progress | No
                 if progress is not None:
                     progress(min(done, total), total, os.path.relpath(file, path))
 
-            logs = [_begun(log, io.clock_ms()) for log in frozen.logs]
+            by_clock = _epoch_now(io)
+            logs = [_begun(log, by_clock) for log in frozen.logs]
             for log in logs:
                 freezing.copy(io, log, os.path.join(path, log.name), tell)
             return _finish(io, path, replace(frozen, logs=logs))._replace(path=target)
@@ -67,19 +68,23 @@ def _restore_directory(io: IO, source: str, target: str, progress: Progress | No
         store.close()
 
 
-def _begun(log: FrozenLog, now_ms: int) -> FrozenLog:
+def _begun(log: FrozenLog, by_clock: int) -> FrozenLog:
     """A log with a new leader epoch at its end, which separates lost records of the source from new ones of the copy."""
-    epochs = log.epochs.begun(_next_epoch(log.epochs.latest, now_ms), log.end.offset)
+    epochs = log.epochs.begun(_next_epoch(log.epochs.latest, by_clock), log.end.offset)
     return replace(log, epochs=epochs, entry=log.entry._replace(leader_epoch=epochs.latest))
 
 
-def _next_epoch(latest: int, now_ms: int) -> int:
+def _epoch_now(io: IO) -> int:
+    """The epoch of a whole restore, by the clock: seconds since 2026, and a little by chance."""
+    return io.clock_ms() // 1000 - _CLOCK_BEGIN_S + secrets.randbelow(_SAME_SECOND_COUNT)
+
+
+def _next_epoch(latest: int, by_clock: int) -> int:
     """An epoch that no other history has there: an opening after a crash, and another restore, begin epochs at the same end.
 
     It grows from restore to restore: Kafka's Java client ignores a lower epoch of a topic that it knows, and cannot read until it is
     restarted.  So it is the time, unless the clock is wrong.
     """
-    by_clock = now_ms // 1000 - _CLOCK_BEGIN_S + secrets.randbelow(_SAME_SECOND_COUNT)
     if latest < by_clock <= _CLOCK_END_S:
         return by_clock
     return latest + 1 + secrets.randbelow(_EPOCH_COUNT)
@@ -151,7 +156,7 @@ class Restoration:
     """One restore of one chain of backups."""
 
     def __init__(self, io: IO, chain: Sequence[BackupReader], progress: Progress | None) -> None:
-        self._io, self._chain, self._progress = io, chain, progress
+        self._io, self._chain, self._progress, self._by_clock = io, chain, progress, _epoch_now(io)
         self._lists = [{log.key: log for log in listed(reader)} for reader in chain]
         self._logs = list(self._lists[-1].values())
         self._done, self._total = 0, sum(reader.size_bytes for reader in chain)
@@ -264,7 +269,7 @@ class Restoration:
                 tail_path=tail_path,
                 high_watermark=listed_log.high_watermark,
             ),
-            self._io.clock_ms(),
+            self._by_clock,
         )
         try:
             for part in listed_log.parts:

@@ -49,6 +49,10 @@ def test_they_grow_from_restore_to_restore(io, copied):
         assert 0 < partition[0] < partition[-1] <= EPOCH_MAX
 
 
+def test_all_logs_of_a_restore_have_the_same(io, copied):
+    assert all(len(set(epochs(io, copied)[0])) == 1 for _ in range(8))
+
+
 def test_they_are_later_than_those_of_the_source(io, copied, tmp_path):
     """Which was itself restored, and whose clock was ahead."""
     first, path = epochs(io, copied)
