@@ -83,6 +83,9 @@ class LocalDatabase(Database):
             self._session.log(topic, partition)  # which ends what an earlier process left open
         return log
 
+    def _appended_log(self, topic: str, partition: int) -> Log:
+        return self._store.open_log(topic, partition)
+
     def _count_of(self, topic: str) -> int:
         return self._store.topic(topic).partition_count
 

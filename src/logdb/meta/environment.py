@@ -364,7 +364,11 @@ def _make_lock_file(path: str) -> None:
     try:
         make_lock_file(IO(), path, READER_COUNT_MAX)
     except DiskFull:
-        if not os.stat(os.path.join(path, "lock.mdb")).st_blocks:
+        try:
+            block_count = os.stat(os.path.join(path, "lock.mdb")).st_blocks
+        except FileNotFoundError:  # there was no room to create it
+            block_count = 0
+        if not block_count:
             raise
         # an older logdb has made it: the first page is there, for about 60 transactions at a time, and a deletion must be possible
 

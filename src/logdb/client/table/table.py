@@ -163,13 +163,16 @@ class Table(Handle, Mapping[Any, Any]):
         Raises:
             ValueError: A partition belongs to another topic.
             UnknownPartition: The topic has no such partition.
+            TopicDeleted, Closed: The topic was deleted meanwhile.
             LogdbError: See ``refresh``.
         """
         wanted = {partition_of(partition): offset for partition, offset in offsets.items()}
         for partition in wanted:
             if partition.topic != self.topic:
                 raise ValueError(f"{partition} is not a partition of {self.topic}")
-            self._session.log(*partition)
+        logs = [self._session.log(*partition) for partition in wanted]
+        for log in logs:
+            log.readable_end_offset()  # a handle behind a URL knows the topic's id from now on
         until_ms = None if timeout_ms is None else self._io.monotonic_ms() + timeout_ms
         while True:
             positions = self.positions()
@@ -179,13 +182,15 @@ class Table(Handle, Mapping[Any, Any]):
             left_ms = _WAIT_MS_MAX if until_ms is None else min(until_ms - self._io.monotonic_ms(), _WAIT_MS_MAX)
             if left_ms <= 0:
                 return False
-            self._session.wait(missing, left_ms, isolation_level="read_committed")
+            if not self._session.wait(missing, left_ms, isolation_level="read_committed"):
+                for log in logs:
+                    log.readable_end_offset()  # raises if another topic has the name now: its offsets are others
 
     def catch_up(self, timeout_ms: int | None = None) -> bool:
         """Wait until the transactions have ended that are open now, and the table has all that they and others have committed.
 
         Call it before new values are computed from those of the table, outside of a transaction of your own: that one would be waited
-        for, too.  A transaction whose program is gone is aborted after its ``transaction_timeout_ms``.
+        for, too.  A transaction whose program is gone is aborted after its ``transaction_timeout_ms``, while a writer or server runs.
 
         Args:
             timeout_ms: The longest wait; None: forever.
@@ -196,7 +201,7 @@ class Table(Handle, Mapping[Any, Any]):
         Raises:
             LogdbError: See ``refresh``.
         """
-        ends = {partition: self._session.log(*partition).end_offset for partition in self.positions()}
+        ends = {partition: self._session.log(*partition).readable_end_offset() for partition in self.positions()}
         return self.wait_for({partition: end - 1 for partition, end in ends.items() if end}, timeout_ms)
 
     # ------------------------------------------------------------ the view

@@ -8,7 +8,7 @@ import pytest
 
 import logdb
 from logdb import serde
-from logdb.errors import Closed, DiskFull, ReadFailed, SerializationError, UnknownPartition, UnknownTopic
+from logdb.errors import Closed, DiskFull, ReadFailed, SerializationError, TopicDeleted, UnknownPartition, UnknownTopic
 from logdb.meta.views import View
 from logdb.model import TopicPartition
 from support.places import opened
@@ -467,6 +467,25 @@ def test_catching_up_waits_for_open_transactions(db):
     assert results == [True]
     assert dict(table) == {b"b": b"42"}
     assert table.wait_for({("t", 0): db.log("t", 0).end_offset - 1}, 0), "a partition may be a pair"
+
+
+def test_a_wait_ends_where_another_topic_has_the_name(db):
+    db.create_topic("again")
+    table, result = db.table("again"), []
+
+    def wait():
+        with pytest.raises((Closed, TopicDeleted, UnknownTopic)):
+            table.wait_for({TopicPartition("again", 0): 5})
+        result.append(True)
+
+    assert table.positions() == {TopicPartition("again", 0): 0}
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    time.sleep(0.2)
+    db.delete_topic("again")
+    db.create_topic("again")
+    waiting.join(30)
+    assert result == [True]
 
 
 def test_totals_of_workers_whose_transactions_overlap(db):
