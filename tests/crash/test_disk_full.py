@@ -307,13 +307,28 @@ def test_read_ends_at_what_was_written(db, io):
 
 # ---------------------------------------------------------------- a real one
 
-ON_A_SMALL_DISK = """
-import os, subprocess, sys
-path = sys.argv[1]
-done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", path], capture_output=True)
+MOUNTED = """
+import os, signal, subprocess, sys
+path, size = sys.argv[1], sys.argv.pop(2)
+done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", path], capture_output=True)
 if done.returncode:
     print("cannot mount:", done.stderr.decode())
     sys.exit(77)
+"""
+
+
+def on_a_small_disk(tmp_path, size, script, *arguments):
+    """Run a script whose ``path`` is a disk of that size, in a directory of ``tmp_path``; what it prints."""
+    (tmp_path / "disk").mkdir()
+    program = [sys.executable, "-c", MOUNTED + script, str(tmp_path / "disk"), size, *arguments]
+    done = subprocess.run(["unshare", "-m", "--propagation", "private", *program], capture_output=True, text=True, timeout=120)
+    if done.returncode == 77 or "unshare failed" in done.stderr:
+        pytest.skip("this container may not mount: " + done.stdout + done.stderr)
+    assert done.returncode == 0, (done.returncode, done.stdout[-2000:], done.stderr[-2000:])
+    return done.stdout
+
+
+ON_A_SMALL_DISK = """
 import logdb
 from logdb.errors import CloseIncomplete, DiskFull
 db = logdb.open(path + "/db", durability=sys.argv[2])
@@ -362,12 +377,6 @@ print(len(accepted))
 
 
 MAKES_ROOM = """
-import os, signal, subprocess, sys
-path = sys.argv[1]
-done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", path], capture_output=True)
-if done.returncode:
-    print("cannot mount:", done.stderr.decode())
-    sys.exit(77)
 import logdb
 from logdb.io import IO
 with logdb.open(path + "/db") as db:
@@ -427,32 +436,17 @@ print(0)
 
 @pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="only root on Linux may mount a small disk")
 def test_a_full_disk_can_be_made_room_on_after_a_kill_at_any_step(tmp_path):
-    command = ["unshare", "-m", "--propagation", "private", sys.executable, "-c", MAKES_ROOM, str(tmp_path), "8"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    if done.returncode == 77 or "unshare failed" in done.stderr:
-        pytest.skip("this container may not mount: " + done.stdout + done.stderr)
-    assert done.returncode == 0, done.stdout + done.stderr
+    on_a_small_disk(tmp_path, "8m", MAKES_ROOM, "8")
 
 
 @pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="only root on Linux may mount a small disk")
 @pytest.mark.parametrize(("level", "codec"), [("interval", "none"), ("fsync", "none"), ("os", "zstd")])
 def test_a_disk_of_one_megabyte(tmp_path, level, codec):
-    command = ["unshare", "-m", "--propagation", "private", sys.executable, "-c", ON_A_SMALL_DISK, str(tmp_path), level, codec]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    if done.returncode == 77 or "unshare failed" in done.stderr:
-        pytest.skip("this container may not mount: " + done.stdout + done.stderr)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert int(done.stdout) > 3000
+    assert int(on_a_small_disk(tmp_path, "1m", ON_A_SMALL_DISK, level, codec)) > 3000
 
 
 # What LMDB maps: a page of a sparse file that finds no room is a SIGBUS
 FULL = """
-import os, subprocess, sys
-path = sys.argv[1]
-done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", path], capture_output=True)
-if done.returncode:
-    print("cannot mount:", done.stderr.decode())
-    sys.exit(77)
 import logdb
 from logdb.errors import DiskFull
 def fill(left=0):
@@ -622,15 +616,6 @@ for end in ("closed", "killed", "killed without the reserve"):
 """
 
 
-def on_a_full_disk(tmp_path, script):
-    (tmp_path / "disk").mkdir()
-    command = ["unshare", "-m", "--propagation", "private", sys.executable, "-c", FULL + script, str(tmp_path / "disk")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    if done.returncode == 77 or "unshare failed" in done.stderr:
-        pytest.skip("this container may not mount: " + done.stdout + done.stderr)
-    assert done.returncode == 0, (done.returncode, done.stdout[-2000:], done.stderr[-2000:])
-
-
 @pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="only root on Linux may mount a small disk")
 @pytest.mark.parametrize(
     "script",
@@ -644,7 +629,7 @@ def on_a_full_disk(tmp_path, script):
     ],
 )
 def test_a_full_disk(tmp_path, script):
-    on_a_full_disk(tmp_path, script)
+    on_a_small_disk(tmp_path, "4m", FULL + script)
 
 
 @pytest.mark.parametrize("where", ["t-0/", "__transaction_state-0/"], ids=["markers", "decision"])

@@ -117,8 +117,7 @@ class KeptUploads:
             del self._sizes[owned]
 
     def _write(self, file_name: str, batches: Buffer) -> None:
-        path, rest = os.path.join(self._directory, file_name), memoryview(batches)
-        refuse_link(IO(), self._directory)
+        path, rest = self._path(file_name), memoryview(batches)
         try:
             os.makedirs(self._directory, mode=0o700, exist_ok=True)
             fd = os.open(path + _PART, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -158,8 +157,7 @@ class KeptUploads:
             upload = self._uploads.get((name, _hash(f"{where.topic}\0{where.partition}")))
         if upload is None:
             return None
-        path = os.path.join(self._directory, upload.name)
-        refuse_link(IO(), self._directory)
+        path = self._path(upload.name)
         try:
             with File(IO(), path, os.O_RDONLY) as file:
                 return file.content(upload.size_bytes + 1)
@@ -221,17 +219,20 @@ class KeptUploads:
     def _unlink(self, uploads: Sequence[_Upload]) -> None:
         for upload in uploads:
             with contextlib.suppress(OSError, ReadFailed):  # the next start removes it, once it is old
-                refuse_link(IO(), self._directory)
-                os.unlink(os.path.join(self._directory, upload.name))
+                os.unlink(self._path(upload.name))
+
+    def _path(self, file_name: str) -> str:
+        """The path of a file; raises ReadFailed if the directory is a link, which would lead elsewhere."""
+        refuse_link(IO(), self._directory)
+        return os.path.join(self._directory, file_name)
 
     def _load(self) -> None:
         """Know the uploads of an earlier process."""
         with self._lock:
             if self._is_loaded:
                 return
-            refuse_link(IO(), self._directory)
             with contextlib.suppress(FileNotFoundError):
-                for entry in os.scandir(self._directory):
+                for entry in os.scandir(self._path("")):
                     self._know(entry)
             self._is_loaded = True
 

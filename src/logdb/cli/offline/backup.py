@@ -22,21 +22,18 @@ def made(session: Session, make: "Callable[[logdb.Database], logdb.Copied]", *, 
     Args:
         beside: ``make`` works beside a writer.
     """
-    try:
-        with session.read() as db:
-            return make(db)
-    except ReadOnly as error:
-        refusal = error
-    try:
-        with contextlib.suppress(CloseIncomplete, DirectoryLocked), session.write():  # another process has recovered it
-            pass
-    except ReadOnly:  # a node's directory, a file system that takes no writes
-        raise refusal from None
-    try:
-        with session.read() as db:
-            return make(db)
-    except ReadOnly as error:
-        refusal = error
+    for is_recovered in (False, True):
+        try:
+            with session.read() as db:
+                return make(db)
+        except ReadOnly as error:
+            refusal = error
+        if not is_recovered:
+            try:
+                with contextlib.suppress(CloseIncomplete, DirectoryLocked), session.write():  # another process has recovered it
+                    pass
+            except ReadOnly:  # a node's directory, a file system that takes no writes
+                raise refusal from None
     try:
         return _made_by_writer(session, make, beside=beside)
     except DirectoryLocked:

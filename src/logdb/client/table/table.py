@@ -1,6 +1,6 @@
 """``db.table``: a topic as a mapping from its keys to their latest values."""
 
-from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
+from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, Sequence, ValuesView
 from typing import Any, NamedTuple, TypeVar
 
 from logdb import serde
@@ -8,6 +8,7 @@ from logdb.client.table.view import TopicView
 from logdb.errors import Closed, ReadFailed
 from logdb.handles import Handle
 from logdb.io import IO
+from logdb.log.protocols import PartitionLog
 from logdb.meta.views import Entry, View, ViewDamaged
 from logdb.model import Partition, TopicPartition, partition_of
 from logdb.requests.session import Session
@@ -173,6 +174,10 @@ class Table(Handle, Mapping[Any, Any]):
         logs = [self._session.log(*partition) for partition in wanted]
         for log in logs:
             log.readable_end_offset()  # a handle behind a URL knows the topic's id from now on
+        return self._wait(wanted, logs, timeout_ms)
+
+    def _wait(self, wanted: Mapping[TopicPartition, int], logs: Sequence[PartitionLog], timeout_ms: int | None) -> bool:
+        """Wait for the records at these offsets of logs that were asked for their ends."""
         until_ms = None if timeout_ms is None else self._io.monotonic_ms() + timeout_ms
         while True:
             positions = self.positions()
@@ -201,8 +206,9 @@ class Table(Handle, Mapping[Any, Any]):
         Raises:
             LogdbError: See ``refresh``.
         """
-        ends = {partition: self._session.log(*partition).readable_end_offset() for partition in self.positions()}
-        return self.wait_for({partition: end - 1 for partition, end in ends.items() if end}, timeout_ms)
+        logs = {partition: self._session.log(*partition) for partition in self.positions()}
+        ends = {partition: log.readable_end_offset() for partition, log in logs.items()}
+        return self._wait({partition: end - 1 for partition, end in ends.items() if end}, list(logs.values()), timeout_ms)
 
     # ------------------------------------------------------------ the view
 

@@ -351,7 +351,8 @@ def test_a_view_that_is_damaged_is_made_anew(db, reads):
     assert texts(table) == {"a": "1", "b": "1"}
 
 
-def test_a_tombstone_that_compaction_took_along(db, clock, reads):
+def missed_tombstone(db, clock):
+    """A table that has a key whose tombstone compaction has deleted since."""
     db.create_topic("c", config={"cleanup.policy": "compact", "delete.retention.ms": DAY})
     table = db.table("c")
     put(db, "c", a="1", b="1")
@@ -361,6 +362,11 @@ def test_a_tombstone_that_compaction_took_along(db, clock, reads):
     db.compact("c")
     clock.now_ms += DAY + 1
     db.compact("c")
+    return table
+
+
+def test_a_tombstone_that_compaction_took_along(db, clock, reads):
+    table = missed_tombstone(db, clock)
     assert all(record.key != b"a" for record in db.log("c").read(0)), "the tombstone is gone"
     assert texts(table) == {"b": "1", "c": "1"}
     reads.count = 0
@@ -372,15 +378,7 @@ def test_a_tombstone_that_compaction_took_along(db, clock, reads):
 
 def test_a_catch_up_that_fails_half_way_does_not_hide_a_missed_tombstone(db, clock, monkeypatch):
     monkeypatch.setattr("logdb.client.table.view._CHANGES_SIZE_BYTES", 1)  # a transaction for each record
-    db.create_topic("c", config={"cleanup.policy": "compact", "delete.retention.ms": DAY})
-    table = db.table("c")
-    put(db, "c", a="1", b="1")
-    assert len(table) == 2
-    put(db, "c", a=None)
-    put(db, "c", c="1")
-    db.compact("c")
-    clock.now_ms += DAY + 1
-    db.compact("c")
+    table = missed_tombstone(db, clock)
     put(db, "c", d="1")
     update, calls = View.update, []
 
