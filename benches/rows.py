@@ -142,6 +142,13 @@ ROWS = (
         goal=1.0,
     ),
     Row(
+        name="scan-zstd",
+        work="scan to Record: value, zstd; Kafka's storage engine",
+        ours="scan_values_zstd",
+        peer=("kafka", "read_zstd"),
+        goal=1.0,
+    ),
+    Row(
         name="group-consume",
         work="consume as a group: poll; log.read",
         ours="group_consume",
@@ -173,6 +180,13 @@ ROWS = (
     Row(name="offset-commits", work="a commit of a group's offset, at interval", ours="offset_commits", limit=0.1, count={100: 20_000}),
     Row(name="arrow-value", work="scan to Arrow: value; lmdb to Arrow", ours="arrow_value", peer=("lmdb", "arrow"), goal=6.0),
     Row(name="arrow-all", work="scan to Arrow: five columns; lmdb to Arrow", ours="arrow_all", peer=("lmdb", "arrow"), goal=5.0),
+    Row(
+        name="arrow-zstd",
+        work="scan to Arrow: value, zstd; the column of a Parquet file, zstd",
+        ours="arrow_value_zstd",
+        peer=("parquet", "read"),
+        goal=0.5,
+    ),
     Row(name="get", work="point read, positions cached; lmdb get", ours="get", peer=("lmdb", "get"), goal=0.6),
     Row(name="get-uncached", work="point read, not cached; lmdb get", ours="get_sparse", peer=("lmdb", "get_sparse"), goal=0.2),
     Row(
@@ -214,7 +228,7 @@ ROWS = (
             ours=f"{kind}_{level}_{count}",
             peer=("logdb", f"{kind}_{level}_100"),
             goal=1 / 1.5,  # so the time for each partition to get a call grows by an exponent of 1.1 at most: 100 ** 0.1 is 1.58
-            count={100: 10_000 if level == "fsync" else 20_000},
+            count={100: 10_000 if level == "fsync" or kind == "produce" else 200_000},  # so that syncs by time are within
         )
         for kind, said in (("append", "append_many, one record a call,"), ("produce", "producer.send, flushed every 100,"))
         for level in ("os", "interval", "fsync")

@@ -360,21 +360,21 @@ def read_batches(work: Work) -> Measure:
 
 
 @contextlib.contextmanager
-def _filled(work: Work) -> "Iterator[Log]":
+def _filled(work: Work, compression: str = "producer") -> "Iterator[Log]":
     """A log with all records, opened anew by a reader."""
     import logdb
 
-    fill(work, str(work.directory))
+    fill(work, str(work.directory), compression)
     with logdb.open(str(work.directory), mode="r") as db:
         yield db.log("t")
 
 
-def fill(work: Work, path: str) -> None:
+def fill(work: Work, path: str, compression: str = "producer") -> None:
     """Make a database with all records in its one partition."""
     import logdb
 
     with logdb.open(path, durability="os") as db:
-        db.create_topic("t")
+        db.create_topic("t", config={"compression.type": compression})
         for keys, values in work.batches():
             db.log("t").append_many(values, keys=keys)
 
@@ -400,6 +400,11 @@ def _scan_all(log: "Log") -> tuple[int, int]:
 
 def scan_values(work: Work) -> Measure:
     with _filled(work) as log:
+        return work.passes(lambda: scan_records(log))
+
+
+def scan_values_zstd(work: Work) -> Measure:
+    with _filled(work, "zstd") as log:
         return work.passes(lambda: scan_records(log))
 
 
@@ -455,8 +460,8 @@ def group_iterate(work: Work) -> Measure:
         return work.passes(one)
 
 
-def _arrow(work: Work, columns: list[str] | None) -> Measure:
-    with _filled(work) as log:
+def _arrow(work: Work, columns: list[str] | None, compression: str = "producer") -> Measure:
+    with _filled(work, compression) as log:
         return work.passes(lambda: scan_arrow(log, columns))
 
 
@@ -472,6 +477,10 @@ def scan_arrow(log: "Log", columns: list[str] | None) -> tuple[int, int]:
 
 def arrow_value(work: Work) -> Measure:
     return _arrow(work, ["value"])
+
+
+def arrow_value_zstd(work: Work) -> Measure:
+    return _arrow(work, ["value"], "zstd")
 
 
 def arrow_all(work: Work) -> Measure:
@@ -790,10 +799,12 @@ _ALL: tuple[Callable[[Work], Measure], ...] = (
     append_ready,
     read_batches,
     scan_values,
+    scan_values_zstd,
     scan_all,
     group_consume,
     group_iterate,
     arrow_value,
+    arrow_value_zstd,
     arrow_all,
     get,
     get_sparse,

@@ -5,7 +5,8 @@
 //   append_many    MemoryRecords of 1,000 records are built (CRC included) and appended by UnifiedLog.appendAsLeader
 //   append_ready   prebuilt ones are appended: appendAsLeader checks the CRC and each record, assigns offsets, writes, indexes
 //   read           the segments are read 1 MiB at a time, each batch's CRC is checked, each record met
-//   read_batches   the same, but records are not looked at
+//   read_zstd      the same, of batches compressed with zstd
+//   read_batches   as read, but records are not looked at
 //
 // The same work is done with six million records before it is timed, for the JIT.  Prints {"count": ..., "seconds": ...}.
 import java.io.File;
@@ -36,21 +37,23 @@ public class KafkaStorage {
     static byte[][] keys, values;
     static int count, valueSize;
     static File directory;
+    static Compression compression;
 
     public static void main(String[] args) throws Exception {
         count = Integer.parseInt(args[2]);
         valueSize = Integer.parseInt(args[3]);
         directory = new File(args[4]);
+        compression = args[0].endsWith("_zstd") ? Compression.zstd().build() : Compression.NONE;
         load(new File(args[1]));
         SCHEDULER.startup();
         boolean reads = args[0].startsWith("read");
         long timedCount = 0, timedNanos = 0;
         if (reads) {
             append(true);
-            for (long warm = 0; warm < WARM_COUNT; warm += count) read(args[0].equals("read"));
+            for (long warm = 0; warm < WARM_COUNT; warm += count) read(!args[0].equals("read_batches"));
             settle();
             while (timedNanos < 1_000_000_000L) {
-                timedNanos += read(args[0].equals("read"));
+                timedNanos += read(!args[0].equals("read_batches"));
                 timedCount += count;
             }
         } else {
@@ -76,7 +79,7 @@ public class KafkaStorage {
 
     static MemoryRecords build(ByteBuffer buffer, int first) {
         buffer.clear();
-        MemoryRecordsBuilder builder = MemoryRecords.builder(buffer, Compression.NONE, TimestampType.CREATE_TIME, 0L);
+        MemoryRecordsBuilder builder = MemoryRecords.builder(buffer, compression, TimestampType.CREATE_TIME, 0L);
         for (int i = 0; i < BATCH_COUNT; i++) {
             int at = (first + i) % keys.length;
             builder.append(1_700_000_000_000L + i, keys[at], values[at]);

@@ -36,4 +36,4 @@ def _run(operation: str, work: Work) -> Measure:
     return rate(counted["count"], counted["seconds"])
 
 
-OPERATIONS = {name: functools.partial(_run, name) for name in ("append_many", "append_ready", "read", "read_batches")}
+OPERATIONS = {name: functools.partial(_run, name) for name in ("append_many", "append_ready", "read", "read_zstd", "read_batches")}

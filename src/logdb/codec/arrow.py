@@ -58,7 +58,8 @@ def record_batches(
 ) -> "pyarrow.RecordBatchReader":
     """Records with offsets in [``from_offset``, ``to_offset``) as Arrow batches of about 64 k rows.  Control records are left out.
 
-    An Arrow batch has fewer rows where its columns would be larger than 2^31 bytes, or its record batches than 16 MiB.
+    An Arrow batch has fewer rows where its columns would be larger than 2^31 bytes, its record batches than 4 MiB as they are stored, or
+    than 16 MiB decompressed.
 
     Args:
         chunks: uint8[n] each, checked batches back to back, of any codec, less than 4 GiB; borrowed until the next one is asked for.

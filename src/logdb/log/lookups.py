@@ -105,7 +105,9 @@ class Lookups:
         schema: "arrow.ValueSchema | None" = None,
         use_threads: bool = True,
     ) -> "pyarrow.RecordBatchReader":
-        """Read records as Arrow batches of about 64 k rows, decoded in C.
+        """Read records as Arrow batches, decoded in C.
+
+        A batch has about 64 k rows.  Of large records it has fewer: about 4 MiB of what the log stores, and 16 MiB decompressed at most.
 
         Args:
             offset: The first offset to read; None: the log start.

@@ -183,7 +183,7 @@ class PartitionLog(Protocol):
         schema: "arrow.ValueSchema | None" = None,
         use_threads: bool = True,
     ) -> "pyarrow.RecordBatchReader":
-        """Read records as Arrow batches of about 64 k rows, decoded in C; raises as ``read``.
+        """Read records as Arrow batches, decoded in C; raises as ``read``.
 
         Args:
             columns: Some of offset, timestamp, timestamp_type, key, value, headers; None: all but the type.
