@@ -115,7 +115,8 @@ class ConnectRecord:
 
     Attributes:
         partition: Of the topic; None lets the producer choose by the key.
-        timestamp_ms: Milliseconds since 1970; None is the time at which the record is written.
+        timestamp_ms: Milliseconds since 1970; negative: before.  None: at a source the time at which the record is written, at a sink a
+            record without a timestamp.  A source writes such a record with -1.
     """
 
     topic: str

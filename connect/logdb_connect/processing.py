@@ -45,6 +45,7 @@ Result = TypeVar("Result")
 Make = Callable[[str, Kind], Any]
 
 _DELAY_MIN_MS = 300
+_NO_TIMESTAMP = -1
 _PREFIX = "__connect.errors."
 _JAVA_ERRORS: Mapping[type[BaseException], str] = {
     DataError: "org.apache.kafka.connect.errors.DataException",
@@ -276,8 +277,13 @@ class ErrorHandler:
                 "exception.stacktrace": "".join(traceback.format_exception(error)),
             }
             headers += [(_PREFIX + name, str(value).encode(errors="replace")) for name, value in context.items()]
-        timestamp_ms = letter.record.timestamp_ms
-        return self.settings.queue, letter.record.value, letter.record.key, None, headers, None if timestamp_ms < 0 else timestamp_ms
+        timestamp_ms = _known(letter.record.timestamp_ms)
+        return self.settings.queue, letter.record.value, letter.record.key, None, headers, timestamp_ms
+
+
+def _known(timestamp_ms: int) -> int | None:
+    """The timestamp of a record that was read; None if it has none.  A negative one is a time before 1970."""
+    return None if timestamp_ms == _NO_TIMESTAMP else timestamp_ms
 
 
 class Letter(NamedTuple):
@@ -420,7 +426,7 @@ class SinkChain(_Chain):
             topics=[topic] * len(kept),
             partitions=[partition] * len(kept),
             offsets=[each.offset for each in kept],
-            timestamps_ms=[None if (at := each.timestamp_ms) < 0 else at for each in kept],
+            timestamps_ms=[_known(each.timestamp_ms) for each in kept],
             keys=keys,
             key_schemas=key_schemas,
             values=values,
@@ -522,7 +528,7 @@ class _Again:
 
     @property
     def timestamp_ms(self) -> int:
-        return -1 if self.record.timestamp_ms is None else self.record.timestamp_ms
+        return _NO_TIMESTAMP if self.record.timestamp_ms is None else self.record.timestamp_ms
 
     @property
     def key(self) -> bytes | None:

@@ -1,6 +1,6 @@
 """Its tests: pytest finds the fixtures of logdb by itself, and each test has a database of its own.
 
-pip install pytest 'logdb[http]'
+pip install pytest '.[http]'
 pytest examples/testing
 """
 

@@ -16,6 +16,7 @@ from pyiceberg.types import BinaryType, IntegerType, ListType, LongType, NestedF
 from logdb import serde
 from logdb.codec import crc32c, parquet
 from logdb.codec.avro_columns import arrow_fields
+from logdb.codec.times import clamped
 from logdb.codec.typed_values import TypedValues, typed_values
 from logdb.errors import SerializationError
 from logdb.model import RAW_TABLE, TABLE_MODE, TABLE_SCHEMA
@@ -65,6 +66,12 @@ def columns_of(mode: str, topic: str, versions: Sequence[SchemaVersion], wanted:
     return RawColumns(topic) if mode == RAW_TABLE else TypedColumns(mode, versions, wanted)
 
 
+def _held(batch: "pyarrow.RecordBatch") -> "pyarrow.RecordBatch":
+    """The records with times that engines can hold."""
+    place = batch.schema.get_field_index("timestamp")
+    return batch.set_column(place, batch.schema.field(place), clamped(batch.column(place)))
+
+
 def _headers(field_id: int, first_id: int) -> NestedField:
     element = StructType(NestedField(first_id + 1, "key", StringType()), NestedField(first_id + 2, "value", BinaryType()))
     return NestedField(field_id, "headers", ListType(first_id, element, element_required=False))
@@ -104,12 +111,12 @@ class RawColumns(Columns):
         import pyarrow as pa
 
         rows = parquet.Rows(self._topic, partition)
-        for batch in records:
+        for batch in map(_held, records):
             yield pa.Table.from_batches([rows.of(batch)])
 
     def write(self, file: IO[bytes], records: "Iterable[pyarrow.RecordBatch]", partition: int) -> None:
         sink: Any = file
-        parquet.write(sink, records, self._topic, partition, {})
+        parquet.write(sink, map(_held, records), self._topic, partition, {})
 
 
 class TypedColumns(Columns):
@@ -202,7 +209,7 @@ class TypedColumns(Columns):
         own = {
             "partition": pa.repeat(pa.scalar(partition, pa.int32()), batch.num_rows),
             "offset": batch.column("offset"),
-            "timestamp": batch.column("timestamp").cast(pa.timestamp("us", "UTC")),
+            "timestamp": clamped(batch.column("timestamp")).cast(pa.timestamp("us", "UTC")),
             "timestampType": batch.column("timestamp_type"),
             "key": batch.column("key"),
             "headers": parquet.null_without_headers(batch.column("headers")),

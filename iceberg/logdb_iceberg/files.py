@@ -100,11 +100,18 @@ def write_through(path: str, write: Callable[[IO[bytes]], None]) -> str:
     return temporary
 
 
+def is_link(source: str, target: str) -> bool:
+    """Whether ``target`` is a further name of the file ``source``."""
+    try:
+        return os.path.samestat(os.lstat(source), os.lstat(target))
+    except FileNotFoundError:
+        return False
+
+
 def link(source: str, target: str) -> None:
     """Give the file ``source`` the further name ``target``; another file of that name, which may be damaged, is replaced."""
-    with contextlib.suppress(FileNotFoundError):
-        if os.path.samestat(os.lstat(source), os.lstat(target)):
-            return
+    if is_link(source, target):
+        return
     temporary = f"{target}.{uuid.uuid4().hex[:8]}.tmp"
     os.link(source, temporary)
     os.replace(temporary, target)

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
 from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.io.pyarrow import compute_statistics_plan, data_file_statistics_from_parquet_metadata, parquet_path_to_id_mapping
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -19,12 +18,14 @@ from pyiceberg.table.update import AddSchemaUpdate, AssertCurrentSchemaId, SetCu
 from pyiceberg.table.update.snapshot import ExpireSnapshots
 from pyiceberg.typedef import Record
 
+from logdb.codec.times import is_within
 from logdb.io import IO
 from logdb.model import RAW_TABLE, ConfigValue
 from logdb.store.tables import TablePartition, TableSegment, UpdatedTable, current_metadata, mode_of, schema_versions
+from logdb_iceberg.bounds import bounds_of, statistics_of
 from logdb_iceberg.catalogue import TableCatalogue, properties_of
 from logdb_iceberg.columns import Columns, columns_of
-from logdb_iceberg.files import DataFileName, link, location_of, make_directory, opened, path_of, sync_directory, write_through
+from logdb_iceberg.files import DataFileName, is_link, link, location_of, make_directory, opened, path_of, sync_directory, write_through
 from logdb_iceberg.tails import ENDS, SCHEMA, end_offsets
 
 logger = logging.getLogger(__name__)
@@ -189,16 +190,13 @@ def _check_space(directory: str, size_bytes: int) -> None:
 def _made(table: Table, columns: Columns, name: DataFileName, segment: TableSegment) -> DataFile:
     """Link or write a data file, durably but for its name; returns its entry in a manifest."""
     path = os.path.join(path_of(table.location()), "data", str(name))
-    if segment.sidecar is not None and name.from_offset is None:
-        link(segment.sidecar, path)
+    if (sidecar := _linked(name, segment)) is not None:
+        link(sidecar, path)
     else:
         batches = segment.read(segment.base_offset if name.from_offset is None else name.from_offset)
         os.replace(write_through(path, lambda file: columns.write(file, batches, name.partition)), path)
-    schema = columns.schema
     with opened(path) as opened_file, pq.ParquetFile(opened_file) as file:
-        statistics = data_file_statistics_from_parquet_metadata(
-            file.metadata, compute_statistics_plan(schema, table.properties), parquet_path_to_id_mapping(schema)
-        )
+        statistics = statistics_of(file.metadata, columns.schema, table.properties)
     return DataFile.from_args(
         content=DataFileContent.DATA,
         file_path=location_of(path),
@@ -209,14 +207,27 @@ def _made(table: Table, columns: Columns, name: DataFileName, segment: TableSegm
         spec_id=table.spec().spec_id,
         equality_ids=None,
         key_metadata=None,
-        **statistics.to_serialized_dict(),
+        **statistics,
     )
+
+
+def _linked(name: DataFileName, segment: TableSegment) -> str | None:
+    """The sidecar that the data file is a link to; None if it is a file of its own.
+
+    A sidecar has each timestamp of the log, and a table those that engines can hold.
+    """
+    if segment.sidecar is None or name.from_offset is not None:
+        return None
+    with opened(segment.sidecar) as opened_file, pq.ParquetFile(opened_file) as file:
+        times = bounds_of(file.metadata, "timestamp")
+    return segment.sidecar if times is None or is_within(*times) else None
 
 
 def _heal(table: Table, name: DataFileName, segment: TableSegment) -> None:
     """Link a sidecar that was made again, in place of a file that was lost or damaged."""
-    if segment.sidecar is not None and name.from_offset is None:
-        link(segment.sidecar, os.path.join(path_of(table.location()), "data", str(name)))
+    path = os.path.join(path_of(table.location()), "data", str(name))
+    if segment.sidecar is not None and not is_link(segment.sidecar, path) and (sidecar := _linked(name, segment)) is not None:
+        link(sidecar, path)
 
 
 # ---------------------------------------------------------------- the snapshot

@@ -20,8 +20,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from logdb.codec.times import clamped
 from logdb.errors import InvalidConfig
-from logdb.model import OFFSET_MAX
 
 if TYPE_CHECKING:
     import pyarrow
@@ -133,21 +133,10 @@ class Converter:
     def _of_the_log(self, name: str, batch: "pyarrow.RecordBatch") -> Any:
         array = batch.column(_OF_THE_LOG[name])
         if name == "timestamp":
-            return self._microseconds(array)
+            return clamped(array).cast(self.schema.field(name).type)
         if name == "headers":
             return self._headers(array)
         return array
-
-    def _microseconds(self, array: Any) -> Any:
-        """Times that do not fit become the earliest or the latest that does."""
-        kind, latest = self.schema.field("timestamp").type, OFFSET_MAX // 1000
-        try:
-            return array.cast(kind)
-        except self._pa.ArrowInvalid:
-            import pyarrow.compute as pc
-
-            within = pc.max_element_wise(pc.min_element_wise(array.cast(self._pa.int64()), latest), -latest)
-            return within.cast(array.type).cast(kind)
 
     def _headers(self, array: Any) -> Any:
         """Null for no headers, as Spark's Kafka source."""

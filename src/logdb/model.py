@@ -717,6 +717,18 @@ class TopicInfo(NamedTuple):
         shown = [f"{name}={value!r}" for name, value in self._asdict().items() if name != "partitions" or value]
         return f"TopicInfo({', '.join(shown)})"
 
+    def _repr_html_(self) -> str:
+        """For notebooks: the topic, and its partitions if it is of ``describe_topic``."""
+        from logdb import notebook  # few programs need it
+
+        count = f"{self.partition_count} partition{'s' if self.partition_count != 1 else ''}"
+        title = f"topic {self.name} (id {self.topic_id}), {count} {notebook.configs(self.config)}"
+        rows = [
+            (one.partition, one.start_offset, one.end_offset, one.size_bytes, one.leader, ", ".join(map(str, one.in_sync)))
+            for one in self.partitions
+        ]
+        return notebook.html_table(title, ("partition", "start offset", "end offset", "bytes", "leader", "in sync"), rows)
+
 
 class ExpiredRecords(NamedTuple):
     """What retention deletes of one partition: the offsets [start_offset, new_start_offset), in whole segments.

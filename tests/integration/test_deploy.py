@@ -1,4 +1,8 @@
-"""What lies in deploy/: the unit as systemd reads it, the Dockerfile by what matters, the health check against a server."""
+"""What lies in deploy/, and the workflow for wheels: run where they can run here, else checked by a schema.
+
+systemd reads the unit, and the health check asks a server.  The image is never built: its Dockerfile is checked by what matters.
+Compose, Kubernetes, Prometheus, Grafana and GitHub never run: their files are checked by schemas.
+"""
 
 import contextlib
 import importlib.util
@@ -13,12 +17,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
+import jsonschema
 import kubernetes_validate
 import promql_parser
 import pytest
 import trustme
 import yaml
 from click.testing import CliRunner
+from grafana_foundation_sdk.cog import plugins, runtime
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.models.dashboard import Dashboard
 
 import logdb
 import logdb.testing
@@ -31,6 +39,12 @@ from support.tools import needs
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 LOGDB = Path(sys.executable).parent / "logdb"
+
+
+def test_the_page_of_the_server_names_each_file():
+    rows = re.findall(r"^\| `deploy/(\S+)` \|", (ROOT / "docs" / "reference" / "http.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(rows) == sorted(path.name for path in DEPLOY.iterdir() if path.is_file() and path.suffix != ".dockerignore")
+
 
 # ---------------------------------------------------------------- systemd
 
@@ -189,7 +203,26 @@ def test_a_listener_that_does_not_answer_is_named(monkeypatch):
     assert raised.value.code == f"port {port}: it answers neither HTTP nor Kafka's protocol"
 
 
-# ---------------------------------------------------------------- Compose and Kubernetes: by their schemas, and what their shells run
+# ---------------------------------------------------------------- Compose, GitHub and Kubernetes: by schemas, and what their shells run
+
+
+@pytest.mark.parametrize(
+    ("schema", "path", "known", "unknown"),
+    [
+        ("compose-spec", "deploy/compose.yaml", "cap_drop:", "cap_dropp:"),
+        ("github-workflows", ".github/workflows/wheels.yml", "runs-on:", "run-on:"),
+    ],
+)
+def test_a_published_schema_takes_the_file(tmp_path, schema, path, known, unknown):
+    def checked(file: Path) -> tuple[int, str]:
+        command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.{schema}", str(file)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        return done.returncode, done.stdout
+
+    assert checked(ROOT / path) == (0, "ok -- validation done\n")
+    mistyped = tmp_path / Path(path).name
+    mistyped.write_text((ROOT / path).read_text(encoding="utf-8").replace(known, unknown), encoding="utf-8")
+    assert checked(mistyped)[0] == 1, "the schema knows the names"
 
 
 def documents(name: str) -> list[dict]:
@@ -243,6 +276,73 @@ def test_compose_starts_what_the_command_takes(tmp_path):
 
 
 # ---------------------------------------------------------------- Prometheus and Grafana
+
+SPAN = {"type": "string", "pattern": r"^([0-9]+(ms|[smhdwy]))+$"}
+LABELS = {"type": "object", "propertyNames": {"pattern": "^[a-zA-Z_][a-zA-Z0-9_]*$"}, "additionalProperties": {"type": "string"}}
+ALERT = {
+    "type": "object",
+    "required": ["alert", "expr", "annotations"],
+    "additionalProperties": False,
+    "properties": {
+        "alert": {"type": "string", "pattern": "^Logdb[A-Z][A-Za-z]+$"},
+        "expr": {"type": "string"},
+        "for": SPAN,
+        "keep_firing_for": SPAN,
+        "labels": LABELS,
+        "annotations": LABELS | {"required": ["summary"]},
+    },
+}
+GROUP = {
+    "type": "object",
+    "required": ["name", "rules"],
+    "additionalProperties": False,
+    "properties": {"name": {"type": "string"}, "interval": SPAN, "rules": {"type": "array", "minItems": 1, "items": ALERT}},
+}
+# Of Prometheus' documentation of rule files: nobody publishes a schema of them in a package
+RULES = {
+    "type": "object",
+    "required": ["groups"],
+    "additionalProperties": False,
+    "properties": {"groups": {"type": "array", "items": GROUP}},
+}
+
+
+def test_the_alerts_are_a_rule_file_of_prometheus():
+    (rules,) = documents("alerts.yml")
+    jsonschema.validate(rules, RULES)
+    alerts = [rule["alert"] for group in rules["groups"] for rule in group["rules"]]
+    assert len(set(alerts)) == len(alerts) > 10
+    rules["groups"][0]["rules"][0]["fore"] = "1m"
+    with pytest.raises(jsonschema.ValidationError, match="fore"):
+        jsonschema.validate(rules, RULES)
+
+
+def unknown_fields(given: object, kept: object, at: str = "") -> Iterator[str]:
+    """Where a document has what the types of Grafana did not keep of it."""
+    if isinstance(given, dict) and isinstance(kept, dict):
+        for name, value in given.items():
+            yield from unknown_fields(value, kept[name], f"{at}.{name}") if name in kept else [f"{at}.{name}"]
+    elif isinstance(given, list) and isinstance(kept, list) and len(given) == len(kept):
+        for number, pair in enumerate(zip(given, kept, strict=True)):
+            yield from unknown_fields(*pair, f"{at}[{number}]")
+    elif given != kept:
+        yield at
+
+
+def test_the_dashboard_has_what_the_types_of_grafana_know():
+    plugins.register_default_plugins()
+    text = (DEPLOY / "grafana-dashboard.json").read_text(encoding="utf-8")
+
+    def unknown(given: str) -> list[str]:
+        kept = json.dumps(Dashboard.from_json(json.loads(given)), cls=JSONEncoder)
+        return list(unknown_fields(json.loads(given), json.loads(kept)))
+
+    assert unknown(text) == []
+    assert unknown(text.replace('"legendFormat"', '"legend_format"', 1)) == [".panels[0].targets[0].legend_format"]
+    panels = json.loads(text)["panels"]
+    assert all(runtime.panelcfg_config(panel["type"]) for panel in panels)
+    places = [panel["gridPos"] for panel in panels]
+    assert all(place["x"] in range(24) and place["w"] in range(1, 25 - place["x"]) for place in places), "a row has 24 columns"
 
 
 def metrics_of(expression: str) -> set[str]:

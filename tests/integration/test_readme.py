@@ -57,6 +57,10 @@ def test_the_first_program_runs_as_often_as_one_likes(tmp_path: Path, monkeypatc
         exec(compile(blocks("README.md", "python")[0], "README.md", "exec"), {})
 
 
+def test_the_readme_stays_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 120
+
+
 def test_no_page_shows_programs_that_are_not_run() -> None:
     run_here = [page for page in (ROOT / "docs").rglob("*.md") if page.parent.name != "how-to"]  # those: test_how_to.py
     pages = [ROOT / "README.md", *run_here, ROOT / "examples/README.md"]

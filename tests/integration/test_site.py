@@ -1,11 +1,13 @@
 """The site of docs/: it is built without a warning, and its pages load nothing from elsewhere."""
 
+import importlib
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import TypeVar
 
 import pytest
 
@@ -41,7 +43,20 @@ def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
 def test_the_api_page_has_every_public_name(site: Path) -> None:
     import logdb
 
+    def is_own(module: ModuleType, name: str) -> bool:
+        it = getattr(module, name)
+        of_it = getattr(it, "__module__", "") == module.__name__ and getattr(it, "__name__", "") == name
+        return of_it and name[0] != "_" and not isinstance(it, TypeVar)
+
+    def parts(module: ModuleType) -> list[str]:
+        given = getattr(module, "__all__", [name for name in vars(module) if is_own(module, name)])
+        return [f"{module.__name__}.{name}" for name in given if not isinstance(getattr(module, name), ModuleType)]
+
     page = (site / "reference" / "api.html").read_text(encoding="utf-8")
-    names = [name for name in logdb.__all__ if not isinstance(getattr(logdb, name), ModuleType)]
-    for name in [*(f"logdb.{name}" for name in names), *(f"logdb.aio.{name}" for name in logdb.aio.__all__)]:
-        assert f'id="{name}"' in page, f"{name} is not on the page"
+    fixtures = importlib.import_module("logdb.testing.fixtures")
+    modules = [getattr(logdb, name) for name in logdb.__all__ if isinstance(getattr(logdb, name), ModuleType)]
+    modules.remove(logdb.errors)  # they have a page of their own
+    names = [name for module in (logdb, *modules, fixtures) for name in parts(module)]
+    assert {"logdb.aio.Table", "logdb.serde.Serde", "logdb.testing.Clock", "logdb.testing.broker"} <= set(names)
+    assert {f"logdb.testing.fixtures.logdb_{one}" for one in ("database", "broker", "server", "clock")} <= set(names)
+    assert [name for name in names if f'id="{name}"' not in page] == []

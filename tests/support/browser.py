@@ -3,6 +3,7 @@
 import contextlib
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -14,6 +15,26 @@ _WATCH = (
 WAIT_MS = 20_000
 
 expect.set_options(timeout=WAIT_MS)
+
+
+_SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
+
+
+def screenshots(name: str, otherwise: Path) -> Path:
+    """An empty directory for the screenshots of a test; they are still there after a run that passes.
+
+    Args:
+        name: Of the directory in build/screenshots.
+        otherwise: The directory to use if this user may not write to that one.
+    """
+    directory = _SCREENSHOTS / name
+    try:
+        if directory.exists():
+            shutil.rmtree(directory)
+        directory.mkdir(parents=True)
+    except OSError:
+        return otherwise
+    return directory
 
 
 class Window(NamedTuple):

@@ -1,9 +1,12 @@
 """Where a package of an extra is not installed, an error says what to install, and that works wherever logdb came from."""
 
+import functools
+import importlib.util
 import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,7 @@ import pytest
 import logdb
 from logdb import errors
 from logdb.codec.compression import check_installed
+from logdb_connect.errors import ConnectError
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -39,6 +43,43 @@ def test_the_hint_of_a_codec(codec: str, package: str, monkeypatch: pytest.Monke
     assert asked_for(str(caught.value)) == {package}
 
 
+def kafka_cluster() -> None:
+    from logdb_connect.connectors.mirror.clusters import KafkaCluster
+
+    KafkaCluster({"bootstrap.servers": "127.0.0.1:1"})
+
+
+def database(url: str) -> None:
+    from logdb_connect.connectors.sql.connection import engine_of
+
+    engine_of({"connection.url": url}, writes=False)
+
+
+def protobuf_schema() -> None:
+    from logdb_connect.converters.protobuf_files import _run
+
+    _run("a.proto", {})
+
+
+@pytest.mark.parametrize(
+    ("hidden", "call", "extra"),
+    [
+        ("confluent_kafka", kafka_cluster, "connect-kafka"),
+        ("psycopg2", functools.partial(database, "postgresql://localhost/shop"), "connect-postgresql"),
+        ("pymysql", functools.partial(database, "jdbc:mysql://localhost/shop"), "connect-mysql"),
+        ("pymysql", functools.partial(database, "jdbc:mariadb://localhost/shop"), "connect-mysql"),
+        ("grpc_tools", protobuf_schema, "connect-protobuf"),
+    ],
+)
+def test_a_connector_names_its_extra(hidden: str, call: Callable[[], None], extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, hidden, None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
+    with pytest.raises(ConnectError, match=f"extra '{extra}'") as caught:
+        call()
+    asked = asked_for(str(caught.value))
+    assert asked and asked <= set(PROJECT["optional-dependencies"][extra])
+
+
 def test_a_lazy_frame_names_polars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "polars", None)
     monkeypatch.delitem(sys.modules, "logdb.codec.lazy_frame", raising=False)
@@ -49,12 +90,12 @@ def test_a_lazy_frame_names_polars(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_no_hint_names_what_no_index_has() -> None:
-    hints = re.compile(r"pip install '?logdb")
-    where = ("src", "http_api", "kafka_api", "replication", "spark_source", "iceberg", "docs")
-    sources = [path for name in where for path in (ROOT / name).rglob("*.*")]
-    texts = [path for path in sources if path.suffix in (".py", ".md")]
-    assert len(texts) > 200
-    assert [str(path) for path in texts if hints.search(path.read_text(encoding="utf-8"))] == []
+    hints = re.compile(r"pip install '?logdb|\blogdb\[[a-z]")
+    where = ("src", "http_api", "kafka_api", "replication", "connect", "spark_source", "iceberg", "docs", "examples", "demo", "deploy")
+    sources = [*ROOT.glob("*.md"), *(path for name in where for path in (ROOT / name).rglob("*") if path.is_file())]
+    texts = [path for path in sources if path.suffix not in (".pyc", ".so", ".o")]
+    assert len(texts) > 600 and {".py", ".md", ".go", ".mjs"} <= {path.suffix for path in texts}
+    assert [str(path) for path in texts if hints.search(path.read_text(encoding="utf-8", errors="replace"))] == []
 
 
 @pytest.mark.parametrize(

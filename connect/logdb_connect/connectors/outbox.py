@@ -16,13 +16,14 @@ import json
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, ClassVar
 
 import sqlalchemy
 from sqlalchemy import Column, Connection, Engine, Select, Table, select, text
 from sqlalchemy.exc import DBAPIError
 
+from logdb_connect import logical
 from logdb_connect.config import ConfigDef, ConfigKey, at_least
 from logdb_connect.connectors.sql.connection import CONNECTION, engine_of, passes, reason, retriable, url_fault
 from logdb_connect.connectors.sql.settings import check_offsets, connected, zone_fault
@@ -230,8 +231,7 @@ class _Router:
             return None
         if isinstance(value, int):
             return value
-        moment = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
-        return int((moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+        return logical.timestamp_ms(value if isinstance(value, datetime) else datetime.fromisoformat(str(value)))
 
 
 def _text(value: Any) -> str:

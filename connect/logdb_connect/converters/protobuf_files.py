@@ -85,7 +85,8 @@ def _run(name: str, texts: Mapping[str, str]) -> bytes:
     """The descriptors of a file and of those that it imports, as protoc writes them."""
     tools = importlib.util.find_spec("grpc_tools")
     if tools is None or tools.origin is None:
-        raise DataError("ProtobufConverter needs the packages protobuf and grpcio-tools: pip install logdb[connect-protobuf]")
+        need = "'protobuf' and 'grpcio-tools' of the extra 'connect-protobuf': pip install 'protobuf>=5' 'grpcio-tools>=1.66'"
+        raise DataError(f"ProtobufConverter needs the packages {need}")
     with tempfile.TemporaryDirectory(prefix="logdb-protobuf-") as directory:
         for each, text in texts.items():
             path = PurePosixPath(each)

@@ -1,4 +1,4 @@
-// A Kafka for one test: `logdb serve --temporary` (pip install 'logdb[cli,http]').
+// A Kafka for one test: `logdb serve --temporary` (pip install '.[cli,http]').
 package orders
 
 import (

@@ -1,4 +1,4 @@
-// A Kafka for one test file: `logdb serve --temporary` (pip install 'logdb[cli,http]').
+// A Kafka for one test file: `logdb serve --temporary` (pip install '.[cli,http]').
 import { spawn } from "node:child_process";
 import { createInterface } from "node:readline";
 

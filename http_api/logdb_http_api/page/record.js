@@ -4,6 +4,7 @@ import { html, useState } from './html.js'
 import { Table, Text } from './parts.js'
 import { count, hex, hexDump, plural, pretty, read, size, time } from './text.js'
 
+const NO_TIMESTAMP = -1
 const PREVIEW = 160
 const SHOWN = { JSON: 20_000, Text: 20_000, Hex: 4_096 } // characters, or bytes: more on request
 
@@ -38,7 +39,7 @@ export function Row({ record, hasPartition, columns }) {
         </button>
       </th>
       ${hasPartition && html`<td class="number">${record.partition}</td>`}
-      <td class="data time">${time(record.timestamp_ms)}</td>
+      <td class="data time">${record.timestamp_ms === NO_TIMESTAMP ? 'none' : time(record.timestamp_ms)}</td>
       <td class="data key"><${Preview} bytes=${record.key} /></td>
       <td class="data value"><${Preview} bytes=${record.value} /></td>
       <td class="number">${record.headers.length || ''}</td>
@@ -57,7 +58,8 @@ function Whole({ record }) {
   return html`
     <dl>
       <dt>Place</dt><dd class="data">${record.topic}, partition ${record.partition}, offset ${record.offset}</dd>
-      <dt>Timestamp</dt><dd class="data">${time(record.timestamp_ms)} UTC (${record.timestamp_ms})</dd>
+      <dt>Timestamp</dt>
+      <dd class="data">${record.timestamp_ms === NO_TIMESTAMP ? 'none' : `${time(record.timestamp_ms)} UTC (${record.timestamp_ms})`}</dd>
     </dl>
     <h2>Key</h2>
     <${Bytes} bytes=${record.key} name=${`${record.topic}-${record.partition}-${record.offset}.key`} what="key" />

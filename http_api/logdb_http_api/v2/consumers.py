@@ -425,6 +425,6 @@ def _milliseconds(timestamp: str | float) -> int:
         if isinstance(timestamp, str):
             moment = datetime.fromisoformat(timestamp)
             timestamp = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-        return min(max(-OFFSET_MAX, math.floor(timestamp * 1000)), OFFSET_MAX)
+        return min(max(-OFFSET_MAX - 1, math.floor(timestamp * 1000)), OFFSET_MAX)
     except (ValueError, OverflowError) as error:
         raise ApiError(422, 422, f"timestamp is {timestamp!r:.40}: must be ISO 8601 or seconds since 1970: {error}") from None

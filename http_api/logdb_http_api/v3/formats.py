@@ -107,10 +107,11 @@ def _header(given: Any) -> tuple[str, bytes | None]:
 
 def _timestamp_ms(given: Any) -> int:
     try:
-        at = (datetime.fromisoformat(given) - _EPOCH) // _MS
+        at = datetime.fromisoformat(given)
+        at.astimezone(UTC)  # as the report has it: UTC may lack the year
+        return (at - _EPOCH) // _MS
     except (ValueError, TypeError, OverflowError):
         raise malformed("timestamp", given, "a time of ISO 8601 with its zone, such as 2021-02-05T19:14:42Z") from None
-    return at
 
 
 # ---------------------------------------------------------------- reports

@@ -45,7 +45,7 @@ class Record:
         topic: str = "",
         partition: int = 0,
         offset: int = 0,
-        timestamp_ms: int = -1,
+        timestamp_ms: Timestamp = -1,
         headers: Iterable[tuple[str, bytes | None]] = (),
         leader_epoch: int = -1,
     ) -> Self: ...

@@ -302,6 +302,9 @@ int builder_wake(builder *b);
 
 /* hot_append.c */
 
+/* Milliseconds of a timestamp: an integer, or a datetime; 0 or -1. */
+int timestamp_get(PyObject *timestamp, const char *what, int64_t *out);
+
 /* What a record's time is: now, or the one given if the topic takes it; 0 or -1. */
 int builder_timestamp(builder *b, PyObject *timestamp_ms, int64_t *out);
 

@@ -117,8 +117,7 @@ int builder_record_check(builder *b, const new_record *r)
 
 /* ---------------------------------------------------------------- append */
 
-/* Milliseconds of a timestamp: an integer, or a datetime. */
-static int timestamp_get(PyObject *timestamp, const char *what, int64_t *out)
+int timestamp_get(PyObject *timestamp, const char *what, int64_t *out)
 {
     if (PyLong_Check(timestamp))
         return int64_get(timestamp, what, out);

@@ -260,18 +260,21 @@ static PyObject *record_make(PyTypeObject *type, PyObject *args, PyObject *kwarg
 {
     (void)type;
     static char *names[] = {"value", "key", "topic", "partition", "offset", "timestamp_ms", "headers", "leader_epoch", NULL};
-    PyObject *value = Py_None, *key = Py_None, *topic = NULL, *headers = NULL, *result = NULL;
-    long long offset = 0, timestamp_ms = -1;
+    PyObject *value = Py_None, *key = Py_None, *topic = NULL, *headers = NULL, *timestamp = NULL, *result = NULL;
+    long long offset = 0;
+    int64_t timestamp_ms = -1;
     int partition = 0, leader_epoch = -1;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|OO$UiLLOi:Record", names, &value, &key, &topic, &partition, &offset,
-                                     &timestamp_ms, &headers, &leader_epoch))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|OO$UiLOOi:Record", names, &value, &key, &topic, &partition, &offset,
+                                     &timestamp, &headers, &leader_epoch))
+        return NULL;
+    if (timestamp != NULL && timestamp_get(timestamp, "timestamp_ms", &timestamp_ms))
         return NULL;
     topic = topic != NULL ? Py_NewRef(topic) : PyUnicode_FromString("");
     headers = headers != NULL ? exact_headers(headers) : Py_NewRef(no_headers);
     value = exact_bytes(value, "value");
     key = value != NULL ? exact_bytes(key, "key") : NULL;
     if (topic != NULL && headers != NULL && key != NULL) {
-        PyObject *fields = Py_BuildValue("(OiLLOOOi)", topic, partition, offset, timestamp_ms, key, value, headers, leader_epoch);
+        PyObject *fields = Py_BuildValue("(OiLLOOOi)", topic, partition, offset, (long long)timestamp_ms, key, value, headers, leader_epoch);
         result = fields != NULL ? hot_record(NULL, fields) : NULL;
         Py_XDECREF(fields);
     }

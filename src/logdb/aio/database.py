@@ -120,7 +120,7 @@ class Database(Mirror[databases.Database]):
 
     @overload
     def producer(
-        self, *, transactional_id: str, transaction_timeout_ms: int = ..., **options: "Unpack[ProducerOptions]"
+        self, *, transactional_id: str, transaction_timeout_ms: Duration = ..., **options: "Unpack[ProducerOptions]"
     ) -> Opening[TransactionalProducer]: ...
 
     @functools.wraps(databases.Database.producer)

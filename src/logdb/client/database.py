@@ -146,16 +146,16 @@ class Database(Administration):
 
     def _repr_html_(self) -> str:
         """For notebooks: the topics with their sizes."""
-        from logdb.client.notebook import html_table  # few programs need it
+        from logdb import notebook  # few programs need it
 
         rows: list[tuple[object, ...]] = []
         with contextlib.suppress(LogdbError):  # a closed database, or a server that does not answer: the rows so far
             for topic in self.topics():
                 partitions = self.describe_topic(topic.name).partitions
                 records = sum(one.end_offset - one.start_offset for one in partitions)
-                configs = ", ".join(f"{name}={value}" for name, value in topic.config.items())
-                rows.append((topic.name, len(partitions), records, sum(one.size_bytes for one in partitions), configs))
-        return html_table(repr(self), ("topic", "partitions", "records", "bytes", "configs"), rows)
+                size_bytes = sum(one.size_bytes for one in partitions)
+                rows.append((topic.name, len(partitions), records, size_bytes, notebook.configs(topic.config)))
+        return notebook.html_table(repr(self), ("topic", "partitions", "records", "bytes", "configs"), rows)
 
     def __enter__(self) -> Self:
         return self
@@ -429,9 +429,9 @@ class Database(Administration):
         isolation_level: IsolationLevel = "read_uncommitted",
         schema: "arrow.ValueSchema | None" = None,
     ) -> "pyarrow.RecordBatchReader":
-        """Read the records of all partitions of a topic as Arrow batches of about 64 k rows, one partition after the other.
+        """Read the records of all partitions of a topic as Arrow batches, one partition after the other.
 
-        Needs pyarrow.
+        The batches are as large as those of ``Log.read_arrow``.  Needs pyarrow.
 
             duckdb.sql("select key, count(*) from trades group by key")       # trades = db.read_arrow("trades")
             polars.from_arrow(db.read_arrow("trades").read_all())
@@ -614,16 +614,16 @@ class Database(Administration):
             group_instance_id=group_instance_id,
             auto_offset_reset=auto_offset_reset,
             enable_auto_commit=enable_auto_commit,
-            auto_commit_interval_ms=duration_ms(auto_commit_interval_ms),
+            auto_commit_interval_ms=auto_commit_interval_ms,
             isolation_level=isolation_level,
             max_poll_records=max_poll_records,
-            max_poll_interval_ms=duration_ms(max_poll_interval_ms),
-            heartbeat_interval_ms=duration_ms(heartbeat_interval_ms),
+            max_poll_interval_ms=max_poll_interval_ms,
+            heartbeat_interval_ms=heartbeat_interval_ms,
             partition_assignment_strategy=strategy,
             key_deserializer=key_deserializer,
             value_deserializer=value_deserializer,
             interceptors=checked(interceptors),
-            iteration_timeout_ms=duration_ms(iteration_timeout_ms),
+            iteration_timeout_ms=iteration_timeout_ms,
             client_id=client_id,
         )
         try:
@@ -800,7 +800,7 @@ class Database(Administration):
         """Commit all records appended before to the topic's Iceberg table, now; the active segment is sealed first.
 
         The topic has the config ``logdb.iceberg.mode``.  The background does the same for segments that are full, or old enough.  Needs
-        ``logdb[iceberg]``.
+        the extra ``iceberg``.
 
         Returns:
             The current snapshot, and where the tail of each partition begins.

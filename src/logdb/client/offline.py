@@ -9,7 +9,7 @@ from logdb.requests.report import Copied, Progress, Report
 
 
 def verify(path: str | os.PathLike[str], *, io: IO | None = None, progress: Progress | None = None) -> Report:
-    """Check every byte of a database's directory; changes no file.
+    """Check every byte of a database's directory; it only reads the files.
 
     Works on a closed directory, after a crash, and beside a writer.
 
@@ -19,11 +19,11 @@ def verify(path: str | os.PathLike[str], *, io: IO | None = None, progress: Prog
         progress: Called now and then with the bytes done, the bytes in all, and the path of the file at hand.
 
     Returns:
-        How much was checked, and the problems; ``report.ok`` without a problem.
+        How much was checked, and the problems; ``report.ok`` says whether all is well.
 
     Raises:
         NotADatabase: The directory holds no database.
-        ReadFailed: The process that reads the catalogue could not start, or lacked memory or files: nothing is known about it.
+        ReadFailed: The process that reads the catalogue failed to start, or ran out of memory or files.  The catalogue may be good.
     """
     from logdb.store.check.verify import verify as work
 
@@ -69,10 +69,10 @@ def restore(
 def repair(path: str | os.PathLike[str], *, execute: bool = False, io: IO | None = None, progress: Progress | None = None) -> Report:
     """Repair a damaged directory: rebuild catalogue and indexes, and move damaged bytes aside.
 
-    Never deletes bytes that it cannot read.  Every good record keeps its offset.
+    Damaged bytes stay on the disk.  Every good record keeps its offset.
 
     Args:
-        path: The directory; no process may have it open.
+        path: The directory.  Close the database first, in all processes.
         execute: Carry it out; otherwise only list the actions in ``report.actions``.
         io, progress: as ``verify``.
 

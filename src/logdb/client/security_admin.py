@@ -24,8 +24,8 @@ class SecurityAdmin(Handle):
     This process hashes passwords and makes tokens; only their hashes are stored and sent to a server.  With a hash, an attacker can try
     passwords and pretend to be the server.  So hashes are sent over https or to this machine only, unless ``insecure``.
 
-    Every call raises NotAuthorized if a server does not allow it.  It raises SecurityDisabled if it would turn authentication on while
-    no principal has credentials, and DiskFull, WriteFailed, SyncFailed or CorruptionError if the file cannot be changed.
+    Every call raises NotAuthorized if the server forbids it.  It raises SecurityDisabled if it would turn authentication on before a
+    principal has credentials, and DiskFull, WriteFailed, SyncFailed or CorruptionError if the change of the file fails.
     """
 
     def __init__(self, store: CredentialStore, open_url: str | None = None) -> None:
@@ -50,9 +50,9 @@ class SecurityAdmin(Handle):
         """Add a user; authentication is on from then on.
 
         Args:
-            name: 1 to 249 printable characters without a colon.
+            name: 1 to 249 printable characters, except the colon.
             password: None: the user has a certificate or a token instead.
-            super_user: The user may do everything, ACLs do not apply.
+            super_user: The user may do everything, whatever the ACLs say.
             iterations: The cost of one password check, 4,096 to 1,000,000.
             insecure: Send the hash even if others can read it.
 
@@ -67,7 +67,7 @@ class SecurityAdmin(Handle):
         """Replace the password.
 
         Raises:
-            UnknownCredential: No user has that name.
+            UnknownCredential: The name is unknown.
             InvalidSecurity, InsecureConnection: as ``add_user``.
         """
         self._store.set_password(name, self._credentials(password, iterations, insecure))
@@ -86,14 +86,14 @@ class SecurityAdmin(Handle):
             raise InvalidSecurity(str(error)) from None
 
     def alter_credentials(self, name: str, passwords: Mapping[Mechanism, tuple[str, int] | None], *, insecure: bool = False) -> None:
-        """Set the passwords of single mechanisms, with their iterations, or delete them; a user that does not exist is added.
+        """Set the passwords of single mechanisms, with their iterations, or delete them; a new name adds a user.
 
         Args:
-            passwords: None: the mechanism has no password any more.
+            passwords: The password and the iterations of each mechanism; None deletes them.
             insecure: as ``add_user``.
 
         Raises:
-            UnknownCredential: The user has no password of a mechanism whose password is deleted.
+            UnknownCredential: A password to delete is missing.
             InvalidSecurity, InsecureConnection: as ``add_user``.
         """
         credentials = {one: given and self._credential(one, *given, insecure) for one, given in passwords.items()}
@@ -103,12 +103,12 @@ class SecurityAdmin(Handle):
         """Change a user's quotas, or whether it is a super user; the name may also be the principal of a certificate.
 
         Args:
-            name: None: the quota of all principals without their own.
+            name: None: the quota of each principal that lacks its own.
             quota: ``produce_bytes``, ``fetch_bytes``, ``requests`` per second; None: unlimited.  Missing ones stay.
             super_user: None: unchanged.
 
         Raises:
-            InvalidSecurity: Nothing was changed.
+            InvalidSecurity: A value is invalid; the user is as before.
         """
         self._store.alter_user(name, quota=quota, super_user=super_user)
 
@@ -116,7 +116,7 @@ class SecurityAdmin(Handle):
         """Delete users with their tokens and quotas; their ACLs stay.
 
         Raises:
-            UnknownCredential: One does not exist; none was deleted.
+            UnknownCredential: One is unknown; all users stay.
         """
         self._store.delete_users(names)
 
@@ -136,7 +136,8 @@ class SecurityAdmin(Handle):
             The token, which is stored nowhere; and its stored entry.
 
         Raises:
-            CredentialExists, InvalidSecurity: No token was made.
+            CredentialExists: A token of that name already exists.
+            InvalidSecurity: The name, the owner or the time is invalid.
         """
         token = new_token()
         return token, self._store.add_token(name, owner, token_hash(token), expires_in_ms=duration_ms(expires_in_ms))
@@ -145,21 +146,21 @@ class SecurityAdmin(Handle):
         """Revoke tokens.
 
         Raises:
-            UnknownCredential: One does not exist; none was revoked.
+            UnknownCredential: One is unknown; all tokens stay valid.
         """
         self._store.revoke_tokens(names)
 
     # ------------------------------------------------------------ ACLs
 
     def acls(self, *filters: AclFilter) -> list[Acl]:
-        """The ACLs that match one of the filters; without filters, all."""
+        """The ACLs that match one of the filters; all ACLs if no filter is given."""
         return self._store.acls(filters)
 
     def add_acls(self, *acls: Acl) -> None:
         """Add ACLs; existing ones stay.
 
         Raises:
-            InvalidSecurity: One is invalid; none was added.
+            InvalidSecurity: One is invalid; the ACLs are as before.
         """
         self._store.add_acls(acls)
 

@@ -62,15 +62,16 @@ def serve(
 
     Args:
         database: The result of ``logdb.open`` for a directory, to write or to read.
-        http: Address of the HTTP listener, ``host:port``; port 0: any free port.  Without it and ``kafka``: ``127.0.0.1:8080``.
+        http: Address of the HTTP listener, ``host:port``; port 0: any free port.  The default is ``127.0.0.1:8080`` if ``kafka`` is
+            left out, too.
         kafka: Address of the listener for Kafka's clients.
-        topic_config: Default configs of topics that are created through the server.  Without ``retention.ms`` it is seven days for
-            topics created by Kafka's APIs or ``POST /logdb/v1/calls/create_topic``, and unlimited for those created by
-            ``logdb.open(url)``.
+        topic_config: Default configs of topics that are created through the server.  If ``retention.ms`` is left out, topics keep their
+            records for seven days if Kafka's APIs or ``POST /logdb/v1/calls/create_topic`` create them, and forever if
+            ``logdb.open(url)`` does.
         insecure: Serve addresses other than loopback without TLS and authentication.
         drain_ms: How long a close waits for running requests.
-        authentication: Clients need credentials even while the database has no users, tokens or ACLs; ``tls_client_ca`` implies it.
-        super_users: Principals without restrictions, such as ``"User:admin"``.
+        authentication: Clients need credentials, also before the first user, token or ACL exists; ``tls_client_ca`` implies it.
+        super_users: Principals that may do everything, such as ``"User:admin"``.
         options: See ``docs/reference/server-options.md``, such as ``tls_cert``, ``tls_key`` and ``memory_bytes_max``.
 
     Returns:
@@ -78,12 +79,12 @@ def serve(
 
     Raises:
         LocalOnly: The database is behind a URL: its server serves it.
-        OSError: It cannot listen at the address.
-        InsecureAddress: The address is public, without TLS and authentication.
-        ValueError: It is no address, or its name does not resolve.
-        InvalidCertificate: A certificate, or a key, cannot be used.
+        OSError: Listening failed, as when the address is in use.
+        InsecureAddress: The address is public: it needs TLS and authentication.
+        ValueError: The address has another form, or its host name is unknown.
+        InvalidCertificate: A certificate or a key is unusable.
         InvalidConfig: In ``topic_config``.
-        ModuleNotFoundError: A listener needs a package that is not installed.
+        ModuleNotFoundError: A package that a listener needs is missing.
     """
     if not isinstance(database, LocalDatabase):
         if isinstance(database, Database):

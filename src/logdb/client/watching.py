@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 from logdb.broker.watch import by_name, differences
 from logdb.handles import Handle, refusing
-from logdb.model import INTERNAL_TOPICS, ClusterEvent, TopicEvent
+from logdb.model import INTERNAL_TOPICS, ClusterEvent, Duration, TopicEvent, duration_ms
 from logdb.signatures import readable
 
 if TYPE_CHECKING:
@@ -52,14 +52,17 @@ class Watch(Handle):
                 break
         raise StopIteration
 
-    def next_within(self, timeout_ms: int) -> TopicEvent | ClusterEvent | None:
+    def next_within(self, timeout_ms: Duration) -> TopicEvent | ClusterEvent | None:
         """The next change; None if none is reported within that time.
+
+        Args:
+            timeout_ms: The longest wait, milliseconds or a ``timedelta``.
 
         Raises:
             Closed, ServerUnavailable: and other errors of the session.
         """
         if not self._news:
-            changes = self._session.changes(self._position, timeout_ms)
+            changes = self._session.changes(self._position, duration_ms(timeout_ms))
             events: Iterable[TopicEvent | ClusterEvent] = changes.events
             if not changes.complete:
                 events = self._differences()

@@ -139,6 +139,11 @@ def producer_ids(batches: Buffer) -> set[int]:
     return {one.producer_id for one in header_fields(batches)} - {-1}
 
 
+def base_sequences(batches: Buffer) -> dict[int, int]:
+    """By idempotent producer, the sequence of its first batch in a buffer, which may hold hostile bytes."""
+    return {one.producer_id: one.base_sequence for one in reversed([*header_fields(batches)]) if one.producer_id >= 0}
+
+
 def build_batch(
     records: bytes,
     *,

@@ -5,7 +5,7 @@ The columns and their layout in a file: docs/inside/format.md, "Parquet sidecars
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
-from typing import IO, TYPE_CHECKING, Any, Protocol
+from typing import IO, TYPE_CHECKING, Any, Protocol, cast
 
 from logdb.codec.arrow import import_pyarrow
 from logdb.model import Buffer
@@ -26,6 +26,7 @@ _CODECS = {  # values are most of a file: Spark is a fifth slower to read them f
     "value": "lz4",
 }
 _DICTIONARY_COLUMNS = ["key", "topic", "partition", "timestampType"]
+_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6}  # units of timestamps; one in nanoseconds is in the years 1677 to 2262
 _STATISTICS_COLUMNS = ["key", "topic", "partition", "offset", "timestamp", "timestampType"]
 
 
@@ -176,11 +177,36 @@ def write_file(sink: IO[bytes], reader: "pyarrow.RecordBatchReader") -> int:
 def reading(path: str) -> "Iterator[tuple[list[str], Iterator[dict[str, Any]]]]":
     """Within the block: the names of a Parquet file's columns, and its rows.
 
+    A time outside of the years 1 to 9999 is a number of milliseconds since 1970: ``datetime`` does not hold it.
+
     Raises:
-        ValueError: It is not a Parquet file, or is damaged.
+        ValueError: It is not a Parquet file, or is damaged; from the rows: Python cannot hold the value of a cell.
     """
     import_pyarrow()
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(path, page_checksum_verification=True) as file:
-        yield file.schema_arrow.names, (row for batch in file.iter_batches() for row in batch.to_pylist())
+        yield file.schema_arrow.names, (row for batch in file.iter_batches() for row in _rows_of(batch))
+
+
+def _rows_of(batch: "pyarrow.RecordBatch") -> "Iterator[dict[str, Any]]":
+    names = batch.schema.names
+    columns = [_cells_of(name, column) for name, column in zip(names, batch.columns, strict=True)]
+    return (dict(zip(names, cells, strict=True)) for cells in zip(*columns, strict=True))
+
+
+def _cells_of(name: str, column: Any) -> list[Any]:
+    try:
+        return cast(list[Any], column.to_pylist())
+    except (OverflowError, ValueError):
+        return [_cell_of(name, cell) for cell in column]
+
+
+def _cell_of(name: str, cell: Any) -> Any:
+    try:
+        return cell.as_py()
+    except (OverflowError, ValueError) as error:
+        per_second = _PER_SECOND.get(getattr(cell.type, "unit", ""))
+        if per_second is None or not import_pyarrow().types.is_timestamp(cell.type):
+            raise ValueError(f"{name}: Python cannot hold a value of it: {error}") from None
+        return cell.value * 1000 // per_second

@@ -1,11 +1,12 @@
 """Reads of single records, of the end of a log and of columns; shared by logs of all kinds."""
 
+import contextlib
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from logdb.codec import Record, RecordIterator, arrow
-from logdb.errors import OffsetOutOfRange
+from logdb.errors import LogdbError, OffsetOutOfRange
 from logdb.log.isolation import IsolationLevel
 from logdb.mistakes import checked_call
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 _TAIL_SPAN_MAX = 1 << 20  # offsets that one step of ``tail`` reads
+_SHOWN_COUNT = 5  # records in a notebook
 
 
 class Lookups:
@@ -47,6 +49,16 @@ class Lookups:
     ) -> "pyarrow.RecordBatchReader":
         """``read_arrow`` without a schema."""
         raise NotImplementedError
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the offsets, and the last records."""
+        from logdb import notebook  # few programs need it
+
+        title, rows = f"log {self.topic}-{self.partition}", []
+        with contextlib.suppress(LogdbError):  # it is closed, damaged, or its server does not answer
+            title += f": offsets {self.start_offset:,} to {self.end_offset:,}"
+            rows = [(one.offset, notebook.moment(one.timestamp_ms), one.key, one.value) for one in self.tail(_SHOWN_COUNT)]
+        return notebook.html_table(title, ("offset", "time", "key", "value"), rows)
 
     @checked_call
     def get(self, offset: int, *, isolation_level: IsolationLevel = "read_uncommitted") -> Record | None:

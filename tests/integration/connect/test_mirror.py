@@ -57,7 +57,8 @@ def _filled(db: logdb.Database, count: int = 300) -> None:
             for number in range(begin, begin + 10):
                 value = None if number % 50 == 7 else str(number).encode()
                 headers = [("h", b"\x00\xff"), ("h", b"2")]
-                producer.send("orders", value, f"k{number}".encode(), partition=number % 2, headers=headers, timestamp_ms=1000 + number)
+                at = -1 - number if number % 8 < 2 else 1000 + number  # -1 and -2, and before 1970
+                producer.send("orders", value, f"k{number}".encode(), partition=number % 2, headers=headers, timestamp_ms=at)
             (producer.abort_transaction if begin % 30 == 20 else producer.commit_transaction)()
 
 

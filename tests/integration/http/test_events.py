@@ -101,6 +101,15 @@ def test_records_of_a_partition(s):
         assert (event.id, event.data["value"], event.data["key"]) == ("1.0", None, None)
 
 
+def test_times_that_no_calendar_has(s):
+    times = [-1, -2, 0, -62_135_596_800_001, 253_402_300_800_000, -(2**63), 2**63 - 1]
+    s.database.alter_topic("t", config={"message.timestamp.after.max.ms": 2**63 - 1})
+    s.database.log("t", 0).append_many([b"v"] * len(times), timestamps_ms=times)
+    for path in (f"{ONE}?offset=0", f"{ALL}?offset=earliest"):
+        with Client(s.url, path) as client:
+            assert [event.data["timestamp_ms"] for event in client.take(len(times))] == times
+
+
 @pytest.mark.parametrize(
     ("form", "value", "told"),
     [

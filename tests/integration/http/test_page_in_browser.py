@@ -162,6 +162,21 @@ def test_pages_of_all_partitions_leave_no_record_out(page, server, topic):
     db.delete_topic(topic)
 
 
+def test_times_that_no_calendar_has(page, server, topic):
+    """-1 is "none"; a time that a date cannot show is a number."""
+    times = [-1, -2, -62_135_596_800_001, -(2**63)]
+    server.database.create_topic(topic)
+    server.database.log(topic).append_many([b"v"] * 4, timestamps_ms=times)
+    go(page, server, "records", topic)
+    shown = ["none", "1969-12-31 23:59:59.998", "0000-12-31 23:59:59.999", re.compile(r"^-92233720368547\d+ ms$")]
+    page.get_by_label("From").select_option("the oldest")
+    page.get_by_role("button", name="Read").click()
+    expect(page.locator("td.time")).to_have_text(shown)
+    page.get_by_role("button", name="Record 0, offset 0").click()
+    expect(page.locator("tr.whole dd").nth(1)).to_have_text("none")
+    server.database.delete_topic(topic)
+
+
 def test_records_of_a_time(page, server):
     go(page, server, "records", "small")
     expect(page.get_by_role("button", name=re.compile("^Record"))).to_have_count(1)
@@ -564,7 +579,8 @@ def test_each_tab_has_a_title_and_names_for_its_controls(page, server):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1280])
 def test_both_schemes_at_each_width(browser, server, tmp_path, scheme, width):
-    """Screenshots are in the directory of the test."""
+    """Its screenshots stay in build/screenshots; in the directory of the test, if another user owns build/."""
+    pictures = browsers.screenshots(f"{scheme}-{width}", tmp_path)
     with browsers.window(browser, server.url, color_scheme=scheme, viewport={"width": width, "height": 800}) as it:
         page = it.page
         for place in (
@@ -583,7 +599,7 @@ def test_both_schemes_at_each_width(browser, server, tmp_path, scheme, width):
             expect(page.get_by_text("Loading…")).to_have_count(0)
             if place.startswith("records"):
                 open_record(page, "1")
-            page.screenshot(path=tmp_path / f"{place.replace('/', '-')}.png")
+            page.screenshot(path=pictures / f"{place.replace('/', '-')}.png")
             assert page.evaluate("document.scrollingElement.scrollWidth <= innerWidth"), f"{place} is wider than the window"
             names = page.locator("th.data")
             assert all(box["width"] > 150 for box in (name.bounding_box() for name in names.all()) if box), (
@@ -591,6 +607,7 @@ def test_both_schemes_at_each_width(browser, server, tmp_path, scheme, width):
             )
         assert page.evaluate(_CONTRASTS) == []
     assert it.complaints == []
+    assert len(list(pictures.glob("*.png"))) == 10
 
 
 _CONTRASTS = """() => {

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import trustme
@@ -64,6 +65,18 @@ def test_it_prints_where_it_listens(tmp_path):
     assert process.wait(30) == 0
     assert process.stdout.read() == ""
     process.stdout.close()
+
+
+def test_it_raises_the_limit_of_open_files(tmp_path):
+    """A shell's soft limit is often smaller than the number of connections and files."""
+    command = [*LOGDB, "serve", str(tmp_path / "db"), "--http", "127.0.0.1:0"]
+    with subprocess.Popen(["sh", "-c", 'ulimit -Sn 256 && exec "$@"', "sh", *command], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline().startswith("http://")
+        limits = Path(f"/proc/{process.pid}/limits").read_text(encoding="ascii")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    soft, hard = re.search(r"Max open files +(\S+) +(\S+)", limits).groups()
+    assert int(soft) == (1 << 20 if hard == "unlimited" else min(int(hard), 1 << 20))
 
 
 def test_a_flag_goes_before_a_variable_before_the_file(tmp_path, monkeypatch):

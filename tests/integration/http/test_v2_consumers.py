@@ -197,6 +197,20 @@ def test_positions_can_be_times(server: Served) -> None:
         assert instance.values() == [2, 3]
 
 
+@pytest.mark.parametrize(
+    ("timestamp", "first"),
+    [(-1e300, 1), ("0001-01-01T00:00:00+14:00", 2), (-62_135_596_800.001, 2), ("1969-12-31T23:59:59.999Z", 3), (0, 4), (1e15, 5)],
+)
+def test_positions_can_be_times_that_no_calendar_has(tmp_path: Path, timestamp: str | float, first: int) -> None:
+    with served(tmp_path / "db") as server:
+        server.database.create_topic("t", config={"message.timestamp.after.max.ms": 2**63 - 1})
+        times = [-(2**63), -62_135_596_800_001, -1, 5, 2**63 - 1]
+        server.database.log("t", 0).append_many([b"%d" % number for number in range(1, 6)], timestamps_ms=times)
+        instance = assigned(server)
+        instance.ask("/positions", {"timestamps": [{"topic": "t", "partition": 0, "timestamp": timestamp}]})
+        assert instance.values() == [*range(first, 6)]
+
+
 def test_an_instance_that_is_left_alone_expires(tmp_path: Path) -> None:
     class Clock(IO):
         ahead_ms = 0

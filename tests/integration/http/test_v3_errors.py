@@ -186,6 +186,8 @@ def test_a_request_is_refused(server: Served, method: str, path: str, body: obje
         ("trades", {"timestamp": 1_612_552_482}, 400, "timestamp"),
         ("trades", {"timestamp": "2021-02-05T19:14:42"}, 400, "zone"),
         ("trades", {"timestamp": "9999-01-01T00:00:00Z"}, 40002, "timestamp"),
+        ("trades", {"timestamp": "0001-01-01T00:00:00+00:01"}, 400, "timestamp"),
+        ("trades", {"timestamp": "9999-12-31T23:59:59-00:01"}, 400, "timestamp"),
         ("accounts", {"value": {"type": "STRING", "data": "no key"}}, 40002, "key"),
         ("trades", {"partition_id": 2}, 40402, "Partition not found"),
         ("trades", {"partition_id": -1}, 40402, "Partition not found"),

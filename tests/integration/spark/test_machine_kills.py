@@ -70,8 +70,9 @@ class Copying:
         while self.batch_count() < goal:
             assert time.monotonic() < until, f"{self.batch_count()} of {goal} batches in {WAIT_S} s; {self.failures}"
             if self.process.poll() is not None:
-                with self.process.stderr as said:
-                    self.failures.append(said.read()[-500:])
+                if not self.process.stderr.closed:  # else the test has killed it
+                    with self.process.stderr as said:
+                        self.failures.append(said.read()[-500:])
                 self.process = self._start("no")
             time.sleep(0.05)
 

@@ -1,9 +1,18 @@
 """A datetime or a timedelta wherever milliseconds are taken; serializers by name."""
 
+import ast
+import asyncio
+import dataclasses
 import datetime
+import inspect
 import itertools
+import sys
+import textwrap
+import threading
 import time
+from collections.abc import Iterator
 from datetime import UTC, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +24,56 @@ from support.serving import served
 AT = datetime.datetime(2024, 5, 6, 7, 8, 9, 123_999, tzinfo=datetime.timezone(timedelta(hours=2)))
 AT_MS = 1_714_972_089_123
 NONE = timedelta(0)
+EXTENSION = ast.parse((Path(logdb.__file__).parent / "_native" / "_hot.pyi").read_text(encoding="utf-8"))
+# What logdb makes and returns; and the session, whose requests have the numbers that go over the wire.
+RETURNED = {logdb.ConsumedRecord, logdb.OpenTransaction, logdb.RecordMetadata, logdb.TableEntry, logdb.TransactionInfo}
+OF_REQUESTS = {logdb.Session}
+
+
+def functions_of(name: str) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef | ast.AnnAssign]:
+    """The functions behind a public name, each overload of its own, and the fields that a caller may give; from the source."""
+    public = getattr(sys.modules[name.rpartition(".")[0]], name.rpartition(".")[2])
+    if not inspect.isclass(public):
+        if callable(public):
+            home = ast.parse(inspect.getsource(sys.modules[public.__module__]))
+            yield from (node for node in home.body if isinstance(node, ast.FunctionDef) and node.name == public.__name__)
+        return
+    if public in RETURNED | OF_REQUESTS or issubclass(public, BaseException):
+        return
+    for kind in public.__mro__:
+        if kind.__module__ == "logdb._native._hot":
+            (made,) = (node for node in EXTENSION.body if isinstance(node, ast.ClassDef) and node.name == kind.__name__)
+        elif kind.__module__.startswith("logdb."):
+            made = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
+        else:
+            continue
+        fields = "__init__" not in {getattr(node, "name", "") for node in made.body}
+        for node in made.body:
+            constructs = getattr(node, "name", "") in {"__init__", "__new__"} and (dataclasses.is_dataclass(kind) or kind is logdb.Record)
+            if (isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (constructs or not node.name.startswith("_"))) or (
+                isinstance(node, ast.AnnAssign) and fields
+            ):
+                yield node
+
+
+def given_times(name: str) -> Iterator[tuple[str, str, str]]:
+    """Each parameter and field in milliseconds: the function, its name and its annotation."""
+    for node in functions_of(name):
+        if isinstance(node, ast.AnnAssign):
+            found = [(ast.unparse(node.target), node.annotation)]
+        else:
+            found = [(one.arg, one.annotation) for one in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
+        for parameter, annotation in found:
+            if parameter.endswith("_ms"):
+                assert annotation is not None, (name, parameter)
+                yield f"{name}.{getattr(node, 'name', '')}", parameter, ast.unparse(annotation)
+
+
+def test_each_parameter_in_milliseconds_takes_a_timedelta_or_a_datetime() -> None:
+    names = [f"{module.__name__}.{name}" for module in (logdb, logdb.aio) for name in module.__all__]
+    found = [one for name in names for one in given_times(name)]
+    assert len(found) > 50 and {"timeout_ms", "timestamps_ms", "linger_ms", "iteration_timeout_ms"} <= {name for _, name, _ in found}
+    assert [one for one in found if ("Timestamp" if "timestamp" in one[1] else "Duration") not in one[2]] == []
 
 
 @pytest.fixture(params=["path", "url"])
@@ -63,6 +122,54 @@ def test_waits_take_a_timedelta(db):
     assert time.monotonic() - began < 30
     with pytest.raises(InvalidConfig, match="max_poll_interval_ms"):
         db.consumer("t", group_id="g", max_poll_interval_ms="1m")
+
+
+def test_a_table_and_a_watch_wait_for_a_timedelta(db):
+    db.create_topic("t", partitions=1)
+    table, watch = db.table("t"), db.watch()
+    offset = db.append("t", b"1", b"k").offset
+    db.flush()
+    assert table.wait_for({("t", 0): offset}, timedelta(seconds=20)) and table.catch_up(timedelta(seconds=20))
+    assert not table.wait_for({("t", 0): offset + 1}, timedelta(milliseconds=1))
+    threading.Timer(0.01, db.create_topic, ("u",)).start()
+    assert watch.next_within(timedelta(seconds=20)).topic.name == "u"
+
+
+def test_the_same_for_asyncio(tmp_path):
+    async def work() -> None:
+        async with logdb.aio.open(tmp_path / "db", linger_ms=NONE) as db:
+            await db.create_topic("t", partitions=1)
+            table = await db.table("t")
+            offset = (await db.append("t", b"1", b"k")).offset
+            assert await table.wait_for({("t", 0): offset}, timedelta(seconds=20)) and await table.catch_up(timedelta(seconds=20))
+            async with db.transaction("x", transaction_timeout_ms=timedelta(minutes=1)) as tx:
+                await tx.send("t", b"2", timestamp_ms=AT)
+
+    asyncio.run(work())
+
+
+def test_the_options_of_a_consumer_take_a_timedelta(db):
+    assert logdb.ConsumerConfig(max_poll_interval_ms=timedelta(minutes=1), iteration_timeout_ms=NONE, heartbeat_interval_ms=NONE)
+    for wrong in (NONE, timedelta(days=-1), "1m", 1.5):
+        with pytest.raises(InvalidConfig, match="max_poll_interval_ms"):
+            logdb.ConsumerConfig(max_poll_interval_ms=wrong)
+
+
+def test_a_record_that_an_interceptor_or_a_test_makes_has_the_time_of_a_datetime(db):
+    class Dated(logdb.Interceptor):
+        def on_send(self, record: logdb.OutgoingRecord) -> logdb.OutgoingRecord:
+            return dataclasses.replace(record, timestamp_ms=AT)
+
+    db.create_topic("t", partitions=1)
+    with db.producer(interceptors=[Dated()]) as producer:
+        producer.send("t", b"1")
+    (record,) = itertools.islice(db.log("t").follow(0, timeout_ms=10_000), 1)
+    assert record.timestamp_ms == AT_MS == logdb.Record(b"1", timestamp_ms=AT).timestamp_ms
+    assert logdb.OutgoingRecord(topic="t", value=b"1", timestamp_ms=AT).timestamp_ms == AT_MS
+    assert logdb.OutgoingRecord(topic="t", value=b"1").timestamp_ms is None
+    for make in (lambda at: logdb.OutgoingRecord(topic="t", value=b"1", timestamp_ms=at), lambda at: logdb.Record(timestamp_ms=at)):
+        with pytest.raises(ValueError, match="has no time zone"):
+            make(AT.replace(tzinfo=None))
 
 
 def test_a_part_of_a_millisecond_is_not_lost(db):

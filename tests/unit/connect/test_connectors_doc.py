@@ -15,7 +15,7 @@ def test_the_tables_of_properties():
 
 
 def test_the_names_of_connectors():
-    plugins, rows = Plugins(), re.findall(r"^\| [\w ]+ \| ((?:`[\w.]+`(?:, )?)+) \| `logdb\[([\w-]+)\]`", PAGE.read_text(), re.MULTILINE)
+    plugins, rows = Plugins(), re.findall(r"^\| [\w ]+ \| ((?:`[\w.]+`(?:, )?)+) \| `([\w-]+)`", PAGE.read_text(), re.MULTILINE)
     assert len(rows) >= 9
     for names, extra in rows:
         found = {plugins.connector(name) for name in re.findall(r"`([\w.]+)`", names)}

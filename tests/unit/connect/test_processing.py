@@ -163,6 +163,16 @@ def test_a_sink_gets_columns_and_the_queue_what_fails():
     assert dict(letters[0][4])["__connect.errors.exception.class.name"] == b"org.apache.kafka.connect.errors.DataException"
 
 
+def test_only_minus_one_is_no_timestamp_for_a_sink():
+    letters, times = [], [-1, -2, 0, -62_135_596_800_001, -(2**63), 2**63 - 1]
+    handled = handler(letters=letters, tolerates_all=True, queue="dead")
+    good = [Record(json_of("a"), offset=number, timestamp_ms=at) for number, at in enumerate(times)]
+    bad = [Record(b"{", offset=number, timestamp_ms=at) for number, at in enumerate(times)]
+    assert chain(SinkChain, handled).columns("t", 2, good)["timestamps_ms"] == [None, *times[1:]]
+    chain(SinkChain, handled).columns("t", 2, bad)
+    assert [letter[5] for letter in letters] == [None, *times[1:]]
+
+
 class Pairs(StringConverter):
     """A plugin's own, which gives a pair for each record."""
 

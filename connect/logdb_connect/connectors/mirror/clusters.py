@@ -179,9 +179,8 @@ class KafkaCluster:
             import confluent_kafka
             import confluent_kafka.admin
         except ImportError:
-            raise ConfigError(
-                _SERVERS, "A Kafka as the source needs the package confluent-kafka: pip install 'logdb[connect-kafka]'"
-            ) from None
+            need = "the package 'confluent-kafka' of the extra 'connect-kafka': pip install 'confluent-kafka>=2.6'"
+            raise ConfigError(_SERVERS, f"A Kafka as the source needs {need}") from None
         self._kafka: Any = confluent_kafka
         self._properties = dict(properties)
         self._admin: Any = confluent_kafka.admin.AdminClient(_of_librdkafka(properties))

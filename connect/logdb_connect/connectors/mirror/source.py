@@ -148,7 +148,7 @@ class MirrorSourceTask(SourceTask):
                 key_schema=OPTIONAL_BYTES,
                 value=one.value,
                 value_schema=OPTIONAL_BYTES,
-                timestamp_ms=one.timestamp_ms if one.timestamp_ms >= 0 else None,
+                timestamp_ms=one.timestamp_ms,
                 headers=[Header(name, value, OPTIONAL_BYTES) for name, value in one.headers],
             )
             for one in records

@@ -262,6 +262,8 @@ def parquet_rows(source: Any, at_once: int) -> Iterator[Rows]:
             yield schema, rows if is_plain(schema) else [of_arrow_value(schema, each) for each in rows]
     except (pyarrow.ArrowException, OSError) as error:
         raise DataError(f"the content is no Parquet: {error}") from error
+    except (OverflowError, ValueError) as error:
+        raise DataError(f"a time is not between the years 1 and 9999: {error}") from error
 
 
 class _ParquetWriter(Writer):

@@ -88,7 +88,7 @@ def by_time(duration_ms: int, pattern: str, zone_name: str) -> Partitioner:
             offset = offsets[quarter] = local_offset_ms(time_ms, zone)
         begin = (time_ms + offset) // duration_ms * duration_ms
         if (name := names.get(begin)) is None:
-            name = names[begin] = write((_EPOCH + datetime.timedelta(milliseconds=begin)).replace(tzinfo=None))
+            name = names[begin] = write(_moment(begin).replace(tzinfo=None))
         return name
 
     return directory
@@ -96,13 +96,16 @@ def by_time(duration_ms: int, pattern: str, zone_name: str) -> Partitioner:
 
 def local_offset_ms(time_ms: int, zone: datetime.tzinfo) -> int:
     """How far the zone is ahead of UTC at a time."""
-    try:
-        local = (_EPOCH + datetime.timedelta(milliseconds=time_ms)).astimezone(zone)
-    except OverflowError:
-        raise DataError(f"The time of a record, {time_ms} ms since 1970, is not between the years 1 and 9999") from None
-    offset = local.utcoffset()
+    offset = _moment(time_ms, zone).utcoffset()
     assert offset is not None
     return offset // datetime.timedelta(milliseconds=1)
+
+
+def _moment(time_ms: int, zone: datetime.tzinfo = datetime.UTC) -> datetime.datetime:
+    try:
+        return (_EPOCH + datetime.timedelta(milliseconds=time_ms)).astimezone(zone)
+    except OverflowError:
+        raise DataError(f"The time of a record, {time_ms} ms since 1970, is not between the years 1 and 9999") from None
 
 
 def zone_of(name: str) -> datetime.tzinfo:
@@ -208,7 +211,7 @@ def extractor_of(name: str, field: str) -> Extractor:
 
 
 def _record_time(value: Any, timestamp_ms: int | None) -> int:
-    if timestamp_ms is None or timestamp_ms < 0:
+    if timestamp_ms is None:
         raise DataError("The record has no timestamp; timestamp.extractor=Record needs one")
     return timestamp_ms
 

@@ -29,6 +29,11 @@ DRIVERS = {
     "mariadb": "mariadb+pymysql",
 }
 """The driver of each database where the URL names none: those that the extras of logdb install."""
+_HINTS = {
+    "postgresql": ". The extra 'connect-postgresql' has one: pip install 'psycopg2-binary>=2.9.9'",
+    "mysql": ". The extra 'connect-mysql' has one: pip install 'PyMySQL>=1.1'",
+    "mariadb": ". The extra 'connect-mysql' has one: pip install 'PyMySQL>=1.1'",
+}
 DIALECTS = ("sqlite", "postgresql", "mysql", "mariadb")
 
 BUSY_SECONDS = 10.0
@@ -167,9 +172,7 @@ def engine_of(config: Mapping[str, Any], *, writes: bool) -> Engine:
         more = {"executemany_mode": "values_plus_batch"} if url.get_driver_name() == "psycopg2" else {}
         engine = sqlalchemy.create_engine(url, pool_pre_ping=True, connect_args=arguments, **more)
     except (ImportError, NoSuchModuleError) as error:
-        raise ConnectError(
-            f"{url.get_backend_name()} needs a driver: {error}. Install logdb[connect-postgresql] or logdb[connect-mysql]"
-        ) from error
+        raise ConnectError(f"{url.get_backend_name()} needs a driver: {error}{_HINTS.get(url.get_backend_name(), '')}") from error
     if engine.dialect.name == "postgresql":
         _time_zone(engine, config.get("db.timezone", "UTC"))
     if engine.dialect.name == "sqlite":

@@ -3,6 +3,7 @@
 With a time, printed as kafka-get-offsets does (``topic:partition:offset``).
 """
 
+import re
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -26,7 +27,10 @@ _SPECS = {
 
 
 class OffsetTime(Kind):
-    """latest (-1), earliest (-2), max-timestamp (-3), or a time."""
+    """latest (-1), earliest (-2), max-timestamp (-3), or a time.
+
+    A negative number is a name, as for Kafka: a time before 1970 is in ISO 8601.
+    """
 
     name = "time"
 
@@ -36,13 +40,13 @@ class OffsetTime(Kind):
         if value in _SPECS:
             return _SPECS[str(value)]
         try:
-            moment = parse_time(str(value))
+            if re.fullmatch(r"-\d+", str(value)):
+                raise ValueError("the name of no offset")
+            return OffsetSpec("from-time", parse_time(str(value)))
         except ValueError:
-            moment = -1
-        if moment < 0:
             known = ", ".join(f"{name} ({number})" for number, name in pairwise(_SPECS) if number.startswith("-"))
-            self.fail(f"{value!r} is none of {known}, and no time: milliseconds since 1970, or like 2013-07-04T12:00:00", param, ctx)
-        return OffsetSpec("from-time", moment)
+            times = "milliseconds since 1970, or like 2013-07-04T12:00:00; before 1970: like 1969-12-31T23:59:59"
+            self.fail(f"{value!r} is none of {known}, and no time: {times}", param, ctx)
 
 
 OFFSET_TIME = OffsetTime()

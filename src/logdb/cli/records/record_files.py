@@ -19,7 +19,7 @@ import click
 from logdb.cli.kafka.formats import Record, envelope
 from logdb.cli.kafka.lines import BadLine
 from logdb.cli.kafka.lines import Columns as LineColumns
-from logdb.cli.terminal.params import parse_time
+from logdb.cli.terminal.params import is_timestamp, parse_time
 
 _CELL_SIZE_MAX = 64 << 20
 
@@ -202,8 +202,8 @@ def record_of(document: object) -> Row:
     parts, ts = document.get("headers", []), document.get("ts")
     if not isinstance(parts, list) or len(parts) % 2 or not all(isinstance(name, str) for name in parts[::2]):
         raise BadRow("headers must be a list of names and values in turn")
-    if ts is not None and (isinstance(ts, bool) or not isinstance(ts, int)):
-        raise BadRow(f"ts={ts!r}: must be milliseconds since 1970")
+    if ts is not None and (isinstance(ts, bool) or not isinstance(ts, int) or not is_timestamp(ts)):
+        raise BadRow(f"ts={ts!r}: must be milliseconds since 1970, in 64 bits")
     headers = tuple((name, _decoded(value)) for name, value in zip(parts[::2], parts[1::2], strict=True))
     return Row(_decoded(document["payload"]), _decoded(document.get("key")), headers, ts)
 
@@ -256,6 +256,15 @@ def _row_of(line: str, document: Any, columns: Columns) -> Row:
 
 
 def _parquet_rows(path: str, columns: Columns) -> Iterator[Row]:
+    try:
+        yield from _rows_of_parquet(path, columns)
+    except BadRow:
+        raise
+    except ValueError as error:  # also ArrowInvalid
+        raise BadRow(str(error)) from None
+
+
+def _rows_of_parquet(path: str, columns: Columns) -> Iterator[Row]:
     from logdb.codec import parquet  # needs pyarrow
 
     with parquet.reading(path) as (names, documents):

@@ -9,6 +9,7 @@ from typing import IO, TYPE_CHECKING, cast
 
 import click
 
+from logdb.cli.records.consume import offset_of
 from logdb.cli.records.produce import uninterrupted
 from logdb.cli.records.record_files import FORMATS, BadRow, Columns, Row, format_of, rows_of, write_csv, write_json
 from logdb.cli.terminal.output import Stdout, counted, emit, say
@@ -133,9 +134,9 @@ def export(session: Session, topic: str, path: str, kind: str | None, since: Off
 
 def _export(db: "logdb.Database", topic: str, path: str, kind: str, since: OffsetSpec | None) -> int:
     """Write the file; returns the number of records."""
-    import datetime
-
-    start = None if since is None else datetime.datetime.fromtimestamp(since.number / 1000, datetime.UTC)
+    start = None
+    if since is not None:
+        start = {number: offset_of(db.log(topic, number), since) for number in range(db.describe_topic(topic).partition_count)}
     if kind == "parquet":
         from logdb.codec import parquet  # needs pyarrow
 

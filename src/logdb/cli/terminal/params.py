@@ -18,6 +18,7 @@ from click.shell_completion import CompletionItem
 from logdb.cli.terminal.session import Session
 from logdb.cli.terminal.units import Kind, parse_duration
 from logdb.client.addresses import path_of
+from logdb.model import OFFSET_MAX
 
 Pairs = Sequence[tuple[str, str]]
 
@@ -85,14 +86,21 @@ class Time(Kind):
             self.fail(f"{value!r} is neither milliseconds since 1970 nor a time like 2013-07-04T12:00:00", param, ctx)
 
 
+def is_timestamp(number: int) -> bool:
+    """Whether a record can have it: a signed number of 64 bits."""
+    return -OFFSET_MAX - 1 <= number <= OFFSET_MAX
+
+
 def parse_time(text: str) -> int:
     """Milliseconds since 1970 of a time in milliseconds or in ISO 8601; UTC without a zone.
 
     Raises:
-        ValueError: It is neither.
+        ValueError: It is neither, or more than 64 bits.
     """
     if re.fullmatch(r"-?\d+", text):
-        return int(text)
+        if not is_timestamp(number := int(text)):
+            raise ValueError(f"{number} is outside of 64 bits")
+        return number
     moment = datetime.datetime.fromisoformat(text)
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=datetime.UTC)

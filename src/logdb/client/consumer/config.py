@@ -8,6 +8,7 @@ from logdb.client.producer.interceptor import Interceptor
 from logdb.errors import InvalidConfig
 from logdb.log.isolation import ISOLATION_LEVELS, IsolationLevel
 from logdb.mistakes import one_of
+from logdb.model import Duration, duration_ms
 from logdb.serde import Deserializer
 
 OffsetReset: TypeAlias = Literal["earliest", "latest", "none"]
@@ -26,10 +27,12 @@ _LEAST = {
 class ConsumerConfig:
     """Options of a consumer, with Kafka's names and meanings where Kafka has them.
 
+    Times are milliseconds or a ``timedelta``.
+
     Attributes:
         group_id: The group that assigns partitions and keeps committed offsets; None: neither.
         group_instance_id: A name of this member that stays the same after a restart (KIP-345).  A member that is back within
-            ``max_poll_interval_ms`` gets the same partitions, without a rebalance.
+            ``max_poll_interval_ms`` gets the same partitions, without a rebalance.  Also after ``close``: nobody else gets them meanwhile.
         auto_offset_reset: Where to begin without a committed offset, and after retention has deleted the position:
             ``"earliest"``, ``"latest"``, or ``"none"``, which raises an error.
         enable_auto_commit: Commit in ``poll`` what earlier polls returned, every ``auto_commit_interval_ms``, and when
@@ -53,16 +56,16 @@ class ConsumerConfig:
     group_instance_id: str | None = None
     auto_offset_reset: OffsetReset = "latest"
     enable_auto_commit: bool = False
-    auto_commit_interval_ms: int = 5_000
+    auto_commit_interval_ms: Duration = 5_000
     isolation_level: IsolationLevel = "read_uncommitted"
     max_poll_records: int = 500
-    max_poll_interval_ms: int = 300_000
-    heartbeat_interval_ms: int | None = None
+    max_poll_interval_ms: Duration = 300_000
+    heartbeat_interval_ms: Duration | None = None
     partition_assignment_strategy: tuple[str | Assignor, ...] = ("range", "cooperative-sticky")
     key_deserializer: Deserializer | None = None
     value_deserializer: Deserializer | None = None
     interceptors: tuple[Interceptor, ...] = ()
-    iteration_timeout_ms: int | None = None
+    iteration_timeout_ms: Duration | None = None
     client_id: str = "logdb"
 
     def __post_init__(self) -> None:
@@ -71,7 +74,8 @@ class ConsumerConfig:
             if (allowed := _CHOICES.get(option.name)) is not None and value not in allowed:
                 raise InvalidConfig(option.name, value, f"must be {one_of(allowed)}")
             least = _LEAST.get(option.name)
-            if least is not None and value is not None and (type(value) is not int or value < least):
+            number = duration_ms(value) if least is not None and option.name.endswith("_ms") else value
+            if least is not None and number is not None and (type(number) is not int or number < least):
                 raise InvalidConfig(option.name, value, f"must be a whole number, {least} or more")
         for name in ("group_id", "group_instance_id"):
             given = getattr(self, name)

@@ -1,22 +1,25 @@
 """``db.table``: a topic as a mapping from its keys to their latest values."""
 
+import contextlib
+import itertools
 from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, Sequence, ValuesView
 from typing import Any, NamedTuple, TypeVar
 
 from logdb import serde
 from logdb.client.table.view import TopicView
-from logdb.errors import Closed, ReadFailed
+from logdb.errors import Closed, LogdbError, ReadFailed
 from logdb.handles import Handle
 from logdb.io import IO
 from logdb.log.protocols import PartitionLog
 from logdb.meta.views import Entry, View, ViewDamaged
-from logdb.model import Partition, TopicPartition, partition_of
+from logdb.model import Duration, Partition, TopicPartition, duration_ms, partition_of
 from logdb.requests.session import Session
 from logdb.signatures import readable
 
 T = TypeVar("T")
 _WAIT_MS_MAX = 1_000
 _READ_COUNT_MAX = 3
+_SHOWN_COUNT = 10  # keys in a notebook
 
 
 class TableEntry(NamedTuple):
@@ -68,6 +71,19 @@ class Table(Handle, Mapping[Any, Any]):
 
     def __repr__(self) -> str:
         return f"<Table {self.topic}>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: how many keys there are, and the first ones; up to date, as each access is."""
+        from logdb import notebook  # few programs need it
+
+        title, rows = f"table {self.topic}", []
+        with contextlib.suppress(LogdbError):  # it is closed, a value has another format, or its server does not answer
+            title += f": {len(self):,} keys"
+            rows = [
+                (one.key, one.value, one.partition, one.offset, notebook.moment(one.timestamp_ms))
+                for one in itertools.islice(self.entries(), _SHOWN_COUNT)
+            ]
+        return notebook.html_table(title, ("key", "value", "partition", "offset", "time"), rows)
 
     # ------------------------------------------------------------ one key
 
@@ -151,12 +167,12 @@ class Table(Handle, Mapping[Any, Any]):
         self.refresh()
         return self._view.positions()
 
-    def wait_for(self, offsets: Mapping[Partition, int], timeout_ms: int | None = None) -> bool:
+    def wait_for(self, offsets: Mapping[Partition, int], timeout_ms: Duration | None = None) -> bool:
         """Wait until the table has the records at these offsets: those of a producer in another process, or of a transaction.
 
         Args:
             offsets: Offsets of records, such as ``RecordMetadata.offset``, by partition of this topic.
-            timeout_ms: The longest wait; None: forever.
+            timeout_ms: The longest wait, milliseconds or a ``timedelta``; None: forever.
 
         Returns:
             Whether it has them.
@@ -174,7 +190,7 @@ class Table(Handle, Mapping[Any, Any]):
         logs = [self._session.log(*partition) for partition in wanted]
         for log in logs:
             log.readable_end_offset()  # a handle behind a URL knows the topic's id from now on
-        return self._wait(wanted, logs, timeout_ms)
+        return self._wait(wanted, logs, duration_ms(timeout_ms))
 
     def _wait(self, wanted: Mapping[TopicPartition, int], logs: Sequence[PartitionLog], timeout_ms: int | None) -> bool:
         """Wait for the records at these offsets of logs that were asked for their ends."""
@@ -191,14 +207,14 @@ class Table(Handle, Mapping[Any, Any]):
                 for log in logs:
                     log.readable_end_offset()  # raises if another topic has the name now: its offsets are others
 
-    def catch_up(self, timeout_ms: int | None = None) -> bool:
+    def catch_up(self, timeout_ms: Duration | None = None) -> bool:
         """Wait until the transactions have ended that are open now, and the table has all that they and others have committed.
 
         Call it before new values are computed from those of the table, outside of a transaction of your own: that one would be waited
         for, too.  A transaction whose program is gone is aborted after its ``transaction_timeout_ms``, while a writer or server runs.
 
         Args:
-            timeout_ms: The longest wait; None: forever.
+            timeout_ms: The longest wait, milliseconds or a ``timedelta``; None: forever.
 
         Returns:
             Whether it has them.
@@ -208,7 +224,7 @@ class Table(Handle, Mapping[Any, Any]):
         """
         logs = {partition: self._session.log(*partition) for partition in self.positions()}
         ends = {partition: log.readable_end_offset() for partition, log in logs.items()}
-        return self._wait({partition: end - 1 for partition, end in ends.items() if end}, list(logs.values()), timeout_ms)
+        return self._wait({partition: end - 1 for partition, end in ends.items() if end}, list(logs.values()), duration_ms(timeout_ms))
 
     # ------------------------------------------------------------ the view
 

@@ -66,6 +66,44 @@ def test_times(timed, args, expected):
     assert lines(timed, "timed", *args) == numbers(*expected)
 
 
+TIMES = [-(2**63), -62_135_596_800_001, -2, -1, 0, 5, 253_402_300_800_000, 2**63 - 1]
+
+
+@pytest.fixture
+def extreme(logdb_command):
+    """Records whose values are their times."""
+    logdb_command("topics", "create", "t", "-c", f"message.timestamp.after.max.ms={2**63 - 1}")
+    with logdb_command.open() as db:
+        db.log("t").append_many([b"%d" % at for at in TIMES], timestamps_ms=TIMES)
+    return logdb_command
+
+
+@pytest.mark.parametrize(
+    ("begin", "first"),
+    [
+        (str(-(2**63)), 0),
+        ("-62135596800001", 1),
+        ("0001-01-01", 2),
+        ("1969-12-31T23:59:59.998", 2),
+        ("1969-12-31T23:59:59.999", 3),
+        ("-1", 3),
+        ("1970-01-01", 4),
+        ("253402300800000", 6),
+        (str(2**63 - 1), 7),
+    ],
+)
+def test_times_that_no_calendar_has(extreme, begin, first):
+    for args in (["--timestamp", begin], ["--offset", f"s@{begin}"], [f"--since={begin}"]):
+        assert lines(extreme, "t", *args) == [str(at) for at in TIMES[first:]]
+    assert lines(extreme, "t", "-o", f"e@{begin}") == [str(at) for at in TIMES[:first]]
+
+
+def test_such_times_are_printed_as_they_are(extreme):
+    assert [one["ts"] for one in extreme.json_lines("consume", "t")] == TIMES
+    assert lines(extreme, "t", "-f", r"%T\n") == [str(at) for at in TIMES]
+    assert lines(extreme, "t", "--property", "print.timestamp=true") == [f"CreateTime:{at}\t{at}" for at in TIMES]
+
+
 def test_all_partitions_each_in_order(filled):
     rows = [line.split() for line in lines(filled, "three", "-f", r"%p %o %k %s\n")]
     assert len(rows) == 30
@@ -109,6 +147,9 @@ def test_several_topics(filled):
         (["one", "-o", "101"], "it holds [0, 100)"),
         (["one", "-o", "soon"], "s@TIME"),
         (["one", "--timestamp", "soon"], "1970"),
+        (["one", "--timestamp", "-9223372036854775809"], "1970"),
+        (["one", "-o", "s@9223372036854775808"], "s@TIME"),
+        (["one", "--since", "9223372036854775808"], "2013-07-04T12:00:00"),
         (["one", "-o", "1", "--from-beginning"], "give one"),
         (["one", "--follow", "-o", "e@5"], "e@TIME sets an end"),
         (["one", "-f", "%x"], "%x"),

@@ -44,11 +44,24 @@ def test_at_a_time(logdb_command):
         (["one", "--partitions", "x"], "0,2"),
         (["one", "--time", "-7"], "latest (-1)"),
         (["one", "--time", "x"], "1970"),
+        (["one", "--time", "-86400000"], "before 1970: like 1969-12-31T23:59:59"),
+        (["one", "--time", "9223372036854775808"], "no time"),
         (["-t", "["], "regular expression"),
     ],
 )
 def test_refused(filled, args, words):
     assert words in filled("offsets", *args, code=2).stderr
+
+
+def test_at_a_time_before_1970(logdb_command):
+    """A negative number is one of Kafka's names, so such a time is written as a date."""
+    logdb_command("topics", "create", "t")
+    with logdb_command.open() as db:
+        db.log("t").append_many([b"a", b"b", b"c", b"d"], timestamps_ms=[-(2**63), -2, -1, 1])
+    for at, offset in [("1969-12-31T23:59:59.999", 2), ("1969-12-31T23:59:59.998", 1), ("0001-01-01", 1), ("1970-01-01", 3)]:
+        assert logdb_command.out("offsets", "t", "--time", at) == f"t:0:{offset}\n"
+    assert logdb_command.out("offsets", "-t", "t:0:1969-12-31") == "t:0:1\n", "kcat's query"
+    assert logdb_command.out("offsets", "t", "--time", "-1") == "t:0:4\n"
 
 
 def test_the_latest_timestamp(logdb_command):

@@ -44,6 +44,36 @@ def test_bytes_of_any_kind_go_through(logdb_command, tmp_path, kind):
     assert content(logdb_command, "to") == content(logdb_command, "from")
 
 
+YEARS_1_TO_9999 = [-62_135_596_800_000, 253_402_300_799_999]
+EXTREME = [-1, -2, 0, 1_700_000_000_000, *YEARS_1_TO_9999, YEARS_1_TO_9999[0] - 1, YEARS_1_TO_9999[1] + 1, -(2**63), 2**63 - 1]
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+def test_a_file_keeps_each_timestamp(logdb_command, tmp_path, kind):
+    for topic in ("from", "to"):
+        logdb_command("topics", "create", topic, "-c", f"message.timestamp.after.max.ms={2**63 - 1}")
+    with logdb_command.open() as db:
+        db.append_many("from", [b"%d" % at for at in EXTREME], timestamps_ms=EXTREME)
+    path = str(tmp_path / f"out.{kind}")
+    logdb_command("export", "from", path)
+    logdb_command("import", "to", path)
+    with logdb_command.open() as db:
+        assert [(int(r.value), r.timestamp_ms) for r in db.read("to")] == [(at, at) for at in EXTREME]
+
+
+@pytest.mark.parametrize(
+    ("since", "count"),
+    [("-62135596800001", 9), ("1969-12-31T23:59:59.999", 8), ("-1", 8), ("253402300800000", 5), (str(-(2**63)), 10), (str(2**63 - 1), 1)],
+)
+def test_an_export_begins_at_any_time(logdb_command, tmp_path, since, count):
+    logdb_command("topics", "create", "from", "-c", f"message.timestamp.after.max.ms={2**63 - 1}")
+    times = [-(2**63), -62_135_596_800_001, -1, 5, 1_700_000_000_000, 253_402_300_800_000, -2, 0, -(2**63), 2**63 - 1]
+    with logdb_command.open() as db:
+        db.append_many("from", [b"x"] * 10, timestamps_ms=times)
+    for kind in ("csv", "jsonl", "parquet"):
+        assert logdb_command.json("export", "from", str(tmp_path / f"o.{kind}"), f"--since={since}")["records"] == count
+
+
 def test_csv_refuses_what_it_cannot_hold_and_leaves_no_file(logdb_command, tmp_path):
     for value in (b"\xff", rb"\N"):
         fill(logdb_command, [(value, None, (), 1_700_000_000_000)])
@@ -114,6 +144,23 @@ def test_json_lines_of_other_people_stay_as_they_are(logdb_command, tmp_path):
         assert [(r.key, r.value) for r in db.read("t")] == [(b"7", b'{"id": 7, "x": [1]}'), (b"a", b'{"id": "a", "payload": 1}')]
 
 
+def test_times_in_the_parquet_of_other_people(logdb_command, tmp_path):
+    """A time that Python lacks is a number of ms in the JSON of a row."""
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as pq
+
+    numbers = [-62_135_596_800_000_001, 1_700_000_000_000_001]
+    pq.write_table(pa.table({"at": pa.array(numbers).cast(pa.timestamp("us", "UTC"))}), tmp_path / "in.parquet")
+    logdb_command("import", "t", str(tmp_path / "in.parquet"), "--timestamp", "at")
+    with logdb_command.open() as db:
+        found = [(r.timestamp_ms, json.loads(r.value)["at"]) for r in db.read("t")]
+    assert found == [(-62_135_596_800_001, -62_135_596_800_001), (1_700_000_000_000, "2023-11-14T22:13:20.000001+00:00")]
+    pq.write_table(pa.table({"day": pa.array([2**31 - 1], pa.int32()).cast(pa.date32())}), tmp_path / "in.parquet")
+    told = logdb_command("import", "t", str(tmp_path / "in.parquet"), code=1).stderr
+    assert "in.parquet: day: Python cannot hold a value of it: " in told
+    assert told.endswith("; 0 records appended before it\n")
+
+
 def test_parquet_of_other_people(logdb_command, tmp_path):
     pa = pytest.importorskip("pyarrow")
     import pyarrow.parquet as pq
@@ -136,6 +183,8 @@ def test_parquet_of_other_people(logdb_command, tmp_path):
         ("a.jsonl", '{"t": "\\\\N"}\n', ["--timestamp", "t"], "line 1: t='\\\\N': must be"),
         ("a.jsonl", '{"payload": "a"}\n{"x": 1}\n', [], "line 2: it is no record of consume --json"),
         ("a.jsonl", '{"payload": 1}\n', [], "line 1: 1: must be a string, null"),
+        ("a.jsonl", '{"payload": "a", "ts": 9223372036854775808}\n', [], "ts=9223372036854775808: must be milliseconds since 1970, in 6"),
+        ("a.csv", "timestamp,value\n-9223372036854775809,x\n", [], "line 2: timestamp='-9223372036854775809': must be a whole number"),
         ("a.jsonl", '{"x": 1\n', [], "line 1: "),
         ("a.jsonl", '{"x": NaN}\n', [], "line 1: NaN is not JSON"),
         ("a.jsonl", '{"x": 1}\n', ["--key", "y"], "line 1: no field 'y'"),

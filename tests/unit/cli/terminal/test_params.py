@@ -12,13 +12,18 @@ from logdb.cli.terminal.params import OffsetSpec, numbers, parse_offset_spec, pa
         ("1970-01-01T01:00:00+01:00", 0),
         ("1970-01-01T00:00:01.5Z", 1_500),
         ("1970-01-01 00:00:01", 1_000),
+        ("1969-12-31T23:59:59.999", -1),
+        ("0001-01-01T00:00:00+14:00", -62_135_647_200_000),
+        ("9999-12-31T23:59:59.999Z", 253_402_300_799_999),
+        ("-9223372036854775808", -(2**63)),
+        ("9223372036854775807", 2**63 - 1),
     ],
 )
 def test_times(text, ms):
     assert parse_time(text) == ms
 
 
-@pytest.mark.parametrize("text", ["", "now", "1.5", "2013-13-01"])
+@pytest.mark.parametrize("text", ["", "now", "1.5", "2013-13-01", "-9223372036854775809", "9223372036854775808", "9" * 5000])
 def test_no_times(text):
     with pytest.raises(ValueError, match=r".*"):
         parse_time(text)

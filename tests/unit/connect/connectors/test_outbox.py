@@ -107,6 +107,14 @@ def test_routing_headers_envelope_and_timestamp(shop, started):
     assert [(each.key, each.value) for each in record.headers] == [("id", "e1"), ("eventType", "made")]
 
 
+def test_a_time_before_1970_is_that_of_its_millisecond(shop, started):
+    times = ["1969-12-31 23:59:59.999", "1969-12-31T23:59:59.998+00:00", "1969-12-31 23:58:54.474", "0001-01-01", "1970-01-01"]
+    for number, made in enumerate(times):
+        put(shop, number, made=made)
+    found = records_of(started(table__field__event__timestamp="made"), len(times))
+    assert [one.timestamp_ms for one in found] == [-1, -2, -65_526, -62_135_596_800_000, 0]
+
+
 @pytest.mark.parametrize(("payload", "settings", "expected"), [(None, {}, None), ("", {}, ""), (b"\0\1", {}, b"\0\1")])
 def test_payloads(shop, started, payload, settings, expected):
     put(shop, 1, payload=payload)

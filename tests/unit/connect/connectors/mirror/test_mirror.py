@@ -73,27 +73,44 @@ def test_a_source_that_is_opened_again_is_read_behind_what_was_given(tmp_path, m
         theirs.create_topic("orders")
         theirs.log("orders").append_many([b"0", b"1"])
         theirs.flush()
-        with contextlib.closing(connected({"bootstrap.servers": str(tmp_path / "b")})) as client:
-            task = MirrorSourceTask()
-            task.context = SimpleNamespace(client=client, offset=lambda _: None, wait=bool)
-            task.start({
-                "name": "m", "source.cluster.alias": "a", "target.cluster.alias": "b", "topics": "orders",
-                "source.cluster.bootstrap.servers": str(tmp_path / "a"), "task.assigned.partitions": "orders-0",
-            })  # fmt: skip
+        with _started(tmp_path) as task:
             found = _polled(task)
             with monkeypatch.context() as patch, pytest.raises(RetriableError):
                 patch.setattr(type(task._reader), "poll", _unreachable)
                 task.poll()
             theirs.log("orders").append(b"2")
             theirs.flush()
-            assert [*found, *_polled(task)] == [b"0", b"1", b"2"]
-            task.stop()
+            assert [one.value for one in (*found, *_polled(task))] == [b"0", b"1", b"2"]
+
+
+def test_each_timestamp_is_copied(tmp_path):
+    """-1 is "none", and not the time of the copy."""
+    times = [-1, -2, 0, 5, -62_135_596_800_001, 253_402_300_800_000, -(2**63), 2**63 - 1]
+    with logdb.open(tmp_path / "a") as theirs:
+        theirs.create_topic("orders", config={"message.timestamp.after.max.ms": 2**63 - 1})
+        theirs.log("orders").append_many([b"v"] * len(times), timestamps_ms=times)
+        theirs.flush()
+        with _started(tmp_path) as task:
+            assert [one.timestamp_ms for one in _polled(task)] == times
+
+
+@contextlib.contextmanager
+def _started(tmp_path):
+    with contextlib.closing(connected({"bootstrap.servers": str(tmp_path / "b")})) as client:
+        task = MirrorSourceTask()
+        task.context = SimpleNamespace(client=client, offset=lambda _: None, wait=bool)
+        task.start({
+            "name": "m", "source.cluster.alias": "a", "target.cluster.alias": "b", "topics": "orders",
+            "source.cluster.bootstrap.servers": str(tmp_path / "a"), "task.assigned.partitions": "orders-0",
+        })  # fmt: skip
+        yield task
+        task.stop()
 
 
 def _polled(task):
     while not (found := task.poll()):
         pass
-    return [one.value for one in found]
+    return found
 
 
 def _unreachable(*_: object) -> None:

@@ -99,6 +99,14 @@ def test_others_read_parquet(codec, extension):
     assert parquet.ParquetFile(pyarrow.BufferReader(data)).schema_arrow.field("s").nullable is False
 
 
+@pytest.mark.parametrize(("kind", "number"), [(pyarrow.timestamp("ms", "UTC"), -(2**63)), (pyarrow.timestamp("us"), 2**62)])
+def test_parquet_with_times_that_python_lacks(kind, number):
+    file = io.BytesIO()
+    parquet.write_table(pyarrow.table({"at": pyarrow.array([number]).cast(kind)}), file)
+    with pytest.raises(DataError, match="a time is not between the years 1 and 9999"):
+        list(made("ParquetFormat").read(file.getvalue()))
+
+
 def test_parquet_infers_a_schema():
     format_ = made("ParquetFormat")
     data = written(format_, None, [{"a": 1}], [{"a": 2, "b": "x"}, {"a": None}])

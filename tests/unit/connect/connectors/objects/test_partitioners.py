@@ -78,8 +78,18 @@ def test_extractors():
     for value in ({"at": {"ms": "soon"}}, {"at": {"ms": True}}, {"at": {}}, None):
         with pytest.raises(DataError):
             field(value, 7)
+    assert [extractor_of("Record", "")(None, at) for at in (-2, -(2**63))] == [-2, -(2**63)]
     with pytest.raises(DataError, match="no timestamp"):
         extractor_of("Record", "")(None, None)
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Kolkata", "America/New_York", "-18:00", "+18:00"])
+def test_times_without_a_date_are_refused(zone):
+    at = by_time(7 * 24 * HOUR_MS, "yyyy-MM-dd", zone)
+    assert at(None, None, 0, -1).startswith("1969-12-2") or at(None, None, 0, -1) == "1970-01-01"
+    for time_ms in (-(2**63), 2**63 - 1, -62_135_596_800_001, -62_135_596_800_000, 253_402_300_800_000):
+        with pytest.raises(DataError, match="not between the years 1 and 9999"):
+            at(None, None, 0, time_ms)
 
 
 @pytest.mark.parametrize(
