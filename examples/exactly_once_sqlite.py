@@ -3,6 +3,9 @@
 A consumer that commits its offset to logdb and its rows to SQLite can die between the two: then rows are doubled, or lost.
 Here both are in one SQLite transaction, and after a start the consumer goes on where SQLite says.  Whenever the process is
 killed, each payment is in the table once.
+
+A power cut can take records from a log that a reader has seen.  So the topic is at level fsync, and the leader epoch is stored beside
+the offset: if the log has lost a record that was copied, the consumer raises LogTruncated.
 """
 
 import json
@@ -25,7 +28,7 @@ def open_ledger(path: str) -> sqlite3.Connection:
     ledger = sqlite3.connect(path, isolation_level=None)  # transactions begin and end where they say so
     ledger.execute("PRAGMA synchronous = FULL")
     ledger.execute("CREATE TABLE IF NOT EXISTS payments (id INTEGER, account TEXT, cents INTEGER)")
-    ledger.execute("CREATE TABLE IF NOT EXISTS positions (partition INTEGER PRIMARY KEY, offset INTEGER NOT NULL)")
+    ledger.execute("CREATE TABLE IF NOT EXISTS positions (partition INTEGER PRIMARY KEY, offset INTEGER NOT NULL, epoch INTEGER NOT NULL)")
     return ledger
 
 
@@ -34,8 +37,8 @@ def transfer(db: logdb.Database, ledger: sqlite3.Connection, *, step: Callable[[
     count = 0
     with db.consumer(auto_offset_reset="earliest", isolation_level="read_committed") as consumer:
         consumer.assign([(TOPIC, partition) for partition in range(PARTITIONS)])
-        for partition, offset in ledger.execute("SELECT partition, offset FROM positions").fetchall():
-            consumer.seek((TOPIC, partition), offset)
+        for partition, offset, epoch in ledger.execute("SELECT partition, offset, epoch FROM positions").fetchall():
+            consumer.seek((TOPIC, partition), logdb.OffsetAndMetadata(offset, epoch))
         while batches := consumer.poll(timeout_ms=200, max_records=10):
             step("polled")
             ledger.execute("BEGIN IMMEDIATE")
@@ -46,7 +49,8 @@ def transfer(db: logdb.Database, ledger: sqlite3.Connection, *, step: Callable[[
                     ledger.execute("INSERT INTO payments VALUES (?, ?, ?)", row)
                     step("row inserted")
                     count += 1
-                ledger.execute("REPLACE INTO positions VALUES (?, ?)", (where.partition, records[-1].offset + 1))
+                position = (where.partition, records[-1].offset + 1, records[-1].leader_epoch)
+                ledger.execute("REPLACE INTO positions VALUES (?, ?, ?)", position)
                 step("position written")
             ledger.execute("COMMIT")
             step("committed")
@@ -68,7 +72,7 @@ def pay(db: logdb.Database, count: int) -> int:
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as directory, logdb.open(f"{directory}/db") as db:
-        db.create_topic(TOPIC, partitions=PARTITIONS)
+        db.create_topic(TOPIC, partitions=PARTITIONS, config={"durability": "fsync"})
         total = pay(db, 500)
         ledger = open_ledger(f"{directory}/ledger.sqlite")
         print(f"{transfer(db, ledger)} payments transferred, then {transfer(db, ledger)}")

@@ -1,6 +1,6 @@
-"""The programs of docs/how-to/ that promise "exactly once" are killed at their SQL statements.
+"""The programs of docs/how-to/ that promise "exactly once" are killed at their SQL statements, or stopped within their transactions.
 
-At every second one, or at each where ``LOGDB_TEST_SCALE`` is more than 1.
+Killed at every second statement, or at each where ``LOGDB_TEST_SCALE`` is more than 1.
 """
 
 import contextlib
@@ -60,6 +60,60 @@ def run(program: Path, kill_at: int, variables: dict[str, str]) -> bool:
     done = subprocess.run(command, cwd=program.parent, env=os.environ | variables, capture_output=True, text=True, timeout=60)
     assert done.returncode in {0, -signal.SIGKILL}, done.stderr
     return done.returncode != 0
+
+STOPPED = f"""
+import os, runpy, signal, sys
+from logdb.client.producer.transaction import Transaction
+
+where, send_offsets, left = sys.argv.pop(), Transaction.send_offsets, 2
+
+def stop():
+    global left
+    left -= 1
+    if not left:
+        os.kill(os.getpid(), signal.{signal.SIGSTOP.name})
+
+def call(*values):
+    if where == "before":
+        stop()
+    send_offsets(*values)
+    if where == "after":
+        stop()
+
+Transaction.send_offsets = call
+del sys.argv[0]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def test_a_worker_of_the_queue_that_was_stopped_goes_on(tmp_path: Path) -> None:
+    """Stopped for longer than its transaction may be open, and until another worker has done all jobs."""
+    with logdb.open(tmp_path / "queue") as db, logdb.serve(db, http="127.0.0.1:0") as server:
+        for fence in fences("job-queue"):
+            body = fence.body.replace("http://localhost:8080", server.addresses[0]).replace("5_000", "1_000").replace("10_000", "6_000").replace("range(600)", "range(180)")
+            if fence.title:
+                (tmp_path / fence.title).write_text(body, encoding="utf-8")
+        run_page("add_jobs.py", tmp_path)
+        stopped = [start("-c", STOPPED, "worker.py", where, where, directory=tmp_path) for where in ("before", "after")]
+        for worker in stopped:
+            assert os.WIFSTOPPED(os.waitpid(worker.pid, os.WUNTRACED)[1]), worker.communicate()
+        run_page("worker.py", tmp_path, "other")
+        assert run_page("results.py", tmp_path) == "180 results of 180 jobs\n"
+        for worker in stopped:
+            worker.send_signal(signal.SIGCONT)
+        assert [(*worker.communicate(timeout=60), worker.returncode) for worker in stopped] == [("", "", 0)] * 2
+        assert run_page("results.py", tmp_path) == "180 results of 180 jobs\n"
+
+
+def start(*command: str, directory: Path) -> "subprocess.Popen[str]":
+    return subprocess.Popen([sys.executable, *command], cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def run_page(title: str, directory: Path, *arguments: str) -> str:
+    """What a program of a page prints; it ends well, and has nothing to complain about."""
+    printed, complaints = (process := start(title, *arguments, directory=directory)).communicate(timeout=60)
+    assert (process.returncode, complaints) == (0, "")
+    return printed
 
 
 @pytest.mark.slow

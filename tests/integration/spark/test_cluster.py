@@ -12,8 +12,10 @@ from logdb_replication.administration import drain
 from support.cluster_process import ClusterProcess, cluster_process, eventually
 from support.spark import until_started
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]  # three processes start, and are killed under Spark
-PARTITIONS, PER_PARTITION, PER_BATCH = 3, 4_000, 400
+SCALE = int(os.environ.get("LOGDB_TEST_SCALE", "1"))
+KILLS = 3 * SCALE if SCALE > 1 else 2
+PARTITIONS, PER_PARTITION, PER_BATCH = 3, 4_000 * SCALE, 400
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600 * SCALE)]  # three processes start, and are killed under Spark
 WAIT_S = 240
 
 
@@ -119,7 +121,7 @@ def test_each_record_is_copied_once_while_leaders_move_and_a_broker_is_killed_in
             copying.goes_on()
             drain(cluster.config(node), node, draining=False, timeout_s=30, progress=lambda _: None)
         assert copying.failures == [], "a leader that moves fails no query"
-        for _ in range(2):
+        for _ in range(KILLS):
             held: list[int] = []
             copying.until(lambda held=held: held.extend(holders(cluster)) or held)
             cluster.kill(held[0])
@@ -132,7 +134,7 @@ def test_each_record_is_copied_once_while_leaders_move_and_a_broker_is_killed_in
     found = committed(db, "out")
     assert (len(found), set(found)) == (len(values), values)
     assert all("UploadMissing" in one for one in copying.failures), "the batch fails whose uploads are gone, and no other"
-    record_property("told", f"Spark over three nodes: {copying.batch_count} batches, 2 kills, {len(copying.failures)} failed queries")
+    record_property("told", f"Spark over three nodes: {copying.batch_count} batches, {KILLS} kills, {len(copying.failures)} failed queries")
 
 
 def test_a_batch_read_goes_on_while_a_leader_is_killed(spark, cluster, db) -> None:

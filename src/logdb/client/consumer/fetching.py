@@ -143,13 +143,22 @@ class Cursor:
                 records = self._read(end_offset)
             except OffsetOutOfRange as error:
                 if self._earned and self._offset > error.end_offset:
-                    raise LogTruncated(*self.partition, self._offset, self._leader_epoch, error.end_offset, error.end_offset) from None
+                    raise self._truncated(error.end_offset) from None
                 self._out_of_range(self, error)
                 records = self._read(end_offset)
             self._checked = True
             if self._offset < end_offset:
                 self._records = records
         return self._records
+
+    def _truncated(self, end_offset: int) -> LogTruncated:
+        """The error for a position after the end of the log."""
+        epoch_end_offset = end_offset
+        try:
+            self.log.read(end_offset, leader_epoch=self._leader_epoch)
+        except LogTruncated as error:  # the log has grown since it lost the records
+            epoch_end_offset = error.epoch_end_offset
+        return LogTruncated(*self.partition, self._offset, self._leader_epoch, epoch_end_offset, end_offset)
 
     def _read(self, end_offset: int) -> RecordIterator:
         epoch = self._leader_epoch if self._leader_epoch >= 0 else None
