@@ -240,7 +240,10 @@ def duration_ms(given: Duration) -> int: ...
 def duration_ms(given: Duration | None) -> int | None: ...
 def duration_ms(given: Duration | None) -> int | None:
     """The milliseconds of a duration, rounded up; None stays None."""
-    return -(-given // _MS) if isinstance(given, datetime.timedelta) else given
+    if not isinstance(given, datetime.timedelta):
+        return given
+    whole, rest = divmod(given, _MS)
+    return whole + bool(rest)
 
 
 @overload

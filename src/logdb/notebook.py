@@ -15,7 +15,7 @@ def html_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[objec
     """A table; numbers are right-aligned, and have thin spaces between thousands."""
     head = "".join(f"<th>{escape(name)}</th>" for name in columns)
     body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
-    return f"<div><code>{escape(title)}</code><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    return f"<div><code>{escape(_cut(title))}</code><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
 
 
 def configs(given: Mapping[str, object]) -> str:
@@ -32,7 +32,7 @@ def moment(timestamp_ms: int) -> str:
 
 
 def _cell(value: object) -> str:
-    if isinstance(value, int) and not isinstance(value, bool):
+    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() <= 64:
         return f'<td style="text-align:right">{value:,}</td>'.replace(",", "\u2009")
     return f'<td style="text-align:left">{escape(_text(value))}</td>'
 
@@ -45,6 +45,13 @@ def _text(value: object) -> str:
         value, more = value[:_TEXT_COUNT_MAX], len(value) > _TEXT_COUNT_MAX
         return f"{value!r}…" if more else repr(value)
     if isinstance(value, str):
-        text = value[:_TEXT_COUNT_MAX]
-        return (text if text.isprintable() else repr(text)) + ("…" if len(value) > _TEXT_COUNT_MAX else "")
-    return _REPR.repr(value)
+        return _cut(value)
+    try:
+        return _cut(_REPR.repr(value))
+    except ValueError:  # a number of thousands of digits
+        return f"<{type(value).__name__}>"
+
+
+def _cut(text: str) -> str:
+    shown = text[:_TEXT_COUNT_MAX]
+    return (shown if shown.isprintable() else repr(shown)) + ("…" if len(text) > _TEXT_COUNT_MAX else "")

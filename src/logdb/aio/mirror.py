@@ -100,11 +100,6 @@ class Mirror(Handle, Generic[S]):
     def __repr__(self) -> str:
         return f"<aio {self._sync!r}>"
 
-    def _repr_html_(self) -> str | None:
-        """For notebooks, which wait for it in their event loop: as the synchronous object shows itself; None if it has no such form."""
-        shown: Callable[[], str] | None = getattr(self._sync, "_repr_html_", None)
-        return None if shown is None else shown()
-
     async def _call(self, function: Callable[..., R], *args: Any, **kwargs: Any) -> R:
         return await self._threads.run(function, self._sync, *args, **kwargs)
 

@@ -71,9 +71,11 @@ def test_it_raises_the_limit_of_open_files(tmp_path):
     """A shell's soft limit is often smaller than the number of connections and files."""
     command = [*LOGDB, "serve", str(tmp_path / "db"), "--http", "127.0.0.1:0"]
     with subprocess.Popen(["sh", "-c", 'ulimit -Sn 256 && exec "$@"', "sh", *command], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout.readline().startswith("http://")
-        limits = Path(f"/proc/{process.pid}/limits").read_text(encoding="ascii")
-        process.send_signal(signal.SIGTERM)
+        try:
+            assert process.stdout.readline().startswith("http://")
+            limits = Path(f"/proc/{process.pid}/limits").read_text(encoding="ascii")
+        finally:
+            process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
     soft, hard = re.search(r"Max open files +(\S+) +(\S+)", limits).groups()
     assert int(soft) == (1 << 20 if hard == "unlimited" else min(int(hard), 1 << 20))

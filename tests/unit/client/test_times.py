@@ -131,8 +131,10 @@ def test_a_table_and_a_watch_wait_for_a_timedelta(db):
     db.flush()
     assert table.wait_for({("t", 0): offset}, timedelta(seconds=20)) and table.catch_up(timedelta(seconds=20))
     assert not table.wait_for({("t", 0): offset + 1}, timedelta(milliseconds=1))
-    threading.Timer(0.01, db.create_topic, ("u",)).start()
+    creating = threading.Timer(0.01, db.create_topic, ("u",))
+    creating.start()
     assert watch.next_within(timedelta(seconds=20)).topic.name == "u"
+    creating.join()
 
 
 def test_the_same_for_asyncio(tmp_path):

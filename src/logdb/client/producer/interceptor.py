@@ -1,42 +1,31 @@
 """Interceptors: called by ``Producer.send`` and ``Consumer.poll`` with every record; they may change or drop it."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from logdb.client.records import AnyRecord
 from logdb.model import Buffer, Timestamp, timestamp_ms_of
 
 
-@dataclass(frozen=True, slots=True, init=False)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class OutgoingRecord:
     """The arguments of ``Producer.send``, before serialization; ``dataclasses.replace`` makes a changed copy.
 
     Attributes:
         partition: None: the partitioner chooses.
-        timestamp_ms: Milliseconds since 1970; a new record or a changed copy also takes a ``datetime`` with a time zone.  None: now.
+        timestamp_ms: Milliseconds since 1970; a ``datetime`` with a time zone becomes such a number.  None: now.
     """
 
     topic: str
     value: Any
-    key: Any
-    partition: int | None
-    headers: Iterable[tuple[str, Buffer | None]]
-    timestamp_ms: int | None
+    key: Any = None
+    partition: int | None = None
+    headers: Iterable[tuple[str, Buffer | None]] = ()
+    timestamp_ms: Timestamp | None = None
 
-    def __init__(
-        self,
-        *,
-        topic: str,
-        value: Any,
-        key: Any = None,
-        partition: int | None = None,
-        headers: Iterable[tuple[str, Buffer | None]] = (),
-        timestamp_ms: Timestamp | None = None,
-    ) -> None:
-        given = (topic, value, key, partition, headers, timestamp_ms_of(timestamp_ms))
-        for field, content in zip(fields(self), given, strict=True):
-            object.__setattr__(self, field.name, content)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "timestamp_ms", timestamp_ms_of(self.timestamp_ms))
 
 
 class Interceptor:
