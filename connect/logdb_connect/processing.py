@@ -346,13 +346,20 @@ class SourceChain(_Chain):
         pairs: list[tuple[SourceRecord, SourceRecord]] = []
         for record in records:
             try:
-                made = self._transform(record) if self._steps else record
+                made = self._changed(record) if self._steps else record
             except Failure as failure:
                 self._handler.failed(failure, record)
             else:
                 if made is not None:
                     pairs.append((record, made))
         return [row for run in _runs(pairs) for row in self._run_rows(run)]
+
+    def _changed(self, record: SourceRecord) -> SourceRecord | None:
+        """The record after the transforms: a timestamp of -1 is None for them, as in a sink, and -1 again after them."""
+        if record.timestamp_ms != _NO_TIMESTAMP:
+            return self._transform(record)
+        made = self._transform(record.replace(timestamp_ms=None))
+        return made if made is None or made.timestamp_ms is not None else made.replace(timestamp_ms=_NO_TIMESTAMP)
 
     def _batch_rows(self, batch: SourceBatch) -> list[Row]:
         topic, partition, at = batch.topic, batch.partition, batch.timestamp_ms

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from pyiceberg.conversions import to_bytes
+from pyiceberg.conversions import from_bytes, to_bytes
 from pyiceberg.io.pyarrow import (
     MetricModeTypes,
     MetricsMode,
@@ -15,6 +15,7 @@ from pyiceberg.io.pyarrow import (
     data_file_statistics_from_parquet_metadata,
     parquet_path_to_id_mapping,
 )
+from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.types import DateType, TimestampType, TimestamptzType, TimeType
 
@@ -48,3 +49,10 @@ def bounds_of(metadata: "FileMetaData", name: str) -> tuple[int, int] | None:
     if not found or any(one is None for one in groups):
         return None
     return min(one.min_raw for one in found), max(one.max_raw for one in found)
+
+
+def times_of(file: DataFile, field_id: int) -> tuple[int, int] | None:
+    """The bounds of a column of times that a manifest has for a data file, in microseconds; None if it has none."""
+    found = [bounds.get(field_id) for bounds in (file.lower_bounds or {}, file.upper_bounds or {})]
+    lower, upper = (None if one is None else int(from_bytes(TimestamptzType(), one)) for one in found)
+    return None if lower is None or upper is None else (lower, upper)

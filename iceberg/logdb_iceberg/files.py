@@ -5,6 +5,7 @@ import errno
 import io
 import os
 import re
+import stat
 import uuid
 from collections.abc import Callable
 from typing import IO, Any, NamedTuple
@@ -106,6 +107,15 @@ def is_link(source: str, target: str) -> bool:
         return os.path.samestat(os.lstat(source), os.lstat(target))
     except FileNotFoundError:
         return False
+
+
+def size_bytes_of(path: str) -> int | None:
+    """The size of a regular file; None if there is none."""
+    try:
+        found = os.lstat(path)
+    except FileNotFoundError:
+        return None
+    return found.st_size if stat.S_ISREG(found.st_mode) else None
 
 
 def link(source: str, target: str) -> None:

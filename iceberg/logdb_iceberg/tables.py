@@ -18,14 +18,25 @@ from pyiceberg.table.update import AddSchemaUpdate, AssertCurrentSchemaId, SetCu
 from pyiceberg.table.update.snapshot import ExpireSnapshots
 from pyiceberg.typedef import Record
 
-from logdb.codec.times import is_within
+from logdb.codec.times import EARLIEST_MS, LATEST_MS, is_within
 from logdb.io import IO
 from logdb.model import RAW_TABLE, ConfigValue
 from logdb.store.tables import TablePartition, TableSegment, UpdatedTable, current_metadata, mode_of, schema_versions
-from logdb_iceberg.bounds import bounds_of, statistics_of
+from logdb_iceberg.bounds import bounds_of, statistics_of, times_of
 from logdb_iceberg.catalogue import TableCatalogue, properties_of
 from logdb_iceberg.columns import Columns, columns_of
-from logdb_iceberg.files import DataFileName, is_link, link, location_of, make_directory, opened, path_of, sync_directory, write_through
+from logdb_iceberg.files import (
+    DataFileName,
+    is_link,
+    link,
+    location_of,
+    make_directory,
+    opened,
+    path_of,
+    size_bytes_of,
+    sync_directory,
+    write_through,
+)
 from logdb_iceberg.tails import ENDS, SCHEMA, end_offsets
 
 logger = logging.getLogger(__name__)
@@ -96,15 +107,8 @@ def _update(
     else:  # no file stays: its values were read in another way
         plan = _plan(partitions, {}, {}, columns)
         _check_space(directory, sum(file.file_size_in_bytes for file in present.values()))
-    added = [_made(table, columns, name, segment) for name, segment in plan.files.items() if name not in present and segment is not None]
-    for name, segment in plan.files.items():
-        if name in present and segment is not None:
-            _heal(table, name, segment)
-    if added:
-        sync_directory(os.path.join(directory, "data"))
     change = _Change(
-        [one for one in added if one.record_count],
-        [file for name, file in present.items() if name not in plan.files],
+        *_changed_files(table, columns, plan, present),
         None if columns.schema == table.schema() else columns.schema,
         {name: value for name, value in properties.items() if table.properties.get(name) != value},
     )
@@ -187,6 +191,28 @@ def _check_space(directory: str, size_bytes: int) -> None:
         raise OSError(errno.ENOSPC, reason, directory)
 
 
+def _changed_files(
+    table: Table, columns: Columns, plan: _Plan, present: Mapping[DataFileName, DataFile]
+) -> tuple[list[DataFile], list[DataFile]]:
+    """Make the data files that are new, lost or damaged; returns the entries that a snapshot adds and those that it removes.
+
+    A file that was made again keeps its entry if it has the same size.
+    """
+    made = {
+        name: _made(table, columns, name, segment)
+        for name, segment in plan.files.items()
+        if segment is not None and (name not in present or not _is_whole(table, name, segment, present[name]))
+    }
+    if made:
+        sync_directory(os.path.join(path_of(table.location()), "data"))
+    added = {
+        name: file
+        for name, file in made.items()
+        if file.record_count and (name not in present or file.file_size_in_bytes != present[name].file_size_in_bytes)
+    }
+    return list(added.values()), [file for name, file in present.items() if name in added or name not in plan.files]
+
+
 def _made(table: Table, columns: Columns, name: DataFileName, segment: TableSegment) -> DataFile:
     """Link or write a data file, durably but for its name; returns its entry in a manifest."""
     path = os.path.join(path_of(table.location()), "data", str(name))
@@ -223,11 +249,20 @@ def _linked(name: DataFileName, segment: TableSegment) -> str | None:
     return segment.sidecar if times is None or is_within(*times) else None
 
 
-def _heal(table: Table, name: DataFileName, segment: TableSegment) -> None:
-    """Link a sidecar that was made again, in place of a file that was lost or damaged."""
+def _is_whole(table: Table, name: DataFileName, segment: TableSegment, entry: DataFile) -> bool:
+    """Whether a data file is a link to its sidecar, or is one of its own with the size that its manifest says."""
     path = os.path.join(path_of(table.location()), "data", str(name))
-    if segment.sidecar is not None and not is_link(segment.sidecar, path) and (sidecar := _linked(name, segment)) is not None:
-        link(sidecar, path)
+    if segment.sidecar is not None and is_link(segment.sidecar, path):
+        return True
+    if size_bytes_of(path) != entry.file_size_in_bytes:
+        return False
+    return segment.sidecar is None or _is_clamped(table, entry) or _linked(name, segment) is None
+
+
+def _is_clamped(table: Table, entry: DataFile) -> bool:
+    """Whether a data file has the first or the last time that engines can hold: the time of the log may be outside."""
+    times = times_of(entry, table.schema().find_field("timestamp").field_id)
+    return times is not None and (times[0] == 1000 * EARLIEST_MS or times[1] == 1000 * LATEST_MS)
 
 
 # ---------------------------------------------------------------- the snapshot

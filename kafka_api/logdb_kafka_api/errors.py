@@ -90,8 +90,10 @@ class Code(IntEnum):
     UNKNOWN_TOPIC_ID = 100
     INCONSISTENT_TOPIC_ID = 103
     TRANSACTIONAL_ID_NOT_FOUND = 105
+    MISMATCHED_ENDPOINT_TYPE = 114
     UNSUPPORTED_ENDPOINT_TYPE = 115
     UNKNOWN_SUBSCRIPTION_ID = 117
+    TRANSACTION_ABORTABLE = 120
 
 
 CODES: dict[type[LogdbError], Code] = {
@@ -139,6 +141,7 @@ CODES: dict[type[LogdbError], Code] = {
     errors.UnstableOffsets: Code.UNSTABLE_OFFSET_COMMIT,
     errors.InconsistentProtocol: Code.INCONSISTENT_GROUP_PROTOCOL,
     errors.NotLeaderOrFollower: Code.NOT_LEADER_OR_FOLLOWER,
+    errors.NotLeaderAfterAppend: Code.NOT_LEADER_OR_FOLLOWER,
     errors.NotEnoughReplicas: Code.NOT_ENOUGH_REPLICAS,
     errors.NotEnoughReplicasAfterAppend: Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     errors.CommitTimeout: Code.REQUEST_TIMED_OUT,

@@ -18,7 +18,7 @@ from aiohttp import web
 
 from logdb.errors import NotAuthorized
 from logdb.mistakes import one_of
-from logdb.model import OFFSET_MAX, OffsetAndMetadata, TopicPartition
+from logdb.model import OFFSET_MAX, OffsetAndMetadata, TopicPartition, timestamp_ms_of
 from logdb.requests import coding
 from logdb.requests.groups import LeaveGroup
 from logdb.requests.topics import DescribeTopic
@@ -421,10 +421,11 @@ async def seek_to_end(request: Request) -> web.StreamResponse:
 
 
 def _milliseconds(timestamp: str | float) -> int:
+    """Rounded down."""
     try:
         if isinstance(timestamp, str):
             moment = datetime.fromisoformat(timestamp)
-            timestamp = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+            return timestamp_ms_of(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
         return min(max(-OFFSET_MAX - 1, math.floor(timestamp * 1000)), OFFSET_MAX)
     except (ValueError, OverflowError) as error:
         raise ApiError(422, 422, f"timestamp is {timestamp!r:.40}: must be ISO 8601 or seconds since 1970: {error}") from None

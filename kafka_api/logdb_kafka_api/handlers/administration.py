@@ -80,6 +80,8 @@ def _delete_before(call: Call, topic: str, asked: Values) -> Values:
 
 # ---------------------------------------------------------------- directories
 
+_NOT_SAID = 1 << 63  # what ``IO`` has for a number of bytes that the system does not say
+
 
 @answers(35, DESCRIBE_LOG_DIRS_REQUEST, DESCRIBE_LOG_DIRS_RESPONSE)
 async def describe_log_dirs(call: Call) -> Values:
@@ -101,7 +103,15 @@ async def describe_log_dirs(call: Call) -> Values:
         }
         for name, partitions in found.items()
     ]
-    return {"error_code": Code.NONE, "results": [{"error_code": Code.NONE, "log_dir": call.door.access.directory, "topics": topics}]}
+    result: Values = {"error_code": Code.NONE, "log_dir": call.door.access.directory, "topics": topics}
+    return {"error_code": Code.NONE, "results": [result | await call.call(_room, call)]}
+
+
+def _room(call: Call) -> Values:
+    """The size of the file system, and what is free of it; -1: the system does not say."""
+    io, path = call.session.io, call.door.access.directory
+    room = {"total_bytes": io.file_system_bytes(path), "usable_bytes": io.free_bytes(path)}
+    return {name: size_bytes if size_bytes < _NOT_SAID else -1 for name, size_bytes in room.items()}
 
 
 @answers(34, ALTER_REPLICA_LOG_DIRS_REQUEST, ALTER_REPLICA_LOG_DIRS_RESPONSE)

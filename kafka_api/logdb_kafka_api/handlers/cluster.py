@@ -19,13 +19,15 @@ from logdb_kafka_api.messages.cluster import (
 )
 from logdb_kafka_api.messages.metadata import DESCRIBE_CLUSTER_REQUEST, DESCRIBE_CLUSTER_RESPONSE
 
-_BROKERS = 1  # the type of endpoint: brokers, not controllers
+_BROKERS, _CONTROLLERS = 1, 2  # types of endpoints
 
 
 @answers(60, DESCRIBE_CLUSTER_REQUEST, DESCRIBE_CLUSTER_RESPONSE)
 async def describe_cluster(call: Call) -> Values:
+    if call.values["endpoint_type"] == _CONTROLLERS:
+        return {"error_code": Code.MISMATCHED_ENDPOINT_TYPE, "error_message": "this is a broker, and the request is for a controller"}
     if call.values["endpoint_type"] != _BROKERS:
-        return {"error_code": Code.UNSUPPORTED_ENDPOINT_TYPE, "error_message": "there are no controllers to connect to"}
+        return {"error_code": Code.UNSUPPORTED_ENDPOINT_TYPE, "error_message": f"endpoint type {call.values['endpoint_type']}"}
     access, brokers, racks = call.door.access, call.door.brokers(call.client), call.door.racks()
     answer: Values = {
         "error_code": Code.NONE,

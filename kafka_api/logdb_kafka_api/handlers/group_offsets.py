@@ -205,6 +205,8 @@ def _each(topics: Sequence[Values], code: Code) -> list[Values]:
 async def offset_delete(call: Call) -> Values:
     """Delete offsets topic by topic; those of a topic that a member subscribes to stay."""
     group_id, topics = call.values["group_id"], call.values["topics"]
+    if not group_id:
+        return {"error_code": Code.INVALID_GROUP_ID}
     asked = (TopicPartition(topic["name"], one["partition_index"]) for topic in topics for one in topic["partitions"])
     request = DeleteOffsets(group_id, tuple(asked))
     try:

@@ -29,9 +29,10 @@ from logdb_kafka_api.messages.groups import (
 )
 
 _FIRST_OF_REBALANCE_TIMEOUT, _FIRST_OF_MEMBER_ID, _FIRST_OF_NULL_PROTOCOL, _FIRST_OF_SKIPPING = 1, 4, 7, 9  # versions of JoinGroup
+_FIRST_OF_PROTOCOL = 5  # of SyncGroup
 _FIRST_OF_MEMBERS = 3  # of LeaveGroup
 _NO_GENERATION = -1
-_CLASSIC = "Classic"  # the type of every group here
+_CLASSIC = "classic"  # the type of every group here
 _DEAD = "Dead"  # the state of a group that there is not
 
 # ---------------------------------------------------------------- members
@@ -88,6 +89,10 @@ def _join_code(error: LogdbError, group_id: str) -> Code:
 async def sync_group(call: Call) -> Values:
     """Answered once the leader has brought the assignments."""
     values = call.values
+    if not values["group_id"]:
+        return {"error_code": Code.INVALID_GROUP_ID}
+    if call.version >= _FIRST_OF_PROTOCOL and None in {values["protocol_type"], values["protocol_name"]}:
+        return {"error_code": Code.INCONSISTENT_GROUP_PROTOCOL}
     try:
         syncing = call.call(
             call.session.sync_group,
@@ -116,6 +121,8 @@ async def sync_group(call: Call) -> Values:
 async def heartbeat(call: Call) -> Values:
     """While the coordinator is loaded, each member is taken for one: a client that is refused then may stop for good (aiokafka)."""
     values = call.values
+    if not values["group_id"]:
+        return {"error_code": Code.INVALID_GROUP_ID}
     code = await _code(
         call,
         call.session.heartbeat,
@@ -131,6 +138,8 @@ async def heartbeat(call: Call) -> Values:
 async def leave_group(call: Call) -> Values:
     """Members leave, each with an error of its own; before version 3 there is one."""
     values = call.values
+    if not values["group_id"]:
+        return {"error_code": Code.INVALID_GROUP_ID}
     if call.version < _FIRST_OF_MEMBERS:
         return {"error_code": await _code(call, call.session.leave_group, values["group_id"], values["member_id"])}
     members = []
@@ -167,7 +176,7 @@ async def list_groups(call: Call) -> Values:
         "groups": [
             {"group_id": one.group_id, "protocol_type": one.protocol_type, "group_state": one.state, "group_type": _CLASSIC}
             for one in found
-            if (not states or one.state.lower() in states) and (not types or _CLASSIC.lower() in types)
+            if (not states or one.state.lower() in states) and (not types or _CLASSIC in types)
         ],
     }
 

@@ -5,6 +5,7 @@ from collections import Counter
 from logdb.access.session import AuthorizedSession
 from logdb.codec.messages import OFFSET_FOR_LEADER_EPOCH_REQUEST, OFFSET_FOR_LEADER_EPOCH_RESPONSE
 from logdb.errors import LogdbError, UnknownTopic
+from logdb.log.epochs import EpochEnd
 from logdb.log.isolation import ISOLATION_LEVELS, IsolationLevel
 from logdb.requests.records import Log
 from logdb_kafka_api.api import answers
@@ -91,14 +92,22 @@ async def offset_for_leader_epoch(call: Call) -> Values:
 
 
 def _epoch_end(session: AuthorizedSession, topic: Values, asked: Values) -> Values:
-    """Where the epoch ends, or the largest one below it; none where the log has no such epoch."""
-    where, current = (topic["topic"], asked["partition"]), asked["current_leader_epoch"]
+    """Where the epoch ends, or the largest one below it; none where the log has no such epoch.
+
+    An epoch before the first one ends where the log starts: a client whose position is there has lost no record.  A follower then shares
+    no epoch with the leader, and must learn of that.
+
+    Source: Kafka's ``LeaderEpochFileCache.endOffsetFor``.
+    """
+    where, current, epoch = (topic["topic"], asked["partition"]), asked["current_leader_epoch"], asked["leader_epoch"]
     try:
         log = session.open_log(Log(*where))
         topic_id = topic["logdb_topic_id"]
         if topic_id and session.replication is not None and session.replication.leads(*where).topic_id != topic_id:
             raise UnknownTopic(topic["topic"])
-        end = log.epoch_end(asked["leader_epoch"], current_epoch=current if current >= 0 else None)
+        end = log.epoch_end(epoch, current_epoch=None if current == _NONE else current)
+        if end is None and not topic_id and epoch != _NONE and epoch < log.epoch_at(log.start_offset):
+            end = EpochEnd(epoch, log.start_offset)
     except LogdbError as error:
         return {"partition": asked["partition"], "error_code": code_of(error)}
     return {"partition": asked["partition"], "error_code": Code.NONE, **(end._asdict() if end is not None else {})}

@@ -5,8 +5,8 @@ then ends transactions by EndTxn 5, whose answer has the epoch, and adds no part
 epoch stays.
 """
 
-from logdb.errors import InvalidProducer, LogdbError, OffsetMetadataTooLarge, ProducerFenced
-from logdb.model import ProducerIdAndEpoch, TopicPartition, by_topic
+from logdb.errors import InvalidProducer, InvalidTransactionState, LogdbError, OffsetMetadataTooLarge, ProducerFenced
+from logdb.model import INTERNAL_TOPICS, ProducerIdAndEpoch, TopicPartition, by_topic, check_topic_name
 from logdb.requests.records import Producers
 from logdb.requests.transactions import AddPartitions, CommitTransactionOffsets
 from logdb_kafka_api.api import answers
@@ -35,6 +35,7 @@ from logdb_kafka_api.messages.transactions import (
 
 _FIRST_OF_FENCED = {"init": 4, "add": 2, "end": 2}  # versions whose clients know PRODUCER_FENCED
 _FIRST_OF_EPOCH = 5  # version of EndTxn whose answer has the epoch to go on with
+_FIRST_OF_ABORTABLE = 4  # version of TxnOffsetCommit whose clients know TRANSACTION_ABORTABLE
 _STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "PrepareEpochFence", "Dead")
 _NO_PRODUCER = ProducerIdAndEpoch(-1, -1)
 _ANY_DURATION = -1
@@ -98,10 +99,13 @@ def _add_partitions(call: Call) -> dict[TopicPartition, Code]:
     values = call.values
     asked = (TopicPartition(topic["name"], partition) for topic in values["topics"] for partition in topic["partitions"])
     request = AddPartitions(values["transactional_id"], _producer(values), tuple(asked))
+    if not values["transactional_id"]:
+        return dict.fromkeys(request.partitions, Code.INVALID_REQUEST)
     try:
         request, codes = possible(call.session, request)
+        codes |= {one: Code.TOPIC_AUTHORIZATION_FAILED for one in request.partitions if one.topic in INTERNAL_TOPICS}
         if codes:
-            return codes | dict.fromkeys(request.partitions, Code.OPERATION_NOT_ATTEMPTED)
+            return dict.fromkeys(request.partitions, Code.OPERATION_NOT_ATTEMPTED) | codes
         call.session.submit(request)
     except LogdbError as error:
         return dict.fromkeys(request.partitions, _code(error, knows_fenced=call.version >= _FIRST_OF_FENCED["add"]))
@@ -111,6 +115,8 @@ def _add_partitions(call: Call) -> dict[TopicPartition, Code]:
 @answers(25, ADD_OFFSETS_TO_TXN_REQUEST, ADD_OFFSETS_TO_TXN_RESPONSE)
 async def add_offsets_to_txn(call: Call) -> Values:
     values = call.values
+    if not values["transactional_id"]:
+        return {"error_code": Code.INVALID_REQUEST}
     try:
         await call.call(call.session.add_offsets, values["transactional_id"], _producer(values), values["group_id"])
     except LogdbError as error:
@@ -132,6 +138,8 @@ async def txn_offset_commit(call: Call) -> Values:
 def _commit_offsets(call: Call, request: CommitTransactionOffsets) -> dict[TopicPartition, Code]:
     """Commit the offsets of a request; the codes of partitions whose offsets were not committed."""
     codes = dict[TopicPartition, Code]()
+    if not (request.transactional_id and request.group_id):
+        return dict.fromkeys(request.offsets, Code.INVALID_GROUP_ID if request.transactional_id else Code.INVALID_REQUEST)
     try:
         request, codes = possible(call.session, request)
         call.session.submit(request)
@@ -141,13 +149,16 @@ def _commit_offsets(call: Call, request: CommitTransactionOffsets) -> dict[Topic
         refused = group_offsets.too_large(request.offsets, error)
         codes |= refused | _commit_offsets(call, request.without(refused))
     except LogdbError as error:
-        codes |= dict.fromkeys(request.offsets, coordinator_code_of(error))
+        is_abortable = isinstance(error, InvalidTransactionState) and call.version >= _FIRST_OF_ABORTABLE
+        codes |= dict.fromkeys(request.offsets, Code.TRANSACTION_ABORTABLE if is_abortable else coordinator_code_of(error))
     return codes
 
 
 @answers(26, END_TXN_REQUEST, END_TXN_RESPONSE)
 async def end_txn(call: Call) -> Values:
     values, tells_epoch = call.values, call.version >= _FIRST_OF_EPOCH
+    if not values["transactional_id"]:
+        return {"error_code": Code.INVALID_REQUEST}
     try:
         following = await call.call(
             call.session.end_transaction,
@@ -193,6 +204,8 @@ async def describe_transactions(call: Call) -> Values:
 
 
 def _described(call: Call, transactional_id: str) -> Values:
+    if not transactional_id:
+        return {"error_code": Code.INVALID_REQUEST, "transactional_id": transactional_id}
     try:
         info = call.session.describe_transaction(transactional_id)
     except InvalidProducer:
@@ -228,6 +241,7 @@ async def describe_producers(call: Call) -> Values:
 def _producers(call: Call, topic: str, partition: int) -> Values:
     answer: Values = {"partition_index": partition, "error_code": Code.NONE}
     try:
+        check_topic_name(topic)
         found = call.session.submit(Producers(topic, partition))
     except LogdbError as error:
         return {**answer, "error_code": code_of(error), "error_message": str(error)}

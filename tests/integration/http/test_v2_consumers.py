@@ -197,6 +197,16 @@ def test_positions_can_be_times(server: Served) -> None:
         assert instance.values() == [2, 3]
 
 
+def test_a_position_in_iso_8601_has_each_of_its_milliseconds(server: Served) -> None:
+    """As a 64-bit float in seconds, it lies below its millisecond."""
+    at_ms = 1_090_576_541_557
+    server.database.log("t", 0).append_many([b"1", b"2", b"3"], timestamps_ms=[at_ms - 1, at_ms, at_ms + 1])
+    instance = assigned(server)
+    for timestamp in ("2004-07-23T09:55:41.557Z", "2004-07-23T09:55:41.557999", "2004-07-23T11:55:41.557+02:00"):
+        instance.ask("/positions", {"timestamps": [{"topic": "t", "partition": 0, "timestamp": timestamp}]})
+        assert instance.values() == [2, 3]
+
+
 @pytest.mark.parametrize(
     ("timestamp", "first"),
     [(-1e300, 1), ("0001-01-01T00:00:00+14:00", 2), (-62_135_596_800.001, 2), ("1969-12-31T23:59:59.999Z", 3), (0, 4), (1e15, 5)],

@@ -10,8 +10,9 @@ import pytest
 
 import logdb
 from logdb import serde
+from logdb.codec import parquet
 from logdb.codec.times import EARLIEST_MS, LATEST_MS
-from logdb_iceberg import tail
+from logdb_iceberg import tables, tail
 from support.iceberg import table
 
 NOW, YEAR_1, YEAR_10000 = 1_700_000_000_000, -62_135_596_800_000, 253_402_300_800_000
@@ -110,6 +111,68 @@ def test_only_files_with_other_times_take_space(db):
     db.delete_records("t", 0, 3)  # inside the second segment
     db.update_iceberg("t")
     assert times(table(db).scan().to_arrow()) == [NOW]
+
+
+OWN = [("key_value", TIMES, 0), ("key_value", [NOW] * 3, 1), ("json", TIMES, 0), ("avro", TIMES, 0)]
+
+
+def lose(path):
+    os.unlink(path)
+
+
+def damage(path):
+    with open(path, "wb") as file:
+        file.write(b"damaged")
+
+
+@pytest.mark.parametrize("harm", [lose, damage])
+@pytest.mark.parametrize(("mode", "given", "start"), OWN, ids=["clamped", "part", "json", "avro"])
+def test_a_file_of_its_own_that_was_lost_or_damaged_is_written_again(db, mode, given, start, harm):
+    fill(db, mode, given)
+    db.delete_records("t", 0, start)
+    before = db.update_iceberg("t")
+    [path] = paths(db)
+    size_bytes = os.path.getsize(path)
+    harm(path)
+    assert db.update_iceberg("t").snapshot_id == before.snapshot_id
+    assert os.path.getsize(path) == size_bytes
+    assert times(table(db).scan().to_arrow()) == clamped(given)[start:]
+
+
+def test_a_file_that_is_written_again_with_another_size(db, monkeypatch):
+    """Engines look for the footer where the manifest says that the file ends."""
+    with monkeypatch.context() as earlier:
+        write = parquet.write
+        earlier.setattr(parquet, "write", lambda *given: write(*given[:-1], {"version": "x" * 1_000}))
+        fill(db, "key_value")
+        db.update_iceberg("t")
+    [path] = paths(db)
+    lose(path)
+    made = db.update_iceberg("t")
+    assert (made.added, made.removed, made.file_count, made.record_count) == (1, 1, 1, len(TIMES))
+    [task] = table(db).scan().plan_files()
+    assert task.file.file_size_in_bytes == os.path.getsize(path)
+    assert times(by_duckdb(table(db))) == clamped()
+    before = data_files(db)
+    assert db.update_iceberg("t").snapshot_id == made.snapshot_id
+    assert data_files(db) == before
+
+
+def test_an_idle_round_opens_no_sidecar(db, monkeypatch):
+    for _ in range(3):
+        fill(db, "key_value")
+        db.update_iceberg("t")
+    opened = []
+    monkeypatch.setattr(tables, "bounds_of", lambda *_: opened.append(1))
+    before = data_files(db)
+    db.update_iceberg("t")
+    assert not opened
+    assert data_files(db) == before
+
+
+def paths(db):
+    parent = os.path.join(db.path, "iceberg", "t", "data")
+    return [os.path.join(parent, name) for name in os.listdir(parent)]
 
 
 def data_files(db):

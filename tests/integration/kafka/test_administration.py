@@ -240,7 +240,7 @@ def test_the_cluster(admin, served, wire):
     assert {operation.name for operation in topics["t"].result(10).authorized_operations} >= {"READ", "WRITE", "DELETE"}
     answer = wire.ask("DescribeCluster", 0, include_cluster_authorized_operations=True)
     assert answer["cluster_authorized_operations"] & 1 << 8
-    assert wire.ask("DescribeCluster", 1, endpoint_type=2)["error_code"] == 115
+    assert wire.ask("DescribeCluster", 1, endpoint_type=2)["error_code"] == 114
 
 
 def test_what_is_named_many_times_is_described_once(wire):

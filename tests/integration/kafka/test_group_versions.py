@@ -42,15 +42,18 @@ def join(wire, group, version=9, **values):
     return wire.ask("JoinGroup", version, group_id=group, **defaults | values)
 
 
+PROTOCOL = {"protocol_type": "consumer", "protocol_name": "range"}  # that a member syncs with, from version 5 on
+
+
 def member_of(wire, group, version=9):
     """Join as the only member, and sync."""
     member_id = join(wire, group, version).get("member_id")
     joined = join(wire, group, version, member_id=member_id)
     assert joined["error_code"] == 0
-    assignments = [{"member_id": member_id, "assignment": b"all"}]
-    synced = wire.ask("SyncGroup", 5, group_id=group, generation_id=joined["generation_id"], member_id=member_id, assignments=assignments)
+    member = {"group_id": group, "generation_id": joined["generation_id"], "member_id": member_id}
+    synced = wire.ask("SyncGroup", 5, **member, **PROTOCOL, assignments=[{"member_id": member_id, "assignment": b"all"}])
     assert (synced["error_code"], synced["assignment"], synced["protocol_name"]) == (0, b"all", "range")
-    return {"group_id": group, "generation_id": joined["generation_id"], "member_id": member_id}
+    return member
 
 
 # ---------------------------------------------------------------- members
@@ -134,14 +137,15 @@ def test_a_leader_that_comes_back_assigns_nothing(wire, group, version):
 @pytest.mark.parametrize("version", versions("SyncGroup"))
 def test_syncs_and_heartbeats(wire, group, version):
     member = member_of(wire, group)
-    again = wire.ask("SyncGroup", version, **member)
+    again = wire.ask("SyncGroup", version, **member, **PROTOCOL)
     assert (again["error_code"], again["assignment"]) == (0, b"all")
     beat = min(version, 4)
     assert wire.ask("Heartbeat", beat, **member)["error_code"] == 0
     assert wire.ask("Heartbeat", beat, **member | {"generation_id": 9})["error_code"] == 22
     assert wire.ask("Heartbeat", beat, **member | {"member_id": "nobody"})["error_code"] == 25
     if version >= 5:
-        assert wire.ask("SyncGroup", version, **member, protocol_type="connect", protocol_name="range")["error_code"] == 23
+        for other in ({"protocol_type": "connect"}, {"protocol_type": None}, {"protocol_name": None}):
+            assert wire.ask("SyncGroup", version, **member, **PROTOCOL | other)["error_code"] == 23
 
 
 @pytest.mark.parametrize("version", versions("LeaveGroup"))

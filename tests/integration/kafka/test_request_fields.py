@@ -5,18 +5,53 @@ Each difference is a decision in docs/reference/kafka.md.
 
 import csv
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import logdb.testing
 from benches.peers.kafka import broker as kafka
+from logdb.codec.schema import Array, Struct
+from logdb_kafka_api.apis import APIS
+from support.kafka_wire import KEYS
 from support.request_fields import CASES, Peer
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "kafka.md"
 with Path(__file__).with_name("request_fields.csv").open(encoding="utf-8", newline="") as file:
     HEAD, *ROWS = csv.reader(file)
 KAFKA, LOGDB = HEAD.index("Kafka"), HEAD.index("logdb")
+
+
+_FIRST_OF_OURS = 100
+"""From this tag on, tagged fields are logdb's own (``logdb.codec.messages``)."""
+
+
+def fields_of(struct: Struct, version: int, before: str = "") -> Iterator[str]:
+    """The paths of Kafka's fields in a message."""
+    for field in struct._fields:
+        if version in field.versions and (field.tag is None or field.tag < _FIRST_OF_OURS):
+            if not isinstance(field.kind, Struct):
+                yield f"{before}{field.name}"
+            inner = field.kind._element if isinstance(field.kind, Array) else field.kind
+            if isinstance(inner, Struct):
+                yield from fields_of(inner, version, f"{before}{field.name}.")
+
+
+def fields_in(path: str, value: Any) -> Iterator[str]:
+    """A path, and those of the fields in its value."""
+    yield path
+    for one in value if isinstance(value, list) else [value]:
+        if isinstance(one, dict):
+            for name, inner in one.items():
+                yield from fields_in(f"{path}.{name}", inner)
+
+
+def test_each_field_has_a_row():
+    fields = {(case.api, path) for case in CASES for path in fields_of(APIS[KEYS[case.api]].request._struct, case.version)}
+    wrong = {(case.api, path) for case in CASES if case.field for path in fields_in(case.field, case.value)}
+    assert fields - wrong == set()
 
 
 def answered(address):

@@ -173,7 +173,7 @@ def test_a_batch_that_comes_after_its_transaction_begins_none(served, wire, vers
         assert wire.ask(END, 3, **tx, committed=ends == "commit")["error_code"] == 0
     late = encode_batch([Rec(None, b"late")], **producer, base_sequence=0, attributes=16)
     code = produce(wire, late, transactional_id="w", version=version)["error_code"]
-    assert code == (0 if version >= 12 else Code.INVALID_TXN_STATE)
+    assert code == {8: Code.INVALID_TXN_STATE, 11: Code.TRANSACTION_ABORTABLE, 12: 0}[version]
     assert (served.db.log("t").open_transactions() != []) == (version >= 12)
 
 
@@ -184,7 +184,7 @@ def test_offsets_that_come_after_their_transaction_begin_none(served, wire, vers
     assert wire.ask(END, 3, **tx, committed=False)["error_code"] == 0
     topics = [{"name": "t", "partitions": [{"partition_index": 0, "committed_offset": 5, "committed_metadata": ""}]}]
     code = wire.ask(COMMIT, version, **tx, group_id="g", topics=topics)["topics"][0]["partitions"][0]["error_code"]
-    assert code == (0 if version >= 5 else Code.INVALID_TXN_STATE)
+    assert code == {4: Code.TRANSACTION_ABORTABLE, 5: 0}.get(version, Code.INVALID_TXN_STATE)
     wire.ask(ADD, 3, **tx, topics=[{"name": "t", "partitions": [0]}])
     assert wire.ask(END, 3, **tx, committed=True)["error_code"] == 0
     assert served.db._session.fetch_offsets("g") == ({("t", 0): (5, -1, "")} if version >= 5 else {})
@@ -265,6 +265,17 @@ def test_where_a_leader_epoch_ends(served, wire):
     asked = [{"partition": 0, "leader_epoch": 0, "current_leader_epoch": 7}]
     answer = wire.ask("OffsetForLeaderEpoch", 4, topics=[{"topic": "t", "partitions": asked}])
     assert answer["topics"][0]["partitions"][0]["error_code"] == 75
+
+
+def test_an_epoch_before_the_first_one_ends_where_the_log_starts(served, wire):
+    """A client that has read up to there has lost nothing: without an offset Java's resets its position."""
+    log = served.db._broker.log("t", 0)
+    log.begin_epoch(5)
+    log.append_many([b"a", b"b"])
+    served.db._session.delete_records("t", 0, 1)
+    asked = [{"partition": 0, "leader_epoch": epoch} for epoch in (4, -1, 5, 6)]
+    found = wire.ask("OffsetForLeaderEpoch", 4, topics=[{"topic": "t", "partitions": asked}])["topics"][0]["partitions"]
+    assert [(one["leader_epoch"], one["end_offset"]) for one in found] == [(4, 1), (-1, -1), (5, 2), (-1, -1)]
 
 
 def test_producers_of_a_partition(served, wire):

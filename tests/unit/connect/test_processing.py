@@ -163,6 +163,23 @@ def test_a_sink_gets_columns_and_the_queue_what_fails():
     assert dict(letters[0][4])["__connect.errors.exception.class.name"] == b"org.apache.kafka.connect.errors.DataException"
 
 
+def test_transforms_of_a_source_see_a_missing_timestamp_as_none():
+    """A mirror writes -1: the copy has none either."""
+    seen = []
+
+    def noted(record):
+        seen.append(record.timestamp_ms)
+        return None if record.value == "drop" else record.replace(topic="u")
+
+    records = [source_record(timestamp_ms=time) for time in (-1, -2, None, 5)]
+    steps = [Step(Apply(noted), Test(lambda record: seen.append(record.timestamp_ms) or True))]
+    rows = chain(SourceChain, steps=steps).rows([*records, source_record("drop", timestamp_ms=-1)])
+    assert seen == [None, None, -2, -2, None, None, 5, 5, None, None]
+    assert [row[-1] for row in rows] == [-1, -2, None, 5]
+    [row] = chain(SourceChain, steps=[Step(Apply(lambda record: record.replace(timestamp_ms=7)))]).rows(records[:1])
+    assert row[-1] == 7
+
+
 def test_only_minus_one_is_no_timestamp_for_a_sink():
     letters, times = [], [-1, -2, 0, -62_135_596_800_001, -(2**63), 2**63 - 1]
     handled = handler(letters=letters, tolerates_all=True, queue="dead")

@@ -1,5 +1,6 @@
 import os
 import re
+import shutil
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -353,3 +354,17 @@ def test_a_data_file_that_is_a_link_to_its_sidecar_is_replaced(db):
     db.update_iceberg("t")
     assert not os.path.islink(path)
     assert os.stat(path).st_ino == inode
+
+
+def test_a_sidecar_that_was_made_again_is_linked_again(db):
+    """Else the table keeps the file that was damaged, and takes space of its own."""
+    db.create_topic("t", config=RAW)
+    fill(db)
+    made = db.update_iceberg("t")
+    path = os.path.join(db.path, "iceberg", "t", "data", min(files(db, "data")))
+    log = os.path.join(db.path, "t-0")
+    sidecar = next(one for name in os.listdir(log) if os.path.samefile(one := os.path.join(log, name), path))
+    shutil.copyfile(sidecar, sidecar + ".tmp")
+    os.replace(sidecar + ".tmp", sidecar)
+    assert db.update_iceberg("t").snapshot_id == made.snapshot_id
+    assert os.path.samefile(sidecar, path)

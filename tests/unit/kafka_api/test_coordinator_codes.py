@@ -51,7 +51,7 @@ def test_a_member_stays_while_its_coordinator_is_loaded(tmp_path, monkeypatch):
         try:
             assert begun.wait(60)
             assert join(wire, member["member_id"])["error_code"] == Code.COORDINATOR_LOAD_IN_PROGRESS
-            assert wire.ask("SyncGroup", 5, **member)["error_code"] == Code.REBALANCE_IN_PROGRESS
+            assert wire.ask("SyncGroup", 4, **member)["error_code"] == Code.REBALANCE_IN_PROGRESS
             assert wire.ask("Heartbeat", 4, **member)["error_code"] == Code.NONE
         finally:
             go_on.set()
@@ -123,5 +123,5 @@ def member_of(wire):
     """The only member of a group."""
     member_id = join(wire)["member_id"]
     member = {"group_id": "g", "generation_id": join(wire, member_id)["generation_id"], "member_id": member_id}
-    assert wire.ask("SyncGroup", 5, **member, assignments=[{"member_id": member_id, "assignment": b"all"}])["error_code"] == Code.NONE
+    assert wire.ask("SyncGroup", 4, **member, assignments=[{"member_id": member_id, "assignment": b"all"}])["error_code"] == Code.NONE
     return member

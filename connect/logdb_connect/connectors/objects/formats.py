@@ -10,7 +10,7 @@ import hashlib
 import io
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from logdb.codec.avro_bounds import EMPTY_COUNT_MAX, AvroBounds
 from logdb_connect import logical
@@ -258,12 +258,27 @@ def parquet_rows(source: Any, at_once: int) -> Iterator[Rows]:
         file = parquet.ParquetFile(source)
         schema = of_arrow(file.schema_arrow)
         for batch in file.iter_batches(batch_size=at_once):
-            rows = batch.to_pylist()
+            rows = _rows_of(batch)
             yield schema, rows if is_plain(schema) else [of_arrow_value(schema, each) for each in rows]
     except (pyarrow.ArrowException, OSError) as error:
         raise DataError(f"the content is no Parquet: {error}") from error
-    except (OverflowError, ValueError) as error:
-        raise DataError(f"a time is not between the years 1 and 9999: {error}") from error
+
+
+def _rows_of(batch: Any) -> list[Any]:
+    """The rows as Python has them; raises DataError, which names the column, for a value that Python cannot hold."""
+    try:
+        return cast(list[Any], batch.to_pylist())
+    except (LookupError, OverflowError, ValueError):
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            try:
+                column.to_pylist()
+            except OverflowError as error:  # Python's integers have no limit
+                raise DataError(f"the column {name!r} has a time that is not between the years 1 and 9999: {error}") from error
+            except LookupError as error:
+                raise DataError(f"the column {name!r} has a time zone that Python does not know: {error}") from error
+            except ValueError as error:
+                raise DataError(f"the column {name!r} has a value that Python cannot hold: {error}") from error
+        raise
 
 
 class _ParquetWriter(Writer):

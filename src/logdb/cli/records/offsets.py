@@ -79,9 +79,9 @@ def queries(
     """The time asked for, by partition; a pattern of three parts, kcat's ``topic:partition:time``, has its own."""
     asked: dict[TopicPartition, OffsetSpec | None] = {}
     for pattern in patterns:
-        head, _, time = pattern.rpartition(":")
-        if ":" in head:
-            asked |= dict.fromkeys(selected(db, head, known), OFFSET_TIME.convert(time, None, None))
+        topic, *rest = pattern.split(":", 2)  # a time may have colons; the name of a topic has none
+        if len(rest) == 2:
+            asked |= dict.fromkeys(selected(db, f"{topic}:{rest[0]}", known), OFFSET_TIME.convert(rest[1], None, None))
         else:
             asked |= dict.fromkeys(selected(db, pattern, known), moment)
     return asked

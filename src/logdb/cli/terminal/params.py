@@ -18,7 +18,7 @@ from click.shell_completion import CompletionItem
 from logdb.cli.terminal.session import Session
 from logdb.cli.terminal.units import Kind, parse_duration
 from logdb.client.addresses import path_of
-from logdb.model import OFFSET_MAX
+from logdb.model import OFFSET_MAX, timestamp_ms_of
 
 Pairs = Sequence[tuple[str, str]]
 
@@ -92,7 +92,7 @@ def is_timestamp(number: int) -> bool:
 
 
 def parse_time(text: str) -> int:
-    """Milliseconds since 1970 of a time in milliseconds or in ISO 8601; UTC without a zone.
+    """Milliseconds since 1970 of a time in milliseconds or in ISO 8601, rounded down; UTC without a zone.
 
     Raises:
         ValueError: It is neither, or more than 64 bits.
@@ -104,7 +104,7 @@ def parse_time(text: str) -> int:
     moment = datetime.datetime.fromisoformat(text)
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=datetime.UTC)
-    return round(moment.timestamp() * 1000)
+    return timestamp_ms_of(moment)
 
 
 @dataclass(frozen=True)

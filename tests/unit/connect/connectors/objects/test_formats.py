@@ -103,7 +103,22 @@ def test_others_read_parquet(codec, extension):
 def test_parquet_with_times_that_python_lacks(kind, number):
     file = io.BytesIO()
     parquet.write_table(pyarrow.table({"at": pyarrow.array([number]).cast(kind)}), file)
-    with pytest.raises(DataError, match="a time is not between the years 1 and 9999"):
+    with pytest.raises(DataError, match="the column 'at' has a time that is not between the years 1 and 9999: "):
+        list(made("ParquetFormat").read(file.getvalue()))
+
+
+def test_parquet_with_text_that_is_not_utf_8():
+    text = pyarrow.Array.from_buffers(pyarrow.string(), 1, [None, pyarrow.py_buffer(b"\0\0\0\0\1\0\0\0"), pyarrow.py_buffer(b"\xff")])
+    file = io.BytesIO()
+    parquet.write_table(pyarrow.table({"n": [1], "s": text}), file)
+    with pytest.raises(DataError, match=r"^the column 's' has a value that Python cannot hold: 'utf-8' codec can't decode byte 0xff"):
+        list(made("ParquetFormat").read(file.getvalue()))
+
+
+def test_parquet_with_an_unknown_time_zone():
+    file = io.BytesIO()
+    parquet.write_table(pyarrow.table({"at": pyarrow.array([0]).cast(pyarrow.timestamp("ms", "Nowhere/Zone"))}), file)
+    with pytest.raises(DataError, match=r"the column 'at' has a time zone that Python does not know: .*Nowhere/Zone"):
         list(made("ParquetFormat").read(file.getvalue()))
 
 
