@@ -80,6 +80,12 @@ def options_of(place: str, path: Path) -> Iterator[dict[str, str]]:
         yield {"path": str(path)}
 
 
+def batch_count(checkpoint: Path) -> int:
+    """How many batches Spark knows to be done: it keeps the commits of the last hundred only."""
+    commits = checkpoint / "commits"
+    return 1 + max((int(one.name) for one in commits.iterdir() if one.name.isdecimal()), default=-1) if commits.is_dir() else 0
+
+
 def program(source: str, *arguments: object, **options: Any) -> "subprocess.Popen[str]":
     """A Python program of its own, in a process group of its own."""
     command: Sequence[str] = [sys.executable, "-c", source, *map(str, arguments)]

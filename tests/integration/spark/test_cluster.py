@@ -10,7 +10,7 @@ from pyspark.errors import StreamingQueryException
 import logdb
 from logdb_replication.administration import drain
 from support.cluster_process import ClusterProcess, cluster_process, eventually
-from support.spark import until_started
+from support.spark import batch_count, until_started
 
 SCALE = int(os.environ.get("LOGDB_TEST_SCALE", "1"))
 KILLS = 3 * SCALE if SCALE > 1 else 2
@@ -69,8 +69,7 @@ class Copying:
 
     @property
     def batch_count(self) -> int:
-        commits = self._checkpoint / "commits"
-        return sum(name.isdecimal() for name in os.listdir(commits)) if commits.is_dir() else 0
+        return batch_count(self._checkpoint)
 
     def look(self) -> None:
         """Start the query again if it has failed."""

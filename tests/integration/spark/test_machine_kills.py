@@ -17,7 +17,7 @@ import pytest
 import logdb
 from support.ports import free_port
 from support.server_process import ServerProcess
-from support.spark import SETTINGS, SLOW, program
+from support.spark import SETTINGS, SLOW, batch_count, program
 from support.spark_cluster import machines, needs_machines
 from support.staged import values
 
@@ -61,8 +61,7 @@ class Copying:
         )
 
     def batch_count(self):
-        commits = self._checkpoint / "commits"
-        return sum(name.isdecimal() for name in os.listdir(commits)) if commits.is_dir() else 0
+        return batch_count(self._checkpoint)
 
     def go_on(self, count):
         """Wait until so many more batches are done; a driver that has failed is started again, as an operator would."""

@@ -14,7 +14,7 @@ import pytest
 
 import logdb
 from support.serving import served
-from support.spark import program
+from support.spark import batch_count, program
 from support.staged import values
 
 SCALE = int(os.environ.get("LOGDB_TEST_SCALE", "1"))
@@ -68,8 +68,7 @@ def made(path: Path) -> Path:
 
 def batch_counts(work: Path) -> list[int]:
     """How many batches Spark knows to be done, of each query."""
-    directories = [work / f"checkpoint-{number}" / "commits" for number in range(2)]
-    return [sum(name.isdecimal() for name in os.listdir(directory)) if directory.is_dir() else 0 for directory in directories]
+    return [batch_count(work / f"checkpoint-{number}") for number in range(2)]
 
 
 def members(session_ids: set[int]) -> list[int]:

@@ -11,7 +11,7 @@ import pytest
 from pyarrow import parquet
 
 import logdb
-from support.spark import program
+from support.spark import batch_count, program
 
 ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
@@ -36,12 +36,6 @@ until_started(lambda: writer.trigger(**trigger).start(out).awaitTermination())
 """
 
 
-def committed(checkpoint):
-    """Batches that are done."""
-    directory = checkpoint / "commits"
-    return sum(file.name.isdecimal() for file in directory.iterdir()) if directory.is_dir() else 0
-
-
 def written(out):
     """What the sink says that it holds: the files of the batches that it has committed."""
     told = {line for file in (out / "_spark_metadata").iterdir() if not file.name.startswith(".") for line in file.read_text().splitlines()}
@@ -63,13 +57,13 @@ def test_output_equals_input_over_kills(tmp_path, record_property):
     with logdb.open(path) as db:
         db.create_topic("t", partitions=3, config={"segment.bytes": 20_000})
         for _ in range(ROUNDS):
-            before = committed(checkpoint)
+            before = batch_count(checkpoint)
             process = program(STREAM, path, out, checkpoint, "for ever", TRIGGER, env=ENVIRONMENT)
             try:
                 until, wanted, pause_s = time.monotonic() + START_S_MAX, before + rng.randrange(3), rng.random()
-                while committed(checkpoint) < wanted or (checkpoint / "offsets").is_dir() is False:  # it is at work
+                while batch_count(checkpoint) < wanted or (checkpoint / "offsets").is_dir() is False:  # it is at work
                     assert process.poll() is None and time.monotonic() < until
-                    if sent < (committed(checkpoint) * TRIGGER) + AHEAD:
+                    if sent < (batch_count(checkpoint) * TRIGGER) + AHEAD:
                         count = rng.randrange(1, TRIGGER)
                         db.log("t", rng.randrange(3)).append_many([b"%d" % row for row in range(sent, sent + count)])
                         sent += count
@@ -86,5 +80,5 @@ def test_output_equals_input_over_kills(tmp_path, record_property):
                 end(last)
     found = written(out)
     assert found == list(range(sent))
-    told = f"{ROUNDS} kills of the whole group in {committed(checkpoint)} batches, {sent} in, {len(found)} out"
+    told = f"{ROUNDS} kills of the whole group in {batch_count(checkpoint)} batches, {sent} in, {len(found)} out"
     record_property("told", f"Spark stream: {told}")
