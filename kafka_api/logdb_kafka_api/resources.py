@@ -14,6 +14,7 @@ from logdb.access.authentication import Identity
 from logdb.access.certificates import PrincipalRule
 from logdb.mistakes import must_be
 from logdb.model import BY_DEFAULT, PARTITION_COUNT_MAX
+from logdb.requests.nodes import BrokerInfo
 from logdb.serving.connection_slots import ConnectionSlots
 from logdb.serving.limits import Limits
 from logdb.serving.logins import UNASKED, Logins
@@ -23,6 +24,7 @@ from logdb_kafka_api.api import Api
 from logdb_kafka_api.client import Client
 from logdb_kafka_api.frames import UnsupportedApi
 from logdb_kafka_api.limits import ROOM_BYTES, KafkaLimits
+from logdb_kafka_api.silence import Silence
 from logdb_kafka_api.topic_ids import TopicIds
 
 logger = logging.getLogger(__name__)
@@ -52,6 +54,7 @@ class KafkaResources(DoorResources):
     ``scratch``        the connection that reads    within one call of the loop
     ``room``           the connection that has it   None while a connection receives a frame to it
     ``topics``         requests that name ids       see ``TopicIds``
+    ``_silence``       ``brokers``                  see ``Silence``
     ``_unsupported``   ``is_news``                  always: keys of the APIs of which a client asked for an unknown version
     ``_missing``       ``note_missing``             always: topics that clients asked for in vain, up to ``_MISSING_MAX``
     ``connections``    each connection              always: those that have begun and not ended
@@ -87,6 +90,7 @@ class KafkaResources(DoorResources):
         self.scratch = memoryview(bytearray(ROOM_BYTES))
         self.room: memoryview | None = memoryview(bytearray(ROOM_BYTES))
         self.topics = TopicIds(access)
+        self._silence = Silence()
         self._unsupported = set[int]()
         self._missing = set[str]()
         self.connections = set[OpenConnection]()
@@ -174,12 +178,23 @@ class KafkaResources(DoorResources):
     def brokers(self, client: Client) -> dict[int, tuple[str, int]]:
         """Host and port by node, of all brokers with a Kafka listener; without a cluster, the address that the client has reached.
 
-        A broker that is away is one of them until it leaves the cluster.  If an answer leaves it out, librdkafka forgets it, but its cache
-        of coordinators still refers to it: ``send_offsets_to_transaction`` then never returns.  kafka-python's producer stops for good.
+        A broker that is away is one of them until it leaves the cluster, or is silent.  If an answer leaves it out, librdkafka forgets it,
+        but its cache of coordinators still refers to it: ``send_offsets_to_transaction`` then never returns.  kafka-python's producer stops
+        for good.
         """
         if not self.access.is_replicated:
             return {self.access.metadata.node_id: self._client_address or client.address_here()}
-        return {one.node_id: one.addresses["kafka"] for one in self.access.metadata.brokers() if "kafka" in one.addresses}
+        found = {}
+        for one in self.access.metadata.brokers():
+            if (address := one.addresses.get("kafka")) is not None and not self._is_silent(one, address):
+                found[one.node_id] = address
+        return found
+
+    def _is_silent(self, broker: BrokerInfo, address: tuple[str, int]) -> bool:
+        if broker.fenced and broker.node_id != self.access.metadata.node_id:
+            return self._silence.is_silent(address)
+        self._silence.forget(address)
+        return False
 
     def racks(self) -> dict[int, str]:
         """The rack of each broker that has one."""
